@@ -1,0 +1,46 @@
+# The two commands:  make rehearsal   make test
+# The real thing:    make deploy INVENTORY=inventories/lab.py   (= pyinfra INVENTORY deploy.py)
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: rehearsal test check deploy clean
+
+rehearsal: $(VENV)/installed
+	@$(BIN)/pyinfra-gpu rehearse
+
+test: check $(VENV)/torch
+	@$(BIN)/python -m pytest
+
+check: $(VENV)/installed
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+deploy: $(VENV)/installed
+	@test -n "$(INVENTORY)" || { echo "usage: make deploy INVENTORY=inventories/lab.py" >&2; exit 1; }
+	@$(BIN)/pyinfra $(INVENTORY) deploy.py
+
+clean:
+	@test ! -x $(BIN)/pyinfra-gpu || $(BIN)/pyinfra-gpu rehearsal clean
+	@rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
+
+# Everything that runs here is locked by version and hash; only the project itself is not.
+$(VENV)/installed: pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.12" >&2; exit 1; }
+	@echo "installing the project into $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps -e .
+	@touch $@
+
+# torch is for the tests of what runs on the hosts; the controller never imports it. The CPU build
+# is on PyTorch's own index, unless pip is already configured with a place that has it.
+$(VENV)/torch: $(VENV)/installed
+	@echo "installing torch 2.13.0 (CPU) for the tests ..."
+	@$(PIP) install "torch==2.13.0+cpu" 2>/dev/null || \
+	  $(PIP) install --extra-index-url https://download.pytorch.org/whl/cpu "torch==2.13.0+cpu"
+	@touch $@
