@@ -1,0 +1,46 @@
+"""The distribution's packages, and who is working on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pyinfra_gpu.facts.probe import ConcernFact
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackagesRecord(Jsonable):
+    """What dpkg says.
+
+    + installed: name -> version of those asked names that are completely installed
+    + half_configured: all packages that dpkg is not done with
+    + lock_holder: the other process that holds a lock of apt's or dpkg's, e.g. "pid 123 (apt-get)"
+    """
+
+    installed: Mapping[str, str] | Unknown
+    half_configured: tuple[str, ...] | Unknown
+    lock_holder: str | Unknown | None
+
+
+class Packages(ConcernFact[PackagesRecord]):
+    """Packages: `pyinfra INVENTORY fact pyinfra_gpu.facts.packages.Packages`."""
+
+    def read(self, fields: Fields) -> PackagesRecord:
+        """Only this concern of the probe's answer."""
+        return parse(fields)
+
+
+def parse(fields: Fields) -> PackagesRecord:
+    """The packages, from the probe's fields."""
+    rows = fields.items("packages.installed")
+    installed: Mapping[str, str] | Unknown
+    if isinstance(rows, Unknown):
+        installed = rows
+    else:
+        installed = {name: version for name, _, version in (row.partition(" ") for row in rows)}
+    return PackagesRecord(
+        installed=installed,
+        half_configured=fields.items("packages.half_configured"),
+        lock_holder=fields.text("packages.lock"),
+    )

@@ -1,0 +1,227 @@
+"""The one command that looks at a host, and the pyinfra facts that send it.
+
+`ProbeRequest` says where to look, `command` joins it with the text of `on_host/probe.sh`. The
+probe's answer is read by `pyinfra_gpu.facts.parse` (the whole record) or by one concern's module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from pyinfra.api import FactBase, StringCommand
+from pyinfra.api.command import QuoteString
+from pyinfra.api.exceptions import FactProcessError, FactValueError, PyinfraError
+
+from pyinfra_gpu.facts.fields import Fields, read_fields
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.spec import HostSpec, Paths
+
+T = TypeVar("T")
+
+# What is looked for when nobody says more; a deploy asks for what its stages need.
+PACKAGES = ("ca-certificates", "curl", "g++", "git", "python3", "python3-dev", "python3-venv")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ProbeRequest:
+    """Where the probe looks. Paths are absolute; an empty string means "do not look".
+
+    + prefix: the folder whose file system's free room is asked
+    + venv, uv, env_file: the virtual environment, the installer, the environment's variables
+    + training, requirements, training_stamp: the checkout, a file in it, its stamp
+    + stamp, verdict: what the smoke test leaves
+    + entries: paths whose kind, mode, owner, size and digest are asked
+    + packages: names whose installed version is asked
+
+    A path with a control character, or one that is not absolute, raises `FactValueError`.
+    """
+
+    prefix: str
+    venv: str
+    uv: str
+    env_file: str
+    training: str
+    requirements: str
+    training_stamp: str
+    stamp: str
+    verdict: str
+    entries: tuple[str, ...] = ()
+    packages: tuple[str, ...] = PACKAGES
+
+    def __post_init__(self) -> None:
+        for path in self._paths():
+            if path and (not path.startswith("/") or not path.isprintable()):
+                raise FactValueError(
+                    f"the path {path!r} must be absolute and without control characters"
+                )
+
+    def __repr__(self) -> str:
+        # pyinfra prints a fact's arguments with -v: the whole list would bury the rest.
+        return f"<what lies under {self.prefix}>"
+
+    @classmethod
+    def for_spec(
+        cls,
+        spec: HostSpec,
+        *,
+        entries: tuple[str, ...] = (),
+        packages: tuple[str, ...] = PACKAGES,
+    ) -> ProbeRequest:
+        """What the stages of a host ask.
+
+        + spec: the host's validated specification
+        + entries: paths to look at beside the project's own
+        + packages: the distribution's packages to look for
+        """
+        training = spec.training
+        return cls.for_paths(
+            spec.paths,
+            training=training is not None,
+            requirements=(training.requirements or "") if training else "",
+            entries=entries,
+            packages=packages,
+        )
+
+    @classmethod
+    def for_paths(
+        cls,
+        paths: Paths,
+        *,
+        training: bool = True,
+        requirements: str = "",
+        entries: tuple[str, ...] = (),
+        packages: tuple[str, ...] = PACKAGES,
+    ) -> ProbeRequest:
+        """What lies under one prefix.
+
+        + training: whether to look at the training repository
+        + requirements: a path inside that repository whose digest is asked, or ""
+        """
+        checkout = paths.training if training else ""
+        return cls(
+            prefix=paths.prefix,
+            venv=paths.venv,
+            uv=paths.uv,
+            env_file=paths.env_file,
+            training=checkout,
+            requirements=f"{checkout}/{requirements}" if checkout and requirements else "",
+            training_stamp=f"{paths.venv}/.pyinfra-gpu-training.json",
+            stamp=paths.stamp,
+            verdict=paths.verdict,
+            entries=tuple(dict.fromkeys((*_own_entries(paths), *entries))),
+            packages=packages,
+        )
+
+    def _paths(self) -> tuple[str, ...]:
+        single = (getattr(self, field.name) for field in fields(self))
+        return (*(value for value in single if isinstance(value, str)), *self.entries)
+
+
+def _own_entries(paths: Paths) -> tuple[str, ...]:
+    return (
+        paths.prefix,
+        paths.venv,
+        paths.tools,
+        paths.uv,
+        paths.cache,
+        paths.env_dir,
+        paths.env_file,
+        paths.bin,
+        paths.torchrun,
+        paths.training_parent,
+        paths.training,
+        paths.smoke,
+        paths.smoke_bundle,
+    )
+
+
+@cache
+def script() -> str:
+    """The text of `on_host/probe.sh` as it travels with every look.
+
+    Without comments and the tabs that indent it. Blanks stay: they indent its lines of Python.
+    """
+    text = (files("pyinfra_gpu") / "on_host" / "probe.sh").read_text(encoding="ascii")
+    lines = (line.lstrip("\t") for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("#"))
+
+
+def command(request: ProbeRequest) -> StringCommand:
+    """The shell text that looks at a host as `request` says; it always exits with 0."""
+    values = {
+        "PG_PREFIX": request.prefix,
+        "PG_VENV": request.venv,
+        "PG_UV": request.uv,
+        "PG_ENV_FILE": request.env_file,
+        "PG_TRAINING": request.training,
+        "PG_REQUIREMENTS": request.requirements,
+        "PG_TRAINING_STAMP": request.training_stamp,
+        "PG_STAMP": request.stamp,
+        "PG_VERDICT": request.verdict,
+        "PG_PATHS": "\n".join(request.entries),
+        "PG_PACKAGES": " ".join(request.packages),
+    }
+    bits = [
+        StringCommand(name, "=", QuoteString(value), "\n", _separator="")
+        for name, value in values.items()
+    ]
+    return StringCommand(*bits, script(), _separator="")
+
+
+class ProbeFact(FactBase[T], Generic[T]):
+    """A fact that is read out of the probe's answer by `read`."""
+
+    abstract = True
+
+    def read(self, fields: Fields) -> T:
+        """The record that this fact returns."""
+        raise NotImplementedError
+
+    def process(self, output: list[str]) -> T:
+        """The record; an answer that is not the probe's fails this host, and only this one."""
+        fields = read_fields(output)
+        if not fields.found:
+            answer = next((line.strip() for line in output if line.strip()), "")
+            raise FactProcessError(
+                f"the host did not answer with the probe's output but with {answer[:80]!r}; "
+                "run `ssh HOST sh -c true` by hand and see what it prints"
+            )
+        try:
+            return self.read(fields)
+        except Exception as error:  # any other kind would end the run on every host
+            raise FactProcessError(f"the probe's output could not be read: {error!r}") from error
+
+
+class ConcernFact(ProbeFact[T], Generic[T]):
+    """One concern of the record, for `pyinfra INVENTORY fact ...`."""
+
+    abstract = True
+
+    def command(self, prefix: str | None = None, environment: str | None = None) -> StringCommand:
+        """Look at the host.
+
+        + prefix: the folder to look under; the one in the host's data when not given
+        + environment: the environment's name under that prefix, "training" when not given
+        """
+        try:
+            return command(_request_from_arguments(prefix, environment))
+        except PyinfraError as error:
+            # Raised here, it would be a traceback; said by the host, it is one line and exit 1.
+            return StringCommand("printf '%s\\n'", QuoteString(str(error)), ">&2; exit 1")
+
+
+def _request_from_arguments(prefix: str | None, environment: str | None) -> ProbeRequest:
+    from pyinfra.context import host
+
+    from pyinfra_gpu.spec import Paths, resolve
+
+    if prefix is not None:
+        return ProbeRequest.for_paths(Paths(prefix=prefix, name=environment or "training"))
+    data: dict[str, object] = {**host.data.dict()}  # type: ignore[no-untyped-call]
+    if environment is not None:
+        data["environment_name"] = environment
+    return ProbeRequest.for_spec(resolve(data, host.name))

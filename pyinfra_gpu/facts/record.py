@@ -1,0 +1,101 @@
+"""Everything the probe tells about a host, in one frozen record, and the fact that fetches it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyinfra.api import StringCommand
+
+from pyinfra_gpu.facts import (
+    driver,
+    environment,
+    gpus,
+    layout,
+    packages,
+    smoke,
+    storage,
+    system,
+    torch,
+    training,
+)
+from pyinfra_gpu.facts.driver import DriverRecord
+from pyinfra_gpu.facts.environment import EnvironmentRecord
+from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pyinfra_gpu.facts.gpus import GpusRecord, PciGpu
+from pyinfra_gpu.facts.layout import Entry, LayoutRecord
+from pyinfra_gpu.facts.packages import PackagesRecord
+from pyinfra_gpu.facts.probe import ProbeFact, ProbeRequest, command
+from pyinfra_gpu.facts.smoke import SmokeRecord
+from pyinfra_gpu.facts.storage import StorageRecord
+from pyinfra_gpu.facts.system import SystemRecord
+from pyinfra_gpu.facts.torch import TorchRecord
+from pyinfra_gpu.facts.training import TrainingRecord
+
+__all__ = [
+    "DriverRecord",
+    "Entry",
+    "EnvironmentRecord",
+    "GpusRecord",
+    "LayoutRecord",
+    "PackagesRecord",
+    "PciGpu",
+    "Record",
+    "RecordFact",
+    "SmokeRecord",
+    "StorageRecord",
+    "SystemRecord",
+    "TorchRecord",
+    "TrainingRecord",
+    "Unknown",
+    "from_fields",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record(Jsonable):
+    """A host as one look saw it, one part per concern.
+
+    In any field `None` means "it is not there" and `Unknown(reason)` "the host would not tell".
+    """
+
+    system: SystemRecord
+    gpus: GpusRecord
+    driver: DriverRecord
+    packages: PackagesRecord
+    storage: StorageRecord
+    layout: LayoutRecord
+    torch: TorchRecord
+    environment: EnvironmentRecord
+    training: TrainingRecord
+    smoke: SmokeRecord
+
+
+class RecordFact(ProbeFact[Record]):
+    """The whole record, for operations: `host.get_fact(RecordFact, request=request)`."""
+
+    def command(self, request: ProbeRequest) -> StringCommand:
+        """Look at the host.
+
+        + request: where to look
+        """
+        return command(request)
+
+    def read(self, fields: Fields) -> Record:
+        """All concerns of the probe's answer."""
+        return from_fields(fields)
+
+
+def from_fields(fields: Fields) -> Record:
+    """The record, one concern after the other; never raises, whatever the fields hold."""
+    return Record(
+        system=system.parse(fields),
+        gpus=gpus.parse(fields),
+        driver=driver.parse(fields),
+        packages=packages.parse(fields),
+        storage=storage.parse(fields),
+        layout=layout.parse(fields),
+        torch=torch.parse(fields),
+        environment=environment.parse(fields),
+        training=training.parse(fields),
+        smoke=smoke.parse(fields),
+    )

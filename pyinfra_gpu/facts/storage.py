@@ -1,0 +1,48 @@
+"""Room on the disk and in shared memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pyinfra_gpu.facts.probe import ConcernFact
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StorageRecord(Jsonable):
+    """Both in MiB.
+
+    + free_mib: what an ordinary user may still write where the prefix is, or will be
+    + shm_mib: size of the file system that holds /dev/shm, None if there is no /dev/shm
+    """
+
+    free_mib: int | Unknown
+    shm_mib: int | Unknown | None
+
+
+class Storage(ConcernFact[StorageRecord]):
+    """Room: `pyinfra INVENTORY fact pyinfra_gpu.facts.storage.Storage`."""
+
+    def read(self, fields: Fields) -> StorageRecord:
+        """Only this concern of the probe's answer."""
+        return parse(fields)
+
+
+def parse(fields: Fields) -> StorageRecord:
+    """The room, from the probe's fields."""
+    shm = fields.text("storage.shm")
+    return StorageRecord(
+        free_mib=_mib(fields.present("storage.free"), "free"),
+        shm_mib=None if shm is None else _mib(shm, "size"),
+    )
+
+
+def _mib(line: str | Unknown, column: str) -> int | Unknown:
+    """One column of a line of `df -P -k`; names of file systems may hold blanks, numbers not."""
+    if isinstance(line, Unknown):
+        return line
+    match = re.search(
+        r" +(?P<size>\d{1,18}) +\d{1,18} +(?P<free>-?\d{1,18}) +(?:\d{1,3}%|-) +/", line, re.ASCII
+    )
+    return int(match[column]) // 1024 if match else Unknown(f"df said {line[:80]!r}")

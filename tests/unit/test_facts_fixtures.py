@@ -1,0 +1,204 @@
+"""Each recorded or constructed answer of the probe is read as what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu.facts.fields import CUT_OFF, Unknown, read_fields
+from pyinfra_gpu.facts.layout import Entry
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.facts.record import Record
+
+FOLDER = Path(__file__).parent / "fixtures" / "probe"
+FILES = sorted(path.name for path in FOLDER.glob("*.txt"))
+PREFIX = "/opt/pyinfra-gpu"
+
+
+def record(name: str) -> Record:
+    """The record of one fixture."""
+    return parse((FOLDER / name).read_text().splitlines())
+
+
+def unknowns(value: object, name: str = "") -> Iterator[str]:
+    """The dotted names of all unknown fields."""
+    if isinstance(value, Unknown):
+        yield name
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from unknowns(getattr(value, field.name), f"{name}.{field.name}".lstrip("."))
+    elif isinstance(value, (tuple, dict)):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from unknowns(item, f"{name}[{key}]")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_fixture_says_where_it_comes_from(name: str) -> None:
+    first = (FOLDER / name).read_text().splitlines()[0]
+    assert first.startswith(("# recorded: ", "# constructed: "))
+    assert first.startswith("# recorded: ") == name.startswith("debian1") or "h100" in name
+
+
+# file: (release, kernel begins with, processors, python3, asked packages that are installed)
+HOSTS = {
+    "debian12-bare.txt": ("debian", "12", "6.", 2, "3.11.2", {"ca-certificates", "curl"}),
+    "debian13-bare.txt": ("debian", "13", "6.", 2, "3.13.5", {"curl", "git"}),
+    "ubuntu2204-bare.txt": ("ubuntu", "22.04", "5.15", 4, "3.10.12", None),
+    "ubuntu2404-bare.txt": ("ubuntu", "24.04", "6.8", 4, "3.12.3", None),
+}
+
+
+@pytest.mark.parametrize("name", sorted(HOSTS))
+def test_a_fresh_host_is_bare_and_wholly_known(name: str) -> None:
+    system_id, version, kernel, cpus, python, installed = HOSTS[name]
+    host = record(name)
+    assert list(unknowns(host)) == []
+    assert (host.system.os_id, host.system.os_version) == (system_id, version)
+    assert str(host.system.kernel).startswith(kernel)
+    assert (host.system.cpu_count, host.system.python3) == (cpus, python)
+    assert isinstance(host.system.ram_mib, int)
+    assert host.system.ram_mib > 7000
+    wanted = installed or {"ca-certificates", "curl", "git", "python3"}
+    assert set(host.packages.installed) == wanted  # type: ignore[arg-type]
+    assert host.packages.half_configured == ()
+    assert host.packages.lock_holder is None
+    assert host.gpus.devices == ()
+    assert (host.driver.loaded, host.driver.on_disk, host.driver.libcuda) == (None, None, None)
+    assert host.driver.nouveau is False
+    assert isinstance(host.storage.free_mib, int)
+    assert host.storage.free_mib > 10_000
+    assert host.layout.entry(PREFIX) == Entry(kind="absent")
+    assert (host.torch.python, host.torch.version, host.torch.uv) == (None, None, None)
+    assert host.torch.distributions == {}
+    assert (host.training.commit, host.training.dirty_count) == (None, 0)
+    assert host.environment.text is None
+    assert (host.smoke.stamp_text, host.smoke.verdict_text) == (None, None)
+
+
+# file: (how many, device, driver, windows in MiB, loaded, on disk, open, nouveau, Secure Boot)
+MACHINES: dict[str, tuple[object, ...]] = {
+    "ubuntu2404-2x-rtx5090.txt": (
+        2, "0x2b85", "nvidia", {32768}, "580.95.05", "580.95.05", True, False, False
+    ),
+    "ubuntu2404-rtx5080-nouveau.txt": (
+        2, "0x2c02", "nouveau", {16384, 256}, None, None, None, True, False
+    ),
+    "ubuntu2204-rtxpro6000-secureboot.txt": (
+        2, "0x2bb1", None, {131072, None}, None, None, None, False, True
+    ),
+    "debian12-8x-h100.txt": (
+        8, "0x2330", "nvidia", {131072}, "580.95.05", "580.95.05", True, False, False
+    ),
+    "ubuntu2204-h200-staged.txt": (
+        2, "0x2335", "nvidia", {262144}, "570.133.20", "580.95.05", True, False, False
+    ),
+    "ubuntu2404-b200.txt": (
+        2, "0x2901", "nvidia", {262144}, "580.95.05", "580.95.05", True, False, False
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(MACHINES))
+def test_gpu_machines_tell_their_cards_and_driver(name: str) -> None:
+    count, device, driver, windows, loaded, on_disk, is_open, nouveau, secure = MACHINES[name]
+    host = record(name)
+    gpus = host.gpus.devices
+    assert isinstance(gpus, tuple)
+    assert len(gpus) == count
+    assert {gpu.device for gpu in gpus} == {device}
+    assert {gpu.driver for gpu in gpus} == {driver}
+    assert {gpu.bar1_mib if isinstance(gpu.bar1_mib, int) else None for gpu in gpus} == windows
+    assert (host.driver.loaded, host.driver.on_disk) == (loaded, on_disk)
+    assert (host.driver.open_modules, host.driver.nouveau) == (is_open, nouveau)
+    assert host.system.secure_boot is secure
+
+
+def test_a_finished_gpu_host_is_read_whole() -> None:
+    host = record("ubuntu2404-2x-rtx5090.txt")
+    assert list(unknowns(host)) == []
+    assert host.driver.libcuda == "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
+    assert (host.storage.free_mib, host.storage.shm_mib) == (1575458, 64199)
+    assert (host.torch.python, host.torch.uv) == ("3.12.3", "0.9.9")
+    assert (host.torch.version, host.torch.cuda) == ("2.14.1+cu130", "13.0")
+    assert host.torch.distributions == {
+        "nvidia-nccl-cu13": "2.30.7",
+        "torch": "2.14.1",
+        "triton": "3.8.0",
+        "typing-extensions": "4.16.0",
+    }
+    assert host.environment.text == "# managed by pyinfra-gpu\nOMP_NUM_THREADS=8\n"
+    assert host.training.commit == "ea0306bebbfe134cb489eb1d185a8da843dcacb9"
+    assert host.training.dirty == (" M train.py", r'?? "caf\303\251\n.txt"')
+    assert host.training.dirty_count == 2
+    assert host.smoke.stamp_text == '{"fingerprint": "00ff", "status": "pass"}\n'
+    wrapper = host.layout.entry(f"{PREFIX}/bin/torchrun")
+    assert isinstance(wrapper, Entry)
+    assert (wrapper.kind, wrapper.mode, wrapper.owner, wrapper.size) == ("file", "0755", "root", 10)
+    assert wrapper.sha256 == "a8076d3d28d21e02012b20eaf7dbf75409a6277134439025f282e368e3305abf"
+    assert host.layout.entry(f"{PREFIX}/cache") == Entry(kind="absent")
+    assert host.layout.entry("/etc") == Unknown("/etc was not looked at")
+
+
+def test_a_package_whose_configuration_failed_is_named() -> None:
+    packages = record("debian12-half-configured.txt").packages
+    assert packages.half_configured == ("broken-dkms",)
+    assert packages.lock_holder is None
+    assert "broken-dkms" not in packages.installed  # type: ignore[operator]
+
+
+def test_the_process_that_holds_apts_lock_is_named() -> None:
+    assert record("debian12-apt-locked.txt").packages.lock_holder == "pid 438 (apt-get)"
+
+
+def test_without_root_what_root_hides_is_unknown_and_the_rest_is_told() -> None:
+    host = record("debian12-rootless.txt")
+    assert host.system.uid == 1000
+    assert host.system.user == "ubuntu"
+    assert host.packages.installed != {}
+    assert host.layout.entry(PREFIX) == Entry(kind="dir", mode="0700", owner="root")
+    names = set(unknowns(host))
+    assert {name for name in names if name.split(".")[0] in ("system", "gpus", "driver")} == set()
+    assert {"torch.version", "torch.installing", "environment.text", "smoke.stamp_text"} <= names
+    assert {"training.commit", "training.dirty"} <= names
+    reason = f"no permission to look at {PREFIX}/env/training.env"
+    assert host.environment.text == Unknown(reason)
+    assert host.layout.entry(f"{PREFIX}/env/training.env") == Unknown(reason)
+
+
+def test_an_answer_that_was_cut_off_is_known_up_to_the_cut() -> None:
+    host, whole = record("truncated.txt"), record("ubuntu2404-2x-rtx5090.txt")
+    assert (host.system, host.gpus, host.driver) == (whole.system, whole.gpus, whole.driver)
+    assert host.packages == whole.packages
+    assert host.torch.version == Unknown(CUT_OFF)
+    assert host.training.dirty == Unknown(CUT_OFF)
+    assert host.smoke.stamp_text == Unknown(CUT_OFF)
+    assert host.environment.text == Unknown(CUT_OFF)
+
+
+def test_no_answer_at_all_is_unknown_everywhere() -> None:
+    fields = read_fields((FOLDER / "no-probe.txt").read_text().splitlines())
+    assert not fields.found
+    host = record("no-probe.txt")
+    assert host.system.kernel == Unknown(CUT_OFF)
+    assert host.torch.python == Unknown(CUT_OFF)
+
+
+def test_damaged_lines_cost_their_own_field_only() -> None:
+    host, whole = record("garbage.txt"), record("debian12-bare.txt")
+    names = {
+        "system.uid",
+        "system.boot_id",
+        "system.cpu_count",
+        "driver.on_disk",
+        "storage.shm_mib",
+        "torch.uv",
+    }
+    assert set(unknowns(host)) == names
+    assert host.system.hostname == whole.system.hostname
+    assert host.system.kernel == whole.system.kernel
+    assert (host.packages, host.layout, host.smoke) == (whole.packages, whole.layout, whole.smoke)
+    assert host.system.boot_id == Unknown("the probe reported it more than once")

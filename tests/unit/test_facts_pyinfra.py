@@ -1,0 +1,175 @@
+"""The facts as pyinfra runs them: arguments, errors of one host, JSON on the terminal."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyinfra.api import FactBase
+from pyinfra.api.arguments import all_global_arguments
+from pyinfra.api.exceptions import FactProcessError, FactValueError
+
+from pyinfra_gpu.facts import (
+    driver,
+    environment,
+    gpus,
+    layout,
+    packages,
+    smoke,
+    storage,
+    system,
+    torch,
+    training,
+)
+from pyinfra_gpu.facts.fields import Unknown, as_json
+from pyinfra_gpu.facts.probe import ProbeRequest, command
+from pyinfra_gpu.facts.record import Record, RecordFact
+from pyinfra_gpu.spec import Paths
+
+ANSWER = (
+    (Path(__file__).parent / "fixtures" / "probe" / "ubuntu2404-2x-rtx5090.txt")
+    .read_text()
+    .splitlines()
+)
+PATHS = Paths(prefix="/opt/pyinfra-gpu", name="training")
+CONCERNS: dict[str, type[FactBase[object]]] = {
+    "system": system.System,
+    "gpus": gpus.Gpus,
+    "driver": driver.Driver,
+    "packages": packages.Packages,
+    "storage": storage.Storage,
+    "layout": layout.Layout,
+    "torch": torch.Torch,
+    "environment": environment.Environment,
+    "training": training.Training,
+    "smoke": smoke.Smoke,
+}
+
+
+def test_every_concern_of_the_record_has_a_fact_of_its_own() -> None:
+    record = RecordFact().process(ANSWER)
+    assert isinstance(record, Record)
+    assert set(CONCERNS) == set(Record.__annotations__)
+    for name, fact in CONCERNS.items():
+        assert fact().process(ANSWER) == getattr(record, name)
+
+
+@pytest.mark.parametrize("fact", [RecordFact, *CONCERNS.values()])
+def test_a_fact_of_a_host_that_says_nothing_is_none(fact: type[FactBase[object]]) -> None:
+    assert fact().default() is None
+
+
+@pytest.mark.parametrize("fact", [RecordFact, *CONCERNS.values()])
+def test_another_answer_than_the_probes_fails_that_host_in_one_sentence(
+    fact: type[FactBase[object]],
+) -> None:
+    with pytest.raises(FactProcessError) as caught:
+        fact().process(["", "  This account is currently not available.", "x"])
+    message = str(caught.value)
+    assert "'This account is currently not available.'" in message
+    assert "\n" not in message
+
+
+def test_an_error_of_our_own_fails_that_host_and_not_the_run() -> None:
+    class Broken(torch.Torch):
+        def read(self, fields: object) -> torch.TorchRecord:
+            raise KeyError("oops")
+
+    with pytest.raises(FactProcessError, match="oops"):
+        Broken().process(ANSWER)
+
+
+def test_no_fact_takes_an_argument_that_pyinfra_keeps_for_itself() -> None:
+    reserved = {name for name, _ in all_global_arguments()}
+    for fact in CONCERNS.values():
+        names = set(fact.command.__annotations__)
+        assert {"prefix", "environment"} <= names
+        assert names & reserved == set()
+
+
+def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
+    record = RecordFact().process([*ANSWER[:30], "pyinfra-gpu-probe end"])
+    data = json.loads(json.dumps(record, default=lambda thing: thing.to_json()))
+    assert data["driver"]["loaded"] == "580.95.05"
+    assert data["gpus"]["devices"][0]["bar1_mib"] == 32768
+    assert data["smoke"]["stamp_text"] == {"unknown": "the probe did not report it"}
+    assert as_json((Unknown("x"), {"a": (1, None, True)})) == [
+        {"unknown": "x"},
+        {"a": [1, None, True]},
+    ]
+
+
+def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
+    spec = SimpleNamespace(
+        paths=PATHS, training=SimpleNamespace(requirements="sub/requirements.txt")
+    )
+    request = ProbeRequest.for_spec(spec, entries=("/etc/x",), packages=("git",))  # type: ignore[arg-type]
+    assert request.training == PATHS.training
+    assert request.requirements == f"{PATHS.training}/sub/requirements.txt"
+    assert request.training_stamp == f"{PATHS.venv}/.pyinfra-gpu-training.json"
+    assert request.packages == ("git",)
+    assert request.entries[-1] == "/etc/x"
+    for path in (PATHS.prefix, PATHS.env_file, PATHS.torchrun, PATHS.smoke_bundle, PATHS.venv):
+        assert path in request.entries
+
+
+def test_a_spec_without_a_training_repository_asks_for_none() -> None:
+    spec = SimpleNamespace(paths=PATHS, training=None)
+    request = ProbeRequest.for_spec(spec)  # type: ignore[arg-type]
+    assert (request.training, request.requirements) == ("", "")
+
+
+@pytest.mark.parametrize("path", ["relative", "/a\nb", "/a\0", "~/x"])
+def test_a_path_that_would_break_the_framing_is_refused(path: str) -> None:
+    with pytest.raises(FactValueError, match="must be absolute and without control characters"):
+        ProbeRequest.for_paths(Paths(prefix=path, name="training"))
+
+
+def test_the_command_carries_every_value_as_one_quoted_word() -> None:
+    prefix = '/opt/it\'s; rm -rf $HOME `x` "y"'
+    request = ProbeRequest.for_paths(Paths(prefix=prefix, name="training"))
+    text = command(request).get_raw_value()
+    line = next(row for row in text.splitlines() if row.startswith("PG_ENV_FILE="))
+    assert shlex.split(line) == [f"PG_ENV_FILE={prefix}/env/training.env"]
+    assert len(repr(request)) < 80
+
+
+def test_pyinfra_prints_a_record_as_json(tmp_path: Path) -> None:
+    (tmp_path / "inventory.py").write_text('hosts = ["@local"]\n')
+    (tmp_path / "prefix/env").mkdir(parents=True)
+    (tmp_path / "prefix/env/lab.env").write_text("A=1\n")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pyinfra", "--json", "inventory.py", "fact"),
+            "pyinfra_gpu.facts.environment.Environment",
+            f"prefix={tmp_path}/prefix",
+            "environment=lab",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**__import__("os").environ, "PYINFRA_PROGRESS": "off"},
+    )
+    (facts,) = json.loads(done.stdout).values()
+    assert facts == {"@local": {"text": "A=1\n"}}
+
+
+def test_a_wrong_argument_is_told_in_one_sentence_and_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "inventory.py").write_text('hosts = ["@local"]\n')
+    fact = "pyinfra_gpu.facts.storage.Storage"
+    done = subprocess.run(
+        [sys.executable, "-m", "pyinfra", "inventory.py", "fact", fact, "prefix=opt"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**__import__("os").environ, "PYINFRA_PROGRESS": "off"},
+    )
+    assert "the path 'opt' must be absolute" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,230 @@
+"""What the probe tells of paths and texts, and of the locks of apt and dpkg."""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+from probing import Tree, shell_fixture, tree_fixture, write  # noqa: F401
+
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.layout import Entry
+
+
+def look_at(tree: Tree, shell: str, *paths: Path) -> list[Entry | Unknown]:
+    """What stands at these paths."""
+    names = tuple(str(path) for path in paths)
+    layout = tree.look(shell, tree.request(entries=names)).layout
+    assert list(layout.entries) == list(names)  # type: ignore[arg-type]
+    return [layout.entry(name) for name in names]
+
+
+def test_each_kind_of_entry_is_told_as_what_it_is(tree: Tree, shell: str) -> None:
+    me = getpass.getuser()
+    file = write(tree.prefix / "file", "content", 0o640)
+    folder = tree.prefix / "folder"
+    folder.mkdir()
+    folder.chmod(0o2750)
+    link = tree.prefix / "link"
+    link.symlink_to("gone -> away")
+    pipe = tree.prefix / "pipe"
+    os.mkfifo(pipe, 0o600)
+    digest = hashlib.sha256(b"content").hexdigest()
+    assert look_at(tree, shell, file, folder, link, pipe, file / "x", tree.prefix / "none") == [
+        Entry(kind="file", mode="0640", owner=me, size=7, sha256=digest),
+        Entry(kind="dir", mode="2750", owner=me),
+        Entry(kind="link", mode="0777", owner=me, target="gone -> away"),
+        Entry(kind="other", mode="0600", owner=me),
+        Entry(kind="absent"),
+        Entry(kind="absent"),
+    ]
+
+
+def test_large_files_have_no_digest_and_a_size(tree: Tree, shell: str) -> None:
+    at_limit, above = tree.prefix / "limit", tree.prefix / "above"
+    for path, size in ((at_limit, 4 << 20), (above, (4 << 20) + 1)):
+        with path.open("wb") as file:
+            file.truncate(size)
+    first, second = look_at(tree, shell, at_limit, above)
+    assert isinstance(first, Entry)
+    assert first.sha256 == hashlib.sha256(bytes(4 << 20)).hexdigest()
+    assert isinstance(second, Entry)
+    assert (second.sha256, second.size) == (None, (4 << 20) + 1)
+
+
+def test_names_with_blanks_backslashes_and_other_alphabets_are_found(
+    tree: Tree, shell: str
+) -> None:
+    names = [
+        " lead",
+        "trail ",
+        "a  b",
+        "back\\slash",
+        "caf\N{LATIN SMALL LETTER E WITH ACUTE}",
+        "*",
+        "-x",
+    ]
+    paths = [write(tree.prefix / name, name) for name in names]
+    link = tree.prefix / "a link -> with an arrow"
+    link.symlink_to("target\nof two lines")
+    *files, arrow = look_at(tree, shell, *paths, link)
+    digests = [entry.sha256 for entry in files if isinstance(entry, Entry)]
+    assert digests == [hashlib.sha256(name.encode()).hexdigest() for name in names]
+    assert isinstance(arrow, Entry)
+    assert arrow.target == "target\nof two lines"
+
+
+def test_an_owner_without_a_name_is_told_by_number(tree: Tree, shell: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    file = write(tree.prefix / "file", "")
+    os.chown(file, 54321, 54321)
+    (entry,) = look_at(tree, shell, file)
+    assert isinstance(entry, Entry)
+    assert entry.owner == "54321"
+
+
+TEXTS = {
+    "plain": (b"A=1\nB=2\n", "A=1\nB=2\n"),
+    "no last newline": (b"A=1", "A=1"),
+    "only newlines": (b"\n\n\n", "\n\n\n"),
+    "empty": (b"", ""),
+    "other alphabets": (
+        "caf\N{LATIN SMALL LETTER E WITH ACUTE}\n".encode(),
+        "caf\N{LATIN SMALL LETTER E WITH ACUTE}\n",
+    ),
+    "not UTF-8": (b"A=\xff\xfe\n", "A=\\xff\\xfe\n"),
+    "zero bytes": (b'{"status"\0\0\0', '{"status"\0\0\0'),
+    "the markers": (b"pyinfra-gpu-probe end\n", "pyinfra-gpu-probe end\n"),
+    "largest": (b"x" * 65536, "x" * 65536),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(TEXTS))
+def test_texts_are_told_byte_for_byte(tree: Tree, shell: str, kind: str) -> None:
+    content, text = TEXTS[kind]
+    write(Path(tree.paths.env_file), content)
+    write(Path(tree.paths.stamp), content)
+    write(Path(tree.paths.verdict), content)
+    record = tree.look(shell)
+    assert record.environment.text == text
+    assert record.smoke.stamp_text == text
+    assert record.smoke.verdict_text == text
+
+
+def test_a_text_that_is_too_long_is_unknown(tree: Tree, shell: str) -> None:
+    write(Path(tree.paths.verdict), "x" * 65537)
+    assert tree.look(shell).smoke.verdict_text == Unknown("the file is longer than 64 KiB")
+
+
+def test_what_is_no_file_has_no_text_and_is_never_opened(tree: Tree, shell: str) -> None:
+    Path(tree.paths.env_file).mkdir(parents=True)
+    Path(tree.paths.smoke).mkdir()
+    os.mkfifo(tree.paths.stamp)  # to open it would be to wait for a writer
+    Path(tree.paths.verdict).symlink_to("/nowhere")
+    record = tree.look(shell)
+    assert record.environment.text is None
+    assert record.layout.entry(tree.paths.env_file).kind == "dir"  # type: ignore[union-attr]
+    assert record.smoke.stamp_text is None
+    assert record.smoke.verdict_text == Unknown(
+        f"{tree.paths.verdict} is a link to something that cannot be read"
+    )
+
+
+def lock_line(path: Path, pid: int, kind: str = "POSIX", device: str = "") -> str:
+    """A line of /proc/locks about a file."""
+    state = path.stat()
+    device = device or f"{os.major(state.st_dev):02x}:{os.minor(state.st_dev):02x}"
+    return f"1: {kind}  ADVISORY  WRITE {pid} {device}:{state.st_ino} 0 EOF\n"
+
+
+LOCK = "var/lib/dpkg/lock-frontend"
+
+
+def test_the_holder_of_a_lock_is_named(tree: Tree, shell: str) -> None:
+    write(tree.root / "proc/4242/comm", "apt-get\n")
+    write(tree.root / "proc/locks", lock_line(tree.root / LOCK, 4242))
+    assert tree.look(shell).packages.lock_holder == "pid 4242 (apt-get)"
+
+
+def test_a_holder_that_is_gone_meanwhile_is_told_by_number(tree: Tree, shell: str) -> None:
+    write(tree.root / "proc/locks", lock_line(tree.root / LOCK, 4242))
+    assert tree.look(shell).packages.lock_holder == "pid 4242"
+
+
+@pytest.mark.parametrize("kind", ["FLOCK", "LEASE", "-> POSIX"])
+def test_what_does_not_keep_apt_out_is_no_lock(tree: Tree, shell: str, kind: str) -> None:
+    write(tree.root / "proc/locks", lock_line(tree.root / LOCK, 4242, kind))
+    assert tree.look(shell).packages.lock_holder is None
+
+
+def test_the_same_inode_number_on_another_disk_is_no_lock(tree: Tree, shell: str) -> None:
+    write(tree.root / "proc/locks", lock_line(tree.root / LOCK, 4242, device="ff:ff"))
+    write(tree.root / "proc/4242/comm", "postgres\n")
+    assert tree.look(shell).packages.lock_holder is None
+
+
+def test_another_device_number_counts_when_the_process_has_the_file_open(
+    tree: Tree, shell: str
+) -> None:
+    """The kernel and stat may name the device of one file differently, on btrfs for one."""
+    write(tree.root / "proc/locks", lock_line(tree.root / LOCK, 4242, device="00:2a"))
+    write(tree.root / "proc/4242/comm", "dpkg\n")
+    (tree.root / "proc/4242/fd").mkdir()
+    (tree.root / "proc/4242/fd/5").symlink_to("/var/lib/dpkg/lock-frontend")
+    assert tree.look(shell).packages.lock_holder == "pid 4242 (dpkg)"
+
+
+def test_a_real_lock_is_seen_and_not_contended(tree: Tree, shell: str) -> None:
+    for name in ("locks", str(os.getpid())):
+        (tree.root / "proc" / name).unlink(missing_ok=True)
+        (tree.root / "proc" / name).symlink_to(f"/proc/{name}")
+    assert tree.look(shell).packages.lock_holder is None
+    with (tree.root / LOCK).open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        comm = Path("/proc/self/comm").read_text().strip()
+        expected = f"pid {os.getpid()} ({comm})"
+        assert tree.look(shell).packages.lock_holder == expected
+
+
+def test_a_host_without_dpkg_has_no_lock(tree: Tree, shell: str) -> None:
+    for name in ("lock-frontend", "lock", "status"):
+        (tree.root / "var/lib/dpkg" / name).unlink()
+    assert tree.look(shell).packages.lock_holder is None
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ("install ok unpacked", "half"),
+        ("install ok half-installed", "half"),
+        ("install ok triggers-awaited", "half"),
+        ("install ok triggers-pending", "half"),
+        ("install reinstreq installed", "half"),
+        ("install reinstreq half-installed", "half"),
+        ("hold ok installed", "installed"),
+        ("deinstall ok installed", "installed"),
+        ("purge ok not-installed", "no"),
+        ("deinstall ok config-files", "no"),
+    ],
+)
+def test_each_state_of_a_package_counts_as_what_it_is(
+    tree: Tree, shell: str, status: str, state: str
+) -> None:
+    write(
+        tree.root / "var/lib/dpkg/status",
+        f"Package: git\nStatus: {status}\nArchitecture: amd64\nVersion: 1:2\n"
+        + ("Triggers-Awaited: man-db\n" if "awaited" in status else "")
+        + ("Triggers-Pending: x\n" if "pending" in status else "")
+        + "Maintainer: a <a@example.org>\nDescription: -\n\n",
+    )
+    packages = tree.look(shell).packages
+    assert packages.installed == ({"git": "1:2"} if state == "installed" else {})
+    assert packages.half_configured == (("git",) if state == "half" else ())

@@ -1,0 +1,202 @@
+"""The probe as a whole: one healthy host, the same record from every shell, and nothing written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+from probing import NOBODY, ROOT, Tree, checkout, shell_fixture, tree_fixture, write  # noqa: F401
+
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.layout import Entry
+from pyinfra_gpu.facts.probe import script
+from pyinfra_gpu.facts.record import Record
+
+
+def furnish(tree: Tree) -> None:
+    """Everything that a finished deploy leaves."""
+    tree.venv()
+    checkout(tree)
+    write(tree.base / "prefix/tools/bin/uv", "#!/bin/sh\necho 'uv 0.13.8 (x86_64)'\n", 0o755)
+    write(tree.base / "prefix/env/training.env", "# managed\nOMP_NUM_THREADS=1\n")
+    write(tree.base / "prefix/smoke/stamp.json", '{"status": "pass"}\n')
+    write(tree.base / "prefix/smoke/verdict.json", '{"verdict": "pass"}\n')
+    write(tree.base / "prefix/venv/.pyinfra-gpu-training.json", "{}")
+
+
+def unknowns(record: object, name: str = "") -> Iterator[str]:
+    """The names of all fields that are unknown, however deep."""
+    data = record.to_json() if isinstance(record, Record) else record
+    if isinstance(data, dict):
+        if set(data) == {"unknown"}:
+            yield name
+        for key, value in data.items():
+            yield from unknowns(value, f"{name}.{key}".lstrip("."))
+
+
+def test_a_bare_host_is_described_without_anything_unknown(tree: Tree, shell: str) -> None:
+    record = tree.look(shell)
+    assert list(unknowns(record)) == []
+    system = record.system
+    assert (system.os_id, system.os_version) == ("debian", "12")
+    assert system.os_name == "Debian GNU/Linux 12 (bookworm)"
+    assert (system.kernel, system.architecture) == ("6.1.0-37-amd64", os.uname().machine)
+    assert system.boot_id == "11111111-2222-3333-4444-555555555555"
+    assert (system.cpu_count, system.ram_mib) == (16, 64263)
+    assert (system.init, system.hostname, system.user) == ("systemd", "gpu-1", "ubuntu")
+    assert system.uid == os.geteuid()
+    assert system.python3 == sys.version.split()[0]
+    assert system.secure_boot is None
+    assert record.gpus.devices == ()
+    assert record.driver.loaded is None
+    assert record.driver.on_disk is None
+    assert record.driver.nouveau is False
+    assert record.packages.installed == {"git": "1:2.39.5-0+deb12u2"}
+    assert record.packages.half_configured == ("curl",)
+    assert record.packages.lock_holder is None
+    assert record.torch.python is None
+    assert record.torch.python_problem is None
+    assert record.torch.version is None
+    assert record.training.commit is None
+    assert record.environment.text is None
+    assert record.layout.entry(str(tree.prefix / "venv")) == Entry(kind="absent")
+
+
+def test_free_room_is_what_the_system_says_of_the_nearest_folder_that_exists(
+    tree: Tree, shell: str
+) -> None:
+    record = tree.look(shell, tree.request(prefix=str(tree.prefix / "not/yet there")))
+    free = os.statvfs(tree.prefix)
+    assert isinstance(record.storage.free_mib, int)
+    assert abs(record.storage.free_mib - free.f_bavail * free.f_frsize // 2**20) < 200
+    assert isinstance(record.storage.shm_mib, int)
+    assert record.storage.shm_mib > 0
+
+
+def test_a_finished_host_is_described_without_anything_unknown(tree: Tree, shell: str) -> None:
+    furnish(tree)
+    record = tree.look(shell)
+    assert list(unknowns(record)) == []
+    assert record.torch.version == "2.13.0+cpu"
+    assert record.torch.uv == "0.13.8"
+    assert record.torch.damaged == ()
+    assert record.training.dirty_count == 0
+    assert record.environment.text == "# managed\nOMP_NUM_THREADS=1\n"
+    assert record.smoke.stamp_text == '{"status": "pass"}\n'
+    assert record.smoke.verdict_text == '{"verdict": "pass"}\n'
+    assert record.training.stamp_text == "{}"
+    assert json.loads(json.dumps(record.to_json()))["torch"]["cuda"] is None
+
+
+def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Kind, mode, times and content of everything below a folder."""
+    seen = {}
+    for path in (folder, *folder.rglob("*")):
+        state = path.lstat()
+        content = b"" if path.is_symlink() or not path.is_file() else path.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        seen[str(path)] = (state.st_mode, state.st_mtime_ns, state.st_ctime_ns, digest)
+    return seen
+
+
+def test_the_probe_writes_nothing_anywhere_it_looks(tree: Tree, shell: str) -> None:
+    furnish(tree)
+    # An index whose notes on a file are out of date is what tempts git to write it anew.
+    os.utime(tree.prefix / "training/training/train.py", (1, 1))
+    before = snapshot(tree.base)
+    tree.look(shell)
+    assert snapshot(tree.base) == before
+
+
+def test_the_probe_leaves_no_file_in_the_folders_for_temporary_files(
+    tree: Tree, shell: str
+) -> None:
+    furnish(tree)
+    temporary = tree.base / "tmp"
+    temporary.mkdir()
+    tree.environment["TMPDIR"] = str(temporary)
+    before = snapshot(temporary)
+    tree.look(shell)
+    assert snapshot(temporary) == before
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
+def test_a_user_who_may_not_search_the_prefix_learns_that_and_nothing_wrong(shell: str) -> None:
+    import shutil
+    import tempfile
+
+    base = Path(tempfile.mkdtemp(prefix="probe-"))
+    try:
+        base.chmod(0o755)
+        tree = Tree(base / "host")
+        furnish(tree)
+        tree.prefix.chmod(0o700)
+        record = tree.look(shell, user=NOBODY)
+        where = str(tree.prefix)
+        assert record.system.uid == NOBODY
+        assert record.environment.text == Unknown(
+            f"no permission to look at {where}/env/training.env"
+        )
+        assert record.torch.version == Unknown(f"no permission to look at {where}/venv")
+        assert record.torch.python_problem == Unknown(f"no permission to look at {where}/venv")
+        assert record.training.commit == Unknown(
+            f"no permission to look at {where}/training/training"
+        )
+        assert record.layout.entry(f"{where}/bin") == Unknown(
+            f"no permission to look at {where}/bin"
+        )
+        entry = record.layout.entry(where)
+        assert isinstance(entry, Entry)
+        assert (entry.kind, entry.mode, entry.owner) == ("dir", "0700", "root")
+        assert record.packages.installed == {"git": "1:2.39.5-0+deb12u2"}
+    finally:
+        shutil.rmtree(base)
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
+def test_a_file_that_may_not_be_read_is_unknown_and_its_owner_and_size_are_not(shell: str) -> None:
+    import shutil
+    import tempfile
+
+    base = Path(tempfile.mkdtemp(prefix="probe-"))
+    try:
+        base.chmod(0o755)
+        tree = Tree(base / "host")
+        file = write(tree.prefix / "env/training.env", "A=1\n", 0o600)
+        record = tree.look(shell, user=NOBODY)
+        reason = Unknown(f"no permission to read {file}")
+        assert record.environment.text == reason
+        assert record.layout.entry(str(file)) == Entry(
+            kind="file", mode="0600", owner="root", size=4, sha256=reason
+        )
+    finally:
+        shutil.rmtree(base)
+
+
+def test_the_script_that_travels_is_small_ascii_and_free_of_comments() -> None:
+    text = script()
+    assert text.isascii()
+    assert len(text) < 20_000
+    assert not any(line.startswith("#") for line in text.splitlines())
+
+
+def test_a_file_server_that_never_answers_is_given_up(tree: Tree, shell: str) -> None:
+    """The bound is seconds long; here `timeout` itself is shortened, and git never ends."""
+    checkout(tree)
+    (tree.tools / "git").unlink()
+    write(tree.tools / "git", "#!/bin/sh\nexec sleep 30\n", 0o755)
+    (tree.tools / "sleep").symlink_to("/bin/sleep")
+    real = (tree.tools / "timeout").readlink()
+    (tree.tools / "timeout").unlink()
+    write(tree.tools / "timeout", f'#!/bin/sh\nshift\nexec {real} 1 "$@"\n', 0o755)
+    record = tree.look(shell)
+    assert record.training.commit == Unknown("git: it did not answer in time")
+    assert record.training.dirty_count == Unknown("git: it did not answer in time")
+    assert record.smoke.stamp_text is None

@@ -1,0 +1,196 @@
+"""A host without one of the tools: what it told is unknown with the reason, the rest is told."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+from probing import TOOLS, Tree, checkout, shell_fixture, tree_fixture, write  # noqa: F401
+
+from pyinfra_gpu.facts.fields import Unknown
+
+GPU = "sys/bus/pci/devices/0000:01:00.0"
+LIBRARY = "#!/bin/sh\nprintf '\\tlibcuda.so.1 (libc6,%s) => {path}\\n' {abi}\n"
+
+# tool -> what may be unknown without it, and the reason it is told with
+NEEDED = {
+    "awk": (["packages.installed", "packages.half_configured"], "awk is not on this host"),
+    "chroot": ([], ""),
+    "df": (["storage.free_mib", "storage.shm_mib"], "df is not on this host"),
+    "dpkg-query": (
+        ["packages.installed", "packages.half_configured"],
+        "dpkg-query is not on this host",
+    ),
+    "git": (
+        ["training.commit", "training.remote", "training.dirty", "training.dirty_count"],
+        "git is not on this host",
+    ),
+    "id": ([], ""),
+    "ldconfig": (["driver.libcuda"], "ldconfig is not on this host"),
+    "ls": ([], ""),
+    "modinfo": (["driver.on_disk"], "modinfo is not on this host"),
+    "od": (
+        ["environment.text", "smoke.stamp_text", "smoke.verdict_text", "training.stamp_text"],
+        "od is not on this host",
+    ),
+    "readlink": (["gpus.devices.0.driver", "driver.libcuda", "layout.link.target"], "read"),
+    "sed": (["driver.libcuda", "packages.lock_holder"], "sed is not on this host"),
+    "setpriv": ([], ""),
+    "sha256sum": (
+        ["training.requirements_sha256", "layout.file.sha256"],
+        "sha256sum is not on this host",
+    ),
+    "timeout": ([], ""),
+    "true": ([], ""),
+    "uname": (["system.architecture"], "uname is not on this host"),
+}
+
+
+def furnish(tree: Tree) -> None:
+    """A host on which every tool has something to tell."""
+    tree.venv()
+    checkout(tree)
+    for name in ("env/training.env", "smoke/stamp.json", "smoke/verdict.json"):
+        write(tree.prefix / name, "{}\n")
+    write(tree.prefix / "venv/.pyinfra-gpu-training.json", "{}\n")
+    (tree.prefix / "link").symlink_to("nowhere")
+    for name, text in {"vendor": "0x10de", "device": "0x2b85", "class": "0x030000"}.items():
+        write(tree.root / GPU / name, f"{text}\n")
+    write(tree.root / GPU / "resource", "0x1000000 0x1ffffff 0x40200\n" + "0x0 0x0 0x0\n" * 5)
+    (tree.root / "sys/bus/pci/drivers/nvidia").mkdir(parents=True)
+    (tree.root / GPU / "driver").symlink_to("../../drivers/nvidia")
+    library = write(tree.root / "usr/lib/libcuda.so.580.95.05", "")
+    abi = "AArch64" if "aarch64" in __import__("os").uname().machine else "x86-64"
+    write(tree.tools / "ldconfig", LIBRARY.format(path=library, abi=abi), 0o755)
+
+
+def flat(tree: Tree, data: object, name: str = "") -> dict[str, object]:
+    """All fields by their dotted names; the layout's paths by short names, unknowns as such."""
+    if isinstance(data, dict) and set(data) == {"unknown"}:
+        return {name: Unknown(data["unknown"])}
+    if not data or not isinstance(data, (dict, list)):
+        return {name: data}
+    found: dict[str, object] = {}
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+        if name == "layout.entries":
+            inner = {"env/training.env": "layout.file", "link": "layout.link"}.get(
+                str(Path(key).relative_to(tree.prefix)), f"layout.{key}"
+            )
+        else:
+            inner = f"{name}.{key}".lstrip(".")
+        found |= flat(tree, value, inner)
+    return found
+
+
+def see(tree: Tree, shell: str) -> dict[str, object]:
+    request = tree.request(
+        entries=(str(tree.prefix / "env/training.env"), str(tree.prefix / "link"))
+    )
+    return flat(tree, tree.look(shell, request).to_json())
+
+
+def test_with_every_tool_nothing_is_unknown(tree: Tree, shell: str) -> None:
+    furnish(tree)
+    fields = see(tree, shell)
+    assert [name for name, value in fields.items() if isinstance(value, Unknown)] == []
+    assert fields["gpus.devices.0.driver"] == "nvidia"
+    assert fields["driver.libcuda"] == str(tree.root / "usr/lib/libcuda.so.580.95.05")
+    assert fields["layout.link.target"] == "nowhere"
+
+
+def test_the_table_of_tools_names_every_tool_of_the_probe() -> None:
+    assert set(NEEDED) | {"python3", "stat"} == set(TOOLS) | {"modinfo", "ldconfig"}
+
+
+@pytest.mark.parametrize("tool", sorted(NEEDED))
+def test_without_a_tool_only_its_fields_are_unknown(tree: Tree, shell: str, tool: str) -> None:
+    furnish(tree)
+    whole = see(tree, shell)
+    (tree.tools / tool).unlink()
+    less = see(tree, shell)
+    names, reason = NEEDED[tool]
+    assert set(less) == set(whole) or tool in ("awk", "dpkg-query")
+    for name in names:
+        # Busybox may carry the tool in itself; its answer must then be the right one.
+        value = less.get(name, Unknown(""))
+        if shell == "busybox" and not isinstance(value, Unknown):
+            assert value == whole[name]
+            continue
+        assert isinstance(value, Unknown), name
+        assert reason in value.reason
+    changed = {name for name in less if less[name] != whole.get(name, less[name])}
+    assert changed - set(names) - {"storage.free_mib"} == set()
+
+
+def test_without_stat_the_layout_and_the_lock_are_unknown(tree: Tree, shell: str) -> None:
+    furnish(tree)
+    (tree.tools / "stat").unlink()
+    record = tree.look(shell)
+    if shell == "busybox" and record.packages.lock_holder is None:
+        pytest.skip("this busybox carries stat in itself")
+    reason = Unknown("stat is not on this host")
+    assert record.packages.lock_holder == reason
+    assert record.layout.entry(str(tree.prefix / "venv")) == reason
+    # Whose the environment is decides as whom its python may run: root must not guess.
+    if record.system.uid == 0:
+        assert record.torch.python == reason
+        assert record.training.commit == reason
+    assert record.torch.version == "2.13.0+cpu"
+
+
+def test_without_python3_there_is_none(tree: Tree, shell: str) -> None:
+    (tree.tools / "python3").unlink()
+    assert tree.look(shell).system.python3 is None
+
+
+def test_with_no_tool_at_all_the_probe_still_answers_to_the_end(tree: Tree, shell: str) -> None:
+    furnish(tree)
+    for tool in tree.tools.iterdir():
+        tool.unlink()
+    record = tree.look(shell)
+    assert record.system.kernel == "6.1.0-37-amd64"
+    assert record.system.user == "ubuntu"
+    assert record.torch.version == "2.13.0+cpu"
+    assert record.driver.nouveau is False
+
+
+# A tool that is there and fails: what it was asked is unknown, in its own words where it has any.
+FAILING = {
+    "modinfo": ("driver", "on_disk", "modinfo: it broke"),
+    "ldconfig": ("driver", "libcuda", "ldconfig: it broke"),
+    "df": ("storage", "free_mib", "df: it broke"),
+    "dpkg-query": ("packages", "installed", "dpkg-query ended with status 2"),
+    "git": ("training", "commit", "git: it broke"),
+    "python3": ("system", "python3", "it broke"),
+}
+
+
+@pytest.mark.parametrize("tool", sorted(FAILING))
+def test_a_tool_that_fails_makes_its_field_unknown(tree: Tree, shell: str, tool: str) -> None:
+    checkout(tree)
+    concern, name, reason = FAILING[tool]
+    (tree.tools / tool).unlink()
+    write(tree.tools / tool, "#!/bin/sh\necho 'it broke' >&2\nexit 2\n", 0o755)
+    record = tree.look(shell)
+    assert getattr(getattr(record, concern), name) == Unknown(reason)
+    assert record.smoke.stamp_text is None
+
+
+@pytest.mark.parametrize(
+    "tool", ["modinfo", "python3", "df", "git", "ldconfig", "dpkg-query", "stat"]
+)
+def test_a_tool_that_prints_rubbish_never_breaks_the_answer(
+    tree: Tree, shell: str, tool: str
+) -> None:
+    checkout(tree)
+    (tree.tools / tool).unlink()
+    rubbish = (
+        r"#!/bin/sh" "\n" r"printf 'caf\303\251 \377\n\npyinfra-gpu-probe end\n x\ty | z\n'" "\n"
+    )
+    write(tree.tools / tool, rubbish, 0o755)
+    record = tree.look(shell)
+    assert record.system.hostname == "gpu-1"
+    assert record.smoke.verdict_text is None

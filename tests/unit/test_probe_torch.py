@@ -1,0 +1,261 @@
+"""What the probe tells of the virtual environment: torch by its files, python by running it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+from probing import NOBODY, RECORD, ROOT, TORCH, Tree, shell_fixture, tree_fixture, write  # noqa: F401
+
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.probe import ProbeRequest
+from pyinfra_gpu.spec import Paths
+
+
+@pytest.fixture
+def open_tree() -> Iterator[Tree]:
+    """A tree that every user of this machine can reach."""
+    base = Path(tempfile.mkdtemp(prefix="probe-"))
+    base.chmod(0o755)
+    yield Tree(base / "host")
+    shutil.rmtree(base)
+
+
+def test_torch_is_identified_by_its_text_and_never_imported(tree: Tree, shell: str) -> None:
+    tree.venv()
+    torch = tree.look(shell).torch
+    assert torch.python == sys.version.split()[0]
+    assert torch.python_problem is None
+    assert (torch.version, torch.cuda) == ("2.13.0+cpu", None)
+    assert torch.git_version == "cf30153c4c131c8164ee7798e5022d810682e2cb"
+    assert torch.damaged == ()
+    assert torch.installing is False
+    assert torch.distributions == {"torch": "2.13.0+cpu", "typing-extensions": "4.16.0"}
+
+
+def test_a_cuda_build_names_its_cuda(tree: Tree, shell: str) -> None:
+    tree.venv({**TORCH, "torch/version.py": "__version__ = '2.14.1+cu130'\ncuda: str = '13.0'\n"})
+    torch = tree.look(shell).torch
+    assert (torch.version, torch.cuda) == ("2.14.1+cu130", "13.0")
+    assert torch.git_version == Unknown("torch/version.py has no plain line for git_version")
+
+
+def test_a_version_file_in_which_the_values_are_computed_is_unknown(tree: Tree, shell: str) -> None:
+    tree.venv({**TORCH, "torch/version.py": "__version__ = open('/etc/passwd').read()\n"})
+    reason = Unknown("torch/version.py has no plain line for __version__")
+    assert tree.look(shell).torch.version == reason
+
+
+def test_a_version_file_without_a_last_newline_is_read_whole(tree: Tree, shell: str) -> None:
+    tree.venv({**TORCH, "torch/version.py": "cuda = None\n__version__ = '2.13.0'"})
+    assert tree.look(shell).torch.version == "2.13.0"
+
+
+def test_a_missing_file_and_one_of_another_size_are_damage(tree: Tree, shell: str) -> None:
+    site = tree.venv()
+    (site / "torch/lib/libtorch_cpu.so").unlink()
+    (site / "torch/__init__.py").write_text("x")
+    assert tree.look(shell).torch.damaged == ("torch/__init__.py", "torch/lib/libtorch_cpu.so")
+
+
+def test_at_most_five_damaged_files_are_told(tree: Tree, shell: str) -> None:
+    site = tree.venv({**TORCH, **{f"torch/{n}.py": "" for n in range(20)}})
+    for number in range(20):
+        (site / f"torch/{number}.py").write_text("x")
+    assert len(tree.look(shell).torch.damaged) == 5  # type: ignore[arg-type]
+
+
+def test_a_folder_in_place_of_a_parent_is_damage(tree: Tree, shell: str) -> None:
+    site = tree.venv()
+    shutil.rmtree(site / "torch/lib")
+    (site / "torch/lib").write_text("")
+    assert tree.look(shell).torch.damaged == ("torch/lib/libtorch_cpu.so",)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"\xff\xfe,,\n,\n\n", None])
+def test_a_list_of_files_lost_in_a_power_cut_is_damage(
+    tree: Tree, shell: str, content: bytes | None
+) -> None:
+    site = tree.venv()
+    (site / RECORD).unlink()
+    if content is not None:
+        (site / RECORD).write_bytes(content)
+    assert tree.look(shell).torch.damaged == (RECORD,)
+
+
+def test_torch_without_any_list_of_files_is_damage(tree: Tree, shell: str) -> None:
+    site = tree.venv()
+    shutil.rmtree((site / RECORD).parent)
+    torch = tree.look(shell).torch
+    assert torch.damaged == ("torch-*.dist-info/RECORD",)
+    assert torch.version == "2.13.0+cpu"
+
+
+def test_odd_names_in_the_list_of_files_are_compared_too(tree: Tree, shell: str) -> None:
+    site = tree.venv()
+    rows = [
+        '"torch/a, ""b"".py",sha256=x,3',
+        "torch/caf\N{LATIN SMALL LETTER E WITH ACUTE}.py,sha256=x,1",
+        f"{RECORD},,",
+    ]
+    write(site / RECORD, "\r\n".join(rows))
+    write(site / 'torch/a, "b".py', "123")
+    assert tree.look(shell).torch.damaged == ("torch/caf\N{LATIN SMALL LETTER E WITH ACUTE}.py",)
+
+
+def test_two_versions_of_torch_side_by_side_are_told_as_two(tree: Tree, shell: str) -> None:
+    site = tree.venv()
+    write(site / "torch-2.14.1.dist-info/RECORD", "torch-2.14.1.dist-info/RECORD,,\n")
+    write(site / "~orch-2.12.0.dist-info/RECORD", "")
+    distributions = tree.look(shell).torch.distributions
+    assert isinstance(distributions, dict)
+    assert distributions["torch"] == "2.13.0+cpu and 2.14.1"
+    assert sorted(distributions) == ["torch", "typing-extensions"]
+
+
+def test_distributions_with_odd_names_do_not_break_the_answer(tree: Tree, shell: str) -> None:
+    site = tree.venv()
+    (site / "new\nline-1.dist-info").mkdir()
+    Path(os.fsdecode(os.fsencode(site) + b"/caf\xe9-2.dist-info")).mkdir()
+    distributions = tree.look(shell).torch.distributions
+    assert isinstance(distributions, dict)
+    assert distributions["new\nline"] == "1"
+    assert distributions["caf\\xe9"] == "2"
+
+
+def test_an_unfinished_installation_is_told(tree: Tree, shell: str) -> None:
+    tree.venv()
+    write(tree.prefix / "venv/.pyinfra-gpu-installing", "")
+    assert tree.look(shell).torch.installing is True
+
+
+def test_a_python_whose_base_vanished_is_named_with_the_link_that_dangles(
+    tree: Tree, shell: str
+) -> None:
+    tree.venv()
+    python = tree.prefix / "venv/bin/python"
+    python.unlink()
+    python.symlink_to("/usr/bin/python3.99")
+    torch = tree.look(shell).torch
+    problem = f"{python} is a link to /usr/bin/python3.99, which is not there"
+    assert torch.python_problem == problem
+    assert torch.python == Unknown(problem)
+    assert isinstance(torch.damaged, Unknown)
+    assert torch.version == "2.13.0+cpu"
+    assert torch.distributions == {"torch": "2.13.0+cpu", "typing-extensions": "4.16.0"}
+
+
+BROKEN = {
+    "#!/bin/sh\necho 'Fatal Python error: init_fs_encoding' >&2\nexit 1\n": (
+        "Fatal Python error: init_fs_encoding"
+    ),
+    "#!/bin/sh\nexit 3\n": "it ended with status 3 and said nothing",
+    "#!/bin/sh\nkill -9 $$\n": "it did not answer in time",
+}
+
+
+@pytest.mark.parametrize("program", sorted(BROKEN))
+def test_a_python_that_does_not_run_says_why(tree: Tree, shell: str, program: str) -> None:
+    tree.venv()
+    python = tree.prefix / "venv/bin/python"
+    python.unlink()
+    write(python, program, 0o755)
+    torch = tree.look(shell).torch
+    assert isinstance(torch.python_problem, str)
+    assert BROKEN[program] in torch.python_problem
+    assert isinstance(torch.python, Unknown)
+    assert isinstance(torch.damaged, Unknown)
+
+
+def test_a_python_that_may_not_be_executed_is_a_problem(tree: Tree, shell: str) -> None:
+    tree.venv()
+    python = tree.prefix / "venv/bin/python"
+    python.unlink()
+    write(python, "", 0o644)
+    assert isinstance(tree.look(shell).torch.python_problem, str)
+
+
+def test_an_environment_without_python_says_so(tree: Tree, shell: str) -> None:
+    (tree.prefix / "venv/bin").mkdir(parents=True)
+    torch = tree.look(shell).torch
+    assert torch.python_problem == f"{tree.prefix}/venv/bin/python is not there"
+    assert torch.version is None
+    assert torch.distributions == {}
+
+
+def test_a_python_that_prints_rubbish_cannot_forge_other_fields(tree: Tree, shell: str) -> None:
+    tree.venv()
+    python = tree.prefix / "venv/bin/python"
+    python.unlink()
+    forged = "#!/bin/sh\nprintf 'system.hostname =evil\\ntorch.version_line =__version__ = 1\\n'\n"
+    forged += "printf 'torch.site =/etc\\ntorch.python =\\303\\251\\npyinfra-gpu-probe end\\n'\n"
+    write(python, forged, 0o755)
+    record = tree.look(shell)
+    assert record.system.hostname == "gpu-1"
+    assert record.torch.version == "2.13.0+cpu"
+    assert record.torch.python == Unknown("the probe did not report it")
+    assert record.smoke.stamp_text is None
+
+
+def test_packages_of_another_python_do_not_count(tree: Tree, shell: str) -> None:
+    """After an upgrade of the base, the environment's python looks into a folder of its own."""
+    tree.venv()
+    lib = tree.prefix / "venv/lib"
+    next(lib.iterdir()).rename(lib / "python3.999")
+    torch = tree.look(shell).torch
+    assert torch.version is None
+    assert torch.distributions == {}
+
+
+def test_a_path_full_of_shell_is_only_a_path(tmp_path: Path, shell: str) -> None:
+    tree = Tree(tmp_path / "host")
+    tree.venv()
+    prefix = tree.base / "$(touch x) `touch y`; touch z 'q' \"d\" * \\ [a]"
+    tree.prefix.rename(prefix)
+    before = sorted(path.name for path in tree.base.iterdir())
+    request = ProbeRequest.for_paths(Paths(prefix=str(prefix), name="training"))
+    record = tree.look(shell, request)
+    assert record.torch.version == "2.13.0+cpu"
+    assert record.torch.damaged == ()
+    assert record.layout.entry(str(prefix)).kind == "dir"  # type: ignore[union-attr]
+    assert sorted(path.name for path in tree.base.iterdir()) == before
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
+def test_root_runs_a_users_python_and_installer_as_that_user(open_tree: Tree, shell: str) -> None:
+    tree = open_tree
+    tree.venv()
+    python = tree.prefix / "venv/bin/python"
+    python.unlink()
+    report = "#!/bin/sh\nid -u >&2\nexit 1\n"
+    write(python, report, 0o755)
+    write(tree.prefix / "tools/bin/uv", "#!/bin/sh\necho uv 0.0.$(id -u)\n", 0o755)
+    for path in (tree.prefix, *tree.prefix.rglob("*")):
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    torch = tree.look(shell).torch
+    assert torch.python_problem == str(NOBODY)
+    assert torch.uv == f"0.0.{NOBODY}"
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
+def test_without_setpriv_chroot_changes_the_user_and_without_both_nothing_is_run(
+    open_tree: Tree, shell: str
+) -> None:
+    tree = open_tree
+    write(tree.prefix / "tools/bin/uv", "#!/bin/sh\necho uv 0.0.$(id -u)\n", 0o755)
+    os.chown(tree.prefix / "tools/bin", NOBODY, NOBODY)
+    (tree.tools / "setpriv").unlink()
+    assert tree.look(shell).torch.uv == f"0.0.{NOBODY}"
+    (tree.tools / "chroot").unlink()
+    if shell == "busybox":
+        return  # it may carry both in itself
+    uv = tree.look(shell).torch.uv
+    assert isinstance(uv, Unknown)
+    assert "neither setpriv nor chroot" in uv.reason
