@@ -1,0 +1,112 @@
+"""Refuses combinations of versions and hardware that cannot work, and says what to change.
+
+`check_spec` judges by data alone, before any host is contacted; `check_host` by what a host says
+about itself. Both use the same RULES, so a GPU that was not declared is judged like one that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyinfra_gpu.compatibility import hardware, software
+from pyinfra_gpu.compatibility.case import Case, HostFacts, Problem
+from pyinfra_gpu.compatibility.remedy import Check, remedy
+from pyinfra_gpu.errors import SpecError, sentence
+from pyinfra_gpu.spec.model import HostSpec
+from pyinfra_gpu.stacks import catalogue
+
+__all__ = ["RULES", "HostFacts", "Rule", "check_host", "check_spec", "refusals"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: the id tests and reports know it by, and its check."""
+
+    id: str
+    check: Check
+
+
+# In the order in which a person should learn of the problems: what is declared at all, then whether
+# torch exists in that form, then driver, modules, toolkit, GPU code, compiler.
+RULES: tuple[Rule, ...] = (
+    Rule("cpu-stack-with-gpus", software.cpu_stack_with_gpus),
+    Rule("nvidia-stack-without-gpus", software.nvidia_stack_without_gpus),
+    Rule("gpu-model-mismatch", hardware.gpu_model_mismatch),
+    Rule("cpu-build-on-nvidia-stack", software.cpu_build_on_nvidia_stack),
+    Rule("cuda-build-on-cpu-stack", software.cuda_build_on_cpu_stack),
+    Rule("torch-release-unknown", software.torch_release_unknown),
+    Rule("build-not-published", software.build_not_published),
+    Rule("machine-without-wheel", software.machine_without_wheel),
+    Rule("index-for-other-build", software.index_for_other_build),
+    Rule("package-index-serves-other-build", software.package_index_serves_other_build),
+    Rule("python-below-torch-minimum", software.python_below_torch_minimum),
+    Rule("python-above-torch-maximum", software.python_above_torch_maximum),
+    Rule("c-library-too-old", software.c_library_too_old),
+    Rule("driver-older-than-gpu", hardware.driver_older_than_gpu),
+    Rule("driver-dropped-gpu", hardware.driver_dropped_gpu),
+    Rule("driver-below-cuda-minimum", hardware.driver_below_cuda_minimum),
+    Rule("driver-below-wheel-minimum", hardware.driver_below_wheel_minimum),
+    Rule("proprietary-modules-gone", hardware.proprietary_modules_gone),
+    Rule("open-modules-required", hardware.open_modules_required),
+    Rule("open-modules-unsupported", hardware.open_modules_unsupported),
+    Rule("cuda-dropped-gpu", hardware.cuda_dropped_gpu),
+    Rule("cuda-older-than-gpu", hardware.cuda_older_than_gpu),
+    Rule("nccl-too-old", hardware.nccl_too_old),
+    Rule("wheel-without-gpu-code", hardware.wheel_without_gpu_code),
+    Rule("build-newer-than-driver", hardware.build_newer_than_driver),
+    Rule("compiler-too-new", software.compiler_too_new),
+    Rule("compiler-too-old", software.compiler_too_old),
+    Rule("more-ranks-than-gpus", hardware.more_ranks_than_gpus),
+)
+
+
+def check_spec(spec: HostSpec) -> None:
+    """Raise SpecError with the first reason why the data alone shows that this cannot work."""
+    for _, refusal in refusals(spec):
+        raise SpecError(refusal)
+
+
+def check_host(spec: HostSpec, facts: HostFacts) -> list[str]:
+    """Return one sentence per reason why this host cannot be what `spec` says; [] if it can.
+
+    Leave `driver_loaded`, `open_modules` and `compute_capabilities` empty in `facts` while the
+    driver stage is still to install another driver: what is loaded now then says nothing about the
+    result.
+    """
+    return list(dict.fromkeys(refusal for _, refusal in refusals(spec, facts)))
+
+
+def refusals(spec: HostSpec, facts: HostFacts | None = None) -> Iterator[tuple[str, str]]:
+    """Yield (rule id, sentence) for every rule that refuses `spec`, on a host if `facts` is
+    given.
+    """
+    checks = tuple(rule.check for rule in RULES)
+    cases = _cases(spec, facts)
+    for rule in RULES:
+        for case in cases:
+            problem = rule.check(case)
+            if problem is not None:
+                yield rule.id, _sentence(case, rule, problem, checks)
+
+
+def _cases(spec: HostSpec, facts: HostFacts | None) -> list[Case]:
+    """Return one case per kind of GPU: those of the host if it told, else the declared one."""
+    known = catalogue()
+    if facts is None or not facts.compute_capabilities:
+        return [Case(spec=spec, known=known, facts=facts, capability=spec.gpu.compute_capability)]
+    return [
+        Case(spec=spec, known=known, facts=facts, capability=capability, on_host=True)
+        for capability in dict.fromkeys(facts.compute_capabilities)
+    ]
+
+
+def _sentence(case: Case, rule: Rule, problem: Problem, checks: tuple[Check, ...]) -> str:
+    return sentence(
+        f"host {case.spec.host}",
+        problem.key,
+        problem.value,
+        problem.found,
+        allowed=problem.allowed,
+        remedy=remedy(case, rule.check, problem, checks),
+    )

@@ -1,0 +1,76 @@
+"""One sentence per mistake: where, which key, which value, what is allowed, what to do."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+from pyinfra.api.exceptions import DeployError
+
+LONGEST_VALUE = 60  # characters of a value that an error shows
+
+SECRET_NAME = re.compile(
+    r"pass(word|wd|phrase)|token|secret|credential|(api|private|access)_?key|auth(?!or)",
+    re.IGNORECASE,
+)
+# Beginnings that issuers chose so that a leaked token can be found: GitHub, GitLab, Hugging Face,
+# OpenAI and Anthropic, AWS, Slack, a JWT, PEM.
+_SECRET_VALUE = re.compile(
+    r"\b(gh[opsu]_|github_pat_|glpat-|hf_|sk-|AKIA|xox[abprs]-|eyJ[\w-]{8,}\.)|-----BEGIN"
+)
+_URL_USER = re.compile(r"://[^/@\s]*@")
+_URL_QUERY = re.compile(
+    rf"([?&][^=&#\s]*(?:{SECRET_NAME.pattern})[^=&#\s]*=)[^&#\s'\"]+", re.IGNORECASE
+)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+class SpecError(DeployError):
+    """A host's data is wrong; the message is one sentence for the person who wrote the data."""
+
+
+def shown(key: object, value: object) -> str:
+    """Return `value` as an error may show it: its repr in at most 60 characters, on one line.
+
+    Values that look like a secret, by the key's name or by the value's form, are not shown.
+    """
+    if SECRET_NAME.search(str(key)) and value is not None and not isinstance(value, bool):
+        return "(not shown, it may be a secret)"
+    if isinstance(value, Mapping):
+        text = "{" + ", ".join(f"{k!r}: {shown(k, v)}" for k, v in value.items()) + "}"
+    else:
+        text = _repr(value)
+    if _SECRET_VALUE.search(text) or "HiddenValue" in type(value).__name__:
+        return "(not shown, it looks like a secret)"
+    text = _URL_QUERY.sub(r"\1***", _URL_USER.sub("://***@", text))
+    text = _CONTROL.sub(" ", text)
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # a stranger's __repr__ must not turn one sentence into a traceback
+        return f"<{type(value).__name__}>"
+
+
+def one_line(text: str) -> str:
+    """Return `text` with every run of control characters replaced by one space."""
+    return _CONTROL.sub(" ", text).strip()
+
+
+def sentence(
+    where: str, key: object, value: object, problem: str, *, allowed: str, remedy: str
+) -> str:
+    """Return the one sentence: `WHERE: KEY = VALUE PROBLEM; allowed: ALLOWED; fix: REMEDY.`"""
+    return one_line(
+        f"{where}: {key} = {shown(key, value)} {problem}; allowed: {allowed}; fix: {remedy}"
+    )
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the name most like `name`, or None if none is like it; case does not count."""
+    folded = {candidate.casefold(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.6)
+    return folded[close[0]] if close else None

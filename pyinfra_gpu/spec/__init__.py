@@ -1,0 +1,267 @@
+"""From a host's flat data to one frozen, checked HostSpec.
+
+`resolve(host.data.dict(), host.name)` either returns a spec that can work or raises SpecError with
+one sentence that names the host, the key, the value, what is allowed and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyinfra_gpu import compatibility
+from pyinfra_gpu.errors import SpecError, sentence
+from pyinfra_gpu.spec.keys import FROM_STACK, KEYS, Key
+from pyinfra_gpu.spec.model import (
+    Accelerator,
+    CudaSpec,
+    DriverSpec,
+    EnvironmentSpec,
+    GpuSpec,
+    HostSpec,
+    Modules,
+    Paths,
+    PreflightSpec,
+    Privilege,
+    PytorchSpec,
+    SmokeSpec,
+    TrainingSpec,
+)
+from pyinfra_gpu.spec.unknown import is_foreign, meant, nested_keys
+from pyinfra_gpu.spec.values import BadValueError
+from pyinfra_gpu.stacks import Catalogue, Stack, catalogue
+
+__all__ = [
+    "Accelerator",
+    "CudaSpec",
+    "DriverSpec",
+    "EnvironmentSpec",
+    "GpuSpec",
+    "HostSpec",
+    "Key",
+    "Modules",
+    "Paths",
+    "PreflightSpec",
+    "Privilege",
+    "PytorchSpec",
+    "SmokeSpec",
+    "SpecError",
+    "TrainingSpec",
+    "allowed_keys",
+    "check_data",
+    "resolve",
+]
+
+
+def allowed_keys() -> dict[str, Key]:
+    """Return every data key of ours by name, in the order of the documentation."""
+    return dict(KEYS)
+
+
+def check_data(data: Mapping[str, object], where: str) -> dict[str, Any]:
+    """Check the keys of one layer of data by themselves; the layer need not be complete.
+
+    `where` names the layer in errors, e.g. "group_data/gpu.py". Returns the accepted values in
+    their final form; pyinfra's own keys are left out. Raises SpecError at the first mistake.
+    """
+    values: dict[str, Any] = {}
+    for name, value in data.items():
+        if isinstance(name, str) and is_foreign(name, value):
+            continue
+        key = KEYS.get(name)
+        flat = nested_keys(name, value) if isinstance(name, str) else []
+        if flat:
+            problem = "is a nested dict, which pyinfra would replace as a whole instead of merging"
+            raise _error(
+                where, name, value, problem, "flat keys only", f"write {', '.join(flat)} instead"
+            )
+        if key is None:
+            problem = "is a key that nothing reads"
+            remedy = meant(name) if isinstance(name, str) else "remove it"
+            raise _error(where, name, value, problem, "the keys the README lists", remedy)
+        try:
+            values[name] = key.check(value)
+        except BadValueError as bad:
+            raise _wrong(key, value, bad, data, where) from None
+    return values
+
+
+def resolve(data: Mapping[str, object], host: str) -> HostSpec:
+    """Return what `host` should be, from its merged data.
+
+    Raises SpecError if a key or value is wrong, if keys do not fit each other, or if the
+    combination cannot work (see compatibility.py).
+    """
+    where = f"host {host}"
+    values = check_data(data, where)
+    known = catalogue()
+    stack = known.stacks[values.get("stack", known.default_stack)]
+    _refuse_unfit(values, stack, where)
+    spec = HostSpec(
+        host=host,
+        rehearsal=_given(values, "rehearsal"),
+        privilege=_given(values, "privilege"),
+        owner=_given(values, "owner"),
+        stack=stack.name,
+        accelerator=stack.accelerator,
+        paths=Paths(prefix=_given(values, "prefix"), name=_given(values, "environment_name")),
+        gpu=_gpu(values, stack, known),
+        preflight=_preflight(values, stack),
+        driver=_driver(values, stack, known),
+        cuda=CudaSpec(
+            release=_given(values, "cuda_release", stack.cuda),
+            host_compiler=_given(values, "host_compiler"),
+        ),
+        pytorch=_pytorch(values, stack, known),
+        environment=_environment(values),
+        training=_training(values),
+        smoke=_smoke(values),
+    )
+    compatibility.check_spec(spec)
+    return spec
+
+
+def _given(values: Mapping[str, Any], name: str, from_stack: Any = None) -> Any:
+    """Return the value of a key, or its default; None takes the stack's value where it has one."""
+    default = KEYS[name].default
+    value = values.get(name)
+    if value is not None:
+        return value
+    return from_stack if default is FROM_STACK else default
+
+
+def _gpu(values: Mapping[str, Any], stack: Stack, known: Catalogue) -> GpuSpec:
+    model = _given(values, "gpu_model")
+    return GpuSpec(
+        model=model,
+        count=_given(values, "gpu_count", 0 if stack.accelerator == "cpu" else 2),
+        compute_capability=None if model is None else known.gpus[model].compute_capability,
+    )
+
+
+def _preflight(values: Mapping[str, Any], stack: Stack) -> PreflightSpec:
+    return PreflightSpec(
+        min_disk_gib=_given(values, "preflight_min_disk_gib", stack.minimum_disk_gib),
+        min_ram_gib=_given(values, "preflight_min_ram_gib", stack.minimum_ram_gib),
+        apt_wait_s=_given(values, "preflight_apt_wait_s"),
+    )
+
+
+def _driver(values: Mapping[str, Any], stack: Stack, known: Catalogue) -> DriverSpec:
+    modules = _given(values, "driver_modules")
+    if stack.driver is None or stack.cuda is None:
+        return DriverSpec(branch=None, modules=modules, minimum=None)
+    branch = _given(values, "driver_branch", stack.driver.branch)
+    cuda = _given(values, "cuda_release", stack.cuda)
+    return DriverSpec(
+        branch=branch, modules=modules, minimum=known.minimum_driver(stack, branch, cuda)
+    )
+
+
+def _pytorch(values: Mapping[str, Any], stack: Stack, known: Catalogue) -> PytorchSpec:
+    version = _given(values, "pytorch_version", stack.torch.version)
+    build = _given(values, "pytorch_build", stack.torch.build)
+    index, extra = known.indexes(stack, version, build)
+    if values.get("pytorch_index_url") is not None:
+        extra = None  # the index that was asked for, and no other unless that is asked for too
+    return PytorchSpec(
+        source=_given(values, "pytorch_source"),
+        version=version,
+        build=build,
+        python=_given(values, "pytorch_python"),
+        index_url=_given(values, "pytorch_index_url", index),
+        extra_index_url=_given(values, "pytorch_extra_index_url", extra),
+        uv_version=stack.uv,
+        local_version=not known.serves(version, build),
+    )
+
+
+def _environment(values: Mapping[str, Any]) -> EnvironmentSpec:
+    return EnvironmentSpec(
+        name=_given(values, "environment_name"),
+        variables=tuple(values.get("environment_variables", ())),
+        dynamo=_given(values, "environment_dynamo"),
+    )
+
+
+def _training(values: Mapping[str, Any]) -> TrainingSpec | None:
+    repo, commit = _given(values, "training_repo"), _given(values, "training_commit")
+    if repo is None or commit is None:
+        return None
+    return TrainingSpec(
+        repo=repo,
+        commit=commit,
+        local_changes=_given(values, "training_local_changes"),
+        requirements=_given(values, "training_requirements"),
+    )
+
+
+def _smoke(values: Mapping[str, Any]) -> SmokeSpec:
+    return SmokeSpec(
+        run=_given(values, "smoke"),
+        ranks=_given(values, "smoke_ranks"),
+        deadline_s=_given(values, "smoke_deadline_s"),
+        allreduce_mib=_given(values, "smoke_allreduce_mib"),
+    )
+
+
+def _wrong(
+    key: Key, value: object, bad: BadValueError, data: Mapping[str, object], where: str
+) -> SpecError:
+    """Return the error for a value its key refused."""
+    remedy = bad.remedy and bad.remedy.replace("KEY", key.name)
+    if remedy is None and bad.suggestion is not None:
+        remedy = f"set {key.name} = {bad.suggestion!r}"
+    elif remedy is None and key.name == "training_commit":
+        remedy = _commit_remedy(data.get("training_repo"))
+    elif remedy is None:
+        remedy = f"set e.g. {key.name} = {key.example!r}, or remove it for {key.default_text}"
+    return _error(where, key.name, value, bad.problem, bad.allowed or key.type_text, remedy)
+
+
+def _commit_remedy(repo: object) -> str:
+    """Return how to find a commit; the repo's URL is shown only if it passed its own check."""
+    try:
+        url = KEYS["training_repo"].check(repo) or "URL"
+    except BadValueError:
+        url = "URL"
+    return f"set training_commit to what `git ls-remote {url} main` prints"
+
+
+def _refuse_unfit(values: Mapping[str, Any], stack: Stack, where: str) -> None:
+    """Refuse keys that need another key, and keys that nothing would read."""
+    repo, commit = values.get("training_repo"), values.get("training_commit")
+    if repo is not None and commit is None:
+        problem, allowed = "comes without training_commit", "both or neither"
+        raise _error(where, "training_repo", repo, problem, allowed, _commit_remedy(repo))
+    for name in ("training_commit", "training_requirements"):
+        if values.get(name) is not None and repo is None:
+            problem, allowed = "comes without training_repo", "only together with training_repo"
+            remedy = f"set training_repo to a git URL, or remove {name}"
+            raise _error(where, name, values[name], problem, allowed, remedy)
+    owner, prefix = values.get("owner"), values.get("prefix", "")
+    if owner is not None and values.get("privilege") == "none":
+        problem, allowed = "cannot be given files with privilege = 'none'", "None, the login user"
+        remedy = "remove owner, or set privilege = 'sudo'"
+        raise _error(where, "owner", owner, problem, allowed, remedy)
+    if owner not in (None, "root") and prefix.startswith("/root/"):
+        problem, allowed = f"cannot enter /root, where prefix = {prefix!r} is", "None or 'root'"
+        remedy = f"set prefix = '/home/{owner}/pyinfra-gpu'"
+        raise _error(where, "owner", owner, problem, allowed, remedy)
+    if stack.accelerator == "cpu":
+        _refuse_gpu_keys(values, stack, where)
+
+
+def _refuse_gpu_keys(values: Mapping[str, Any], stack: Stack, where: str) -> None:
+    for name in ("gpu_model", "driver_branch", "driver_modules", "cuda_release", "host_compiler"):
+        value = values.get(name)
+        if value is not None and value != KEYS[name].default:
+            problem, allowed = f"is not read with the cpu stack {stack.name}", "no such key there"
+            remedy = f"remove {name}, or set stack = {catalogue().default_stack!r}"
+            raise _error(where, name, value, problem, allowed, remedy)
+
+
+def _error(
+    where: str, key: object, value: object, problem: str, allowed: str, remedy: str
+) -> SpecError:
+    return SpecError(sentence(where, key, value, problem, allowed=allowed, remedy=remedy))

@@ -1,0 +1,373 @@
+"""Every data key: its stage, default, allowed values, description and checker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyinfra_gpu.spec import sources, variables
+from pyinfra_gpu.spec import values as v
+from pyinfra_gpu.stacks import catalogue
+
+STAGES = (
+    "general", "preflight", "driver", "cuda", "pytorch", "environment", "training", "smoke",
+)  # fmt: skip
+
+
+class FromStack:
+    """Stands for a default that the chosen stack supplies."""
+
+    def __repr__(self) -> str:
+        return "FROM_STACK"
+
+
+FROM_STACK = FromStack()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Key:
+    """One data key; `example` is a valid value, other than the default where there is another.
+
+    None in data means the default where that is None or comes from the stack, so that one layer
+    can take back what a more general one said.
+    """
+
+    name: str
+    stage: str
+    type_text: str
+    default: object
+    description: str
+    example: object
+    check: v.Checker = field(repr=False)
+
+    @property
+    def default_text(self) -> str:
+        """The default as a person reads it."""
+        return "the stack's" if self.default is FROM_STACK else repr(self.default)
+
+
+def _key(
+    name: str,
+    stage: str,
+    type_text: str,
+    default: object,
+    check: v.Checker,
+    *,
+    example: object,
+    description: str,
+) -> Key:
+    if default is None or default is FROM_STACK:
+        check = v.optional(check)
+    return Key(
+        name=name,
+        stage=stage,
+        type_text=type_text,
+        default=default,
+        description=description,
+        example=example,
+        check=check,
+    )
+
+
+def _stacks() -> list[str]:
+    return list(catalogue().stacks)
+
+
+def _gpus() -> list[str]:
+    return list(catalogue().gpus)
+
+
+def _cuda_releases() -> list[str]:
+    return list(catalogue().cuda)
+
+
+def _branches() -> list[int]:
+    return list(catalogue().driver_branches)
+
+
+_USER = r"[A-Za-z_][A-Za-z0-9_.-]{0,31}"
+_COMPILER = r"(gcc|clang)-[1-9]\d?"
+
+_ALL = (
+    _key(
+        "stack",
+        "general",
+        "the name of a stack",
+        "r580-cu130",
+        v.one_of(_stacks, "a stack"),
+        example="cpu-torch2.13",
+        description="versions that fit together; every other version key overrides one of them",
+    ),
+    _key(
+        "rehearsal",
+        "general",
+        "True or False",
+        False,
+        v.boolean,
+        example=True,
+        description="the host is thrown away after use: label every result so",
+    ),
+    _key(
+        "prefix",
+        "general",
+        "an absolute path of letters, digits and . _ + @ -, outside system directories",
+        "/opt/pyinfra-gpu",
+        sources.prefix,
+        example="/srv/gpu/lab",
+        description="the directory that holds everything of ours on the host",
+    ),
+    _key(
+        "owner",
+        "general",
+        "a user name, or None for the login user",
+        None,
+        v.matching(_USER, "is not a user name"),
+        example="trainer",
+        description="the user who owns the tree under prefix and runs torch",
+    ),
+    _key(
+        "privilege",
+        "general",
+        "'sudo' or 'none'",
+        "sudo",
+        v.choice("sudo", "none"),
+        example="none",
+        description="'none' writes nothing outside prefix and installs no system package",
+    ),
+    _key(
+        "gpu_model",
+        "preflight",
+        "the name of a GPU in stacks.yaml, or None for no check",
+        None,
+        v.one_of(_gpus, "a GPU this project knows"),
+        example="RTX 5090",
+        description="the model every GPU of the host must be",
+    ),
+    _key(
+        "gpu_count",
+        "preflight",
+        "a whole number from 0 to 16, 0 only with a cpu stack",
+        FROM_STACK,
+        v.integer(0, 16),
+        example=4,
+        description="how many GPUs the host must have; 2 on nvidia stacks, 0 on cpu stacks",
+    ),
+    _key(
+        "preflight_min_disk_gib",
+        "preflight",
+        "a number from 0 to 100000",
+        FROM_STACK,
+        v.number(0, 100_000),
+        example=40,
+        description="free GiB needed at prefix where torch is not installed yet",
+    ),
+    _key(
+        "preflight_min_ram_gib",
+        "preflight",
+        "a number from 0 to 100000",
+        FROM_STACK,
+        v.number(0, 100_000),
+        example=64,
+        description="GiB of memory the host must have",
+    ),
+    _key(
+        "preflight_apt_wait_s",
+        "preflight",
+        "a whole number from 0 to 3600",
+        120,
+        v.integer(0, 3600),
+        example=600,
+        description="seconds to wait while another program uses apt or dpkg",
+    ),
+    _key(
+        "driver_branch",
+        "driver",
+        "a driver branch in stacks.yaml, e.g. 580",
+        FROM_STACK,
+        v.number_of(_branches, "a driver branch this project knows"),
+        example=595,
+        description="the NVIDIA driver branch",
+    ),
+    _key(
+        "driver_modules",
+        "driver",
+        "'open' or 'proprietary'",
+        "open",
+        v.choice("open", "proprietary"),
+        example="proprietary",
+        description="the flavour of the NVIDIA kernel modules",
+    ),
+    _key(
+        "cuda_release",
+        "cuda",
+        "a CUDA release in stacks.yaml, e.g. '13.0'",
+        FROM_STACK,
+        v.one_of(_cuda_releases, "a CUDA release this project knows"),
+        example="13.2",
+        description="the CUDA toolkit",
+    ),
+    _key(
+        "host_compiler",
+        "cuda",
+        "'gcc-N', 'clang-N' with its major number, or None for the host's gcc",
+        None,
+        v.matching(_COMPILER, "is not a compiler with its major number"),
+        example="gcc-13",
+        description="the C++ compiler nvcc uses",
+    ),
+    _key(
+        "pytorch_source",
+        "pytorch",
+        "'wheel'",
+        "wheel",
+        v.source,
+        example="wheel",
+        description="where torch comes from",
+    ),
+    _key(
+        "pytorch_version",
+        "pytorch",
+        "a final torch release with three numbers",
+        FROM_STACK,
+        v.torch_version,
+        example="2.14.0",
+        description="the torch release",
+    ),
+    _key(
+        "pytorch_build",
+        "pytorch",
+        "'cpu' or 'cu' and three digits",
+        FROM_STACK,
+        v.torch_build,
+        example="cu126",
+        description="the torch build",
+    ),
+    _key(
+        "pytorch_python",
+        "pytorch",
+        "a command, an absolute path or a version such as '3.12'",
+        "python3",
+        v.interpreter,
+        example="3.12",
+        description="the host's Python that the virtual environment is made from",
+    ),
+    _key(
+        "pytorch_index_url",
+        "pytorch",
+        "an http, https or file URL, or None for the package index",
+        FROM_STACK,
+        sources.index_url,
+        example="https://mirror.example.org/simple",
+        description="the index torch is installed from",
+    ),
+    _key(
+        "pytorch_extra_index_url",
+        "pytorch",
+        "an http, https or file URL, or None",
+        FROM_STACK,
+        sources.index_url,
+        example="https://mirror.example.org/extra",
+        description="a second index, which may be unreachable",
+    ),
+    _key(
+        "environment_name",
+        "environment",
+        "at most 40 of a-z, 0-9 and -, not starting with -",
+        "training",
+        v.matching(r"[a-z0-9][a-z0-9-]{0,39}", "is not a short lower-case name"),
+        example="nanochat",
+        description="names the env file and the training checkout",
+    ),
+    _key(
+        "environment_variables",
+        "environment",
+        "a dict of names and texts",
+        {},
+        variables.variables,
+        example={"NCCL_DEBUG": "WARN"},
+        description="added to the env file",
+    ),
+    _key(
+        "environment_dynamo",
+        "environment",
+        "True or False",
+        True,
+        v.boolean,
+        example=False,
+        description="False switches torch.compile off for programs of this environment",
+    ),
+    _key(
+        "training_repo",
+        "training",
+        "a git URL (https, http, ssh, git, file or user@host:path), or None",
+        None,
+        sources.git_url,
+        example="https://github.com/karpathy/nanochat",
+        description="the training repo; None = no training stage",
+    ),
+    _key(
+        "training_commit",
+        "training",
+        "40 hexadecimal digits",
+        None,
+        sources.commit,
+        example="92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192",
+        description="the commit to check out",
+    ),
+    _key(
+        "training_local_changes",
+        "training",
+        "'report' or 'overwrite'",
+        "report",
+        v.choice("report", "overwrite"),
+        example="overwrite",
+        description="what to do about changes in the checkout; 'overwrite' keeps a backup",
+    ),
+    _key(
+        "training_requirements",
+        "training",
+        "a path in the repo to a requirements .txt or pyproject.toml, or None",
+        None,
+        sources.requirements,
+        example="requirements.txt",
+        description="what to install for training, torch excepted",
+    ),
+    _key(
+        "smoke",
+        "smoke",
+        "'auto', 'always' or 'skip'",
+        "auto",
+        v.choice("auto", "always", "skip"),
+        example="always",
+        description="run the smoke test when something it depends on changed, always, or never",
+    ),
+    _key(
+        "smoke_ranks",
+        "smoke",
+        "a whole number from 2 to 16",
+        2,
+        v.integer(2, 16),
+        example=4,
+        description="processes of the smoke test, one per GPU",
+    ),
+    _key(
+        "smoke_deadline_s",
+        "smoke",
+        "a whole number from 10 to 3600",
+        180,
+        v.integer(10, 3600),
+        example=600,
+        description="seconds after which a smoke test counts as hung and is ended",
+    ),
+    _key(
+        "smoke_allreduce_mib",
+        "smoke",
+        "a power of two from 1 to 1024",
+        64,
+        v.power_of_two(1, 1024),
+        example=256,
+        description="MiB of the largest all-reduce",
+    ),
+)
+
+KEYS: Mapping[str, Key] = {key.name: key for key in _ALL}

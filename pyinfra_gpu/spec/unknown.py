@@ -1,0 +1,85 @@
+"""Keys that are not ours: pyinfra's own pass, and of any other we say what it was meant to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyinfra_gpu.errors import nearest
+from pyinfra_gpu.spec.keys import KEYS, STAGES, Key
+
+# pyinfra's own data and its connectors' (arguments, and settings of how to reach the host).
+FOREIGN_PREFIXES = ("_", "ssh_", "local_", "fake_", "docker_", "chroot_", "vagrant_", "terraform_")
+
+# What people write for a key of ours, where likeness of letters would point elsewhere.
+_MEANT = {
+    "compiler": "host_compiler",
+    "cuda": "cuda_release",
+    "cuda_toolkit": "cuda_release",
+    "cuda_version": "cuda_release",
+    "driver": "driver_branch",
+    "driver_version": "driver_branch",
+    "env": "environment_variables",
+    "gpu": "gpu_model",
+    "gpu_name": "gpu_model",
+    "gpus": "gpu_count",
+    "num_gpus": "gpu_count",
+    "nvidia_driver": "driver_branch",
+    "python": "pytorch_python",
+    "python_version": "pytorch_python",
+    "repo": "training_repo",
+    "smoke_deadline": "smoke_deadline_s",
+    "smoke_timeout": "smoke_deadline_s",
+    "sudo": "privilege",
+    "torch": "pytorch_version",
+    "training_branch": "training_commit",
+    "training_ref": "training_commit",
+    "training_tag": "training_commit",
+    "training_url": "training_repo",
+    "user": "owner",
+}
+_SYNONYMS = {"torch": "pytorch", "env": "environment", "train": "training", "nvidia": "driver"}
+_NESTED = {**{stage: stage for stage in STAGES}, **_SYNONYMS, "gpu": "preflight", "host": "cuda"}
+
+
+def is_foreign(key: str, value: object) -> bool:
+    """Return whether a key is pyinfra's own, or a function or module of a group_data file."""
+    return key.startswith(FOREIGN_PREFIXES) or (
+        key not in KEYS and (callable(value) or type(value).__name__ == "module")
+    )
+
+
+def nested_keys(key: str, value: object) -> list[str]:
+    """Return the flat keys somebody meant who wrote a stage as one nested dict; else nothing."""
+    stage = _NESTED.get(key)
+    if stage is None or not isinstance(value, Mapping):
+        return []
+    named = [f"{stage}_{inner}" for inner in value if f"{stage}_{inner}" in KEYS]
+    return named or [known.name for known in KEYS.values() if known.stage == stage]
+
+
+def meant(key: str) -> str:
+    """Return the remedy for an unknown key: the key it most likely is, or to remove it."""
+    plain = key.casefold().replace("-", "_")
+    first, _, rest = plain.partition("_")
+    full = f"{_SYNONYMS.get(first, first)}_{rest}" if rest else plain
+    certain = full if full in KEYS else _MEANT.get(full, _MEANT.get(plain))
+    if certain is not None:
+        return f"write {certain}"
+    owner = _other_stage(full)
+    if owner is not None:
+        return f"write {owner.name}, a key of the {owner.stage} stage"
+    close = nearest(full, KEYS)
+    return f"write {close}" if close is not None else "remove it"
+
+
+def _other_stage(key: str) -> Key | None:
+    """Return another stage's key that ends like `key`, e.g. training_commit for smoke_commit."""
+    stage, _, suffix = key.partition("_")
+    if stage not in STAGES:
+        stage, suffix = "", key
+    owners = [
+        known
+        for known in KEYS.values()
+        if known.name.partition("_")[2] == suffix and known.stage != stage
+    ]
+    return owners[0] if len(owners) == 1 else None

@@ -1,0 +1,183 @@
+"""What refusals say, word for word: found, required, what to change."""
+# ruff: noqa: E501 (sentences are tested whole)
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyinfra_gpu.compatibility import HostFacts, check_host
+from pyinfra_gpu.spec import SpecError, resolve
+
+HOST: dict[str, Any] = {
+    "python": "3.12.3",
+    "gcc": 13,
+    "architecture": "x86_64",
+    "driver_loaded": "580.95.05",
+    "compute_capabilities": (),
+    "open_modules": None,
+    "glibc": "2.39",
+}
+
+BY_DATA = [
+    (
+        {"gpu_model": "RTX 5090", "pytorch_build": "cu126"},
+        "pytorch_build = 'cu126' has no code for RTX 5090 (compute capability 12.0); allowed: compute capabilities 5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 9.0 with it; fix: set pytorch_build = 'cu130'",
+    ),
+    (
+        {"gpu_model": "V100"},
+        "driver_modules = 'open' does not bring up V100 (compute capability 7.0), which is older than Turing; allowed: 'proprietary' for GPUs older than Turing; fix: set stack = 'r580-cu128' and driver_modules = 'proprietary'",
+    ),
+    (
+        {"gpu_model": "RTX 5080", "driver_modules": "proprietary"},
+        "driver_modules = 'proprietary' does not bring up RTX 5080 (compute capability 12.0); allowed: 'open' for Blackwell and Grace; fix: set driver_modules = 'open'",
+    ),
+    (
+        {"gpu_model": "RTX 5090", "driver_branch": 550},
+        "driver_branch = 550 does not know RTX 5090 (compute capability 12.0); allowed: branch 570 or newer for this GPU; fix: set driver_branch = 580",
+    ),
+    (
+        {"gpu_model": "GTX 1080 Ti", "driver_branch": 595, "driver_modules": "proprietary"},
+        "driver_branch = 595 no longer serves GTX 1080 Ti (compute capability 6.1); allowed: branch 580 or older for this GPU; fix: set driver_branch = 580",
+    ),
+    (
+        {"driver_branch": 570},
+        "driver_branch = 570 is too old for CUDA 13.0; allowed: driver 580 or newer with CUDA 13.0; fix: set driver_branch = 580",
+    ),
+    (
+        {"stack": "r570-cu128", "pytorch_version": "2.14.1", "pytorch_build": "cu130"},
+        "pytorch_build = 'cu130' brings CUDA 13.0, which does not start on branch 570; allowed: driver 580 or newer with CUDA 13.x builds; fix: set driver_branch = 580",
+    ),
+    (
+        {"pytorch_build": "cu132"},
+        "pytorch_build = 'cu132' compiles code for CUDA 13.2 at run time, which branch 580 refuses (it takes code up to CUDA 13.0); allowed: builds up to CUDA 13.0 with branch 580; fix: set pytorch_build = 'cu130'",
+    ),
+    (
+        {"driver_branch": 615, "driver_modules": "proprietary"},
+        "driver_modules = 'proprietary' does not exist with branch 615; allowed: 'open' from branch 615 on; fix: set driver_modules = 'open'",
+    ),
+    (
+        {"host_compiler": "gcc-16"},
+        "host_compiler = 'gcc-16' is too new for CUDA 13.0; allowed: gcc 6 to 15 with CUDA 13.0; fix: set host_compiler = 'gcc-15'",
+    ),
+    (
+        {"stack": "r595-cu132", "pytorch_python": "3.10"},
+        "pytorch_python = '3.10' is Python 3.10, too old for torch 2.15.0; allowed: Python 3.11 to 3.15 with torch 2.15.0; fix: set pytorch_version = '2.14.1' and pytorch_build = 'cu130', or install Python 3.11 or newer on the host and set pytorch_python to it",
+    ),
+    (
+        {"pytorch_version": "2.13.7"},
+        "pytorch_version = '2.13.7' is not a torch release this project knows; allowed: 2.6.0, 2.7.0, 2.7.1, 2.8.0, 2.9.0, 2.9.1, 2.10.0, 2.11.0, 2.12.0, 2.12.1, 2.13.0, 2.14.0, 2.14.1, 2.15.0; fix: set pytorch_version = '2.13.0'",
+    ),
+    (
+        {"pytorch_version": "2.10.0", "pytorch_build": "cu132"},
+        "pytorch_build = 'cu132' is not published for torch 2.10.0; allowed: cpu, cu126, cu128, cu130 with torch 2.10.0; fix: set pytorch_build = 'cu128'",
+    ),
+    (
+        {"stack": "cpu-torch2.13", "pytorch_build": "cu130"},
+        "pytorch_build = 'cu130' needs a GPU, and the stack cpu-torch2.13 is for hosts without one; allowed: 'cpu' with a cpu stack; fix: set pytorch_build = 'cpu'",
+    ),
+    (
+        {"gpu_count": 0},
+        "gpu_count = 0 leaves the NVIDIA stack r580-cu130 without a GPU; allowed: 1 to 16 with an NVIDIA stack; fix: set stack = 'cpu-torch2.13', or set gpu_count to the number of GPUs",
+    ),
+    (
+        {"gpu_count": 2, "smoke_ranks": 3},
+        "smoke_ranks = 3 is more than the 2 GPUs of gpu_count; allowed: one rank per GPU, and at least 2; fix: set smoke_ranks = 2",
+    ),
+    (
+        {"gpu_count": 1},
+        "smoke_ranks = 2 is more than the 1 GPU of gpu_count; allowed: one rank per GPU, and at least 2; fix: set smoke = 'skip'",
+    ),
+    (
+        {"gpu_model": "GH200", "stack": "r580-cu128"},
+        "pytorch_build = 'cu128' is not what the package index serves for torch 2.9.1 on aarch64: that is cpu; allowed: an index of cu128 for aarch64; fix: set pytorch_index_url = 'https://download.pytorch.org/whl/cu128'",
+    ),
+]
+
+BY_HOST = [
+    (
+        {},
+        {"gcc": 16},
+        "host_compiler = None leaves the host its own gcc 16, which is too new for CUDA 13.0; allowed: gcc 6 to 15 with CUDA 13.0; fix: set host_compiler = 'gcc-15'",
+    ),
+    (
+        {},
+        {"python": "3.9.2"},
+        "pytorch_python = 'python3' is Python 3.9.2, too old for torch 2.14.1; allowed: Python 3.10 to 3.14 with torch 2.14.1; fix: set pytorch_version = '2.8.0' and pytorch_build = 'cu128', or install Python 3.10 or newer on the host and set pytorch_python to it",
+    ),
+    (
+        {},
+        {"driver_loaded": "570.124.06"},
+        "driver_branch = 580 is declared, but the loaded driver 570.124.06 is too old for CUDA 13.0; allowed: driver 580.65.06 or newer with CUDA 13.0; fix: set stack = 'r570-cu128', or install driver branch 580, 580.65.06 or newer, on the host and reboot it",
+    ),
+    (
+        {"gpu_model": "RTX 5090"},
+        {"driver_loaded": "550.163.01"},
+        "driver_branch = 580 is declared, but the loaded driver 550.163.01 does not know RTX 5090 (compute capability 12.0); allowed: branch 570 or newer for this GPU; fix: install driver branch 580, 580.65.06 or newer, on the host and reboot it",
+    ),
+    (
+        {},
+        {"compute_capabilities": ("10.0",), "open_modules": False},
+        "driver_modules = 'open' is declared, but the proprietary modules are loaded, and these do not bring up the host's GPU of compute capability 10.0; allowed: 'open' for Blackwell and Grace; fix: install the open modules of branch 580 and reboot the host",
+    ),
+    (
+        {"driver_modules": "proprietary"},
+        {"compute_capabilities": ("10.0",), "open_modules": False},
+        "driver_modules = 'proprietary' does not bring up the host's GPU of compute capability 10.0; allowed: 'open' for Blackwell and Grace; fix: install the open modules of branch 580 and reboot the host",
+    ),
+    (
+        {"gpu_model": "RTX 5090"},
+        {"compute_capabilities": ("7.0", "7.0"), "architecture": "x86_64"},
+        "gpu_model = 'RTX 5090' is declared, which has compute capability 12.0, but the host has a GPU of 7.0; allowed: V100; fix: set it to the model that is in the host",
+    ),
+    (
+        {"gpu_model": "RTX 5090"},
+        {"compute_capabilities": ("12.0", "8.9")},
+        "gpu_model = 'RTX 5090' is declared, which has compute capability 12.0, but the host has a GPU of 8.9; allowed: L40S, L4, RTX 6000 Ada, RTX 4090, RTX 4080; fix: set gpu_model = None, or take the other GPUs out",
+    ),
+    (
+        {"gpu_model": "RTX 5090"},
+        {"compute_capabilities": ("8.0",)},
+        "gpu_model = 'RTX 5090' is declared, which has compute capability 12.0, but the host has a GPU of 8.0; allowed: A100; fix: set gpu_model = 'A100', or set it to the model that is in the host",
+    ),
+    (
+        {},
+        {"architecture": "riscv64"},
+        "pytorch_build = 'cu130' has no wheel for the machine riscv64; allowed: x86_64 or aarch64 with cu130; fix: use a host whose machine is x86_64 or aarch64",
+    ),
+    (
+        {},
+        {"glibc": "2.27"},
+        "pytorch_version = '2.14.1' needs glibc 2.28, and the host has 2.27; allowed: glibc 2.28 or newer; fix: install a newer distribution on the host, Debian 11 or Ubuntu 22.04 at least",
+    ),
+    (
+        {},
+        {"architecture": "aarch64", "compute_capabilities": ("7.5",)},
+        "pytorch_build = 'cu130' has no code for the host's GPU of compute capability 7.5 on aarch64; allowed: compute capabilities 8.0, 9.0, 10.0, 11.0, 12.0 with it; fix: no change of data helps: leave this host out of the inventory",
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "sentence"), BY_DATA, ids=[str(case[0]) for case in BY_DATA])
+def test_what_data_alone_shows_is_said_before_any_host_is_asked(
+    data: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve(data, "lab-1")
+    assert str(caught.value) == f"host lab-1: {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("data", "found", "sentence"), BY_HOST, ids=[str(case[:2]) for case in BY_HOST]
+)
+def test_what_a_host_shows_is_said_with_what_was_found_there(
+    data: dict[str, object], found: dict[str, Any], sentence: str
+) -> None:
+    refusals = check_host(resolve(data, "lab-1"), HostFacts(**{**HOST, **found}))
+    assert refusals[0] == f"host lab-1: {sentence}"
+
+
+def test_a_host_without_a_driver_yet_is_not_judged_by_it() -> None:
+    facts = HostFacts(**{**HOST, "driver_loaded": None, "gcc": None, "python": None, "glibc": None})
+    assert check_host(resolve({"gpu_model": "RTX 5090"}, "lab-1"), facts) == []

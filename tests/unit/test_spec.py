@@ -1,0 +1,313 @@
+"""What data resolves to: defaults, every key's effect, and the shape of the result."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from typing import Any
+
+import pytest
+
+from pyinfra_gpu.spec import HostSpec, Paths, PytorchSpec, allowed_keys, check_data, resolve
+from pyinfra_gpu.spec.keys import STAGES
+
+REPO = "https://github.com/karpathy/nanochat"
+COMMIT = "92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192"
+TRAINING: dict[str, object] = {"training_repo": REPO, "training_commit": COMMIT}
+CPU: dict[str, object] = {"stack": "cpu-torch2.13"}
+
+# key -> (where the spec holds it, default, a value that is valid and not the default, what that
+# becomes, other data it needs)
+EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
+    "stack": ("stack", "r580-cu130", "cpu-torch2.13", "cpu-torch2.13", {}),
+    "rehearsal": ("rehearsal", False, True, True, {}),
+    "prefix": ("paths.prefix", "/opt/pyinfra-gpu", "/srv/gpu//lab/", "/srv/gpu/lab", {}),
+    "owner": ("owner", None, "trainer", "trainer", {}),
+    "privilege": ("privilege", "sudo", "none", "none", {}),
+    "gpu_model": ("gpu.model", None, "RTX 5090", "RTX 5090", {}),
+    "gpu_count": ("gpu.count", 2, 4, 4, {}),
+    "preflight_min_disk_gib": ("preflight.min_disk_gib", 15.0, 40, 40.0, {}),
+    "preflight_min_ram_gib": ("preflight.min_ram_gib", 8.0, 31.5, 31.5, {}),
+    "preflight_apt_wait_s": ("preflight.apt_wait_s", 120, 0, 0, {}),
+    "driver_branch": ("driver.branch", 580, 595, 595, {}),
+    "driver_modules": ("driver.modules", "open", "proprietary", "proprietary", {}),
+    "cuda_release": ("cuda.release", "13.0", "13.2", "13.2", {}),
+    "host_compiler": ("cuda.host_compiler", None, "clang-18", "clang-18", {}),
+    "pytorch_source": ("pytorch.source", "wheel", "wheel", "wheel", {}),
+    "pytorch_version": ("pytorch.version", "2.14.1", "2.13.0", "2.13.0", {}),
+    "pytorch_build": ("pytorch.build", "cu130", "cu126", "cu126", {}),
+    "pytorch_python": ("pytorch.python", "python3", "3.12", "3.12", {}),
+    "pytorch_index_url": ("pytorch.index_url", None, "https://m.org/s", "https://m.org/s", {}),
+    "pytorch_extra_index_url": ("pytorch.extra_index_url", None, "file:///w", "file:///w", {}),
+    "environment_name": ("environment.name", "training", "nano-1", "nano-1", {}),
+    "environment_variables": (
+        "environment.variables", (), {"NCCL_DEBUG": "WARN", "A": ""},
+        (("A", ""), ("NCCL_DEBUG", "WARN")), {},
+    ),
+    "environment_dynamo": ("environment.dynamo", True, False, False, {}),
+    "training_repo": ("training.repo", None, REPO, REPO, {"training_commit": COMMIT}),
+    "training_commit": ("training.commit", None, COMMIT.upper(), COMMIT, {"training_repo": REPO}),
+    "training_local_changes": ("training.local_changes", None, "overwrite", "overwrite", TRAINING),
+    "training_requirements": ("training.requirements", None, "a/./r.txt", "a/r.txt", TRAINING),
+    "smoke": ("smoke.run", "auto", "skip", "skip", {}),
+    "smoke_ranks": ("smoke.ranks", 2, 4, 4, {"gpu_count": 4}),
+    "smoke_deadline_s": ("smoke.deadline_s", 180, 3600, 3600, {}),
+    "smoke_allreduce_mib": ("smoke.allreduce_mib", 64, 1, 1, {}),
+}  # fmt: skip
+
+
+def at(spec: HostSpec, path: str) -> Any:
+    value: Any = spec
+    for part in path.split("."):
+        value = None if value is None else getattr(value, part)
+    return value
+
+
+def test_every_key_is_covered_below() -> None:
+    assert list(EFFECT) == list(allowed_keys())
+
+
+@pytest.mark.parametrize("key", EFFECT)
+def test_each_key_has_its_default(key: str) -> None:
+    path, default, *_ = EFFECT[key]
+    assert at(resolve({}, "lab-1"), path) == default
+
+
+@pytest.mark.parametrize("key", EFFECT)
+def test_each_key_takes_another_valid_value(key: str) -> None:
+    path, default, given, becomes, others = EFFECT[key]
+    assert at(resolve({**others, key: given}, "lab-1"), path) == becomes
+    assert becomes != default or key == "pytorch_source"  # which has one value so far
+
+
+@pytest.mark.parametrize("key", EFFECT)
+def test_each_documented_example_passes_and_differs_from_the_default(key: str) -> None:
+    known = allowed_keys()[key]
+    accepted = check_data({key: known.example}, "an example")[key]
+    assert accepted is not None
+    assert known.example != known.default or key == "pytorch_source"
+
+
+@pytest.mark.parametrize("key", EFFECT)
+def test_none_takes_back_what_a_more_general_layer_said_where_there_is_a_default_for_it(
+    key: str,
+) -> None:
+    path, default, *_ = EFFECT[key]
+    if allowed_keys()[key].default_text in ("None", "the stack's"):
+        assert at(resolve({key: None}, "lab-1"), path) == default
+
+
+@pytest.mark.parametrize("key", allowed_keys().values(), ids=lambda key: key.name)
+def test_every_key_is_documented(key: Any) -> None:
+    assert key.stage in STAGES
+    assert len(key.description) > 10
+    assert len(key.type_text) > 5
+    assert key.default_text
+    prefixes = {"general": "", "cuda": "", "preflight": ""}
+    assert key.name.startswith(prefixes.get(key.stage, key.stage))
+
+
+@pytest.mark.parametrize(
+    "data", [{}, CPU, TRAINING, {"environment_variables": {"B": "2", "A": "1"}}], ids=str
+)
+def test_a_spec_is_frozen_hashable_and_the_same_each_time(data: dict[str, object]) -> None:
+    first, second = resolve(data, "lab-1"), resolve(dict(reversed(data.items())), "lab-1")
+    assert first == second
+    assert len({first, second}) == 1
+    assert repr(first) == repr(second)
+    assert resolve(data, "lab-2") != first
+    parts = (getattr(first, field.name) for field in dataclasses.fields(first))
+    for part in (first, *(part for part in parts if dataclasses.is_dataclass(part))):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(part, dataclasses.fields(part)[0].name, None)
+
+
+def test_the_order_of_variables_in_data_does_not_matter() -> None:
+    one = resolve({"environment_variables": {"A": "1", "B": "2"}}, "h")
+    assert one == resolve({"environment_variables": {"B": "2", "A": "1"}}, "h")
+
+
+def test_changing_the_data_afterwards_does_not_change_the_spec() -> None:
+    variables = {"A": "1"}
+    spec = resolve({"environment_variables": variables}, "h")
+    variables["A"] = "2"
+    assert spec.environment.variables == (("A", "1"),)
+
+
+def test_pyinfras_own_data_and_code_in_group_data_pass() -> None:
+    data = {
+        "ssh_user": "ada",
+        "_sudo_password": "x",
+        "local_shell": 1,
+        "fake_responses": {},
+        "docker_identifier": "d",
+        "pick": lambda: 1,
+        "os": types,
+        "Thing": dict,
+    }
+    assert resolve(data, "h") == resolve({}, "h")
+
+
+def test_all_paths_lie_below_the_prefix() -> None:
+    paths = Paths(prefix="/opt/x", name="nano")
+    assert {name: getattr(paths, name) for name in dir(Paths) if not name.startswith("_")} == {
+        "prefix": "/opt/x",
+        "name": "nano",
+        "venv": "/opt/x/venv",
+        "python": "/opt/x/venv/bin/python",
+        "tools": "/opt/x/tools",
+        "uv": "/opt/x/tools/bin/uv",
+        "cache": "/opt/x/cache",
+        "env_dir": "/opt/x/env",
+        "env_file": "/opt/x/env/nano.env",
+        "bin": "/opt/x/bin",
+        "torchrun": "/opt/x/bin/torchrun",
+        "training_parent": "/opt/x/training",
+        "training": "/opt/x/training/nano",
+        "smoke": "/opt/x/smoke",
+        "smoke_bundle": "/opt/x/smoke/smoke_test.pyz",
+        "stamp": "/opt/x/smoke/stamp.json",
+        "verdict": "/opt/x/smoke/verdict.json",
+        "lock": "/opt/x/.lock",
+    }
+
+
+def test_a_cpu_stack_has_no_driver_no_cuda_and_no_gpu() -> None:
+    spec = resolve(CPU, "h")
+    assert (spec.accelerator, spec.gpu.count, spec.gpu.compute_capability) == ("cpu", 0, None)
+    assert (spec.driver.branch, spec.driver.minimum, spec.cuda.release) == (None, None, None)
+    assert (spec.preflight.min_disk_gib, spec.preflight.min_ram_gib) == (2.0, 2.0)
+
+
+def test_the_gpu_model_brings_its_compute_capability() -> None:
+    assert resolve({"gpu_model": "RTX 5090"}, "h").gpu.compute_capability == "12.0"
+
+
+INDEX = "https://download.pytorch.org/whl/"
+
+
+@pytest.mark.parametrize(
+    ("data", "requirement", "full", "index", "extra"),
+    [
+        ({}, "torch==2.14.1", "2.14.1+cu130", None, None),
+        (CPU, "torch==2.13.0+cpu", "2.13.0+cpu", None, f"{INDEX}cpu"),
+        ({"pytorch_build": "cu126"}, "torch==2.14.1+cu126", "2.14.1+cu126", None, f"{INDEX}cu126"),
+        ({"pytorch_version": "2.12.0"}, "torch==2.12.0", "2.12.0+cu130", None, None),
+        ({"pytorch_version": "2.9.1"}, "torch==2.9.1+cu130", "2.9.1+cu130", None, f"{INDEX}cu130"),
+        ({"stack": "r570-cu128"}, "torch==2.9.1", "2.9.1+cu128", None, None),
+        ({"stack": "r580-cu126"}, "torch==2.14.1+cu126", "2.14.1+cu126", None, f"{INDEX}cu126"),
+        ({**CPU, "pytorch_index_url": "file:///w"},
+         "torch==2.13.0+cpu", "2.13.0+cpu", "file:///w", None),
+        ({**CPU, "pytorch_index_url": "file:///w", "pytorch_extra_index_url": "file:///x"},
+         "torch==2.13.0+cpu", "2.13.0+cpu", "file:///w", "file:///x"),
+    ],
+)  # fmt: skip
+def test_torch_is_asked_for_by_build_only_where_an_index_names_it(
+    data: dict[str, object], requirement: str, full: str, index: str | None, extra: str | None
+) -> None:
+    torch = resolve(data, "h").pytorch
+    assert (torch.requirement, torch.full_version) == (requirement, full)
+    assert (torch.index_url, torch.extra_index_url) == (index, extra)
+
+
+def test_a_pytorch_spec_made_by_hand_names_its_build() -> None:
+    torch = PytorchSpec(
+        source="wheel",
+        version="2.13.0",
+        build="cpu",
+        python="python3",
+        index_url=None,
+        extra_index_url=None,
+        uv_version="1",
+    )
+    assert torch.requirement == "torch==2.13.0+cpu"
+
+
+@pytest.mark.parametrize(
+    ("data", "minimum"),
+    [
+        ({}, "580.65.06"),
+        ({"stack": "r595-cu132"}, "595.71.05"),
+        ({"stack": "r570-cu128"}, "570.26"),
+        ({"driver_branch": 595}, "580.65.06"),  # CUDA 13.0 was made for 580
+        ({"driver_branch": 595, "cuda_release": "13.2"}, "595.45.04"),
+        ({"cuda_release": "13.1"}, "580"),  # made for 590: minor-version compatibility
+        ({"cuda_release": "12.8"}, "570.26"),
+    ],
+    ids=str,
+)
+def test_the_oldest_driver_follows_from_branch_and_cuda(
+    data: dict[str, object], minimum: str
+) -> None:
+    assert resolve(data, "h").driver.minimum == minimum
+
+
+@pytest.mark.parametrize(
+    "repo",
+    [
+        "https://github.com/karpathy/nanochat",
+        "https://github.com/karpathy/nanochat.git",
+        "http://10.0.0.1:8080/repo.git",
+        "ssh://git@github.com/a/b.git",
+        "ssh://git@[fd00::1]:2222/srv/b.git",
+        "git://10.0.0.1/repo",
+        "file:///srv/git/repo.git",
+        "git@github.com:a/b.git",
+        "me@lab-1.example.org:~/repo",
+    ],
+)
+def test_every_form_of_git_url_passes(repo: str) -> None:
+    training = resolve({**TRAINING, "training_repo": repo}, "h").training
+    assert training is not None
+    assert training.repo == repo
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["/opt/x", "/srv/gpu", "/home/ada/gpu", "/data", "/usr/local/gpu", "/var/lib/gpu", "/tmp/a/b"],
+)
+def test_ordinary_prefixes_pass(prefix: str) -> None:
+    assert resolve({"prefix": prefix}, "h").paths.prefix == prefix
+
+
+@pytest.mark.parametrize("python", ["python", "python3.12", "/usr/bin/python3", "3.10", "3.12.3"])
+def test_a_python_is_a_command_a_path_or_a_version(python: str) -> None:
+    assert resolve({"pytorch_python": python}, "h").pytorch.python == python
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"A": ""},
+        {"A": "two words = 'quoted' \\ $HOME # é"},
+        {"A": "x" * 4096},
+        {"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
+        {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+        {"TORCHDYNAMO_SUPPRESS_ERRORS": "1", "NCCL_P2P_DISABLE": "0"},
+        {"TRITON_LIBCUDA_PATH": "/usr/lib/x86_64-linux-gnu", "CUDA_HOME": "/usr/local/stubs"},
+        {"_private": "1", "lower": "2", "world_size": "3"},
+    ],
+    ids=lambda variables: str(variables)[:60],
+)
+def test_ordinary_environment_variables_pass_unchanged(variables: dict[str, str]) -> None:
+    spec = resolve({"environment_variables": variables}, "h")
+    assert dict(spec.environment.variables) == variables
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("gpu_count", (2, 16)),
+        ("preflight_min_disk_gib", (0, 0.5, 100_000)),
+        ("preflight_apt_wait_s", (0, 3600)),
+        ("smoke_deadline_s", (10, 3600)),
+        ("smoke_allreduce_mib", (1, 2, 512, 1024)),
+        ("environment_name", ("a", "0", "a" * 40)),
+        ("prefix", ("/" + "x" * 199,)),
+        ("owner", ("_a", "Ada-1.x", "a" * 32)),
+        ("host_compiler", ("gcc-6", "gcc-15", "clang-7")),
+    ],
+)
+def test_the_ends_of_each_range_are_inside(key: str, values: tuple[object, ...]) -> None:
+    for value in values:
+        resolve({key: value}, "h")

@@ -1,0 +1,328 @@
+"""Wrong data: each mistake is one sentence with host, key, value, what is allowed and the
+remedy.
+"""
+# ruff: noqa: E501 (a table: one case per line)
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from pyinfra_gpu.spec import SpecError, check_data, resolve
+from pyinfra_gpu.spec.variables import FORBIDDEN
+
+REPO = "https://github.com/karpathy/nanochat"
+COMMIT = "92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192"
+HIDDEN = "(not shown"
+
+# Data whose last key is the wrong one; how its value is shown, in the problem, in the remedy.
+WRONG: list[tuple[dict[str, object], str, str, str]] = [
+    # keys that are not ours
+    ({"smok_ranks": 2}, "2", "nothing reads", "write smoke_ranks"),
+    ({"Stack": "x"}, "'x'", "nothing reads", "write stack"),
+    ({"smoke-ranks": 2}, "2", "nothing reads", "write smoke_ranks"),
+    ({"smoke_commit": COMMIT}, f"'{COMMIT}'", "nothing reads", "training_commit, a key of the training"),
+    ({"pytorch_commit": "main"}, "'main'", "nothing reads", "training_commit, a key of the training"),
+    ({"training_version": "2.14.1"}, "'2.14.1'", "nothing reads", "pytorch_version, a key of the py"),
+    ({"driver_build": "cu130"}, "'cu130'", "nothing reads", "pytorch_build, a key of the pytorch"),
+    ({"cuda_modules": "open"}, "'open'", "nothing reads", "driver_modules, a key of the driver"),
+    ({"deadline_s": 60}, "60", "nothing reads", "smoke_deadline_s, a key of the smoke"),
+    ({"torch_version": "2.14.1"}, "'2.14.1'", "nothing reads", "write pytorch_version"),
+    ({"torch_build": "cu130"}, "'cu130'", "nothing reads", "write pytorch_build"),
+    ({"env_variables": {}}, "{}", "nothing reads", "write environment_variables"),
+    ({"cuda_version": "13.0"}, "'13.0'", "nothing reads", "write cuda_release"),
+    ({"driver_version": "580.95.05"}, "'580.95.05'", "nothing reads", "write driver_branch"),
+    ({"training_branch": "main"}, "'main'", "nothing reads", "write training_commit"),
+    ({"gpus": 2}, "2", "nothing reads", "write gpu_count"),
+    ({"python": "3.12"}, "'3.12'", "nothing reads", "write pytorch_python"),
+    ({"xyzzy": 1}, "1", "nothing reads", "remove it"),
+    ({"wandb_api_key": "0123456789abcdef"}, HIDDEN, "nothing reads", "remove it"),
+    ({"note": "hf_abcdefghijklmnop"}, HIDDEN, "nothing reads", "remove it"),
+    ({7: 1}, "1", "nothing reads", "remove it"),  # type: ignore[dict-item]
+    # a stage as one nested dict
+    ({"pytorch": {"version": "2.14.1"}}, "{'version': '2.14.1'}", "nested", "write pytorch_version"),
+    ({"smoke": {"ranks": 4}}, "{'ranks': 4}", "nested", "write smoke_ranks"),
+    ({"gpu": {}}, "{}", "nested", "write gpu_model, gpu_count"),
+    ({"torch": {"build": "cu130"}}, "{'build': 'cu130'}", "nested", "write pytorch_build"),
+    ({"training": {"repo": 1, "commit": 2}}, "{'repo'", "nested", "training_repo, training_commit"),
+    # general
+    ({"stack": "r580-cu13"}, "'r580-cu13'", "is not a stack", "set stack = 'r580-cu130'"),
+    ({"stack": "R580-CU130"}, "'R580-CU130'", "is not a stack", "set stack = 'r580-cu130'"),
+    ({"stack": ""}, "''", "is empty", "set e.g. stack ="),
+    ({"stack": ["r580-cu130"]}, "['r580-cu130']", "a list, not text", "set e.g. stack ="),
+    ({"stack": None}, "None", "nothing (None), not text", "set e.g. stack ="),
+    ({"rehearsal": 1}, "1", "a whole number, not True or False", "set rehearsal = True"),
+    ({"rehearsal": "no"}, "'no'", "text, not True or False", "set rehearsal = False"),
+    ({"rehearsal": None}, "None", "not True or False", "set e.g. rehearsal = True"),
+    ({"prefix": "opt/gpu"}, "'opt/gpu'", "relative path", "set e.g. prefix ="),
+    ({"prefix": "/"}, "'/'", "is the whole system", "set e.g. prefix ="),
+    ({"prefix": "//"}, "'//'", "is the whole system", "set e.g. prefix ="),
+    ({"prefix": "/usr"}, "'/usr'", "package manager", "set e.g. prefix ="),
+    ({"prefix": "/usr/share/gpu"}, "'/usr/share/gpu'", "is in /usr", "set e.g. prefix ="),
+    ({"prefix": "/usr/local/"}, "'/usr/local/'", "shared", "prefix = '/usr/local/pyinfra-gpu'"),
+    ({"prefix": "/home"}, "'/home'", "everybody's home", "prefix = '/home/pyinfra-gpu'"),
+    ({"prefix": "/home/ada"}, "'/home/ada'", "home directory", "prefix = '/home/ada/pyinfra-gpu'"),
+    ({"prefix": "/root"}, "'/root'", "root's home", "prefix = '/root/pyinfra-gpu'"),
+    ({"prefix": "/etc/gpu"}, "'/etc/gpu'", "is in /etc", "set e.g. prefix ="),
+    ({"prefix": "/dev/shm/gpu"}, "'/dev/shm/gpu'", "is in /dev", "set e.g. prefix ="),
+    ({"prefix": "/run/gpu"}, "'/run/gpu'", "emptied at every boot", "set e.g. prefix ="),
+    ({"prefix": "/tmp"}, "'/tmp'", "emptied by the system", "set e.g. prefix ="),
+    ({"prefix": "/var/lib/dpkg/gpu"}, "'/var/lib/dpkg/gpu'", "belongs to dpkg", "set e.g. prefix ="),
+    ({"prefix": "/opt/../etc"}, "'/opt/../etc'", "hides where it points", "set e.g. prefix ="),
+    ({"prefix": "/opt/my gpu"}, "'/opt/my gpu'", "EnvironmentFile", "set e.g. prefix ="),
+    ({"prefix": "/opt/gpu\n"}, "'/opt/gpu\\n'", "line break", "set e.g. prefix ="),
+    ({"prefix": "/opt/gp\x00u"}, "'/opt/gp\\x00u'", "control character", "set e.g. prefix ="),
+    ({"prefix": "/opt/$USER"}, "'/opt/$USER'", "no variable is expanded", "set e.g. prefix ="),
+    ({"prefix": "~/gpu"}, "'~/gpu'", "nothing expands", "set e.g. prefix ="),
+    ({"prefix": "/opt/a:b"}, "'/opt/a:b'", "PATH", "set e.g. prefix ="),
+    ({"prefix": "/opt/a;b"}, "'/opt/a;b'", "reads specially", "set e.g. prefix ="),
+    ({"prefix": "/opt/%h"}, "'/opt/%h'", "specifier", "set e.g. prefix ="),
+    ({"prefix": "/opt/" + "x" * 200}, "'/opt/xxxx", "205 characters long", "set e.g. prefix ="),
+    ({"prefix": "/opt/x\x7f"}, "'/opt/x\\x7f'", "control character", "set e.g. prefix ="),
+    ({"prefix": "/" + "x" * 200}, "'/xxxx", "201 characters long", "set e.g. prefix ="),
+    ({"prefix": 5}, "5", "a whole number, not text", "prefix = '5'"),
+    ({"owner": "ada lovelace"}, "'ada lovelace'", "not a user name", "set e.g. owner ="),
+    ({"owner": "-x"}, "'-x'", "not a user name", "set e.g. owner ="),
+    ({"owner": 1000}, "1000", "a whole number, not text", "put it in quotes"),
+    ({"privilege": "none", "owner": "ada"}, "'ada'", "privilege = 'none'", "remove owner"),
+    ({"prefix": "/root/x", "owner": "ada"}, "'ada'", "enter /root", "prefix = '/home/ada/"),
+    ({"privilege": "root"}, "'root'", "not one of", "set e.g. privilege = 'none'"),
+    ({"privilege": True}, "True", "a yes/no value, not text", "set e.g. privilege = 'none'"),
+    # preflight
+    ({"gpu_model": "RTX5090"}, "'RTX5090'", "not a GPU", "set gpu_model = 'RTX 5090'"),
+    ({"gpu_model": "GTX 1080"}, "'GTX 1080'", "not a GPU", "set gpu_model = 'GTX 1080 Ti'"),
+    ({"gpu_model": "Radeon"}, "'Radeon'", "not a GPU", "set e.g. gpu_model = 'RTX 5090'"),
+    ({"gpu_count": 17}, "17", "too large", "set gpu_count = 16"),
+    ({"gpu_count": -1}, "-1", "too small", "set gpu_count = 0"),
+    ({"gpu_count": "2"}, "'2'", "text, not a whole number", "set gpu_count = 2"),
+    ({"gpu_count": True}, "True", "a yes/no value, not a whole", "set e.g. gpu_count = 4"),
+    ({"gpu_count": 2.0}, "2.0", "a decimal point, not a whole", "set gpu_count = 2"),
+    ({"preflight_min_disk_gib": -1}, "-1", "too small", "set e.g. preflight_min_disk_gib = 40"),
+    ({"preflight_min_disk_gib": float("nan")}, "nan", "not a number", "set e.g. preflight_min"),
+    ({"preflight_min_ram_gib": float("inf")}, "inf", "too large", "set e.g. preflight_min_ram"),
+    ({"preflight_min_ram_gib": True}, "True", "not a number", "set e.g. preflight_min_ram_gib = 64"),
+    ({"preflight_min_ram_gib": "64"}, "'64'", "text, not a number", "set e.g. preflight_min_ram"),
+    ({"preflight_apt_wait_s": 3601}, "3601", "too large", "set preflight_apt_wait_s = 3600"),
+    # driver and cuda
+    ({"driver_branch": 581}, "581", "not a driver branch", "set driver_branch = 580"),
+    ({"driver_branch": "580"}, "'580'", "not a whole number", "set driver_branch = 580"),
+    ({"driver_branch": 580.95}, "580.95", "not a whole number", "set e.g. driver_branch = 595"),
+    ({"driver_modules": "Open"}, "'Open'", "not one of", "set driver_modules = 'open'"),
+    ({"cuda_release": 13.0}, "13.0", "a decimal point, not text", "cuda_release = '13.0'"),
+    ({"cuda_release": "13"}, "'13'", "not a CUDA release", "set cuda_release = '13."),
+    ({"cuda_release": "11.8"}, "'11.8'", "not a CUDA release", "set "),
+    ({"host_compiler": "gcc"}, "'gcc'", "with its major number", "set e.g. host_compiler = 'gcc-13'"),
+    ({"host_compiler": "gcc-13.2"}, "'gcc-13.2'", "with its major", "set e.g. host_compiler ="),
+    ({"host_compiler": "icc-2024"}, "'icc-2024'", "not a compiler", "set e.g. host_compiler ="),
+    ({"stack": "cpu-torch2.13", "gpu_model": "T4"}, "'T4'", "not read", "remove gpu_model"),
+    ({"stack": "cpu-torch2.13", "driver_branch": 580}, "580", "not read", "remove driver_branch"),
+    ({"stack": "cpu-torch2.13", "cuda_release": "13.0"}, "'13.0'", "not read", "remove cuda_release"),
+    ({"stack": "cpu-torch2.13", "host_compiler": "gcc-13"}, "'gcc-13'", "not read", "remove host_comp"),
+    ({"stack": "cpu-torch2.13", "driver_modules": "proprietary"}, "'proprietary'", "not read", "remove"),
+    # pytorch
+    ({"pytorch_source": "nightly"}, "'nightly'", "not available yet", "pytorch_source = 'wheel'"),
+    ({"pytorch_source": "source"}, "'source'", "not available yet", "pytorch_source = 'wheel'"),
+    ({"pytorch_source": "conda"}, "'conda'", "not a known source", "pytorch_source = 'wheel'"),
+    ({"pytorch_version": "latest"}, "'latest'", "not a version", "set e.g. pytorch_version ="),
+    ({"pytorch_version": "2.14"}, "'2.14'", "three numbers", "set pytorch_version = '2.14.0'"),
+    ({"pytorch_version": "2.16.0.dev20261101"}, "'2.16.0.dev20261101'", "final", "version = '2.16.0'"),
+    ({"pytorch_version": "2.13.0+cpu"}, "'2.13.0+cpu'", "the build too", "pytorch_build = 'cpu'"),
+    ({"pytorch_version": 2.14}, "2.14", "not text", "pytorch_version=\"2.14\""),
+    ({"pytorch_build": "13.0"}, "'13.0'", "a CUDA release", "set pytorch_build = 'cu130'"),
+    ({"pytorch_build": "rocm6.4"}, "'rocm6.4'", "not a build", "set e.g. pytorch_build = 'cu126'"),
+    ({"pytorch_build": "CU130"}, "'CU130'", "not a build", "set e.g. pytorch_build ="),
+    ({"pytorch_python": "2.7"}, "'2.7'", "is Python 2", "set pytorch_python = '3.12'"),
+    ({"pytorch_python": "3"}, "'3'", "minor number", "set e.g. pytorch_python = '3.12'"),
+    ({"pytorch_python": 3.1}, "3.1", "not text", "put it in quotes"),
+    ({"pytorch_python": "bin/python3"}, "'bin/python3'", "relative", "set e.g. pytorch_python ="),
+    ({"pytorch_python": "-c"}, "'-c'", "starts with a dash", "set e.g. pytorch_python ="),
+    ({"pytorch_python": "python3; rm x"}, "'python3; rm x'", "is not a command", "set e.g. pytorch"),
+    ({"pytorch_index_url": "pypi.org/simple"}, "'pypi.org/simple'", "not an http", "set e.g. pytorch"),
+    ({"pytorch_index_url": "ftp://x/y"}, "'ftp://x/y'", "not an http", "set e.g. pytorch_index_url"),
+    ({"pytorch_index_url": "https://"}, "'https://'", "names no host", "set e.g. pytorch_index_url"),
+    ({"pytorch_index_url": "https://a b/"}, "'https://a b/'", "a space", "set e.g. pytorch_index_url"),
+    ({"pytorch_index_url": "https://h:x/"}, "'https://h:x/'", "not a URL", "set e.g. pytorch_index"),
+    ({"pytorch_index_url": "https://h/#x"}, "'https://h/#x'", "# part", "set e.g. pytorch_index_url"),
+    ({"pytorch_index_url": "file://x/y"}, "'file://x/y'", "absolute path", "file:///ABSOLUTE"),
+    ({"pytorch_extra_index_url": "https://me:pw@h/s"}, "'https://***@h/s'", "in logs", "~/.netrc"),
+    ({"pytorch_extra_index_url": "https://h/?token=abc"}, "'https://h/?token=***'", "logs", "~/.netrc"),
+    # environment
+    ({"environment_name": "My Env"}, "'My Env'", "lower-case name", "set e.g. environment_name ="),
+    ({"environment_name": "../x"}, "'../x'", "lower-case name", "set e.g. environment_name ="),
+    ({"environment_name": "-x"}, "'-x'", "lower-case name", "set e.g. environment_name ="),
+    ({"environment_name": "a" * 41}, "'aaaa", "lower-case name", "set e.g. environment_name ="),
+    ({"environment_dynamo": 0}, "0", "not True or False", "set environment_dynamo = False"),
+    ({"environment_variables": ["A=1"]}, "['A=1']", "a list, not a dict", "set e.g. environment_var"),
+    ({"environment_variables": {"A": 1}}, "{'A': 1}", "gives A a whole number", "write 'A': '1'"),
+    ({"environment_variables": {"A": True}}, "{'A': True}", "gives A a yes/no", "write 'A': 'True'"),
+    ({"environment_variables": {"A": None}}, "{'A': None}", "nothing (None)", "write 'A': 'TEXT'"),
+    ({"environment_variables": {"1A": "x"}}, "{'1A': 'x'}", "not letters, digits", "rename or remove"),
+    ({"environment_variables": {"A B": "x"}}, "{'A B': 'x'}", "not letters, digits", "rename or remove"),
+    ({"environment_variables": {"": "x"}}, "{'': 'x'}", "not letters, digits", "rename or remove"),
+    ({"environment_variables": {3: "x"}}, "{3: 'x'}", "has the name 3", "rename or remove"),
+    ({"environment_variables": {"A": "x\ny"}}, "{'A': 'x\\ny'}", "line break", "on one line"),
+    ({"environment_variables": {"A": "x\x00"}}, "{'A': 'x\\x00'}", "NUL", "on one line"),
+    ({"environment_variables": {"A": "\ud800"}}, "{'A': '\\ud800'}", "cannot hold", "on one line"),
+    ({"environment_variables": {"A": "x" * 4097}}, "{'A': 'xxx", "4097 characters", "into a file"),
+    ({"environment_variables": {"HF_TOKEN": "s3cr3t\n"}}, "{'HF_TOKEN': (not", "break", "on one line"),
+    (
+        {"environment_variables": {"PYTORCH_ALLOC_CONF": "a", "PYTORCH_CUDA_ALLOC_CONF": "b"}},
+        "{'PYTORCH_ALLOC_CONF'", "reads only the first", "remove one of the two",
+    ),
+    (
+        {"environment_variables": {"TORCHDYNAMO_SUPPRESS_ERRORS": "0"}},
+        "{'TORCHDYNAMO_SUPPRESS_ERRORS': '0'}", "switches it on", "remove TORCHDYNAMO",
+    ),
+    (
+        {"environment_variables": {"TRITON_LIBCUDA_PATH": "/usr/local/cuda/lib64/stubs"}},
+        "{'TRITON_LIBCUDA_PATH'", "not the driver's", "remove TRITON_LIBCUDA_PATH",
+    ),
+    # training
+    ({"training_repo": REPO}, f"'{REPO}'", "without training_commit", f"`git ls-remote {REPO} main`"),
+    ({"training_commit": COMMIT}, f"'{COMMIT}'", "without training_repo", "set training_repo"),
+    ({"training_requirements": "r.txt"}, "'r.txt'", "without training_repo", "set training_repo"),
+    ({"training_repo": REPO, "training_commit": "main"}, "'main'", "may move", f"ls-remote {REPO} main"),
+    ({"training_commit": "v1.0"}, "'v1.0'", "not a commit", "`git ls-remote URL main`"),
+    ({"training_repo": REPO, "training_commit": "92d63d4"}, "'92d63d4'", "7 digits, it is", "ls-remote"),
+    ({"training_repo": REPO, "training_commit": "a" * 41}, "'aaaa", "41 digits", "ls-remote"),
+    ({"training_repo": REPO, "training_commit": "0" * 40}, "'0000", "no commit", "ls-remote"),
+    ({"training_repo": REPO, "training_commit": 1234}, "1234", "not text", "put it in quotes"),
+    ({"training_commit": COMMIT, "training_repo": "--upload-pack=x"}, "'--upload", "a dash", "set e.g."),
+    ({"training_commit": COMMIT, "training_repo": "ext::sh -c x"}, "'ext::sh", "a program for git", "set e.g."),
+    ({"training_commit": COMMIT, "training_repo": "/srv/r.git"}, "'/srv/", "path", "'file:///srv/r.git'"),
+    ({"training_commit": COMMIT, "training_repo": "../r"}, "'../r'", "not a git URL", "set e.g. training"),
+    ({"training_commit": COMMIT, "training_repo": "github.com/a/b"}, "'git", "scheme", "'https://github"),
+    ({"training_commit": COMMIT, "training_repo": "host:a/b"}, "'host:a/b'", "not a git URL", "set e.g."),
+    ({"training_commit": COMMIT, "training_repo": "ftp://h/r"}, "'ftp://h/r'", "not an https", "set e.g."),
+    ({"training_commit": COMMIT, "training_repo": "https://h"}, "'https://h'", "no repository", "set e.g."),
+    ({"training_commit": COMMIT, "training_repo": "ssh://-oX=y/r"}, "'ssh://-o", "no host", "set e.g."),
+    ({"training_commit": COMMIT, "training_repo": "file://r"}, "'file://r'", "absolute", "file:///ABS"),
+    ({"training_commit": COMMIT, "training_repo": "git@h:a b"}, "'git@h:a b'", "a space", "set e.g."),
+    ({"training_commit": COMMIT, "training_repo": "https://u:pw@h/r"}, "'https://***@", "logs", "SSH key"),
+    ({"training_commit": COMMIT, "training_repo": "https://ghp_x@h/r"}, HIDDEN, "logs", "SSH key"),
+    ({"training_commit": COMMIT, "training_repo": "ssh://u:pw@h/r"}, "'ssh://***@", "logs", "SSH key"),
+    ({"training_local_changes": "discard"}, "'discard'", "not one of", "set e.g. training_local"),
+    ({"training_requirements": "/r.txt"}, "'/r.txt'", "absolute", "training_requirements = 'r.txt'"),
+    ({"training_requirements": "../r.txt"}, "'../r.txt'", "out of the repo", "set e.g. training_req"),
+    ({"training_requirements": "-r.txt"}, "'-r.txt'", "a dash", "set e.g. training_requirements"),
+    ({"training_requirements": "setup.py"}, "'setup.py'", "neither", "set e.g. training_requirements"),
+    ({"training_requirements": "a b.txt"}, "'a b.txt'", "shell", "set e.g. training_requirements"),
+    # smoke
+    ({"smoke": "never"}, "'never'", "not one of", "set e.g. smoke = 'always'"),
+    ({"smoke": False}, "False", "not text", "set e.g. smoke = 'always'"),
+    ({"smoke_ranks": 1}, "1", "too small", "set smoke_ranks = 2"),
+    ({"smoke_ranks": 17}, "17", "too large", "set smoke_ranks = 16"),
+    ({"smoke_ranks": False}, "False", "not a whole number", "set e.g. smoke_ranks = 4"),
+    ({"smoke_deadline_s": 9}, "9", "too small", "set smoke_deadline_s = 10"),
+    ({"smoke_deadline_s": "180"}, "'180'", "not a whole number", "set smoke_deadline_s = 180"),
+    ({"smoke_allreduce_mib": 65}, "65", "not a power of two", "set smoke_allreduce_mib = 64"),
+    ({"smoke_allreduce_mib": 2048}, "2048", "too large", "set smoke_allreduce_mib = 1024"),
+    # one from compatibility: it comes the same way
+    ({"gpu_model": "RTX 5090", "pytorch_build": "cu126"}, "'cu126'", "no code for RTX 5090", "'cu130'"),
+]  # fmt: skip
+
+
+def refusal(data: Mapping[str, object]) -> str:
+    with pytest.raises(SpecError) as caught:
+        resolve(data, "lab-1")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "value", "problem", "remedy"), WRONG, ids=[str(case[0])[:70] for case in WRONG]
+)
+def test_wrong_data_is_one_sentence_with_host_key_value_problem_and_remedy(
+    data: dict[str, object], value: str, problem: str, remedy: str
+) -> None:
+    message = refusal(data)
+    key = list(data)[-1]
+    parts = re.fullmatch(r"host lab-1: (\S+) = (.*); allowed: (.+); fix: (.+)", message)
+    assert parts is not None, message
+    assert message.startswith(f"host lab-1: {key} = {value}"), message
+    assert problem in parts[2], message
+    assert remedy in parts[4], message
+    assert message.isprintable(), message
+
+
+def test_there_are_enough_wrong_data_cases_and_none_twice() -> None:
+    assert len({str(case[0]) for case in WRONG}) == len(WRONG) >= 60
+
+
+@pytest.mark.parametrize("name", sorted(FORBIDDEN))
+def test_a_forbidden_variable_is_refused_with_its_own_reason(name: str) -> None:
+    message = refusal({"environment_variables": {name: "1"}})
+    assert f"sets {name}, which is not written because {FORBIDDEN[name]}" in message
+    assert message.endswith(f"fix: remove {name} from it")
+
+
+def test_the_forbidden_variables_are_at_least_those_that_break_torchrun() -> None:
+    ranks = {"WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
+    idle = {"USE_LIBUV", "TORCHELASTIC_USE_AGENT_STORE", "TORCH_COMPILE"}
+    assert ranks | idle | {"LD_LIBRARY_PATH", "PYTHONPATH", "NCCL_ALGO"} <= set(FORBIDDEN)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"wandb_api_key": "tops3cret"},
+        {"git_password": "tops3cret"},
+        {"training_repo": "https://me:tops3cret@github.com/a/b"},
+        {"training_repo": "https://tops3cret@github.com/a/b"},
+        {"training_repo": "https://github.com/a/b?access_token=tops3cret"},
+        {"training_repo": "https://me:tops3cret@h/r", "training_commit": "main"},
+        {"training_commit": "main", "training_repo": "https://me:tops3cret@h/r"},
+        {"pytorch_index_url": "https://me:tops3cret@mirror/simple"},
+        {"environment_variables": {"HF_TOKEN": "tops3cret\n"}},
+        {"environment_variables": {"HF_TOKEN": ["tops3cret"]}},
+        {"environment_variables": {"WANDB_API_KEY": "tops3cret", "RANK": "0"}},
+        {"pytorch": {"index_password": "tops3cret"}},
+        {"note": "-----BEGIN OPENSSH PRIVATE KEY----- tops3cret"},
+    ],
+    ids=str,
+)
+def test_a_secret_is_never_printed(data: dict[str, object]) -> None:
+    assert "tops3cret" not in refusal(data)
+
+
+def test_a_value_whose_repr_fails_is_still_one_sentence() -> None:
+    class Broken:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    assert refusal({"gpu_count": Broken()}).startswith("host lab-1: gpu_count = <Broken> is Broken")
+
+
+def test_a_long_value_is_shortened_to_60_characters() -> None:
+    message = refusal({"gpu_model": "x" * 500})
+    shown = message.removeprefix("host lab-1: gpu_model = ").partition(" is not")[0]
+    assert len(shown) == 60
+    assert shown.endswith("...")
+
+
+def test_a_value_of_exactly_60_characters_is_shown_whole() -> None:
+    value = "x" * 58
+    assert refusal({"gpu_model": value}).startswith(f"host lab-1: gpu_model = '{value}' is not")
+
+
+def test_few_allowed_names_are_listed_and_many_are_described() -> None:
+    assert "; allowed: r580-cu130, r580-cu128, " in refusal({"stack": "x"})
+    assert "; allowed: the name of a GPU in stacks.yaml" in refusal({"gpu_model": "x"})
+
+
+def test_a_host_name_with_a_line_break_does_not_break_the_line() -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve({"gpu_count": 99}, "lab\n1")
+    assert str(caught.value).startswith("host lab 1: gpu_count = 99 ")
+
+
+def test_a_layer_of_data_is_checked_by_itself_and_named_in_the_error() -> None:
+    assert check_data({"training_commit": COMMIT, "ssh_user": "ada"}, "group_data/gpu.py") == {
+        "training_commit": COMMIT
+    }
+    with pytest.raises(SpecError) as caught:
+        check_data({"smoke_ranks": 1}, "group_data/gpu.py")
+    assert str(caught.value).startswith(
+        "group_data/gpu.py: smoke_ranks = 1 is too small; allowed: "
+    )

@@ -1,0 +1,217 @@
+"""The compatibility data: what it says, and that a malformed file is one sentence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+from pyinfra.api.exceptions import DeployError
+
+from pyinfra_gpu import stacks
+from pyinfra_gpu.spec import SpecError, allowed_keys, resolve
+from pyinfra_gpu.stacks import StacksError, catalogue, parse
+
+TEXT = stacks.STACKS_FILE.read_text(encoding="utf-8")
+KNOWN = catalogue()
+
+# What to change in the file, where the error must point, and what it must say.
+MALFORMED = [
+    ('cuda: "13.0"', "cuda: 13.0", "stacks.r580-cu130.cuda = 13.0", "quotes"),
+    ('cuda: "13.0"', 'cuda: "13.9"', "stacks.r580-cu130.cuda = '13.9'", "one of 12.6, 12.8"),
+    ('    cuda: "13.0"\n', "", "stacks.r580-cu130.cuda", "is missing"),
+    ('cuda: "13.0"\n', 'cuda: "13.0"\n    colour: red\n', "r580-cu130.colour", "is not a field"),
+    ('cuda: "13.0"', "cuda: null", "stacks.r580-cu130", "if, and only if, it is nvidia"),
+    ("accelerator: cpu", "accelerator: tpu", "cpu-torch2.13.accelerator", "one of nvidia, cpu"),
+    ("accelerator: cpu", "accelerator: nvidia", "stacks.cpu-torch2.13", "only if, it is nvidia"),
+    ("branch: 580,", 'branch: "580",', "driver.branch = '580'", "a whole number"),
+    ("branch: 580,", "branch: true,", "driver.branch = True", "a whole number"),
+    ("branch: 580,", "branch: 581,", "driver.branch = 581", "one of 535, 550"),
+    ('version: "2.14.1"', 'version: "2.14.9"', "torch.version = '2.14.9'", "one of 2.6.0"),
+    ('version: "2.14.1"', 'version: "newest"', "torch.version = 'newest'", "a version such as"),
+    ("build: cu130", "build: cu134", "torch.build = 'cu134'", "one of cpu, cu126"),
+    ("minimum_disk_gib: 15", "minimum_disk_gib: -1", "minimum_disk_gib = -1", "at least 0"),
+    ("minimum_disk_gib: 15", "minimum_disk_gib: yes", "minimum_disk_gib = True", "a number"),
+    ("gcc: [6, 13]", "gcc: [13, 6]", "cuda.12.6.gcc = [13, 6]", "[lowest, highest]"),
+    ("gcc: [6, 13]", "gcc: 13", "cuda.12.6.gcc = 13", "a list"),
+    (
+        "archs: [75, 80, 86, 90, 100, 120], ptx: 120",
+        "archs: [7.5], ptx: 120",
+        "archs.0 = 7.5",
+        "whole",
+    ),
+    ('python: ["3.9", "3.13"]', 'python: ["3.9"]', "torch.2.6.0.python", "a list of 2 versions"),
+    ("pypi: {x86_64: cu124,", "pypi: {x86_64: cu128,", "torch.2.6.0.pypi = 'cu128'", "one of cpu"),
+    ("cu124: {nccl:", "cu125: {nccl:", "torch.2.6.0.builds = 'cu125'", "one of cpu, cu124"),
+    (
+        "open_modules: required",
+        "open_modules: maybe",
+        "RTX 5090.open_modules",
+        "required, supported",
+    ),
+    ("  535: {", "  R535: {", "driver_branches.R535 = 'R535'", "a whole number"),
+    ("default_stack: r580-cu130", "default_stack: r580", "default_stack = 'r580'", "r580-cu130"),
+    ("default_stack: r580-cu130", "", "default_stack", "is missing"),
+    ("stacks:\n  r580-cu130:", "stacks:\n  13.0:", "stacks.13.0 = 13.0", "a name in quotes"),
+    ("driver: null", "driver: none", "cpu-torch2.13.driver = 'none'", "a mapping"),
+    ('strict_cuda: "13.0"', 'strict_cuda: ""', "strict_cuda = ''", "text"),
+]
+
+
+def complaint(text: str) -> str:
+    with pytest.raises(StacksError) as caught:
+        parse(text, "stacks.yaml")
+    message = str(caught.value)
+    assert message.isprintable()
+    assert message.startswith("stacks.yaml")
+    assert re.search(r"; correct (the file|it|that line)$", message)
+    return message
+
+
+@pytest.mark.parametrize(("old", "new", "place", "says"), MALFORMED, ids=[c[1] for c in MALFORMED])
+def test_a_malformed_file_is_one_sentence_with_place_and_expectation(
+    old: str, new: str, place: str, says: str
+) -> None:
+    assert old in TEXT
+    message = complaint(TEXT.replace(old, new, 1))
+    assert place in message
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "the file = None is wrong: it must be a mapping"),
+        ("- a\n", "must be a mapping"),
+        ("stacks: [", "line 2: is not valid YAML"),
+        ("a: 1\nb: 2\na: 3\n", "line 3: is not valid YAML (the key 'a' is given twice)"),
+        ("? [a]\n: 1\n", "is not valid YAML"),
+        ("a: !!python/object:os.system {}\n", "is not valid YAML"),
+        ("a: \x00\n", "is not valid YAML"),
+    ],
+    ids=repr,
+)
+def test_a_file_that_is_no_such_yaml_is_one_sentence(text: str, says: str) -> None:
+    assert says in complaint(text)
+
+
+def test_a_file_that_cannot_be_read_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes(b"\xe9")
+    for file in (tmp_path / "absent.yaml", latin):
+        monkeypatch.setattr(stacks, "STACKS_FILE", file)
+        catalogue.cache_clear()
+        try:
+            with pytest.raises(StacksError, match=f"^{file}: cannot be read .*; reinstall"):
+                catalogue()
+        finally:
+            catalogue.cache_clear()
+
+
+def test_errors_in_the_data_end_a_run_like_errors_of_a_user() -> None:
+    assert issubclass(StacksError, SpecError)
+    assert issubclass(SpecError, DeployError)
+
+
+def test_the_catalogue_is_read_once_and_cannot_be_changed() -> None:
+    assert catalogue() is catalogue()
+    with pytest.raises(TypeError):
+        catalogue().stacks["mine"] = None  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        catalogue().default_stack = "mine"  # type: ignore[misc]
+
+
+def test_the_documented_default_stack_is_the_one_of_the_data() -> None:
+    assert allowed_keys()["stack"].default == KNOWN.default_stack == "r580-cu130"
+
+
+@pytest.mark.parametrize("name", KNOWN.stacks)
+def test_every_stack_works_as_it_is(name: str) -> None:
+    spec = resolve({"stack": name}, "h")
+    assert spec.pytorch.version == KNOWN.stacks[name].torch.version
+    assert spec.pytorch.uv_version == KNOWN.stacks[name].uv
+
+
+@pytest.mark.parametrize("gpu", KNOWN.gpus)
+def test_every_gpu_has_a_stack_that_serves_it(gpu: str) -> None:
+    old = KNOWN.gpus[gpu].open_modules == "unsupported"
+    data = {"gpu_model": gpu, "driver_modules": "proprietary" if old else "open"}
+    works = []
+    for name, stack in KNOWN.stacks.items():
+        if stack.accelerator == "nvidia":
+            try:
+                works.append(resolve({**data, "stack": name}, "h").stack)
+            except SpecError:
+                continue
+    assert works
+    assert KNOWN.default_stack in works or old
+
+
+@pytest.mark.parametrize("name", [n for n, s in KNOWN.stacks.items() if s.driver])
+def test_a_stacks_driver_belongs_to_its_branch_and_can_run_its_cuda(name: str) -> None:
+    stack = KNOWN.stacks[name]
+    assert stack.driver is not None
+    assert stack.cuda is not None
+    minimum, recommended = Version(stack.driver.minimum), Version(stack.driver.recommended)
+    assert minimum.major == recommended.major == stack.driver.branch
+    assert Version(KNOWN.cuda[stack.cuda].minimum_driver) <= minimum <= recommended
+
+
+def test_the_default_is_the_coherent_pair_of_long_term_driver_and_cuda_13_0() -> None:
+    stack = KNOWN.stacks["r580-cu130"]
+    assert stack.driver is not None
+    assert (stack.driver.minimum, stack.driver.recommended) == ("580.65.06", "580.95.05")
+    assert (stack.torch.version, stack.torch.build, stack.uv) == ("2.14.1", "cu130", "0.13.8")
+    assert KNOWN.driver_branches[580].support == "2028-08"
+
+
+def test_pci_ids_are_given_only_where_one_was_seen() -> None:
+    ids = {gpu.name: gpu.pci_ids for gpu in KNOWN.gpus.values() if gpu.pci_ids}
+    assert ids == {"RTX 5090": ("10de:2b85",), "RTX 5090 D": ("10de:2b87",)}
+
+
+@pytest.mark.parametrize("release", KNOWN.torch.values(), ids=lambda r: r.version)
+def test_each_torch_release_is_coherent(release: stacks.TorchRelease) -> None:
+    oldest, newest = (Version(python) for python in release.python)
+    assert oldest < newest
+    assert "cpu" in release.builds
+    assert set(release.pypi) == {"x86_64", "aarch64"}
+    assert set(release.pypi.values()) <= set(release.builds)
+
+
+@pytest.mark.parametrize("branch", KNOWN.driver_branches.values(), ids=lambda b: str(b.branch))
+def test_each_driver_branch_is_coherent(branch: stacks.DriverBranch) -> None:
+    assert "open" in branch.modules
+    assert ("proprietary" in branch.modules) == (branch.branch < 615)
+    assert (branch.oldest == "5.0") == (branch.branch <= 580)
+    assert (branch.newest is None) == (branch.branch >= 570)
+    for release in KNOWN.cuda.values():
+        if release.release == branch.cuda and release.toolkit_drivers:
+            assert {Version(d).major for d in release.toolkit_drivers.values()} == {branch.branch}
+
+
+SOURCES = (
+    "metadata",
+    "wheel",
+    "notes",
+    "guide",
+    "table",
+    "release",
+    "reported",
+    "inferred",
+    "nvidia-smi",
+)
+
+
+@pytest.mark.parametrize("section", ["wheel_archs", "gpus", "driver_branches", "nccl_minimum"])
+def test_each_line_of_facts_names_its_source(section: str) -> None:
+    body = TEXT.split(f"\n{section}:\n")[1].split("\n\n")[0].split("\n#")[0]
+    lines = [line for line in body.splitlines() if "{" in line or '": "' in line]
+    assert lines
+    if section == "wheel_archs":
+        lines = [line for line in lines if "archs: []" not in line]  # said for the block
+    for line in lines:
+        assert any(source in line.partition("#")[2] for source in SOURCES), line
