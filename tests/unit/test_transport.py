@@ -40,4 +40,4 @@ def test_a_socket_that_is_not_tcp_is_left_alone() -> None:
 
 
 def test_it_can_be_handed_to_pyinfra_as_inventory_data() -> None:
-    assert transport.CONNECT_KWARGS == {"transport_factory": transport.make_transport}
+    assert {"transport_factory": transport.make_transport} == transport.CONNECT_KWARGS

@@ -1,0 +1,81 @@
+"""Your lab. Edit the names below, then:
+
+    pyinfra inventories/lab.py deploy.py
+
+A host that `ssh NAME` reaches needs nothing but its NAME here: users, ports, keys and jump hosts
+are taken from your own ~/.ssh/config. Every key below is optional; what is commented out shows
+its default, unless it says otherwise. What a whole group shares belongs into group_data/GROUP.py,
+what every host shares into group_data/all.py.
+"""
+
+# A group is a list. An entry is a name, or (name, {data for this host alone}).
+gpu = [
+    (
+        "ws1.lab.example",
+        {
+            # How to get there, where ~/.ssh/config does not say it. The user needs sudo; if sudo
+            # asks for a password: pyinfra --same-sudo-password ...
+            "ssh_user": "alice",
+            # "ssh_hostname": "192.0.2.11",
+            # "ssh_port": 22,
+            # "ssh_key": "~/.ssh/id_ed25519",
+            #
+            # What is in the box. Compared with the PCI bus before anything is written.
+            "gpu_model": "RTX 5090",
+            "gpu_count": 2,
+            #
+            # What to train, and at exactly which commit: git ls-remote URL main
+            # "training_repo": "https://github.com/karpathy/nanochat",
+            # "training_commit": "all 40 digits",
+            # "training_requirements": "pyproject.toml",  # default: install nothing
+            # "training_local_changes": "report",  # "overwrite": git stash, then check out
+        },
+    ),
+    (
+        "ws2.lab.example",
+        {
+            "ssh_user": "alice",
+            "gpu_model": "RTX 5090",
+            "gpu_count": 2,
+            #
+            # Where things go, and whose they are.
+            # "prefix": "/opt/pyinfra-gpu",  # everything of ours lives below it
+            # "owner": "alice",  # default: the login user
+            # "privilege": "sudo",  # "none": no root, nothing outside prefix is written
+            #
+            # Versions that are known to work together go by one name, and each can be replaced.
+            # "stack": "r580-cu130",
+            # "driver_branch": 580,
+            # "driver_modules": "open",  # Blackwell has no other
+            # "cuda_release": "13.0",
+            # "host_compiler": "gcc-13",  # default: the host's gcc
+            # "pytorch_source": "wheel",
+            # "pytorch_version": "2.14.1",
+            # "pytorch_build": "cu130",
+            # "pytorch_python": "python3",  # or "3.12", or a path
+            # "pytorch_index_url": "https://mirror.lab.example/simple",  # default: PyPI
+            # "pytorch_extra_index_url": None,
+            #
+            # The environment file and what runs in it.
+            # "environment_name": "training",
+            "environment_variables": {"WANDB_MODE": "offline"},  # default: {}
+            # "environment_dynamo": True,  # False switches torch.compile off
+            #
+            # What must be there before anything is written.
+            # "preflight_min_disk_gib": 15,
+            # "preflight_min_ram_gib": 8,
+            # "preflight_apt_wait_s": 120,  # how long another apt may take
+            #
+            # The proof.
+            # "smoke": "auto",  # "always": each run; "skip": nothing is proven
+            # "smoke_ranks": 2,
+            # "smoke_deadline_s": 180,
+            # "smoke_allreduce_mib": 64,
+            #
+            # "rehearsal": False,  # True only labels: this is not a real machine
+        },
+    ),
+]
+
+# Hosts without a GPU: group_data/cpu.py gives them the CPU stack.
+cpu: list[str] = []

@@ -1,0 +1,117 @@
+"""What every operation of ours has in common: look, act with stock parts, forget, verify."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+from pyinfra import host, logger, state
+from pyinfra.api import operation
+from pyinfra.api.command import FunctionCommand, PyinfraCommand
+from pyinfra.api.state import StateStage
+
+from pyinfra_gpu import journal
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.look import forget, look
+from pyinfra_gpu.facts.record import Record
+
+if TYPE_CHECKING:
+    from pyinfra.api.arguments_typed import PyinfraOperation
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+    from pyinfra_gpu.spec import HostSpec
+
+P = ParamSpec("P")
+Commands = Generator[Any, None, None]
+"""What an operation yields: pyinfra commands, or strings that become shell commands."""
+
+
+def converging(stage: str) -> Callable[[Callable[P, Commands]], PyinfraOperation[P]]:
+    """Turn a generator of commands into one of our operations, belonging to `stage`.
+
+    It is a plain pyinfra operation, with two additions: the host's record is forgotten around
+    every command, since a command changes what the record says, and the time it took goes into
+    the journal.
+    """
+
+    def decorator(function: Callable[P, Commands]) -> PyinfraOperation[P]:
+        @wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> Commands:
+            watch = journal.Stopwatch(stage)
+            try:
+                for command in function(*args, **kwargs):
+                    yield command
+                    forget()
+            finally:
+                watch.stop()
+
+        return operation()(wrapper)
+
+    return decorator
+
+
+def refuse(stage: str, sentence: str) -> PyinfraCommand:
+    """Return a command that fails this host, and only this host, with one sentence.
+
+    Raising in an operation would abort the run on every other host.
+    """
+    if state.current_stage != StateStage.Execute:
+        # A dry run stops at the first command without running it; the reason must still be seen.
+        journal.problem(stage, sentence)
+        logger.warning(f"{host.print_prefix}{sentence}")
+    return FunctionCommand(_fail, (stage, sentence), {})
+
+
+def _fail(state: State, host: Host, stage: str, sentence: str) -> bool:
+    journal.problem(stage, sentence)
+    host.log_styled(sentence, fg="red", log_func=logger.error)
+    return False
+
+
+def unreadable(stage: str) -> PyinfraCommand:
+    """Return the refusal for a host whose record could not be read at all."""
+    return refuse(
+        stage,
+        f"{host.name}: the host could not be looked at (see the error above); check that it is"
+        f" reachable and that sudo works there: `pyinfra {host.name} exec --sudo -- true`",
+    )
+
+
+def unknown(stage: str, spec: HostSpec, *values: object) -> PyinfraCommand | None:
+    """Return a refusal if one of these fields could not be read, else None.
+
+    Acting on a guess is how a tool breaks a host that was fine.
+    """
+    for value in values:
+        if isinstance(value, Unknown):
+            return refuse(stage, f"{spec.host}: cannot tell what is there: {value.reason}")
+    return None
+
+
+def verify(
+    stage: str, spec: HostSpec, wrong: Callable[[HostSpec, Record], str | None]
+) -> PyinfraCommand:
+    """Return a command that looks again and fails the host when the state is not as declared.
+
+    + wrong: given the spec and a fresh record, returns what is still wrong, or None
+    """
+    return FunctionCommand(_verify, (stage, spec, wrong), {})
+
+
+def _verify(
+    state: State,
+    host: Host,
+    stage: str,
+    spec: HostSpec,
+    wrong: Callable[[HostSpec, Record], str | None],
+) -> bool:
+    forget()
+    record = look(spec)
+    if record is None:
+        return _fail(state, host, stage, f"{host.name}: cannot be looked at after the change")
+    complaint = wrong(spec, record)
+    if complaint is None:
+        return True
+    return _fail(state, host, stage, f"{host.name}: still not as declared: {complaint}")

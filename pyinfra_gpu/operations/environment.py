@@ -1,0 +1,119 @@
+"""The project's environment file and its ``torchrun`` wrapper."""
+
+from __future__ import annotations
+
+import hashlib
+from io import StringIO
+from typing import TYPE_CHECKING
+
+from pyinfra import host
+from pyinfra.operations import files
+
+from pyinfra_gpu import env_file, journal
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.look import look
+from pyinfra_gpu.operations.converge import Commands, converging, unknown, unreadable, verify
+from pyinfra_gpu.operations.steps import quoted, step
+from pyinfra_gpu.privilege import as_root, owner_name
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+STAGE = "environment"
+
+
+@converging(STAGE)
+def project_files(spec: HostSpec) -> Commands:
+    """Ensure that the environment file and the wrapper have exactly the declared content.
+
+    + spec: the host's resolved specification
+
+    Each is written whole. What stood there without our header, or was not a file, is kept next
+    to it as ``NAME.before-pyinfra-gpu``.
+
+    **Example:**
+
+    .. code:: python
+
+        environment.project_files(name="Write the environment file", spec=wanted)
+    """
+    record = look(spec)
+    if record is None:
+        yield unreadable(STAGE)
+        return
+    deviations = wrong(spec, record)
+    journal.found(STAGE, "; ".join(deviations.values()) or "as declared")
+    if refusal := unknown(STAGE, spec, *(record.layout.entry(path) for path in deviations)):
+        yield refusal
+        return
+    if not deviations:
+        host.noop("the environment file and the wrapper are as declared")
+        return
+    user = owner_name(spec, record) if spec.privilege == "sudo" else None
+    for path in deviations:
+        journal.changed(STAGE, path.rsplit("/", 1)[1])
+        yield from _keep_foreign(spec, record, path)
+        text, mode = declared(spec)[path]
+        yield from files.put._inner(
+            src=StringIO(text), dest=path, mode=mode, user=user, create_remote_dir=False
+        )
+    yield verify(STAGE, spec, _still_wrong)
+
+
+def declared(spec: HostSpec) -> dict[str, tuple[str, str]]:
+    """Return path -> (content, mode) of the files this stage keeps."""
+    return {
+        spec.paths.env_file: (env_file.render(spec), "0644"),
+        spec.paths.torchrun: (env_file.render_torchrun(spec), "0755"),
+    }
+
+
+def wrong(spec: HostSpec, record: Record) -> dict[str, str]:
+    """Return what is not as declared: path -> what was found, in a few words."""
+    deviations = {}
+    for path, (text, mode) in declared(spec).items():
+        name = path.rsplit("/", 1)[1]
+        entry = record.layout.entry(path)
+        if isinstance(entry, Unknown):
+            deviations[path] = f"{name} is unreadable ({entry.reason})"
+        elif entry.kind == "absent":
+            deviations[path] = f"no {name}"
+        elif entry.kind != "file":
+            deviations[path] = f"{name} is a {entry.kind}"
+        elif entry.sha256 != hashlib.sha256(text.encode()).hexdigest():
+            deviations[path] = f"{name} was edited"
+        elif entry.mode != mode:
+            deviations[path] = f"{name} has mode {entry.mode}"
+    return deviations
+
+
+def _still_wrong(spec: HostSpec, record: Record) -> str | None:
+    deviations = wrong(spec, record)
+    if deviations:
+        return next(iter(deviations.values()))
+    text = record.environment.text
+    read_back = env_file.parse(text) if isinstance(text, str) else {}
+    if read_back != env_file.variables(spec):
+        return f"{spec.paths.env_file} reads back as {read_back}"
+    return None
+
+
+def _keep_foreign(spec: HostSpec, record: Record, path: str) -> Commands:
+    """Set aside what is not ours, once; an edited file of ours is simply replaced."""
+    entry = record.layout.entry(path)
+    if isinstance(entry, Unknown) or entry.kind == "absent":
+        return
+    kept = f"{path}.before-pyinfra-gpu"
+    header = quoted(env_file.HEADER)
+    ours = f"grep -qxF {header} {quoted(path)}" if entry.kind == "file" else "false"
+    # Never replaced: the first one is the user's original. A later one gets the time as a suffix.
+    move = (
+        f't={quoted(kept)}; [ ! -e "$t" ] || t="$t.$(date +%Y%m%dT%H%M%S)"; mv {quoted(path)} "$t"'
+    )
+    yield step(
+        STAGE,
+        f"keep what stands at {path}, if it is not ours",
+        f"{ours} || {{ {move}; }}",
+        run_as=as_root(spec),
+    )

@@ -1,0 +1,152 @@
+"""The proof: ranks that train one step together, and a verdict on the host that says so."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from pyinfra import host, state
+from pyinfra.api.command import FunctionCommand
+from pyinfra.api.state import StateStage
+from pyinfra.operations import files
+
+from pyinfra_gpu import journal
+from pyinfra_gpu.facts.look import forget, look
+from pyinfra_gpu.fingerprint import differences, fingerprint
+from pyinfra_gpu.on_host import smoke_bundle, smoke_digest
+from pyinfra_gpu.operations.converge import Commands, converging, refuse, unreadable
+from pyinfra_gpu.operations.steps import quoted, step
+from pyinfra_gpu.privilege import as_owner, owner_name
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+STAGE = "smoke"
+NOT_PROOF = 3
+"""The test's exit code for "passed, but proves nothing about GPUs" (a rehearsal mode)."""
+
+
+@converging(STAGE)
+def proven(spec: HostSpec) -> Commands:
+    """Ensure that the smoke test passed on this host as it is now.
+
+    + spec: the host's resolved specification
+
+    A pass leaves a stamp on the host, keyed by a fingerprint of all that the result depends on.
+    While the fingerprint is the same there is nothing to do; ``smoke = "always"`` runs the test
+    anyway, ``smoke = "skip"`` leaves it out, and says so.
+
+    **Example:**
+
+    .. code:: python
+
+        smoke.proven(name="Train one step on all ranks", spec=wanted)
+    """
+    record = look(spec)
+    if record is None:
+        yield unreadable(STAGE)
+        return
+    if spec.smoke.run == "skip":
+        journal.found(STAGE, "skipped by data")
+        journal.warn(STAGE, f'{spec.host}: smoke = "skip" is declared, so nothing is proven')
+        host.noop("the smoke test is switched off by data")
+        return
+    if spec.accelerator == "nvidia":
+        yield refuse(
+            STAGE,
+            f"{spec.host}: everything before the smoke test is done; the GPU smoke test is not part"
+            ' of this release, so nothing is proven: declare `smoke = "skip"` to accept that',
+        )
+        return
+    owed = owed_because(spec, record)
+    journal.found(STAGE, owed or "passed earlier, nothing changed since")
+    if owed is None:
+        _keep_verdict(record)
+        host.noop("the smoke test passed with this very configuration")
+        return
+    journal.changed(STAGE, f"tested {spec.smoke.ranks} ranks")
+    yield from _run(spec, record, owed)
+
+
+def owed_because(spec: HostSpec, record: Record) -> str | None:
+    """Return why the test has to run, in a few words, or None when its stamp is good."""
+    if spec.smoke.run == "always":
+        return 'smoke = "always"'
+    text = record.smoke.stamp_text
+    if text is None:
+        return "never passed here"
+    try:
+        stamp = json.loads(str(text))
+        if stamp["status"] != "pass":
+            return "the last test did not pass"
+        noted = stamp["fingerprint"]
+    except (ValueError, KeyError, TypeError):
+        return "the stamp is not readable"
+    changed = differences(str(noted), fingerprint(spec, record, smoke_digest()))
+    return f"since it passed, changed: {', '.join(changed)}" if changed else None
+
+
+def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
+    owner = owner_name(spec, record) if spec.privilege == "sudo" else None
+    yield from files.put._inner(
+        src=BytesIO(smoke_bundle()),
+        dest=spec.paths.smoke_bundle,
+        mode="0644",
+        user=owner,
+        create_remote_dir=False,
+    )
+    # What was installed by this very run is part of the fingerprint, so look again.
+    if state.current_stage == StateStage.Execute:
+        forget()
+        record = look(spec) or record
+    yield step(
+        STAGE,
+        f"smoke test, {spec.smoke.ranks} ranks ({owed})",
+        quoted(*_command(spec, record)),
+        run_as=as_owner(spec, record),
+        lock=spec.paths.lock,
+        stream=True,
+        success=(0, NOT_PROOF),
+    )
+    yield FunctionCommand(_check_verdict, (spec,), {})
+
+
+def _command(spec: HostSpec, record: Record) -> list[str]:
+    paths = spec.paths
+    return [
+        *(paths.python, paths.smoke_bundle, "--mode", "rehearsal-cpu"),
+        *("--ranks", str(spec.smoke.ranks), "--deadline", str(spec.smoke.deadline_s)),
+        *("--allreduce-mib", str(spec.smoke.allreduce_mib), "--host", spec.host),
+        *("--fingerprint", fingerprint(spec, record, smoke_digest())),
+        *("--output", paths.verdict, "--stamp", paths.stamp),
+    ]
+
+
+def _check_verdict(state: State, host: Host, spec: HostSpec) -> bool:
+    """Believe the stamp on the host, not the exit code of a command."""
+    forget()
+    record = look(spec)
+    if record is None:
+        return False
+    _keep_verdict(record)
+    text = record.smoke.stamp_text
+    if isinstance(text, str) and f'"{fingerprint(spec, record, smoke_digest())}"' in text:
+        return True
+    sentence = f"{spec.host}: the smoke test ended without the stamp {spec.paths.stamp}"
+    journal.problem(STAGE, sentence)
+    host.log_styled(sentence, fg="red")
+    return False
+
+
+def _keep_verdict(record: Record) -> None:
+    try:
+        value: Any = json.loads(str(record.smoke.verdict_text))
+    except ValueError:
+        return
+    if isinstance(value, dict):
+        journal.verdict(value)

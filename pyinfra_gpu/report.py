@@ -1,0 +1,188 @@
+"""The verdict of a run: a table for the terminal, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from pyinfra.api.state import StateStage
+
+from pyinfra_gpu import journal
+from pyinfra_gpu.journal import Entry, Journal
+
+if TYPE_CHECKING:
+    from pyinfra.api.state import State
+
+WIDTH = 80
+REPORT_VARIABLE = "PYINFRA_GPU_REPORT"
+"""Environment variable naming a file that gets the run's verdict as JSON."""
+
+_COLUMNS = (("host", 8), ("stage", 11), ("found", 27), ("changed", 24), ("s", 6))
+
+
+def attach() -> None:
+    """Collect what this run finds and changes, and report it when the last host is left."""
+    journal.attach(_finish)
+
+
+def _finish(state: State, book: Journal) -> None:
+    result = as_json(state, book)
+    click.echo("\n" + render(result), err=True)
+    if path := os.environ.get(REPORT_VARIABLE):
+        Path(path).write_text(json.dumps(result, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def as_json(state: State, book: Journal) -> dict[str, Any]:
+    """Return the run's verdict as plain data.
+
+    ``hosts`` maps each host of the run to its stages, its status (``as declared``, ``changed``,
+    ``failed``, ``unreachable``; in a dry run ``differs``) and its smoke test's verdict.
+    """
+    dry = state.current_stage == StateStage.Prepare or not _executed(state)
+    hosts = {}
+    for host in state.inventory:
+        if not state.is_host_in_limit(host):
+            continue
+        entries = [entry for (name, _), entry in book.entries.items() if name == host.name]
+        hosts[host.name] = {
+            "status": _status(state, host.name, entries, dry=dry),
+            "rehearsal": bool(host.data.get("rehearsal", False)),
+            "stages": [_stage(entry) for entry in entries],
+            "smoke": book.verdicts.get(host.name),
+        }
+    return {"schema_version": 1, "dry": dry, "hosts": hosts}
+
+
+def _executed(state: State) -> bool:
+    return state.current_stage >= StateStage.Execute
+
+
+def _status(state: State, name: str, entries: list[Entry], *, dry: bool) -> str:
+    if name not in {host.name for host in state.activated_hosts}:
+        return "unreachable"
+    failed = {host.name for host in state.failed_hosts}
+    if name in failed or any(entry.problem for entry in entries):
+        return "failed"
+    if any(entry.changed for entry in entries):
+        return "differs" if dry else "changed"
+    return "as declared"
+
+
+def _stage(entry: Entry) -> dict[str, Any]:
+    return {
+        "stage": entry.stage,
+        "found": entry.found,
+        "changed": entry.changed,
+        "warnings": entry.warnings,
+        "problem": entry.problem,
+        "seconds": round(entry.seconds, 2),
+    }
+
+
+def render(result: dict[str, Any]) -> str:
+    """Return the table, the smoke test's figures and what needs attention, 80 columns wide."""
+    lines = _table(result)
+    for name, host in result["hosts"].items():
+        lines += _figures(name, host)
+    lines += _attention(result)
+    lines += ["", _summary(result)]
+    return "\n".join(lines)
+
+
+def _table(result: dict[str, Any]) -> list[str]:
+    titles = [name for name, _ in _COLUMNS]
+    if result["dry"]:
+        titles[3] = "would change"
+    lines = [_row(titles), _row(["-" * width for _, width in _COLUMNS])]
+    for name, host in result["hosts"].items():
+        shown = name
+        for stage in host["stages"]:
+            found = "; ".join(stage["found"]) or "as declared"
+            did = ", ".join(stage["changed"]) or "-"
+            if stage["problem"]:
+                did = "REFUSED" if result["dry"] else "FAILED"
+            lines.append(_row([shown, stage["stage"], found, did, f"{stage['seconds']:.1f}"]))
+            shown = ""
+        if not host["stages"]:
+            lines.append(_row([name, "connect", host["status"], "-", ""]))
+    return lines
+
+
+def _row(cells: list[str]) -> str:
+    """Lay one row out, wrapping what does not fit its column."""
+    wrapped = [
+        textwrap.wrap(cell, width) or [""] for cell, (_, width) in zip(cells, _COLUMNS, strict=True)
+    ]
+    height = max(len(cell) for cell in wrapped)
+    rows = []
+    for index in range(height):
+        parts = [
+            (cell[index] if index < len(cell) else "").ljust(width)
+            for cell, (_, width) in zip(wrapped, _COLUMNS, strict=True)
+        ]
+        rows.append(" ".join(parts).rstrip())
+    return "\n".join(rows)
+
+
+def _figures(name: str, host: dict[str, Any]) -> list[str]:
+    """Return the smoke test's figures: one paragraph, and each check that did not pass."""
+    verdict = host["smoke"]
+    if not verdict:
+        return []
+    checks = verdict.get("checks", [])
+    passed = sum(check["status"] == "pass" for check in checks)
+    head = (
+        f"{name}: smoke test {verdict['status'].upper()} ({verdict['mode']}),"
+        f" {passed} of {len(checks)} checks passed in {verdict.get('duration_s', 0):.1f} s"
+    )
+    lines = ["", *textwrap.wrap(head, WIDTH, subsequent_indent="  ")]
+    for text in _metrics(verdict):
+        lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+    for check in checks:
+        if check["status"] != "pass":
+            text = f"{check['status'].upper()} {check['id']} {check.get('detail', '')}"
+            lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+    return lines
+
+
+def _metrics(verdict: dict[str, Any]) -> list[str]:
+    metrics = verdict.get("metrics", {})
+    texts = []
+    sizes = [each for each in metrics.get("allreduce", []) if each["kind"] == "float32"]
+    if sizes:
+        largest = max(sizes, key=lambda each: each["bytes"])
+        texts.append(
+            f"all-reduce of {largest['bytes'] / 2**20:g} MiB among {len(verdict['ranks'])} ranks:"
+            f" every element exact, {largest['mb_per_s']:.0f} MB/s"
+        )
+    if metrics.get("loss1") is not None:
+        texts.append(
+            f"one training step: loss {metrics['loss0']:.4f} -> {metrics['loss1']:.4f},"
+            f" {metrics['taylor_ratio']:.3f} of the drop its gradient predicts"
+        )
+    return texts
+
+
+def _attention(result: dict[str, Any]) -> list[str]:
+    lines: list[str] = []
+    for host in result["hosts"].values():
+        for stage in host["stages"]:
+            texts = [*stage["warnings"], *([stage["problem"]] if stage["problem"] else [])]
+            for text in texts:
+                lines += textwrap.wrap(text, WIDTH, initial_indent="! ", subsequent_indent="  ")
+    return ["", *lines] if lines else []
+
+
+def _summary(result: dict[str, Any]) -> str:
+    counts: dict[str, int] = {}
+    for host in result["hosts"].values():
+        counts[host["status"]] = counts.get(host["status"], 0) + 1
+    words = {"differs": "would change"}
+    text = ", ".join(f"{count} {words.get(name, name)}" for name, count in sorted(counts.items()))
+    label = " (rehearsal)" if any(host["rehearsal"] for host in result["hosts"].values()) else ""
+    total = sum(counts.values())
+    return f"{total} host{'s' if total != 1 else ''}{label}: {text}" if total else "no hosts"

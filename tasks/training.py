@@ -1,0 +1,13 @@
+"""The training repository at its pinned commit."""
+
+from pyinfra.api import deploy
+
+from pyinfra_gpu.operations import training as operations
+from pyinfra_gpu.spec import HostSpec
+
+
+@deploy("Training")
+def training(wanted: HostSpec) -> None:
+    """Check it out, then install what it needs around our torch."""
+    operations.checkout(name="Check out the repository", spec=wanted)
+    operations.requirements(name="Install its dependencies", spec=wanted)

@@ -1,0 +1,233 @@
+"""Hosts for pyinfra's @fake connector: the probe's answer of a host in a chosen state."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyinfra.api import Config, Inventory, State
+from pyinfra.api.connect import connect_all
+from pyinfra.api.deploy import add_deploy
+from pyinfra.api.operations import run_ops
+from pyinfra.api.state import StateStage
+from pyinfra.context import ctx_state
+
+from pyinfra_gpu import spec
+from pyinfra_gpu.facts.fields import read_fields
+from pyinfra_gpu.facts.record import from_fields
+from pyinfra_gpu.fingerprint import fingerprint
+from pyinfra_gpu.on_host import smoke_digest
+from pyinfra_gpu.operations import environment, layout
+from pyinfra_gpu.operations.training import stamp
+from tasks.environment import environment as environment_task
+from tasks.preflight import preflight
+from tasks.pytorch import pytorch
+from tasks.smoke import smoke
+from tasks.training import training
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+DATA: dict[str, object] = {
+    "stack": "cpu-torch2.13",
+    "training_repo": "https://example.org/tiny.git",
+    "training_commit": COMMIT,
+    "training_requirements": "pyproject.toml",
+}
+PROBE = "pyinfra-gpu-probe"  # in the text of the probe, and in no other command
+
+_PLAIN = {
+    "system.kernel": "6.1.0-30-amd64",
+    "system.architecture": "x86_64",
+    "system.boot_id": "3d235e2e-1d37-47dd-ab61-25ad81ad7603",
+    "system.cpus": "0-15",
+    "system.memory": "MemTotal:       65842092 kB",
+    "system.init": "systemd",
+    "system.hostname": "ws1",
+    "system.user": "ubuntu",
+    "system.uid": "0",
+    "system.python3": "Python 3.11.2",
+    "driver.nouveau": "0",
+    "storage.free": "/dev/sda1 264212084 25749380 230641532 11% /",
+    "storage.shm": "tmpfs 32342044 0 32342044 0% /dev/shm",
+    "torch.python": "3.11.2",
+    "torch.installing": "0",
+    "torch.uv": "uv 0.13.8 (x86_64-unknown-linux-gnu)",
+    "training.requirements": "e0" * 32,
+    "training.commit": COMMIT,
+    "training.remote": "https://example.org/tiny.git",
+    "training.dirty_count": "0",
+}
+_LISTS = {
+    "system.os": ['PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"', 'VERSION_ID="12"', "ID=debian"],
+    "gpus.device": [],
+    "packages.installed": ["git 1:2.39.5", "python3-venv 3.11.2-1"],
+    "packages.half_configured": [],
+    "layout.hidden": [],
+    "layout.target": [],
+    "layout.unread": [],
+    "torch.version_line": ["__version__ = '2.13.0+cpu'", "cuda = None", "git_version = 'cf30'"],
+    "torch.distribution": ["torch-2.13.0+cpu.dist-info", "numpy-2.4.6.dist-info"],
+    "torch.damaged": [],
+    "training.dirty": [],
+}
+_ABSENT = ("system.secure_boot", "driver.loaded", "driver.version_line", "driver.on_disk")
+_NEVER = ("driver.libcuda", "packages.lock", "torch.python_problem")
+
+
+@dataclass
+class FakeHost:
+    """What a host looks like: completely deployed, except for what a test changes."""
+
+    name: str = "ws1"
+    data: dict[str, object] = field(default_factory=lambda: dict(DATA))
+    plain: dict[str, str | None] = field(default_factory=dict)  # None: absent; "?why": unknown
+    lists: dict[str, list[str]] = field(default_factory=dict)
+    entries: dict[str, str | None] = field(default_factory=dict)  # path -> stat row, None: absent
+    bare: bool = False
+    answers: bool = True
+
+    def spec(self) -> spec.HostSpec:
+        return spec.resolve(self.data, self.name)
+
+    def probe_lines(self) -> list[str]:
+        lines = self._lines(stamped=False)
+        record = from_fields(read_fields(lines))
+        noted = {
+            "training.stamp": json.dumps(stamp(self.spec(), record)),
+            "smoke.stamp": json.dumps(
+                {
+                    "fingerprint": fingerprint(self.spec(), record, smoke_digest()),
+                    "status": "pass",
+                }
+            ),
+        }
+        return self._lines(stamped=True, noted=noted)
+
+    def _lines(self, *, stamped: bool, noted: Mapping[str, str] | None = None) -> list[str]:
+        wanted = self.spec()
+        plain: dict[str, str | None] = {
+            **_PLAIN,
+            "environment.text": environment.declared(wanted)[wanted.paths.env_file][0],
+            **(noted or {}),
+            "smoke.verdict": None,
+        }
+        lists = {**_LISTS, **self._layout()}
+        if self.bare:
+            for key in plain:
+                if key.startswith(("torch.", "training.", "smoke.", "environment.")):
+                    plain[key] = None
+            plain |= {"torch.installing": "0", "training.dirty_count": "0"}
+            for key in ("torch.version_line", "torch.distribution", "packages.installed"):
+                lists[key] = []
+        plain |= self.plain if stamped or not self.bare else {}
+        lists |= self.lists
+        rows = [f"{PROBE} 1"]
+        for key, value in {**dict.fromkeys((*_ABSENT, *_NEVER)), **plain}.items():
+            rows.append(f"{key} {_encoded(value)}")
+        for key, values in lists.items():
+            rows += [f"{key} {_encoded(value)}" for value in values]
+            rows.append(f"{key} .")
+        return [*rows, f"{PROBE} end"]
+
+    def _layout(self) -> dict[str, list[str]]:
+        wanted = self.spec()
+        files = environment.declared(wanted)
+        rows: dict[str, str | None] = {
+            path: f"41ed 1000 ubuntu 4096 {path}" for path in layout.ours(wanted)
+        }
+        rows[wanted.paths.venv] = f"41ed 1000 ubuntu 4096 {wanted.paths.venv}"
+        for path, (text, mode) in files.items():
+            rows[path] = f"{0o100000 + int(mode, 8):x} 1000 ubuntu {len(text)} {path}"
+        if self.bare:
+            rows = dict.fromkeys(rows)
+        rows |= self.entries
+        digests = [
+            f"{hashlib.sha256(text.encode()).hexdigest()}  {path}"
+            for path, (text, _) in files.items()
+            if rows[path]
+        ]
+        return {
+            "layout.asked": list(rows),
+            "layout.absent": [path for path, row in rows.items() if row is None],
+            "layout.stat": [row for row in rows.values() if row is not None],
+            "layout.sha256": digests,
+        }
+
+
+def _encoded(value: str | None) -> str:
+    if value is None:
+        return "-"
+    if value.startswith("?"):
+        return value
+    return f"={value}" if value.isprintable() else f"x{value.encode().hex()}"
+
+
+class FakeRun:
+    """pyinfra's real prepare and execute over fake hosts, through its Python interface."""
+
+    def __init__(self, *hosts: FakeHost) -> None:
+        self.hosts = {host.name: host for host in hosts}
+        entries = [(f"@fake/{host.name}", self._data(host)) for host in hosts]
+        self.state = State(Inventory((entries, {})), Config())
+        self.state.current_stage = StateStage.Prepare
+        connect_all(self.state)
+
+    @staticmethod
+    def _data(host: FakeHost) -> dict[str, Any]:
+        answer = {"stdout": host.probe_lines()} if host.answers else {"success": False}
+        return {
+            **host.data,
+            "fake_responses": {PROBE: answer},
+            "fake_delay": 0.0,
+            "fake_delay_jitter": 0.0,
+        }
+
+    def prepare(self) -> FakeRun:
+        """Load the story's stages for every host, as deploy.py does."""
+        from pyinfra.context import ctx_host
+
+        for host in list(self.state.inventory):
+            wanted = self.hosts[host.name.removeprefix("@fake/")].spec()
+            for task in (preflight, pytorch, environment_task, training, smoke):
+                with ctx_state.use(self.state), ctx_host.use(host):
+                    add_deploy(self.state, task, wanted, host=host)
+        return self
+
+    def execute(self) -> FakeRun:
+        self._planned = {name: len(self.all_commands(name)) for name in self.hosts}
+        self.state.current_stage = StateStage.Execute
+        with ctx_state.use(self.state):
+            run_ops(self.state)
+        return self
+
+    def commands(self, name: str) -> list[str]:
+        """The commands that were run on a host, without the looks."""
+        return [command for command in self.all_commands(name) if PROBE not in command]
+
+    def executed(self, name: str) -> list[str]:
+        """The commands of the execute phase alone, without the looks."""
+        later = self.all_commands(name)[self._planned[name] :]
+        return [command for command in later if PROBE not in command]
+
+    def looks(self, name: str) -> int:
+        return sum(PROBE in command for command in self.all_commands(name))
+
+    def all_commands(self, name: str) -> list[str]:
+        host = self.state.inventory.get_host(f"@fake/{name}")
+        return [str(command) for command in host.connector.executed_commands]
+
+    def plan(self, name: str) -> dict[str, bool]:
+        """Operation name -> whether it would change something."""
+        host = self.state.inventory.get_host(f"@fake/{name}")
+        return {
+            next(iter(self.state.op_meta[op_hash].names)): bool(data.operation_meta.will_change)
+            for op_hash, data in self.state.ops[host].items()
+        }
+
+    def changing(self, name: str) -> list[str]:
+        return [operation for operation, changes in self.plan(name).items() if changes]
+
+    def failed(self) -> set[str]:
+        return {host.name.removeprefix("@fake/") for host in self.state.failed_hosts}

@@ -1,0 +1,255 @@
+"""Our operations in pyinfra's real prepare and execute, on hosts in every state we care about."""
+
+from __future__ import annotations
+
+import pytest
+from fake_host import FakeHost, FakeRun
+
+PREFIX = "/opt/pyinfra-gpu"
+
+
+def test_a_finished_host_needs_nothing_and_is_looked_at_once_per_phase() -> None:
+    run = FakeRun(FakeHost()).prepare()
+    assert run.changing("ws1") == []
+    assert run.looks("ws1") == 1
+    run.execute()
+    assert run.commands("ws1") == []
+    assert run.looks("ws1") == 2
+
+
+def test_a_bare_host_gets_every_stage_and_a_plan_runs_nothing() -> None:
+    run = FakeRun(FakeHost(bare=True)).prepare()
+    assert run.changing("ws1") == [
+        "PyTorch | Install what the stages need",
+        "PyTorch | Make the directories",
+        "PyTorch | Install uv",
+        "PyTorch | Make the virtual environment",
+        "PyTorch | Install torch",
+        "Environment | Write the environment file",
+        "Training | Check out the repository",
+        "Training | Install its dependencies",
+        "Smoke | Train one checked step",
+    ]
+    changes = [command for command in run.commands("ws1") if not _only_looks(command)]
+    assert changes == []
+
+
+def _only_looks(command: str) -> bool:
+    """pyinfra's own facts, which the first step of a stock operation asks."""
+    return "install" not in command and "mkdir" not in command and " rm " not in command
+
+
+DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
+    "a package is missing": (
+        FakeHost(lists={"packages.installed": ["git 1:2.39.5"]}),
+        ["PyTorch | Install what the stages need"],
+    ),
+    "the prefix has another mode": (
+        FakeHost(entries={PREFIX: f"41c0 1000 ubuntu 4096 {PREFIX}"}),
+        ["PyTorch | Make the directories"],
+    ),
+    "a directory belongs to somebody else": (
+        FakeHost(entries={f"{PREFIX}/env": f"41ed 0 root 4096 {PREFIX}/env"}),
+        ["PyTorch | Make the directories"],
+    ),
+    "uv has another version": (
+        FakeHost(plain={"torch.uv": "uv 0.1.0"}),
+        ["PyTorch | Install uv"],
+    ),
+    "an installation was interrupted": (
+        FakeHost(plain={"torch.installing": "1"}),
+        ["PyTorch | Install torch", "Training | Install its dependencies"],
+    ),
+    "a library of torch was exchanged": (
+        FakeHost(lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
+        ["PyTorch | Install torch"],
+    ),
+    "the wrapper is missing": (
+        FakeHost(entries={f"{PREFIX}/bin/torchrun": None}),
+        ["Environment | Write the environment file"],
+    ),
+    "the wrapper cannot be executed": (
+        FakeHost(entries={f"{PREFIX}/bin/torchrun": f"81a4 1000 ubuntu 9 {PREFIX}/bin/torchrun"}),
+        ["Environment | Write the environment file"],
+    ),
+    "the repository is at another commit": (
+        FakeHost(plain={"training.commit": "f" * 40}),
+        ["Training | Check out the repository"],
+    ),
+    "the requirements changed": (
+        FakeHost(plain={"training.stamp": '{"requirements_sha256": "0", "distributions": {}}'}),
+        ["Training | Install its dependencies"],
+    ),
+    "the smoke stamp is gone": (
+        FakeHost(plain={"smoke.stamp": None}),
+        ["Smoke | Train one checked step"],
+    ),
+    "the smoke stamp is half-written": (
+        FakeHost(plain={"smoke.stamp": '{"fingerprint": "12'}),
+        ["Smoke | Train one checked step"],
+    ),
+    "the last smoke test failed": (
+        FakeHost(plain={"smoke.stamp": '{"fingerprint": "12", "status": "fail"}'}),
+        ["Smoke | Train one checked step"],
+    ),
+    "the smoke test is always wanted": (
+        FakeHost(data={**FakeHost().data, "smoke": "always"}),
+        ["Smoke | Train one checked step"],
+    ),
+}
+
+
+@pytest.mark.parametrize("deviation", DEVIATIONS)
+def test_a_deviation_makes_exactly_its_own_operation_act(deviation: str) -> None:
+    host, operations = DEVIATIONS[deviation]
+    assert FakeRun(host).prepare().changing("ws1") == operations
+
+
+UNKNOWN = {
+    "the packages": FakeHost(plain={"torch.uv": "?no permission"}),
+    "torch's files": FakeHost(plain={"torch.installing": "?no permission"}),
+    "the checkout": FakeHost(plain={"training.commit": "?git is not on this host"}),
+}
+
+
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_what_cannot_be_read_is_refused_and_never_acted_upon(what: str) -> None:
+    run = FakeRun(UNKNOWN[what], FakeHost(name="ws2")).prepare().execute()
+    assert run.failed() == {"ws1"}
+    assert [command for command in run.commands("ws1") if "install" in command] == []
+
+
+def test_a_host_that_does_not_answer_fails_alone() -> None:
+    run = FakeRun(FakeHost(answers=False), FakeHost(name="ws2")).prepare().execute()
+    assert run.failed() == {"ws1"}
+    assert run.commands("ws2") == []
+
+
+REFUSED = {
+    "another system": FakeHost(lists={"system.os": ['PRETTY_NAME="Alpine"', "ID=alpine"]}),
+    "no systemd": FakeHost(plain={"system.init": "tini"}),
+    "too little memory": FakeHost(plain={"system.memory": "MemTotal: 524288 kB"}),
+    "no room for torch": FakeHost(
+        bare=True, plain={"storage.free": "/dev/sda1 1000000 900000 100000 90% /"}
+    ),
+    "a Python that is too old": FakeHost(bare=True, plain={"system.python3": "Python 3.8.1"}),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_cannot_work_is_refused_before_anything_is_written(why: str) -> None:
+    run = FakeRun(REFUSED[why], FakeHost(name="ws2")).prepare().execute()
+    assert run.failed() == {"ws1"}
+    touching = [c for c in run.commands("ws1") if "apt-get" in c or "mkdir" in c]
+    assert touching == []
+
+
+def test_a_full_disk_does_not_matter_where_torch_is_already_there() -> None:
+    full = FakeHost(plain={"storage.free": "/dev/sda1 1000000 999999 1 100% /"})
+    run = FakeRun(full).prepare().execute()
+    assert run.failed() == set()
+    assert run.commands("ws1") == []
+
+
+def test_something_that_is_not_a_directory_is_somebodys_and_left_alone() -> None:
+    host = FakeHost(entries={f"{PREFIX}/cache": f"81a4 1000 ubuntu 9 {PREFIX}/cache"})
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
+    assert run.failed() == {"ws1"}
+    assert [command for command in run.commands("ws1") if "rm" in command.split()] == []
+
+
+def test_an_interrupted_dpkg_is_finished_before_apt_is_asked_for_more() -> None:
+    host = FakeHost(lists={"packages.installed": [], "packages.half_configured": ["python3-venv"]})
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
+    commands = run.commands("ws1")
+    configure = next(i for i, command in enumerate(commands) if "--configure -a" in command)
+    install = next(i for i, command in enumerate(commands) if "install" in command)
+    assert configure < install
+
+
+DIRTY = {"training.dirty_count": "1"}
+DIRTY_ROW = {"training.dirty": [f"1 .M N... 100644 100644 100644 {'a' * 40} {'b' * 40} train.py"]}
+
+
+def test_local_changes_at_the_right_commit_are_left() -> None:
+    run = FakeRun(FakeHost(plain=DIRTY, lists=DIRTY_ROW)).prepare().execute()
+    assert run.failed() == set()
+    assert run.commands("ws1") == []
+
+
+def test_local_changes_at_another_commit_stop_the_host() -> None:
+    host = FakeHost(plain={**DIRTY, "training.commit": "f" * 40}, lists=DIRTY_ROW)
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
+    assert run.failed() == {"ws1"}
+    assert [command for command in run.commands("ws1") if "git" in command] == []
+
+
+def test_local_changes_are_stashed_where_data_says_overwrite() -> None:
+    host = FakeHost(
+        data={**FakeHost().data, "training_local_changes": "overwrite"},
+        plain={**DIRTY, "training.commit": "f" * 40},
+        lists=DIRTY_ROW,
+    )
+    # The fake host never changes, so the operation's own check fails it afterwards.
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
+    (command,) = [command for command in run.commands("ws1") if "checkout" in command]
+    assert command.index("stash push") < command.index("checkout")
+    assert run.failed() == {"ws1"}
+
+
+def test_gpus_that_are_declared_and_not_on_the_bus_stop_the_host() -> None:
+    host = FakeHost(data={"stack": "r580-cu130", "gpu_count": 2})
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
+    assert run.failed() == {"ws1"}
+    assert run.commands("ws1") == []
+
+
+BUS = "0x030000 nvidia 0x00000000de000000-0x00000000deffffff"
+TWO_5090 = {"gpus.device": [f"0000:0{n}:00.0 0x10de 0x2b85 {BUS}" for n in (1, 2)]}
+LOADED = {
+    "driver.loaded": "580.95.05",
+    "driver.version_line": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05",
+}
+GPU_DATA: dict[str, object] = {"stack": "r580-cu130", "gpu_model": "RTX 5090", "smoke": "skip"}
+
+
+def gpu_host(**changes: object) -> FakeHost:
+    plain = {**LOADED, **dict(changes.pop("plain", {}))}  # type: ignore[call-overload]
+    data = {**GPU_DATA, **changes}
+    return FakeHost(data=data, bare=True, plain=plain, lists=TWO_5090)
+
+
+def test_a_gpu_host_whose_driver_serves_the_stack_passes_preflight() -> None:
+    run = FakeRun(gpu_host()).prepare()
+    assert "PyTorch | Install torch" in run.changing("ws1")
+    assert "Preflight | Check that this host can work" not in run.changing("ws1")
+
+
+GPU_REFUSED = {
+    "another GPU than declared": gpu_host(gpu_model="RTX 5090 D"),
+    "no driver": gpu_host(plain={"driver.loaded": None, "driver.version_line": None}),
+    "a driver that is too old": gpu_host(plain={"driver.loaded": "570.124.06"}),
+    "the proprietary modules": gpu_host(
+        plain={"driver.version_line": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05"}
+    ),
+    "an unreadable bus": gpu_host(plain={"driver.loaded": "?no permission"}),
+}
+
+
+@pytest.mark.parametrize("why", GPU_REFUSED)
+def test_a_gpu_host_that_cannot_work_is_refused(why: str) -> None:
+    run = FakeRun(GPU_REFUSED[why], FakeHost(name="ws2")).prepare().execute()
+    assert run.failed() == {"ws1"}
+    assert run.executed("ws1") == []
+
+
+def test_a_gpu_host_without_a_gpu_smoke_test_is_never_called_proven() -> None:
+    host = gpu_host(smoke="auto")
+    host.bare = False
+    host.lists = {
+        **TWO_5090,
+        "torch.version_line": ["__version__ = '2.14.1+cu130'", "cuda = '13.0'"],
+    }
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
+    assert run.failed() == {"ws1"}
+    assert [command for command in run.commands("ws1") if "smoke_test" in command] == []

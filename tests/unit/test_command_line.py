@@ -1,0 +1,225 @@
+"""Mistakes are found before a host is contacted, each in one sentence, with exit code 1."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyinfra.api.state import State
+from pyinfra.context import ctx_state
+from pyinfra_cli.util import PYTHON_CODES
+
+from pyinfra_gpu import command_line
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+# (host data, words the sentence must have)
+WRONG_DATA: list[tuple[str, tuple[str, ...]]] = [
+    ('"stak": "r580-cu130"', ("stak", "stack")),
+    ('"stack": "r580-cu13"', ("r580-cu13", "r580-cu130")),
+    ('"stack": 580', ("stack", "580")),
+    ('"stack": None', ("stack", "None")),
+    ('"pytorch": {"version": "2.14.1"}', ("pytorch", "pytorch_version")),
+    ('"pytorch_commit": "abc"', ("pytorch_commit", "training_commit")),
+    ('"smoke_repo": "x"', ("smoke_repo", "training_repo")),
+    ('"training_ranks": 2', ("training_ranks", "smoke_ranks")),
+    ('"gpu_count": "2"', ("gpu_count", "'2'")),
+    ('"gpu_count": True', ("gpu_count", "True")),
+    ('"gpu_count": -1', ("gpu_count", "-1")),
+    ('"gpu_count": 99', ("gpu_count", "99")),
+    ('"gpu_count": 0', ("gpu_count", "0")),
+    ('"gpu_model": "RTX 5900"', ("RTX 5900", "RTX 5090")),
+    ('"gpu_model": 5090', ("gpu_model", "5090")),
+    ('"driver_modules": "closed"', ("closed", "open")),
+    ('"gpu_model": "RTX 5090", "driver_modules": "proprietary"', ("driver_modules", "open")),
+    ('"driver_branch": "580"', ("driver_branch", "580")),
+    ('"driver_branch": 470', ("driver_branch", "470")),
+    ('"cuda_release": 13.0', ("cuda_release", "13.0")),
+    ('"host_compiler": "gcc-16"', ("gcc-16", "gcc-15")),
+    ('"gpu_model": "RTX 5090", "pytorch_build": "cu126"', ("cu126",)),
+    ('"pytorch_build": "cu132"', ("cu132",)),
+    ('"pytorch_version": "2.99.0"', ("2.99.0",)),
+    ('"pytorch_version": "latest"', ("latest",)),
+    ('"pytorch_version": "2.15.0", "pytorch_python": "3.10"', ("2.15",)),
+    ('"pytorch_source": "source"', ("source", "wheel")),
+    ('"pytorch_index_url": "pypi.org/simple"', ("pytorch_index_url", "http")),
+    ('"pytorch_index_url": "https://me:secret@example.org/"', ("pytorch_index_url",)),
+    ('"environment_variables": {"LD_LIBRARY_PATH": "/x"}', ("LD_LIBRARY_PATH",)),
+    ('"environment_variables": {"USE_LIBUV": "0"}', ("USE_LIBUV",)),
+    ('"environment_variables": {"MASTER_PORT": "12355"}', ("MASTER_PORT",)),
+    ('"environment_variables": {"A": 1}', ("environment_variables", "A")),
+    ('"environment_variables": {"A": "x\\ny"}', ("environment_variables", "A")),
+    ('"environment_name": "My Lab"', ("environment_name", "My Lab")),
+    ('"environment_dynamo": "no"', ("environment_dynamo", "no")),
+    ('"training_repo": "https://example.org/x.git"', ("training_commit", "git ls-remote")),
+    ('"training_commit": "' + "a" * 40 + '"', ("training_repo",)),
+    (
+        '"training_repo": "https://example.org/x.git", "training_commit": "main"',
+        ("training_commit", "main"),
+    ),
+    ('"prefix": "opt/gpu"', ("prefix", "opt/gpu")),
+    ('"prefix": "/"', ("prefix", "/")),
+    ('"prefix": "/opt/my gpu"', ("prefix", "/opt/my gpu")),
+    ('"privilege": "root"', ("privilege", "root")),
+    ('"smoke": "never"', ("smoke", "never")),
+    ('"smoke_ranks": 1', ("smoke_ranks", "1")),
+    ('"smoke_deadline_s": 1', ("smoke_deadline_s", "1")),
+    ('"smoke_allreduce_mib": 3', ("smoke_allreduce_mib", "3")),
+    ('"preflight_apt_wait_s": -5', ("preflight_apt_wait_s", "-5")),
+]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty project folder, and pyinfra's own set-up as it is when config.py is executed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inventories").mkdir()
+    PYTHON_CODES.clear()  # pyinfra keeps compiled files by their relative name
+    with ctx_state.use(State()):
+        yield tmp_path
+
+
+def write(project: Path, text: str, name: str = "lab") -> str:
+    path = project / "inventories" / f"{name}.py"
+    path.write_text(text)
+    return f"inventories/{name}.py"
+
+
+def one_sentence(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
+    """Run the check as pyinfra's config.py does; return the one line it must print."""
+    with pytest.raises(SystemExit) as stop:
+        command_line.check(arguments)
+    assert stop.value.code == 1
+    ours = [line for line in capsys.readouterr().err.splitlines() if "pyinfra-gpu" in line]
+    assert len(ours) == 1
+    return ours[0]
+
+
+@pytest.mark.parametrize(("data", "words"), WRONG_DATA, ids=[data for data, _ in WRONG_DATA])
+def test_wrong_host_data_is_one_sentence_that_names_key_value_and_host(
+    data: str, words: tuple[str, ...], project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inventory = write(project, f'gpu = [("ws1", {{{data}}})]\n')
+    sentence = one_sentence(capsys, [inventory, "deploy.py"])
+    for word in ("ws1", *words):
+        assert word in sentence
+    assert "secret" not in sentence
+    assert "Traceback" not in sentence
+
+
+WRONG_COMMANDS: list[tuple[str, list[str], tuple[str, ...]]] = [
+    ('gpu = ["ws1"]', ["inventories/lap.py", "deploy.py"], ("lap.py", "inventories/lab.py")),
+    ("gpu = []", ["inventories/lab.py", "deploy.py"], ("holds no host",)),
+    ("", ["inventories/lab.py", "deploy.py"], ("holds no host",)),
+    (
+        'gpu = ["ws1"]',
+        ["--limit", "ws2", "inventories/lab.py", "deploy.py"],
+        ("--limit", "ws2", "ws1"),
+    ),
+    (
+        'gpu = ["ws1"]',
+        ["--exclude", "ws*", "inventories/lab.py", "deploy.py"],
+        ("--exclude", "ws1"),
+    ),
+    ('gpu = ["ws1"]', ["--data", "smoke", "inventories/lab.py", "deploy.py"], ("KEY=VALUE",)),
+    (
+        'gpu = ["ws1"]',
+        ["--data", "smok=always", "inventories/lab.py", "deploy.py"],
+        ("smok", "smoke"),
+    ),
+    ('gpu = ["ws1"', ["inventories/lab.py", "deploy.py"], ("lab.py", "line 1", "never closed")),
+    ("gpu = [wsl]", ["inventories/lab.py", "deploy.py"], ("lab.py", "line 1", "wsl")),
+    ("import nosuchmodule", ["inventories/lab.py", "deploy.py"], ("lab.py", "nosuchmodule")),
+]
+
+
+@pytest.mark.parametrize(("text", "arguments", "words"), WRONG_COMMANDS)
+def test_a_wrong_command_line_or_inventory_is_one_sentence(
+    text: str,
+    arguments: list[str],
+    words: tuple[str, ...],
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write(project, text)
+    sentence = one_sentence(capsys, arguments)
+    for word in words:
+        assert word in sentence
+
+
+def test_each_wrong_host_gets_its_own_sentence(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inventory = write(
+        project, 'gpu = [("ws1", {"stak": 1}), "ws2", ("ws3", {"smoke_ranks": 1})]\n'
+    )
+    with pytest.raises(SystemExit):
+        command_line.check([inventory, "deploy.py"])
+    text = capsys.readouterr().err
+    assert text.count("pyinfra-gpu") == 2
+    assert "ws1" in text
+    assert "ws2" not in text
+    assert "ws3" in text
+
+
+def test_wrong_group_data_is_found_too(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "group_data").mkdir()
+    (project / "group_data" / "gpu.py").write_text('stack = "r999"\n')
+    sentence = one_sentence(capsys, [write(project, 'gpu = ["ws1"]'), "deploy.py"])
+    assert "r999" in sentence
+
+
+def test_right_data_passes_quietly(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inventory = write(project, 'gpu = [("ws1", {"gpu_model": "RTX 5090"})]\n')
+    command_line.check([inventory, "deploy.py"])
+    command_line.check(["-y", "--limit", "gpu", inventory, "deploy.py"])
+    command_line.check(["--version"])
+    assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        yield server
+
+
+def test_pyinfra_itself_exits_1_and_contacts_no_host(listening: socket.socket) -> None:
+    port = listening.getsockname()[1]
+    environment = {**os.environ, "PYINFRA_PROGRESS": "off"}
+    pyinfra = str(Path(sys.executable).parent / "pyinfra")
+    done = subprocess.run(
+        [pyinfra, "-y", "--port", str(port), "--data", "smoke_ranks=1", "127.0.0.1", "deploy.py"],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "smoke_ranks" in done.stderr
+    assert "Traceback" not in done.stderr
+    with pytest.raises(TimeoutError):
+        listening.accept()
+
+
+def test_pyinfra_exits_1_when_the_inventory_path_does_not_exist() -> None:
+    pyinfra = str(Path(sys.executable).parent / "pyinfra")
+    done = subprocess.run(
+        [pyinfra, "-y", "inventories/lob.py", "deploy.py"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "inventories/lab.py" in done.stderr

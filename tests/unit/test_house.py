@@ -1,0 +1,101 @@
+"""The house rules that a machine can hold: documents that are true, layers that stay apart."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu.spec import allowed_keys, check_data, resolve
+
+PROJECT = Path(__file__).resolve().parents[2]
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", allowed_keys())
+def test_the_readme_lists_every_key_as_it_is(name: str) -> None:
+    key = allowed_keys()[name]
+    row = f"| `{name}` | {key.stage} | {key.type_text} | {key.default_text} | {key.description} |"
+    assert row in README
+
+
+def test_the_readme_lists_no_key_that_does_not_exist() -> None:
+    rows = re.findall(r"^\| `([a-z_]+)` \| [a-z]+ \| .* \| .* \| .* \|$", README, re.MULTILINE)
+    assert rows == list(allowed_keys())
+
+
+def test_every_path_the_readme_names_exists() -> None:
+    for path in re.findall(
+        r"`((?:pyinfra_gpu|inventories|group_data|tasks|tests|examples)/[^`]*)`", README
+    ):
+        assert (PROJECT / path).exists(), path
+
+
+@pytest.mark.parametrize("name", allowed_keys())
+def test_the_lab_inventory_explains_every_key(name: str) -> None:
+    text = (PROJECT / "inventories" / "lab.py").read_text(encoding="utf-8")
+    assert f'"{name}":' in text
+
+
+def test_the_lab_inventory_resolves_as_it_is() -> None:
+    shared = group_data("all")
+    for name, data in runpy.run_path(str(PROJECT / "inventories" / "lab.py"))["gpu"]:
+        assert resolve({**shared, **data}, name).gpu.model == "RTX 5090"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((PROJECT / "group_data").glob("*.py")), ids=lambda p: p.stem
+)
+def test_every_group_data_file_holds_only_right_values(path: Path) -> None:
+    check_data(group_data(path.stem), f"group_data/{path.name}")
+
+
+def group_data(name: str) -> dict[str, object]:
+    module = runpy.run_path(str(PROJECT / "group_data" / f"{name}.py"))
+    return {key: value for key, value in module.items() if key.islower() and key[0] != "_"}
+
+
+def test_the_story_fits_on_a_page() -> None:
+    lines = (PROJECT / "deploy.py").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 35
+
+
+def test_the_controller_never_imports_torch() -> None:
+    code = "import pyinfra_gpu.cli, pyinfra_gpu.report, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_only_the_transport_knows_paramiko() -> None:
+    for path in (PROJECT / "pyinfra_gpu").rglob("*.py"):
+        if path.name != "transport.py":
+            assert not re.search(r"^\s*(import|from) paramiko", path.read_text(), re.MULTILINE), (
+                path
+            )
+
+
+@pytest.mark.parametrize("lower", ["facts", "spec", "compatibility"])
+def test_arrows_point_down_only(lower: str) -> None:
+    forbidden = {
+        "facts": r"pyinfra_gpu\.operations|\btasks\b",
+        "spec": r"pyinfra_gpu\.(operations|facts)|\btasks\b",
+        "compatibility": r"pyinfra_gpu\.(operations|facts)|\btasks\b",
+    }[lower]
+    for path in (PROJECT / "pyinfra_gpu" / lower).rglob("*.py"):
+        for line in path.read_text().splitlines():
+            if line.lstrip().startswith(("import ", "from ")):
+                assert not re.search(forbidden, line), f"{path}: {line}"
+
+
+def test_what_runs_on_a_host_knows_no_pyinfra() -> None:
+    for path in (PROJECT / "pyinfra_gpu" / "on_host").rglob("*.py"):
+        assert not re.search(r"^\s*(import|from) pyinfra", path.read_text(), re.MULTILINE), path
+
+
+def test_facts_and_operations_are_twins_where_they_share_a_concern() -> None:
+    facts = {path.stem for path in (PROJECT / "pyinfra_gpu" / "facts").glob("*.py")}
+    operations = {path.stem for path in (PROJECT / "pyinfra_gpu" / "operations").glob("*.py")}
+    assert {"environment", "layout", "packages", "smoke", "torch", "training"} <= facts & operations
