@@ -1,0 +1,37 @@
+"""Files that run on a host, and how they are packed for the way there. No pyinfra in them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from functools import cache
+from pathlib import Path
+
+_SMOKE = Path(__file__).parent / "smoke"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip file can express
+_ENTRY = b"import sys\n\nfrom smoke.__main__ import main\n\nsys.exit(main())\n"
+
+
+@cache
+def smoke_bundle() -> bytes:
+    """Return the smoke test as a zipapp; the same sources give the same bytes, anywhere, always."""
+    sources = {f"smoke/{path.name}": path.read_bytes() for path in _SMOKE.glob("*.py")}
+    return pack({"__main__.py": _ENTRY, **sources})
+
+
+def pack(sources: dict[str, bytes]) -> bytes:
+    """Return a zipapp of `sources` (path in it -> content), independent of time and order."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
+        for name in sorted(sources):
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.create_system = 3  # Unix, wherever this runs
+            entry.external_attr = 0o100644 << 16
+            file.writestr(entry, sources[name])
+    return archive.getvalue()
+
+
+def smoke_digest() -> str:
+    """Return the SHA-256 of the smoke test's zipapp in hexadecimal."""
+    return hashlib.sha256(smoke_bundle()).hexdigest()

@@ -1,0 +1,10 @@
+"""The smoke test that runs on a host: ranks under torchrun measure, the launcher judges.
+
+The package travels as one zipapp and needs Python 3.10 and the host's own torch, nothing else.
+Two halves that share no state but files:
+
+* the launcher (`launcher`, `supervise`, `judge`, `failure`, `verdict`) never imports torch, so it
+  lives and reports whatever torch does;
+* the ranks (`worker` and what it imports) measure and write facts to a journal; they decide
+  nothing, because a broken rank cannot be trusted to say that it is broken.
+"""

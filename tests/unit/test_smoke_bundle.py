@@ -1,0 +1,91 @@
+"""The zipapp: the same bytes each time, and runnable with nothing but Python 3.10 and torch."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu import on_host
+
+_SMOKE = Path(on_host.__file__).parent / "smoke"
+_SOURCES = sorted(_SMOKE.glob("*.py"))
+
+
+def test_the_bytes_depend_on_the_sources_alone() -> None:
+    program = "import sys; from pyinfra_gpu import on_host; print(on_host.smoke_digest())"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            check=True,
+            text=True,
+            env={"PYTHONHASHSEED": seed, "TZ": zone, "PYTHONPATH": ":".join(sys.path)},
+        ).stdout.strip()
+        for seed, zone in (("1", "UTC"), ("2", "Asia/Tokyo"))
+    }
+    assert digests == {on_host.smoke_digest()}
+    assert hashlib.sha256(on_host.smoke_bundle()).hexdigest() == on_host.smoke_digest()
+
+
+def test_packing_does_not_depend_on_order() -> None:
+    assert on_host.pack({"a": b"1", "b": b"2"}) == on_host.pack({"b": b"2", "a": b"1"})
+
+
+def test_the_bundle_holds_the_entry_and_every_module() -> None:
+    names = zipfile.ZipFile(io.BytesIO(on_host.smoke_bundle())).namelist()
+    assert names == ["__main__.py", *(f"smoke/{path.name}" for path in _SOURCES)]
+
+
+@pytest.mark.parametrize("path", _SOURCES, ids=lambda path: path.name)
+def test_a_module_is_python_3_10_and_imports_only_the_standard_library_and_torch(
+    path: Path,
+) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, 10))
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            imported.add(str(node.module).partition(".")[0])
+    assert imported <= {*sys.stdlib_module_names, "torch"}
+
+
+def test_the_launchers_half_never_imports_torch() -> None:
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from pyinfra_gpu.on_host.smoke import launcher, options, worker\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_bundle_says_what_is_wrong_with_its_command_line(tmp_path: Path) -> None:
+    bundle = tmp_path / "smoke_test.pyz"
+    bundle.write_bytes(on_host.smoke_bundle())
+    run = subprocess.run(
+        [sys.executable, str(bundle), "--mode", "gpu"], capture_output=True, text=True
+    )
+    assert run.returncode == 2
+    assert run.stderr.startswith("smoke test: ")
+    assert run.stderr.count("\n") == 1
+
+
+def test_a_python_without_torch_gets_a_failed_verdict_and_no_stamp(tmp_path: Path) -> None:
+    bundle = tmp_path / "smoke_test.pyz"
+    bundle.write_bytes(on_host.smoke_bundle())
+    arguments = [
+        *("--mode", "rehearsal-cpu", "--fingerprint", "c0ffee", "--host", "box"),
+        *("--output", str(tmp_path / "verdict.json"), "--stamp", str(tmp_path / "stamp.json")),
+    ]
+    isolated = [sys.executable, "-S", str(bundle), *arguments]  # -S: without site-packages
+    run = subprocess.run(isolated, capture_output=True, text=True)
+    assert run.returncode == 2
+    assert "finds no torch" in run.stdout
+    assert (tmp_path / "verdict.json").exists()
+    assert not (tmp_path / "stamp.json").exists()

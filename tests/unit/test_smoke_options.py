@@ -1,0 +1,97 @@
+"""Wrong command lines: one sentence, exit code 2, nothing started, nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu.on_host.smoke import options
+
+
+def _arguments(directory: Path, **changes: str | None) -> list[str]:
+    given: dict[str, str | None] = {
+        "mode": "rehearsal-cpu",
+        "ranks": "2",
+        "deadline": "180",
+        "allreduce-mib": "64",
+        "fingerprint": "c0ffee",
+        "host": "box",
+        "output": str(directory / "verdict.json"),
+        "stamp": str(directory / "stamp.json"),
+        **{name.replace("_", "-"): value for name, value in changes.items()},
+    }
+    return [text for name, value in given.items() if value for text in (f"--{name}", value)]
+
+
+def test_a_right_command_line_is_taken(tmp_path: Path) -> None:
+    asked = options.parse(_arguments(tmp_path))
+    assert asked == options.Options(
+        mode="rehearsal-cpu",
+        ranks=2,
+        deadline=180,
+        allreduce_mib=64,
+        fingerprint="c0ffee",
+        host="box",
+        output=tmp_path / "verdict.json",
+        stamp=tmp_path / "stamp.json",
+    )
+
+
+def test_ranks_deadline_and_size_have_defaults(tmp_path: Path) -> None:
+    asked = options.parse(_arguments(tmp_path, ranks=None, deadline=None, allreduce_mib=None))
+    assert isinstance(asked, options.Options)
+    assert (asked.ranks, asked.deadline, asked.allreduce_mib) == (2, 180, 64)
+
+
+REFUSALS: dict[str, tuple[dict[str, str | None], str]] = {
+    "a mode to come": ({"mode": "gpu"}, "--mode gpu is not available yet"),
+    "another mode to come": ({"mode": "rehearsal-1gpu"}, "not available yet"),
+    "no such mode": ({"mode": "cpu"}, "invalid choice: 'cpu'"),
+    "no mode": ({"mode": None}, "--mode"),
+    "one rank": ({"ranks": "1"}, "'1' is not a whole number 2 to 16"),
+    "too many ranks": ({"ranks": "17"}, "'17' is not a whole number 2 to 16"),
+    "half a rank": ({"ranks": "2.5"}, "'2.5' is not a whole number"),
+    "a short deadline": ({"deadline": "9"}, "'9' is not a whole number 10 to 3600"),
+    "a negative deadline": ({"deadline": "-5"}, "'-5' is not a whole number 10 to 3600"),
+    "a size between powers": ({"allreduce_mib": "48"}, "'48' is not a power of two 1 to 1024"),
+    "no size": ({"allreduce_mib": "0"}, "'0' is not a whole number 1 to 1024"),
+    "a fingerprint in words": ({"fingerprint": "new"}, "'new' is not lower-case hexadecimal"),
+    "no fingerprint": ({"fingerprint": None}, "--fingerprint"),
+    "a relative path": ({"output": "verdict.json"}, "'verdict.json' is not an absolute path"),
+    "no such directory": (
+        {"output": "/nowhere/v.json", "stamp": "/nowhere/s.json"},
+        "the directory /nowhere does not exist, create it first",
+    ),
+    "two directories": ({"stamp": "/stamp.json"}, "must be in the same directory"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refused_in_one_sentence(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes, words = REFUSALS[name]
+    with pytest.raises(SystemExit) as left:
+        options.parse(_arguments(tmp_path, **changes))
+    error = capsys.readouterr().err
+    assert left.value.code == 2
+    assert words in error
+    assert error.startswith("smoke test: ")
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_system_than_linux_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(options.sys, "platform", "darwin")
+    with pytest.raises(SystemExit):
+        options.parse(_arguments(tmp_path))
+    assert "needs Linux" in capsys.readouterr().err
+
+
+def test_a_workers_command_line_is_told_by_its_first_word() -> None:
+    arguments = ["--worker", "/run", "--launcher-pid", "7", "--ranks", "2"]
+    asked = options.parse([*arguments, "--deadline", "60", "--allreduce-mib", "4"])
+    assert asked == options.WorkerOptions(Path("/run"), 7, 2, 60, 4)
