@@ -50,5 +50,17 @@ def _tune(sock: object) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_S * 1000)
 
 
+def is_alive(connector: object) -> bool:
+    """Tell whether a pyinfra connector's connection still stands; one without SSH always does.
+
+    When a connection dies under a command, pyinfra reports the command as failed, like any other.
+    """
+    client = getattr(connector, "client", None)
+    if not isinstance(client, paramiko.SSHClient):
+        return True
+    transport = client.get_transport()
+    return transport is not None and transport.is_active()
+
+
 CONNECT_KWARGS: dict[str, Any] = {"transport_factory": make_transport}
 """For inventories and group_data: ``ssh_paramiko_connect_kwargs = CONNECT_KWARGS``."""

@@ -134,19 +134,29 @@ def _check_verdict(state: State, host: Host, spec: HostSpec) -> bool:
     if record is None:
         return False
     _keep_verdict(record)
-    text = record.smoke.stamp_text
-    if isinstance(text, str) and f'"{fingerprint(spec, record, smoke_digest())}"' in text:
+    current = fingerprint(spec, record, smoke_digest())
+    stamp, verdict = _object(record.smoke.stamp_text), _object(record.smoke.verdict_text)
+    passed = verdict.get("status") == "pass" and verdict.get("fingerprint") == current
+    if passed and stamp.get("fingerprint") == current:
         return True
-    sentence = f"{spec.host}: the smoke test ended without the stamp {spec.paths.stamp}"
+    sentence = (
+        f"{spec.host}: the smoke test ended without a passing verdict for what is installed now;"
+        f" look at {spec.paths.verdict} there"
+    )
     journal.problem(STAGE, sentence)
     host.log_styled(sentence, fg="red")
     return False
 
 
 def _keep_verdict(record: Record) -> None:
-    try:
-        value: Any = json.loads(str(record.smoke.verdict_text))
-    except ValueError:
-        return
-    if isinstance(value, dict):
+    if value := _object(record.smoke.verdict_text):
         journal.verdict(value)
+
+
+def _object(text: object) -> dict[str, Any]:
+    """Read a JSON object; anything else, half a file for instance, is an empty one."""
+    try:
+        value = json.loads(str(text))
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

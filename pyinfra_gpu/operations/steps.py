@@ -10,6 +10,7 @@ from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
 
 from pyinfra_gpu import journal
+from pyinfra_gpu.transport import is_alive
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 LOCK_WAIT_S = 900
 """How long a step waits for one that an earlier, interrupted run left working on the host."""
 
+_LOST = "the connection was lost; what was begun may go on there, and the next run waits for it"
 _TAIL = 12  # lines of a failed command's output that are shown
 
 _HINTS = (
@@ -89,9 +91,11 @@ def _run(
             **arguments,
         )
     except Exception as error:
-        return _failed(host, stage, f"{host.name}: {what}: the connection was lost ({error!r})")
+        return _failed(host, stage, f"{host.name}: {what}: {_LOST} ({error!r})")
     if ok:
         return True
+    if not is_alive(host.connector):
+        return _failed(host, stage, f"{host.name}: {what}: {_LOST}")
     lines = [line.line for line in output if line.line.strip()]
     if not stream:
         for line in lines[-_TAIL:]:
