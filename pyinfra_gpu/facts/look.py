@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyinfra import host, state
 
-from pyinfra_gpu.facts.probe import ProbeRequest
+from pyinfra_gpu.facts.probe import ProbeRequest, text_of
 from pyinfra_gpu.facts.record import Record, RecordFact
 from pyinfra_gpu.packages import needed
 from pyinfra_gpu.privilege import as_root
@@ -34,12 +34,8 @@ def look(spec: HostSpec) -> Record | None:
     if memo is not None and memo[0] == phase:
         record: Record = memo[1]
         return record
-    fresh = host.get_fact(
-        RecordFact,
-        request=ProbeRequest.for_spec(spec, packages=needed(spec)),
-        _ignore_errors=True,
-        **as_root(spec),
-    )
+    request = ProbeRequest.for_spec(spec, packages=needed(spec))
+    fresh = host.get_fact(RecordFact, _stdin=text_of(request), _ignore_errors=True, **as_root(spec))
     if fresh is not None:
         host.connector_data[_KEY] = (phase, fresh)
     return fresh

@@ -139,6 +139,11 @@ def _own_entries(paths: Paths) -> tuple[str, ...]:
     )
 
 
+def text_of(request: ProbeRequest) -> str:
+    """The same as `command`, as the text of a program."""
+    return str(command(request).get_raw_value())
+
+
 @cache
 def script() -> str:
     """The text of `on_host/probe.sh` as it travels with every look.

@@ -51,8 +51,8 @@ def project_files(spec: HostSpec) -> Commands:
         host.noop("the environment file and the wrapper are as declared")
         return
     user = owner_name(spec, record) if spec.privilege == "sudo" else None
+    journal.changed(STAGE, ", ".join(path.rsplit("/", 1)[1] for path in deviations))
     for path in deviations:
-        journal.changed(STAGE, path.rsplit("/", 1)[1])
         yield from _keep_foreign(spec, record, path)
         text, mode = declared(spec)[path]
         yield from files.put._inner(

@@ -149,7 +149,7 @@ def wheel(spec: HostSpec) -> Commands:
             yield refusal
             return
         complaint = torch_wrong(spec, record)
-    journal.found(STAGE, complaint or f"torch {record.torch.version}")
+        journal.found(STAGE, complaint or f"torch {record.torch.version}")
     if complaint is None:
         host.noop(f"torch {record.torch.version} is complete")
         return

@@ -267,7 +267,7 @@ _ALL = (
         FROM_STACK,
         sources.index_url,
         example="https://mirror.example.org/extra",
-        description="a second index, which may be unreachable",
+        description="a second index, asked first for what it has",
     ),
     _key(
         "environment_name",
