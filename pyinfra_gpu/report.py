@@ -137,7 +137,8 @@ def _figures(name: str, host: dict[str, Any]) -> list[str]:
     passed = sum(check["status"] == "pass" for check in checks)
     head = (
         f"{name}: smoke test {verdict['status'].upper()} ({verdict['mode']}),"
-        f" {passed} of {len(checks)} checks passed in {verdict.get('duration_s', 0):.1f} s"
+        f" {passed} of {len(checks)} checks passed in {verdict.get('duration_s', 0):.1f} s,"
+        f" {verdict.get('finished', 'unfinished')}"
     )
     lines = ["", *textwrap.wrap(head, WIDTH, subsequent_indent="  ")]
     for text in _metrics(verdict):
@@ -155,9 +156,11 @@ def _metrics(verdict: dict[str, Any]) -> list[str]:
     sizes = [each for each in metrics.get("allreduce", []) if each["kind"] == "float32"]
     if sizes:
         largest = max(sizes, key=lambda each: each["bytes"])
+        ranks = len(verdict.get("ranks", []))
+        exact = ", every element exact" if _passed(verdict, "S4.allreduce_exact") else ""
         texts.append(
-            f"all-reduce of {largest['bytes'] / 2**20:g} MiB among {len(verdict['ranks'])} ranks:"
-            f" every element exact, {largest['mb_per_s']:.0f} MB/s"
+            f"all-reduce of {largest['bytes'] / 2**20:g} MiB among {ranks} ranks:"
+            f" {largest['mb_per_s']:.0f} MB/s{exact}"
         )
     if metrics.get("loss1") is not None:
         texts.append(
@@ -165,6 +168,12 @@ def _metrics(verdict: dict[str, Any]) -> list[str]:
             f" {metrics['taylor_ratio']:.3f} of the drop its gradient predicts"
         )
     return texts
+
+
+def _passed(verdict: dict[str, Any], check: str) -> bool:
+    return any(
+        each["id"] == check and each["status"] == "pass" for each in verdict.get("checks", [])
+    )
 
 
 def _attention(result: dict[str, Any]) -> list[str]:

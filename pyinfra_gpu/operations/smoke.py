@@ -30,6 +30,9 @@ STAGE = "smoke"
 NOT_PROOF = 3
 """The test's exit code for "passed, but proves nothing about GPUs" (a rehearsal mode)."""
 
+FEW_HOSTS = 4
+"""Up to so many hosts, each check is shown as it passes; with more it would be a wall of text."""
+
 
 @converging(STAGE)
 def proven(spec: HostSpec) -> Commands:
@@ -110,7 +113,7 @@ def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
         quoted(*_command(spec, record)),
         run_as=as_owner(spec, record),
         lock=spec.paths.lock,
-        stream=True,
+        stream=len(state.inventory) <= FEW_HOSTS,
         success=(0, NOT_PROOF),
     )
     yield FunctionCommand(_check_verdict, (spec,), {})
