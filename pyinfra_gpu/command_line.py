@@ -57,6 +57,8 @@ def problems(arguments: Sequence[str]) -> list[str]:
     if options is None or not options.get("inventory"):
         return []  # pyinfra's own usage errors and --version are pyinfra's to answer
     name = str(options["inventory"])
+    if options.get("dry") and options.get("yes"):
+        return ["-y and --dry together make pyinfra look at nothing at all: leave out -y"]
     malformed = [item for item in options.get("data") or () if "=" not in item]
     if malformed:
         return [f"--data {malformed[0]}: expected KEY=VALUE, such as --data smoke=always"]

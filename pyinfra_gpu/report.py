@@ -40,7 +40,8 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
     """Return the run's verdict as plain data.
 
     ``hosts`` maps each host of the run to its stages, its status (``as declared``, ``changed``,
-    ``failed``, ``unreachable``; in a dry run ``differs``) and its smoke test's verdict.
+    ``failed``, ``unreachable``, ``not looked at``; in a dry run ``differs``) and its smoke test's
+    verdict.
     """
     dry = state.current_stage == StateStage.Prepare or not _executed(state)
     hosts = {}
@@ -69,7 +70,7 @@ def _status(state: State, name: str, entries: list[Entry], *, dry: bool) -> str:
         return "failed"
     if any(entry.changed for entry in entries):
         return "differs" if dry else "changed"
-    return "as declared"
+    return "as declared" if entries else "not looked at"
 
 
 def _stage(entry: Entry) -> dict[str, Any]:

@@ -126,6 +126,7 @@ WRONG_COMMANDS: list[tuple[str, list[str], tuple[str, ...]]] = [
         ["--exclude", "ws*", "inventories/lab.py", "deploy.py"],
         ("--exclude", "ws1"),
     ),
+    ('gpu = ["ws1"]', ["-y", "--dry", "inventories/lab.py", "deploy.py"], ("leave out -y",)),
     ('gpu = ["ws1"]', ["--data", "smoke", "inventories/lab.py", "deploy.py"], ("KEY=VALUE",)),
     (
         'gpu = ["ws1"]',
