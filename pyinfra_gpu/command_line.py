@@ -57,11 +57,8 @@ def problems(arguments: Sequence[str]) -> list[str]:
     if options is None or not options.get("inventory"):
         return []  # pyinfra's own usage errors and --version are pyinfra's to answer
     name = str(options["inventory"])
-    if options.get("dry") and options.get("yes"):
-        return ["-y and --dry together make pyinfra look at nothing at all: leave out -y"]
-    malformed = [item for item in options.get("data") or () if "=" not in item]
-    if malformed:
-        return [f"--data {malformed[0]}: expected KEY=VALUE, such as --data smoke=always"]
+    if wrong := _wrong_options(options):
+        return [wrong]
     try:
         inventory = _load(name, options)
     except PyinfraError as error:
@@ -84,6 +81,15 @@ def problems(arguments: Sequence[str]) -> list[str]:
         except PyinfraError as error:
             errors.append(str(error))
     return errors
+
+
+def _wrong_options(options: dict[str, Any]) -> str | None:
+    if options.get("dry") and options.get("yes"):
+        return "-y and --dry together make pyinfra look at nothing at all: leave out -y"
+    malformed = [item for item in options.get("data") or () if "=" not in item]
+    if malformed:
+        return f"--data {malformed[0]}: expected KEY=VALUE, such as --data smoke=always"
+    return None
 
 
 def _parse(arguments: Sequence[str]) -> dict[str, Any] | None:

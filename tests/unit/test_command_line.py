@@ -156,9 +156,7 @@ def test_a_wrong_command_line_or_inventory_is_one_sentence(
 def test_each_wrong_host_gets_its_own_sentence(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    inventory = write(
-        project, 'gpu = [("ws1", {"stak": 1}), "ws2", ("ws3", {"smoke_ranks": 1})]\n'
-    )
+    inventory = write(project, 'gpu = [("ws1", {"stak": 1}), "ws2", ("ws3", {"smoke_ranks": 1})]\n')
     with pytest.raises(SystemExit):
         command_line.check([inventory, "deploy.py"])
     text = capsys.readouterr().err
@@ -168,9 +166,7 @@ def test_each_wrong_host_gets_its_own_sentence(
     assert "ws3" in text
 
 
-def test_wrong_group_data_is_found_too(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_group_data_is_found_too(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "group_data").mkdir()
     (project / "group_data" / "gpu.py").write_text('stack = "r999"\n')
     sentence = one_sentence(capsys, [write(project, 'gpu = ["ws1"]'), "deploy.py"])

@@ -1,0 +1,38 @@
+"""Throwaway SSH hosts: real systemd machines in Linux namespaces, for rehearsals and tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyinfra_gpu.rehearsal.access import KEY, KNOWN_HOSTS
+from pyinfra_gpu.rehearsal.errors import LabError
+from pyinfra_gpu.rehearsal.host import LabHost
+from pyinfra_gpu.rehearsal.lab import NONE_UP, Lab
+from pyinfra_gpu.rehearsal.requirements import available, ensure_packages
+
+__all__ = ["Lab", "LabError", "LabHost", "available", "ensure_packages", "inventory"]
+
+
+def inventory(directory: Path = Path(".rehearsal")) -> list[tuple[str, dict[str, object]]]:
+    """Return the throwaway hosts that are up, as pyinfra's inventory files name hosts.
+
+    Raises LabError where none is up.
+    """
+    lab = Lab(directory)
+    hosts = lab.hosts()
+    if not hosts:
+        raise LabError(NONE_UP)
+    return [
+        (
+            host.name,
+            {
+                "ssh_hostname": host.address,
+                "ssh_port": host.port,
+                "ssh_user": host.user,
+                "ssh_key": str(lab.directory / KEY),
+                "ssh_known_hosts_file": str(lab.directory / KNOWN_HOSTS),
+                "ssh_strict_host_key_checking": "yes",
+            },
+        )
+        for host in hosts
+    ]

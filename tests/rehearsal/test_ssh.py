@@ -1,0 +1,87 @@
+"""SSH as users have it: their own ssh config, jump hosts, and a network that dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from running import PROJECT
+
+from pyinfra_gpu.rehearsal import Lab
+
+pytestmark = pytest.mark.rehearsal
+
+
+@pytest.fixture
+def home(lab: Lab, tmp_path: Path) -> Path:
+    """A user's home whose ssh config knows the hosts; gpu2 is behind gpu1."""
+    ssh = tmp_path / ".ssh"
+    ssh.mkdir(mode=0o700)
+    jump = "Host behind\n  ProxyJump gpu1\n  HostName {address}\n  HostKeyAlias gpu2\n"
+    # Without a Port line: pyinfra 3.10 hands a jump host's port on as text, and then paramiko
+    # looks for "[address]:22" among the known hosts, where "address" stands.
+    lines = lab.ssh_config.read_text(encoding="utf-8").splitlines(keepends=True)
+    known = "".join(line for line in lines if not line.lstrip().startswith("Port "))
+    address = lab.host("gpu2").address
+    settings = f"  User ubuntu\n  IdentityFile {lab.directory}/id_ed25519\n"
+    settings += f"  UserKnownHostsFile {lab.directory}/known_hosts\n"
+    settings += "  StrictHostKeyChecking yes\n"
+    (ssh / "config").write_text(jump.format(address=address) + settings + known)
+    return tmp_path
+
+
+def look(host: str, home: Path) -> dict[str, object]:
+    pyinfra = str(Path(sys.executable).parent / "pyinfra")
+    done = subprocess.run(
+        [
+            *(pyinfra, "--json", "--data", "stack=cpu-torch2.13", host),
+            *("fact", "pyinfra_gpu.facts.system.System"),
+        ],
+        cwd=PROJECT,
+        env={**os.environ, "HOME": str(home), "PYINFRA_PROGRESS": "off"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (records,) = json.loads(done.stdout).values()
+    return dict(records[host])
+
+
+def test_address_user_and_key_come_from_the_users_ssh_config(lab: Lab, home: Path) -> None:
+    assert look("gpu1", home)["hostname"] == "gpu1"
+
+
+def test_a_host_behind_a_jump_host_is_reached(lab: Lab, home: Path) -> None:
+    assert look("behind", home)["hostname"] == "gpu2"
+
+
+def test_the_one_tcp_connection_through_a_jump_host_is_tuned_too(lab: Lab, home: Path) -> None:
+    script = """
+import socket
+from gevent import monkey
+monkey.patch_all()
+from pyinfra.connectors.sshuserclient import SSHClient
+from pyinfra_gpu.transport import CONNECT_KWARGS
+client = SSHClient()
+client.connect("behind", _pyinfra_ssh_strict_host_key_checking="yes",
+               _pyinfra_ssh_paramiko_connect_kwargs=CONNECT_KWARGS)
+carrier = client.get_transport().sock.get_transport().sock
+print(carrier.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY),
+      carrier.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=PROJECT,
+        env={**os.environ, "HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.split() == ["1", "20000"], done.stderr

@@ -1,0 +1,189 @@
+"""What is read from a machine's apt configuration, and the repository made from packages."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu.rehearsal.apt_repository import make_repository, source_line, stanza
+from pyinfra_gpu.rehearsal.aptconfig import (
+    Source,
+    acquire_options,
+    of_distribution,
+    os_release,
+    parse_deb822,
+    parse_list,
+    read_machine,
+)
+from pyinfra_gpu.rehearsal.errors import LabError
+
+BOOKWORM = {"ID": "debian", "VERSION_CODENAME": "bookworm"}
+NOBLE = {"ID": "ubuntu", "VERSION_CODENAME": "noble"}
+
+
+def test_os_release_is_read_with_and_without_quotes() -> None:
+    text = '# comment\nID=debian\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nEMPTY=\n'
+    assert os_release(text) == {
+        "ID": "debian",
+        "PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)",
+        "EMPTY": "",
+    }
+
+
+def test_one_line_entries_are_read_and_everything_else_is_passed_over() -> None:
+    text = (
+        "# deb http://commented.example/debian bookworm main\n"
+        "deb-src http://mirror.example/debian bookworm main\n"
+        "deb http://mirror.example/debian bookworm main contrib # with a comment\n"
+        "deb [arch=amd64 signed-by=/usr/share/keyrings/a.gpg] https://b.example/d x main\n"
+        "deb\n"
+        "nonsense\n"
+    )
+    assert parse_list(text) == [
+        Source(
+            uri="http://mirror.example/debian",
+            suites=("bookworm",),
+            components=("main", "contrib"),
+            signed_by=None,
+        ),
+        Source(
+            uri="https://b.example/d",
+            suites=("x",),
+            components=("main",),
+            signed_by="/usr/share/keyrings/a.gpg",
+        ),
+    ]
+
+
+def test_deb822_entries_are_read_with_comments_folded_lines_and_disabled_ones() -> None:
+    text = (
+        "Types: deb deb-src\n# a comment\nURIs: http://one.example/debian http://two.example/d\n"
+        "Suites: bookworm\n bookworm-updates\nComponents: main\n"
+        "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
+        "\n"
+        "Types: deb\nEnabled: no\nURIs: http://off.example\nSuites: bookworm\nComponents: main\n"
+        "\n\n"
+        "Types: deb-src\nURIs: http://source.example\nSuites: bookworm\nComponents: main\n"
+        "\n"
+        "Types: deb\nURIs: http://inline.example\nSuites: bookworm\nComponents: main\n"
+        "Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc\n"
+    )
+    found = parse_deb822(text)
+    assert [source.uri for source in found] == [
+        "http://one.example/debian",
+        "http://two.example/d",
+        "http://inline.example",
+    ]
+    assert found[0].suites == ("bookworm", "bookworm-updates")
+    assert found[0].signed_by == "/usr/share/keyrings/debian-archive-keyring.gpg"
+    assert found[2].signed_by is None
+
+
+@pytest.mark.parametrize(
+    ("line", "release", "kept"),
+    [
+        ("deb http://m.example/debian bookworm main", BOOKWORM, True),
+        ("deb http://m.example/debian bookworm-updates main", BOOKWORM, True),
+        ("deb http://m.example/s bookworm-security main", BOOKWORM, True),
+        ("deb http://m.example/debian trixie main", BOOKWORM, False),
+        ("deb http://m.example/debian bookworm-backports main", BOOKWORM, False),
+        ("deb http://m.example/debian bookworm contrib", BOOKWORM, False),
+        ("deb https://docker.example/linux bookworm stable", BOOKWORM, False),
+        ("deb [signed-by=/etc/apt/keyrings/other.gpg] https://o.example bookworm main", BOOKWORM,
+         False),
+        ("deb https://cloud.example/apt cloud-sdk-bookworm main", BOOKWORM, False),
+        ("deb [signed-by=/usr/share/keyrings/ubuntu-archive-keyring.gpg] http://u.example noble"
+         " main universe", NOBLE, True),
+    ],
+)  # fmt: skip
+def test_only_archives_of_the_distribution_itself_are_used(
+    line: str, release: dict[str, str], kept: bool
+) -> None:
+    assert bool(of_distribution(parse_list(line), release)) is kept
+
+
+def test_an_entry_is_written_as_it_was_read_one_line_a_suite() -> None:
+    (source,) = parse_deb822(
+        "Types: deb\nURIs: http://m.example/d\nSuites: a b\nComponents: main x\nSigned-By: /k.gpg\n"
+    )
+    lines = source.lines()
+    assert lines == [
+        "deb [signed-by=/k.gpg] http://m.example/d a main x",
+        "deb [signed-by=/k.gpg] http://m.example/d b main x",
+    ]
+    assert [entry.suites for entry in parse_list("\n".join(lines))] == [("a",), ("b",)]
+
+
+def test_of_apts_options_only_those_that_say_how_archives_are_reached_are_kept() -> None:
+    dump = (
+        'APT::Architecture "amd64";\nAcquire "";\nAcquire::http "";\n'
+        'Acquire::http::Proxy "http://proxy.example:3128";\nAcquire::Languages:: "none";\n'
+        'Acquire::httpsomething "no";\nAcquire::Check-Date "false";\n'
+    )
+    assert acquire_options(dump) == [
+        'Acquire::http::Proxy "http://proxy.example:3128";',
+        'Acquire::Check-Date "false";',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("release", "sources", "message"),
+    [
+        ("ID=fedora\nPRETTY_NAME=Fedora\n", "", "made from Debian or Ubuntu packages, .* Fedora$"),
+        ("ID=debian\nVERSION_CODENAME=bookworm\n", "deb http://x.example trixie main\n",
+         "^no archive of debian bookworm with component main is configured"),
+    ],
+)  # fmt: skip
+def test_a_machine_hosts_cannot_be_made_from_is_refused_with_one_sentence(
+    tmp_path: Path, release: str, sources: str, message: str
+) -> None:
+    (tmp_path / "etc/apt/sources.list.d").mkdir(parents=True)
+    (tmp_path / "etc/os-release").write_text(release)
+    (tmp_path / "etc/apt/sources.list").write_text(sources)
+    with pytest.raises(LabError, match=message):
+        read_machine(tmp_path)
+
+
+def test_a_package_is_listed_with_its_size_and_digest() -> None:
+    entry = stanza("Package: a\nVersion: 1\n\n", "pool/a.deb", b"content")
+    digest = hashlib.sha256(b"content").hexdigest()
+    assert entry == f"Package: a\nVersion: 1\nFilename: pool/a.deb\nSize: 7\nSHA256: {digest}\n"
+
+
+def test_a_signed_repository_names_its_key_and_an_unsigned_one_is_trusted() -> None:
+    assert source_line("http://h/debian", "bookworm", signed_by="/k") == (
+        "deb [signed-by=/k] http://h/debian bookworm main\n"
+    )
+    assert "[trusted=yes]" in source_line("http://h/debian", "bookworm", signed_by=None)
+
+
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg-deb")
+def test_a_repository_lists_its_packages_in_indexes_its_release_file_vouches_for(
+    tmp_path: Path,
+) -> None:
+    tree = tmp_path / "tree"
+    (tree / "DEBIAN").mkdir(parents=True)
+    control = (
+        "Package: small\nVersion: 1:2\nArchitecture: all\nMaintainer: x <x@y>\nDescription: d\n"
+    )
+    (tree / "DEBIAN/control").write_text(control)
+    package = tmp_path / "small_1%3a2_all.deb"
+    subprocess.run(["dpkg-deb", "-b", tree, package], check=True, capture_output=True)
+    assert make_repository([package], tmp_path / "debian", suite="bookworm") == 1
+    suite = tmp_path / "debian/dists/bookworm"
+    (index,) = suite.glob("main/binary-*/Packages")
+    text = index.read_text()
+    assert "Package: small\n" in text
+    assert "Filename: pool/small_1-2_all.deb\n" in text
+    assert gzip.decompress(index.with_suffix(".gz").read_bytes()).decode() == text
+    name = index.relative_to(suite)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    assert f" {digest} {len(text)} {name}\n" in (suite / "Release").read_text()
+    signed = shutil.which("gpg") is not None
+    assert (tmp_path / "debian/archive-key.asc").exists() is signed
+    assert (suite / "InRelease").exists() is signed

@@ -1,0 +1,285 @@
+"""The parts of the throwaway hosts that need no hosts: subnets, pages, records, sentences."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu.rehearsal import requirements
+from pyinfra_gpu.rehearsal.commands import last_line, run
+from pyinfra_gpu.rehearsal.errors import LabError
+from pyinfra_gpu.rehearsal.network import Subnet, choose_subnet, occupied_networks
+from pyinfra_gpu.rehearsal.placing import cgroup_mount, own_group, topmost_writable
+from pyinfra_gpu.rehearsal.state import HostRecord, LabRecord, Machine, locked
+from pyinfra_gpu.rehearsal.wheelhouse import (
+    Wheel,
+    describe,
+    lay_out_index,
+    normalised,
+    project_page,
+    root_page,
+)
+
+# -- the network
+
+
+@pytest.mark.parametrize(
+    ("occupied", "taken", "number"),
+    [
+        ([], [], 1),
+        (["192.0.2.2/24"], [], 1),
+        (["10.77.1.254/24"], [], 2),
+        (["10.77.0.0/22"], [], 4),
+        ([], [1, 2, 4], 3),
+        (["10.77.2.5"], [1], 3),
+    ],
+)
+def test_the_first_free_subnet_is_chosen(
+    occupied: list[str], taken: list[int], number: int
+) -> None:
+    assert choose_subnet(occupied, taken) == number
+
+
+def test_a_machine_that_uses_all_of_them_is_refused() -> None:
+    with pytest.raises(LabError, match="none of the networks"):
+        choose_subnet(["10.0.0.0/8"], [])
+
+
+def test_networks_in_use_are_read_from_addresses_and_routes() -> None:
+    addresses = json.dumps(
+        [
+            {"ifname": "lo", "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}]},
+            {"ifname": "x0", "addr_info": []},
+            {"ifname": "x1"},
+        ]
+    )
+    routes = json.dumps(
+        [
+            {"dst": "default", "gateway": "192.0.2.1"},
+            {"dst": "10.77.9.0/24"},
+            {"dst": "10.77.8.1", "type": "local"},
+        ]
+    )
+    assert occupied_networks(addresses, routes) == ["127.0.0.1/8", "10.77.9.0/24", "10.77.8.1"]
+    assert occupied_networks("", "") == []
+
+
+def test_names_of_a_lab_fit_the_kernels_limit_and_addresses_differ() -> None:
+    subnet = Subnet(lab_id="0123abcd", number=254)
+    assert len(subnet.link) <= 15
+    assert subnet.address(11) == "10.77.254.11"
+    assert subnet.mac(11) == "02:4d:fe:00:00:0b"
+
+
+def test_control_groups_are_found_on_unified_and_hybrid_machines() -> None:
+    hybrid = (
+        "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
+    )
+    assert cgroup_mount(hybrid) == Path("/sys/fs/cgroup/unified")
+    assert cgroup_mount("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n") == Path("/sys/fs/cgroup")
+    assert cgroup_mount("proc /proc proc rw 0 0\n") is None
+
+
+# -- records
+
+
+def lab_record(lab_id: str, **more: str) -> LabRecord:
+    return LabRecord(lab_id=lab_id, subnet=1, group=f"/groups/pyinfra-gpu-{lab_id}", **more)
+
+
+def test_a_part_of_the_tree_of_control_groups_is_found_from_what_the_user_may_write(
+    tmp_path: Path,
+) -> None:
+    own = own_group("1:cpu:/x\n0::/user/manager/app\n", tmp_path)
+    assert own == tmp_path / "user/manager/app"
+    assert own_group("1:cpu:/x\n", tmp_path) == tmp_path
+    own.mkdir(parents=True)
+    for group in (own, own.parent):
+        (group / "cgroup.procs").touch()
+    assert topmost_writable(own, tmp_path) == own.parent
+    assert topmost_writable(tmp_path / "user", tmp_path) is None
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    record = lab_record("0123abcd", base="b", git_commit="c")
+    record.hosts["gpu1"] = HostRecord(name="gpu1", last=11, made=True)
+    record.save(tmp_path)
+    assert LabRecord.load(tmp_path) == record
+    assert [path.name for path in tmp_path.iterdir()] == ["lab.json"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"hosts": {}}',
+        '{"lab_id": "../../x", "subnet": 1, "group": "/g/pyinfra-gpu-../../x", "hosts": {}}',
+        '{"lab_id": "0123abcd", "subnet": 1, "group": "/another", "hosts": {}}',
+    ],
+)
+def test_a_damaged_record_is_named_with_the_remedy(tmp_path: Path, text: str) -> None:
+    (tmp_path / "lab.json").write_text(text)
+    with pytest.raises(LabError, match=r"lab\.json is not a record of throwaway hosts .* remove"):
+        LabRecord.load(tmp_path)
+
+
+def test_a_folder_without_a_record_has_none(tmp_path: Path) -> None:
+    assert LabRecord.load(tmp_path) is None
+
+
+def test_the_list_of_labs_knows_orphans_and_is_gone_with_the_last_lab(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "run", inotify=tmp_path / "inotify")
+    (tmp_path / "inotify").write_text("128\n")
+    home = tmp_path / "home"
+    home.mkdir()
+    lab_record("0000000a").save(home)
+    with machine.lock():
+        machine.enter(lab_record("0000000a"), home)
+        machine.enter(lab_record("0000000b"), tmp_path / "gone")
+        assert machine.orphans() == {"0000000b": Path("/groups/pyinfra-gpu-0000000b")}
+        assert (tmp_path / "inotify").read_text() == "8192"
+        machine.leave("0000000b")
+        assert list(machine.labs()) == ["0000000a"]
+        assert (tmp_path / "inotify").read_text() == "8192"
+        machine.leave("0000000a")
+    assert (tmp_path / "inotify").read_text() == "128"
+    assert not machine.folder.exists()
+
+
+def test_a_record_that_cannot_be_understood_is_no_orphans(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "run", inotify=tmp_path / "inotify")
+    (tmp_path / "inotify").write_text("128\n")
+    (tmp_path / "lab.json").write_text("{")
+    with machine.lock():
+        machine.enter(lab_record("0000000a"), tmp_path)
+        assert machine.orphans() == {}
+
+
+def test_a_setting_somebody_else_changed_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    setting = tmp_path / "inotify"
+    setting.write_text("128\n")
+    machine = Machine(tmp_path / "run", inotify=setting)
+    with machine.lock():
+        machine.enter(lab_record("0000000a"), tmp_path)
+        setting.write_text("4096\n")
+        machine.leave("0000000a")
+    assert setting.read_text() == "4096\n"
+
+
+def test_a_lock_can_be_taken_again_after_its_file_was_removed(tmp_path: Path) -> None:
+    path = tmp_path / "folder/lock"
+    with locked(path):
+        path.unlink()
+    with locked(path):
+        assert path.exists()
+
+
+# -- what a machine needs
+
+
+def test_missing_packages_are_named_in_one_line_where_they_cannot_be_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def which(name: str, path: str | None = None) -> str | None:
+        return None if name in ("mmdebstrap", "newuidmap") else f"/usr/bin/{name}"
+
+    monkeypatch.setattr(requirements, "is_root", lambda: False)
+    monkeypatch.setattr(requirements.shutil, "which", which)
+    line = "sudo apt-get install -y --no-install-recommends mmdebstrap uidmap"
+    with pytest.raises(LabError, match=f"^throwaway hosts need some packages: run `{line}`$"):
+        requirements.ensure_packages(print)
+    if sys.platform == "linux":
+        assert requirements.available() == f"throwaway hosts need some packages: run `{line}`"
+
+
+def test_packages_are_installed_as_root_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def run_(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    said: list[str] = []
+    monkeypatch.setattr(requirements, "is_root", lambda: True)
+    monkeypatch.setattr(requirements, "missing_packages", lambda: ["mmdebstrap"])
+    monkeypatch.setattr(requirements.shutil, "which", lambda name, path=None: f"/usr/bin/{name}")
+    monkeypatch.setattr(requirements, "run", run_)
+    requirements.ensure_packages(said.append)
+    assert said == ["installing the Debian packages mmdebstrap ..."]
+    assert commands[0][-1] == "mmdebstrap"
+
+
+def test_another_system_than_linux_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements.sys, "platform", "darwin")
+    said = requirements.available()
+    assert said is not None
+    assert said.startswith("throwaway hosts need Linux namespaces, and this is ")
+
+
+# -- wheels
+
+
+def wheel_file(folder: Path, name: str, metadata: str) -> Path:
+    path = folder / name
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("pkg/vendored-1.dist-info/METADATA", "Name: other\n")
+        archive.writestr("pkg-1.dist-info/METADATA", metadata)
+    return path
+
+
+def test_a_wheel_is_described_from_its_own_metadata(tmp_path: Path) -> None:
+    name = "Typing_Extensions-1.0+cpu-py3-none-any.whl"
+    wheel = describe(wheel_file(tmp_path, name, "Name: x\r\nRequires-Python: >=3.9\r\n\r\nText"))
+    assert (wheel.project, wheel.requires_python) == ("typing-extensions", ">=3.9")
+    assert len(wheel.sha256) == len(wheel.metadata_sha256) == 64
+
+
+def test_index_pages_escape_what_html_and_urls_need() -> None:
+    wheel = Wheel(
+        filename="torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl",
+        sha256="ab",
+        metadata_sha256="cd",
+        requires_python=">=3.10,<4",
+    )
+    page = project_page([wheel])
+    assert 'href="torch-2.13.0%2Bcpu-cp311-cp311-linux_x86_64.whl#sha256=ab"' in page
+    assert 'data-requires-python="&gt;=3.10,&lt;4"' in page
+    assert 'data-core-metadata="sha256=cd"' in page
+    both = root_page(["torch", "numpy"])
+    assert both.index('href="numpy/"') < both.index('href="torch/"')
+
+
+def test_an_index_is_laid_out_by_links_and_replaced_as_a_whole(tmp_path: Path) -> None:
+    wheel = wheel_file(tmp_path, "a.b-1-py3-none-any.whl", "Name: a.b\n")
+    index = tmp_path / "www/simple"
+    lay_out_index(tmp_path, [describe(wheel)], index)
+    (index / "stale").mkdir()
+    lay_out_index(tmp_path, [describe(wheel)], index)
+    assert sorted(path.name for path in index.iterdir()) == ["a-b", "index.html"]
+    assert (index / "a-b" / wheel.name).resolve() == wheel
+    assert [path.name for path in index.parent.iterdir()] == ["simple"]
+
+
+def test_project_names_are_normalised_as_indexes_spell_them() -> None:
+    assert normalised("Foo.-_Bar") == "foo-bar"
+
+
+# -- sentences
+
+
+def test_a_failed_program_is_told_in_one_sentence() -> None:
+    with pytest.raises(LabError, match=r"^trying failed: sh exit 3: the reason$"):
+        run(["sh", "-c", "echo noise >&2; echo the reason >&2; exit 3"], purpose="trying")
+    with pytest.raises(LabError, match=r"^trying failed: the program no-such-x is not installed$"):
+        run(["no-such-x"], purpose="trying")
+    with pytest.raises(LabError, match=r"^trying failed: sleep took longer than 0.1 s$"):
+        run(["sleep", "5"], purpose="trying", timeout=0.1)
+    assert last_line("a\n\n  b  \n\n") == "b"
+    assert last_line("") == "it said nothing"
