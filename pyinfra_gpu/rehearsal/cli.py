@@ -57,9 +57,8 @@ def _clean(arguments: argparse.Namespace) -> None:
         return
     folder = cache_folder()
     remove_tree(folder)
-    print(
-        f"removed {folder}; Debian packages that were installed stay: {', '.join(sorted(set(PROGRAMS.values())))}"
-    )
+    packages = ", ".join(sorted(set(PROGRAMS.values())))
+    print(f"removed {folder}; Debian packages that were installed for it stay: {packages}")
 
 
 def _list(arguments: argparse.Namespace) -> None:
