@@ -5,4 +5,5 @@ from pyinfra import config
 from pyinfra_gpu import command_line
 
 config.REQUIRE_PYINFRA_VERSION = ">=3.10,<4"
+command_line.exit_honestly_on_interrupt()
 command_line.check()

@@ -8,7 +8,8 @@ from pyinfra.api.exceptions import InventoryError
 from pyinfra_gpu.rehearsal import Lab, LabError, inventory
 
 # The tests make their own hosts elsewhere and say so here.
-_directory = Path(os.environ.get("PYINFRA_GPU_REHEARSAL", ".rehearsal"))
+_beside = Path(__file__).resolve().parent.parent / ".rehearsal"
+_directory = Path(os.environ.get("PYINFRA_GPU_REHEARSAL", _beside))
 
 try:
     _lab = Lab(_directory)

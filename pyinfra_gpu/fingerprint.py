@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from pyinfra_gpu import env_file
 from pyinfra_gpu.facts.fields import Unknown
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ def ingredients(spec: HostSpec, record: Record, bundle_sha256: str) -> dict[str,
     + record: what the host looks like
     + bundle_sha256: digest of the test itself
 
+    What the stages before have just ensured is taken as declared, not as found, so that a plan
+    knows that a new torch or another environment file means a new test.
+
     The boot id is among it: a driver reload, a firmware update, a card that did not come back all
     go with a boot, and a test from before it proves nothing about now.
     """
@@ -47,9 +51,9 @@ def ingredients(spec: HostSpec, record: Record, bundle_sha256: str) -> dict[str,
         str(record.driver.loaded),
         sorted(f"{gpu.address} {gpu.device}" for gpu in _devices(record)),
         str(record.torch.python),
-        [str(record.torch.version), str(record.torch.git_version)],
+        [spec.pytorch.full_version, str(record.torch.git_version)],
         sorted(installed.items()) if not isinstance(installed, Unknown) else [],
-        str(record.environment.text),
+        env_file.render(spec),
         spec.smoke.ranks,
         spec.smoke.allreduce_mib,
     )

@@ -108,6 +108,12 @@ def problem(stage: str, sentence: str) -> None:
         entry.problem = sentence
 
 
+def ensure_problem(stage: str, sentence: str) -> None:
+    """Note a problem, unless a better sentence is there already."""
+    if (entry := _entry(stage)) and entry.problem is None:
+        entry.problem = sentence
+
+
 def verdict(value: dict[str, Any]) -> None:
     """Keep the smoke test's verdict of the current host for the report."""
     if journal := _current():

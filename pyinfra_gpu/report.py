@@ -39,9 +39,9 @@ def _finish(state: State, book: Journal) -> None:
 def as_json(state: State, book: Journal) -> dict[str, Any]:
     """Return the run's verdict as plain data.
 
-    ``hosts`` maps each host of the run to its stages, its status (``as declared``, ``changed``,
-    ``failed``, ``unreachable``, ``not looked at``; in a dry run ``differs``) and its smoke test's
-    verdict.
+    ``hosts`` maps each host of the run to its stages, its smoke test's verdict, and its status:
+    ``as declared``, ``changed``, ``failed``, ``unreachable``, ``cut off``, ``not looked at``; in
+    a dry run ``differs``.
     """
     dry = state.current_stage == StateStage.Prepare or not _executed(state)
     hosts = {}
@@ -68,6 +68,8 @@ def _status(state: State, name: str, entries: list[Entry], *, dry: bool) -> str:
     failed = {host.name for host in state.failed_hosts}
     if name in failed or any(entry.problem for entry in entries):
         return "failed"
+    if state.current_stage == StateStage.Execute:  # pyinfra never came to its results
+        return "cut off"
     if any(entry.changed for entry in entries):
         return "differs" if dry else "changed"
     return "as declared" if entries else "not looked at"
@@ -144,8 +146,11 @@ def _figures(name: str, host: dict[str, Any]) -> list[str]:
     lines = ["", *textwrap.wrap(head, WIDTH, subsequent_indent="  ")]
     for text in _metrics(verdict):
         lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+    skipped = sum(check["status"] == "skip" for check in checks)
+    if skipped:
+        lines.append(f"  {skipped} checks were not reached")
     for check in checks:
-        if check["status"] != "pass":
+        if check["status"] not in ("pass", "skip"):
             text = f"{check['status'].upper()} {check['id']} {check.get('detail', '')}"
             lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
     return lines
@@ -179,7 +184,9 @@ def _passed(verdict: dict[str, Any], check: str) -> bool:
 
 def _attention(result: dict[str, Any]) -> list[str]:
     lines: list[str] = []
-    for host in result["hosts"].values():
+    for name, host in result["hosts"].items():
+        if host["status"] == "unreachable":
+            lines.append(f"! {name}: could not be reached; the reason stands at its name above")
         for stage in host["stages"]:
             texts = [*stage["warnings"], *([stage["problem"]] if stage["problem"] else [])]
             for text in texts:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 P = ParamSpec("P")
+_SEE_ABOVE = "a command failed; what it printed stands above, at this host's name"
 Commands = Generator[Any, None, None]
 """What an operation yields: pyinfra commands, or strings that become shell commands."""
 
@@ -44,6 +45,12 @@ def converging(stage: str) -> Callable[[Callable[P, Commands]], PyinfraOperation
                 for command in function(*args, **kwargs):
                     yield command
                     forget()
+            except GeneratorExit:
+                # pyinfra drops the generator where a command failed. Ours have said why; a stock
+                # command has printed its output above.
+                if state.current_stage == StateStage.Execute:
+                    journal.ensure_problem(stage, f"{host.name}: {stage}: {_SEE_ABOVE}")
+                raise
             finally:
                 watch.stop()
 
@@ -61,6 +68,8 @@ def refuse(stage: str, sentence: str) -> PyinfraCommand:
         # A dry run stops at the first command without running it; the reason must still be seen.
         journal.problem(stage, sentence)
         logger.warning(f"{host.print_prefix}{sentence}")
+        # pyinfra exits with 0 after any dry run, unless a host is among the failed ones.
+        state.failed_hosts.add(state.inventory.get_host(host.name))
     return FunctionCommand(_fail, (stage, sentence), {})
 
 

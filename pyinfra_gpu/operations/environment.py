@@ -82,10 +82,20 @@ def wrong(spec: HostSpec, record: Record) -> dict[str, str]:
         elif entry.kind != "file":
             deviations[path] = f"{name} is a {entry.kind}"
         elif entry.sha256 != hashlib.sha256(text.encode()).hexdigest():
-            deviations[path] = f"{name} was edited"
+            deviations[path] = f"{name} differs{_in_keys(spec, record, path)}"
         elif entry.mode != mode:
             deviations[path] = f"{name} has mode {entry.mode}"
     return deviations
+
+
+def _in_keys(spec: HostSpec, record: Record, path: str) -> str:
+    """Name the variables in which the environment file differs from what is declared."""
+    text = record.environment.text
+    if path != spec.paths.env_file or not isinstance(text, str):
+        return ""
+    found, wanted = env_file.parse(text), env_file.variables(spec)
+    keys = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
+    return f" in {', '.join(keys)}" if keys else ""
 
 
 def _still_wrong(spec: HostSpec, record: Record) -> str | None:

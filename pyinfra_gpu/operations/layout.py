@@ -11,7 +11,8 @@ from pyinfra_gpu import journal
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.look import look
 from pyinfra_gpu.operations.converge import Commands, converging, refuse, unreadable, verify
-from pyinfra_gpu.privilege import owner_name
+from pyinfra_gpu.operations.steps import quoted, step
+from pyinfra_gpu.privilege import as_root, owner_name
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Entry, Record
@@ -54,9 +55,22 @@ def directories(spec: HostSpec) -> Commands:
         return
     owner = owner_name(spec, record)
     journal.changed(STAGE, f"{len(deviations)} director{'y' if len(deviations) == 1 else 'ies'}")
+    if spec.privilege == "sudo" and any("belongs to" in text for text in deviations.values()):
+        yield from _hand_over(spec, record, deviations)
     for path in deviations:
         yield from files.directory._inner(path=path, mode=MODE, user=_user(spec, owner))
     yield verify(STAGE, spec, _first_wrong)
+
+
+def _hand_over(spec: HostSpec, record: Record, deviations: dict[str, str]) -> Commands:
+    """Give what is in our directories to the owner, and not the directories alone.
+
+    Links are changed themselves, never followed: they may point out of our tree.
+    """
+    owner = owner_name(spec, record)
+    paths = [path for path, text in deviations.items() if "belongs to" in text]
+    command = f"{quoted('id', '-u', owner)} && {quoted('chown', '-R', '-h', f'{owner}:', *paths)}"
+    yield step(STAGE, f"give {', '.join(paths)} to {owner}", command, run_as=as_root(spec))
 
 
 def _summary(spec: HostSpec, deviations: dict[str, str]) -> str:

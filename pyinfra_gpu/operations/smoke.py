@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = "smoke"
+FAILED = 2
+"""The test's exit code for "failed"."""
+
 NOT_PROOF = 3
 """The test's exit code for "passed, but proves nothing about GPUs" (a rehearsal mode)."""
 
@@ -82,7 +85,8 @@ def owed_because(spec: HostSpec, record: Record) -> str | None:
         return 'smoke = "always"'
     text = record.smoke.stamp_text
     if text is None:
-        return "never passed here"
+        failed = _object(record.smoke.verdict_text).get("status") == "fail"
+        return "the last test failed" if failed else "never passed here"
     try:
         stamp = json.loads(str(text))
         if stamp["status"] != "pass":
@@ -114,7 +118,7 @@ def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
         run_as=as_owner(spec, record),
         lock=spec.paths.lock,
         stream=len(state.inventory) <= FEW_HOSTS,
-        success=(0, NOT_PROOF),
+        success=(0, FAILED, NOT_PROOF),  # a failed test has written its reason down
     )
     yield FunctionCommand(_check_verdict, (spec,), {})
 
@@ -142,13 +146,25 @@ def _check_verdict(state: State, host: Host, spec: HostSpec) -> bool:
     passed = verdict.get("status") == "pass" and verdict.get("fingerprint") == current
     if passed and stamp.get("fingerprint") == current:
         return True
-    sentence = (
-        f"{spec.host}: the smoke test ended without a passing verdict for what is installed now;"
-        f" look at {spec.paths.verdict} there"
-    )
+    sentence = f"{spec.host}: {_failure(spec, verdict, current)}"
     journal.problem(STAGE, sentence)
     host.log_styled(sentence, fg="red")
     return False
+
+
+def _failure(spec: HostSpec, verdict: dict[str, Any], current: str) -> str:
+    """Say which check failed and why, if this very test wrote that down."""
+    failed = verdict.get("failed")
+    if verdict.get("fingerprint") != current or not isinstance(failed, dict):
+        return (
+            "the smoke test ended without a verdict for what is installed now;"
+            f" run it again, or look at {spec.paths.smoke} there"
+        )
+    return (
+        f"the smoke test failed at {failed.get('id')}: {failed.get('sentence')};"
+        f" the verdict is {spec.paths.verdict}, the ranks' logs are below"
+        f" {verdict.get('logs', spec.paths.smoke)}"
+    )
 
 
 def _keep_verdict(record: Record) -> None:

@@ -106,6 +106,7 @@ def virtual_environment(spec: HostSpec) -> Commands:
         aside = f"{venv}.broken"
         command = f"{quoted('rm', '-rf', aside)} && {quoted('mv', venv, aside)}"
         yield step(STAGE, f"set aside {venv} ({complaint})", command, run_as=run_as)
+        journal.warn(STAGE, f"{spec.host}: the old environment is kept as {aside}; delete it")
     # --no-managed-python: the host's own Python; what is downloaded is declared, never implied.
     make = [spec.paths.uv, "venv", "--quiet", "--no-managed-python", "--no-config"]
     make += ["--cache-dir", spec.paths.cache, "--python", spec.pytorch.python, venv]
@@ -167,10 +168,11 @@ def wheel(spec: HostSpec) -> Commands:
 
 
 def _install_step(spec: HostSpec, record: Record, complaint: str) -> PyinfraCommand:
+    command = _install(spec, repair=record.torch.version is not None)
     return step(
         STAGE,
         f"install torch {spec.pytorch.full_version} ({complaint})",
-        _install(spec, repair=record.torch.version is not None),
+        _unless_finished(spec, command) if record.torch.installing is True else command,
         run_as=as_owner(spec, record),
         lock=spec.paths.lock,
         stream=spec.accelerator == "nvidia",  # gigabytes: show that it is alive
@@ -183,7 +185,7 @@ def torch_wrong(spec: HostSpec, record: Record) -> str | None:
     if torch.version is None:
         return "no torch"
     if torch.installing is True:
-        return f"torch {torch.version}, its installation was interrupted"
+        return f"torch {torch.version}, its installation was interrupted or goes on"
     if torch.version != spec.pytorch.full_version:
         return f"torch {torch.version}"
     if torch.damaged and not isinstance(torch.damaged, Unknown):
@@ -192,18 +194,32 @@ def torch_wrong(spec: HostSpec, record: Record) -> str | None:
 
 
 def _install(spec: HostSpec, *, repair: bool) -> str:
-    """Return the shell command: mark, install, unmark.
+    """Return the shell command that installs torch.
 
     The mark stays when the command is cut off, whatever cut it off, and tells the next run that
     files may be missing although their names are there.
     """
-    mark = installing_mark(spec)
     install = install_command(spec, spec.pytorch.requirement)
-    if repair:
-        install += ["--reinstall-package", "torch"]
-    return (
-        f"touch {quoted(mark)} && {quoted(*install)} && sync -f {quoted(mark)} && rm {quoted(mark)}"
-    )
+    return marked(spec, [*install, "--reinstall-package", "torch"] if repair else install)
+
+
+def _unless_finished(spec: HostSpec, command: str) -> str:
+    """Return the command, to be run only if the mark is still there once we hold the lock.
+
+    Otherwise another run was at work when we looked, and has finished meanwhile.
+    """
+    return f"[ ! -e {quoted(installing_mark(spec))} ] || {{ {command}; }}"
+
+
+def marked(spec: HostSpec, install: list[str]) -> str:
+    """Return the shell command: resolve, mark, install, unmark.
+
+    What cannot be resolved (a version the index does not have) has touched nothing, and leaves
+    no mark.
+    """
+    mark = quoted(installing_mark(spec))
+    resolve = quoted(*install, "--quiet", "--dry-run")
+    return f"{resolve} && touch {mark} && {quoted(*install)} && sync -f {mark} && rm {mark}"
 
 
 def installing_mark(spec: HostSpec) -> str:

@@ -19,7 +19,7 @@ from pyinfra_gpu.operations.converge import (
     verify,
 )
 from pyinfra_gpu.operations.steps import quoted, step
-from pyinfra_gpu.operations.torch import install_command, installing_mark, torch_wrong
+from pyinfra_gpu.operations.torch import install_command, marked, torch_wrong
 from pyinfra_gpu.privilege import as_owner
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ def checkout(spec: HostSpec) -> Commands:
         return
     if complaint is not None and dirty and not overwrite:
         return
-    journal.changed(STAGE, f"checked out {spec.training.commit[:12]}")
+    stashed = f"stashed {dirty}, " if dirty else ""
+    journal.changed(STAGE, f"{stashed}checked out {spec.training.commit[:12]}")
     yield step(
         STAGE,
         f"check out {spec.training.repo} at {spec.training.commit[:12]}",
@@ -203,11 +204,10 @@ def requirements(spec: HostSpec) -> Commands:
 
 def _requirements_command(spec: HostSpec, training: TrainingSpec) -> str:
     override = f"{spec.paths.venv}/.pyinfra-gpu-override.txt"
-    mark = quoted(installing_mark(spec))
     install = install_command(spec, "--override", override)
     install += ["--requirement", f"{spec.paths.training}/{training.requirements}"]
     write = f"{quoted('echo', spec.pytorch.requirement)} > {quoted(override)}"
-    return f"{write} && touch {mark} && {quoted(*install)} && sync -f {mark} && rm {mark}"
+    return f"{write} && {marked(spec, install)}"
 
 
 def _write_stamp(spec: HostSpec) -> Commands:

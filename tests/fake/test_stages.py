@@ -125,6 +125,32 @@ def test_a_host_that_does_not_answer_fails_alone() -> None:
     assert run.commands("ws2") == []
 
 
+def test_a_failed_test_is_not_hidden_by_an_older_stamp() -> None:
+    host = FakeHost(plain={"smoke.stamp": None, "smoke.verdict": '{"status": "fail"}'})
+    assert FakeRun(host).prepare().changing("ws1") == ["Smoke | Train one checked step"]
+
+
+def test_a_plan_knows_that_another_environment_file_means_another_test() -> None:
+    stamped = FakeHost()
+    (stamp,) = (line for line in stamped.probe_lines() if line.startswith("smoke.stamp "))
+    changed = {**stamped.data, "environment_variables": {"A": "1"}}
+    host = FakeHost(data=changed, plain={"smoke.stamp": stamp.removeprefix("smoke.stamp =")})
+    assert "Smoke | Train one checked step" in FakeRun(host).prepare().changing("ws1")
+
+
+def test_a_refused_host_is_among_the_failed_ones_after_a_dry_run_too() -> None:
+    run = FakeRun(FakeHost(plain={"system.init": "tini"}), FakeHost(name="ws2")).prepare()
+    assert run.failed() == {"ws1"}
+
+
+def test_another_owner_gets_what_is_in_the_directories_too() -> None:
+    host = FakeHost(data={**FakeHost().data, "owner": "alice"})
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
+    (command,) = [command for command in run.executed("ws1") if "chown -R" in command]
+    assert "alice:" in command
+    assert " -h " in command
+
+
 REFUSED = {
     "another system": FakeHost(lists={"system.os": ['PRETTY_NAME="Alpine"', "ID=alpine"]}),
     "no systemd": FakeHost(plain={"system.init": "tini"}),

@@ -124,7 +124,7 @@ DRIFTS: dict[str, tuple[str, str, str]] = {
     "the env file is edited": (
         f"echo LD_LIBRARY_PATH=/evil >> {PREFIX}/env/training.env",
         "environment",
-        "edited",
+        "differs in LD_LIBRARY_PATH",
     ),
     "the env file is deleted": (f"rm {PREFIX}/env/training.env", "environment", "no training.env"),
     "the env file is a directory": (
@@ -132,7 +132,11 @@ DRIFTS: dict[str, tuple[str, str, str]] = {
         "environment",
         "training.env is a dir",
     ),
-    "the wrapper is edited": (f"echo true >> {PREFIX}/bin/torchrun", "environment", "edited"),
+    "the wrapper is edited": (
+        f"echo true >> {PREFIX}/bin/torchrun",
+        "environment",
+        "torchrun differs",
+    ),
     "the virtual environment is deleted": (
         f"rm -rf {PREFIX}/venv",
         "pytorch",

@@ -135,6 +135,10 @@ WRONG_COMMANDS: list[tuple[str, list[str], tuple[str, ...]]] = [
     ),
     ('gpu = ["ws1"', ["inventories/lab.py", "deploy.py"], ("lab.py", "line 1", "never closed")),
     ("gpu = [wsl]", ["inventories/lab.py", "deploy.py"], ("lab.py", "line 1", "wsl")),
+    ('gpu = [""]', ["inventories/lab.py", "deploy.py"], ("lab.py", "is not an inventory")),
+    ('gpu = [("ws1",)]', ["inventories/lab.py", "deploy.py"], ("lab.py", "is not an inventory")),
+    ('gpu = [("ws1", ["a"])]', ["inventories/lab.py", "deploy.py"], ("is not an inventory",)),
+    ("", ["inventories", "deploy.py"], ("inventories is not an inventory",)),
     ("import nosuchmodule", ["inventories/lab.py", "deploy.py"], ("lab.py", "nosuchmodule")),
 ]
 
