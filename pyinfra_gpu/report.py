@@ -108,6 +108,8 @@ def _table(result: dict[str, Any]) -> list[str]:
             did = ", ".join(stage["changed"]) or "-"
             if stage["problem"]:
                 did = "REFUSED" if result["dry"] else "FAILED"
+            elif host["status"] == "cut off" and stage is host["stages"][-1]:
+                did = "CUT OFF"
             lines.append(_row([shown, stage["stage"], found, did, f"{stage['seconds']:.1f}"]))
             shown = ""
         if not host["stages"]:

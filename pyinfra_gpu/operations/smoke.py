@@ -160,8 +160,10 @@ def _failure(spec: HostSpec, verdict: dict[str, Any], current: str) -> str:
             "the smoke test ended without a verdict for what is installed now;"
             f" run it again, or look at {spec.paths.smoke} there"
         )
+    tail = [line for line in failed.get("tail") or () if str(line).strip()]
+    last = f" ({str(tail[-1]).strip()[:200]})" if tail else ""
     return (
-        f"the smoke test failed at {failed.get('id')}: {failed.get('sentence')};"
+        f"the smoke test failed at {failed.get('id')}: {failed.get('sentence')}{last};"
         f" the verdict is {spec.paths.verdict}, the ranks' logs are below"
         f" {verdict.get('logs', spec.paths.smoke)}"
     )
