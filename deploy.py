@@ -10,12 +10,15 @@ acts only on a difference. Running it again changes nothing.
 
 from pyinfra import host
 
-from pyinfra_gpu import report, spec
-from tasks.environment import environment
-from tasks.preflight import preflight
-from tasks.pytorch import pytorch
-from tasks.smoke import smoke
-from tasks.training import training
+from pyinfra_gpu import command_line, report, spec
+
+command_line.require_folder(__file__)
+
+from tasks.environment import environment  # noqa: E402 - found in this folder only
+from tasks.preflight import preflight  # noqa: E402
+from tasks.pytorch import pytorch  # noqa: E402
+from tasks.smoke import smoke  # noqa: E402
+from tasks.training import training  # noqa: E402
 
 report.attach()
 wanted = spec.resolve(host.data.dict(), host.name)

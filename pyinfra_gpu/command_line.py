@@ -21,7 +21,7 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.exceptions import DeployError, PyinfraError
 from pyinfra_cli.cli import cli
 from pyinfra_cli.exceptions import UnexpectedExternalError
 from pyinfra_cli.inventory import make_inventory
@@ -45,6 +45,7 @@ def check(arguments: Sequence[str] | None = None) -> None:
         if Path(sys.argv[0]).name not in ("pyinfra", "__main__.py"):
             return
         arguments = sys.argv[1:]
+    ensure_ssh_folder()
     errors = problems(arguments)
     for error in errors:
         click.echo(f"--> {click.style('pyinfra-gpu', fg='red', bold=True)}: {error}", err=True)
@@ -64,6 +65,24 @@ def exit_honestly_on_interrupt() -> None:
         sys.exit(128 + number)
 
     signal.signal(signal.SIGINT, interrupted)
+
+
+def require_folder(deploy_file: str) -> None:
+    """Refuse to deploy from another folder than the deploy file's.
+
+    pyinfra takes config.py, group_data and tasks from the current folder; from another one, half
+    of what is declared would silently be missing.
+
+    Raises DeployError.
+    """
+    home = Path(deploy_file).resolve().parent
+    if Path.cwd().resolve() != home:
+        raise DeployError(f"run pyinfra in {home} (cd there, or add --chdir {home})")
+
+
+def ensure_ssh_folder() -> None:
+    """Make ~/.ssh where it is missing, as ssh itself does before it stores a host's key."""
+    Path("~/.ssh").expanduser().mkdir(mode=0o700, exist_ok=True)
 
 
 def problems(arguments: Sequence[str]) -> list[str]:

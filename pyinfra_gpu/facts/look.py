@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyinfra import host, state
+from pyinfra import host, logger, state
 
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
 from pyinfra_gpu.facts.record import Record, RecordFact
@@ -35,7 +35,13 @@ def look(spec: HostSpec) -> Record | None:
         record: Record = memo[1]
         return record
     request = ProbeRequest.for_spec(spec, packages=needed(spec))
-    fresh = host.get_fact(RecordFact, _stdin=text_of(request), _ignore_errors=True, **as_root(spec))
+    try:
+        fresh = host.get_fact(
+            RecordFact, _stdin=text_of(request), _ignore_errors=True, **as_root(spec)
+        )
+    except EOFError:  # pyinfra asks for a sudo password, and there is no terminal to ask at
+        host.log_styled("sudo asks for a password there", fg="red", log_func=logger.error)
+        return None
     if fresh is not None:
         host.connector_data[_KEY] = (phase, fresh)
     return fresh

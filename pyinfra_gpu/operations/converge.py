@@ -40,6 +40,8 @@ def converging(stage: str) -> Callable[[Callable[P, Commands]], PyinfraOperation
     def decorator(function: Callable[P, Commands]) -> PyinfraOperation[P]:
         @wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> Commands:
+            if _was_refused():
+                return
             watch = journal.Stopwatch(stage)
             try:
                 for command in function(*args, **kwargs):
@@ -57,6 +59,12 @@ def converging(stage: str) -> Callable[[Callable[P, Commands]], PyinfraOperation
         return operation()(wrapper)
 
     return decorator
+
+
+def _was_refused() -> bool:
+    """Tell whether a plan has refused this host already; what follows would only repeat it."""
+    planning = state.current_stage != StateStage.Execute
+    return planning and state.inventory.get_host(host.name) in state.failed_hosts
 
 
 def refuse(stage: str, sentence: str) -> PyinfraCommand:
@@ -81,10 +89,12 @@ def _fail(state: State, host: Host, stage: str, sentence: str) -> bool:
 
 def unreadable(stage: str) -> PyinfraCommand:
     """Return the refusal for a host whose record could not be read at all."""
+    journal.found(stage, "could not be looked at")
     return refuse(
         stage,
-        f"{host.name}: the host could not be looked at (see the error above); check that it is"
-        f" reachable and that sudo works there: `pyinfra {host.name} exec --sudo -- true`",
+        f"{host.name}: could not be looked at (the error stands above): check that you can log in"
+        " and use sudo there; for a sudo password run pyinfra with --same-sudo-password, without"
+        ' sudo declare `privilege = "none"`',
     )
 
 

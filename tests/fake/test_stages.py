@@ -143,6 +143,13 @@ def test_a_refused_host_is_among_the_failed_ones_after_a_dry_run_too() -> None:
     assert run.failed() == {"ws1"}
 
 
+def test_a_plan_says_once_that_a_host_cannot_be_looked_at() -> None:
+    run = FakeRun(FakeHost(answers=False), FakeHost(name="ws2")).prepare()
+    assert run.changing("ws1") == ["Preflight | Check that this host can work"]
+    assert run.looks("ws1") == 1
+    assert run.failed() == {"ws1"}
+
+
 def test_another_owner_gets_what_is_in_the_directories_too() -> None:
     host = FakeHost(data={**FakeHost().data, "owner": "alice"})
     run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()

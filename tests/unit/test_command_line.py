@@ -224,3 +224,18 @@ def test_pyinfra_exits_1_when_the_inventory_path_does_not_exist() -> None:
     )
     assert done.returncode == 1
     assert "inventories/lab.py" in done.stderr
+
+
+def test_deploying_from_another_folder_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    pyinfra = str(Path(sys.executable).parent / "pyinfra")
+    done = subprocess.run(
+        [pyinfra, "-y", "@local", str(PROJECT / "deploy.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert f"run pyinfra in {PROJECT}" in done.stderr
+    assert "Traceback" not in done.stderr
