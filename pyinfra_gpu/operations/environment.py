@@ -115,6 +115,9 @@ def _keep_foreign(spec: HostSpec, record: Record, path: str) -> Commands:
     if isinstance(entry, Unknown) or entry.kind == "absent":
         return
     kept = f"{path}.before-pyinfra-gpu"
+    text = record.environment.text if path == spec.paths.env_file else env_file.HEADER
+    if entry.kind != "file" or env_file.HEADER not in str(text):
+        journal.warn(STAGE, f"{spec.host}: what stood at {path} is kept as {kept}")
     header = quoted(env_file.HEADER)
     ours = f"grep -qxF {header} {quoted(path)}" if entry.kind == "file" else "false"
     # Never replaced: the first one is the user's original. A later one gets the time as a suffix.

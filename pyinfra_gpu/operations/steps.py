@@ -30,6 +30,8 @@ _HINTS = (
     ("Could not resolve", "check DNS and the route from the host"),
     ("Connection refused", "check that the URL is served and reachable from the host"),
     ("reference is not a tree", "that commit is not in the repository: check `training_commit`"),
+    ("Directory not empty", "something that is not ours stands there: move it away"),
+    ("Not a directory", "something that is not ours stands there: move it away"),
     ("No interpreter found", "install that Python there, or correct `pytorch_python`"),
     ("no such user", "create that user on the host, or correct `owner`"),
     ("No solution found", "check the declared version and index"),

@@ -59,6 +59,7 @@ def checkout(spec: HostSpec) -> Commands:
     complaint = _commit_wrong(spec, record)
     dirty = _dirty(record)
     journal.found(STAGE, _summary(record))
+    _note_history(spec, spec.training, record)
     overwrite = spec.training.local_changes == "overwrite"
     if dirty and not overwrite:
         yield from _report_local_changes(spec, spec.training, complaint, dirty)
@@ -137,14 +138,18 @@ def _checkout_command(
         aside = f"{path}.cloning"
         lines += [
             quoted("rm", "-rf", aside),
-            quoted("git", "clone", "--quiet", "--no-checkout", "--", training.repo, aside),
-            quoted("git", "-C", aside, "checkout", "--quiet", "--detach", training.commit),
             # An empty directory may stand there; anything else makes rmdir, and this step, fail.
             f"{{ [ ! -e {quoted(path)} ] || {quoted('rmdir', path)}; }}",
+            quoted("git", "clone", "--quiet", "--no-checkout", "--", training.repo, aside),
+            quoted("git", "-C", aside, "checkout", "--quiet", "--detach", training.commit),
             quoted("mv", aside, path),
         ]
         return " && ".join(lines)
     git = ("git", "-C", path)
+    # HEAD is detached, so a commit that a person made here hangs on nothing but HEAD.
+    held = quoted(*git, "for-each-ref", "--count=1", "--contains", "HEAD")
+    keep = quoted(*git, "branch", kept_branch(record), "HEAD")
+    lines.append(f'{{ [ -n "$({held})" ] || {keep}; }}')
     if stash:
         note = "set aside by pyinfra-gpu"
         lines.append(quoted(*git, "stash", "push", "--quiet", "--include-untracked", "-m", note))
@@ -156,6 +161,25 @@ def _checkout_command(
     lines.append(f"{{ {have} 2>/dev/null || {fetch}; }}")
     lines.append(quoted(*git, "checkout", "--quiet", "--detach", training.commit))
     return " && ".join(lines)
+
+
+def kept_branch(record: Record) -> str:
+    """Return the branch that keeps what HEAD was, if nothing else does."""
+    return f"pyinfra-gpu/kept-{str(record.training.commit)[:12]}"
+
+
+def _note_history(spec: HostSpec, training: TrainingSpec, record: Record) -> None:
+    """Tell a person what is unusual about the checkout, and where their work is kept."""
+    there = isinstance(record.training.commit, str)
+    if there and record.training.remote != training.repo:
+        text = f"{spec.host}: the origin of {spec.paths.training} is not the declared training_repo"
+        journal.warn(STAGE, text)
+    if there and record.training.commit != training.commit:
+        journal.warn(
+            STAGE,
+            f"{spec.host}: {spec.paths.training} was at {str(record.training.commit)[:12]}; if no"
+            f" branch or tag had that, branch {kept_branch(record)} has it now",
+        )
 
 
 @converging(STAGE)

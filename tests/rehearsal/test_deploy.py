@@ -253,3 +253,18 @@ with zipfile.ZipFile(name, "w") as wheel:
     host.run(f"cat > /tmp/build.py <<'PY'\n{build}\nPY\npython3 /tmp/build.py")
     yield "/tmp/torch-2.12.0-py3-none-any.whl"
     host.run("rm -f /tmp/torch-2.12.0-py3-none-any.whl /tmp/build.py")
+
+
+def test_a_commit_made_in_the_checkout_is_kept_on_a_branch(
+    first: Run, deployer: Deployer, lab: Lab
+) -> None:
+    deployer.converge(limit="gpu1")
+    host = lab.host("gpu1")
+    git = f"git -C {PREFIX}/training/training"
+    commit = "-c user.name=u -c user.email=u@x commit -q --allow-empty -m mine"
+    host.run(f"{git} {commit}", root=False)
+    mine = host.run(f"{git} rev-parse HEAD", root=False).stdout.strip()
+    run = deployer.converge(limit="gpu1")
+    branch = f"pyinfra-gpu/kept-{mine[:12]}"
+    assert branch in " ".join(run.stage("gpu1", "training")["warnings"])
+    assert host.run(f"{git} rev-parse {branch}", root=False).stdout.strip() == mine
