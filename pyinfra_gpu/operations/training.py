@@ -68,12 +68,16 @@ def checkout(spec: HostSpec) -> Commands:
         return
     if complaint is not None and dirty and not overwrite:
         return
-    stashed = f"stashed {dirty}, " if dirty else ""
-    journal.changed(STAGE, f"{stashed}checked out {spec.training.commit[:12]}")
+    yield from _check_out(spec, spec.training, record, dirty)
+
+
+def _check_out(spec: HostSpec, training: TrainingSpec, record: Record, dirty: str) -> Commands:
+    commit = training.commit[:12]
+    journal.changed(STAGE, f"{f'stashed {dirty}, ' if dirty else ''}checked out {commit}")
     yield step(
         STAGE,
-        f"check out {spec.training.repo} at {spec.training.commit[:12]}",
-        _checkout_command(spec, spec.training, record, stash=bool(dirty)),
+        f"check out {training.repo} at {commit}",
+        _checkout_command(spec, training, record, stash=bool(dirty)),
         run_as=as_owner(spec, record),
         lock=spec.paths.lock,
     )
