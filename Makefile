@@ -11,11 +11,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearse
 
-# tests/on_host runs by itself: what it tests starts and watches processes without gevent, and
-# importing pyinfra's command line, as the other tests do, replaces those parts of Python.
+# Two processes: what the first one tests starts and watches processes without gevent, and
+# importing pyinfra's command line, as the second one does, replaces those parts of Python.
 test: check $(VENV)/torch
-	@$(BIN)/python -m pytest tests/on_host
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest tests/on_host tests/rehearsal
+	@$(BIN)/python -m pytest tests/unit tests/fake
 
 check: $(VENV)/installed
 	@$(BIN)/ruff check .

@@ -109,7 +109,15 @@ def problems(arguments: Sequence[str]) -> list[str]:
             resolve(dict(host.data.dict()), host.name)  # type: ignore[no-untyped-call]
         except PyinfraError as error:
             errors.append(str(error))
+    if not errors and _asks(options) and not sys.stdin.isatty():
+        return ["pyinfra wants to ask before it acts, and there is no terminal: add -y or --dry"]
     return errors
+
+
+def _asks(options: dict[str, Any]) -> bool:
+    deploys = any(str(each).endswith(".py") for each in options.get("operations") or ())
+    told = options.get("dry") or options.get("yes") or options.get("json_output")
+    return deploys and not told
 
 
 def _wrong_options(options: dict[str, Any]) -> str | None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def _on_throwaway_hosts() -> int:
 
 def _on_this_machine(reason: str) -> int:
     """Provision this machine instead, below the user's own directory and without root."""
-    _say(f"Throwaway hosts cannot be made here: {reason}")
+    _say(textwrap.fill(reason[:1].upper() + reason[1:], 80))
     _say("So this machine is provisioned instead (inventories/local.py), without root.")
     status = _twice("inventories/local.py", _local_data(Path(".rehearsal/local").absolute()))
     _say("What was made is below ~/.local/share/pyinfra-gpu; delete that directory to undo it.")

@@ -58,11 +58,18 @@ def installer(spec: HostSpec) -> Commands:
     yield step(
         STAGE,
         f"install uv {spec.pytorch.uv_version}",
-        f"{make} && {quoted(*pip)}",
+        f"{_have_uv(spec)} || {{ {make} && {quoted(*pip)}; }}",
         run_as=as_owner(spec, record),
         lock=paths.lock,
     )
     yield verify(STAGE, spec, _uv_wrong)
+
+
+def _have_uv(spec: HostSpec) -> str:
+    """Return a shell test, for use under the lock: another run may have installed it meanwhile."""
+    version = f"uv {spec.pytorch.uv_version}"
+    told = f'"$({quoted(spec.paths.uv)} -V 2>/dev/null)"'
+    return f"case {told} in '{version}'|'{version} '*) true;; *) false;; esac"
 
 
 def _uv_wrong(spec: HostSpec, record: Record) -> str | None:
@@ -110,7 +117,13 @@ def virtual_environment(spec: HostSpec) -> Commands:
     # --no-managed-python: the host's own Python; what is downloaded is declared, never implied.
     make = [spec.paths.uv, "venv", "--quiet", "--no-managed-python", "--no-config"]
     make += ["--cache-dir", spec.paths.cache, "--python", spec.pytorch.python, venv]
-    yield step(STAGE, "make the virtual environment", quoted(*make), run_as=run_as)
+    yield step(
+        STAGE,
+        "make the virtual environment",
+        f"[ -x {quoted(spec.paths.python)} ] || {quoted(*make)}",
+        run_as=run_as,
+        lock=spec.paths.lock,
+    )
     yield verify(STAGE, spec, _venv_wrong)
 
 

@@ -45,8 +45,7 @@ def run(
     try:
         done = subprocess.run(
             words,
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
+            input=stdin or "",
             capture_output=True,
             text=True,
             errors="replace",

@@ -179,7 +179,7 @@ def test_wrong_group_data_is_found_too(project: Path, capsys: pytest.CaptureFixt
 
 def test_right_data_passes_quietly(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inventory = write(project, 'gpu = [("ws1", {"gpu_model": "RTX 5090"})]\n')
-    command_line.check([inventory, "deploy.py"])
+    command_line.check(["--dry", inventory, "deploy.py"])
     command_line.check(["-y", "--limit", "gpu", inventory, "deploy.py"])
     command_line.check(["--version"])
     assert capsys.readouterr().err == ""
@@ -224,6 +224,13 @@ def test_pyinfra_exits_1_when_the_inventory_path_does_not_exist() -> None:
     )
     assert done.returncode == 1
     assert "inventories/lab.py" in done.stderr
+
+
+def test_without_a_terminal_a_run_that_would_ask_is_refused(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inventory = write(project, 'gpu = ["ws1"]\n')
+    assert "add -y or --dry" in one_sentence(capsys, [inventory, "deploy.py"])
 
 
 def test_deploying_from_another_folder_is_refused_in_one_sentence(tmp_path: Path) -> None:
