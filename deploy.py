@@ -28,3 +28,5 @@ pytorch(wanted)
 environment(wanted)
 training(wanted)
 smoke(wanted)
+
+report.plan()

@@ -39,6 +39,8 @@ class Journal(BaseStateCallback):
     def __init__(self, finish: Callable[[State, Journal], None]) -> None:
         self.entries: dict[tuple[str, str], Entry] = {}
         self.verdicts: dict[str, dict[str, Any]] = {}
+        self.planned: set[str] = set()
+        self.plan_shown = False
         self._finish = finish
         self._gone: set[str] = set()
         self._phase: StateStage | None = None
@@ -68,11 +70,12 @@ class Journal(BaseStateCallback):
 def attach(finish: Callable[[State, Journal], None]) -> None:
     """Attach one journal to the current run; further calls (one per host) change nothing."""
     state = context.state
-    if _current() is None:
+    if current() is None:
         state.add_callback_handler(Journal(finish))  # type: ignore[no-untyped-call]
 
 
-def _current() -> Journal | None:
+def current() -> Journal | None:
+    """Return the journal of the current run, if one is attached."""
     for handler in context.state.callback_handlers:
         if isinstance(handler, Journal):
             return handler
@@ -80,7 +83,7 @@ def _current() -> Journal | None:
 
 
 def _entry(stage: str) -> Entry | None:
-    journal = _current()
+    journal = current()
     return journal.entry(context.host.name, stage) if journal else None
 
 
@@ -116,7 +119,7 @@ def ensure_problem(stage: str, sentence: str) -> None:
 
 def verdict(value: dict[str, Any]) -> None:
     """Keep the smoke test's verdict of the current host for the report."""
-    if journal := _current():
+    if journal := current():
         journal.verdicts[context.host.name] = value
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from pyinfra import context
 from pyinfra.api.state import StateStage
 
 from pyinfra_gpu import journal
@@ -29,9 +30,25 @@ def attach() -> None:
     journal.attach(_finish)
 
 
+def plan() -> None:
+    """Show the plan once every host has been looked at, before pyinfra asks whether to act.
+
+    To be called at the end of a deploy file, which pyinfra executes once for each host. With
+    ``-y`` there is no plan.
+    """
+    state, book = context.state, journal.current()
+    if book is None or not state.check_for_changes:
+        return
+    book.planned.add(context.host.name)
+    if book.planned >= {host.name for host in state.active_hosts}:
+        book.plan_shown = True
+        click.echo("\n" + render(as_json(state, book)), err=True)
+
+
 def _finish(state: State, book: Journal) -> None:
     result = as_json(state, book)
-    click.echo("\n" + render(result), err=True)
+    if not (book.plan_shown and result["dry"]):
+        click.echo("\n" + render(result), err=True)
     if path := os.environ.get(REPORT_VARIABLE):
         Path(path).write_text(json.dumps(result, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 

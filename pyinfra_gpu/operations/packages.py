@@ -55,7 +55,7 @@ def present(spec: HostSpec) -> Commands:
         host.noop("every package is installed")
         return
     journal.found(STAGE, f"lacks {', '.join(absent)}")
-    journal.changed(STAGE, f"installed {', '.join(absent)}")
+    journal.changed(STAGE, ", ".join(absent))
     yield FunctionCommand(_wait_for_apt, (spec,), {})
     if record.packages.half_configured:
         yield step(STAGE, "finish an interrupted dpkg", _CONFIGURE, run_as=as_root(spec))

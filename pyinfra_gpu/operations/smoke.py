@@ -75,7 +75,7 @@ def proven(spec: HostSpec) -> Commands:
         _keep_verdict(record)
         host.noop("the smoke test passed with this very configuration")
         return
-    journal.changed(STAGE, f"tested {spec.smoke.ranks} ranks")
+    journal.changed(STAGE, f"test of {spec.smoke.ranks} ranks")
     yield from _run(spec, record, owed)
 
 

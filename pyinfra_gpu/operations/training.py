@@ -73,7 +73,7 @@ def checkout(spec: HostSpec) -> Commands:
 
 def _check_out(spec: HostSpec, training: TrainingSpec, record: Record, dirty: str) -> Commands:
     commit = training.commit[:12]
-    journal.changed(STAGE, f"{f'stashed {dirty}, ' if dirty else ''}checked out {commit}")
+    journal.changed(STAGE, f"{f'stash of {dirty}, ' if dirty else ''}checkout at {commit}")
     yield step(
         STAGE,
         f"check out {training.repo} at {commit}",
