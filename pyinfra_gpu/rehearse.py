@@ -18,6 +18,7 @@ import click
 
 from pyinfra_gpu.rehearsal import Lab, LabError, available
 from pyinfra_gpu.rehearsal.git_repository import publish
+from pyinfra_gpu.rehearsal.state import local_prefix
 from pyinfra_gpu.rehearsal.wheelhouse import ensure_wheels, lay_out_index
 from pyinfra_gpu.report import REPORT_VARIABLE
 
@@ -70,7 +71,7 @@ def _on_this_machine(reason: str) -> int:
     _say(textwrap.fill(reason[:1].upper() + reason[1:], 80))
     _say("So this machine is provisioned instead (inventories/local.py), without root.")
     status = _twice("inventories/local.py", _local_data(Path(".rehearsal/local").absolute()))
-    _say("What was made is below ~/.local/share/pyinfra-gpu; delete that directory to undo it.")
+    _say(f"What was made is below {local_prefix()}; `make clean` removes it.")
     return status
 
 
@@ -82,7 +83,11 @@ def _local_data(folder: Path) -> tuple[str, ...]:
     lay_out_index(wheels, described, folder / "simple")
     commit = publish(Path("examples/tiny-gpt"), folder / "tiny-gpt.git")
     return (
+        f"prefix={local_prefix()}",
         "rehearsal=true",
+        "stack=cpu-torch2.13",
+        "gpu_count=0",
+        "smoke=auto",
         f"pytorch_python={sys.executable}",
         f"pytorch_index_url={(folder / 'simple').as_uri()}/",
         "pytorch_extra_index_url=null",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -130,8 +131,12 @@ def virtual_environment(spec: HostSpec) -> Commands:
 def _venv_wrong(spec: HostSpec, record: Record) -> str | None:
     if record.torch.python_problem:
         return f"its Python does not run ({record.torch.python_problem})"
-    if record.torch.python is None:
+    python = record.torch.python
+    if python is None:
         return "no virtual environment"
+    asked = re.fullmatch(r"(?:python)?(\d+\.\d+(?:\.\d+)?)", spec.pytorch.python)
+    if asked and isinstance(python, str) and f"{python}.".startswith(f"{asked[1]}.") is False:
+        return f"Python {python}, declared is {asked[1]}"
     return None
 
 

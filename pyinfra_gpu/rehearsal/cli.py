@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -13,7 +14,7 @@ from pyinfra_gpu.rehearsal.ground import remove_tree
 from pyinfra_gpu.rehearsal.host import LabHost
 from pyinfra_gpu.rehearsal.lab import NONE_UP, Lab
 from pyinfra_gpu.rehearsal.requirements import PROGRAMS
-from pyinfra_gpu.rehearsal.state import Machine, cache_folder
+from pyinfra_gpu.rehearsal.state import Machine, cache_folder, local_prefix
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -52,6 +53,7 @@ def _down(arguments: argparse.Namespace) -> None:
 
 def _clean(arguments: argparse.Namespace) -> None:
     _lab(arguments).down()
+    shutil.rmtree(local_prefix(), ignore_errors=True)
     if Machine().labs():
         print("other throwaway hosts are up on this machine: their base image is kept")
         return

@@ -121,6 +121,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or default).absolute() / "pyinfra-gpu"
 
 
+def local_prefix() -> Path:
+    """Return the folder in which this very machine is provisioned where no hosts can be made.
+
+    Not the one of inventories/local.py: that may hold somebody's real environment.
+    """
+    default = Path.home() / ".local" / "share"
+    return Path(os.environ.get("XDG_DATA_HOME") or default).absolute() / "pyinfra-gpu-rehearsal"
+
+
 class Machine:
     """The list of the labs on this machine, and what was changed on it for their sake."""
 

@@ -56,6 +56,10 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
         FakeHost(plain={"torch.uv": "uv 0.1.0"}),
         ["PyTorch | Install uv"],
     ),
+    "another Python is declared": (
+        FakeHost(data={**FakeHost().data, "pytorch_python": "3.12"}),
+        ["PyTorch | Make the virtual environment", "PyTorch | Install torch"],
+    ),
     "an installation was interrupted": (
         FakeHost(plain={"torch.installing": "1"}),
         ["PyTorch | Install torch", "Training | Install its dependencies"],
