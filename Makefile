@@ -44,6 +44,6 @@ $(VENV)/installed: pyproject.toml requirements.lock
 # is on PyTorch's own index, unless pip is already configured with a place that has it.
 $(VENV)/torch: $(VENV)/installed
 	@echo "installing torch 2.13.0 (CPU) for the tests ..."
-	@$(PIP) install "torch==2.13.0+cpu" 2>/dev/null || \
-	  $(PIP) install --extra-index-url https://download.pytorch.org/whl/cpu "torch==2.13.0+cpu"
+	@$(PIP) install "torch==2.13.0+cpu" numpy 2>/dev/null || \
+	  $(PIP) install --extra-index-url https://download.pytorch.org/whl/cpu "torch==2.13.0+cpu" numpy
 	@touch $@
