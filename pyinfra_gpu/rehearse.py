@@ -54,7 +54,12 @@ def _say(text: str) -> None:
 def _on_throwaway_hosts() -> int:
     lab = Lab()
     started = time.monotonic()
+    used = [host.name for host in lab.all_hosts()]
     hosts = lab.up(HOSTS, say=_say)
+    for name in used:
+        lab.fresh(name)
+    if used:
+        _say(f"made bare again: {', '.join(used)}")
     names = ", ".join(f"{host.name} ({host.address})" for host in hosts)
     _say(f"{len(hosts)} throwaway hosts are up after {time.monotonic() - started:.1f} s: {names}")
     status = _twice("inventories/rehearsal.py", ())
