@@ -8,7 +8,8 @@ import textwrap
 
 from .verdict import CheckResult
 
-_WIDTH = 80
+_WIDTH = 72
+"""A terminal's 80 columns, less the host's name that pyinfra puts before each line."""
 
 
 class Announcer:
@@ -18,11 +19,11 @@ class Announcer:
         self._label = f"[{mode}] "
 
     def quote(self, line: str) -> None:
-        """Print a line of somebody's log, cut at 80 columns."""
+        """Print a line of somebody's log, cut to the width."""
         self._print(f"{self._label}| {line}"[:_WIDTH])
 
     def say(self, text: str) -> None:
-        """Print `text`, wrapped to 80 columns."""
+        """Print `text`, wrapped to the width."""
         width = _WIDTH - len(self._label)
         for line in textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False):
             self._print(self._label + line)
