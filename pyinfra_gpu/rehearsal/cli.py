@@ -13,7 +13,6 @@ from pyinfra_gpu.rehearsal.errors import LabError
 from pyinfra_gpu.rehearsal.ground import remove_tree
 from pyinfra_gpu.rehearsal.host import LabHost
 from pyinfra_gpu.rehearsal.lab import NONE_UP, Lab
-from pyinfra_gpu.rehearsal.requirements import PROGRAMS
 from pyinfra_gpu.rehearsal.state import Machine, cache_folder, local_prefix
 
 Handler = Callable[[argparse.Namespace], int]
@@ -59,8 +58,7 @@ def _clean(arguments: argparse.Namespace) -> None:
         return
     folder = cache_folder()
     remove_tree(folder)
-    packages = ", ".join(sorted(set(PROGRAMS.values())))
-    print(f"removed {folder}; Debian packages that were installed for it stay: {packages}")
+    print(f"removed {folder}; a Debian package that was installed for it (mmdebstrap) stays")
 
 
 def _list(arguments: argparse.Namespace) -> None:
