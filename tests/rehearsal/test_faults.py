@@ -112,9 +112,10 @@ IN_SMOKE_TEST = "pgrep -f smoke_test.pyz"
 def test_a_run_that_was_cut_off_is_finished_by_the_next(
     moment: str, how: str, deployer: Deployer, lab: Lab
 ) -> None:
-    lab.fresh("gpu2") if moment == IN_TORCH_INSTALL else None
     host = lab.host("gpu2")
-    if moment == IN_SMOKE_TEST:
+    if moment == IN_TORCH_INSTALL:
+        lab.fresh("gpu2")
+    else:
         deployer.converge(limit="gpu2")
         host.run(f"rm {PREFIX}/smoke/stamp.json")
     process = deployer.start(limit="gpu2")
