@@ -31,3 +31,8 @@ def as_owner(spec: HostSpec, record: Record) -> dict[str, Any]:
 def owner_name(spec: HostSpec, record: Record) -> str:
     """Return the user who owns the tree under ``prefix``: as declared, else the login user."""
     return spec.owner or str(record.system.user)
+
+
+def file_owner(spec: HostSpec, record: Record) -> str | None:
+    """Return who our files are given to; None without root, where they are the login user's."""
+    return owner_name(spec, record) if spec.privilege == "sudo" else None

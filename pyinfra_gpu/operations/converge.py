@@ -15,6 +15,7 @@ from pyinfra_gpu import journal
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.look import forget, look
 from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.operations.steps import failed
 
 if TYPE_CHECKING:
     from pyinfra.api.arguments_typed import PyinfraOperation
@@ -82,9 +83,7 @@ def refuse(stage: str, sentence: str) -> PyinfraCommand:
 
 
 def _fail(state: State, host: Host, stage: str, sentence: str) -> bool:
-    journal.problem(stage, sentence)
-    host.log_styled(sentence, fg="red", log_func=logger.error)
-    return False
+    return failed(host, stage, sentence)
 
 
 def unreadable(stage: str) -> PyinfraCommand:
@@ -129,8 +128,8 @@ def _verify(
     forget()
     record = look(spec)
     if record is None:
-        return _fail(state, host, stage, f"{host.name}: cannot be looked at after the change")
+        return failed(host, stage, f"{host.name}: cannot be looked at after the change")
     complaint = wrong(spec, record)
     if complaint is None:
         return True
-    return _fail(state, host, stage, f"{host.name}: still not as declared: {complaint}")
+    return failed(host, stage, f"{host.name}: still not as declared: {complaint}")

@@ -14,7 +14,7 @@ from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.look import look
 from pyinfra_gpu.operations.converge import Commands, converging, unknown, unreadable, verify
 from pyinfra_gpu.operations.steps import quoted, step
-from pyinfra_gpu.privilege import as_root, owner_name
+from pyinfra_gpu.privilege import as_root, file_owner
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -50,7 +50,7 @@ def project_files(spec: HostSpec) -> Commands:
     if not deviations:
         host.noop("the environment file and the wrapper are as declared")
         return
-    user = owner_name(spec, record) if spec.privilege == "sudo" else None
+    user = file_owner(spec, record)
     journal.changed(STAGE, ", ".join(path.rsplit("/", 1)[1] for path in deviations))
     for path in deviations:
         yield from _keep_foreign(spec, record, path)

@@ -12,7 +12,7 @@ from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.look import look
 from pyinfra_gpu.operations.converge import Commands, converging, refuse, unreadable, verify
 from pyinfra_gpu.operations.steps import quoted, step
-from pyinfra_gpu.privilege import as_root, owner_name
+from pyinfra_gpu.privilege import as_root, file_owner, owner_name
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Entry, Record
@@ -53,12 +53,11 @@ def directories(spec: HostSpec) -> Commands:
     if not deviations:
         host.noop("the directories are as declared")
         return
-    owner = owner_name(spec, record)
     journal.changed(STAGE, f"{len(deviations)} director{'y' if len(deviations) == 1 else 'ies'}")
     if spec.privilege == "sudo" and any("belongs to" in text for text in deviations.values()):
         yield from _hand_over(spec, record, deviations)
     for path in deviations:
-        yield from files.directory._inner(path=path, mode=MODE, user=_user(spec, owner))
+        yield from files.directory._inner(path=path, mode=MODE, user=file_owner(spec, record))
     yield verify(STAGE, spec, _first_wrong)
 
 
@@ -120,7 +119,3 @@ def _blocked(entry: Entry | Unknown) -> bool:
 
 def _first_wrong(spec: HostSpec, record: Record) -> str | None:
     return next(iter(wrong(spec, record).values()), None)
-
-
-def _user(spec: HostSpec, owner: str) -> str | None:
-    return owner if spec.privilege == "sudo" else None

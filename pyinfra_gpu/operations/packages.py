@@ -12,7 +12,7 @@ from pyinfra.operations import apt
 from pyinfra_gpu import journal
 from pyinfra_gpu.facts.look import forget, look
 from pyinfra_gpu.operations.converge import Commands, converging, unknown, unreadable, verify
-from pyinfra_gpu.operations.steps import step
+from pyinfra_gpu.operations.steps import failed, step
 from pyinfra_gpu.packages import missing
 from pyinfra_gpu.privilege import as_root
 
@@ -94,9 +94,7 @@ def _wait_for_apt(state: State, host: Host, spec: HostSpec) -> bool:
                 f" {spec.preflight.apt_wait_s} s; let it finish and run again, or raise"
                 " `preflight_apt_wait_s`"
             )
-            journal.problem(STAGE, sentence)
-            host.log_styled(sentence, fg="red")
-            return False
+            return failed(host, STAGE, sentence)
         if not told:
             host.log(f"waiting up to {spec.preflight.apt_wait_s} s for {holder} to finish with apt")
             told = True

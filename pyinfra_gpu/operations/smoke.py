@@ -16,8 +16,8 @@ from pyinfra_gpu.facts.look import forget, look
 from pyinfra_gpu.fingerprint import differences, fingerprint
 from pyinfra_gpu.on_host import smoke_bundle, smoke_digest
 from pyinfra_gpu.operations.converge import Commands, converging, refuse, unreadable
-from pyinfra_gpu.operations.steps import quoted, step
-from pyinfra_gpu.privilege import as_owner, owner_name
+from pyinfra_gpu.operations.steps import failed, quoted, step
+from pyinfra_gpu.privilege import as_owner, file_owner
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -99,7 +99,7 @@ def owed_because(spec: HostSpec, record: Record) -> str | None:
 
 
 def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
-    owner = owner_name(spec, record) if spec.privilege == "sudo" else None
+    owner = file_owner(spec, record)
     yield from files.put._inner(
         src=BytesIO(smoke_bundle()),
         dest=spec.paths.smoke_bundle,
@@ -146,10 +146,7 @@ def _check_verdict(state: State, host: Host, spec: HostSpec) -> bool:
     passed = verdict.get("status") == "pass" and verdict.get("fingerprint") == current
     if passed and stamp.get("fingerprint") == current:
         return True
-    sentence = f"{spec.host}: {_failure(spec, verdict, current)}"
-    journal.problem(STAGE, sentence)
-    host.log_styled(sentence, fg="red")
-    return False
+    return failed(host, STAGE, f"{spec.host}: {_failure(spec, verdict, current)}")
 
 
 def _failure(spec: HostSpec, verdict: dict[str, Any], current: str) -> str:

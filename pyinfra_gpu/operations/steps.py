@@ -96,16 +96,16 @@ def _run(
             **arguments,
         )
     except Exception as error:
-        return _failed(host, stage, f"{host.name}: {what}: {_LOST} ({error!r})")
+        return failed(host, stage, f"{host.name}: {what}: {_LOST} ({error!r})")
     if ok:
         return True
     if not is_alive(host.connector):
-        return _failed(host, stage, f"{host.name}: {what}: {_LOST}")
+        return failed(host, stage, f"{host.name}: {what}: {_LOST}")
     lines = [line.line for line in output if line.line.strip()]
     if not stream:
         for line in lines[-_TAIL:]:
             host.log(line, log_func=logger.error)
-    return _failed(host, stage, f"{host.name}: {what} failed: {_reason(lines)}")
+    return failed(host, stage, f"{host.name}: {what} failed: {_reason(lines)}")
 
 
 def _reason(lines: list[str]) -> str:
@@ -122,7 +122,8 @@ def _shortened(line: str, limit: int = 300) -> str:
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
-def _failed(host: Host, stage: str, sentence: str) -> bool:
+def failed(host: Host, stage: str, sentence: str) -> bool:
+    """Say and note why this host cannot go on; return the False that makes pyinfra fail it."""
     journal.problem(stage, sentence)
     host.log_styled(sentence, fg="red", log_func=logger.error)
     return False

@@ -135,7 +135,7 @@ def _venv_wrong(spec: HostSpec, record: Record) -> str | None:
     if python is None:
         return "no virtual environment"
     asked = re.fullmatch(r"(?:python)?(\d+\.\d+(?:\.\d+)?)", spec.pytorch.python)
-    if asked and isinstance(python, str) and f"{python}.".startswith(f"{asked[1]}.") is False:
+    if asked and isinstance(python, str) and not f"{python}.".startswith(f"{asked[1]}."):
         return f"Python {python}, declared is {asked[1]}"
     return None
 
