@@ -46,9 +46,27 @@ gpu = [
             # Versions that are known to work together go by one name, and each can be replaced.
             # "stack": "r580-cu130",
             # "driver_branch": 580,
+            # "driver_version": "580.95.05",  # default: the newest of the branch that is offered
             # "driver_modules": "open",  # Blackwell has no other
+            # "driver_packages": "compute",  # "full" adds what a display server needs
+            # "cuda_toolkit": True,  # torch itself does not need it
             # "cuda_release": "13.0",
+            # "cuda_version": "13.0.3",  # default: any of the release
+            # "cuda_archs": ["12.0"],  # default: that of gpu_model
             # "host_compiler": "gcc-13",  # default: the host's gcc
+            # "libcuda_toolkit_link": False,  # True for Triton 2 and -L$CUDA_HOME/lib64 -lcuda
+            #
+            # The driver: who installs it, from where, who may move it, and when to reboot for it.
+            # "driver_source": "nvidia",  # "present": only judge the driver that is there
+            # "driver_repository_url": "https://mirror.lab.example/cuda/repos/{distro}/{arch}",
+            # "driver_key_fingerprint": "all 40 digits",  # default: NVIDIA's, as a mirror has it
+            # "driver_keyring_sha256": "all 64 digits",  # default: NVIDIA's, as a mirror has it
+            # "driver_hold": True,  # apt upgrade does not move it
+            # "driver_persistence": True,  # nvidia-persistenced keeps the GPUs initialised
+            # "driver_reboot": "if-idle",  # "never": only report; "always": even if in use
+            # "driver_reboot_wait_s": 900,
+            #
+            # torch.
             # "pytorch_source": "wheel",
             # "pytorch_version": "2.14.1",
             # "pytorch_build": "cu130",

@@ -14,116 +14,45 @@ from typing import Literal
 
 from packaging.version import Version
 
+from pyinfra_gpu.stacks_model import (
+    CudaRelease,
+    DriverBranch,
+    Gpu,
+    Stack,
+    StackDriver,
+    StackTorch,
+    TorchBuild,
+    TorchRelease,
+    WheelArchs,
+)
+from pyinfra_gpu.stacks_packages import (
+    DistributionPackages,
+    Repositories,
+    Repository,
+    parse_distribution,
+    parse_repositories,
+    template,
+)
 from pyinfra_gpu.stacks_reader import Node, StacksError, read_yaml
 
-__all__ = ["Catalogue", "StacksError", "catalogue", "parse"]
+__all__ = [
+    "Catalogue",
+    "CudaRelease",
+    "DriverBranch",
+    "Gpu",
+    "Repository",
+    "Stack",
+    "StackDriver",
+    "StackTorch",
+    "StacksError",
+    "TorchBuild",
+    "TorchRelease",
+    "WheelArchs",
+    "catalogue",
+    "parse",
+]
 
 STACKS_FILE = Path(__file__).with_name("stacks.yaml")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StackDriver:
-    """The driver a stack installs: branch, oldest version that will do, version to aim for."""
-
-    branch: int
-    minimum: str
-    recommended: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StackTorch:
-    """The torch a stack installs and the indexes to ask; None as `index_url` is the package
-    index.
-    """
-
-    version: str
-    build: str
-    index_url: str | None
-    extra_index_url: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stack:
-    """One coherent set of versions; `driver` and `cuda` are None where there is no GPU."""
-
-    name: str
-    summary: str
-    accelerator: Literal["nvidia", "cpu"]
-    driver: StackDriver | None
-    cuda: str | None
-    torch: StackTorch
-    uv: str
-    minimum_disk_gib: float
-    minimum_ram_gib: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CudaRelease:
-    """One CUDA release; compiler ranges are majors with both ends included, None = no bound
-    known.
-    """
-
-    release: str
-    minimum_driver: str
-    toolkit_drivers: Mapping[str, str]
-    gcc: tuple[int, int] | None
-    clang: tuple[int, int] | None
-    archs: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TorchBuild:
-    """What one build of a torch release brings along; None = not noted."""
-
-    nccl: str | None
-    cudnn: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TorchRelease:
-    """One torch release; `python` is (oldest, newest) minor with wheels, `pypi` machine ->
-    build.
-    """
-
-    version: str
-    python: tuple[str, str]
-    glibc: str | None
-    pypi: Mapping[str, str]
-    triton: str | None
-    builds: Mapping[str, TorchBuild]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WheelArchs:
-    """GPU code in a wheel: compute capabilities times ten, and the newest PTX or None."""
-
-    archs: tuple[int, ...]
-    ptx: int | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu:
-    """One GPU model."""
-
-    name: str
-    compute_capability: str
-    pci_ids: tuple[str, ...]
-    memory_mib: int | None
-    bar1_mib: int | None
-    open_modules: Literal["required", "supported", "unsupported"]
-    machine: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DriverBranch:
-    """One driver branch; `oldest` and `newest` are the compute capabilities it serves."""
-
-    branch: int
-    cuda: str | None
-    oldest: str
-    newest: str | None
-    modules: tuple[str, ...]
-    support: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +69,9 @@ class Catalogue:
     nccl_minimum: Mapping[str, str]
     gpus: Mapping[str, Gpu]
     driver_branches: Mapping[int, DriverBranch]
+    repositories: Repositories
+    distributions: Mapping[str, DistributionPackages]
+    toolkit_template: str
 
     def index_of(self, build: str) -> str:
         """Return the URL of PyTorch's own index of one build."""
@@ -172,6 +104,66 @@ class Catalogue:
             driver for driver in release.toolkit_drivers.values() if Version(driver).major <= branch
         ]
         return min(made_for, key=Version) if made_for else release.minimum_driver
+
+    def default_archs(
+        self, cuda: str, capability: str | None, stack: Stack, build: str
+    ) -> tuple[int, ...]:
+        """Return what nvcc should make code for where the data does not say it.
+
+        That is the GPU's own architecture, or, where the toolkit does not know it yet, the newest
+        of the same major, whose code runs on it too. Without a declared GPU: what torch's wheel
+        for x86_64 holds (the stack's own where `build` has no GPU code), as far as the toolkit
+        makes it. () only where there is no such code at all.
+        """
+        known = self.cuda[cuda].archs
+        if capability is not None:
+            arch = int(capability.replace(".", ""))
+            return tuple(a for a in known if a // 10 == arch // 10 and a <= arch)[-1:]
+        gpu_build = stack.torch.build if build == "cpu" else build
+        wheel = self.wheel_archs.get(gpu_build, {}).get("x86_64")
+        return () if wheel is None else tuple(a for a in wheel.archs if a in known)
+
+    @property
+    def default_repository_url(self) -> str:
+        """NVIDIA's own repository, with the placeholders `{distro}` and `{arch}`."""
+        return self.repositories.url
+
+    def repository(self, os_id: str, os_version: str) -> Repository | None:
+        """Return NVIDIA's repository for a release, e.g. ("ubuntu", "24.04"); None = none known."""
+        return self.repositories.releases.get(f"{os_id} {os_version}")
+
+    def repository_arch(self, machine: str) -> str | None:
+        """Return what NVIDIA's URLs call a machine (`uname -m`); None = no repository for it."""
+        return self.repositories.arch.get(machine)
+
+    def driver_packages(
+        self,
+        os_id: str,
+        branch: int,
+        modules: Literal["open", "proprietary"],
+        packages: Literal["compute", "full"],
+    ) -> tuple[str, ...] | None:
+        """Return the packages that are a driver on a distribution; None = none known."""
+        known = self.distributions.get(os_id)
+        return None if known is None else known.driver(branch, modules, packages)
+
+    def pin_package(self, os_id: str, branch: int, version: str | None) -> str:
+        """Return the package that holds apt to a branch, or to a version where one is given.
+
+        Raises KeyError for a distribution that `driver_packages` knows nothing about.
+        """
+        known = self.distributions[os_id]
+        if version is not None:
+            return known.pin_version.replace("{version}", version)
+        return known.pin_branch.replace("{branch}", str(branch))
+
+    def headers_package(self, os_id: str, kernel: str) -> str:
+        """Return the package with the headers of `kernel` (`uname -r`); KeyError as above."""
+        return self.distributions[os_id].headers.replace("{kernel}", kernel)
+
+    def toolkit_package(self, release: str) -> str:
+        """Return the package of a CUDA toolkit, "cuda-toolkit-13-0" for "13.0": no driver in it."""
+        return self.toolkit_template.replace("{release}", release.replace(".", "-"))
 
 
 @functools.cache
@@ -207,6 +199,9 @@ def parse(text: str, source: str) -> Catalogue:
         nccl_minimum=root.table("nccl_minimum", lambda _, node: node.version_here()),
         gpus=root.table("gpus", _gpu),
         driver_branches=root.numbered("driver_branches", _branch),
+        repositories=parse_repositories(root.child("repositories")),
+        distributions=root.table("driver_packages", parse_distribution),
+        toolkit_template=template(root, "toolkit_package", "release"),
     )
     root.done()
     _check_references(data, root)

@@ -115,6 +115,13 @@ class Node:
             raise self._mistyped("a version such as '13.0'")
         return text
 
+    def matching_here(self, pattern: str, expected: str) -> str:
+        """Return this value as text that matches `pattern` as a whole."""
+        text = self.text_here()
+        if not re.fullmatch(pattern, text):
+            raise self._mistyped(expected)
+        return text
+
     def integer_here(self) -> int:
         """Return this value as a whole number."""
         if isinstance(self._value, bool) or not isinstance(self._value, int):
@@ -151,6 +158,10 @@ class Node:
             result[number] = build(number, Node(value, self._source, place))
         return MappingProxyType(result)
 
+    def listed(self, key: str, build: Callable[[Node], T]) -> tuple[T, ...]:
+        """Return each item of the list under `key`, built by `build(node)`."""
+        return tuple(build(node) for node in self._get(key)._list_here())
+
     def child(self, key: str) -> Node:
         """Return the mapping under `key`."""
         node = self._get(key)
@@ -173,6 +184,10 @@ class Node:
         """Return the text under `key`, or None."""
         node = self._get(key)
         return None if node._value is None else node.text_here()
+
+    def matching(self, key: str, pattern: str, expected: str) -> str:
+        """Return the text under `key`, which must match `pattern` as a whole."""
+        return self._get(key).matching_here(pattern, expected)
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> str:
         """Return the text under `key`, one of `allowed`."""
@@ -227,7 +242,18 @@ class Node:
         node = self._get(key)
         if node._value is None:
             return None
-        bounds = tuple(item.integer_here() for item in node._list_here())
-        if len(bounds) != 2 or bounds[0] > bounds[1]:
+        lowest, highest = self.open_range(key)
+        if highest is None:
             raise node._mistyped("[lowest, highest]")
-        return bounds[0], bounds[1]
+        return lowest, highest
+
+    def open_range(self, key: str) -> tuple[int, int | None]:
+        """Return [lowest, highest] under `key`; null as the highest is None, no end."""
+        node = self._get(key)
+        items = node._list_here()
+        bounds = [None if item._value is None else item.integer_here() for item in items]
+        if len(bounds) == 2 and bounds[0] is not None:
+            lowest, highest = bounds[0], bounds[1]
+            if highest is None or lowest <= highest:
+                return lowest, highest
+        raise node._mistyped("[lowest, highest]")

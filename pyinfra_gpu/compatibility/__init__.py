@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyinfra_gpu.compatibility import hardware, software
+from pyinfra_gpu.compatibility import hardware, software, versions
 from pyinfra_gpu.compatibility.case import Case, HostFacts, Problem
 from pyinfra_gpu.compatibility.remedy import Check, remedy
 from pyinfra_gpu.errors import SpecError, sentence
@@ -43,15 +43,19 @@ RULES: tuple[Rule, ...] = (
     Rule("python-below-torch-minimum", software.python_below_torch_minimum),
     Rule("python-above-torch-maximum", software.python_above_torch_maximum),
     Rule("c-library-too-old", software.c_library_too_old),
+    Rule("driver-version-of-other-branch", versions.driver_version_of_other_branch),
+    Rule("cuda-version-of-other-release", versions.cuda_version_of_other_release),
     Rule("driver-older-than-gpu", hardware.driver_older_than_gpu),
     Rule("driver-dropped-gpu", hardware.driver_dropped_gpu),
     Rule("driver-below-cuda-minimum", hardware.driver_below_cuda_minimum),
+    Rule("driver-version-too-old", versions.driver_version_too_old),
     Rule("driver-below-wheel-minimum", hardware.driver_below_wheel_minimum),
     Rule("proprietary-modules-gone", hardware.proprietary_modules_gone),
     Rule("open-modules-required", hardware.open_modules_required),
     Rule("open-modules-unsupported", hardware.open_modules_unsupported),
     Rule("cuda-dropped-gpu", hardware.cuda_dropped_gpu),
     Rule("cuda-older-than-gpu", hardware.cuda_older_than_gpu),
+    Rule("cuda-cannot-make-code", versions.cuda_cannot_make_code),
     Rule("nccl-too-old", hardware.nccl_too_old),
     Rule("wheel-without-gpu-code", hardware.wheel_without_gpu_code),
     Rule("build-newer-than-driver", hardware.build_newer_than_driver),

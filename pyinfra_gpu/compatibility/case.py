@@ -83,6 +83,15 @@ class Case:
         return self.spec.accelerator == "nvidia"
 
     @property
+    def simulated(self) -> bool:
+        """Whether a throwaway host stands for one with GPUs, and runs the CPU build in their place.
+
+        There is no CUDA wheel that a simulated GPU could run, so what is proven there is all but
+        torch's own GPU code.
+        """
+        return self.nvidia and self.spec.rehearsal and self.spec.pytorch.build == "cpu"
+
+    @property
     def stack(self) -> Stack:
         """The chosen stack."""
         return self.known.stacks[self.spec.stack]
@@ -108,6 +117,11 @@ class Case:
     def cuda(self) -> CudaRelease | None:
         """The CUDA release; None on cpu stacks."""
         return None if self.spec.cuda.release is None else self.known.cuda[self.spec.cuda.release]
+
+    @property
+    def toolkit(self) -> CudaRelease | None:
+        """The CUDA release whose toolkit is installed; None where none is, and none can fail."""
+        return self.cuda if self.spec.cuda.toolkit else None
 
     @property
     def machine(self) -> str | None:

@@ -21,29 +21,36 @@ from pyinfra_gpu.compatibility.software import torch_changes
 
 def branch_changes(case: Case) -> tuple[Change, ...]:
     """Return every driver branch that could be asked for instead: the stacks' own first, then
-    newest first.
+    newest first. A declared version of another branch is taken back with it.
     """
     own = [stack.driver.branch for stack in case.known.stacks.values() if stack.driver]
     branches = dict.fromkeys((*own, *sorted(case.known.driver_branches, reverse=True)))
-    return tuple((("driver_branch", branch),) for branch in branches)
+    version = case.spec.driver.version
+    if version is None:
+        return tuple((("driver_branch", branch),) for branch in branches)
+    free: Change = (("driver_version", None),)
+    return tuple(
+        (("driver_branch", branch), *(() if Version(version).major == branch else free))
+        for branch in branches
+    )
 
 
 def cuda_changes(case: Case) -> tuple[Change, ...]:
     """Return every CUDA release that could be asked for instead: the stacks' own first, then newest
-    first.
+    first. A declared toolkit version is taken back with it.
     """
     own = [stack.cuda for stack in case.known.stacks.values() if stack.cuda]
     releases = dict.fromkeys((*own, *sorted(case.known.cuda, key=Version, reverse=True)))
-    return tuple((("cuda_release", release),) for release in releases)
+    free: Change = () if case.spec.cuda.version is None else (("cuda_version", None),)
+    return tuple((("cuda_release", release), *free) for release in releases)
 
 
 def _driver_advice(case: Case) -> str | None:
     if case.loaded is None:
         return None
-    return (
-        f"install driver branch {case.spec.driver.branch}, "
-        f"{case.spec.driver.minimum} or newer, on the host and reboot it"
-    )
+    declared = case.spec.driver
+    wanted = declared.version or f"branch {declared.branch}, {declared.minimum} or newer,"
+    return f"install driver {wanted} on the host and reboot it"
 
 
 def _driver_found(case: Case, finding: str) -> str:
@@ -223,32 +230,32 @@ def open_modules_unsupported(case: Case) -> Problem | None:
 
 def cuda_dropped_gpu(case: Case) -> Problem | None:
     """CUDA 13 no longer makes code for Maxwell, Pascal and Volta."""
-    if case.cuda is None or case.capability is None:
+    if case.toolkit is None or case.capability is None:
         return None
-    oldest = _capability(min(case.cuda.archs))
+    oldest = _capability(min(case.toolkit.archs))
     if Version(case.capability) >= oldest:
         return None
     return Problem(
         key="cuda_release",
-        value=case.cuda.release,
+        value=case.toolkit.release,
         found=f"no longer makes code for {case.gpu_name}",
-        allowed=f"compute capability {oldest} or newer with CUDA {case.cuda.release}",
+        allowed=f"compute capability {oldest} or newer with CUDA {case.toolkit.release}",
         changes=cuda_changes(case),
     )
 
 
 def cuda_older_than_gpu(case: Case) -> Problem | None:
     """A toolkit does not make code for GPUs that came after it."""
-    if case.cuda is None or case.capability is None:
+    if case.toolkit is None or case.capability is None:
         return None
-    newest = _capability(max(case.cuda.archs))
+    newest = _capability(max(case.toolkit.archs))
     if Version(case.capability).major <= newest.major:
         return None
     return Problem(
         key="cuda_release",
-        value=case.cuda.release,
+        value=case.toolkit.release,
         found=f"does not yet make code for {case.gpu_name}",
-        allowed=f"compute capability {newest} or older with CUDA {case.cuda.release}",
+        allowed=f"compute capability {newest} or older with CUDA {case.toolkit.release}",
         changes=cuda_changes(case),
     )
 

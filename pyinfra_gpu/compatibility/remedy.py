@@ -67,7 +67,9 @@ def _candidates(case: Case, problem: Problem) -> Iterator[Change]:
 def _stack_as_it_is(case: Case) -> bool:
     stack, spec = case.stack, case.spec
     return (
-        spec.driver.branch == (stack.driver.branch if stack.driver else None)
+        spec.driver.version is None
+        and spec.cuda.version is None
+        and spec.driver.branch == (stack.driver.branch if stack.driver else None)
         and spec.cuda.release == stack.cuda
         and (spec.pytorch.version, spec.pytorch.build) == (stack.torch.version, stack.torch.build)
     )
@@ -86,6 +88,21 @@ def apply(case: Case, change: Change) -> Case | None:
 
 def _with(spec: HostSpec, known: Catalogue, key: str, value: object) -> HostSpec:
     """Return the spec that data with one other value would resolve to."""
+    after = _with_value(spec, known, key, value)
+    if key != "cuda_archs" and spec.cuda.archs == _default_archs(spec, known):
+        # Not declared, so they follow what they were derived from.
+        return replace(after, cuda=replace(after.cuda, archs=_default_archs(after, known)))
+    return after
+
+
+def _default_archs(spec: HostSpec, known: Catalogue) -> tuple[int, ...]:
+    if spec.cuda.release is None:
+        return ()
+    stack, capability = known.stacks[spec.stack], spec.gpu.compute_capability
+    return known.default_archs(spec.cuda.release, capability, stack, spec.pytorch.build)
+
+
+def _with_value(spec: HostSpec, known: Catalogue, key: str, value: object) -> HostSpec:
     if key == "stack":
         return _with_stack(spec, known, str(value))
     if key in ("pytorch_version", "pytorch_build"):
@@ -93,6 +110,11 @@ def _with(spec: HostSpec, known: Catalogue, key: str, value: object) -> HostSpec
         return _with_torch(spec, known, **{name: str(value)})
     if key in ("driver_branch", "cuda_release"):
         return _with_driver(spec, known, key, value)
+    if key == "cuda_archs":
+        archs = _default_archs(spec, known)
+        if isinstance(value, list):
+            archs = tuple(int(capability.replace(".", "")) for capability in value)
+        return replace(spec, cuda=replace(spec.cuda, archs=archs))
     if key == "gpu_model":
         model = None if value is None else known.gpus[str(value)]
         capability = None if model is None else model.compute_capability
@@ -100,6 +122,8 @@ def _with(spec: HostSpec, known: Catalogue, key: str, value: object) -> HostSpec
         return replace(spec, gpu=gpu)
     part, field = {
         "driver_modules": ("driver", "modules"),
+        "driver_version": ("driver", "version"),
+        "cuda_version": ("cuda", "version"),
         "host_compiler": ("cuda", "host_compiler"),
         "pytorch_python": ("pytorch", "python"),
         "pytorch_index_url": ("pytorch", "index_url"),

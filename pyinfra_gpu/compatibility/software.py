@@ -17,10 +17,11 @@ def torch_changes(case: Case) -> tuple[Change, ...]:
     each with the present build before the one the package index serves before the rest.
     """
     now, known = case.spec.pytorch, case.known
+    for_cpu = case.simulated or not case.nvidia
     own = [
         (stack.torch.version, stack.torch.build)
         for stack in known.stacks.values()
-        if stack.accelerator == case.spec.accelerator
+        if (stack.torch.build == "cpu") == for_cpu
     ]
     every = [
         (version, build)
@@ -29,7 +30,7 @@ def torch_changes(case: Case) -> tuple[Change, ...]:
             known.torch[version].builds,
             key=lambda build: (build != now.build, not known.serves(version, build)),
         )
-        if (build == "cpu") != case.nvidia
+        if (build == "cpu") == for_cpu
     ]
     same = [pair for pair in (*own, *every) if pair[0] == now.version]
     return tuple(_difference(case, *pair) for pair in dict.fromkeys((*same, *own, *every)))
@@ -75,8 +76,8 @@ def nvidia_stack_without_gpus(case: Case) -> Problem | None:
 
 
 def cpu_build_on_nvidia_stack(case: Case) -> Problem | None:
-    """The CPU build of torch cannot use a GPU."""
-    if not case.nvidia or case.spec.pytorch.build != "cpu":
+    """The CPU build of torch cannot use a GPU; where the GPU is only simulated, it stands in."""
+    if not case.nvidia or case.spec.pytorch.build != "cpu" or case.simulated:
         return None
     return Problem(
         key="pytorch_build",
@@ -256,13 +257,13 @@ def compiler_too_old(case: Case) -> Problem | None:
 
 
 def _compiler_bounds(case: Case) -> tuple[int, int] | None:
-    if case.cuda is None or case.compiler is None:
+    if case.toolkit is None or case.compiler is None:
         return None
-    return case.cuda.clang if case.compiler[0] == "clang" else case.cuda.gcc
+    return case.toolkit.clang if case.compiler[0] == "clang" else case.toolkit.gcc
 
 
 def _compiler_problem(case: Case, bounds: tuple[int, int], what: str, good: int) -> Problem | None:
-    if case.cuda is None or case.compiler is None:
+    if case.toolkit is None or case.compiler is None:
         return None
     name, major = case.compiler
     declared = case.spec.cuda.host_compiler
@@ -270,7 +271,7 @@ def _compiler_problem(case: Case, bounds: tuple[int, int], what: str, good: int)
         key="host_compiler",
         value=declared,
         found=f"{'is' if declared else f'leaves the host its own {name} {major}, which is'} "
-        f"{what} for CUDA {case.cuda.release}",
-        allowed=f"{name} {bounds[0]} to {bounds[1]} with CUDA {case.cuda.release}",
+        f"{what} for CUDA {case.toolkit.release}",
+        allowed=f"{name} {bounds[0]} to {bounds[1]} with CUDA {case.toolkit.release}",
         changes=((("host_compiler", f"{name}-{good}"),),),
     )

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyinfra_gpu import compatibility
-from pyinfra_gpu.errors import SpecError, sentence
-from pyinfra_gpu.spec.keys import FROM_STACK, KEYS, Key
+from pyinfra_gpu.errors import SpecError
+from pyinfra_gpu.spec.key import FROM_STACK, Key
+from pyinfra_gpu.spec.keys import KEYS
 from pyinfra_gpu.spec.model import (
     Accelerator,
     CudaSpec,
@@ -19,14 +20,19 @@ from pyinfra_gpu.spec.model import (
     EnvironmentSpec,
     GpuSpec,
     HostSpec,
+    LibcudaSpec,
     Modules,
     Paths,
     PreflightSpec,
     Privilege,
     PytorchSpec,
+    Reboot,
+    RepositorySpec,
     SmokeSpec,
     TrainingSpec,
 )
+from pyinfra_gpu.spec.nvidia_values import arch_number
+from pyinfra_gpu.spec.unfit import commit_remedy, error, refuse_unfit
 from pyinfra_gpu.spec.unknown import is_foreign, meant, nested_keys
 from pyinfra_gpu.spec.values import BadValueError
 from pyinfra_gpu.stacks import Catalogue, Stack, catalogue
@@ -39,11 +45,14 @@ __all__ = [
     "GpuSpec",
     "HostSpec",
     "Key",
+    "LibcudaSpec",
     "Modules",
     "Paths",
     "PreflightSpec",
     "Privilege",
     "PytorchSpec",
+    "Reboot",
+    "RepositorySpec",
     "SmokeSpec",
     "SpecError",
     "TrainingSpec",
@@ -72,13 +81,13 @@ def check_data(data: Mapping[str, object], where: str) -> dict[str, Any]:
         flat = nested_keys(name, value) if isinstance(name, str) else []
         if flat:
             problem = "is a nested dict, which pyinfra would replace as a whole instead of merging"
-            raise _error(
+            raise error(
                 where, name, value, problem, "flat keys only", f"write {', '.join(flat)} instead"
             )
         if key is None:
             problem = "is a key that nothing reads"
             remedy = meant(name) if isinstance(name, str) else "remove it"
-            raise _error(where, name, value, problem, "the keys the README lists", remedy)
+            raise error(where, name, value, problem, "the keys the README lists", remedy)
         try:
             values[name] = key.check(value)
         except BadValueError as bad:
@@ -96,7 +105,7 @@ def resolve(data: Mapping[str, object], host: str) -> HostSpec:
     values = check_data(data, where)
     known = catalogue()
     stack = known.stacks[values.get("stack", known.default_stack)]
-    _refuse_unfit(values, stack, where)
+    refuse_unfit(values, stack, where)
     spec = HostSpec(
         host=host,
         rehearsal=_given(values, "rehearsal"),
@@ -108,10 +117,8 @@ def resolve(data: Mapping[str, object], host: str) -> HostSpec:
         gpu=_gpu(values, stack, known),
         preflight=_preflight(values, stack),
         driver=_driver(values, stack, known),
-        cuda=CudaSpec(
-            release=_given(values, "cuda_release", stack.cuda),
-            host_compiler=_given(values, "host_compiler"),
-        ),
+        cuda=_cuda(values, stack, known),
+        libcuda=LibcudaSpec(toolkit_link=_given(values, "libcuda_toolkit_link")),
         pytorch=_pytorch(values, stack, known),
         environment=_environment(values),
         training=_training(values),
@@ -148,14 +155,49 @@ def _preflight(values: Mapping[str, Any], stack: Stack) -> PreflightSpec:
 
 
 def _driver(values: Mapping[str, Any], stack: Stack, known: Catalogue) -> DriverSpec:
-    modules = _given(values, "driver_modules")
-    if stack.driver is None or stack.cuda is None:
-        return DriverSpec(branch=None, modules=modules, minimum=None)
-    branch = _given(values, "driver_branch", stack.driver.branch)
-    cuda = _given(values, "cuda_release", stack.cuda)
+    branch, minimum, repository = None, None, None
+    if stack.driver is not None and stack.cuda is not None:
+        branch = _given(values, "driver_branch", stack.driver.branch)
+        cuda = _given(values, "cuda_release", stack.cuda)
+        minimum = known.minimum_driver(stack, branch, cuda)
+        repository = RepositorySpec(
+            url=_given(values, "driver_repository_url", known.default_repository_url),
+            key_fingerprint=_given(values, "driver_key_fingerprint"),
+            keyring_sha256=_given(values, "driver_keyring_sha256"),
+        )
     return DriverSpec(
-        branch=branch, modules=modules, minimum=known.minimum_driver(stack, branch, cuda)
+        source=_given(values, "driver_source") if _may_install(values, stack) else "present",
+        branch=branch,
+        version=_given(values, "driver_version"),
+        modules=_given(values, "driver_modules"),
+        packages=_given(values, "driver_packages"),
+        minimum=minimum,
+        repository=repository,
+        hold=_given(values, "driver_hold"),
+        persistence=_given(values, "driver_persistence"),
+        reboot=_given(values, "driver_reboot"),
+        reboot_wait_s=_given(values, "driver_reboot_wait_s"),
     )
+
+
+def _cuda(values: Mapping[str, Any], stack: Stack, known: Catalogue) -> CudaSpec:
+    release = _given(values, "cuda_release", stack.cuda)
+    archs = tuple(arch_number(capability) for capability in values.get("cuda_archs") or ())
+    if release is not None and not archs:
+        gpu, build = _gpu(values, stack, known), _given(values, "pytorch_build", stack.torch.build)
+        archs = known.default_archs(release, gpu.compute_capability, stack, build)
+    return CudaSpec(
+        toolkit=_given(values, "cuda_toolkit") and _may_install(values, stack),
+        release=release,
+        version=_given(values, "cuda_version"),
+        host_compiler=_given(values, "host_compiler"),
+        archs=archs,
+    )
+
+
+def _may_install(values: Mapping[str, Any], stack: Stack) -> bool:
+    """Return whether packages of NVIDIA's may come onto the host at all."""
+    return stack.accelerator == "nvidia" and _given(values, "privilege") == "sudo"
 
 
 def _pytorch(values: Mapping[str, Any], stack: Stack, known: Catalogue) -> PytorchSpec:
@@ -213,55 +255,7 @@ def _wrong(
     if remedy is None and bad.suggestion is not None:
         remedy = f"set {key.name} = {bad.suggestion!r}"
     elif remedy is None and key.name == "training_commit":
-        remedy = _commit_remedy(data.get("training_repo"))
+        remedy = commit_remedy(data.get("training_repo"))
     elif remedy is None:
         remedy = f"set e.g. {key.name} = {key.example!r}, or remove it for {key.default_text}"
-    return _error(where, key.name, value, bad.problem, bad.allowed or key.type_text, remedy)
-
-
-def _commit_remedy(repo: object) -> str:
-    """Return how to find a commit; the repo's URL is shown only if it passed its own check."""
-    try:
-        url = KEYS["training_repo"].check(repo) or "URL"
-    except BadValueError:
-        url = "URL"
-    return f"set training_commit to what `git ls-remote {url} main` prints"
-
-
-def _refuse_unfit(values: Mapping[str, Any], stack: Stack, where: str) -> None:
-    """Refuse keys that need another key, and keys that nothing would read."""
-    repo, commit = values.get("training_repo"), values.get("training_commit")
-    if repo is not None and commit is None:
-        problem, allowed = "comes without training_commit", "both or neither"
-        raise _error(where, "training_repo", repo, problem, allowed, _commit_remedy(repo))
-    for name in ("training_commit", "training_requirements"):
-        if values.get(name) is not None and repo is None:
-            problem, allowed = "comes without training_repo", "only together with training_repo"
-            remedy = f"set training_repo to a git URL, or remove {name}"
-            raise _error(where, name, values[name], problem, allowed, remedy)
-    owner, prefix = values.get("owner"), values.get("prefix", "")
-    if owner is not None and values.get("privilege") == "none":
-        problem, allowed = "cannot be given files with privilege = 'none'", "None, the login user"
-        remedy = "remove owner, or set privilege = 'sudo'"
-        raise _error(where, "owner", owner, problem, allowed, remedy)
-    if owner not in (None, "root") and prefix.startswith("/root/"):
-        problem, allowed = f"cannot enter /root, where prefix = {prefix!r} is", "None or 'root'"
-        remedy = f"set prefix = '/home/{owner}/pyinfra-gpu'"
-        raise _error(where, "owner", owner, problem, allowed, remedy)
-    if stack.accelerator == "cpu":
-        _refuse_gpu_keys(values, stack, where)
-
-
-def _refuse_gpu_keys(values: Mapping[str, Any], stack: Stack, where: str) -> None:
-    for name in ("gpu_model", "driver_branch", "driver_modules", "cuda_release", "host_compiler"):
-        value = values.get(name)
-        if value is not None and value != KEYS[name].default:
-            problem, allowed = f"is not read with the cpu stack {stack.name}", "no such key there"
-            remedy = f"remove {name}, or set stack = {catalogue().default_stack!r}"
-            raise _error(where, name, value, problem, allowed, remedy)
-
-
-def _error(
-    where: str, key: object, value: object, problem: str, allowed: str, remedy: str
-) -> SpecError:
-    return SpecError(sentence(where, key, value, problem, allowed=allowed, remedy=remedy))
+    return error(where, key.name, value, bad.problem, bad.allowed or key.type_text, remedy)

@@ -3,70 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pyinfra_gpu.spec import sources, variables
 from pyinfra_gpu.spec import values as v
+from pyinfra_gpu.spec.key import FROM_STACK, Key, make_key
+from pyinfra_gpu.spec.nvidia_keys import NVIDIA_KEYS
 from pyinfra_gpu.stacks import catalogue
 
 STAGES = (
-    "general", "preflight", "driver", "cuda", "pytorch", "environment", "training", "smoke",
+    "general", "preflight", "driver", "cuda", "libcuda", "pytorch", "environment", "training",
+    "smoke",
 )  # fmt: skip
-
-
-class FromStack:
-    """Stands for a default that the chosen stack supplies."""
-
-    def __repr__(self) -> str:
-        return "FROM_STACK"
-
-
-FROM_STACK = FromStack()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Key:
-    """One data key; `example` is a valid value, other than the default where there is another.
-
-    None in data means the default where that is None or comes from the stack, so that one layer
-    can take back what a more general one said.
-    """
-
-    name: str
-    stage: str
-    type_text: str
-    default: object
-    description: str
-    example: object
-    check: v.Checker = field(repr=False)
-
-    @property
-    def default_text(self) -> str:
-        """The default as a person reads it."""
-        return "the stack's" if self.default is FROM_STACK else repr(self.default)
-
-
-def _key(
-    name: str,
-    stage: str,
-    type_text: str,
-    default: object,
-    check: v.Checker,
-    *,
-    example: object,
-    description: str,
-) -> Key:
-    if default is None or default is FROM_STACK:
-        check = v.optional(check)
-    return Key(
-        name=name,
-        stage=stage,
-        type_text=type_text,
-        default=default,
-        description=description,
-        example=example,
-        check=check,
-    )
 
 
 def _stacks() -> list[str]:
@@ -77,19 +24,10 @@ def _gpus() -> list[str]:
     return list(catalogue().gpus)
 
 
-def _cuda_releases() -> list[str]:
-    return list(catalogue().cuda)
-
-
-def _branches() -> list[int]:
-    return list(catalogue().driver_branches)
-
-
 _USER = r"[A-Za-z_][A-Za-z0-9_.-]{0,31}"
-_COMPILER = r"(gcc|clang)-[1-9]\d?"
 
 _ALL = (
-    _key(
+    make_key(
         "stack",
         "general",
         "the name of a stack",
@@ -98,7 +36,7 @@ _ALL = (
         example="cpu-torch2.13",
         description="versions that fit together; every other version key overrides one of them",
     ),
-    _key(
+    make_key(
         "rehearsal",
         "general",
         "True or False",
@@ -107,7 +45,7 @@ _ALL = (
         example=True,
         description="the host is thrown away after use: label every result so",
     ),
-    _key(
+    make_key(
         "prefix",
         "general",
         "an absolute path of letters, digits and . _ + @ -, outside system directories",
@@ -116,7 +54,7 @@ _ALL = (
         example="/srv/gpu/lab",
         description="the directory that holds everything of ours on the host",
     ),
-    _key(
+    make_key(
         "owner",
         "general",
         "a user name, or None for the login user",
@@ -125,7 +63,7 @@ _ALL = (
         example="trainer",
         description="the user who owns the tree under prefix and runs torch",
     ),
-    _key(
+    make_key(
         "privilege",
         "general",
         "'sudo' or 'none'",
@@ -134,7 +72,7 @@ _ALL = (
         example="none",
         description="'none' writes nothing outside prefix and installs no system package",
     ),
-    _key(
+    make_key(
         "gpu_model",
         "preflight",
         "the name of a GPU in stacks.yaml, or None for no check",
@@ -143,7 +81,7 @@ _ALL = (
         example="RTX 5090",
         description="the model every GPU of the host must be",
     ),
-    _key(
+    make_key(
         "gpu_count",
         "preflight",
         "a whole number from 0 to 16, 0 only with a cpu stack",
@@ -152,7 +90,7 @@ _ALL = (
         example=4,
         description="how many GPUs the host must have; 2 on nvidia stacks, 0 on cpu stacks",
     ),
-    _key(
+    make_key(
         "preflight_min_disk_gib",
         "preflight",
         "a number from 0 to 100000",
@@ -161,7 +99,7 @@ _ALL = (
         example=40,
         description="free GiB needed at prefix where torch is not installed yet",
     ),
-    _key(
+    make_key(
         "preflight_min_ram_gib",
         "preflight",
         "a number from 0 to 100000",
@@ -170,7 +108,7 @@ _ALL = (
         example=64,
         description="GiB of memory the host must have",
     ),
-    _key(
+    make_key(
         "preflight_apt_wait_s",
         "preflight",
         "a whole number from 0 to 3600",
@@ -179,43 +117,8 @@ _ALL = (
         example=600,
         description="seconds to wait while another program uses apt or dpkg",
     ),
-    _key(
-        "driver_branch",
-        "driver",
-        "a driver branch in stacks.yaml, e.g. 580",
-        FROM_STACK,
-        v.number_of(_branches, "a driver branch this project knows"),
-        example=595,
-        description="the NVIDIA driver branch",
-    ),
-    _key(
-        "driver_modules",
-        "driver",
-        "'open' or 'proprietary'",
-        "open",
-        v.choice("open", "proprietary"),
-        example="proprietary",
-        description="the flavour of the NVIDIA kernel modules",
-    ),
-    _key(
-        "cuda_release",
-        "cuda",
-        "a CUDA release in stacks.yaml, e.g. '13.0'",
-        FROM_STACK,
-        v.one_of(_cuda_releases, "a CUDA release this project knows"),
-        example="13.2",
-        description="the CUDA toolkit",
-    ),
-    _key(
-        "host_compiler",
-        "cuda",
-        "'gcc-N', 'clang-N' with its major number, or None for the host's gcc",
-        None,
-        v.matching(_COMPILER, "is not a compiler with its major number"),
-        example="gcc-13",
-        description="the C++ compiler nvcc uses",
-    ),
-    _key(
+    *NVIDIA_KEYS,
+    make_key(
         "pytorch_source",
         "pytorch",
         "'wheel'",
@@ -224,7 +127,7 @@ _ALL = (
         example="wheel",
         description="where torch comes from",
     ),
-    _key(
+    make_key(
         "pytorch_version",
         "pytorch",
         "a final torch release with three numbers",
@@ -233,7 +136,7 @@ _ALL = (
         example="2.14.0",
         description="the torch release",
     ),
-    _key(
+    make_key(
         "pytorch_build",
         "pytorch",
         "'cpu' or 'cu' and three digits",
@@ -242,7 +145,7 @@ _ALL = (
         example="cu126",
         description="the torch build",
     ),
-    _key(
+    make_key(
         "pytorch_python",
         "pytorch",
         "a command, an absolute path or a version such as '3.12'",
@@ -251,7 +154,7 @@ _ALL = (
         example="3.12",
         description="the host's Python that the virtual environment is made from",
     ),
-    _key(
+    make_key(
         "pytorch_index_url",
         "pytorch",
         "an http, https or file URL, or None for the package index",
@@ -260,7 +163,7 @@ _ALL = (
         example="https://mirror.example.org/simple",
         description="the index torch is installed from",
     ),
-    _key(
+    make_key(
         "pytorch_extra_index_url",
         "pytorch",
         "an http, https or file URL, or None",
@@ -269,7 +172,7 @@ _ALL = (
         example="https://mirror.example.org/extra",
         description="a second index, asked first for what it has",
     ),
-    _key(
+    make_key(
         "environment_name",
         "environment",
         "at most 40 of a-z, 0-9 and -, not starting with -",
@@ -278,7 +181,7 @@ _ALL = (
         example="nanochat",
         description="names the env file and the training checkout",
     ),
-    _key(
+    make_key(
         "environment_variables",
         "environment",
         "a dict of names and texts",
@@ -287,7 +190,7 @@ _ALL = (
         example={"NCCL_DEBUG": "WARN"},
         description="added to the env file",
     ),
-    _key(
+    make_key(
         "environment_dynamo",
         "environment",
         "True or False",
@@ -296,7 +199,7 @@ _ALL = (
         example=False,
         description="False switches torch.compile off for programs of this environment",
     ),
-    _key(
+    make_key(
         "training_repo",
         "training",
         "a git URL (https, http, ssh, git, file or user@host:path), or None",
@@ -305,7 +208,7 @@ _ALL = (
         example="https://github.com/karpathy/nanochat",
         description="the training repo; None = no training stage",
     ),
-    _key(
+    make_key(
         "training_commit",
         "training",
         "40 hexadecimal digits",
@@ -314,7 +217,7 @@ _ALL = (
         example="92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192",
         description="the commit to check out",
     ),
-    _key(
+    make_key(
         "training_local_changes",
         "training",
         "'report' or 'overwrite'",
@@ -323,7 +226,7 @@ _ALL = (
         example="overwrite",
         description="what to do about changes in the checkout; 'overwrite' keeps a backup",
     ),
-    _key(
+    make_key(
         "training_requirements",
         "training",
         "a path in the repo to a requirements .txt or pyproject.toml, or None",
@@ -332,7 +235,7 @@ _ALL = (
         example="requirements.txt",
         description="what to install for training, torch excepted",
     ),
-    _key(
+    make_key(
         "smoke",
         "smoke",
         "'auto', 'always' or 'skip'",
@@ -341,7 +244,7 @@ _ALL = (
         example="always",
         description="run the smoke test when something it depends on changed, always, or never",
     ),
-    _key(
+    make_key(
         "smoke_ranks",
         "smoke",
         "a whole number from 2 to 16",
@@ -350,7 +253,7 @@ _ALL = (
         example=4,
         description="processes of the smoke test, one per GPU",
     ),
-    _key(
+    make_key(
         "smoke_deadline_s",
         "smoke",
         "a whole number from 10 to 3600",
@@ -359,7 +262,7 @@ _ALL = (
         example=600,
         description="seconds after which a smoke test counts as hung and is ended",
     ),
-    _key(
+    make_key(
         "smoke_allreduce_mib",
         "smoke",
         "a power of two from 1 to 1024",

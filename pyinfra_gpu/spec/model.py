@@ -8,6 +8,7 @@ from typing import Literal
 Accelerator = Literal["nvidia", "cpu"]
 Privilege = Literal["sudo", "none"]
 Modules = Literal["open", "proprietary"]
+Reboot = Literal["never", "if-idle", "always"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +96,21 @@ class Paths:
         return f"{self.smoke}/verdict.json"
 
     @property
+    def proofs(self) -> str:
+        """Directory of what was proven of the CUDA toolkit and of libcuda, and on which state."""
+        return f"{self.prefix}/proofs"
+
+    @property
+    def cuda_proof(self) -> str:
+        """What nvcc last compiled here, and with which toolkit and compiler."""
+        return f"{self.proofs}/cuda.json"
+
+    @property
+    def libcuda_proof(self) -> str:
+        """Which library programs last loaded here, and the state it was proven on."""
+        return f"{self.proofs}/libcuda.json"
+
+    @property
     def lock(self) -> str:
         """Held while a run writes below the prefix."""
         return f"{self.prefix}/.lock"
@@ -121,22 +137,78 @@ class PreflightSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DriverSpec:
-    """The NVIDIA driver; `branch` and `minimum` are None on cpu stacks."""
+class RepositorySpec:
+    """NVIDIA's package repository, or a mirror of it.
 
+    + url: with the placeholders `{distro}` ("debian12") and `{arch}` ("x86_64"), which are the
+      host's own; see `url_for`
+    + key_fingerprint: 40 hexadecimal digits of the one key that may sign it; None = the one
+      `stacks.yaml` knows for the host's release
+    + keyring_sha256: digest of its `cuda-keyring` package; None = the one `stacks.yaml` knows
+    """
+
+    url: str
+    key_fingerprint: str | None
+    keyring_sha256: str | None
+
+    def url_for(self, distro: str, arch: str) -> str:
+        """Return the URL for one distribution and machine, without a slash at its end."""
+        return self.url.replace("{distro}", distro).replace("{arch}", arch).rstrip("/")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriverSpec:
+    """The NVIDIA driver; `branch`, `minimum` and `repository` are None on cpu stacks.
+
+    + source: "nvidia" installs it from NVIDIA's repository; "present" takes the one that is there
+      and only judges it, which is also so on cpu stacks and without root
+    + version: exactly this one, e.g. "580.95.05"; None = any of the branch from `minimum` on
+    + packages: "compute" (no display server parts) or "full"
+    + hold: whether apt may move it only on our word
+    + persistence: whether nvidia-persistenced keeps the GPUs initialised
+    + reboot: what to do when only a reboot helps
+    + reboot_wait_s: how long a host may take to come back
+    """
+
+    source: Literal["nvidia", "present"]
     branch: int | None
+    version: str | None
     modules: Modules
+    packages: Literal["compute", "full"]
     minimum: str | None
+    repository: RepositorySpec | None
+    hold: bool
+    persistence: bool
+    reboot: Reboot
+    reboot_wait_s: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CudaSpec:
-    """The CUDA toolkit; `release` is None on cpu stacks, `host_compiler` None = the host's own
-    gcc.
+    """The CUDA toolkit; `release` is None on cpu stacks.
+
+    + toolkit: whether it is installed at all; never on cpu stacks and without root
+    + version: the exact release of its package, e.g. "13.0.3"; None = any of `release`
+    + host_compiler: None = the host's own gcc
+    + archs: compute capabilities times ten nvcc must make code for, sorted; () on cpu stacks
     """
 
+    toolkit: bool
     release: str | None
+    version: str | None
     host_compiler: str | None
+    archs: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LibcudaSpec:
+    """The driver's library, as programs find it.
+
+    + toolkit_link: whether `libcuda.so` is also linked into the toolkit's lib64 (Triton up to 2.x
+      and builds with `-L$CUDA_HOME/lib64 -lcuda` need it)
+    """
+
+    toolkit_link: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,6 +283,7 @@ class HostSpec:
     preflight: PreflightSpec
     driver: DriverSpec
     cuda: CudaSpec
+    libcuda: LibcudaSpec
     pytorch: PytorchSpec
     environment: EnvironmentSpec
     training: TrainingSpec | None

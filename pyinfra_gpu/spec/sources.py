@@ -103,14 +103,14 @@ def _refuse_foreign(path: str) -> None:
 
 def index_url(value: object) -> str:
     """Accept an http, https or file URL of a package index, without credentials."""
-    url, parts = _split(value)
+    url, parts = split_url(value)
     if parts.scheme not in ("http", "https", "file"):
         raise BadValueError("is not an http, https or file URL")
     if "@" in parts.netloc or SECRET_NAME.search(parts.query):
         raise BadValueError(_IN_LOGS, remedy=_NETRC)
     if parts.fragment:
         raise BadValueError("has a # part, which indexes do not use")
-    _refuse_no_place(parts)
+    refuse_no_place(parts)
     return url
 
 
@@ -123,14 +123,14 @@ def git_url(value: object) -> str:
         raise BadValueError("names a program for git to run as transport")
     if "://" not in url:
         return _scp_like(url)
-    url, parts = _split(url)
+    url, parts = split_url(url)
     if parts.scheme not in ("https", "http", "ssh", "git", "file"):
         raise BadValueError("is not an https, http, ssh, git or file URL")
     # An SSH user is no secret; before an https host stands a token as often as a name.
     named = "@" in parts.netloc and parts.scheme != "ssh"
     if parts.password is not None or named or SECRET_NAME.search(parts.query):
         raise BadValueError(_IN_LOGS, remedy=_CREDENTIALS)
-    _refuse_no_place(parts)
+    refuse_no_place(parts)
     if not parts.path.strip("/"):
         raise BadValueError("names no repository on that host")
     return url
@@ -150,7 +150,7 @@ def _scp_like(url: str) -> str:
     raise BadValueError("is not a git URL")
 
 
-def _split(value: object) -> tuple[str, SplitResult]:
+def split_url(value: object) -> tuple[str, SplitResult]:
     """Return a URL and its parts; refuse what is not one."""
     url = text(value)
     if any(character.isspace() for character in url):
@@ -163,7 +163,8 @@ def _split(value: object) -> tuple[str, SplitResult]:
     return url, parts
 
 
-def _refuse_no_place(parts: SplitResult) -> None:
+def refuse_no_place(parts: SplitResult) -> None:
+    """Refuse a URL that names no host, or a file URL without an absolute path."""
     if parts.scheme == "file":
         if parts.netloc or not parts.path.startswith("/") or len(parts.path) < 2:
             remedy = "write file:///ABSOLUTE/PATH, with three slashes"

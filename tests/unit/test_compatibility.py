@@ -90,6 +90,38 @@ BY_DATA = [
         "smoke_ranks = 2 is more than the 1 GPU of gpu_count; allowed: one rank per GPU, and at least 2; fix: set smoke = 'skip'",
     ),
     (
+        {"driver_version": "595.71.05"},
+        "driver_version = '595.71.05' is not a version of branch 580; allowed: a version that begins with 580, or None; fix: set driver_branch = 595",
+    ),
+    (
+        {"driver_version": "580.65.05"},
+        "driver_version = '580.65.05' is too old for CUDA 13.0; allowed: 580.65.06 or newer with CUDA 13.0; fix: set driver_version = None",
+    ),
+    (
+        {"driver_branch": 570, "driver_version": "570.124.06"},
+        "driver_branch = 570 is too old for CUDA 13.0; allowed: driver 580 or newer with CUDA 13.0; fix: set driver_branch = 580 and driver_version = None",
+    ),
+    (
+        {"cuda_version": "13.1.1"},
+        "cuda_version = '13.1.1' is not a version of CUDA 13.0; allowed: a version that begins with 13.0., or None; fix: set cuda_release = '13.1'",
+    ),
+    (
+        {"gpu_model": "RTX 5090", "cuda_release": "12.6", "cuda_version": "12.6.3"},
+        "cuda_release = '12.6' does not yet make code for RTX 5090 (compute capability 12.0); allowed: compute capability 9.0 or older with CUDA 12.6; fix: set cuda_release = '13.0' and cuda_version = None",
+    ),
+    (
+        {"cuda_archs": ["7.0", "12.0"]},
+        "cuda_archs = ['7.0', '12.0'] holds 7.0, for which CUDA 13.0 makes no code; allowed: 7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 10.3, 11.0, 12.0, 12.1 with CUDA 13.0; fix: set cuda_release = '12.8'",
+    ),
+    (
+        {"cuda_archs": ["5.0", "11.0"]},
+        "cuda_archs = ['5.0', '11.0'] holds 5.0, for which CUDA 13.0 makes no code; allowed: 7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 10.3, 11.0, 12.0, 12.1 with CUDA 13.0; fix: set cuda_archs = ['11.0']",
+    ),
+    (
+        {"rehearsal": True, "pytorch_version": "2.13.9", "pytorch_build": "cpu"},
+        "pytorch_version = '2.13.9' is not a torch release this project knows; allowed: 2.6.0, 2.7.0, 2.7.1, 2.8.0, 2.9.0, 2.9.1, 2.10.0, 2.11.0, 2.12.0, 2.12.1, 2.13.0, 2.14.0, 2.14.1, 2.15.0; fix: set pytorch_version = '2.13.0'",
+    ),
+    (
         {"gpu_model": "GH200", "stack": "r580-cu128"},
         "pytorch_build = 'cu128' is not what the package index serves for torch 2.9.1 on aarch64: that is cpu; allowed: an index of cu128 for aarch64; fix: set pytorch_index_url = 'https://download.pytorch.org/whl/cu128'",
     ),
@@ -110,6 +142,11 @@ BY_HOST = [
         {},
         {"driver_loaded": "570.124.06"},
         "driver_branch = 580 is declared, but the loaded driver 570.124.06 is too old for CUDA 13.0; allowed: driver 580.65.06 or newer with CUDA 13.0; fix: set stack = 'r570-cu128', or install driver branch 580, 580.65.06 or newer, on the host and reboot it",
+    ),
+    (
+        {"driver_version": "580.95.05"},
+        {"driver_loaded": "570.124.06"},
+        "driver_branch = 580 is declared, but the loaded driver 570.124.06 is too old for CUDA 13.0; allowed: driver 580.65.06 or newer with CUDA 13.0; fix: install driver 580.95.05 on the host and reboot it",
     ),
     (
         {"gpu_model": "RTX 5090"},
@@ -181,3 +218,14 @@ def test_what_a_host_shows_is_said_with_what_was_found_there(
 def test_a_host_without_a_driver_yet_is_not_judged_by_it() -> None:
     facts = HostFacts(**{**HOST, "driver_loaded": None, "gcc": None, "python": None, "glibc": None})
     assert check_host(resolve({"gpu_model": "RTX 5090"}, "lab-1"), facts) == []
+
+
+@pytest.mark.parametrize("gpu", ["RTX 5090", "H200", "B200", "L4"])
+def test_a_throwaway_host_may_run_the_cpu_build_in_place_of_a_simulated_gpu(gpu: str) -> None:
+    data = {"gpu_model": gpu, "pytorch_version": "2.13.0", "pytorch_build": "cpu"}
+    spec = resolve({**data, "rehearsal": True}, "gpu1")
+    capability = spec.gpu.compute_capability
+    found = {"compute_capabilities": (capability, capability), "open_modules": True}
+    assert check_host(spec, HostFacts(**{**HOST, **found})) == []
+    with pytest.raises(SpecError, match="'cpu' cannot use the GPUs of the NVIDIA stack"):
+        resolve(data, "gpu1")

@@ -19,6 +19,7 @@ from pyinfra_gpu.compatibility import RULES, HostFacts, check_host, check_spec, 
 from pyinfra_gpu.spec import HostSpec, SpecError, resolve
 
 TABLE = Path(__file__).with_name("compatibility_golden.csv")
+SWITCHES = {"environment_dynamo", "rehearsal", "cuda_toolkit"}
 NUMBERS = {"gpu_count", "driver_branch", "smoke_ranks"}
 VERDICT = ("expected", "why")
 HOST_FIELDS = {
@@ -48,8 +49,10 @@ def data_of(row: Row) -> dict[str, object]:
     for key, value in row.items():
         if not value or key in VERDICT or key in HOST_FIELDS:
             continue
-        if key == "environment_dynamo":
+        if key in SWITCHES:
             data[key] = value == "True"
+        elif key == "cuda_archs":
+            data[key] = value.split()
         else:
             data[key] = int(value) if key in NUMBERS else value
     return data
@@ -94,7 +97,7 @@ def fix_of(sentence: str) -> dict[str, object]:
     fix = sentence.rpartition("; fix: ")[2].split(", or ")[0]
     return {
         key: ast.literal_eval(value)
-        for key, value in re.findall(r"(?:set |and )(\w+) = ('[^']*'|\w+)", fix)
+        for key, value in re.findall(r"(?:set |and )(\w+) = ('[^']*'|\[[^]]*\]|\w+)", fix)
     }
 
 

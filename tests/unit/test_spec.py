@@ -15,6 +15,7 @@ REPO = "https://github.com/karpathy/nanochat"
 COMMIT = "92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192"
 TRAINING: dict[str, object] = {"training_repo": REPO, "training_commit": COMMIT}
 CPU: dict[str, object] = {"stack": "cpu-torch2.13"}
+NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/{arch}"
 
 # key -> (where the spec holds it, default, a value that is valid and not the default, what that
 # becomes, other data it needs)
@@ -29,10 +30,36 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "preflight_min_disk_gib": ("preflight.min_disk_gib", 15.0, 40, 40.0, {}),
     "preflight_min_ram_gib": ("preflight.min_ram_gib", 8.0, 31.5, 31.5, {}),
     "preflight_apt_wait_s": ("preflight.apt_wait_s", 120, 0, 0, {}),
+    "driver_source": ("driver.source", "nvidia", "present", "present", {}),
     "driver_branch": ("driver.branch", 580, 595, 595, {}),
+    "driver_version": ("driver.version", None, "580.142", "580.142", {}),
     "driver_modules": ("driver.modules", "open", "proprietary", "proprietary", {}),
+    "driver_packages": ("driver.packages", "compute", "full", "full", {}),
+    "driver_repository_url": (
+        "driver.repository.url", NVIDIA, "file:///srv/m/{distro}/{arch}/",
+        "file:///srv/m/{distro}/{arch}", {},
+    ),
+    "driver_key_fingerprint": (
+        "driver.repository.key_fingerprint", None,
+        "eb69 3b30 35cd 5710 e231  e123 a4b4 6996 3bf8 63cc",
+        "EB693B3035CD5710E231E123A4B469963BF863CC", {},
+    ),
+    "driver_keyring_sha256": (
+        "driver.repository.keyring_sha256", None, "0123456789ABCDEF" * 4,
+        "0123456789abcdef" * 4, {},
+    ),
+    "driver_hold": ("driver.hold", True, False, False, {}),
+    "driver_persistence": ("driver.persistence", True, False, False, {}),
+    "driver_reboot": ("driver.reboot", "if-idle", "always", "always", {}),
+    "driver_reboot_wait_s": ("driver.reboot_wait_s", 900, 7200, 7200, {}),
+    "cuda_toolkit": ("cuda.toolkit", True, False, False, {}),
     "cuda_release": ("cuda.release", "13.0", "13.2", "13.2", {}),
+    "cuda_version": ("cuda.version", None, "13.0.3", "13.0.3", {}),
+    "cuda_archs": (
+        "cuda.archs", (75, 80, 86, 90, 100, 120), ["12.0", "9.0", "12.0"], (90, 120), {},
+    ),
     "host_compiler": ("cuda.host_compiler", None, "clang-18", "clang-18", {}),
+    "libcuda_toolkit_link": ("libcuda.toolkit_link", False, True, True, {}),
     "pytorch_source": ("pytorch.source", "wheel", "wheel", "wheel", {}),
     "pytorch_version": ("pytorch.version", "2.14.1", "2.13.0", "2.13.0", {}),
     "pytorch_build": ("pytorch.build", "cu130", "cu126", "cu126", {}),
@@ -168,6 +195,9 @@ def test_all_paths_lie_below_the_prefix() -> None:
         "smoke_bundle": "/opt/x/smoke/smoke_test.pyz",
         "stamp": "/opt/x/smoke/stamp.json",
         "verdict": "/opt/x/smoke/verdict.json",
+        "proofs": "/opt/x/proofs",
+        "cuda_proof": "/opt/x/proofs/cuda.json",
+        "libcuda_proof": "/opt/x/proofs/libcuda.json",
         "lock": "/opt/x/.lock",
     }
 
@@ -176,6 +206,8 @@ def test_a_cpu_stack_has_no_driver_no_cuda_and_no_gpu() -> None:
     spec = resolve(CPU, "h")
     assert (spec.accelerator, spec.gpu.count, spec.gpu.compute_capability) == ("cpu", 0, None)
     assert (spec.driver.branch, spec.driver.minimum, spec.cuda.release) == (None, None, None)
+    assert (spec.driver.source, spec.driver.repository) == ("present", None)
+    assert (spec.cuda.toolkit, spec.cuda.archs) == (False, ())
     assert (spec.preflight.min_disk_gib, spec.preflight.min_ram_gib) == (2.0, 2.0)
 
 
@@ -306,6 +338,11 @@ def test_ordinary_environment_variables_pass_unchanged(variables: dict[str, str]
         ("prefix", ("/" + "x" * 199,)),
         ("owner", ("_a", "Ada-1.x", "a" * 32)),
         ("host_compiler", ("gcc-6", "gcc-15", "clang-7")),
+        ("driver_version", ("580.65.06", "580.142", "580.95.05")),
+        ("driver_reboot_wait_s", (30, 7200)),
+        ("cuda_version", ("13.0.0", "13.0.3")),
+        ("cuda_archs", (["7.5"], ("7.5", "12.1"))),
+        ("driver_repository_url", ("http://[fd00::1]:8080/a%20b/{arch}", "file:///m")),
     ],
 )
 def test_the_ends_of_each_range_are_inside(key: str, values: tuple[object, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from packaging.version import Version
@@ -55,6 +56,36 @@ MALFORMED = [
     ("default_stack: r580-cu130", "", "default_stack", "is missing"),
     ("stacks:\n  r580-cu130:", "stacks:\n  13.0:", "stacks.13.0 = 13.0", "a name in quotes"),
     ("driver: null", "driver: none", "cpu-torch2.13.driver = 'none'", "a mapping"),
+    ("/{distro}/{arch}", "/{distro}/x86_64", "repositories.url", "a URL with {distro} and {arch}"),
+    ("distro: debian12", "distro: Debian 12", "releases.debian 12.distro", "a distribution"),
+    ("distro: debian12, ", "", "releases.debian 12.distro", "is missing"),
+    (
+        'key_fingerprint: "0218',
+        'key_fingerprint: "0x18',
+        "debian 13.key_fingerprint",
+        "40 upper-case",
+    ),
+    ('key_fingerprint: "EB69', 'key_fingerprint: "EB6', "ubuntu 22.04.key_fingerprint", "40 upper"),
+    ('sha256: "e7f2', 'sha256: "E7f2', "debian 12.keyring_sha256", "64 lower-case"),
+    ("sbsa}", "sbsa, mips: 1}", "repositories.arch.mips = 1", "text"),
+    ("linux-headers-{kernel}", "linux-headers", "ubuntu.names.headers", "ends in {kernel}"),
+    ("pinning-{version}", "pinning-{branch}", "ubuntu.names.pin_version", "ends in {version}"),
+    ("dkms-{branch}-open", "dkms-{kernel}-open", "rules.0.open.compute.1", "only {branch}"),
+    ("dkms-{branch}-open", "dkms {branch}", "rules.0.open.compute.1", "a package name"),
+    (
+        "branches: [535, 580]",
+        "branches: [580, 535]",
+        "ubuntu.rules.0.branches",
+        "[lowest, highest]",
+    ),
+    (
+        "branches: [535, 580]",
+        "branches: [null, 580]",
+        "ubuntu.rules.0.branches",
+        "[lowest, highest]",
+    ),
+    ("gcc: [6, 13]", "gcc: [6, null]", "cuda.12.6.gcc", "[lowest, highest]"),
+    ("cuda-toolkit-{release}", "cuda-toolkit-13-0", "toolkit_package", "ends in {release}"),
     ('strict_cuda: "13.0"', 'strict_cuda: ""', "strict_cuda = ''", "text"),
 ]
 
@@ -193,6 +224,111 @@ def test_each_driver_branch_is_coherent(branch: stacks.DriverBranch) -> None:
             assert {Version(d).major for d in release.toolkit_drivers.values()} == {branch.branch}
 
 
+@pytest.mark.parametrize(
+    ("system", "distro", "key"),
+    [
+        (("ubuntu", "22.04"), "ubuntu2204", "3BF863CC"),
+        (("ubuntu", "24.04"), "ubuntu2404", "3BF863CC"),
+        (("ubuntu", "26.04"), "ubuntu2604", "3BF863CC"),
+        (("debian", "12"), "debian12", "3BF863CC"),
+        (("debian", "13"), "debian13", "8793F200"),
+    ],
+)
+def test_each_supported_release_has_its_own_repository_and_the_key_that_signs_it(
+    system: tuple[str, str], distro: str, key: str
+) -> None:
+    repository = KNOWN.repository(*system)
+    assert repository is not None
+    assert repository.distro == distro
+    assert repository.key_fingerprint.endswith(key)
+
+
+def test_a_release_or_machine_nvidia_has_nothing_for_has_no_repository() -> None:
+    for system in (("debian", "11"), ("debian", "13.1"), ("fedora", "43"), ("", "")):
+        assert KNOWN.repository(*system) is None
+    machines = ("x86_64", "aarch64", "riscv64")
+    assert [KNOWN.repository_arch(machine) for machine in machines] == ["x86_64", "sbsa", None]
+    assert KNOWN.default_repository_url.endswith("/cuda/repos/{distro}/{arch}")
+
+
+def test_no_two_releases_share_a_keyring_package() -> None:
+    digests = [repository.keyring_sha256 for repository in KNOWN.repositories.releases.values()]
+    assert len(set(digests)) == len(digests) == 5
+
+
+Packages = tuple[str, ...] | None
+PERSISTENCED = "nvidia-persistenced"
+UBUNTU_580 = ("libnvidia-compute-580", "nvidia-dkms-580-open", "nvidia-utils-580")
+
+
+@pytest.mark.parametrize(
+    ("system", "branch", "modules", "packages", "names"),
+    [
+        ("ubuntu", 580, "open", "compute", (*UBUNTU_580, "nvidia-compute-utils-580")),
+        ("ubuntu", 580, "open", "full", ("nvidia-driver-580-open",)),
+        ("ubuntu", 570, "proprietary", "full", ("nvidia-driver-570",)),
+        ("ubuntu", 595, "open", "compute", ("libnvidia-compute", "nvidia-dkms-open", PERSISTENCED)),
+        ("ubuntu", 595, "proprietary", "full", ("cuda-drivers",)),
+        ("ubuntu", 620, "open", "full", ("nvidia-open",)),
+        ("ubuntu", 620, "proprietary", "full", None),
+        ("debian", 580, "open", "compute",
+         ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", PERSISTENCED)),
+        ("debian", 580, "proprietary", "compute",
+         ("nvidia-driver-cuda", "nvidia-kernel-dkms", PERSISTENCED)),
+        ("debian", 595, "open", "full", ("nvidia-open", PERSISTENCED)),
+        ("debian", 550, "open", "compute", None),
+        ("debian", 615, "proprietary", "compute", None),
+        ("fedora", 580, "open", "compute", None),
+    ],
+)  # fmt: skip
+def test_the_packages_of_a_driver_by_distribution_branch_flavour_and_extent(
+    system: str,
+    branch: int,
+    modules: Literal["open", "proprietary"],
+    packages: Literal["compute", "full"],
+    names: Packages,
+) -> None:
+    assert KNOWN.driver_packages(system, branch, modules, packages) == names
+
+
+@pytest.mark.parametrize("system", KNOWN.distributions)
+@pytest.mark.parametrize("branch", KNOWN.driver_branches.values(), ids=lambda b: str(b.branch))
+def test_a_branch_has_packages_of_just_the_flavours_it_offers(
+    branch: stacks.DriverBranch, system: str
+) -> None:
+    rules = [rule for rule in KNOWN.distributions[system].rules if rule.covers(branch.branch)]
+    assert len(rules) == (0 if (system, branch.branch < 570) == ("debian", True) else 1)
+    for rule in rules:
+        offered = {name for name in ("open", "proprietary") if getattr(rule, name) is not None}
+        assert offered == set(branch.modules)
+
+
+def test_pin_headers_and_toolkit_packages_follow_their_templates() -> None:
+    assert KNOWN.pin_package("debian", 580, None) == "nvidia-driver-pinning-580"
+    assert KNOWN.pin_package("ubuntu", 580, "580.95.05") == "nvidia-driver-pinning-580.95.05"
+    assert KNOWN.headers_package("debian", "6.1.0-9-amd64") == "linux-headers-6.1.0-9-amd64"
+    assert KNOWN.toolkit_package("13.0") == "cuda-toolkit-13-0"
+    with pytest.raises(KeyError):
+        KNOWN.pin_package("fedora", 580, None)
+
+
+@pytest.mark.parametrize("release", KNOWN.cuda.values(), ids=lambda r: r.release)
+@pytest.mark.parametrize("gpu", KNOWN.gpus.values(), ids=lambda g: g.name)
+def test_default_code_runs_on_the_gpu_or_there_is_none(
+    gpu: stacks.Gpu, release: stacks.CudaRelease
+) -> None:
+    stack = KNOWN.stacks[KNOWN.default_stack]
+    archs = KNOWN.default_archs(release.release, gpu.compute_capability, stack, "cu130")
+    wanted = Version(gpu.compute_capability)
+    if archs:
+        assert len(archs) == 1
+        assert archs[0] in release.archs
+        assert archs[0] // 10 == wanted.major
+        assert archs[0] % 10 <= wanted.minor
+    else:
+        assert all(arch // 10 != wanted.major or arch % 10 > wanted.minor for arch in release.archs)
+
+
 SOURCES = (
     "metadata",
     "wheel",
@@ -206,7 +342,12 @@ SOURCES = (
 )
 
 
-@pytest.mark.parametrize("section", ["wheel_archs", "gpus", "driver_branches", "nccl_minimum"])
+@pytest.mark.parametrize(
+    "section",
+    [
+        "wheel_archs", "gpus", "driver_branches", "nccl_minimum", "repositories", "driver_packages",
+    ],
+)  # fmt: skip
 def test_each_line_of_facts_names_its_source(section: str) -> None:
     body = TEXT.split(f"\n{section}:\n")[1].split("\n\n")[0].split("\n#")[0]
     lines = [line for line in body.splitlines() if "{" in line or '": "' in line]

@@ -1,0 +1,83 @@
+"""Rules about exact versions: a driver of its branch, a toolkit of its release and its code."""
+
+from __future__ import annotations
+
+from packaging.version import Version
+
+from pyinfra_gpu.compatibility.case import Case, Change, Problem
+from pyinfra_gpu.compatibility.hardware import branch_changes, cuda_changes
+
+
+def driver_version_of_other_branch(case: Case) -> Problem | None:
+    """A branch and a version that is not of it contradict each other; neither is a guess."""
+    version, branch = case.spec.driver.version, case.spec.driver.branch
+    if version is None or branch is None or Version(version).major == branch:
+        return None
+    changes: list[Change] = []
+    if Version(version).major in case.known.driver_branches:
+        changes.append((("driver_branch", Version(version).major),))
+    return Problem(
+        key="driver_version",
+        value=version,
+        found=f"is not a version of branch {branch}",
+        allowed=f"a version that begins with {branch}, or None",
+        changes=(*changes, (("driver_version", None),)),
+    )
+
+
+def driver_version_too_old(case: Case) -> Problem | None:
+    """Below its minimum a CUDA release does not start, or cannot compile at run time."""
+    version, minimum = case.spec.driver.version, case.spec.driver.minimum
+    if version is None or minimum is None or case.cuda is None:
+        return None
+    if Version(version) >= Version(minimum):
+        return None
+    return Problem(
+        key="driver_version",
+        value=version,
+        found=f"is too old for CUDA {case.cuda.release}",
+        allowed=f"{minimum} or newer with CUDA {case.cuda.release}",
+        changes=((("driver_version", None),), *branch_changes(case), *cuda_changes(case)),
+    )
+
+
+def cuda_version_of_other_release(case: Case) -> Problem | None:
+    """A toolkit package carries its release in its name, so a version of another is not in it."""
+    version, release = case.spec.cuda.version, case.spec.cuda.release
+    if version is None or release is None or version.startswith(f"{release}."):
+        return None
+    changes: list[Change] = []
+    named = version.rpartition(".")[0]
+    if named in case.known.cuda:
+        changes.append((("cuda_release", named),))
+    return Problem(
+        key="cuda_version",
+        value=version,
+        found=f"is not a version of CUDA {release}",
+        allowed=f"a version that begins with {release}., or None",
+        changes=(*changes, (("cuda_version", None),)),
+    )
+
+
+def cuda_cannot_make_code(case: Case) -> Problem | None:
+    """nvcc stops at an architecture it does not know, and at one it no longer knows."""
+    if case.toolkit is None:
+        return None
+    archs = case.spec.cuda.archs
+    made = [arch for arch in archs if arch in case.toolkit.archs]
+    missing = [arch for arch in archs if arch not in case.toolkit.archs]
+    if not missing:
+        return None
+    less: Change = (("cuda_archs", _capabilities(made)),)
+    return Problem(
+        key="cuda_archs",
+        value=_capabilities(archs),
+        found=f"holds {', '.join(_capabilities(missing))}, for which CUDA {case.toolkit.release} "
+        "makes no code",
+        allowed=f"{', '.join(_capabilities(case.toolkit.archs))} with CUDA {case.toolkit.release}",
+        changes=(*cuda_changes(case), less if made else (("cuda_archs", None),)),
+    )
+
+
+def _capabilities(archs: list[int] | tuple[int, ...]) -> list[str]:
+    return [f"{arch // 10}.{arch % 10}" for arch in archs]
