@@ -13,6 +13,19 @@ from pyinfra_gpu.rehearsal.requirements import available, ensure_packages
 __all__ = ["Lab", "LabError", "LabHost", "available", "ensure_packages", "inventory"]
 
 
+def _gpu_data(lab: Lab, host: LabHost) -> dict[str, object]:
+    """Return what a deploy must know of a simulated GPU; nothing for a host without one."""
+    if host.machine is None:
+        return {}
+    return {
+        "gpu_model": host.machine.card.model,
+        "gpu_count": host.machine.count,
+        "driver_repository_url": lab.nvidia.url,
+        "driver_key_fingerprint": lab.nvidia.key_fingerprint,
+        "driver_keyring_sha256": lab.nvidia.keyring_sha256,
+    }
+
+
 def inventory(directory: Path = Path(".rehearsal")) -> list[tuple[str, dict[str, object]]]:
     """Return the throwaway hosts, as pyinfra's inventory files name hosts.
 
@@ -32,6 +45,7 @@ def inventory(directory: Path = Path(".rehearsal")) -> list[tuple[str, dict[str,
                 "ssh_key": str(lab.directory / KEY),
                 "ssh_known_hosts_file": str(lab.directory / KNOWN_HOSTS),
                 "ssh_strict_host_key_checking": "yes",
+                **_gpu_data(lab, host),
             },
         )
         for host in hosts

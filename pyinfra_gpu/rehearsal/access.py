@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,8 @@ from pyinfra_gpu.rehearsal.apt_repository import source_line
 from pyinfra_gpu.rehearsal.base_image import BaseImage
 from pyinfra_gpu.rehearsal.commands import run
 from pyinfra_gpu.rehearsal.ground import remove_tree
+from pyinfra_gpu.rehearsal.nvidia.hardware import write_hardware, write_kernel, write_programs
+from pyinfra_gpu.rehearsal.nvidia.repository import NvidiaRepository
 from pyinfra_gpu.rehearsal.state import write_atomically
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 KEY, KNOWN_HOSTS, CONFIG = "id_ed25519", "known_hosts", "ssh_config"
 HOST_KEY = "etc/ssh/ssh_host_ed25519_key"
 ARCHIVE_KEY = "usr/share/keyrings/rehearsal-archive.asc"
+KERNELS_KEY = "usr/share/keyrings/rehearsal-kernels.gpg"
+KERNELS_LIST = "etc/apt/sources.list.d/rehearsal-kernels.list"
 
 
 def make_key(path: Path, comment: str) -> str:
@@ -81,6 +86,23 @@ def write_identity(host: LabHost, image: BaseImage, repository: str, directory: 
     # A folder that is in two layers has the upper one's owner and mode.
     home.chmod((image.root / "home/ubuntu").stat().st_mode & 0o7777)
     host.ground.run(["chown", "-R", "1000:1000", home], purpose=f"making the home of {host.name}")
+
+
+def write_machine(host: LabHost, image: BaseImage, repository: NvidiaRepository) -> None:
+    """Write what a host with a simulated GPU has besides: its hardware, its kernel, its source.
+
+    What was done to its hardware stays done.
+    """
+    if host.machine is None:
+        return
+    own, hardware = host.folder / "own", host.folder / "hardware"
+    if not hardware.exists():
+        write_hardware(host.machine, hardware)
+    write_programs(own)
+    write_kernel(own, image.root, repository.archive.kernels)
+    (own / KERNELS_KEY).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(repository.distribution_key.public, own / KERNELS_KEY)
+    _put(own / KERNELS_LIST, f"deb [signed-by=/{KERNELS_KEY}] {repository.server}/kernels ./\n")
 
 
 def _quoted(path: Path) -> str:

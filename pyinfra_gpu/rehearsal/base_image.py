@@ -34,6 +34,8 @@ PACKAGES = (
 )
 # What a deploy may install on a host, offline: in the repository, not in the image.
 INSTALLABLE = ("python3-venv", "git", "g++", "gcc", "python3-dev")
+# The same, without what they recommend: that of dkms is the headers of the distribution's kernel.
+INSTALLABLE_ALONE = ("dkms",)
 
 # Units that need a real machine (devices, an uplink, a console) or would wake up by the clock.
 MASKED = (
@@ -63,12 +65,15 @@ ALONE = (
     "--mount-proc",
 )  # fmt: skip
 
-# Runs after the packages are in; $root is the tree, $@ the packages to download, $MASKED units.
+# Runs after the packages are in; $root is the tree, $@ the packages to download, $ALONE those
+# without what they recommend, $MASKED units.
 FINISH = r"""
 set -eu
 rm -f "$root"/var/cache/apt/archives/*.deb
 APT_CONFIG=$MMDEBSTRAP_APT_CONFIG \
   apt-get --yes -o APT::Install-Recommends=true --download-only install "$@" >/dev/null
+APT_CONFIG=$MMDEBSTRAP_APT_CONFIG \
+  apt-get --yes -o APT::Install-Recommends=false --download-only install $ALONE >/dev/null
 mkdir "$root/installable"
 mv "$root"/var/cache/apt/archives/*.deb "$root/installable/"
 chroot "$root" useradd --create-home --uid 1000 --shell /bin/bash ubuntu
@@ -133,6 +138,7 @@ def image_digest(apt: AptConfiguration) -> str:
         apt.sources_text(),
         PACKAGES,
         *INSTALLABLE,
+        *INSTALLABLE_ALONE,
         *MASKED,
         FINISH,
         *DPKG_OPTIONS,
@@ -160,7 +166,10 @@ def _python_version(root: Path) -> str:
 def _bootstrap(apt: AptConfiguration, work: Path) -> None:
     """Make the tree WORK/root with mmdebstrap, as the machine's own apt is configured."""
     words = shlex.join(INSTALLABLE)
-    hook = f"root=$1; set -- {words}; MASKED={shlex.quote(' '.join(MASKED))}\n{FINISH}"
+    lists = (
+        f"ALONE={shlex.quote(' '.join(INSTALLABLE_ALONE))}; MASKED={shlex.quote(' '.join(MASKED))}"
+    )
+    hook = f"root=$1; set -- {words}; {lists}\n{FINISH}"
     # Without root mmdebstrap hands over an archive; its tree's owners are to be this user's ids.
     target = work / ("root" if is_root() else "root.tar")
     command: list[str | Path] = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pyinfra_gpu.rehearsal.nvidia.hardware import CONNECT
 from pyinfra_gpu.rehearsal.placing import is_root
 
 # A host's root may do all that stays within the host, but not touch the real kernel or disks.
@@ -38,7 +39,8 @@ done
 
 # $1: the control group of the machine; $2: its name; then the words that take away rights. Runs
 # in the host's folder.
-BOOT = r"""
+BOOT = (
+    r"""
 set -eu
 echo 0 >"$1/cgroup.procs"
 # A volatile overlay refuses to be mounted again after a power cut; what was written is all there,
@@ -70,9 +72,13 @@ mount -t tmpfs -o mode=0755,nosuid,nodev run run
 mount -t tmpfs -o mode=1777,nosuid,nodev tmp tmp
 cat /proc/sys/kernel/random/uuid >run/boot_id
 mount --bind run/boot_id proc/sys/kernel/random/boot_id
+"""
+    + CONNECT
+    + r"""
 shift 2
 exec unshare --cgroup sh -c "$BOOT_LAST" boot "$@"
 """
+)
 
 # In the machine's own control group namespace. The old root is stacked on the new one and
 # detached, which pivot_root(2) allows with "." for both.

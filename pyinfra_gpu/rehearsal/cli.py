@@ -13,6 +13,7 @@ from pyinfra_gpu.rehearsal.errors import LabError
 from pyinfra_gpu.rehearsal.ground import remove_tree
 from pyinfra_gpu.rehearsal.host import LabHost
 from pyinfra_gpu.rehearsal.lab import NONE_UP, Lab
+from pyinfra_gpu.rehearsal.nvidia.machines import MACHINES
 from pyinfra_gpu.rehearsal.state import Machine, cache_folder, local_prefix
 
 Handler = Callable[[argparse.Namespace], int]
@@ -42,7 +43,7 @@ def _lab(arguments: argparse.Namespace) -> Lab:
 
 def _up(arguments: argparse.Namespace) -> None:
     lab = _lab(arguments)
-    lab.up(arguments.count)
+    lab.up(arguments.count, machine=arguments.machine)
     _table(lab)
 
 
@@ -69,19 +70,20 @@ def _list(arguments: argparse.Namespace) -> None:
         print(NONE_UP)
 
 
-def _row(lab: Lab, host: LabHost) -> tuple[str, str, str, str, str]:
+def _row(lab: Lab, host: LabHost) -> tuple[str, str, str, str, str, str]:
     config = lab.ssh_config
     if config.is_relative_to(Path.cwd()):
         config = config.relative_to(Path.cwd())
     command = f"ssh -F {config} {host.name}"
+    machine = host.machine.name if host.machine else "no GPU"
     if not host.is_on():
-        return host.name, host.where, "off", "-", command
+        return host.name, host.where, "off", "-", machine, command
     state = host.run("systemctl is-system-running", check=False).stdout.strip() or "booting"
-    return host.name, host.where, state, f"{host.boot_age():.0f} s", command
+    return host.name, host.where, state, f"{host.boot_age():.0f} s", machine, command
 
 
 def _table(lab: Lab) -> None:
-    head = ("name", "address", "state", "booted", "enter it with")
+    head = ("name", "address", "state", "booted", "machine (rehearsal)", "enter it with")
     rows = [head, *(_row(lab, host) for host in lab.all_hosts())]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     for row in rows:
@@ -144,6 +146,11 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
 
     up = add("up", _up, "make throwaway hosts, or switch them on again")
     up.add_argument("count", nargs="?", type=int, default=2, help="how many (default: 2)")
+    up.add_argument(
+        "--machine",
+        choices=tuple(MACHINES),
+        help="make those that are new with simulated GPUs (default: without)",
+    )
     add("down", _down, "remove the hosts and everything made for them")
     add("clean", _clean, "remove the hosts, the base image and the downloaded wheels")
     add("list", _list, "show the hosts and how to enter them")

@@ -16,6 +16,9 @@ from pyinfra_gpu.rehearsal.errors import LabError
 from pyinfra_gpu.rehearsal.git_repository import publish
 from pyinfra_gpu.rehearsal.ground import Ground, Group, remove_tree, wait_until_ready
 from pyinfra_gpu.rehearsal.host import LabHost
+from pyinfra_gpu.rehearsal.nvidia.hardware import write_hardware
+from pyinfra_gpu.rehearsal.nvidia.machines import machine_named
+from pyinfra_gpu.rehearsal.nvidia.repository import NvidiaRepository
 from pyinfra_gpu.rehearsal.placing import is_root, lab_place
 from pyinfra_gpu.rehearsal.requirements import available, ensure_packages
 from pyinfra_gpu.rehearsal.state import HostRecord, LabRecord, Machine, locked, new_lab_id
@@ -66,6 +69,13 @@ class Lab:
     def git_commit(self) -> str:
         """The one commit of the training repository."""
         return self._served().git_commit
+
+    @property
+    def nvidia(self) -> NvidiaRepository:
+        """The simulated repository of NVIDIA's; its hosts with a simulated GPU use it."""
+        return NvidiaRepository(
+            folder=self.directory / "nvidia", www=self.directory / "www", server=self.url
+        )
 
     def hosts(self) -> list[LabHost]:
         """Return the hosts that are on, in the order of their names' numbers."""
@@ -126,8 +136,11 @@ class Lab:
         with locked(self.directory / "lock"):
             yield
 
-    def up(self, count: int, *, say: Say = print) -> list[LabHost]:
+    def up(self, count: int, *, machine: str | None = None, say: Say = print) -> list[LabHost]:
         """Make sure that at least COUNT hosts, gpu1 ..., are on and ready; return all that are.
+
+        + machine: what those that are made now are, a key of nvidia.machines.MACHINES; None =
+          machines without GPU.
 
         Hosts that are on are left alone; one that is off is switched on and keeps its files.
         Leftovers of an `up` that was killed are removed first. Raises LabError where the machine
@@ -138,7 +151,11 @@ class Lab:
         why = available()
         if why is not None:
             raise LabError(why)
-        ensure_packages(say)
+        if machine is not None:
+            machine_named(machine)
+        known = LabRecord.load(self.directory)
+        gpu = machine is not None or any(h.machine for h in (known.hosts.values() if known else ()))
+        ensure_packages(say, gpu=gpu)
         image = ensure_base_image(read_machine(), say)
         wheels_folder, wheels = ensure_wheels(image.python, say)
         with self._locked():
@@ -150,7 +167,9 @@ class Lab:
             self._link(www / "debian", image.repository)
             self._publish(record, www, say)
             self._start_services(record, www, say)
-            self._make_hosts(record, image, count, say)
+            if gpu:
+                self.nvidia.ensure(image, say)
+            self._make_hosts(record, image, count, machine or "", say)
             return self._all(record)
 
     def _open(self) -> LabRecord:
@@ -240,7 +259,9 @@ class Lab:
         )  # fmt: skip
         wait_until_ready(files, log, purpose="starting the file server")
 
-    def _make_hosts(self, record: LabRecord, image: BaseImage, count: int, say: Say) -> None:
+    def _make_hosts(
+        self, record: LabRecord, image: BaseImage, count: int, machine: str, say: Say
+    ) -> None:
         names = [f"gpu{number}" for number in range(1, count + 1)]
         wanted = [*names, *(name for name in record.hosts if name not in names)]
         started: list[LabHost] = []
@@ -249,24 +270,28 @@ class Lab:
             known = record.hosts.get(name)
             if known and known.made and self._host(record, known).is_on():
                 continue
-            started.append(self._start_host(record, image, name))
+            started.append(self._start_host(record, image, name, machine))
         access.write_client_files(self._all(record), self.directory)
         with ThreadPoolExecutor(max_workers=8) as pool:
             list(pool.map(lambda host: host.wait_ready(PATIENCE_S), started))
         for host in started:
             record.hosts[host.name].made = True
         record.save(self.directory)
+        if machine and machine not in {known.machine for known in record.hosts.values()}:
+            say(f"no host is new, so none became {machine!r}: `down` first, or ask for more hosts")
         if started:
             names_up = ", ".join(f"{host.name} ({host.where})" for host in started)
             say(f"{names_up}: ready after {time.monotonic() - begun:.1f} s")
 
-    def _start_host(self, record: LabRecord, image: BaseImage, name: str) -> LabHost:
-        """Switch on the host NAME, made anew where it never was ready."""
+    def _start_host(self, record: LabRecord, image: BaseImage, name: str, machine: str) -> LabHost:
+        """Switch on the host NAME, made anew where it never was ready, as a new one a MACHINE."""
         known = record.hosts.get(name)
         if known is None:
             last = network.FIRST_HOST + int(name.removeprefix("gpu")) - 1
             door = 0 if is_root() else access.free_port()
-            known = record.hosts[name] = HostRecord(name=name, last=last, door=door)
+            known = record.hosts[name] = HostRecord(
+                name=name, last=last, door=door, machine=machine
+            )
             record.save(self.directory)
         host = self._host(record, known)
         host.group.remove()
@@ -279,6 +304,8 @@ class Lab:
         self._link(host.folder / "base", image.root)
         repository = f"http://{host.subnet.address(network.SERVICES)}:{server.PORT}/debian"
         access.write_identity(host, image, repository, self.directory)
+        if host.machine is not None:
+            access.write_machine(host, image, self.nvidia)
         host.connect()
         host.power_on()
         return host
@@ -290,6 +317,8 @@ class Lab:
         host = self.host(name)
         host.power_off()
         host.wipe()
+        if host.machine is not None:
+            write_hardware(host.machine, host.folder / "hardware")
         host.power_on()
         host.wait_ready(PATIENCE_S)
         return host

@@ -27,6 +27,9 @@ PROGRAMS = {
     "git": "git",
     "mkfs.ext4": "e2fsprogs",
 }
+# The same, for simulated GPUs: their programs are compiled and their packages signed.
+GPU_PROGRAMS = {"gcc": "gcc", "gpg": "gnupg"}
+C_HEADERS = Path("/usr/include/stdio.h")  # in libc6-dev, which gcc only recommends
 EVERY_NAMESPACE = (
     "--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup", "--time", "--fork", "--mount-proc",
 )  # fmt: skip
@@ -42,11 +45,17 @@ mount -t overlay overlay -o "lowerdir=low,upperdir=up,workdir=work,volatile$1" r
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "uts")
 
 
-def missing_packages() -> list[str]:
-    """Return the Debian packages that are needed and not there."""
+def missing_packages(*, gpu: bool = False) -> list[str]:
+    """Return the Debian packages that are needed and not there.
+
+    + gpu: also what simulated GPUs need.
+    """
     programs = PROGRAMS if is_root() else {**PROGRAMS, "newuidmap": "uidmap"}
     search = search_path(os.environ.get("PATH", os.defpath))
     missing = {pkg for name, pkg in programs.items() if shutil.which(name, path=search) is None}
+    if gpu:
+        missing |= {pkg for name, pkg in GPU_PROGRAMS.items() if shutil.which(name) is None}
+        missing |= set() if C_HEADERS.exists() else {"libc6-dev"}
     return sorted(missing)
 
 
@@ -55,12 +64,14 @@ def _install_line(packages: list[str]) -> str:
     return f"{sudo}apt-get install -y --no-install-recommends {' '.join(packages)}"
 
 
-def ensure_packages(say: Callable[[str], None]) -> None:
+def ensure_packages(say: Callable[[str], None], *, gpu: bool = False) -> None:
     """Install, as root with apt, the Debian packages that are needed and missing.
+
+    + gpu: also what simulated GPUs need.
 
     Raises LabError naming them in one line where they cannot be installed.
     """
-    packages = missing_packages()
+    packages = missing_packages(gpu=gpu)
     if not packages:
         return
     if not is_root() or shutil.which("apt-get") is None:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import BinaryIO
 
 PORT = 8077
+CLOSED = ".closed"  # a folder with a file of this name is out of service
 
 
 class Files(SimpleHTTPRequestHandler):
@@ -18,6 +22,14 @@ class Files(SimpleHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+
+    def send_head(self) -> BinaryIO | None:
+        """Answer with the head of what was asked for; out of service where its folder is closed."""
+        path = Path(self.translate_path(self.path))
+        if (path / CLOSED).exists() or (path.parent / CLOSED).exists():
+            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
+            return None
+        return super().send_head()
 
 
 def main() -> int:

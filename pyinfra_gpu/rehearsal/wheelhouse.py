@@ -96,7 +96,8 @@ def project_page(wheels: Iterable[Wheel]) -> str:
     return "<!DOCTYPE html>\n<html><body>\n" + "\n".join(links) + "\n</body></html>\n"
 
 
-def _pip() -> list[str]:
+def pip_command() -> list[str]:
+    """Return the words that call pip. Raises LabError where there is none."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     found = shutil.which("pip3") or shutil.which("pip")
@@ -120,7 +121,7 @@ def _platform_words(python: str) -> list[str]:
 def _download(python: str, folder: Path) -> None:
     """Download the wheels for the hosts' python into FOLDER."""
     command = [
-        *_pip(), "download", "--quiet", "--disable-pip-version-check", "--no-input",
+        *pip_command(), "download", "--quiet", "--disable-pip-version-check", "--no-input",
         "--dest", str(folder), *_platform_words(python),
     ]  # fmt: skip
     first = run([*command, *REQUIREMENTS], purpose="", timeout=1800, check=False)

@@ -199,6 +199,18 @@ def test_missing_packages_are_named_in_one_line_where_they_cannot_be_installed(
         assert requirements.available() == f"throwaway hosts need some packages: run `{line}`"
 
 
+def test_simulated_gpus_need_a_compiler_and_gpg_besides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "is_root", lambda: True)
+    monkeypatch.setattr(requirements, "C_HEADERS", Path("/nowhere/stdio.h"))
+    monkeypatch.setattr(
+        requirements.shutil,
+        "which",
+        lambda name, path=None: None if name in ("gcc", "gpg") else f"/usr/bin/{name}",
+    )
+    assert requirements.missing_packages() == []
+    assert requirements.missing_packages(gpu=True) == ["gcc", "gnupg", "libc6-dev"]
+
+
 def test_packages_are_installed_as_root_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
 
@@ -208,7 +220,7 @@ def test_packages_are_installed_as_root_and_named(monkeypatch: pytest.MonkeyPatc
 
     said: list[str] = []
     monkeypatch.setattr(requirements, "is_root", lambda: True)
-    monkeypatch.setattr(requirements, "missing_packages", lambda: ["mmdebstrap"])
+    monkeypatch.setattr(requirements, "missing_packages", lambda *, gpu: ["mmdebstrap"])
     monkeypatch.setattr(requirements.shutil, "which", lambda name, path=None: f"/usr/bin/{name}")
     monkeypatch.setattr(requirements, "run", run_)
     requirements.ensure_packages(said.append)

@@ -1,0 +1,347 @@
+#!/usr/bin/python3 -I
+"""What a kernel does with the modules of a GPU, on a machine whose kernel loads none.
+
+Installed on a simulated machine as modprobe, rmmod and rehearsal-cold-plug. The modules are real
+files that the real modinfo finds and reads; loading one makes what the real one would make.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+# Module -> the modules it needs, as the driver's own modules need each other.
+NEEDS = {
+    "nvidia": (),
+    "nvidia_uvm": ("nvidia",),
+    "nvidia_modeset": ("nvidia",),
+    "nvidia_drm": ("nvidia_modeset",),
+}
+DEVICES = {"nvidia_uvm": ("nvidia-uvm", "nvidia-uvm-tools"), "nvidia_modeset": ("nvidia-modeset",)}
+TURING, BLACKWELL = (7, 5), (10, 0)  # compute capabilities: the first each flavour rule is about
+SIGNATURE = b"~Module signature appended~\n"
+
+
+class RefusedError(Exception):
+    """The kernel does not do it; the text is what it says."""
+
+
+def normal(name: str) -> str:
+    """Return the module's NAME as the kernel spells it."""
+    return name.removesuffix(".ko").replace("-", "_")
+
+
+def blacklisted(text: str, name: str) -> bool:
+    """Tell whether modprobe's configuration TEXT keeps the module NAME from loading by itself."""
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) < 2 or normal(words[1]) != name:
+            continue
+        if words[0] == "blacklist":
+            return True
+        if words[0] == "alias" and words[2:] == ["off"]:
+            return True
+        if words[0] == "install" and words[2:3] in (["/bin/false"], ["/bin/true"]):
+            return True
+    return False
+
+
+class Kernel:
+    """The kernel of the machine below ROOT."""
+
+    def __init__(self, root: Path = Path("/"), release: str = "") -> None:
+        self.root = root
+        self.release = release or os.uname().release
+        self.modules = root / "sys/module"
+        self.pci = root / "sys/bus/pci/devices"
+        self.proc = root / "proc/driver/nvidia"
+        self.dev = root / "dev"
+
+    def log(self, text: str) -> None:
+        """Write a line to the file that takes the place of the kernel's log."""
+        with (self.root / "var/log/rehearsal-kernel.log").open("a") as file:
+            file.write(f"{text}\n")
+
+    # -- what is there
+
+    def loaded(self, name: str) -> bool:
+        """Tell whether the module NAME is loaded."""
+        return (self.modules / name).is_dir()
+
+    def file(self, name: str) -> Path | None:
+        """Return the file of the module NAME for the running kernel, None where there is none."""
+        command = ["modinfo", "-b", str(self.root), "-k", self.release, "-n", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        path = done.stdout.strip()
+        return Path(path) if done.returncode == 0 and path.startswith("/") else None
+
+    def field(self, path: Path, name: str) -> str:
+        """Return what the module file PATH says in its field NAME."""
+        command = ["modinfo", "-F", name, str(path)]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    def cards(self) -> list[Path]:
+        """Return the folders of the simulated cards on the bus, in the order of their addresses."""
+        return sorted(path.parent for path in self.pci.glob("*/rehearsal"))
+
+    def driver_of(self, card: Path) -> str | None:
+        """Return the driver that CARD is bound to."""
+        link = card / "driver"
+        return link.readlink().name if link.is_symlink() else None
+
+    def users(self, name: str) -> list[str]:
+        """Return the ids of the processes that have a device of the module NAME open."""
+        own = set(DEVICES.get(name, ()))
+        if name == "nvidia":
+            own = {"nvidiactl", *(f"nvidia{index}" for index in range(len(self.cards())))}
+        devices = {str(self.dev / device) for device in own}
+        found = set()
+        for link in (self.root / "proc").glob("[0-9]*/fd/*"):
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                if str(link.readlink()) in devices:
+                    found.add(link.parts[-3])
+        return sorted(found)
+
+    def dependents(self, name: str) -> list[str]:
+        """Return the loaded modules that need the module NAME."""
+        return [other for other, needs in NEEDS.items() if name in needs and self.loaded(other)]
+
+    # -- loading
+
+    def load(self, name: str) -> None:
+        """Load the module NAME and what it needs. Raises RefusedError as the kernel refuses."""
+        if self.loaded(name):
+            return
+        path = self.file(name)
+        if path is None:
+            raise RefusedError(
+                f"FATAL: Module {name} not found in directory /lib/modules/{self.release}"
+            )
+        for needed in NEEDS.get(name, ()):
+            self.load(needed)
+        self._check(name, path)
+        if name == "nvidia":
+            self._load_nvidia(path)
+        folder = self.modules / name
+        folder.mkdir()
+        (folder / "holders").mkdir()
+        (folder / "initstate").write_text("live\n")
+        version = self.field(path, "version")
+        if version:
+            (folder / "version").write_text(f"{version}\n")
+        self._make_devices(DEVICES.get(name, ()))
+        if name == "nouveau":
+            self._bind([card for card in self.cards() if not self.driver_of(card)], name)
+        self._count_references()
+
+    def _check(self, name: str, path: Path) -> None:
+        """Refuse a module the kernel itself refuses: of another kernel, or not signed."""
+        magic = self.field(path, "vermagic")
+        if magic.split(" ")[0] != self.release:
+            self.log(f"{name}: version magic '{magic}' should be '{self.release} ...'")
+            raise RefusedError(f"ERROR: could not insert '{name}': Exec format error")
+        variables = self.root / "sys/firmware/efi/efivars"
+        on = any(path.read_bytes()[4:5] == b"\1" for path in variables.glob("SecureBoot-*"))
+        trusted = path.read_bytes().endswith(SIGNATURE) and any(variables.glob("MokListRT-*"))
+        distribution = "updates" not in path.parts  # what came with the kernel is signed
+        if on and not trusted and not distribution:
+            self.log(f"Loading of module with unavailable key is rejected: {name}")
+            raise RefusedError(f"ERROR: could not insert '{name}': Key was rejected by service")
+
+    def _load_nvidia(self, path: Path) -> None:
+        free = [card for card in self.cards() if not self.driver_of(card)]
+        if not free:
+            self.log("NVRM: The NVIDIA probe routine was not called: another driver has the GPU.")
+            raise RefusedError("ERROR: could not insert 'nvidia': No such device")
+        is_open = self.field(path, "license") != "NVIDIA"
+        able = [card for card in free if self._able(card, is_open)]
+        if is_open and not able:
+            raise RefusedError("ERROR: could not insert 'nvidia': No such device")
+        version = self.field(path, "version")
+        kind = "Open Kernel Module for x86_64" if is_open else "x86_64 Kernel Module"
+        build = "Release Build  (rehearsal)  Thu Jan  1 00:00:00 UTC 1970"
+        self.proc.mkdir(parents=True)
+        (self.proc / "version").write_text(
+            f"NVRM version: NVIDIA UNIX {kind}  {version}  {build}\n"
+            "GCC version:  rehearsal: this driver drives simulated GPUs\n"
+        )
+        for card in able:
+            self._describe(card)
+        self._bind(able, "nvidia")
+        self._make_devices(["nvidiactl", *(f"nvidia{index}" for index in range(len(able)))])
+
+    def _able(self, card: Path, is_open: bool) -> bool:
+        words = (card / "rehearsal").read_text().strip().split("|")
+        major, _, minor = words[3].partition(".")
+        capability = (int(major), int(minor))
+        if not is_open and capability >= BLACKWELL:
+            self.log(f"NVRM: {card.name} requires use of the NVIDIA open kernel modules.")
+            return False
+        if is_open and capability < TURING:
+            self.log(f"NVRM: {card.name} is not supported by open nvidia.ko.")
+            return False
+        return True
+
+    def _describe(self, card: Path) -> None:
+        name, uuid, *_ = (card / "rehearsal").read_text().strip().split("|")
+        folder = self.proc / "gpus" / card.name
+        folder.mkdir(parents=True)
+        lines = {"Model": name, "GPU UUID": uuid, "Bus Type": "PCIe", "Bus Location": card.name}
+        text = "".join(f"{key + ':':<17}{value}\n" for key, value in lines.items())
+        (folder / "information").write_text(f"{text}{'Note:':<17}rehearsal\n")
+
+    def _bind(self, cards: list[Path], driver: str) -> None:
+        for card in cards:
+            (card / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+
+    def _make_devices(self, names: list[str] | tuple[str, ...]) -> None:
+        for name in names:
+            device = self.dev / name
+            device.touch()
+            device.chmod(0o666)
+
+    def _count_references(self) -> None:
+        for name in NEEDS:
+            if self.loaded(name):
+                holders = self.modules / name / "holders"
+                for other in NEEDS:
+                    link = holders / other
+                    if other in self.dependents(name) and not link.is_symlink():
+                        link.symlink_to(f"../../{other}")
+                    elif other not in self.dependents(name):
+                        link.unlink(missing_ok=True)
+                (self.modules / name / "refcnt").write_text(f"{len(self.dependents(name))}\n")
+
+    # -- unloading
+
+    def unload(self, name: str) -> None:
+        """Unload the module NAME, which is loaded. Raises RefusedError where it is in use."""
+        dependents = self.dependents(name)
+        if dependents:
+            raise RefusedError(f"Module {name} is in use by: {' '.join(dependents)}")
+        if self.users(name):
+            raise RefusedError(f"Module {name} is in use")
+        for card in self.cards():
+            if self.driver_of(card) == name:
+                (card / "driver").unlink()
+        devices = list(DEVICES.get(name, ()))
+        if name == "nvidia":
+            devices += ["nvidiactl", *(path.name for path in self.dev.glob("nvidia[0-9]*"))]
+            self._remove(self.proc)
+        for device in devices:
+            (self.dev / device).unlink(missing_ok=True)
+        self._remove(self.modules / name)
+        self._count_references()
+
+    def _remove(self, folder: Path) -> None:
+        for path in sorted(folder.rglob("*"), reverse=True):
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            else:
+                path.unlink()
+        if folder.is_dir():
+            folder.rmdir()
+
+    # -- configuration
+
+    def configuration(self) -> str:
+        """Return modprobe's configuration; a file in /etc hides its namesake of a package."""
+        files: dict[str, Path] = {}
+        for folder in ("usr/lib/modprobe.d", "run/modprobe.d", "etc/modprobe.d"):
+            files |= {path.name: path for path in (self.root / folder).glob("*.conf")}
+        return "\n".join(path.read_text(errors="replace") for path in files.values())
+
+    def configuration_at_boot(self) -> str:
+        """Return the configuration as it was when the initramfs was last written."""
+        image = self.root / f"boot/initrd.img-{self.release}"
+        if not image.exists():
+            return ""
+        command = ["tar", "-xzOf", str(image)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout
+
+    def cold_plug(self) -> None:
+        """Load what the machine loads at boot for the cards on its bus, as udev would."""
+        if not self.cards():
+            return
+        tree = self.root / "usr/lib/modules" / self.release
+        if not (tree / "modules.dep").exists():
+            subprocess.run(["depmod", self.release], check=False)
+        at_boot, later = self.configuration_at_boot(), self.configuration()
+        wanted = [] if blacklisted(at_boot, "nouveau") else ["nouveau"]
+        wanted += [name for name in NEEDS if not blacklisted(later, name)]
+        for name in wanted:
+            try:
+                self.load(name)
+            except RefusedError as refused:
+                self.log(f"{name}: {refused}")
+
+
+def modprobe(kernel: Kernel, words: list[str]) -> int:
+    """Do what modprobe does with the command line WORDS; return its exit code."""
+    flags = {word for word in words if word.startswith("-")}
+    names = [normal(word) for word in words if not word.startswith("-") and "=" not in word]
+    letters = set("".join(flag[1:] for flag in flags if re.match(r"-[a-z]", flag)))
+    remove = "r" in letters or "--remove" in flags
+    listens = not remove and ("b" in letters or "--use-blacklist" in flags)
+    if not letters & {"a"} and "--all" not in flags and not remove:
+        names = names[:1]  # the rest are parameters of the module
+    for name in names:
+        if listens and blacklisted(kernel.configuration(), name):
+            continue
+        try:
+            _remove_chain(kernel, name) if remove else kernel.load(name)
+        except RefusedError as refused:
+            if not (letters & {"q"} or "--quiet" in flags):
+                said = f"FATAL: {refused}." if remove else f"{refused}"
+                sys.stderr.write(f"modprobe: {said}\n")
+            return 1
+    return 0
+
+
+def _remove_chain(kernel: Kernel, name: str) -> None:
+    """Unload NAME and then what it needed and nothing else uses, as modprobe -r does."""
+    if not kernel.loaded(name):
+        if kernel.file(name) is None:
+            raise RefusedError(f"Module {name} not found")
+        return
+    kernel.unload(name)
+    for needed in NEEDS.get(name, ()):
+        if kernel.loaded(needed):
+            with contextlib.suppress(RefusedError):
+                _remove_chain(kernel, needed)
+
+
+def rmmod(kernel: Kernel, words: list[str]) -> int:
+    """Do what rmmod does with the command line WORDS; return its exit code."""
+    status = 0
+    for name in (normal(Path(word).name) for word in words if not word.startswith("-")):
+        try:
+            if not kernel.loaded(name):
+                raise RefusedError(f"Module {name} is not currently loaded")
+            kernel.unload(name)
+        except RefusedError as refused:
+            sys.stderr.write(f"rmmod: ERROR: {refused}\n")
+            status = 1
+    return status
+
+
+def main() -> int:
+    """Be the program that this was called as."""
+    program, words = Path(sys.argv[0]).name, sys.argv[1:]
+    kernel = Kernel()
+    if program == "rehearsal-cold-plug":
+        kernel.cold_plug()
+        return 0
+    if os.geteuid() != 0:
+        sys.stderr.write(f"{program}: ERROR: Operation not permitted (rehearsal)\n")
+        return 1
+    return rmmod(kernel, words) if program == "rmmod" else modprobe(kernel, words)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

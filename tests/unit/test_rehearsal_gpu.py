@@ -1,0 +1,253 @@
+"""The pure parts of the simulated GPU: what its kernel refuses, what its packages say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, read_fields
+from pyinfra_gpu.facts.gpus import parse
+from pyinfra_gpu.rehearsal import LabError
+from pyinfra_gpu.rehearsal.nvidia.debs import Package
+from pyinfra_gpu.rehearsal.nvidia.hardware import write_hardware, write_secure_boot
+from pyinfra_gpu.rehearsal.nvidia.kernels import newer_release
+from pyinfra_gpu.rehearsal.nvidia.machines import MACHINES, machine_named
+from pyinfra_gpu.rehearsal.nvidia.on_host.simulated_kernel import (
+    NEEDS,
+    SIGNATURE,
+    Kernel,
+    RefusedError,
+    blacklisted,
+    modprobe,
+    rmmod,
+)
+from pyinfra_gpu.rehearsal.nvidia.poison import newest
+from pyinfra_gpu.stacks import catalogue
+
+RELEASE = "6.1.0-1"
+
+
+class KernelInAFolder(Kernel):
+    """A kernel whose module files are text: field=value, one a line."""
+
+    def file(self, name: str) -> Path | None:
+        path = self.root / "usr/lib/modules" / self.release / f"updates/dkms/{name}.ko"
+        return path if path.exists() else None
+
+    def field(self, path: Path, name: str) -> str:
+        rows = path.read_bytes().removesuffix(SIGNATURE).decode().splitlines()
+        return dict(row.split("=", 1) for row in rows).get(name, "")
+
+
+def machine(folder: Path, name: str = "2x RTX 5090") -> KernelInAFolder:
+    """Return the kernel of the machine NAME in FOLDER, without any module."""
+    write_hardware(MACHINES[name], folder / "hardware")
+    for path in ("sys/bus/pci", "sys/module", "proc/driver", "dev", "boot", "var/log"):
+        (folder / path).mkdir(parents=True)
+    (folder / "hardware/pci").rename(folder / "sys/bus/pci/devices")
+    (folder / "hardware/firmware").rename(folder / "sys/firmware")
+    return KernelInAFolder(folder, RELEASE)
+
+
+def install(
+    kernel: Kernel, license_: str = "Dual MIT/GPL", release: str = RELEASE, signed: bool = False
+) -> None:
+    """Install the driver's modules, as a build for the kernel RELEASE makes them."""
+    for name in (*NEEDS, "nouveau"):
+        path = kernel.root / f"usr/lib/modules/{RELEASE}/updates/dkms/{name}.ko"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = f"version=580.95.05\nlicense={license_}\nvermagic={release} SMP\n"
+        path.write_bytes(text.encode() + (SIGNATURE if signed else b""))
+
+
+def drivers(kernel: Kernel) -> list[str | None]:
+    return [kernel.driver_of(card) for card in kernel.cards()]
+
+
+def test_loading_makes_what_the_real_kernel_makes(tmp_path: Path) -> None:
+    kernel = machine(tmp_path)
+    install(kernel)
+    kernel.load("nvidia_drm")
+    assert drivers(kernel) == ["nvidia", "nvidia"]
+    assert (tmp_path / "sys/module/nvidia/version").read_text() == "580.95.05\n"
+    assert (tmp_path / "sys/module/nvidia/refcnt").read_text() == "1\n"
+    line = (tmp_path / "proc/driver/nvidia/version").read_text().splitlines()[0]
+    assert "NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  " in line
+    devices = sorted(path.name for path in (tmp_path / "dev").iterdir())
+    assert devices == ["nvidia-modeset", "nvidia0", "nvidia1", "nvidiactl"]
+
+
+def test_unloading_leaves_nothing_and_follows_the_dependents(tmp_path: Path) -> None:
+    kernel = machine(tmp_path)
+    install(kernel)
+    kernel.load("nvidia_drm")
+    kernel.load("nvidia_uvm")
+    assert rmmod(kernel, ["nvidia"]) == 1
+    assert modprobe(kernel, ["-r", "nvidia-drm"]) == 0
+    assert [name for name in NEEDS if kernel.loaded(name)] == ["nvidia", "nvidia_uvm"]
+    assert modprobe(kernel, ["-r", "nvidia_uvm"]) == 0
+    assert list((tmp_path / "sys/module").iterdir()) == []
+    assert list((tmp_path / "dev").iterdir()) == []
+    assert not (tmp_path / "proc/driver/nvidia").exists()
+    assert drivers(kernel) == [None, None]
+
+
+def test_a_device_in_use_keeps_the_module(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = machine(tmp_path)
+    install(kernel)
+    kernel.load("nvidia")
+    held = tmp_path / "proc/17/fd"
+    held.mkdir(parents=True)
+    (held / "3").symlink_to(tmp_path / "dev/nvidia1")
+    assert rmmod(kernel, ["nvidia"]) == 1
+    assert capsys.readouterr().err == "rmmod: ERROR: Module nvidia is in use\n"
+    (held / "3").unlink()
+    assert rmmod(kernel, ["nvidia"]) == 0
+
+
+def test_a_module_that_is_not_there_is_not_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert modprobe(machine(tmp_path), ["nvidia"]) == 1
+    said = f"modprobe: FATAL: Module nvidia not found in directory /lib/modules/{RELEASE}\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_module_of_another_kernel_is_refused(tmp_path: Path) -> None:
+    kernel = machine(tmp_path)
+    install(kernel, release="6.1.0-2")
+    with pytest.raises(RefusedError, match="Exec format error"):
+        kernel.load("nvidia")
+
+
+def test_a_card_that_nouveau_has_is_not_taken(tmp_path: Path) -> None:
+    kernel = machine(tmp_path)
+    install(kernel)
+    kernel.load("nouveau")
+    assert drivers(kernel) == ["nouveau", "nouveau"]
+    with pytest.raises(RefusedError, match="No such device"):
+        kernel.load("nvidia")
+    assert not kernel.loaded("nvidia")
+
+
+@pytest.mark.parametrize("name", ["2x RTX 5090", "2x B200"])
+def test_the_proprietary_module_binds_no_blackwell(tmp_path: Path, name: str) -> None:
+    kernel = machine(tmp_path, name)
+    install(kernel, "NVIDIA")
+    kernel.load("nvidia")
+    assert drivers(kernel) == [None, None]
+    assert "NVIDIA UNIX x86_64 Kernel Module" in (kernel.proc / "version").read_text()
+
+
+def test_the_open_module_drives_no_card_before_turing(tmp_path: Path) -> None:
+    kernel = machine(tmp_path, "2x GTX 1080 Ti")
+    install(kernel)
+    with pytest.raises(RefusedError, match="No such device"):
+        kernel.load("nvidia")
+    install(kernel, "NVIDIA")
+    kernel.load("nvidia")
+    assert drivers(kernel) == ["nvidia", "nvidia"]
+
+
+@pytest.mark.parametrize(
+    ("signed", "enrolled", "loads"),
+    [(False, True, False), (True, False, False), (True, True, True)],
+)
+def test_secure_boot_wants_a_signature_of_an_enrolled_key(
+    tmp_path: Path, signed: bool, enrolled: bool, loads: bool
+) -> None:
+    kernel = machine(tmp_path)
+    install(kernel, signed=signed)
+    write_secure_boot(tmp_path / "sys/firmware", on=True, enrolled=enrolled)
+    try:
+        kernel.load("nvidia")
+    except RefusedError as refused:
+        assert "Key was rejected by service" in str(refused)
+    assert kernel.loaded("nvidia") == loads
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("blacklist nouveau\n", True),
+        ("alias nouveau off", True),
+        ("install nouveau /bin/false", True),
+        ("# blacklist nouveau", False),
+        ("blacklist nouveau-extra", False),
+        ("options nouveau modeset=0", False),
+        ("install nouveau /sbin/modprobe --ignore-install nouveau", False),
+    ],
+)
+def test_what_counts_as_a_blacklist(text: str, expected: bool) -> None:
+    assert blacklisted(text, "nouveau") is expected
+
+
+def test_a_blacklist_counts_for_loading_by_itself_alone(tmp_path: Path) -> None:
+    kernel = machine(tmp_path)
+    install(kernel)
+    folder = tmp_path / "etc/modprobe.d"
+    folder.mkdir(parents=True)
+    (folder / "off.conf").write_text("blacklist nvidia\n")
+    assert modprobe(kernel, ["-b", "nvidia"]) == 0
+    assert not kernel.loaded("nvidia")
+    assert modprobe(kernel, ["nvidia"]) == 0
+    assert kernel.loaded("nvidia")
+
+
+def test_a_file_of_the_administrator_hides_its_namesake(tmp_path: Path) -> None:
+    kernel = machine(tmp_path)
+    for folder, text in (("usr/lib", "blacklist nvidia"), ("etc", "# nothing")):
+        path = tmp_path / folder / "modprobe.d/same.conf"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    assert not blacklisted(kernel.configuration(), "nvidia")
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machine_is_what_the_probe_reads(tmp_path: Path, name: str) -> None:
+    kernel, wanted = machine(tmp_path, name), MACHINES[name]
+    rows = []
+    for card in kernel.cards():
+        bars = " ".join(
+            "-".join(row.split()[:2]) for row in (card / "resource").read_text().splitlines()
+        )
+        words = [(card / part).read_text().strip() for part in ("vendor", "device", "class")]
+        rows.append(f"gpus.device ={card.name} {' '.join(words)} - {bars}")
+    seen = parse(read_fields([FIRST_LINE, *rows, "gpus.device .", LAST_LINE])).devices
+    assert isinstance(seen, tuple)
+    assert [gpu.bar1_mib for gpu in seen] == [wanted.card.bar1_mib] * wanted.count
+    assert {gpu.device for gpu in seen} == {wanted.card.device}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machine_s_cards_are_in_the_compatibility_data(name: str) -> None:
+    card = MACHINES[name].card
+    known = catalogue().gpus[card.model]
+    assert known.compute_capability == card.capability
+    assert not known.pci_ids or f"10de:{card.device.removeprefix('0x')}" in known.pci_ids
+
+
+def test_a_machine_that_is_not_known_is_named() -> None:
+    with pytest.raises(LabError, match="no simulated machine '3dfx': there are 2x RTX 5090"):
+        machine_named("3dfx")
+
+
+def test_a_newer_kernel_is_newer() -> None:
+    assert newer_release("6.18.44-fc-v657") == "6.19.1-1-amd64"
+    assert newer_release("5.9.2") == "5.10.1-1-amd64"
+    with pytest.raises(LabError, match="does not begin with a version"):
+        newer_release("next")
+
+
+def test_the_newest_version_is_found_by_number() -> None:
+    assert newest(["580.95.05", "580.105.08", "580.82.07"]) == "580.105.08"
+
+
+def test_a_package_says_that_it_is_a_rehearsal() -> None:
+    package = Package(name="libcuda1", version="1-1", relations={"Depends": "libc6"})
+    assert "Depends: libc6\n" in package.control()
+    assert "Description: rehearsal: libcuda1\n" in package.control()
+    assert "Depends" not in package.changed(Depends="").control()
