@@ -1,13 +1,14 @@
 """From the probe's lines to fields: the framing, and what "unknown" means.
 
-The format is described at the top of `on_host/probe.sh`. A field is a value, `None` (the host says
-that it is not there) or `Unknown` (the host would not tell, and why). Reading never raises: what
-cannot be understood is unknown.
+The format is described at the top of `on_host/probe/start.sh`. A field is a value, `None` (the
+host says that it is not there) or `Unknown` (the host would not tell, and why). Reading never
+raises: what cannot be understood is unknown.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 
 FIRST_LINE = "pyinfra-gpu-probe 1"
@@ -32,7 +33,10 @@ class Unknown:
 
 
 def as_json(value: object) -> object:
-    """Plain data (dicts, lists, strings, numbers) for records and whatever they hold."""
+    """Plain data (dicts, lists, strings, numbers) for records and whatever they hold.
+
+    Without the passwords in addresses: what is printed ends up in logs.
+    """
     if isinstance(value, Unknown):
         return value.to_json()
     if dataclasses.is_dataclass(value):
@@ -43,7 +47,12 @@ def as_json(value: object) -> object:
         return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return [as_json(item) for item in value]
-    return value
+    return without_password(value) if isinstance(value, str) else value
+
+
+def without_password(text: str) -> str:
+    """The text with *** in place of the password in every address like https://me:pw@host/."""
+    return re.sub(r"(://[^/@:\s]*):[^/@\s]*@", r"\1:***@", text)
 
 
 class Jsonable:
@@ -126,6 +135,11 @@ class Fields:
             if isinstance(entry, bytes):
                 values.append(_decoded(entry))
         return tuple(values) if key in self._ended else self._missing()
+
+
+def not_asked(fields: Fields) -> bool:
+    """Whether the probe was not asked for what only a host with an NVIDIA driver has."""
+    return fields.flag("nvidia.asked") is False
 
 
 def _decoded(raw: bytes) -> str:

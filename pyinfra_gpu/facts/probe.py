@@ -1,12 +1,13 @@
 """The one command that looks at a host, and the pyinfra facts that send it.
 
-`ProbeRequest` says where to look, `command` joins it with the text of `on_host/probe.sh`. The
-probe's answer is read by `pyinfra_gpu.facts.parse` (the whole record) or by one concern's module.
+`ProbeRequest` says where to look, `command` joins it with the text of
+`on_host/probe/*.sh`. The probe's answer is read by `pyinfra_gpu.facts.parse` (the whole record) or
+by one concern's module.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -15,6 +16,7 @@ from pyinfra.api import FactBase, StringCommand
 from pyinfra.api.command import QuoteString
 from pyinfra.api.exceptions import FactProcessError, FactValueError, PyinfraError
 
+from pyinfra_gpu import system_files
 from pyinfra_gpu.facts.fields import Fields, read_fields
 
 if TYPE_CHECKING:
@@ -24,6 +26,24 @@ T = TypeVar("T")
 
 # What is looked for when nobody says more; a deploy asks for what its stages need.
 PACKAGES = ("ca-certificates", "curl", "g++", "git", "python3", "python3-dev", "python3-venv")
+
+# The files of `on_host/probe`: functions first, and last what calls them.
+_PARTS = (
+    "start",
+    "system",
+    "driver",
+    "kernel",
+    "packages",
+    "apt",
+    "cuda",
+    "libcuda",
+    "power",
+    "layout",
+    "torch",
+    "training",
+    "end",
+)
+_NO_PATHS = ("cuda_release", "compiler", "repository")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -36,8 +56,14 @@ class ProbeRequest:
     + stamp, verdict: what the smoke test leaves
     + entries: paths whose kind, mode, owner, size and digest are asked
     + packages: names whose installed version is asked
+    + nvidia: whether to look at what only a host with an NVIDIA driver needs: kernels, apt's
+      sources and log, toolkits, libcuda, who would mind a restart
+    + cuda_release: the declared toolkit's, e.g. "13.0"; compiler: the declared host compiler
+    + repository: URL of the declared repository, with `{distro}` and `{arch}` in it
+    + keyring: the file with the repository's key
+    + cuda_proof, libcuda_proof: what the proofs of toolkit and library leave
 
-    A path with a control character, or one that is not absolute, raises `FactValueError`.
+    A path that is not absolute, or any text with a control character, raises `FactValueError`.
     """
 
     prefix: str
@@ -51,8 +77,18 @@ class ProbeRequest:
     verdict: str
     entries: tuple[str, ...] = ()
     packages: tuple[str, ...] = PACKAGES
+    nvidia: bool = False
+    cuda_release: str = ""
+    compiler: str = ""
+    repository: str = ""
+    keyring: str = ""
+    cuda_proof: str = ""
+    libcuda_proof: str = ""
 
     def __post_init__(self) -> None:
+        for name in _NO_PATHS:
+            if not getattr(self, name).isprintable():
+                raise FactValueError(f"{name} {getattr(self, name)!r} holds control characters")
         for path in self._paths():
             if path and (not path.startswith("/") or not path.isprintable()):
                 raise FactValueError(
@@ -78,12 +114,22 @@ class ProbeRequest:
         + packages: the distribution's packages to look for
         """
         training = spec.training
-        return cls.for_paths(
+        request = cls.for_paths(
             spec.paths,
             training=training is not None,
             requirements=(training.requirements or "") if training else "",
+            nvidia=spec.accelerator == "nvidia",
             entries=entries,
             packages=packages,
+        )
+        if not request.nvidia:
+            return request
+        repository = spec.driver.repository
+        return replace(
+            request,
+            cuda_release=spec.cuda.release or "",
+            compiler=spec.cuda.host_compiler or "",
+            repository=repository.url if repository else "",
         )
 
     @classmethod
@@ -93,6 +139,7 @@ class ProbeRequest:
         *,
         training: bool = True,
         requirements: str = "",
+        nvidia: bool = False,
         entries: tuple[str, ...] = (),
         packages: tuple[str, ...] = PACKAGES,
     ) -> ProbeRequest:
@@ -100,8 +147,10 @@ class ProbeRequest:
 
         + training: whether to look at the training repository
         + requirements: a path inside that repository whose digest is asked, or ""
+        + nvidia: whether to look at what belongs to an NVIDIA driver, too
         """
         checkout = paths.training if training else ""
+        own = (*_own_entries(paths), *(_nvidia_entries(paths) if nvidia else ()))
         return cls(
             prefix=paths.prefix,
             venv=paths.venv,
@@ -112,12 +161,17 @@ class ProbeRequest:
             training_stamp=f"{paths.venv}/.pyinfra-gpu-training.json",
             stamp=paths.stamp,
             verdict=paths.verdict,
-            entries=tuple(dict.fromkeys((*_own_entries(paths), *entries))),
+            entries=tuple(dict.fromkeys((*own, *entries))),
             packages=packages,
+            nvidia=nvidia,
+            keyring=system_files.KEYRING if nvidia else "",
+            cuda_proof=paths.cuda_proof if nvidia else "",
+            libcuda_proof=paths.libcuda_proof if nvidia else "",
         )
 
     def _paths(self) -> tuple[str, ...]:
-        single = (getattr(self, field.name) for field in fields(self))
+        names = (field.name for field in fields(self) if field.name not in _NO_PATHS)
+        single = (getattr(self, name) for name in names)
         return (*(value for value in single if isinstance(value, str)), *self.entries)
 
 
@@ -139,6 +193,10 @@ def _own_entries(paths: Paths) -> tuple[str, ...]:
     )
 
 
+def _nvidia_entries(paths: Paths) -> tuple[str, ...]:
+    return (paths.proofs, *system_files.ALL)
+
+
 def text_of(request: ProbeRequest) -> str:
     """The same as `command`, as the text of a program."""
     return str(command(request).get_raw_value())
@@ -146,12 +204,13 @@ def text_of(request: ProbeRequest) -> str:
 
 @cache
 def script() -> str:
-    """The text of `on_host/probe.sh` as it travels with every look.
+    """The text of `on_host/probe/*.sh` as it travels with every look.
 
     Without comments and the tabs that indent it. Blanks stay: they indent its lines of Python.
     """
-    text = (files("pyinfra_gpu") / "on_host" / "probe.sh").read_text(encoding="ascii")
-    lines = (line.lstrip("\t") for line in text.splitlines())
+    folder = files("pyinfra_gpu") / "on_host" / "probe"
+    texts = ((folder / f"{part}.sh").read_text(encoding="ascii") for part in _PARTS)
+    lines = (line.lstrip("\t") for text in texts for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("#"))
 
 
@@ -169,6 +228,13 @@ def command(request: ProbeRequest) -> StringCommand:
         "PG_VERDICT": request.verdict,
         "PG_PATHS": "\n".join(request.entries),
         "PG_PACKAGES": " ".join(request.packages),
+        "PG_NVIDIA": "1" if request.nvidia else "",
+        "PG_CUDA": request.cuda_release,
+        "PG_COMPILER": request.compiler,
+        "PG_REPOSITORY": request.repository,
+        "PG_KEYRING": request.keyring,
+        "PG_CUDA_PROOF": request.cuda_proof,
+        "PG_LIBCUDA_PROOF": request.libcuda_proof,
     }
     bits = [
         StringCommand(name, "=", QuoteString(value), "\n", _separator="")
@@ -225,7 +291,8 @@ def _request_from_arguments(prefix: str | None, environment: str | None) -> Prob
     from pyinfra_gpu.spec import Paths, resolve
 
     if prefix is not None:
-        return ProbeRequest.for_paths(Paths(prefix=prefix, name=environment or "training"))
+        paths = Paths(prefix=prefix, name=environment or "training")
+        return ProbeRequest.for_paths(paths, nvidia=True)
     data: dict[str, object] = {**host.data.dict()}  # type: ignore[no-untyped-call]
     if environment is not None:
         data["environment_name"] = environment

@@ -7,23 +7,33 @@ from dataclasses import dataclass
 from pyinfra.api import StringCommand
 
 from pyinfra_gpu.facts import (
+    apt,
+    cuda,
     driver,
     environment,
     gpus,
+    kernel,
     layout,
+    libcuda,
     packages,
+    power,
     smoke,
     storage,
     system,
     torch,
     training,
 )
+from pyinfra_gpu.facts.apt import AptRecord, AptSource, NvidiaPackage, PackageChange
+from pyinfra_gpu.facts.cuda import CudaRecord
 from pyinfra_gpu.facts.driver import DriverRecord
 from pyinfra_gpu.facts.environment import EnvironmentRecord
 from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
 from pyinfra_gpu.facts.gpus import GpusRecord, PciGpu
+from pyinfra_gpu.facts.kernel import KernelRecord
 from pyinfra_gpu.facts.layout import Entry, LayoutRecord
+from pyinfra_gpu.facts.libcuda import CacheEntry, LibcudaRecord, Link
 from pyinfra_gpu.facts.packages import PackagesRecord
+from pyinfra_gpu.facts.power import PowerRecord
 from pyinfra_gpu.facts.probe import ProbeFact
 from pyinfra_gpu.facts.smoke import SmokeRecord
 from pyinfra_gpu.facts.storage import StorageRecord
@@ -32,13 +42,23 @@ from pyinfra_gpu.facts.torch import TorchRecord
 from pyinfra_gpu.facts.training import TrainingRecord
 
 __all__ = [
+    "AptRecord",
+    "AptSource",
+    "CacheEntry",
+    "CudaRecord",
     "DriverRecord",
     "Entry",
     "EnvironmentRecord",
     "GpusRecord",
+    "KernelRecord",
     "LayoutRecord",
+    "LibcudaRecord",
+    "Link",
+    "NvidiaPackage",
+    "PackageChange",
     "PackagesRecord",
     "PciGpu",
+    "PowerRecord",
     "Record",
     "RecordFact",
     "SmokeRecord",
@@ -61,7 +81,12 @@ class Record(Jsonable):
     system: SystemRecord
     gpus: GpusRecord
     driver: DriverRecord
+    kernel: KernelRecord
     packages: PackagesRecord
+    apt: AptRecord
+    cuda: CudaRecord
+    libcuda: LibcudaRecord
+    power: PowerRecord
     storage: StorageRecord
     layout: LayoutRecord
     torch: TorchRecord
@@ -76,7 +101,7 @@ class RecordFact(ProbeFact[Record]):
     def command(self) -> StringCommand:
         """Run the program that comes on standard input.
 
-        sudo writes every command line into the host's log; 20 KB a look would bury the rest.
+        sudo writes every command line into the host's log; 30 KB a look would bury the rest.
         All of it is read before any of it runs, so that no program in it can eat the others.
         """
         return StringCommand(": pyinfra-gpu-probe;", 'eval "$(cat)"')
@@ -92,7 +117,12 @@ def from_fields(fields: Fields) -> Record:
         system=system.parse(fields),
         gpus=gpus.parse(fields),
         driver=driver.parse(fields),
+        kernel=kernel.parse(fields),
         packages=packages.parse(fields),
+        apt=apt.parse(fields),
+        cuda=cuda.parse(fields),
+        libcuda=libcuda.parse(fields),
+        power=power.parse(fields),
         storage=storage.parse(fields),
         layout=layout.parse(fields),
         torch=torch.parse(fields),

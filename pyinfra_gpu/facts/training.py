@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown, as_json
+from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
 
 
@@ -27,13 +27,6 @@ class TrainingRecord(Jsonable):
     dirty_count: int | Unknown
     requirements_sha256: str | Unknown | None
     stamp_text: str | Unknown | None
-
-    def to_json(self) -> object:
-        """The record as plain data, without a password in the remote's address."""
-        data = as_json(self)
-        if isinstance(data, dict) and isinstance(self.remote, str):
-            data["remote"] = re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", self.remote)
-        return data
 
 
 class Training(ConcernFact[TrainingRecord]):

@@ -68,7 +68,13 @@ def test_a_fresh_host_is_bare_and_wholly_known(name: str) -> None:
     assert host.packages.lock_holder is None
     assert host.gpus.devices == ()
     assert (host.driver.loaded, host.driver.on_disk, host.driver.libcuda) == (None, None, None)
-    assert host.driver.nouveau is False
+    assert (host.driver.nouveau, host.driver.nova) == (False, False)
+    assert (host.driver.users, host.driver.persistenced, host.driver.runfile) == ((), None, False)
+    assert (host.kernel.installed, host.kernel.newest, host.kernel.modules) == ((), None, {})
+    assert (host.apt.packages, host.apt.keyring, host.apt.history) == ((), None, ())
+    assert (host.cuda.toolkits, host.cuda.missing, host.cuda.link) == ((), (), None)
+    assert (host.libcuda.libdir, host.libcuda.cache, host.libcuda.links) == ("", (), {})
+    assert (host.power.sessions, host.power.inhibitors) == ((), ())
     assert isinstance(host.storage.free_mib, int)
     assert host.storage.free_mib > 10_000
     assert host.layout.entry(PREFIX) == Entry(kind="absent")
@@ -121,6 +127,21 @@ def test_a_finished_gpu_host_is_read_whole() -> None:
     host = record("ubuntu2404-2x-rtx5090.txt")
     assert list(unknowns(host)) == []
     assert host.driver.libcuda == "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
+    assert host.driver.libml == "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05"
+    assert host.driver.users == ("pid 812 (python3)",)
+    assert host.kernel.newest == "6.14.0-29-generic"
+    assert host.kernel.modules == {
+        "6.14.0-27-generic": "580.95.05",
+        "6.14.0-29-generic": "580.95.05",
+    }
+    assert host.apt.package("libnvidia-compute-580").held is True  # type: ignore[union-attr]
+    assert host.apt.package("libnvidia-compute") is None
+    assert [source.file for source in host.apt.sources] == [  # type: ignore[union-attr]
+        "/etc/apt/sources.list.d/pyinfra-gpu-nvidia.list"
+    ]
+    assert (host.cuda.nvcc, host.cuda.gcc, host.cuda.compiler) == ("13.0", "13.3.0", "13.3.0")
+    assert host.libcuda.files == ("/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05",)
+    assert host.power.sessions == ("alice on pts/0",)
     assert (host.storage.free_mib, host.storage.shm_mib) == (1575458, 64199)
     assert (host.torch.python, host.torch.uv) == ("3.12.3", "0.9.9")
     assert (host.torch.version, host.torch.cuda) == ("2.14.1+cu130", "13.0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import subprocess
@@ -14,12 +15,18 @@ from pyinfra.api import FactBase
 from pyinfra.api.arguments import all_global_arguments
 from pyinfra.api.exceptions import FactProcessError, FactValueError
 
+from pyinfra_gpu import system_files
 from pyinfra_gpu.facts import (
+    apt,
+    cuda,
     driver,
     environment,
     gpus,
+    kernel,
     layout,
+    libcuda,
     packages,
+    power,
     smoke,
     storage,
     system,
@@ -41,7 +48,12 @@ CONCERNS: dict[str, type[FactBase[object]]] = {
     "system": system.System,
     "gpus": gpus.Gpus,
     "driver": driver.Driver,
+    "kernel": kernel.Kernel,
     "packages": packages.Packages,
+    "apt": apt.Apt,
+    "cuda": cuda.Cuda,
+    "libcuda": libcuda.Libcuda,
+    "power": power.Power,
     "storage": storage.Storage,
     "layout": layout.Layout,
     "torch": torch.Torch,
@@ -106,7 +118,9 @@ def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
 
 def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
     spec = SimpleNamespace(
-        paths=PATHS, training=SimpleNamespace(requirements="sub/requirements.txt")
+        paths=PATHS,
+        accelerator="cpu",
+        training=SimpleNamespace(requirements="sub/requirements.txt"),
     )
     request = ProbeRequest.for_spec(spec, entries=("/etc/x",), packages=("git",))  # type: ignore[arg-type]
     assert request.training == PATHS.training
@@ -119,9 +133,41 @@ def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
 
 
 def test_a_spec_without_a_training_repository_asks_for_none() -> None:
-    spec = SimpleNamespace(paths=PATHS, training=None)
+    spec = SimpleNamespace(paths=PATHS, accelerator="cpu", training=None)
     request = ProbeRequest.for_spec(spec)  # type: ignore[arg-type]
     assert (request.training, request.requirements) == ("", "")
+
+
+def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not() -> None:
+    spec = SimpleNamespace(
+        paths=PATHS,
+        accelerator="nvidia",
+        training=None,
+        cuda=SimpleNamespace(release="13.0", host_compiler="gcc-13"),
+        driver=SimpleNamespace(repository=SimpleNamespace(url="https://h/{distro}/{arch}")),
+    )
+    request = ProbeRequest.for_spec(spec, packages=("git",))  # type: ignore[arg-type]
+    assert (request.nvidia, request.cuda_release, request.compiler) == (True, "13.0", "gcc-13")
+    assert request.repository == "https://h/{distro}/{arch}"
+    assert request.keyring == system_files.KEYRING
+    assert (request.cuda_proof, request.libcuda_proof) == (PATHS.cuda_proof, PATHS.libcuda_proof)
+    assert {PATHS.proofs, *system_files.ALL} <= set(request.entries)
+    text = command(request).get_raw_value()
+    for line in ("PG_NVIDIA=1", "PG_CUDA=13.0", "PG_COMPILER=gcc-13"):
+        assert line in text.splitlines()
+
+    spec.accelerator = "cpu"
+    without = ProbeRequest.for_spec(spec)  # type: ignore[arg-type]
+    assert (without.nvidia, without.cuda_release, without.keyring) == (False, "", "")
+    assert not set(system_files.ALL) & set(without.entries)
+    assert "PG_NVIDIA=''" in command(without).get_raw_value().splitlines()
+
+
+@pytest.mark.parametrize("name", ["cuda_release", "compiler", "repository"])
+def test_a_text_that_would_break_the_framing_is_refused(name: str) -> None:
+    request = ProbeRequest.for_paths(PATHS, nvidia=True)
+    with pytest.raises(FactValueError, match=f"{name} .* holds control characters"):
+        dataclasses.replace(request, **{name: "13.0\nrm"})
 
 
 @pytest.mark.parametrize("path", ["relative", "/a\nb", "/a\0", "~/x"])

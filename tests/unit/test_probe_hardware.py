@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+from nvidia_tree import ABI, linker_cache, modules
 from probing import Tree, shell_fixture, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.gpus import PciGpu
 
-ABI = "AArch64" if os.uname().machine == "aarch64" else "x86-64"
 UNUSED = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
 GEFORCE = (
     "0x00000000de000000 0x00000000deffffff 0x0000000000040200\n"
@@ -130,25 +129,15 @@ def test_a_loaded_module_without_a_version_is_unknown(tree: Tree, shell: str) ->
 
 
 def test_the_module_on_disk_and_nouveau_are_told(tree: Tree, shell: str) -> None:
-    write(
-        tree.tools / "modinfo",
-        '#!/bin/sh\n[ "$*" = "-F version nvidia" ] && echo 580.95.05\n',
-        0o755,
-    )
+    modules(tree, running="580.95.05 Dual MIT/GPL")
     (tree.root / "sys/module/nouveau").mkdir()
     driver = tree.look(shell).driver
-    assert (driver.on_disk, driver.nouveau, driver.loaded) == ("580.95.05", True, None)
-
-
-def linker_cache(tree: Tree, *rows: str) -> None:
-    """What `ldconfig -p` prints."""
-    text = "3 libs found in cache `/etc/ld.so.cache'\n" + "".join(f"\t{row}\n" for row in rows)
-    write(tree.base / "cache", text)
-    write(
-        tree.tools / "ldconfig",
-        f'#!/bin/sh\nwhile IFS= read -r l; do printf "%s\\n" "$l"; done <{tree.base}/cache\n',
-        0o755,
-    )
+    assert (driver.on_disk, driver.on_disk_open, driver.loaded) == ("580.95.05", True, None)
+    assert (driver.nouveau, driver.nova) == (True, False)
+    modules(tree, running="580.95.05 NVIDIA")
+    (tree.root / "sys/module/nova_core").mkdir()
+    driver = tree.look(shell).driver
+    assert (driver.on_disk_open, driver.nova) == (False, True)
 
 
 def test_libcuda_is_the_file_behind_the_link_for_this_architecture(tree: Tree, shell: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,8 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
-from probing import NOBODY, ROOT, Tree, checkout, shell_fixture, tree_fixture, write  # noqa: F401
+from nvidia_tree import asked, furnish_nvidia
+from probing import NOBODY, ROOT, SHELLS, Tree, checkout, shell_fixture, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.layout import Entry
@@ -95,6 +98,26 @@ def test_a_finished_host_is_described_without_anything_unknown(tree: Tree, shell
     assert json.loads(json.dumps(record.to_json()))["torch"]["cuda"] is None
 
 
+def test_a_finished_gpu_host_is_described_without_anything_unknown(tree: Tree, shell: str) -> None:
+    furnish(tree)
+    furnish_nvidia(tree)
+    record = tree.look(shell, asked(tree))
+    assert list(unknowns(record)) == []
+    assert record.layout.entry(str(tree.prefix / "proofs")) != Entry(kind="absent")
+    assert json.loads(json.dumps(record.to_json()))["apt"]["packages"][0]["name"] == "libcuda1"
+
+
+def test_every_shell_gives_the_same_answer(tree: Tree) -> None:
+    furnish(tree)
+    furnish_nvidia(tree)
+    answers = set()
+    for shell in SHELLS:
+        if shutil.which(SHELLS[shell][0]):
+            text = tree.output(shell, asked(tree)).decode()
+            answers.add(re.sub(r"(?m)^storage\..*\n", "", text))
+    assert len(answers) == 1
+
+
 def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:
     """Kind, mode, times and content of everything below a folder."""
     seen = {}
@@ -108,10 +131,11 @@ def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:
 
 def test_the_probe_writes_nothing_anywhere_it_looks(tree: Tree, shell: str) -> None:
     furnish(tree)
+    furnish_nvidia(tree)
     # An index whose notes on a file are out of date is what tempts git to write it anew.
     os.utime(tree.prefix / "training/training/train.py", (1, 1))
     before = snapshot(tree.base)
-    tree.look(shell)
+    tree.look(shell, asked(tree))
     assert snapshot(tree.base) == before
 
 
@@ -119,17 +143,17 @@ def test_the_probe_leaves_no_file_in_the_folders_for_temporary_files(
     tree: Tree, shell: str
 ) -> None:
     furnish(tree)
+    furnish_nvidia(tree)
     temporary = tree.base / "tmp"
     temporary.mkdir()
     tree.environment["TMPDIR"] = str(temporary)
     before = snapshot(temporary)
-    tree.look(shell)
+    tree.look(shell, asked(tree))
     assert snapshot(temporary) == before
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
 def test_a_user_who_may_not_search_the_prefix_learns_that_and_nothing_wrong(shell: str) -> None:
-    import shutil
     import tempfile
 
     base = Path(tempfile.mkdtemp(prefix="probe-"))
@@ -162,7 +186,6 @@ def test_a_user_who_may_not_search_the_prefix_learns_that_and_nothing_wrong(shel
 
 @pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
 def test_a_file_that_may_not_be_read_is_unknown_and_its_owner_and_size_are_not(shell: str) -> None:
-    import shutil
     import tempfile
 
     base = Path(tempfile.mkdtemp(prefix="probe-"))
@@ -183,7 +206,7 @@ def test_a_file_that_may_not_be_read_is_unknown_and_its_owner_and_size_are_not(s
 def test_the_script_that_travels_is_small_ascii_and_free_of_comments() -> None:
     text = script()
     assert text.isascii()
-    assert len(text) < 20_000
+    assert len(text) < 36_000
     assert not any(line.startswith("#") for line in text.splitlines())
 
 

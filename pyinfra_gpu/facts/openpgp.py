@@ -1,0 +1,95 @@
+"""Fingerprints of the keys in an OpenPGP keyring, from its bytes: RFC 4880 and RFC 9580."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterator
+
+from pyinfra_gpu.facts.fields import Unknown
+
+_PUBLIC_KEY = 6  # packet tag of a primary key; subkeys have 14
+
+
+def fingerprints(keyring: bytes) -> tuple[str, ...] | Unknown:
+    """Return the fingerprints of the primary keys, as 40 upper-case hexadecimal digits.
+
+    + keyring: the file's bytes, binary or with ASCII armor
+
+    Unknown where it cannot be read to its end, or holds a key of another version than 4: an
+    incomplete list would hide a key that apt trusts.
+    """
+    try:
+        data = b"".join(_armored(keyring)) if b"-----BEGIN PGP" in keyring else keyring
+        keys = [body for tag, body in _packets(data) if tag == _PUBLIC_KEY]
+        return tuple(_fingerprint(body) for body in keys)
+    except (ValueError, IndexError, binascii.Error) as error:
+        return Unknown(f"it is not a readable keyring: {error}")
+
+
+def _fingerprint(body: bytes) -> str:
+    if body[0] != 4:
+        raise ValueError(f"it holds a key of version {body[0]}")
+    framed = b"\x99" + len(body).to_bytes(2, "big") + body
+    # SHA-1 is what the format defines a version 4 fingerprint by.
+    return hashlib.sha1(framed, usedforsecurity=False).hexdigest().upper()
+
+
+def _armored(text: bytes) -> Iterator[bytes]:
+    """The binary content of each armored block; the checksum line "=XXXX" is not part of it."""
+    blocks = re.findall(
+        rb"-----BEGIN PGP PUBLIC KEY BLOCK-----[ \t]*\r?\n(.*?)-----END PGP PUBLIC KEY BLOCK-----",
+        text,
+        re.DOTALL,
+    )
+    if not blocks:
+        raise ValueError("its armor has no public key block with an end")
+    for block in blocks:
+        lines = [line.strip() for line in block.splitlines()]
+        # Headers ("Version: ...") stand before the first empty line, where there are any.
+        start = lines.index(b"") + 1 if b"" in lines else 0
+        rows = [line for line in lines[start:] if line and not line.startswith(b"=")]
+        yield base64.b64decode(b"".join(rows), validate=True)
+
+
+def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Tags and bodies of the packets, in order."""
+    place = 0
+    while place < len(data):
+        first = data[place]
+        if not first & 0x80:
+            raise ValueError(f"byte {place} begins no packet")
+        new = bool(first & 0x40)
+        tag = first & 0x3F if new else (first & 0x3F) >> 2
+        size, width = _size(data, place + 1, None if new else first & 3)
+        start = place + 1 + width
+        place = start + size
+        if place > len(data):
+            raise ValueError("its last packet is cut off")
+        yield tag, data[start:place]
+
+
+def _size(data: bytes, place: int, kind: int | None) -> tuple[int, int]:
+    """Length of a packet's body, and of the length itself; `kind` is the old format's, or None."""
+    if kind is not None:
+        if kind == 3:
+            raise ValueError("a packet names no length")
+        width = 1 << kind
+        return int.from_bytes(_bytes(data, place, width), "big"), width
+    first = data[place]
+    if first < 192:
+        return first, 1
+    if first < 224:
+        return ((first - 192) << 8) + data[place + 1] + 192, 2
+    if first == 255:
+        return int.from_bytes(_bytes(data, place + 1, 4), "big"), 5
+    raise ValueError("a packet comes in parts")
+
+
+def _bytes(data: bytes, place: int, count: int) -> bytes:
+    part = data[place : place + count]
+    if len(part) < count:
+        raise ValueError("its last packet is cut off")
+    return part

@@ -1,0 +1,36 @@
+uid=
+while read -r name real rest; do
+	if [ "$name" = Uid: ]; then uid=$real; fi
+done </proc/self/status
+uid=${uid:-$(id -u)}
+machine=$(uname -m)
+# As Debian calls it.
+case $machine in
+x86_64) native=amd64 ;;
+aarch64) native=arm64 ;;
+*) native=$machine ;;
+esac
+
+printf 'pyinfra-gpu-probe 1\n'
+# Each concern in a process of its own: whatever goes wrong in one, the others are told.
+(system)
+(gpus)
+printf 'nvidia.asked =%s\n' "${PG_NVIDIA:-0}"
+(driver)
+(packages)
+(apt_lock)
+(storage)
+(layout)
+(torch)
+(text environment.text "$PG_ENV_FILE")
+(training)
+(text smoke.stamp "$PG_STAMP"; text smoke.verdict "$PG_VERDICT")
+if [ "$PG_NVIDIA" ]; then
+	(kernel)
+	(apt)
+	(cuda)
+	(libcuda)
+	(power)
+fi
+printf 'pyinfra-gpu-probe end\n'
+exit 0

@@ -1,0 +1,150 @@
+# The one look at a host. POSIX sh (dash, busybox sh, bash); writes nothing, contends for no lock.
+#
+# Inputs, assigned in front of this text: PG_PREFIX PG_VENV PG_UV PG_ENV_FILE PG_TRAINING
+# PG_REQUIREMENTS PG_TRAINING_STAMP PG_STAMP PG_VERDICT (absolute paths, or empty: not asked),
+# PG_PATHS (absolute paths, one a line), PG_PACKAGES (names with blanks between). PG_NVIDIA (1 or
+# empty) asks for what belongs to an NVIDIA driver, and with it: PG_CUDA (release), PG_COMPILER,
+# PG_REPOSITORY (URL), PG_KEYRING PG_CUDA_PROOF PG_LIBCUDA_PROOF (absolute paths, or empty).
+# PG_ROOT puts another tree in the place of / for what the system says of itself;
+# PG_SBIN replaces what is added to PATH.
+#
+# Output: ASCII lines "KEY TAGVALUE" between a first and a last marker line. The tags:
+#   =text   the value            x6869  the value's bytes in hex (anything that is not plain ASCII)
+#   -       it is not there      .      the list of this key is complete
+#   ?text   not known, and why   !6869  the same in hex
+# A list is a key that comes several times. A line without the last marker may be cut in two.
+
+LC_ALL=C
+export LC_ALL
+exec 2>/dev/null </dev/null
+PATH=$PATH${PG_SBIN-:/usr/local/sbin:/usr/sbin:/sbin}
+R=${PG_ROOT-}
+nl='
+'
+ifs=" 	$nl"
+IFS=$ifs
+
+have() { command -v "$1" >/dev/null; }
+
+# emit KEY TAG HEXTAG VALUE
+emit() {
+	case $4 in
+	*[!\ -~]* | ' '* | *' ')
+		hex=$(printf %s "$4" | od -An -v -tx1)
+		if [ "$hex" ]; then
+			key=$1 tag=$3 old=$IFS IFS=$ifs
+			set -- $hex
+			IFS=
+			printf '%s %s%s\n' "$key" "$tag" "$*"
+			IFS=$old
+		else
+			printf '%s ?it holds odd bytes, and od, which would print them, does not work here\n' "$1"
+		fi
+		;;
+	*) printf '%s %s%s\n' "$1" "$2" "$4" ;;
+	esac
+}
+put() { emit "$1" = x "$2"; }
+unknown() { emit "$1" '?' '!' "$2"; }
+absent() { printf '%s -\n' "$@"; }
+listed() { printf '%s .\n' "$@"; }
+
+# unknown_all REASON KEY...
+unknown_all() {
+	reason=$1
+	shift
+	for each do unknown "$each" "$reason"; done
+}
+
+# kind_of PATH sets $kind. "hidden": a folder above it may not be searched, so nobody can say.
+kind_of() {
+	if [ -h "$1" ]; then kind=link
+	elif [ -f "$1" ]; then kind=file
+	elif [ -d "$1" ]; then kind=dir
+	elif [ -e "$1" ]; then kind=other
+	else
+		kind=absent up=$1
+		while up=${up%/*} && [ "$up" ]; do
+			if [ -e "$up" ]; then
+				if [ -d "$up" ] && [ ! -x "$up" ]; then kind=hidden; fi
+				break
+			fi
+		done
+	fi
+}
+
+# line KEY FILE: the first line of a file of the kernel's
+line() {
+	value=
+	if [ ! -e "$2" ]; then absent "$1"
+	elif read -r value <"$2" || [ "$value" ]; then put "$1" "$value"
+	else unknown "$1" "$2 is empty or may not be read"; fi
+}
+
+# text KEY FILE: a whole file, one byte more than the reader accepts, so that it sees an excess
+text() {
+	if [ ! "$2" ]; then absent "$1"; return; fi
+	kind_of "$2"
+	if [ ! -f "$2" ]; then
+		case $kind in
+		hidden) unknown "$1" "no permission to look at $2" ;;
+		link) unknown "$1" "$2 is a link to something that cannot be read" ;;
+		*) absent "$1" ;;
+		esac
+	elif [ ! -r "$2" ]; then unknown "$1" "no permission to read $2"
+	elif ! have od; then unknown "$1" "od is not on this host"
+	elif hex=$(od -An -v -tx1 -N 65537 <"$2"); then
+		key=$1
+		set -- $hex
+		IFS=
+		printf '%s x%s\n' "$key" "$*"
+		IFS=$ifs
+	else unknown "$1" "$2 could not be read"; fi
+}
+
+# digest KEY FILE
+digest() {
+	if [ ! "$2" ]; then absent "$1"; return; fi
+	kind_of "$2"
+	if [ "$kind" = hidden ]; then unknown "$1" "no permission to look at $2"
+	elif [ ! -f "$2" ]; then absent "$1"
+	elif [ ! -r "$2" ]; then unknown "$1" "no permission to read $2"
+	elif ! have sha256sum; then unknown "$1" "sha256sum is not on this host"
+	elif sum=$(sha256sum <"$2"); then put "$1" "${sum%% *}"
+	else unknown "$1" "$2 could not be read"; fi
+}
+
+# bounded SECONDS COMMAND...: what can hang (a dead file server, a broken program) is given up
+limit=
+if timeout 5 true; then limit=timeout; fi
+bounded() {
+	if [ "$limit" ]; then "$limit" "$@"; else
+		shift
+		"$@"
+	fi
+}
+
+# why STATUS OUTPUT sets $reason
+why() {
+	case $1 in
+	124 | 137 | 143) reason="it did not answer in time" ;;
+	*) reason=${2%%"$nl"*} reason=${reason:-"it ended with status $1 and said nothing"} ;;
+	esac
+}
+
+# as_owner FOLDER sets $drop, the words that run a command as the folder's owner: root must not
+# run a program, or git in a repository, that a user can change. If it cannot, $reason says why.
+as_owner() {
+	drop=
+	case $uid in 0 | '') ;; *) return 0 ;; esac
+	if ! have stat; then reason="stat is not on this host"; return 1; fi
+	ids=$(stat -L -c %u:%g -- "$1")
+	case $ids in 0:*) return 0 ;; esac
+	drop="setpriv --reuid=${ids%:*} --regid=${ids#*:} --clear-groups --"
+	$drop true && return 0
+	drop="chroot --userspec=$ids --groups= /"
+	$drop true && return 0
+	reason="neither setpriv nor chroot on this host can run it as the owner of $1"
+	return 1
+}
+

@@ -1,0 +1,111 @@
+# The machine: system, Secure Boot, GPUs on the bus, room on its disks.
+
+system() {
+	for file in "$R/etc/os-release" "$R/usr/lib/os-release" ''; do
+		[ -r "$file" ] && break
+	done
+	if [ "$file" ]; then
+		while read -r row || [ "$row" ]; do
+			case $row in ID=* | VERSION_ID=* | PRETTY_NAME=*) put system.os "$row" ;; esac
+		done <"$file"
+		listed system.os
+	else unknown system.os "/etc/os-release may not be read or is not there"; fi
+	line system.kernel "$R/proc/sys/kernel/osrelease"
+	if [ "$machine" ]; then put system.architecture "$machine"
+	else unknown system.architecture "uname is not on this host"; fi
+	line system.boot_id "$R/proc/sys/kernel/random/boot_id"
+	line system.cpus "$R/sys/devices/system/cpu/online"
+	line system.memory "$R/proc/meminfo"
+	# What systemd's own sd_booted() looks at; the name of process 1 may be anything.
+	if [ -d "$R/run/systemd/system" ]; then put system.init systemd
+	else line system.init "$R/proc/1/comm"; fi
+	line system.hostname "$R/proc/sys/kernel/hostname"
+	if user=${SUDO_USER:-${DOAS_USER:-$(id -un)}} && [ "$user" ]; then put system.user "$user"
+	else unknown system.user "id could not name the user"; fi
+	if [ "$uid" ]; then put system.uid "$uid"; else unknown system.uid "id is not on this host"; fi
+	if ! have python3; then absent system.python3
+	else
+		if said=$(bounded 10 python3 -V 2>&1); then put system.python3 "$said"
+		else
+			why $? "$said"
+			unknown system.python3 "$reason"
+		fi
+	fi
+	secure_boot
+}
+
+# secure_boot_byte sets $byte: 1 on, 0 off, "none" without EFI; empty: not known, and $reason. A
+# kernel that finds no SecureBoot variable under EFI takes it as off, and so do we.
+secure_boot_byte() {
+	efi=$R/sys/firmware/efi byte=
+	if [ ! -d "$R/sys/firmware" ]; then reason="/sys/firmware is not there"
+	elif [ ! -d "$efi" ]; then byte=none
+	else
+		set -- "$efi"/efivars/SecureBoot-*
+		if [ -f "$1" ]; then
+			if byte=$(od -An -v -tu1 -j4 -N1 <"$1") && [ "$byte" ]; then byte=${byte##* }
+			else byte='' reason="$1 could not be read"; fi
+		else
+			set -- "$efi"/efivars/*
+			if [ -e "$1" ]; then byte=0
+			else reason="$efi/efivars is empty or may not be read"; fi
+		fi
+	fi
+}
+
+secure_boot() {
+	secure_boot_byte
+	case $byte in
+	'') unknown system.secure_boot "$reason" ;;
+	none) absent system.secure_boot ;;
+	*) put system.secure_boot "$byte" ;;
+	esac
+}
+
+gpus() {
+	if [ ! -d "$R/sys/bus/pci/devices" ]; then
+		if [ -d "$R/sys/bus" ]; then listed gpus.device
+		else unknown gpus.device "/sys/bus is not there"; fi
+		return
+	fi
+	for dev in "$R"/sys/bus/pci/devices/*; do
+		vendor=
+		read -r vendor <"$dev/vendor"
+		[ "$vendor" = 0x10de ] || continue
+		class='' device='' bars='' driver=-
+		if ! read -r class <"$dev/class" || ! read -r device <"$dev/device"; then
+			unknown gpus.device "$dev could not be read"
+			continue
+		fi
+		case $class in 0x0300* | 0x0302*) ;; *) continue ;; esac
+		if [ -h "$dev/driver" ]; then
+			driver=$(readlink "$dev/driver")
+			driver=${driver##*/}
+		fi
+		if [ -r "$dev/resource" ]; then
+			while read -r from to rest; do bars="$bars $from-$to"; done <"$dev/resource"
+		fi
+		put gpus.device "${dev##*/} $vendor $device $class ${driver:-?}${bars:- ?}"
+	done
+	listed gpus.device
+}
+
+storage() {
+	kind_of "$PG_PREFIX"
+	near=$PG_PREFIX
+	while [ ! -e "$near" ] && [ "$near" ]; do near=${near%/*}; done
+	if [ "$kind" = hidden ]; then unknown storage.free "no permission to look at $PG_PREFIX"
+	else room storage.free "${near:-/}"; fi
+	if [ -d "$R/dev/shm" ]; then room storage.shm "$R/dev/shm"; else absent storage.shm; fi
+}
+
+# room KEY FOLDER: df's line for it, in KiB
+room() {
+	if ! have df; then unknown "$1" "df is not on this host"
+	elif said=$(df -Pk -- "$2" 2>&1); then put "$1" "${said##*"$nl"}"
+	else
+		why $? "$said"
+		unknown "$1" "df: $reason"
+	fi
+}
+

@@ -1,0 +1,159 @@
+# torch is never imported: its identity is text, and its files are compared with their list of sizes.
+torch() {
+	kind_of "$PG_VENV"
+	if [ "$kind" = hidden ]; then
+		unknown_all "no permission to look at $PG_VENV" torch.python torch.python_problem \
+			torch.installing torch.version_line torch.distribution torch.damaged
+	elif [ ! -d "$PG_VENV" ]; then
+		absent torch.python torch.python_problem
+		put torch.installing 0
+		listed torch.version_line torch.distribution torch.damaged
+	elif [ ! -r "$PG_VENV" ] || [ ! -x "$PG_VENV" ]; then
+		unknown_all "no permission to read $PG_VENV" torch.python torch.python_problem \
+			torch.installing torch.version_line torch.distribution torch.damaged
+	else
+		if [ -e "$PG_VENV/.pyinfra-gpu-installing" ]; then put torch.installing 1
+		else put torch.installing 0; fi
+		site=
+		venv_python
+		installed
+	fi
+	tool_version torch.uv "$PG_UV"
+}
+
+check='
+import os, sys, time
+def say(key, value):
+    raw = os.fsencode(value)
+    plain = value == value.strip() and all(32 <= byte < 127 for byte in raw)
+    print("torch.%s %s" % (key, "=" + value if plain else "x" + raw.hex()))
+def check(site):
+    os.chdir(site)
+    records = [n for n in os.listdir() if n.lower().startswith("torch-") and n.endswith(".dist-info")]
+    bad = []
+    if not records and os.path.isdir("torch"):
+        bad.append("torch-*.dist-info/RECORD")
+    end = time.monotonic() + 5
+    for record in records:
+        try:
+            if not compare(record + "/RECORD", bad, end):
+                bad.append(record + "/RECORD")
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            bad.append(record + "/RECORD")
+    return bad[:5]
+def compare(record, bad, end):
+    whole = False
+    with open(record, "rb") as rows:
+        for number, row in enumerate(rows):
+            parts = row.rstrip().rsplit(b",", 2)
+            whole = whole or parts[0] == os.fsencode(record)
+            if len(parts) < 3 or not parts[2]:
+                continue
+            path = parts[0]
+            if path[:1] == b"\"":
+                path = path[1:-1].replace(b"\"\"", b"\"")
+            try:
+                same = os.stat(path).st_size == int(parts[2])
+            except (FileNotFoundError, NotADirectoryError):
+                same = False
+            if not same:
+                bad.append(os.fsdecode(path))
+                if len(bad) > 4:
+                    return True
+            if not number % 1024 and time.monotonic() > end:
+                raise OSError("its files could not be compared in 5 s")
+    return whole
+say("python", sys.version.split()[0])
+site = "%s/lib/python%d.%d%s/site-packages" % (
+    sys.argv[1], sys.version_info[0], sys.version_info[1], "t" if "t" in sys.abiflags else "")
+say("site", site)
+try:
+    for path in check(site) if os.path.isdir(site) else []:
+        say("damaged", path)
+    print("torch.damaged .")
+except OSError as error:
+    print("torch.damaged !" + os.fsencode(str(error)).hex())
+'
+
+# A user can change what it prints, so only whole, plain lines of the expected keys pass.
+venv_python() {
+	python=$PG_VENV/bin/python
+	if [ -h "$python" ] && [ ! -e "$python" ]; then
+		no_python "$python is a link to $(readlink "$python"), which is not there"
+		return
+	elif [ ! -e "$python" ]; then no_python "$python is not there"; return
+	elif ! as_owner "$PG_VENV"; then
+		no_python "$reason"
+		return
+	fi
+	said=$(bounded 20 $drop "$python" -I -S -B -c "$check" "$PG_VENV" 2>&1)
+	status=$?
+	if [ $status != 0 ]; then
+		why $status "${said#torch.*"$nl"}"
+		no_python "$reason"
+		return
+	fi
+	absent torch.python_problem
+	IFS=$nl
+	set -f
+	for row in $said; do
+		case $row in
+		*[!\ -~]*) ;;
+		torch.site\ =*) site=${row#torch.site =} ;;
+		torch.python\ [=x]* | torch.damaged\ [.=!x]*) printf '%s\n' "$row" ;;
+		esac
+	done
+	set +f
+	IFS=$ifs
+}
+
+no_python() {
+	unknown torch.python "$1"
+	put torch.python_problem "$1"
+	unknown torch.damaged "the environment's python does not run, so torch's files were not compared"
+}
+
+# The names of the folders of installed distributions, and the lines of torch's own version file.
+installed() {
+	case $site in "$PG_VENV"/lib/*) ;; *) site= ;; esac
+	if [ ! "$site" ]; then
+		for site in "$PG_VENV"/lib/python3*/site-packages; do :; done
+	fi
+	if [ -d "$site" ] && { [ ! -r "$site" ] || [ ! -x "$site" ]; }; then
+		unknown_all "no permission to read $site" torch.distribution torch.version_line
+		return
+	fi
+	for info in "$site"/*.dist-info; do
+		if [ -d "$info" ]; then put torch.distribution "${info##*/}"; fi
+	done
+	listed torch.distribution
+	file=$site/torch/version.py
+	kind_of "$file"
+	if [ "$kind" = hidden ] || { [ -f "$file" ] && [ ! -r "$file" ]; }; then
+		unknown torch.version_line "no permission to read $file"
+		return
+	elif [ -f "$file" ]; then
+		n=0
+		while [ $n -lt 100 ] && { IFS= read -r row || [ "$row" ]; }; do
+			n=$((n + 1))
+			case $row in
+			__version__* | cuda* | git_version*) put torch.version_line "$row" ;;
+			esac
+		done <"$file"
+	fi
+	listed torch.version_line
+}
+
+# tool_version KEY PROGRAM
+tool_version() {
+	kind_of "$2"
+	if [ "$kind" = hidden ]; then unknown "$1" "no permission to look at $2"
+	elif [ ! -f "$2" ]; then absent "$1"
+	elif ! as_owner "${2%/*}"; then unknown "$1" "$reason"
+	elif said=$(bounded 10 $drop "$2" --version 2>&1); then put "$1" "${said%%"$nl"*}"
+	else
+		why $? "$said"
+		unknown "$1" "$2: $reason"
+	fi
+}
+

@@ -1,0 +1,112 @@
+"""What the probe tells of people and locks that stand against a restart."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+from nvidia_tree import gpu_host_fixture, inhibitor, look, session  # noqa: F401
+from probing import Tree, any_shell_fixture, shell_fixture, tree_fixture, write  # noqa: F401
+
+ME = pwd.getpwuid(os.geteuid()).pw_name
+PERSON = {"UID": "1000", "USER": "bob", "CLASS": "user", "STATE": "active"}
+
+# what logind notes beside PERSON -> who is told to be there
+SESSIONS: list[tuple[dict[str, str], tuple[str, ...]]] = [
+    ({"TTY": "pts/4", "TYPE": "tty"}, ("bob on pts/4",)),
+    ({"TTY": "tty1", "SEAT": "seat0"}, ("bob on tty1",)),
+    ({"DISPLAY": ":0", "TYPE": "x11"}, ("bob on :0",)),
+    ({"TYPE": "wayland", "SEAT": "seat0", "TTY": "tty2"}, ("bob on tty2",)),
+    ({"TYPE": "wayland", "SEAT": "seat0"}, ("bob on seat0",)),
+    ({"TYPE": "wayland"}, ("bob on wayland",)),
+    ({"TYPE": "tty", "REMOTE": "1", "SERVICE": "sshd"}, ()),
+    ({"CLASS": "greeter", "TTY": "tty1"}, ()),
+    ({"CLASS": "background", "TTY": ""}, ()),
+    ({"CLASS": "manager"}, ()),
+    ({"CLASS": "user-early", "TTY": "tty1"}, ("bob on tty1",)),
+    ({"TTY": "pts/4", "STATE": "closing"}, ()),
+    ({"USER": "", "TTY": "pts/4"}, ("1000 on pts/4",)),
+    ({"CLASS": "", "TTY": "pts/4"}, ()),
+]
+
+
+@pytest.mark.parametrize(("noted", "told"), SESSIONS)
+def test_people_at_a_terminal_or_a_display_are_told(
+    gpu_host: Tree, any_shell: str, noted: dict[str, str], told: tuple[str, ...]
+) -> None:
+    (gpu_host.root / "run/systemd/sessions/3").unlink()
+    session(gpu_host, "c1", **{**PERSON, **noted})
+    session(gpu_host, "c1.ref", TTY="pts/9", **PERSON)
+    assert look(gpu_host, any_shell).power.sessions == told
+
+
+def test_two_sessions_of_one_person_are_told_once(gpu_host: Tree, shell: str) -> None:
+    session(gpu_host, "4", USER="alice", UID="1000", CLASS="user", TTY="pts/0")
+    session(gpu_host, "5", USER="carol", UID="1001", CLASS="user", TTY="pts/1")
+    assert look(gpu_host, shell).power.sessions == ("alice on pts/0", "carol on pts/1")
+
+
+def test_a_session_of_which_logind_knows_no_terminal_has_its_users_one(
+    gpu_host: Tree, shell: str
+) -> None:
+    """As on systems without utmp: the connection of a person at work looks like ours."""
+    (gpu_host.root / "run/systemd/sessions/3").unlink()
+    uid = os.geteuid()
+    session(gpu_host, "4", USER=ME, UID=str(uid), CLASS="user", TYPE="tty", REMOTE="1")
+    session(gpu_host, "5", USER="bob", UID=str(uid + 1), CLASS="user", TYPE="tty", REMOTE="1")
+    assert look(gpu_host, shell).power.sessions == ()
+    write(gpu_host.root / "dev/pts/ptmx", "")
+    write(gpu_host.root / "dev/pts/7", "")
+    assert look(gpu_host, shell).power.sessions == (f"{ME} on pts/7",)
+
+
+def test_without_logind_whoever_has_a_terminal_counts(gpu_host: Tree, shell: str) -> None:
+    (gpu_host.root / "run/systemd/sessions/3").unlink()
+    (gpu_host.root / "run/systemd/sessions").rmdir()
+    assert look(gpu_host, shell).power.sessions == ()
+    write(gpu_host.root / "dev/pts/0", "")
+    assert look(gpu_host, shell).power.sessions == (f"{ME} on pts/0",)
+
+
+LOCKS: list[tuple[dict[str, str], tuple[str, ...]]] = [
+    ({}, ("job: nightly dump",)),
+    ({"WHAT": "sleep:shutdown:idle"}, ("job: nightly dump",)),
+    ({"WHAT": "sleep:idle"}, ()),
+    ({"MODE": "delay"}, ()),
+    ({"MODE": "block-weak"}, ()),
+    ({"WHY": ""}, ("job",)),
+    (
+        {"WHY": r"\"caf\303\251\" \\ \033[0m\n\xff"},
+        ('job: "caf\N{LATIN SMALL LETTER E WITH ACUTE}" \\ ?[0m?\\xff',),
+    ),
+    ({"WHY": "a=b \\x27c\\x27"}, ("job: a=b 'c'",)),
+]
+
+
+@pytest.mark.parametrize(("changes", "told"), LOCKS)
+def test_locks_that_block_a_shutdown_are_told(
+    gpu_host: Tree, any_shell: str, changes: dict[str, str], told: tuple[str, ...]
+) -> None:
+    noted = {"WHAT": "shutdown", "MODE": "block", "WHO": "job", "WHY": "nightly dump", **changes}
+    inhibitor(gpu_host, "1", **noted)
+    inhibitor(gpu_host, "1.ref", **noted)
+    assert look(gpu_host, any_shell).power.inhibitors == told
+
+
+def test_where_no_lock_was_ever_taken_there_is_none(gpu_host: Tree, shell: str) -> None:
+    (gpu_host.root / "run/systemd/inhibit/1").unlink()
+    (gpu_host.root / "run/systemd/inhibit").rmdir()
+    assert look(gpu_host, shell).power.inhibitors == ()
+
+
+def test_a_file_that_ends_without_a_line_end_is_read_whole(gpu_host: Tree, shell: str) -> None:
+    text = "WHAT=shutdown\nMODE=block\nWHO=x\nWHY=y"
+    write(gpu_host.root / "run/systemd/inhibit/1", text)
+    write(gpu_host.root / "run/systemd/sessions/3", "CLASS=user\nUSER=x\nUID=1\nTTY=tty3")
+    power = look(gpu_host, shell).power
+    assert (power.sessions, power.inhibitors) == (("x on tty3",), ("x: y",))
