@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
+    from pyinfra_gpu.deviation import Deviation
+    from pyinfra_gpu.facts.record import Record
+
+ERROR_ABOVE = "the error stands above"
+"""In a sentence: pyinfra has printed the error itself, at the host's name."""
+
 
 @dataclass(slots=True)
 class Entry:
@@ -29,7 +35,9 @@ class Entry:
     found: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    deviations: list[Deviation] = field(default_factory=list)
     problem: str | None = None
+    unreadable: bool = False
     seconds: float = 0.0
 
 
@@ -39,6 +47,7 @@ class Journal(BaseStateCallback):
     def __init__(self, finish: Callable[[State, Journal], None]) -> None:
         self.entries: dict[tuple[str, str], Entry] = {}
         self.verdicts: dict[str, dict[str, Any]] = {}
+        self.looks: dict[str, Record] = {}
         self.planned: set[str] = set()
         self.plan_shown = False
         self._finish = finish
@@ -51,10 +60,19 @@ class Journal(BaseStateCallback):
         Operations run twice when pyinfra asks before it acts: once to plan, once to act. What was
         noted while planning is dropped as soon as acting begins; a dry run keeps it.
         """
+        self._follow_phase()
+        return self.entries.setdefault((host, stage), Entry(host=host, stage=stage))
+
+    def saw(self, host: str, record: Record) -> None:
+        """Keep the first look at this host: what it was before this run did anything."""
+        self._follow_phase()
+        self.looks.setdefault(host, record)
+
+    def _follow_phase(self) -> None:
         if self._phase != context.state.current_stage:
             self._phase = context.state.current_stage
             self.entries.clear()
-        return self.entries.setdefault((host, stage), Entry(host=host, stage=stage))
+            self.looks.clear()
 
     def host_disconnect(self, state: State, host: Host) -> None:  # type: ignore[override]
         """Report once, when the last host is disconnected.
@@ -87,6 +105,12 @@ def _entry(stage: str) -> Entry | None:
     return journal.entry(context.host.name, stage) if journal else None
 
 
+def saw(record: Record) -> None:
+    """Keep what the current host looked like, for the report's versions and package history."""
+    if journal := current():
+        journal.saw(context.host.name, record)
+
+
 def found(stage: str, what: str) -> None:
     """Note in a few words what the host looked like before this stage did anything."""
     if entry := _entry(stage):
@@ -97,6 +121,12 @@ def changed(stage: str, what: str) -> None:
     """Note in a few words what was changed."""
     if entry := _entry(stage):
         entry.changed.append(what)
+
+
+def deviation(stage: str, what: Deviation) -> None:
+    """Note one way in which the host was not as declared."""
+    if entry := _entry(stage):
+        entry.deviations.append(what)
 
 
 def warn(stage: str, what: str) -> None:
@@ -115,6 +145,12 @@ def ensure_problem(stage: str, sentence: str) -> None:
     """Note a problem, unless a better sentence is there already."""
     if (entry := _entry(stage)) and entry.problem is None:
         entry.problem = sentence
+
+
+def unreadable(stage: str) -> None:
+    """Note that this stage could not tell what is there: neither as declared nor drifted."""
+    if entry := _entry(stage):
+        entry.unreadable = True
 
 
 def verdict(value: dict[str, Any]) -> None:

@@ -13,14 +13,25 @@ from pyinfra import context
 from pyinfra.api.state import StateStage
 
 from pyinfra_gpu import journal
+from pyinfra_gpu.drift.history import as_since, explain
+from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.journal import Entry, Journal
+from pyinfra_gpu.versions import versions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyinfra.api.state import State
+
+    from pyinfra_gpu.facts.apt_history import PackageChange
+    from pyinfra_gpu.facts.record import Record
 
 WIDTH = 80
 REPORT_VARIABLE = "PYINFRA_GPU_REPORT"
 """Environment variable naming a file that gets the run's verdict as JSON."""
+
+RECENT = 40
+"""So many of apt's latest changes are reported for each host."""
 
 _COLUMNS = (("host", 8), ("stage", 11), ("found", 27), ("changed", 24), ("s", 6))
 
@@ -37,10 +48,10 @@ def plan() -> None:
     ``-y`` there is no plan.
     """
     state, book = context.state, journal.current()
-    if book is None or not state.check_for_changes:
+    if book is None:
         return
     book.planned.add(context.host.name)
-    if book.planned >= {host.name for host in state.active_hosts}:
+    if state.check_for_changes and book.planned >= {host.name for host in state.active_hosts}:
         book.plan_shown = True
         click.echo("\n" + render(as_json(state, book)), err=True)
 
@@ -58,7 +69,9 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
 
     ``hosts`` maps each host of the run to its stages, its smoke test's verdict, and its status:
     ``as declared``, ``changed``, ``failed``, ``unreachable``, ``cut off``, ``not looked at``; in
-    a dry run ``differs``.
+    a dry run ``differs``. ``complete`` tells whether the deploy file was gone through to its end;
+    ``last_smoke`` is the verdict that the first look found, which ``smoke`` holds only while it is
+    good; ``facts`` are the versions at that look, ``history`` is what apt did lately.
     """
     dry = state.current_stage == StateStage.Prepare or not _executed(state)
     hosts = {}
@@ -66,13 +79,27 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
         if not state.is_host_in_limit(host):
             continue
         entries = [entry for (name, _), entry in book.entries.items() if name == host.name]
+        look = book.looks.get(host.name)
+        changes = () if look is None or isinstance(look.apt.history, Unknown) else look.apt.history
         hosts[host.name] = {
             "status": _status(state, host.name, entries, dry=dry),
+            "complete": host.name in book.planned,
             "rehearsal": bool(host.data.get("rehearsal", False)),
-            "stages": [_stage(entry) for entry in entries],
+            "stages": [_stage(entry, changes) for entry in entries],
             "smoke": book.verdicts.get(host.name),
+            "last_smoke": _last_smoke(look),
+            "facts": versions(look) if look else {},
+            "history": [as_since(each) for each in changes[-RECENT:]],
         }
     return {"schema_version": 1, "dry": dry, "hosts": hosts}
+
+
+def _last_smoke(look: Record | None) -> dict[str, Any] | None:
+    try:
+        value = json.loads(str(look.smoke.verdict_text)) if look else None
+    except ValueError:
+        return None  # none was written, or only half of one
+    return value if isinstance(value, dict) else None
 
 
 def _executed(state: State) -> bool:
@@ -92,13 +119,18 @@ def _status(state: State, name: str, entries: list[Entry], *, dry: bool) -> str:
     return "as declared" if entries else "not looked at"
 
 
-def _stage(entry: Entry) -> dict[str, Any]:
+def _stage(entry: Entry, changes: Sequence[PackageChange]) -> dict[str, Any]:
     return {
         "stage": entry.stage,
         "found": entry.found,
         "changed": entry.changed,
         "warnings": entry.warnings,
+        "deviations": [
+            {**each.as_json(), "since": as_since(explain(each.packages, changes))}
+            for each in entry.deviations
+        ],
         "problem": entry.problem,
+        "unreadable": entry.unreadable,
         "seconds": round(entry.seconds, 2),
     }
 

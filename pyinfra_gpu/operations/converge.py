@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pyinfra import host, logger, state
 from pyinfra.api import operation
@@ -18,34 +17,48 @@ from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.operations.steps import failed
 
 if TYPE_CHECKING:
-    from pyinfra.api.arguments_typed import PyinfraOperation
     from pyinfra.api.host import Host
+    from pyinfra.api.operation import OperationMeta
     from pyinfra.api.state import State
 
+    from pyinfra_gpu.deviation import Deviation
     from pyinfra_gpu.spec import HostSpec
 
-P = ParamSpec("P")
 _SEE_ABOVE = "a command failed; what it printed stands above, at this host's name"
 Commands = Generator[Any, None, None]
 """What an operation yields: pyinfra commands, or strings that become shell commands."""
 
+Body = Callable[["HostSpec", Record], Commands]
+"""An operation's body: given what is declared and what is there, yields what is to be done."""
 
-def converging(stage: str) -> Callable[[Callable[P, Commands]], PyinfraOperation[P]]:
+
+class ConvergingOperation(Protocol):
+    """An operation that brings one stage of a host to what its specification says."""
+
+    def __call__(self, *, spec: HostSpec, name: str, **arguments: Any) -> OperationMeta:
+        """Add it to the run; `arguments` are pyinfra's global ones (`_sudo` ...)."""
+
+
+def converging(stage: str) -> Callable[[Body], ConvergingOperation]:
     """Turn a generator of commands into one of our operations, belonging to `stage`.
 
-    It is a plain pyinfra operation, with two additions: the host's record is forgotten around
-    every command, since a command changes what the record says, and the time it took goes into
-    the journal.
+    It is a plain pyinfra operation that takes the host's specification as `spec`, with some
+    additions: the body is also handed the host's record, and the host is refused where it cannot
+    be looked at; the record is forgotten around every command, since a command changes what the
+    record says; and the time it took goes into the journal.
     """
 
-    def decorator(function: Callable[P, Commands]) -> PyinfraOperation[P]:
-        @wraps(function)
-        def wrapper(*args: P.args, **kwargs: P.kwargs) -> Commands:
+    def decorator(body: Body) -> ConvergingOperation:
+        def wrapper(spec: HostSpec) -> Commands:
             if _was_refused():
                 return
             watch = journal.Stopwatch(stage)
             try:
-                for command in function(*args, **kwargs):
+                record = look(spec)
+                if record is not None:
+                    journal.saw(record)
+                commands = iter([unreadable(stage)]) if record is None else body(spec, record)
+                for command in commands:
                     yield command
                     forget()
             except GeneratorExit:
@@ -57,7 +70,10 @@ def converging(stage: str) -> Callable[[Callable[P, Commands]], PyinfraOperation
             finally:
                 watch.stop()
 
-        return operation()(wrapper)
+        # pyinfra reads the signature that it offers, so not functools.wraps: the body has another.
+        for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(wrapper, attribute, getattr(body, attribute))
+        return cast(ConvergingOperation, operation()(wrapper))
 
     return decorator
 
@@ -89,9 +105,10 @@ def _fail(state: State, host: Host, stage: str, sentence: str) -> bool:
 def unreadable(stage: str) -> PyinfraCommand:
     """Return the refusal for a host whose record could not be read at all."""
     journal.found(stage, "could not be looked at")
+    journal.unreadable(stage)
     return refuse(
         stage,
-        f"{host.name}: could not be looked at (the error stands above): check that you can log in"
+        f"{host.name}: could not be looked at ({journal.ERROR_ABOVE}): check that you can log in"
         " and use sudo there; for a sudo password run pyinfra with --same-sudo-password, without"
         ' sudo declare `privilege = "none"`',
     )
@@ -104,8 +121,23 @@ def unknown(stage: str, spec: HostSpec, *values: object) -> PyinfraCommand | Non
     """
     for value in values:
         if isinstance(value, Unknown):
+            journal.unreadable(stage)
             return refuse(stage, f"{spec.host}: cannot tell what is there: {value.reason}")
     return None
+
+
+def note(stage: str, spec: HostSpec, deviations: Sequence[Deviation], otherwise: str) -> None:
+    """Put deviations into the journal: what was found, what will be done, what is left to people.
+
+    + otherwise: what was found where there is none, in a few words
+    """
+    journal.found(stage, "; ".join(each.found for each in deviations) or otherwise)
+    for each in deviations:
+        journal.deviation(stage, each)
+        if each.effect == "report":
+            journal.warn(stage, each.sentence(spec.host))
+        elif each.effect != "note":
+            journal.changed(stage, each.action)
 
 
 def verify(

@@ -11,8 +11,7 @@ from pyinfra.operations import files
 
 from pyinfra_gpu import env_file, journal
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.look import look
-from pyinfra_gpu.operations.converge import Commands, converging, unknown, unreadable, verify
+from pyinfra_gpu.operations.converge import Commands, converging, unknown, verify
 from pyinfra_gpu.operations.steps import quoted, step
 from pyinfra_gpu.privilege import as_root, file_owner
 
@@ -24,7 +23,7 @@ STAGE = "environment"
 
 
 @converging(STAGE)
-def project_files(spec: HostSpec) -> Commands:
+def project_files(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the environment file and the wrapper have exactly the declared content.
 
     + spec: the host's resolved specification
@@ -38,10 +37,6 @@ def project_files(spec: HostSpec) -> Commands:
 
         environment.project_files(name="Write the environment file", spec=wanted)
     """
-    record = look(spec)
-    if record is None:
-        yield unreadable(STAGE)
-        return
     deviations = wrong(spec, record)
     journal.found(STAGE, "; ".join(deviations.values()) or "as declared")
     if refusal := unknown(STAGE, spec, *(record.layout.entry(path) for path in deviations)):

@@ -9,8 +9,7 @@ from pyinfra.operations import files
 
 from pyinfra_gpu import journal
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.look import look
-from pyinfra_gpu.operations.converge import Commands, converging, refuse, unreadable, verify
+from pyinfra_gpu.operations.converge import Commands, converging, refuse, verify
 from pyinfra_gpu.operations.steps import quoted, step
 from pyinfra_gpu.privilege import as_root, file_owner, owner_name
 
@@ -23,7 +22,7 @@ MODE = "0755"
 
 
 @converging(STAGE)
-def directories(spec: HostSpec) -> Commands:
+def directories(spec: HostSpec, record: Record) -> Commands:
     """Ensure that our directories exist, belong to the owner and have mode 0755.
 
     + spec: the host's resolved specification
@@ -36,10 +35,6 @@ def directories(spec: HostSpec) -> Commands:
 
         layout.directories(name="Make the directories", spec=wanted)
     """
-    record = look(spec)
-    if record is None:
-        yield unreadable(STAGE)
-        return
     deviations = wrong(spec, record)
     journal.found(STAGE, _summary(spec, deviations))
     blocked = [path for path in deviations if _blocked(record.layout.entry(path))]
@@ -83,6 +78,7 @@ def _summary(spec: HostSpec, deviations: dict[str, str]) -> str:
 def ours(spec: HostSpec) -> tuple[str, ...]:
     """Return the directories this project keeps, parents first."""
     paths = spec.paths
+    proofs = (paths.proofs,) if spec.accelerator == "nvidia" else ()
     return (
         paths.prefix,
         paths.tools,
@@ -91,6 +87,7 @@ def ours(spec: HostSpec) -> tuple[str, ...]:
         paths.env_dir,
         paths.training_parent,
         paths.smoke,
+        *proofs,
     )
 
 

@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 from pyinfra import host
-from pyinfra.api.command import FunctionCommand
+from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.operations import apt
 
 from pyinfra_gpu import journal
 from pyinfra_gpu.facts.look import forget, look
-from pyinfra_gpu.operations.converge import Commands, converging, unknown, unreadable, verify
+from pyinfra_gpu.operations.converge import Commands, converging, unknown, verify
 from pyinfra_gpu.operations.steps import failed, step
 from pyinfra_gpu.packages import missing
 from pyinfra_gpu.privilege import as_root
@@ -28,7 +28,7 @@ _POLL_S = 2.0
 
 
 @converging(STAGE)
-def present(spec: HostSpec) -> Commands:
+def present(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the few distribution packages the stages need are installed.
 
     + spec: the host's resolved specification
@@ -42,10 +42,6 @@ def present(spec: HostSpec) -> Commands:
 
         packages.present(name="Install what the stages need", spec=wanted)
     """
-    record = look(spec)
-    if record is None:
-        yield unreadable(STAGE)
-        return
     if refusal := unknown(STAGE, spec, record.packages.installed, record.packages.half_configured):
         yield refusal
         return
@@ -56,9 +52,9 @@ def present(spec: HostSpec) -> Commands:
         return
     journal.found(STAGE, f"lacks {', '.join(absent)}")
     journal.changed(STAGE, ", ".join(absent))
-    yield FunctionCommand(_wait_for_apt, (spec,), {})
+    yield FunctionCommand(wait_for_apt, (STAGE, spec), {})
     if record.packages.half_configured:
-        yield step(STAGE, "finish an interrupted dpkg", _CONFIGURE, run_as=as_root(spec))
+        yield finish(STAGE, spec)
     yield from apt.packages._inner(
         packages=absent,
         update=True,
@@ -73,13 +69,21 @@ def present(spec: HostSpec) -> Commands:
 _CONFIGURE = "DEBIAN_FRONTEND=noninteractive dpkg --force-confold --configure -a"
 
 
+def finish(stage: str, spec: HostSpec) -> PyinfraCommand:
+    """Return the command that finishes what an interrupted dpkg left."""
+    return step(stage, "finish an interrupted dpkg", _CONFIGURE, run_as=as_root(spec))
+
+
 def _still_wrong(spec: HostSpec, record: Record) -> str | None:
     absent = missing(spec, record)
     return f"{', '.join(absent)} not installed" if absent else None
 
 
-def _wait_for_apt(state: State, host: Host, spec: HostSpec) -> bool:
-    """Wait until nobody else holds apt's locks; fail this host after the declared time."""
+def wait_for_apt(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
+    """Wait until nobody else holds apt's locks; fail this host after the declared time.
+
+    + stage: the one whose problem it is then
+    """
     deadline = time.monotonic() + spec.preflight.apt_wait_s
     told = False
     while True:
@@ -94,7 +98,7 @@ def _wait_for_apt(state: State, host: Host, spec: HostSpec) -> bool:
                 f" {spec.preflight.apt_wait_s} s; let it finish and run again, or raise"
                 " `preflight_apt_wait_s`"
             )
-            return failed(host, STAGE, sentence)
+            return failed(host, stage, sentence)
         if not told:
             host.log(f"waiting up to {spec.preflight.apt_wait_s} s for {holder} to finish with apt")
             told = True

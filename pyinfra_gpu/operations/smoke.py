@@ -12,10 +12,11 @@ from pyinfra.api.state import StateStage
 from pyinfra.operations import files
 
 from pyinfra_gpu import journal
+from pyinfra_gpu.deviation import Deviation
 from pyinfra_gpu.facts.look import forget, look
 from pyinfra_gpu.fingerprint import differences, fingerprint
 from pyinfra_gpu.on_host import smoke_bundle, smoke_digest
-from pyinfra_gpu.operations.converge import Commands, converging, refuse, unreadable
+from pyinfra_gpu.operations.converge import Commands, converging, refuse
 from pyinfra_gpu.operations.steps import failed, quoted, step
 from pyinfra_gpu.privilege import as_owner, file_owner
 
@@ -33,12 +34,14 @@ FAILED = 2
 NOT_PROOF = 3
 """The test's exit code for "passed, but proves nothing about GPUs" (a rehearsal mode)."""
 
+_CHANGED = "since it passed, changed: "
+
 FEW_HOSTS = 4
 """Up to so many hosts, each check is shown as it passes; with more it would be a wall of text."""
 
 
 @converging(STAGE)
-def proven(spec: HostSpec) -> Commands:
+def proven(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the smoke test passed on this host as it is now.
 
     + spec: the host's resolved specification
@@ -53,16 +56,12 @@ def proven(spec: HostSpec) -> Commands:
 
         smoke.proven(name="Train one step on all ranks", spec=wanted)
     """
-    record = look(spec)
-    if record is None:
-        yield unreadable(STAGE)
-        return
     if spec.smoke.run == "skip":
         journal.found(STAGE, "skipped by data")
         journal.warn(STAGE, f'{spec.host}: smoke = "skip" is declared, so nothing is proven')
         host.noop("the smoke test is switched off by data")
         return
-    if spec.accelerator == "nvidia":
+    if spec.accelerator == "nvidia" and not spec.rehearsal:
         yield refuse(
             STAGE,
             f"{spec.host}: everything before the smoke test is done; the GPU smoke test is not part"
@@ -75,8 +74,24 @@ def proven(spec: HostSpec) -> Commands:
         _keep_verdict(record)
         host.noop("the smoke test passed with this very configuration")
         return
+    journal.deviation(STAGE, _deviation(spec, owed))
     journal.changed(STAGE, f"test of {spec.smoke.ranks} ranks")
     yield from _run(spec, record, owed)
+
+
+def _deviation(spec: HostSpec, owed: str) -> Deviation:
+    """Say what is not proven. A reboot owes a test, and yet is not drift: nobody is to be called
+    at night because a host was rebooted.
+    """
+    rebooted = owed == f"{_CHANGED}the boot"
+    asked = spec.smoke.run == "always"
+    return Deviation(
+        id="smoke.proof-before-boot" if rebooted else "smoke.unproven",
+        found=owed,
+        expected="a smoke test that passed on what is there now",
+        effect="note" if rebooted or asked else "repair",
+        action=f"test of {spec.smoke.ranks} ranks",
+    )
 
 
 def owed_because(spec: HostSpec, record: Record) -> str | None:
@@ -95,7 +110,7 @@ def owed_because(spec: HostSpec, record: Record) -> str | None:
     except (ValueError, KeyError, TypeError):
         return "the stamp is not readable"
     changed = differences(str(noted), fingerprint(spec, record, smoke_digest()))
-    return f"since it passed, changed: {', '.join(changed)}" if changed else None
+    return f"{_CHANGED}{', '.join(changed)}" if changed else None
 
 
 def _run(spec: HostSpec, record: Record, owed: str) -> Commands:

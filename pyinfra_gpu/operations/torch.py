@@ -11,7 +11,7 @@ from pyinfra import host
 from pyinfra_gpu import journal
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.look import look
-from pyinfra_gpu.operations.converge import Commands, converging, unknown, unreadable, verify
+from pyinfra_gpu.operations.converge import Commands, converging, unknown, verify
 from pyinfra_gpu.operations.steps import quoted, step
 from pyinfra_gpu.privilege import as_owner
 
@@ -25,7 +25,7 @@ STAGE = "pytorch"
 
 
 @converging(STAGE)
-def installer(spec: HostSpec) -> Commands:
+def installer(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the declared version of uv is in a small environment of its own.
 
     + spec: the host's resolved specification
@@ -39,10 +39,6 @@ def installer(spec: HostSpec) -> Commands:
 
         torch.installer(name="Install uv", spec=wanted)
     """
-    record = look(spec)
-    if record is None:
-        yield unreadable(STAGE)
-        return
     if refusal := unknown(STAGE, spec, record.torch.uv):
         yield refusal
         return
@@ -80,7 +76,7 @@ def _uv_wrong(spec: HostSpec, record: Record) -> str | None:
 
 
 @converging(STAGE)
-def virtual_environment(spec: HostSpec) -> Commands:
+def virtual_environment(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the virtual environment exists and its Python runs.
 
     + spec: the host's resolved specification
@@ -94,10 +90,6 @@ def virtual_environment(spec: HostSpec) -> Commands:
 
         torch.virtual_environment(name="Make the virtual environment", spec=wanted)
     """
-    record = look(spec)
-    if record is None:
-        yield unreadable(STAGE)
-        return
     there = record.layout.entry(spec.paths.venv)
     if refusal := unknown(STAGE, spec, there, record.torch.python_problem):
         yield refusal
@@ -141,7 +133,7 @@ def _venv_wrong(spec: HostSpec, record: Record) -> str | None:
 
 
 @converging(STAGE)
-def wheel(spec: HostSpec) -> Commands:
+def wheel(spec: HostSpec, record: Record) -> Commands:
     """Ensure that torch is the declared version and build, complete on disk.
 
     + spec: the host's resolved specification
@@ -155,10 +147,6 @@ def wheel(spec: HostSpec) -> Commands:
 
         torch.wheel(name="Install torch", spec=wanted)
     """
-    record = look(spec)
-    if record is None:
-        yield unreadable(STAGE)
-        return
     torch = record.torch
     # Without a Python that runs, torch cannot be examined; a plan says so, and when this acts,
     # the environment was made anew just before.

@@ -30,7 +30,7 @@ STAGE = "training"
 
 
 @converging(STAGE)
-def checkout(spec: HostSpec) -> Commands:
+def checkout(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the declared repository is checked out at the declared commit.
 
     + spec: the host's resolved specification
@@ -45,13 +45,9 @@ def checkout(spec: HostSpec) -> Commands:
 
         training.checkout(name="Check out the training repository", spec=wanted)
     """
-    record = look(spec)
     if spec.training is None:
         journal.found(STAGE, "no training_repo declared")
         host.noop("no training repository is declared")
-        return
-    if record is None:
-        yield unreadable(STAGE)
         return
     if refusal := unknown(STAGE, spec, record.training.commit, record.training.dirty_count):
         yield refusal
@@ -187,7 +183,7 @@ def _note_history(spec: HostSpec, training: TrainingSpec, record: Record) -> Non
 
 
 @converging(STAGE)
-def requirements(spec: HostSpec) -> Commands:
+def requirements(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the repository's dependencies are installed, and that torch stays ours.
 
     + spec: the host's resolved specification
@@ -201,12 +197,8 @@ def requirements(spec: HostSpec) -> Commands:
 
         training.requirements(name="Install the repository's dependencies", spec=wanted)
     """
-    record = look(spec)
     if spec.training is None or spec.training.requirements is None:
         host.noop("no requirements are declared")
-        return
-    if record is None:
-        yield unreadable(STAGE)
         return
     wanted = record.training.requirements_sha256
     if refusal := unknown(STAGE, spec, wanted, record.training.stamp_text):
