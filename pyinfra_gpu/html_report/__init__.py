@@ -1,0 +1,1 @@
+"""`pyinfra-gpu report`: a check as one self-contained HTML page."""

@@ -1,0 +1,374 @@
+"""Versions, names, simulations and limits of apt, as pure functions."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from pyinfra_gpu.apt.errors import cause, failure
+from pyinfra_gpu.apt.limits import Limits, judge
+from pyinfra_gpu.apt.names import is_driver, is_kernel, is_nvidia, is_pin
+from pyinfra_gpu.apt.simulation import Change, Simulation, parse, parse_fetches
+from pyinfra_gpu.apt.versions import branch_of, compare, driver_version
+
+URL = "http://mirror.example/nvidia/debian12/x86_64"
+NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
+
+DRIVER_VERSIONS = {
+    "580.95.05-1": "580.95.05",
+    "580.95.05-0ubuntu1": "580.95.05",
+    "580.142-1ubuntu1": "580.142",
+    "1:580.95.05-1": "580.95.05",
+    "595.71.05": "595.71.05",
+    "580-2ubuntu1": None,
+    "13.0.3-1": None,
+    "1.18.0-1": None,
+    "20220217+3~deb12u1": None,
+    "6.8.0-31.31": None,
+    "580.95.05.1-1": None,
+    "580.9": None,
+    "": None,
+    "?": None,
+}
+
+
+@pytest.mark.parametrize("text", DRIVER_VERSIONS)
+def test_the_drivers_version_is_told_from_all_others(text: str) -> None:
+    assert driver_version(text) == DRIVER_VERSIONS[text]
+    expected = DRIVER_VERSIONS[text]
+    assert branch_of(text) == (int(expected.split(".")[0]) if expected else None)
+
+
+ORDERED = (
+    "1.0~rc1-1",
+    "1.0-1",
+    "1.0-1ubuntu1",
+    "1.0-2",
+    "1.0+b-1",
+    "1.0.1-1",
+    "1.2-1",
+    "1.10-1",
+    "580.82.07-1",
+    "580.95.05-1",
+    "580.105.08-1",
+    "595.71.05-1",
+    "1:0.1-1",
+)
+
+
+@pytest.mark.parametrize("left", range(len(ORDERED)))
+def test_versions_are_in_dpkgs_order(left: int) -> None:
+    for right in range(len(ORDERED)):
+        expected = (left > right) - (left < right)
+        assert compare(ORDERED[left], ORDERED[right]) == expected
+
+
+@pytest.mark.parametrize(
+    "pair", [(a, b) for a in ORDERED for b in ("1.0-1", "1.0~~", "580.95.05-1", "1:0", "01.0-1")]
+)
+def test_our_order_is_dpkgs(pair: tuple[str, str]) -> None:
+    """Where there is a dpkg, ask it."""
+    try:
+        done = subprocess.run(["dpkg", "--compare-versions", pair[0], "lt", pair[1]], check=False)
+        equal = subprocess.run(["dpkg", "--compare-versions", pair[0], "eq", pair[1]], check=False)
+    except FileNotFoundError:
+        pytest.skip("no dpkg on this machine")
+    expected = 0 if equal.returncode == 0 else -1 if done.returncode == 0 else 1
+    assert compare(*pair) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "expected"),
+    [
+        ("libcuda1", "580.95.05-1", True),
+        ("libcuda1:i386", "580.95.05-1", True),
+        ("nvidia-modprobe", "580.95.05-1", True),
+        ("libnvidia-compute-580", "580.95.05-0ubuntu1", True),
+        ("cuda-drivers", "580.95.05-1", True),
+        ("xserver-xorg-video-nvidia-580", "580.95.05-0ubuntu1", True),
+        ("cuda-compat-13-0", "580.95.05-1", False),
+        ("nvidia-container-toolkit", "1.18.0-1", False),
+        ("nvidia-firmware-580-580.95.05", "580.95.05-0ubuntu1", False),
+        ("nvidia-driver-pinning-580.95.05", "580.95.05-1", False),
+        ("nvidia-driver-pinning-580", "580-1", False),
+        ("nvidia-kernel-common", "20220217", False),
+        ("linux-modules-nvidia-580-open-6.8.0-31-generic", "6.8.0-31.31", False),
+        ("cuda-toolkit-13-0", "13.0.3-1", False),
+        ("python3", "580.95.05-1", False),
+    ],
+)
+def test_the_drivers_packages_are_known_by_name_and_version(
+    name: str, version: str, expected: bool
+) -> None:
+    assert is_driver(name, version) is expected
+
+
+def test_names_of_kernels_pins_and_nvidias() -> None:
+    kernels = ["linux-image-6.1.0-40-amd64", "linux-image-amd64", "linux-modules-extra-6.8.0-31"]
+    assert all(map(is_kernel, [*kernels, "linux-generic-hwe-24.04", "linux-amd64"]))
+    assert not any(map(is_kernel, ["linux-headers-amd64", "linux-libc-dev", "linux-base"]))
+    assert not is_kernel("linux-modules-nvidia-580-open-generic")
+    assert is_pin("nvidia-driver-pinning-580")
+    assert not is_pin("nvidia-driver")
+    assert is_nvidia("libnvidia-ml1")
+    assert not is_nvidia("libnvme1")
+
+
+SIMULATED = {
+    "Inst libcuda1 (580.95.05-1 NVIDIA CUDA:mirror.example [amd64])": Change(
+        name="libcuda1", old=None, new="580.95.05-1", labels=("NVIDIA CUDA",)
+    ),
+    "Inst jq [1.6-2.1] (1.6-2.1+deb12u3 Debian-Security:12/oldstable-security [amd64]) []": Change(
+        name="jq", old="1.6-2.1", new="1.6-2.1+deb12u3", labels=("Debian-Security",)
+    ),
+    "Inst a [1] (2 Debian:12.15/oldstable, Debian-Security:12/oldstable [all]) [b on a]": (
+        Change(name="a", old="1", new="2", labels=("Debian", "Debian-Security"))
+    ),
+    "Inst libcuda1:i386 [1] (2 NVIDIA CUDA:x [i386])": Change(
+        name="libcuda1:i386", old="1", new="2", labels=("NVIDIA CUDA",)
+    ),
+    "Inst local (1.0 [all])": Change(name="local", old=None, new="1.0"),
+    "Remv yq [3.1.0-3]": Change(name="yq", old="3.1.0-3", new=None),
+    "Remv yq [3.1.0-3] [jq:amd64 ]": Change(name="yq", old="3.1.0-3", new=None),
+    "Purg yq [3.1.0-3]": Change(name="yq", old="3.1.0-3", new=None),
+}
+
+
+@pytest.mark.parametrize("line", SIMULATED)
+def test_a_line_of_a_simulation_is_read(line: str) -> None:
+    simulation = parse(["Reading package lists...", "The following NEW:", "  a b", line])
+    assert simulation.changes == (SIMULATED[line],)
+    assert simulation.odd == simulation.problems == ()
+
+
+@pytest.mark.parametrize("line", ["Inst x", "Inst", "Remv x", "Inst x (", "Inst x [1 (2 a [b])"])
+def test_a_line_that_is_not_understood_is_never_passed_over(line: str) -> None:
+    simulation = parse([f"{line} ", line])
+    if line == "Inst":
+        assert simulation.changes == ()  # a word of apt's prose
+    else:
+        assert simulation.odd
+        assert judge(simulation, limits())
+
+
+def test_broken_dependencies_are_told_before_aptss_complaint() -> None:
+    simulation = parse(
+        [
+            "The following packages have unmet dependencies:",
+            " nvidia-driver-cuda : Depends: libcuda1 (= 595.71.05-1) but 580.95.05-1 is to be",
+            "                      Depends: b but it is not installable",
+            "W: something",
+            "E: Unable to correct problems, you have held broken packages.",
+        ]
+    )
+    assert simulation.problems[0].startswith("nvidia-driver-cuda : Depends: libcuda1")
+    assert simulation.problems[-1].startswith("Unable to correct problems")
+
+
+def test_a_warning_alone_is_no_problem() -> None:
+    assert parse(["W: lists are old", "N: ignoring a file"]) == Simulation()
+
+
+def test_what_would_be_fetched_is_read() -> None:
+    lines = [
+        "Need to get 10 B of archives.",
+        f"'{URL}/./libcuda1_580.95.05-1_amd64.deb' libcuda1_580.95.05-1_amd64.deb 10 SHA256:ab",
+        "'http://d.example/g%2b%2b_1_amd64.deb' g++_4%3a12_amd64.deb 10 ",
+    ]
+    assert parse_fetches(lines) == {
+        "libcuda1": f"{URL}/./libcuda1_580.95.05-1_amd64.deb",
+        "g++": "http://d.example/g%2b%2b_1_amd64.deb",
+    }
+
+
+def limits(**changes: object) -> Limits:
+    values: dict[str, object] = {
+        "branch": 580,
+        "version": None,
+        "url": URL,
+        "installed": {},
+        "held": (),
+        **changes,
+    }
+    return Limits(**values)  # type: ignore[arg-type]
+
+
+def install(
+    name: str, new: str = "580.95.05-1", old: str | None = None, origin: str = NVIDIA
+) -> str:
+    return f"Inst {name} {f'[{old}] ' if old else ''}({new} {origin})"
+
+
+DEBIAN = "Debian:12.15/oldstable [amd64]"
+V, OLD, NEXT = "580.95.05-1", "580.82.07-1", "595.71.05-1"
+ALLOWED: dict[str, tuple[list[str], dict[str, object]]] = {
+    "nothing": ([], {}),
+    "a driver, with what it needs of the distribution": (
+        [install("libcuda1"), install("dkms", "3.0.10-8", None, DEBIAN), install("nvidia-smi")],
+        {},
+    ),
+    "headers": ([install("linux-headers-6.1.0-30-amd64", "6.1.124-1", None, DEBIAN)], {}),
+    "an upgrade within the branch": (
+        [install("libcuda1", V, OLD)],
+        {"installed": {"libcuda1": OLD}},
+    ),
+    "a companion joins the rest": (
+        [install("nvidia-modprobe", V, OLD)],
+        {"installed": {"libcuda1": V, "nvidia-modprobe": OLD}},
+    ),
+    "a downgrade back to the declared branch": (
+        [install("libcuda1", V, NEXT)],
+        {"installed": {"libcuda1": NEXT}},
+    ),
+    "a downgrade to the declared version": (
+        [install("libcuda1", OLD, V)],
+        {"installed": {"libcuda1": V}, "version": "580.82.07"},
+    ),
+    "the other flavour goes": (
+        ["Remv nvidia-kernel-dkms [580.95.05-1]", install("nvidia-kernel-open-dkms")],
+        {"installed": {"nvidia-kernel-dkms": V, "libcuda1": V}},
+    ),
+    "another pin goes": (["Remv nvidia-driver-pinning-595 [595-1]"], {}),
+    "our own hold": (
+        [install("libcuda1", V, OLD)],
+        {"installed": {"libcuda1": OLD}, "held": ("libcuda1", "dkms")},
+    ),
+    "a reinstallation": (
+        [install("linux-headers-6.1.0-30-amd64", "6.1.124-1", "6.1.124-1", DEBIAN)],
+        {"held": ("linux-image-amd64",)},
+    ),
+    "a helper of the distribution's": ([install("nvidia-kernel-common", "2022", None, DEBIAN)], {}),
+    "headers while the driver is mixed": (
+        [install("linux-headers-6.1.0-30-amd64", "6.1.124-1", None, DEBIAN)],
+        {"installed": {"libcuda1": V, "nvidia-modprobe": OLD}},
+    ),
+    "the toolkit": ([install("cuda-toolkit-13-0", "13.0.3-1")], {}),
+}
+
+
+@pytest.mark.parametrize("what", ALLOWED)
+def test_a_transaction_within_its_limits_may_run(what: str) -> None:
+    lines, changes = ALLOWED[what]
+    assert judge(parse(lines), limits(**changes)) == []
+
+
+REFUSED: dict[str, tuple[list[str], dict[str, object], str]] = {
+    "removes a desktop": (["Remv gnome-shell [43]"], {}, "remove gnome-shell"),
+    "removes the toolkit": (["Remv cuda-toolkit-13-0 [13.0.3-1]"], {}, "remove cuda-toolkit-13-0"),
+    "removes container tools": (
+        ["Remv nvidia-container-toolkit [1.18.0-1]"],
+        {},
+        "remove nvidia-c",
+    ),
+    "removes a held package": (["Remv dkms [3.0]"], {"held": ("dkms",)}, "remove dkms"),
+    "removes a kernel": (["Remv linux-image-amd64 [6.1]"], {}, "remove linux-image-amd64"),
+    "installs a kernel": (
+        [install("linux-image-6.1.0-40-amd64", "6.1.150-1", None, DEBIAN)],
+        {},
+        "a kernel",
+    ),
+    "upgrades a kernel": (
+        [install("linux-image-amd64", "6.1.150-1", "6.1.140-1", DEBIAN)],
+        {},
+        "a kernel",
+    ),
+    "leaves the branch": ([install("libcuda1", NEXT, V)], {}, "branch 580"),
+    "comes with another branch": ([install("nvidia-driver-595", NEXT)], {}, "branch 580"),
+    "another version than declared": (
+        [install("libcuda1", "580.105.08-1")],
+        {"version": "580.95.05"},
+        "version 580.105.08-1",
+    ),
+    "a downgrade nobody asked for": (
+        [install("libcuda1", OLD, V)],
+        {"installed": {"libcuda1": V}},
+        "driver_version",
+    ),
+    "a downgrade of something else": (
+        [install("dkms", "2.8", "3.0", DEBIAN)],
+        {},
+        "downgrade dkms from 3.0 to 2.8",
+    ),
+    "the distribution's driver": ([install("libcuda1", V, None, DEBIAN)], {}, "another origin"),
+    "a driver without a label": ([install("libcuda1", V, None, "[amd64]")], {}, "another origin"),
+    "a toolkit from elsewhere": (
+        [install("cuda-nvcc-13-0", "13.0.88-1", None, "PPA:x [amd64]")],
+        {},
+        "another origin",
+    ),
+    "somebody's hold": (
+        [install("dkms", "3.1", "3.0", DEBIAN)],
+        {"held": ("dkms",)},
+        "apt-mark unhold dkms",
+    ),
+    "leaves a companion behind": (
+        [install("libcuda1", V, OLD)],
+        {"installed": {"libcuda1": OLD, "nvidia-modprobe": OLD}},
+        "more than one version",
+    ),
+    "a newer leaf": (
+        [install("nvidia-driver-cuda"), install("libcuda1", "580.105.08-1")],
+        {},
+        "more than one version",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_transaction_beyond_its_limits_is_refused_with_the_reason(what: str) -> None:
+    lines, changes, words = REFUSED[what]
+    reasons = judge(parse(lines), limits(**changes))
+    assert any(words in reason for reason in reasons), reasons
+
+
+def test_a_label_alone_is_not_believed() -> None:
+    found = parse([install("libcuda1")])
+    for uri, reasons in ((f"{URL}/./libcuda1.deb", 0), (f"{URL}.evil/libcuda1.deb", 1)):
+        simulation = Simulation(changes=found.changes, fetches={"libcuda1": uri})
+        assert len(judge(simulation, limits())) == reasons
+
+
+def test_a_repository_on_disk_is_known_by_both_spellings() -> None:
+    simulation = Simulation(
+        changes=parse([install("libcuda1")]).changes, fetches={"libcuda1": "file:/srv/r/./l.deb"}
+    )
+    assert judge(simulation, limits(url="file:///srv/r")) == []
+
+
+CAUSES = {
+    "W: GPG error: http://x InRelease: The following signatures couldn't be verified because the"
+    " public key is not available: NO_PUBKEY A4B469963BF863CC": "another key",
+    "E: The repository 'http://x InRelease' is not signed.": "signature",
+    "W: GPG error: http://x: The following signatures were invalid: EXPKEYSIG 1 x": "expired",
+    "E: Failed to fetch http://x/InRelease  404  Not Found [IP: 1.2.3.4 80]": "404",
+    "E: Failed to fetch http://x/InRelease  503  Service Unavailable": "server refuses",
+    "E: Failed to fetch http://x  Could not connect to x:80 (1.2.3.4), timed out": "reach",
+    "W: Failed to fetch http://x/InRelease  Temporary failure resolving 'x'": "reach",
+    "E: Failed to fetch http://x/a.deb  Hash Sum mismatch": "hash",
+    "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt)": "another apt",
+    "E: You don't have enough free space. No space left on device": "disk space",
+    "E: something else": "apt says: E: something else",
+}
+
+
+@pytest.mark.parametrize("line", CAUSES)
+def test_what_apt_says_is_told_by_its_cause(line: str) -> None:
+    told = cause(["Hit:1 http://x InRelease", line, "Reading package lists..."])
+    assert CAUSES[line] in told
+    assert line.split("http")[0].strip()[:12] in told
+
+
+def test_silence_is_told_too() -> None:
+    assert "apt says" in cause([])
+    assert "nothing" in failure([])
+
+
+def test_why_an_installation_failed() -> None:
+    guard = "E: pyinfra-gpu: apt would do what it did not simulate: x 1"
+    lines = ["Setting up x", "dpkg: error processing package dkms (--configure):"]
+    tail = ["E: Sub-process /usr/bin/dpkg returned an error code (1)"]
+    assert failure([*lines, *tail]) == lines[1]
+    assert failure([guard, *tail]) == guard
+    assert failure(["E: broken", *tail]) == "E: broken"
+    assert failure(["only this"]) == "only this"

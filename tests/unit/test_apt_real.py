@@ -1,0 +1,160 @@
+"""Our pins and our guard, put to the test by the machine's own apt on a root of its own."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from private_apt import APT, Package, PrivateApt
+
+from pyinfra_gpu.apt import files
+from pyinfra_gpu.apt.simulation import Change, parse
+
+pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
+
+GUARD = Path(__file__).parents[2] / "pyinfra_gpu" / "on_host" / "apt_guard.sh"
+VERSIONS = ("580.82.07", "580.95.05", "595.71.05")
+
+
+def driver(version: str) -> list[Package]:
+    exact = f"Depends: libcuda1 (= {version}-1)\n"
+    return [
+        Package("nvidia-driver-cuda", f"{version}-1", exact),
+        Package("libcuda1", f"{version}-1"),
+        Package("nvidia-modprobe", f"{version}-1"),
+    ]
+
+
+@pytest.fixture
+def apt(tmp_path: Path) -> PrivateApt:
+    """NVIDIA's repository, and a distribution with a newer driver of the same names."""
+    private = PrivateApt(tmp_path)
+    private.repository(
+        "NVIDIA CUDA",
+        *(package for version in VERSIONS for package in driver(version)),
+        Package("nvidia-container-toolkit", "1.18.0-1"),
+        Package("cuda-toolkit-13-0", "13.0.2-1"),
+        Package("cuda-toolkit-13-0", "13.0.3-1"),
+    )
+    private.repository(
+        "Debian", *driver("580.178.04"), Package("nvidia-kernel-common", "20220217"), suite="stable"
+    )
+    private.preferences(files.preferences(580, None, None))
+    return private
+
+
+def changes(apt: PrivateApt, *packages: str) -> dict[str, str | None]:
+    simulation = parse(apt.simulate(*packages))
+    assert simulation.problems == ()
+    return {change.name: change.new for change in simulation.changes}
+
+
+def test_without_our_pins_apt_would_take_the_newest_of_all(apt: PrivateApt) -> None:
+    apt.preferences("")
+    assert changes(apt, "libcuda1") == {"libcuda1": "595.71.05-1"}
+
+
+def test_the_newest_of_the_branch_comes_from_nvidia(apt: PrivateApt) -> None:
+    found = parse(apt.simulate("nvidia-driver-cuda")).changes
+    assert {change.new for change in found} == {"580.95.05-1"}
+    assert {change.labels for change in found} == {("NVIDIA CUDA",)}
+
+
+def test_a_declared_version_is_taken_with_all_it_needs(apt: PrivateApt) -> None:
+    apt.preferences(files.preferences(580, "580.82.07", None))
+    found = changes(apt, "nvidia-driver-cuda=580.82.07-*", "nvidia-modprobe")
+    assert set(found.values()) == {"580.82.07-1"}
+
+
+def test_another_branch_is_brought_back(apt: PrivateApt) -> None:
+    apt.installed(*driver("595.71.05"))
+    found = changes(apt, "nvidia-driver-cuda", "libcuda1", "nvidia-modprobe")
+    assert set(found.values()) == {"580.95.05-1"}
+
+
+def test_an_upgrade_of_everything_stays_in_the_branch(apt: PrivateApt) -> None:
+    apt.installed(*driver("580.82.07"))
+    apt.run("update")
+    found = parse(apt.run("-s", "dist-upgrade")).changes
+    assert {change.new for change in found} == {"580.95.05-1"}
+    apt.preferences(files.preferences(580, "580.82.07", None))
+    assert parse(apt.run("-s", "dist-upgrade")).changes == ()
+
+
+def test_another_branch_cannot_even_be_asked_for_piece_by_piece(apt: PrivateApt) -> None:
+    assert parse(apt.simulate("nvidia-driver-cuda=595*")).problems
+
+
+def test_what_is_not_the_driver_stays_free(apt: PrivateApt) -> None:
+    assert changes(apt, "nvidia-kernel-common", "nvidia-container-toolkit") == {
+        "nvidia-kernel-common": "20220217",
+        "nvidia-container-toolkit": "1.18.0-1",
+    }
+
+
+def test_a_declared_toolkit_is_exact(apt: PrivateApt) -> None:
+    apt.preferences(files.preferences(580, None, ("cuda-toolkit-13-0", "13.0.2")))
+    assert changes(apt, "cuda-toolkit-13-0") == {"cuda-toolkit-13-0": "13.0.2-1"}
+
+
+def test_a_companion_left_behind_is_brought_to_the_rest(apt: PrivateApt) -> None:
+    apt.installed(*driver("580.82.07")[:2], Package("nvidia-modprobe", "580.95.05-1"))
+    apt.preferences(files.preferences(580, None, None))
+    assert changes(apt, "nvidia-modprobe=580.82.07-*", "libcuda1=580.82.07-*") == {
+        "nvidia-modprobe": "580.82.07-1"
+    }
+
+
+def test_a_hold_is_told_in_the_simulation_and_a_removal_too(apt: PrivateApt) -> None:
+    apt.repository("Debian", Package("desktop", "1", "Conflicts: libcuda1\n"), suite="x")
+    apt.installed(*driver("580.82.07"))
+    found = parse(apt.simulate("desktop")).changes
+    assert Change(name="libcuda1", old="580.82.07-1", new=None) in found
+
+
+def run_guard(tmp_path: Path, allowed: str, *rows: str, version: str = "3") -> tuple[int, str]:
+    (tmp_path / "allowed").write_text(allowed)
+    told = f"VERSION {version}\nAPT::Architecture=amd64\nDir=/\n\n" + "".join(
+        f"{row}\n" for row in rows
+    )
+    done = subprocess.run(
+        ["sh", str(GUARD), str(tmp_path / "allowed")],
+        input=told,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+NEW = "libcuda1 - - none < 580.95.05-1 amd64 same /var/cache/apt/archives/libcuda1.deb"
+GONE = "yq 3.1.0-3 all none > - - none **REMOVE**"
+DONE = "libcuda1 - - none < 580.95.05-1 amd64 same **CONFIGURE**"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "rows", "code"),
+    [
+        ("libcuda1 580.95.05-1\n", (NEW, DONE), 0),
+        ("libcuda1 580.95.05-1\nyq -\n", (GONE, NEW, DONE), 0),
+        ("libcuda1 580.95.05-1\n", (GONE, NEW), 1),
+        ("libcuda1 580.82.07-1\n", (NEW,), 1),
+        ("libcuda1 580.95.05-10\n", (NEW,), 1),
+        ("libcuda1 580x95x05-1\n", (NEW,), 1),
+        ("", (NEW,), 1),
+        ("yq 3.1.0-3\n", (GONE,), 1),
+        ("", (DONE,), 0),
+        ("", (), 0),
+    ],
+)
+def test_the_guard_lets_through_what_was_simulated_and_nothing_else(
+    tmp_path: Path, allowed: str, rows: tuple[str, ...], code: int
+) -> None:
+    found, said = run_guard(tmp_path, allowed, *rows)
+    assert found == code
+    assert bool(said) == bool(code)
+
+
+def test_the_guard_stops_a_protocol_it_does_not_know(tmp_path: Path) -> None:
+    assert run_guard(tmp_path, "libcuda1 580.95.05-1\n", NEW, version="4")[0] == 1

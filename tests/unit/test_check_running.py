@@ -1,0 +1,332 @@
+"""What pyinfra printed and left behind becomes an answer, whatever went wrong on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from check_reports import RESTART, SMOKE_OWED, UNREACHABLE, deviating, deviation, host, stage
+
+from pyinfra_gpu import cli
+from pyinfra_gpu.check import past
+from pyinfra_gpu.check.answer import Answer, HostAnswer
+from pyinfra_gpu.check.judge import judge
+from pyinfra_gpu.check.render import render, summary
+from pyinfra_gpu.check.running import Request, Said, answers, run
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def heard(*lines: str) -> Said:
+    said = Said()
+    for line in lines:
+        said.hear(line + "\n")
+    return said
+
+
+def answer(*hosts: HostAnswer, **changes: Any) -> Answer:
+    values = {"inventory": "inventories/lab.py", "checked": "2026-11-21T11:00:03Z", "seconds": 3.21}
+    return Answer(**{**values, "hosts": hosts, **changes})
+
+
+def test_lines_at_a_hosts_name_are_kept_for_that_host() -> None:
+    said = heard(
+        "--> Connecting to hosts...",
+        "    [\x1b[1mws1\x1b[0m] \x1b[32mConnected\x1b[0m",
+        "    [dead1]  Could not connect ([Errno None] Unable to connect to port 1 on 127.0.0.1)",
+        "    [ws1] Ready: deploy.py",
+    )
+    assert said.hosts["dead1"] == ["Unable to connect to port 1 on 127.0.0.1"]
+    assert said.progress == "looked at 1 of 1 connected hosts, 1 could not be reached"
+    assert heard("--> Loading config...").progress == ""
+
+
+def test_a_prompt_on_the_same_line_is_no_part_of_what_was_said() -> None:
+    said = heard("[ws1] sudo password:     [ws1] sudo asks for a password there")
+    assert said.hosts["ws1"] == ["sudo asks for a password there"]
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("--> pyinfra-gpu: ws1: stack 'x' is unknown", "ws1: stack 'x' is unknown"),
+        ("\x1b[31m--> pyinfra error: No hosts remaining!\x1b[0m", "No hosts remaining!"),
+        ("--> pyinfra error in deploy.py line 7: run it there", "deploy.py line 7: run it there"),
+    ],
+)
+def test_errors_of_the_run_are_kept(line: str, error: str) -> None:
+    assert heard(line).errors == [error]
+
+
+def test_steps_of_the_run_are_no_errors() -> None:
+    assert heard("--> Loading config...", "--> Preparing operation files...").errors == []
+
+
+def test_with_every_host_out_of_reach_each_has_its_reason() -> None:
+    said = heard("    [a]  Could not connect (timed out)", "--> pyinfra error: No hosts remaining!")
+    hosts, reasons = answers(None, said, 1)
+    assert [each.reason for each in hosts] == ["could not be reached: timed out"]
+    assert reasons == ("no host could be reached",)
+
+
+def test_a_run_that_broke_off_says_with_what() -> None:
+    said = heard("    [a] Connected", "ModuleNotFoundError: No module named 'tasks.x'")
+    hosts, reasons = answers(None, said, 1)
+    assert [each.verdict for each in hosts] == ["unknown"]
+    assert "exit code 1" in reasons[0]
+    assert "No module named 'tasks.x'" in reasons[0]
+
+
+@pytest.mark.parametrize("report", [None, {}, {"hosts": None}, {"hosts": []}, {"hosts": {}}])
+def test_a_report_without_hosts_is_never_as_declared(report: dict[str, Any] | None) -> None:
+    hosts, reasons = answers(report, Said(), 0)
+    assert (hosts, answer(*hosts, reasons=reasons).exit_code) == ((), 1)
+    assert reasons
+
+
+def test_the_command_line_is_read_only_and_never_asks() -> None:
+    request = Request(inventory="inventories/lab.py", limit=("a", "b"), data=("smoke=skip",))
+    words = request.command()
+    assert {"--dry", "--json"} <= set(words)
+    assert not {"-y", "--yes"} & set(words)
+    assert words[-2:] == ["inventories/lab.py", "deploy.py"]
+    assert words.count("--limit") == 2
+
+
+def test_outside_the_projects_folder_nothing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = run(Request(inventory="inventories/lab.py"))
+    assert told.exit_code == 1
+    assert "deploy.py" in told.reasons[0]
+
+
+# What a user types, in the project's folder, with pyinfra itself and no host that answers.
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(PROJECT)
+    return tmp_path
+
+
+def test_a_host_whose_sudo_asks_for_a_password_is_told_and_nobody_is_asked(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sudo = home / "sudo"
+    sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2; exit 1\n")
+    sudo.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{home}:{os.environ['PATH']}")
+    fleet = home / "fleet.py"
+    data = {"stack": "cpu-torch2.13", "prefix": str(home / "gpu"), "gpu_count": 0}
+    fleet.write_text(f"gpu = [('@local', {data})]\n")
+    assert cli.main(["check", str(fleet)]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "could not be looked at (sudo asks for a password there): check that" in text
+    assert "--same-sudo-password" in text
+
+
+def inventory(home: Path) -> str:
+    path = home / "fleet.py"
+    data = {"ssh_hostname": "127.0.0.1", "ssh_port": free_port(), "stack": "cpu-torch2.13"}
+    path.write_text(f"gpu = [('dead1', {data})]\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["check", "inventories/lob.py"], "did you mean inventories/lab.py?"),
+        (["check", "FLEET", "--limit", "nobody"], "leaves no host"),
+        (["check", "FLEET", "--data", "stack=nosuch"], "nosuch"),
+        (["check", "FLEET", "--data", "nonsense"], "KEY=VALUE"),
+        (["check", "FLEET"], "could not be reached: Unable to connect to port"),
+    ],
+)
+def test_what_cannot_be_told_is_exit_code_1_and_a_sentence(
+    arguments: list[str], words: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = inventory(home)
+    assert cli.main([fleet if each == "FLEET" else each for each in arguments]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert words in text
+    assert "Traceback" not in text
+
+
+def test_json_is_one_document_even_when_nothing_can_be_told(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["check", "inventories/lob.py", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema_version"], document["verdict"], document["exit_code"]) == (
+        1,
+        "unknown",
+        1,
+    )
+    assert (document["hosts"], len(document["reasons"])) == ({}, 1)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["check"], ["check", "x", "--nonsense"], ["report", "x"], []]
+)
+def test_wrong_usage_is_1_and_never_drift(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 1
+
+
+def test_an_interrupted_check_ends_with_130_and_takes_pyinfra_with_it(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never says a word
+        fleet = home / "fleet.py"
+        data = {"ssh_hostname": "127.0.0.1", "ssh_port": silent.getsockname()[1]}
+        fleet.write_text(f"gpu = [('slow1', {data})]\n")
+        call = f"sys.exit(main(['check', {str(fleet)!r}]))"
+        code = f"import sys; from pyinfra_gpu.cli import main; {call}"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=PROJECT,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        silent.settimeout(30)
+        connection, _ = silent.accept()
+        os.kill(process.pid, signal.SIGINT)  # to us alone, as `kill -INT` would
+        assert process.wait(timeout=20) == 130
+        connection.settimeout(10)
+        while connection.recv(1024):  # ends when pyinfra is gone
+            time.sleep(0)
+        connection.close()
+        for pipe in (process.stdout, process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+# What a person reads.
+
+LONG = "word " * 60 + "/usr/local/cuda-13.0/targets/x86_64-linux/lib/stubs/libcuda.so " * 2
+
+
+def test_no_line_is_wider_than_a_terminal() -> None:
+    odd = deviation("cuda.half-removed", found=LONG, expected=LONG, action=LONG, command="x" * 200)
+    hosts = [
+        judge("a.very.long.name.of.a.host.in.a.lab.example", host(deviating("cuda", odd))),
+        judge("gpu2", host(stage("preflight", problem=LONG), rehearsal=True)),
+        judge("gpu3", UNREACHABLE, [LONG]),
+    ]
+    text = render(answer(*hosts, reasons=(LONG,)))
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_host_as_declared_is_one_line() -> None:
+    text = render(answer(*(judge(f"gpu{i}", host()) for i in range(60))))
+    assert len(text.splitlines()) == 60 + 2
+    assert "60 hosts: 60 as declared; 3.2 s, exit code 0" in text
+
+
+def test_a_deviation_says_everything_a_person_asks() -> None:
+    text = render(answer(judge("gpu1", host(RESTART, SMOKE_OWED))))
+    for words in (
+        "RESTART OWED, 2 deviations",
+        "driver.module-differs",
+        "found     driver.module-differs is wrong",
+        "expected  driver.module-differs is right",
+        "since     2026-11-21 06:12: libcuda1 580.95.05-1 -> 580.105.08-1",
+        "/usr/bin/unattended-upgrade",
+        "next run  mends driver.module-differs",
+        "1 host: 1 restart owed",
+        "exit code 3",
+    ):
+        assert words in text
+
+
+def test_what_is_left_alone_says_so_and_gives_the_command() -> None:
+    left = deviation("cuda.nvcc-shadowed", "report", command="dpkg -S /opt/bin/nvcc")
+    text = render(answer(judge("gpu1", host(deviating("cuda", left)))))
+    assert "next run  leaves it alone: mends cuda.nvcc-shadowed" in text
+    assert "command   dpkg -S /opt/bin/nvcc" in text
+
+
+def test_a_rehearsal_is_called_one() -> None:
+    simulated, real = judge("gpu1", host(rehearsal=True)), judge("ws1", host())
+    assert "gpu1 (rehearsal)" in render(answer(simulated, real))
+    assert "2 hosts (1 of them rehearsal)" in summary(answer(simulated, real))
+    assert "1 host (rehearsal)" in summary(answer(simulated))
+    assert "rehearsal" not in render(answer(real))
+
+
+# What is kept of earlier checks.
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "lab.jsonl"
+
+
+def test_checks_are_kept_oldest_first_and_only_so_many(kept: Path) -> None:
+    for number in range(past.KEPT + 5):
+        verdict: Any = "drift" if number % 2 else "declared"
+        told = answer(HostAnswer(name="gpu1", verdict=verdict), checked=f"check {number}")
+        past.remember(told, kept)
+    checks = past.earlier(kept)
+    assert len(checks) == past.KEPT
+    assert (checks[0].when, checks[-1].when) == ("check 5", f"check {past.KEPT + 4}")
+    assert checks[-1].hosts == {"gpu1": checks[-1].verdict}
+
+
+def test_a_check_that_saw_no_host_is_not_kept(kept: Path) -> None:
+    past.remember(answer(reasons=("wrong path",)), kept)
+    assert past.earlier(kept) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "{", "7", "[]", '{"when": "x"}', '{"when": "x", "verdict": "odd", "hosts": {}}',
+     '{"when": "x", "verdict": "drift", "hosts": 7}',
+     '{"when": "x", "verdict": "drift", "hosts": {"a": ["drift"]}}'],
+)  # fmt: skip
+def test_a_damaged_line_is_passed_over(line: str, kept: Path) -> None:
+    past.remember(answer(HostAnswer(name="gpu1", verdict="declared")), kept)
+    kept.write_text(f"{line}\n{kept.read_text()}")
+    assert [each.verdict for each in past.earlier(kept)] == ["declared"]
+
+
+def test_inventories_of_the_same_name_are_kept_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "lab.py").touch()
+    first, second = (str(tmp_path / folder / "lab.py") for folder in ("a", "b"))
+    assert past.file_for(first) != past.file_for(second)
+    assert past.file_for(first).name.startswith("lab-")
+    assert past.file_for(first).is_relative_to(tmp_path / "pyinfra-gpu")
+
+
+def test_a_home_that_cannot_be_written_does_not_change_the_answer(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocked = home / "file"
+    blocked.touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
+    assert cli.main(["check", inventory(home), "--json"]) == 1
+    output = capsys.readouterr()
+    assert json.loads(output.out)["hosts"]["dead1"]["verdict"] == "unknown"
+    assert "not kept for later reports" in output.err

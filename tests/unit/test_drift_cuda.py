@@ -1,0 +1,326 @@
+"""Each way in which toolkit and compiler differ from what is declared, with its near misses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_host import bare_gpu_host
+from proven_host import proofs, proven_host, record_of
+
+from pyinfra_gpu.drift import cuda
+from pyinfra_gpu.drift.proof import proven_state
+from pyinfra_gpu.facts.fields import Unknown
+
+HOME = "/usr/local/cuda-13.0"
+TOOLKIT = ["cuda-toolkit-13-0 13.0.3-1 0 1", "cuda-nvcc-13-0 13.0.88-1 0 1"]
+
+
+def judged(**changes: Any) -> dict[str, str]:
+    """Deviation -> effect, of a proven host that differs in this."""
+    host = proven_host(**changes)
+    found = cuda.deviations(host.spec(), record_of(host))
+    assert len({each.id for each in found}) == len(found)
+    for each in found:
+        assert each.found and each.expected and each.action
+        assert each.stage == "cuda"
+        assert each.effect != "report" or each.command
+    return {each.id: each.effect for each in found}
+
+
+def packages(*rows: str) -> dict[str, list[str]]:
+    return {"apt.package": list(rows)}
+
+
+AS_DECLARED: dict[str, dict[str, Any]] = {
+    "nothing changed": {},
+    "another toolkit stands beside it": {"lists": {"cuda.toolkit": ["13.0", "13.1"]}},
+    "the alternative ends in a slash": {"plain": {"cuda.alternative": f"{HOME}/"}},
+    "its own nvcc is on PATH": {"plain": {"cuda.nvcc_on_path": f"{HOME}/bin/nvcc"}},
+    "the version is the declared one": {"data": {"cuda_version": "13.0.3"}},
+    "the oldest gcc that will do": {
+        "data": {"host_compiler": "gcc-6"},
+        "plain": {"cuda.compiler": "6.5.0"},
+    },
+    "a declared compiler that is in range": {
+        "data": {"host_compiler": "gcc-15"},
+        "plain": {"cuda.compiler": "15.2.0"},
+    },
+    "clang in range": {"data": {"host_compiler": "clang-20"}, "plain": {"cuda.compiler": "20.1"}},
+    "an own gcc that nvcc would refuse, beside a declared one": {
+        "data": {"host_compiler": "gcc-13"},
+        "plain": {"cuda.gcc": "16.1.0", "cuda.compiler": "13.2.0"},
+    },
+    "no toolkit is wanted, and none is there": {
+        "data": {"cuda_toolkit": False},
+        "plain": {"cuda.nvcc": None, "cuda.link": None, "cuda.alternative": None},
+        "lists": {"cuda.toolkit": [], "apt.package": []},
+    },
+    "no toolkit is wanted, and gcc is newer than any": {
+        "data": {"cuda_toolkit": False},
+        "plain": {"cuda.gcc": "16.1.0"},
+    },
+    "no toolkit is wanted, and there is no g++": {
+        "data": {"cuda_toolkit": False},
+        "plain": {"cuda.gxx": "0"},
+    },
+}
+
+# What depends on the compiler's version is proven anew; here only the rest counts.
+_REPROVEN = {
+    "the oldest gcc that will do",
+    "a declared compiler that is in range",
+    "clang in range",
+    "an own gcc that nvcc would refuse, beside a declared one",
+}
+
+
+@pytest.mark.parametrize("name", AS_DECLARED)
+def test_as_declared(name: str) -> None:
+    expected = {"cuda.unproven": "repair"} if name in _REPROVEN else {}
+    assert judged(**AS_DECLARED[name]) == expected
+
+
+REPAIR, REPORT = "repair", "report"
+DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "no toolkit at all": (
+        {
+            "plain": {"cuda.nvcc": None, "cuda.link": None, "cuda.alternative": None},
+            "lists": {"cuda.toolkit": [], "cuda.missing": ["bin/nvcc"], "apt.package": []},
+        },
+        {"cuda.not-installed": REPAIR, "cuda.unproven": REPAIR},
+    ),
+    "only the runtime of the release": (
+        {"lists": packages("cuda-cudart-13-0 13.0.96-1 0 1")},
+        {"cuda.not-installed": REPAIR, "cuda.unproven": REPAIR},
+    ),
+    "only another release": (
+        {
+            "plain": {
+                "cuda.nvcc": None,
+                "cuda.link": "/usr/local/cuda-13.1",
+                "cuda.alternative": "/usr/local/cuda-13.1",
+            },
+            "lists": {
+                "cuda.toolkit": ["13.1"],
+                "cuda.missing": ["bin/nvcc"],
+                "apt.package": ["cuda-toolkit-13-1 13.1.1-1 0 1"],
+            },
+        },
+        {
+            "cuda.not-installed": REPAIR,
+            "cuda.alternative-moved": REPAIR,
+            "cuda.unproven": REPAIR,
+        },
+    ),
+    "a toolkit that no package brought": (
+        {"lists": packages()},
+        {"cuda.not-from-package": REPORT, "cuda.unproven": REPAIR},
+    ),
+    "another version than the declared one": (
+        {"data": {"cuda_version": "13.0.2"}},
+        {"cuda.version-differs": REPAIR},
+    ),
+    "a file is gone": ({"lists": {"cuda.missing": ["bin/ptxas"]}}, {"cuda.half-removed": REPAIR}),
+    "the whole folder is gone": (
+        {
+            "plain": {"cuda.nvcc": None, "cuda.link": "/etc/alternatives/cuda"},
+            "lists": {"cuda.missing": ["bin/nvcc", "bin/ptxas"], "cuda.toolkit": []},
+        },
+        {"cuda.half-removed": REPAIR, "cuda.unproven": REPAIR},
+    ),
+    "a package is half installed": (
+        {"lists": packages(TOOLKIT[0], "cuda-nvcc-13-0 13.0.88-1 0 0")},
+        {"cuda.half-removed": REPAIR},
+    ),
+    "its nvcc is another release's": (
+        {"plain": {"cuda.nvcc": "Cuda compilation tools, release 13.1, V13.1.80"}},
+        {"cuda.half-removed": REPAIR, "cuda.unproven": REPAIR},
+    ),
+    "the alternative was moved": (
+        {"plain": dict.fromkeys(("cuda.link", "cuda.alternative"), "/usr/local/cuda-13.1")},
+        {"cuda.alternative-moved": REPAIR},
+    ),
+    "there is no plain path": (
+        {"plain": {"cuda.link": None, "cuda.alternative": None}},
+        {"cuda.alternative-moved": REPAIR},
+    ),
+    "the plain path was removed": (
+        {"plain": {"cuda.link": None}},
+        {"cuda.alternative-moved": REPAIR},
+    ),
+    "a link by hand to the same toolkit": (
+        {"plain": {"cuda.alternative": None}},
+        {"cuda.link-by-hand": REPAIR},
+    ),
+    "a link by hand past the alternative": (
+        {"plain": {"cuda.link": "/usr/local/cuda-13.1"}},
+        {"cuda.link-by-hand": REPAIR},
+    ),
+    "a link by hand that dangles": (
+        {"plain": {"cuda.link": "/opt/cuda", "cuda.alternative": None}},
+        {"cuda.link-by-hand": REPAIR},
+    ),
+    "a folder is in the way": (
+        {"plain": {"cuda.link": "/usr/local/cuda"}},
+        {"cuda.link-by-hand": REPORT},
+    ),
+    "another nvcc is first on PATH": (
+        {"plain": {"cuda.nvcc_on_path": "/usr/bin/nvcc"}},
+        {"cuda.nvcc-shadowed": REPORT},
+    ),
+    "a toolkit whose name begins alike is first on PATH": (
+        {"plain": {"cuda.nvcc_on_path": "/usr/local/cuda-13.01/bin/nvcc"}},
+        {"cuda.nvcc-shadowed": REPORT},
+    ),
+    "gcc is too new": (
+        {"plain": {"cuda.gcc": "16.1.0"}},
+        {"cuda.compiler-out-of-range": REPORT, "cuda.unproven": REPAIR},
+    ),
+    "gcc is too old": (
+        {"plain": {"cuda.gcc": "5.4.0"}},
+        {"cuda.compiler-out-of-range": REPORT, "cuda.unproven": REPAIR},
+    ),
+    "gcc is of another version": (
+        {"plain": {"cuda.gcc": "12.3.0"}},
+        {"cuda.unproven": REPAIR},
+    ),
+    "there is no gcc": (
+        {"plain": {"cuda.gcc": None, "cuda.gxx": "0"}},
+        {"cuda.compiler-missing": REPAIR, "cuda.unproven": REPAIR},
+    ),
+    "there is no g++": ({"plain": {"cuda.gxx": "0"}}, {"cuda.compiler-missing": REPAIR}),
+    "the declared compiler is not there": (
+        {"data": {"host_compiler": "gcc-13"}},
+        {"cuda.compiler-missing": REPAIR},
+    ),
+    "no toolkit is wanted, and there is no gcc": (
+        {"data": {"cuda_toolkit": False}, "plain": {"cuda.gcc": None, "cuda.gxx": "0"}},
+        {"cuda.compiler-missing": REPAIR},
+    ),
+    "nothing may be installed, and there is no gcc": (
+        {
+            "data": {"privilege": "none", "prefix": "/home/u/p"},
+            "plain": {"cuda.gcc": None, "cuda.gxx": "0"},
+        },
+        {"cuda.compiler-missing": REPORT},
+    ),
+    "the package that pulls drivers": (
+        {"lists": packages(*TOOLKIT, "cuda-13-0 13.0.3-1 0 1")},
+        {"cuda.metapackage-installed": REPORT, "cuda.unproven": REPAIR},
+    ),
+    "the package that pulls anything": (
+        {"lists": packages(*TOOLKIT, "cuda 13.1.0-1 0 1")},
+        {"cuda.metapackage-installed": REPORT},
+    ),
+    "never proven": ({"plain": {"cuda.proof": None}}, {"cuda.unproven": REPAIR}),
+    "the proof is damaged": ({"plain": {"cuda.proof": '{"fing'}}, {"cuda.unproven": REPAIR}),
+    "the proof is no object": ({"plain": {"cuda.proof": "[]"}}, {"cuda.unproven": REPAIR}),
+    "other GPUs are to be compiled for": (
+        {"data": {"cuda_archs": ["9.0"]}, "plain": proofs({**bare_gpu_host().data})},
+        {"cuda.unproven": REPAIR},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_a_difference_is_named(name: str) -> None:
+    changes, expected = DIFFERENT[name]
+    assert judged(**changes) == expected
+
+
+def test_a_bare_host_lacks_toolkit_and_compiler() -> None:
+    host = bare_gpu_host()
+    found = [each.id for each in cuda.deviations(host.spec(), record_of(host))]
+    assert found == ["cuda.not-installed", "cuda.compiler-missing", "cuda.unproven"]
+
+
+def test_a_cpu_host_has_no_toolkit_to_judge() -> None:
+    host = bare_gpu_host(data={"stack": "cpu-torch2.13"})
+    wanted = replace(host.spec(), accelerator="cpu")
+    assert cuda.deviations(wanted, record_of(host)) == []
+    assert cuda.needed(wanted, record_of(host)) == ()
+
+
+@pytest.mark.parametrize(
+    "key", ["cuda.gcc", "cuda.compiler", "cuda.gxx", "cuda.nvcc", "cuda.link", "cuda.alternative"]
+)
+def test_what_cannot_be_read_is_neither_a_deviation_nor_passed_over(key: str) -> None:
+    host = proven_host(plain={key: "?no permission"})
+    spec, record = host.spec(), record_of(host)
+    found = {each.id for each in cuda.deviations(spec, record)}
+    assert found <= {"cuda.unproven"}
+    assert Unknown("no permission") in cuda.needed(spec, record)
+
+
+@pytest.mark.parametrize("key", ["apt.package", "cuda.toolkit", "cuda.missing"])
+def test_a_list_that_cannot_be_read_is_treated_alike(key: str) -> None:
+    host = proven_host(lists={key: ["?no permission"]})
+    spec, record = host.spec(), record_of(host)
+    assert {each.id for each in cuda.deviations(spec, record)} <= {"cuda.unproven"}
+    assert any(isinstance(value, Unknown) for value in cuda.needed(spec, record))
+
+
+@pytest.mark.parametrize(
+    ("declared", "there", "packages"),
+    [
+        (None, {"gcc": None, "gxx": False, "compiler": None}, ["g++"]),
+        (None, {"gcc": "12.2.0", "gxx": False, "compiler": None}, ["g++"]),
+        (None, {"gcc": "12.2.0", "gxx": True, "compiler": None}, []),
+        ("gcc-13", {"gcc": "12.2.0", "gxx": True, "compiler": None}, ["gcc-13", "g++-13"]),
+        ("clang-18", {"gcc": "12.2.0", "gxx": True, "compiler": None}, ["clang-18"]),
+        ("clang-18", {"gcc": None, "gxx": False, "compiler": None}, ["clang-18", "g++"]),
+        ("gcc-13", {"gcc": "12.2.0", "gxx": True, "compiler": "13.2.0"}, []),
+    ],
+)
+def test_the_packages_of_a_compiler(
+    declared: str | None, there: dict[str, Any], packages: list[str]
+) -> None:
+    host = proven_host(data={"host_compiler": declared})
+    record = record_of(host)
+    record = replace(record, cuda=replace(record.cuda, **there))
+    assert cuda.compiler_packages(host.spec(), record) == packages
+
+
+@pytest.mark.parametrize(
+    ("declared", "name"), [(None, "g++"), ("gcc-13", "g++-13"), ("clang-18", "clang++-18")]
+)
+def test_nvcc_gets_the_compiler_for_cpp(declared: str | None, name: str) -> None:
+    assert cuda.compiler_name(proven_host(data={"host_compiler": declared}).spec()) == name
+
+
+def test_only_packages_with_the_looked_for_files_are_installed_again() -> None:
+    rows = [*TOOLKIT, "cuda-cudart-13-0 13.0.96-1 0 1", "libnvvm-13-0 13.0.88-1 0 1"]
+    rows += ["libcublas-13-0 13.1.1.3-1 0 1", "cuda-nvcc-13-1 13.1.80-1 0 1"]
+    host = proven_host(lists=packages(*rows))
+    damaged = cuda.damaged(host.spec(), record_of(host))
+    assert damaged == ["cuda-cudart-13-0", "cuda-nvcc-13-0", "libnvvm-13-0"]
+
+
+def test_a_half_installed_library_is_installed_again_too() -> None:
+    host = proven_host(lists=packages(*TOOLKIT, "libcublas-13-0 13.1.1.3-1 0 0"))
+    assert cuda.damaged(host.spec(), record_of(host)) == ["cuda-nvcc-13-0", "libcublas-13-0"]
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        (None, "never proven here"),
+        (Unknown("no permission"), "the proof cannot be read (no permission)"),
+        ("", "the proof is not readable"),
+        ("[1]", "the proof is not readable"),
+        ('{"fingerprint": "f", "status": "fail"}', "the proof is not readable"),
+        ('{"status": "pass"}', "proven before something it depends on changed"),
+        (
+            json.dumps({"fingerprint": "g", "status": "pass"}),
+            "proven before something it depends on changed",
+        ),
+        (json.dumps({"fingerprint": "f", "status": "pass"}), None),
+    ],
+)
+def test_a_proof_holds_for_the_state_it_was_made_on(
+    text: str | Unknown | None, state: str | None
+) -> None:
+    assert proven_state(text, "f") == state

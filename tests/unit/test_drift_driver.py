@@ -1,0 +1,515 @@
+"""Every deviation of the driver with its near miss, over the record of a host that is healthy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from gpu_host import (
+    DRIVER_PACKAGES,
+    FINGERPRINT,
+    KERNEL,
+    KEYRING,
+    LIB,
+    URL,
+    VERSION,
+    GpuHost,
+    bare_gpu_host,
+)
+
+from pyinfra_gpu import system_files
+from pyinfra_gpu.apt import files
+from pyinfra_gpu.deviation import Deviation
+from pyinfra_gpu.drift.driver import deviations
+from pyinfra_gpu.drift.driver_modules import BLACKLIST, library_version, users
+from pyinfra_gpu.drift.driver_packages import packages, target
+from pyinfra_gpu.drift.driver_repository import repository
+from pyinfra_gpu.facts.fields import Unknown, read_fields
+from pyinfra_gpu.facts.record import Record, from_fields
+from pyinfra_gpu.operations.driver import requests
+
+OLD, NEWER, NEXT = "580.82.07", "580.105.08", "595.71.05"
+NEXT_KERNEL = "6.1.0-31-amd64"
+PIN = "nvidia-driver-pinning-580 580-1 0 1"
+
+
+def record(host: GpuHost) -> Record:
+    return from_fields(read_fields(host.probe_lines()))
+
+
+def judged(host: GpuHost) -> list[Deviation]:
+    return deviations(host.spec(), record(host))
+
+
+def ids(host: GpuHost) -> list[str]:
+    return [each.id.removeprefix("driver.") for each in judged(host)]
+
+
+def rows(version: str = VERSION, held: str = "1", **other: str) -> list[str]:
+    """The driver's packages at one version, some at another; names with "_" for "-"."""
+    named = {name.replace("_", "-"): value for name, value in other.items()}
+    return [f"{name} {named.get(name, version)}-1 {held} 1" for name in DRIVER_PACKAGES]
+
+
+@dataclass
+class Case:
+    """What differs from a healthy host, and the deviations that it makes."""
+
+    expected: list[str]
+    plain: dict[str, str | None] = field(default_factory=dict)
+    lists: dict[str, list[str]] = field(default_factory=dict)
+    texts: dict[str, bytes | None] = field(default_factory=dict)
+    data: Mapping[str, object] = field(default_factory=dict)
+    keyring: bytes | None = KEYRING
+
+    def host(self) -> GpuHost:
+        return GpuHost(
+            plain=self.plain,
+            lists=self.lists,
+            texts=self.texts,
+            keyring=self.keyring,
+            data={**GpuHost().data, **self.data},
+        )
+
+
+def packages_of(*lines: str) -> dict[str, list[str]]:
+    return {"apt.package": [*lines]}
+
+
+def loaded(version: str, flavour: str = "Open Kernel Module for x86_64") -> dict[str, str | None]:
+    return {
+        "driver.loaded": version,
+        "driver.version_line": f"NVRM version: NVIDIA UNIX {flavour}  {version}  Release Build",
+    }
+
+
+def libraries(version: str) -> dict[str, str | None]:
+    return {
+        "driver.libcuda": f"{LIB}/libcuda.so.{version}",
+        "driver.libml": f"{LIB}/libnvidia-ml.so.{version}",
+    }
+
+
+OWN_SOURCE = f"{system_files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /"
+CASES: dict[str, Case] = {
+    "nothing differs": Case([]),
+    # the repository
+    "another key": Case(["keyring-replaced"], keyring=KEYRING[:-1] + b"x"),
+    "a second key": Case(["keyring-replaced"], keyring=KEYRING * 2),
+    "no keyring": Case(["keyring-replaced"], keyring=None),
+    "an empty keyring": Case(["keyring-replaced"], keyring=b""),
+    "a keyring that is garbage": Case(["keyring-replaced"], keyring=b"<html>"),
+    "the declared key in small letters": Case(
+        [], data={"driver_key_fingerprint": str(FINGERPRINT).lower()}
+    ),
+    "no source list": Case(["source-differs"], texts={system_files.SOURCES: None}),
+    "another release": Case(
+        ["source-differs"],
+        texts={system_files.SOURCES: files.sources(URL.replace("12", "11")).encode()},
+    ),
+    "a source list with an empty line more": Case(
+        ["source-differs"], texts={system_files.SOURCES: files.sources(URL).encode() + b"\n"}
+    ),
+    "listed twice": Case(
+        ["source-twice"],
+        lists={"apt.source_line": [OWN_SOURCE, f"/etc/apt/sources.list.d/cuda.list:deb {URL} /"]},
+    ),
+    "listed twice with a slash": Case(
+        ["source-twice"],
+        lists={"apt.source_line": [OWN_SOURCE, f"/etc/apt/sources.list.d/cuda.list:deb {URL}/ /"]},
+    ),
+    "another repository of NVIDIA's": Case(
+        [],
+        lists={
+            "apt.source_line": [
+                OWN_SOURCE,
+                "/etc/apt/sources.list.d/ctk.list:deb https://nvidia.github.io/libnvidia/deb /",
+            ]
+        },
+    ),
+    "no pins": Case(["pins-differ"], texts={system_files.PREFERENCES: None}),
+    "edited pins": Case(["pins-differ"], texts={system_files.PREFERENCES: b"Package: *\n"}),
+    "pins of another version": Case(
+        ["pins-differ"],
+        texts={system_files.PREFERENCES: files.preferences(580, OLD, None).encode()},
+    ),
+    "no pin package": Case(["pin-package-missing"], lists=packages_of(*rows())),
+    "half a pin package": Case(
+        ["pin-package-missing"],
+        lists=packages_of(*rows(), "nvidia-driver-pinning-580 580-1 0 0"),
+    ),
+    "the pin package of another branch": Case(
+        ["pin-package-missing"], lists=packages_of(*rows(), "nvidia-driver-pinning-595 595-1 0 1")
+    ),
+    "pins that stand alone": Case(
+        [],
+        lists=packages_of(*rows()),
+        texts={
+            system_files.PREFERENCES: files.preferences(
+                580, None, None, "nvidia-driver-pinning-580"
+            ).encode()
+        },
+    ),
+    "unattended-upgrades free": Case(
+        ["unattended-upgrades-allowed"], texts={system_files.UNATTENDED: None}
+    ),
+    # the packages
+    "one wanted package is missing": Case(
+        ["not-installed"],
+        lists=packages_of(*(r for r in rows() if not r.startswith("nvidia-persist")), PIN),
+    ),
+    "a package nobody declared is missing": Case(
+        [], lists=packages_of(*(r for r in rows() if not r.startswith("nvidia-smi")), PIN)
+    ),
+    "the other flavour": Case(
+        ["wrong-flavour"],
+        lists=packages_of(*(r.replace("kernel-open-dkms", "kernel-dkms") for r in rows()), PIN),
+    ),
+    "the flavour that is declared": Case(
+        ["wrong-flavour"],
+        data={"driver_modules": "proprietary", "gpu_model": None},
+    ),
+    "another branch": Case(
+        ["branch-moved"],
+        plain={**loaded(NEXT), **libraries(NEXT), "driver.on_disk": NEXT},
+        lists=packages_of(*rows(NEXT), PIN),
+    ),
+    "one package of another branch": Case(
+        ["branch-moved"], lists=packages_of(*rows(nvidia_modprobe=NEXT), PIN)
+    ),
+    "another version than declared": Case(
+        ["version-differs"],
+        data={"driver_version": OLD},
+        lists=packages_of(*rows(), f"nvidia-driver-pinning-{OLD} {OLD}-1 0 1"),
+        texts={system_files.PREFERENCES: files.preferences(580, OLD, None).encode()},
+    ),
+    "the declared version": Case(
+        [],
+        data={"driver_version": VERSION},
+        lists=packages_of(*rows(), f"nvidia-driver-pinning-{VERSION} {VERSION}-1 0 1"),
+    ),
+    "a driver that is too old": Case(
+        ["version-differs"],
+        data={"driver_branch": 580, "stack": "r580-cu130"},
+        plain={
+            **loaded("580.54.01"),
+            **libraries("580.54.01"),
+            "driver.on_disk": "580.54.01",
+        },
+        lists=packages_of(*rows("580.54.01"), PIN),
+    ),
+    "a newer driver of the branch": Case(
+        [],
+        plain={**loaded(NEWER), **libraries(NEWER), "driver.on_disk": NEWER},
+        lists=packages_of(*rows(NEWER), PIN),
+    ),
+    "a companion is older": Case(
+        ["versions-mixed"], lists=packages_of(*rows(nvidia_modprobe=OLD), PIN)
+    ),
+    "a companion is newer": Case(
+        ["versions-mixed"], lists=packages_of(*rows(nvidia_modprobe=NEWER), PIN)
+    ),
+    "NVIDIA's other packages have other versions": Case(
+        [],
+        lists=packages_of(
+            *rows(),
+            PIN,
+            "nvidia-container-toolkit 1.18.0-1 0 1",
+            "cuda-toolkit-13-0 13.0.3-1 0 1",
+            "cuda-compat-13-0 580.65.06-1 0 1",
+            "nvidia-kernel-common 20220217+3 0 1",
+            f"nvidia-firmware-580-{OLD} {OLD}-1 0 1",
+        ),
+    ),
+    "a package of another architecture": Case(
+        ["versions-mixed", "hold-missing"],
+        lists=packages_of(*rows(), PIN, f"libcuda1:i386 {OLD}-1 0 1"),
+    ),
+    "a package is half installed": Case(
+        ["package-incomplete"],
+        lists=packages_of(*(r[:-1] + "0" if "smi" in r else r for r in rows()), PIN),
+    ),
+    "a hold is missing": Case(
+        ["hold-missing"],
+        lists=packages_of(*(r[:-3] + "0 1" if "libcuda1" in r else r for r in rows()), PIN),
+    ),
+    "holds that are not wanted": Case(["hold-unwanted"], data={"driver_hold": False}),
+    "no holds, and none wanted": Case(
+        [], data={"driver_hold": False}, lists=packages_of(*rows(held="0"), PIN)
+    ),
+    # the kernel's side
+    "no headers": Case(["headers-missing"], lists={"kernel.headers": [f"{KERNEL} 0"]}),
+    "no headers for the next kernel": Case(
+        ["headers-missing"],
+        lists={
+            "kernel.installed": [KERNEL, NEXT_KERNEL],
+            "kernel.module": [f"{NEXT_KERNEL} {VERSION}"],
+            "kernel.headers": [f"{NEXT_KERNEL} 0", f"{KERNEL} 1"],
+        },
+    ),
+    "no module": Case(["module-not-built"], plain={"driver.on_disk": None, "driver.license": None}),
+    "a module of another version": Case(
+        ["module-not-built", "module-differs"], plain={"driver.on_disk": OLD}
+    ),
+    "no module for the next kernel": Case(
+        ["module-not-built-for-next-kernel"],
+        lists={
+            "kernel.installed": [KERNEL, NEXT_KERNEL],
+            "kernel.module": [f"{NEXT_KERNEL} -"],
+            "kernel.headers": [f"{NEXT_KERNEL} 1", f"{KERNEL} 1"],
+        },
+    ),
+    "an older module for the next kernel": Case(
+        ["module-not-built-for-next-kernel"],
+        lists={
+            "kernel.installed": [KERNEL, NEXT_KERNEL],
+            "kernel.module": [f"{NEXT_KERNEL} {OLD}"],
+            "kernel.headers": [f"{NEXT_KERNEL} 1", f"{KERNEL} 1"],
+        },
+    ),
+    "a newer kernel with all it needs": Case(
+        [],
+        lists={
+            "kernel.installed": [KERNEL, NEXT_KERNEL],
+            "kernel.module": [f"{NEXT_KERNEL} {VERSION}"],
+            "kernel.headers": [f"{NEXT_KERNEL} 1", f"{KERNEL} 1"],
+        },
+    ),
+    "no kernel in /boot": Case([], lists={"kernel.installed": []}),
+    "another library": Case(["libraries-differ"], plain=libraries(OLD)),
+    "one other library": Case(
+        ["libraries-differ"], plain={"driver.libml": f"{LIB}/libnvidia-ml.so.{OLD}"}
+    ),
+    "a library without a version": Case([], plain={"driver.libcuda": "/opt/x/libcuda.so.1"}),
+    "no library": Case([], plain={"driver.libcuda": None, "driver.libml": None}),
+    "no blacklist": Case(["blacklist-differs"], texts={system_files.MODPROBE: None}),
+    "an edited blacklist": Case(
+        ["blacklist-differs"],
+        texts={system_files.MODPROBE: BLACKLIST.replace("nouveau", "x").encode()},
+    ),
+    "a stale initramfs": Case(["initramfs-stale"], plain={"kernel.initramfs": "stale"}),
+    "no initramfs": Case([], plain={"kernel.initramfs": "absent"}),
+    "nouveau beside it": Case(["nouveau-loaded"], plain={"driver.nouveau": "1"}),
+    "nova": Case(
+        ["nouveau-loaded"],
+        plain={"driver.nova": "1", "driver.loaded": None, "driver.version_line": None},
+    ),
+    "nothing loaded": Case(
+        ["not-loaded"], plain={"driver.loaded": None, "driver.version_line": None}
+    ),
+    "an older module loaded": Case(["module-differs"], plain=loaded(OLD)),
+    "the proprietary module loaded": Case(
+        ["module-differs"], plain=loaded(VERSION, "x86_64 Kernel Module")
+    ),
+    "persistenced is off": Case(["persistenced-off"], plain={"driver.persistenced": "inactive"}),
+    "persistenced failed": Case(["persistenced-off"], plain={"driver.persistenced": "failed"}),
+    "persistenced is not there": Case(
+        ["persistenced-off"],
+        plain={"driver.persistenced": None, "driver.persistenced_enabled": None},
+    ),
+    "persistenced ends with this boot": Case(
+        ["persistenced-off"], plain={"driver.persistenced_enabled": "disabled"}
+    ),
+    "persistenced is on": Case(["persistenced-on"], data={"driver_persistence": False}),
+    "persistenced would come back": Case(
+        ["persistenced-on"],
+        data={"driver_persistence": False},
+        plain={"driver.persistenced": "inactive"},
+    ),
+    "persistenced is off as declared": Case(
+        [],
+        data={"driver_persistence": False},
+        plain={"driver.persistenced": "inactive", "driver.persistenced_enabled": "disabled"},
+    ),
+    "a runfile driver": Case(["runfile"], plain={"driver.runfile": "1"}),
+    # unknown is not a deviation: the operation that needs it refuses
+    "packages that cannot be read": Case(
+        [], lists={"apt.package": []}, plain={"apt.package": "?dpkg-query is not on this host"}
+    ),
+    "a module that cannot be told": Case([], plain={"driver.loaded": "?no version"}),
+    "kernels that cannot be read": Case(
+        [], lists={"kernel.installed": []}, plain={"kernel.installed": "?no permission"}
+    ),
+    # what people do on the host is no deviation
+    "a job on the GPUs": Case([], lists={"driver.user": ["pid 812 (python3)"]}),
+    "somebody is logged in": Case([], lists={"power.session": ["alice on pts/0"]}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_deviation_and_its_near_miss(name: str) -> None:
+    assert ids(CASES[name].host()) == CASES[name].expected
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.expected])
+def test_a_deviation_says_what_is_found_expected_and_done(name: str) -> None:
+    for each in judged(CASES[name].host()):
+        assert each.found != each.expected
+        assert each.found
+        assert each.action
+        assert each.stage == "driver"
+        restarts = ("nouveau-loaded", "not-loaded", "module-differs")
+        effect = "report" if "runfile" in each.id else "repair"
+        assert each.effect == ("restart" if each.id.partition(".")[2] in restarts else effect)
+
+
+def test_a_fresh_host_lacks_everything_and_says_so_in_order() -> None:
+    assert ids(bare_gpu_host()) == [
+        "keyring-replaced",
+        "source-differs",
+        "pins-differ",
+        "pin-package-missing",
+        "unattended-upgrades-allowed",
+        "not-installed",
+        "headers-missing",
+        "blacklist-differs",
+        "nouveau-loaded",
+    ]
+
+
+def test_a_cpu_host_has_no_driver_to_judge() -> None:
+    host = GpuHost(data={"stack": "cpu-torch2.13"})
+    assert judged(host) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_somebody_elses_driver_is_judged_and_never_acted_upon(name: str) -> None:
+    case = CASES[name]
+    if (
+        "driver_version" in case.data
+        or "driver_hold" in case.data
+        or "driver_persistence" in case.data
+    ):
+        pytest.skip("nothing of the driver is declared where it is somebody else's")
+    host = case.host()
+    host.data = {
+        **{key: value for key, value in host.data.items() if not key.startswith("driver_")},
+        "driver_source": "present",
+    }
+    found = judged(host)
+    fatal = ("nouveau-loaded", "not-loaded", "module-differs")
+    assert [each.id.partition(".")[2] for each in found] == [n for n in case.expected if n in fatal]
+    assert {each.effect for each in found} <= {"report"}
+
+
+TARGETS: dict[str, tuple[list[str], dict[str, object], str | None]] = {
+    "nothing there": ([], {}, None),
+    "all of one version": (rows(), {}, VERSION),
+    "a companion is newer": (rows(nvidia_modprobe=NEWER), {}, VERSION),
+    "the declared packages are newer": (
+        rows(OLD, nvidia_driver_cuda=VERSION, nvidia_kernel_open_dkms=VERSION),
+        {},
+        VERSION,
+    ),
+    "only companions": ([f"nvidia-modprobe {OLD}-1 0 1"], {}, None),
+    "another branch": (rows(NEXT), {}, None),
+    "too old": (rows("580.54.01"), {}, None),
+    "declared": (rows(), {"driver_version": OLD}, OLD),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_version_all_packages_must_have(name: str) -> None:
+    lines, data, expected = TARGETS[name]
+    host = GpuHost(lists={"apt.package": lines}, data={**GpuHost().data, **data})
+    found = packages(host.spec(), record(host))
+    assert target(host.spec(), found) == expected
+
+
+def test_apt_is_asked_for_every_package_by_name() -> None:
+    host = GpuHost(lists=packages_of(*rows(nvidia_modprobe=OLD), PIN))
+    asked = requests(host.spec(), record(host))
+    assert set(asked) == {f"{name}={VERSION}-*" for name in DRIVER_PACKAGES}
+
+
+def test_apt_is_asked_to_remove_the_other_flavour_by_name() -> None:
+    lines = [row.replace("kernel-open-dkms", "kernel-dkms") for row in rows()]
+    host = GpuHost(lists=packages_of(*lines, PIN))
+    asked = requests(host.spec(), record(host))
+    assert "nvidia-kernel-dkms-" in asked
+    assert f"nvidia-kernel-open-dkms={VERSION}-*" in asked
+
+
+def test_a_fresh_host_is_asked_for_the_newest_of_the_branch() -> None:
+    host = bare_gpu_host()
+    asked = requests(host.spec(), record(host))
+    assert asked == ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced")
+
+
+def test_names_of_another_branch_are_removed_and_not_asked_for() -> None:
+    lines = [*rows(NEXT), f"libnvidia-compute-595 {NEXT}-1 1 1", PIN]
+    host = GpuHost(lists=packages_of(*lines))
+    asked = requests(host.spec(), record(host))
+    assert "libnvidia-compute-595-" in asked
+    assert "libcuda1" in asked
+
+
+@pytest.mark.parametrize(
+    ("path", "version"),
+    [
+        (f"{LIB}/libcuda.so.{VERSION}", VERSION),
+        (f"{LIB}/nvidia/current/libcuda.so.580.142", "580.142"),
+        (f"{LIB}/libnvidia-ml.so.{VERSION}", VERSION),
+        (f"{LIB}/libcuda.so.1", None),
+        ("/usr/local/cuda-13.0/lib64/stubs/libcuda.so", None),
+        (f"{LIB}/libcuda.so.{VERSION}.bak", None),
+        (None, None),
+        (Unknown("no"), None),
+    ],
+)
+def test_a_librarys_version_is_in_its_name(path: object, version: str | None) -> None:
+    assert library_version(path) == version  # type: ignore[arg-type]
+
+
+def test_nvidias_services_are_nobody() -> None:
+    host = GpuHost(
+        lists={"driver.user": ["pid 1 (nv-hostengine)", "pid 2 (python3)", "pid 3 (Xorg)"]}
+    )
+    assert users(record(host)) == ("pid 2 (python3)", "pid 3 (Xorg)")
+
+
+REPOSITORIES: dict[str, tuple[dict[str, object], dict[str, list[str]], str]] = {
+    "NVIDIA's own": (
+        {
+            "driver_repository_url": None,
+            "driver_key_fingerprint": None,
+            "driver_keyring_sha256": None,
+        },
+        {},
+        "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64",
+    ),
+    "a mirror": ({}, {}, URL),
+    "a mirror with a slash": (
+        {"driver_repository_url": "http://mirror.example/nvidia/{distro}/{arch}/"},
+        {},
+        URL,
+    ),
+    "an unknown release": (
+        {},
+        {"system.os": ['PRETTY_NAME="Debian 11"', 'VERSION_ID="11"', "ID=debian"]},
+        "NVIDIA's repository for Debian 11 is not known",
+    ),
+    "an unknown release with a whole URL": (
+        {"driver_repository_url": "http://mirror.example/own"},
+        {"system.os": ['PRETTY_NAME="Debian 11"', 'VERSION_ID="11"', "ID=debian"]},
+        "http://mirror.example/own",
+    ),
+    "an unknown release without a key": (
+        {
+            "driver_repository_url": "http://mirror.example/own",
+            "driver_key_fingerprint": None,
+        },
+        {"system.os": ['PRETTY_NAME="Debian 11"', 'VERSION_ID="11"', "ID=debian"]},
+        "declare `driver_key_fingerprint`",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REPOSITORIES)
+def test_the_repository_is_that_of_the_hosts_own_release(name: str) -> None:
+    data, lists, expected = REPOSITORIES[name]
+    kept = {**GpuHost().data, **data}
+    host = GpuHost(data={k: v for k, v in kept.items() if v is not None}, lists=lists)
+    source = repository(host.spec(), record(host))
+    assert (source if isinstance(source, str) else source.url).startswith(expected)

@@ -1,0 +1,108 @@
+"""Which package action explains a deviation, and how it is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyinfra_gpu.drift.history import as_since, explain, sentence
+from pyinfra_gpu.facts.apt_history import Action, PackageChange
+
+
+def change(
+    name: str,
+    when: str = "2026-11-21T06:12:03",
+    action: Action = "Upgrade",
+    old: str | None = "580.95.05-1",
+    new: str | None = "580.105.08-1",
+    command: str | None = "/usr/bin/unattended-upgrade",
+    by: str | None = None,
+) -> PackageChange:
+    return PackageChange(
+        when=when, command=command, by=by, action=action, name=name, old=old, new=new
+    )
+
+
+EARLY = "2026-11-01T10:00:00"
+HISTORY = (
+    change("libcuda1", when=EARLY, command="apt-get install cuda-drivers"),
+    change("gcc-13", when="2026-11-20T09:00:00", action="Install", old=None, new="13.3.0"),
+    change("libcuda1"),
+    change("nvidia-kernel-open-dkms"),
+    change("nvidia-settings:amd64"),
+    change("linux-image-6.1.0-41-amd64", when="2026-11-21T07:00:00", action="Install", old=None),
+)
+
+
+@pytest.mark.parametrize(
+    ("packages", "name", "when"),
+    [
+        (("libcuda1",), "libcuda1", HISTORY[2].when),
+        (("nvidia-kernel-open-dkms", "libcuda1"), "nvidia-kernel-open-dkms", HISTORY[3].when),
+        (("libcuda1", "nvidia-*"), "libcuda1", HISTORY[2].when),
+        (("nvidia-*",), "nvidia-kernel-open-dkms", HISTORY[3].when),
+        (("nvidia-settings",), "nvidia-settings:amd64", HISTORY[4].when),
+        (("libcuda1", "linux-image-*"), "linux-image-6.1.0-41-amd64", "2026-11-21T07:00:00"),
+        (("gcc*",), "gcc-13", "2026-11-20T09:00:00"),
+        (("*",), "linux-image-6.1.0-41-amd64", "2026-11-21T07:00:00"),
+    ],
+)
+def test_the_newest_change_of_the_most_telling_package_explains(
+    packages: tuple[str, ...], name: str, when: str
+) -> None:
+    found = explain(packages, HISTORY)
+    assert found is not None
+    assert (found.name, found.when) == (name, when)
+
+
+@pytest.mark.parametrize(
+    "packages", [(), ("libcuda",), ("libcuda11",), ("cuda1",), ("LIBCUDA1",), ("nvidia",), ("?*",)]
+)
+def test_another_package_explains_nothing(packages: tuple[str, ...]) -> None:
+    assert explain(packages, HISTORY) is None
+
+
+def test_without_a_log_nothing_is_explained() -> None:
+    assert explain(("libcuda1",), ()) is None
+    assert as_since(None) is None
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        (
+            change("libcuda1"),
+            "libcuda1 580.95.05-1 -> 580.105.08-1 on 2026-11-21 at 06:12"
+            " by /usr/bin/unattended-upgrade",
+        ),
+        (
+            change("dkms", action="Remove", old="3.0.10", new=None, command=None, by="al (1000)"),
+            "dkms 3.0.10 removed on 2026-11-21 at 06:12 by al (1000)",
+        ),
+        (
+            change("dkms", action="Purge", old="3.0.10", new=None, command=None),
+            "dkms 3.0.10 purged on 2026-11-21 at 06:12",
+        ),
+        (
+            change("gcc-13", action="Install", old=None, new="13", command="apt i", by="al (1000)"),
+            "gcc-13 13 installed on 2026-11-21 at 06:12 by al (1000): apt i",
+        ),
+        (
+            change("libcuda1", action="Downgrade", old="2", new="1"),
+            "libcuda1 2 -> 1 on 2026-11-21 at 06:12 by /usr/bin/unattended-upgrade",
+        ),
+        (
+            change("libcuda1", action="Reinstall", old="2", new="2", command=None),
+            "libcuda1 2 reinstalled on 2026-11-21 at 06:12",
+        ),
+    ],
+)
+def test_a_change_is_one_sentence(what: PackageChange, told: str) -> None:
+    assert sentence(what) == told
+
+
+def test_as_data_it_has_when_who_and_what() -> None:
+    assert as_since(change("libcuda1", by="al (1000)")) == {
+        "when": "2026-11-21T06:12:03",
+        "by": "al (1000): /usr/bin/unattended-upgrade",
+        "change": "libcuda1 580.95.05-1 -> 580.105.08-1",
+    }

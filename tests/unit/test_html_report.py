@@ -1,0 +1,321 @@
+"""The page: whole, true, escaped, readable, and with nothing from outside."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from check_reports import RESTART, SMOKE_OWED, UNREACHABLE, deviating, deviation, host, stage
+
+from pyinfra_gpu import cli
+from pyinfra_gpu.check import cli as check_cli
+from pyinfra_gpu.check.answer import Answer
+from pyinfra_gpu.check.judge import judge
+from pyinfra_gpu.check.past import Past
+from pyinfra_gpu.html_report import plots
+from pyinfra_gpu.html_report.page import page
+
+EVIL = "<script>alert(1)</script>\"'&"
+STYLE = Path(plots.__file__).with_name("style.css").read_text(encoding="utf-8")
+METRICS: dict[str, Any] = {
+    "allreduce": [
+        {"kind": kind, "bytes": 4**power, "seconds": 0.1, "mb_per_s": 0.01 * 4**power}
+        for kind in ("float32", "bfloat16")
+        for power in range(1, 13)
+    ],
+    "loss0": 9.0537,
+    "loss1": 9.0337,
+    "loss_drop_predicted": 0.0202,
+}
+VERDICT: dict[str, Any] = {
+    "status": "pass",
+    "mode": "rehearsal-cpu",
+    "label": "rehearsal-cpu: gloo on the CPU, no GPU was used",
+    "finished": "2026-11-21T08:12:45Z",
+    "duration_s": 18.9,
+    "ranks": [{}, {}],
+    "checks": [{"id": "S4.x", "status": "pass", "detail": ""}],
+    "metrics": METRICS,
+}
+FACTS = {
+    "os": "Ubuntu 24.04.3 LTS",
+    "kernel": "6.8.0-87-generic",
+    "cpus": 32,
+    "memory_mib": 131072,
+    "gpus": ["RTX 5090", "RTX 5090"],
+    "driver_loaded": "580.95.05",
+    "driver_modules": "open",
+    "driver_installed": "580.105.08",
+    "libcuda": None,
+    "cuda": {"unknown": "nvcc said nothing"},
+    "torch": "2.14.1+cu130",
+}
+VOID = {"meta", "br", "line", "circle", "polyline"}
+
+
+class Outline(HTMLParser):
+    """Checks that every tag is closed where it should be, and keeps what the tests ask for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def read(text: str) -> Outline:
+    outline = Outline()
+    outline.feed(text)
+    outline.close()
+    assert outline.open == []
+    return outline
+
+
+def answer(**hosts: dict[str, Any]) -> Answer:
+    judged = tuple(judge(name, report) for name, report in hosts.items())
+    return Answer(
+        inventory="inventories/lab.py", checked="2026-11-21T11:00:03Z", seconds=3.2, hosts=judged
+    )
+
+
+def fleet() -> Answer:
+    """One host of every verdict, with everything that the page can show."""
+    left = deviation("cuda.nvcc-shadowed", "report", command="dpkg -S /opt/bin/nvcc")
+    return answer(
+        good=host(stage("preflight"), stage("driver", found=[]), smoke=VERDICT, facts=FACTS),
+        waits=host(RESTART, SMOKE_OWED, last_smoke=VERDICT, history=[_change()] * 12),
+        drifts=host(deviating("cuda", left), stage("smoke", warnings=["drifts: a warning"])),
+        gone=UNREACHABLE,
+    )
+
+
+def _change() -> dict[str, str]:
+    return {"when": "2026-11-21T06:12:03", "by": "apt", "change": "libcuda1 1 -> 2"}
+
+
+def test_it_shows_everything_that_check_says() -> None:
+    text = read(page(fleet())).text
+    for words in (
+        "could not tell checked 2026-11-21 11:00:03 UTC in 3.2 s, exit code 1",
+        "driver.module-differs is wrong",
+        "2026-11-21 06:12 (the host's time): libcuda1 580.95.05-1 -> 580.105.08-1",
+        "leaves it alone: mends cuda.nvcc-shadowed",
+        "dpkg -S /opt/bin/nvcc",
+        "a warning",
+        "could not be reached",
+        "2 × RTX 5090",  # noqa: RUF001
+        "580.95.05 (open modules)",
+        "unknown: nvcc said nothing",
+        "32 CPUs, 128 GiB",
+        "1 of 1 checks passed, 2 ranks, 18.9 s",
+    ):
+        assert words in text, words
+
+
+@pytest.mark.parametrize("cell", ["✓ ok", "– none", "· not seen", "↻ restart", "≠ drift"])  # noqa: RUF001
+def test_the_state_of_a_stage_is_told_in_words_beside_its_colour(cell: str) -> None:
+    assert f" {cell} " in read(page(fleet())).text
+
+
+def test_an_old_smoke_test_is_not_shown_as_if_it_stood() -> None:
+    old = "This test does not stand for what is installed now."
+    assert old in read(page(answer(a=host(last_smoke=VERDICT)))).text
+    assert old not in read(page(answer(a=host(smoke=VERDICT)))).text
+
+
+def test_nothing_comes_from_outside() -> None:
+    text = page(fleet(), [Past(when="x", verdict="drift", hosts={})])
+    assert not re.search(r"https?:|//[a-z]|url\(|@import|<link|<script|<img|<iframe", text)
+    for tag, attributes in read(text).tags:
+        assert "src" not in attributes
+        assert attributes.get("href", "#").startswith("#"), (tag, attributes)  # type: ignore[union-attr]
+        assert not any(name.startswith("on") for name in attributes)
+    assert "default-src 'none'" in text
+
+
+def evil(value: Any) -> Any:
+    """Put markup into every text of a report, and leave what the judge goes by."""
+    kept = {"effect", "stage", "status", "when"}
+    if isinstance(value, dict):
+        return {key: each if key in kept else evil(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [evil(each) for each in value]
+    return value + EVIL if isinstance(value, str) else value
+
+
+def test_whatever_a_host_says_is_escaped() -> None:
+    report = host(
+        deviating("driver", deviation("driver.x", since=_change(), command="x"), problem="p"),
+        stage("smoke", warnings=["w"]),
+        stage("s" + EVIL, changed=["c"]),
+        last_smoke={**VERDICT, "checks": [{"id": "a", "status": "fail", "detail": "b"}]},
+        facts=FACTS,
+        history=[_change()],
+    )
+    judged = judge(f"gpu{EVIL}", evil(report))
+    assert judged.verdict == "drift"
+    told = Answer(inventory=EVIL, checked=EVIL, seconds=1, hosts=(judged,), reasons=(EVIL,))
+    text = page(told, [Past(when=EVIL, verdict="drift", hosts={judged.name: "drift"})] * 2)
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;") > 20
+    assert not any(tag == "script" for tag, _ in read(text).tags)
+
+
+def test_a_rehearsal_is_called_one_wherever_it_is_shown() -> None:
+    text = page(answer(gpu1=host(rehearsal=True), ws1=host()))
+    assert text.count('<span class="label">rehearsal</span>') == 2  # in the table, at its section
+    assert "nothing about them is proof" in text
+    assert page(answer(gpu1=host(rehearsal=True))).count('class="label"') == 3  # the title too
+    assert "rehearsal" not in page(answer(ws1=host())).replace(STYLE, "")
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 60])
+def test_any_number_of_hosts_has_its_links_and_sections(number: int) -> None:
+    reasons = () if number else ("the inventory holds no host",)
+    hosts = tuple(judge(f"gpu{i}", host()) for i in range(number))
+    told = Answer(inventory="x", checked="t", seconds=1, hosts=hosts, reasons=reasons)
+    tags = read(page(told)).tags
+    anchors = [each["id"] for tag, each in tags if tag == "details"]
+    links = [str(each["href"])[1:] for tag, each in tags if tag == "a"]
+    assert anchors == links
+    assert len(set(anchors)) == number
+
+
+def test_earlier_checks_of_a_host_are_those_it_took_part_in() -> None:
+    checks = [Past(when=f"t{i}", verdict="drift", hosts={"b": "drift"}) for i in range(40)]
+    text = page(answer(a=host(), b=host()), checks)
+    assert text.count('title="t39: drift"') == 2  # the inventory's strip, and that of host b
+    assert 'title="t9: drift"' not in text  # only the last 30
+
+
+@pytest.mark.parametrize("metrics", [{}, {"allreduce": None}, {"allreduce": [7, {}]}])
+def test_without_figures_there_is_no_plot(metrics: dict[str, Any]) -> None:
+    assert plots.bandwidth(metrics) is None
+    assert plots.loss(metrics) is None
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", None, True, -1, 0])
+def test_figures_that_are_no_numbers_are_left_out(value: object) -> None:
+    rows = [{**each, "mb_per_s": value} for each in METRICS["allreduce"][:3]]
+    rows += METRICS["allreduce"][3:5]
+    drawing = plots.bandwidth({"allreduce": rows})
+    assert drawing is not None
+    assert drawing.count("<circle") == 2
+
+
+@pytest.mark.parametrize("name", ["loss0", "loss1", "loss_drop_predicted"])
+def test_a_loss_that_is_no_number_is_not_drawn(name: str) -> None:
+    assert plots.loss({**METRICS, name: "nan"}) is None
+    assert plots.loss(METRICS) is not None
+
+
+def test_a_plot_says_in_words_what_it_shows() -> None:
+    drawing = str(plots.bandwidth(METRICS))
+    assert 'aria-label="All-reduce rate by size: float32 168 GB/s at 16 MiB' in drawing
+    assert "9.0537 before and 9.0337 after" in str(plots.loss(METRICS))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [{"metrics": 7}, {"checks": 7}, {"checks": [7]}, {"ranks": 7}, {"duration_s": "x"}, {}],
+)
+def test_a_damaged_verdict_does_not_break_the_page(damaged: dict[str, Any]) -> None:
+    text = read(page(answer(a=host(smoke={**VERDICT, **damaged}), b=host(smoke={"x": 1})))).text
+    assert "Smoke test" in text
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2], ids=["light", "dark", "print"])
+@pytest.mark.parametrize("ink", ["text", "quiet", "declared", "drift", "restart", "unknown"])
+def test_every_text_can_be_read_on_what_it_stands_on(mode: int, ink: str) -> None:
+    block = re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)[mode]
+    colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
+    backs = ["page", "card", f"{ink}-back"] if f"{ink}-back" in colours else ["page", "card"]
+    for back in backs:
+        light, dark = sorted((_luminance(colours[ink]), _luminance(colours[back])), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (ink, back)  # WCAG 2, level AA
+
+
+# The verb.
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Answer:
+    """A check that has been made: what follows is only the page and the exit code."""
+    told = answer(gpu1=host(RESTART))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(check_cli, "run", lambda *arguments: told)
+    return told
+
+
+def test_it_is_written_whole_and_the_exit_code_is_that_of_check(
+    looked: Answer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "report.html"
+    assert cli.main(["report", "inventories/lab.py", "-o", str(target)]) == 3
+    assert target.read_text().startswith("<!DOCTYPE html>")
+    assert "1 restart owed" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.glob("*.html*")] == ["report.html"]
+
+
+def test_a_dash_prints_the_page_and_nothing_else(
+    looked: Answer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["report", "inventories/lab.py", "-o", "-"]) == 3
+    output = capsys.readouterr().out
+    assert output.startswith("<!DOCTYPE html>")
+    assert output.rstrip().endswith("</html>")
+
+
+def test_a_page_that_cannot_be_written_is_exit_code_1(
+    looked: Answer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["report", "x.py", "-o", str(tmp_path / "no" / "report.html")]) == 1
+    assert "is not a folder" in capsys.readouterr().err
+    for taken in (tmp_path, Path("/dev/null")):
+        assert cli.main(["report", "x.py", "-o", str(taken)]) == 1
+        assert "it is not a file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []  # not even the check was kept: no host was looked at
+
+
+def test_a_page_that_fails_in_the_middle_leaves_nothing(
+    looked: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("yesterday's")
+
+    def full(self: Path, *arguments: object, **more: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert cli.main(["report", "x.py", "-o", str(target)]) == 1
+    assert target.read_text() == "yesterday's"
+    assert [path.name for path in tmp_path.glob("*report*")] == ["report.html"]

@@ -1,0 +1,361 @@
+"""What refuses a host before anything is written, and what does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fake_host import FakeHost
+from gpu_host import DATA, URL, VERSION, GpuHost, bare_gpu_host
+from proven_host import proven_host, record_of
+
+from pyinfra_gpu import system_files
+from pyinfra_gpu.drift import preflight
+from pyinfra_gpu.drift.preflight_driver import _CARRIES_DRIVERS, _OF_AN_ARCHIVE
+
+DRIVER = ["libcuda1", "libnvidia-ml1", "nvidia-driver-cuda", "nvidia-persistenced"]
+DRIVER.append("nvidia-kernel-open-dkms")
+UPDATED = [f"{name} 580.105.08-1 1 1" for name in DRIVER]
+MIXED = ["libcuda1 580.105.08-1 1 1", *(f"{name} {VERSION}-1 1 1" for name in DRIVER[1:])]
+JOB = {"driver.user": ["pid 812 (python3)", "pid 813 (python3)"]}
+SMALL = "0x00000000de000000-0x00000000deffffff 0x00000000c0000000-0x00000000cfffffff"
+NOTHING = "0x0000000000000000-0x0000000000000000"
+NONE = f"0x00000000de000000-0x00000000deffffff {NOTHING}"
+
+
+def gpu(window: str, device: str = "0x2b85", address: str = "0000:01:00.0") -> str:
+    return f"{address} 0x10de {device} 0x030000 nvidia {window} {NOTHING}"
+
+
+def two(window: str) -> dict[str, list[str]]:
+    return {"gpus.device": [gpu(window), gpu(window, address="0000:02:00.0")]}
+
+
+def said(host: FakeHost) -> list[str]:
+    return preflight.complaints(host.spec(), record_of(host))  # type: ignore[arg-type]
+
+
+WELCOME: dict[str, GpuHost] = {
+    "a healthy host": proven_host(),
+    "a bare host, nouveau has the cards": bare_gpu_host(),
+    "a healthy host on which jobs run": proven_host(lists=JOB),
+    "a bare host on which nvidia's own services hold the device": bare_gpu_host(
+        lists={"driver.user": ["pid 3 (nv-hostengine)"]}
+    ),
+    "another module is loaded than installed, and jobs run": proven_host(
+        plain={
+            "driver.on_disk": "580.105.08",
+            "driver.libcuda": "/usr/lib/x86_64-linux-gnu/libcuda.so.580.105.08",
+            "driver.libml": "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.105.08",
+        },
+        lists={**JOB, "apt.package": UPDATED},
+    ),
+    "packages of mixed versions, and nobody is at work": proven_host(lists={"apt.package": MIXED}),
+    "a module must be built for the next kernel while jobs run": proven_host(
+        lists={**JOB, "kernel.installed": ["6.1.0-30-amd64", "6.1.0-31-amd64"]}
+    ),
+    "the proprietary flavour is loaded and gets replaced": proven_host(
+        plain={
+            "driver.version_line": f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION}",
+            "driver.license": "NVIDIA",
+        },
+        lists={
+            "apt.package": [
+                *(f"{name} {VERSION}-1 1 1" for name in DRIVER[:-1]),
+                f"nvidia-kernel-dkms {VERSION}-1 1 1",
+            ]
+        },
+    ),
+    "Secure Boot is on and the key is enrolled": bare_gpu_host(
+        plain={"system.secure_boot": "1", "driver.mok": "/var/lib/dkms/mok.pub is already enrolled"}
+    ),
+    "Secure Boot is on and the loaded module was accepted": proven_host(
+        plain={"system.secure_boot": "1", "driver.mok": None}
+    ),
+    "a source for the container tools": proven_host(
+        lists={
+            "apt.source_line": [
+                f"{system_files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
+                "/etc/apt/sources.list.d/nct.list:deb"
+                " https://nvidia.github.io/libnvidia-container/stable/deb/amd64 /",
+            ]
+        }
+    ),
+    "the declared repository is listed twice": proven_host(
+        lists={
+            "apt.source_line": [
+                f"{system_files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
+                f"/etc/apt/sources.list.d/cuda-debian12-x86_64.list:deb {URL}/ /",
+            ]
+        }
+    ),
+    "our own source list is of another release": proven_host(
+        lists={
+            "apt.source_line": [
+                f"{system_files.SOURCES}:deb http://mirror.example/cuda/repos/debian11/x86_64/ /"
+            ]
+        }
+    ),
+    "a .run file's driver that somebody else keeps": proven_host(
+        data={"driver_source": "present"},
+        plain={"driver.runfile": "1"},
+        lists={"apt.package": ["cuda-toolkit-13-0 13.0.3-1 0 1"]},
+    ),
+    "a window larger than needed": proven_host(
+        lists=two("0x1-0x2 0x0000006000000000-0x0000006fffffffff")
+    ),
+    "another apt is at work on a healthy host": proven_host(
+        plain={"packages.lock": "pid 9 (apt-get)"}
+    ),
+    "dpkg is not done with somebody's package": proven_host(
+        lists={"packages.half_configured": ["man-db"]}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WELCOME)
+def test_what_is_as_declared_or_is_mended_later_is_not_refused(name: str) -> None:
+    assert said(WELCOME[name]) == []
+
+
+# Each with what its sentence must say: what was found, and the remedy.
+REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
+    "no GPU on the bus": (
+        proven_host(lists={"gpus.device": []}),
+        ("gpu_count = 2 is declared and 0 NVIDIA GPUs are", "seating", "cpu-torch2.13"),
+    ),
+    "one GPU is missing": (
+        proven_host(lists={"gpus.device": [gpu("0x1-0x2 0x6000000000-0x67ffffffff")]}),
+        ("gpu_count = 2 is declared and 1 NVIDIA GPU is", "Above-4G"),
+    ),
+    "another kind of GPU": (
+        proven_host(
+            lists={
+                "gpus.device": [
+                    gpu("0x1-0x2 0x6000000000-0x67ffffffff"),
+                    gpu("0x1-0x2 0x6000000000-0x67ffffffff", "0x1b06", "0000:02:00.0"),
+                ]
+            }
+        ),
+        ("0000:02:00.0 is 10de:1b06", "correct `gpu_model`"),
+    ),
+    "the bus cannot be read": (
+        proven_host(lists={"gpus.device": ["?no permission"]}),
+        ("PCI bus could not be read (no permission)",),
+    ),
+    "the firmware keeps the window below 4 GiB": (
+        proven_host(lists=two(SMALL)),
+        ("window of 256 MiB", "needs 32768 MiB", "Above 4G Decoding", "Resizable BAR"),
+    ),
+    "the firmware gives no window": (
+        proven_host(lists=two(NONE)),
+        ("no window onto its memory", "Above 4G Decoding"),
+    ),
+    "no window, of a model we know little of": (
+        proven_host(data={"gpu_model": None}, lists=two(NONE)),
+        ("no window onto its memory", "Above 4G Decoding"),
+    ),
+    "Blackwell with proprietary modules": (
+        bare_gpu_host(data={"driver_modules": "proprietary", "gpu_model": None}),
+        ("driver_modules = 'proprietary'", "set driver_modules = 'open'"),
+    ),
+    "Secure Boot without an enrolled key": (
+        bare_gpu_host(
+            plain={"system.secure_boot": "1", "driver.mok": "/var/lib/dkms/mok.pub is not enrolled"}
+        ),
+        ("Secure Boot is on", "mokutil --import /var/lib/dkms/mok.pub", "console"),
+    ),
+    "Secure Boot, and no key yet": (
+        bare_gpu_host(plain={"system.secure_boot": "1"}),
+        ("Secure Boot is on", "not enrolled"),
+    ),
+    "Secure Boot, and mokutil talks nonsense": (
+        bare_gpu_host(plain={"system.secure_boot": "1", "driver.mok": "?it hung"}),
+        ("it cannot be told: it hung",),
+    ),
+    "Secure Boot, and a module of another signature is to be replaced": (
+        proven_host(plain={"system.secure_boot": "1"}, lists={"apt.package": MIXED}),
+        ("Secure Boot is on",),
+    ),
+    "a .run file's driver": (
+        proven_host(plain={"driver.runfile": "1"}),
+        (".run file", "sudo nvidia-uninstall", "driver_source = 'present'"),
+    ),
+    "it cannot be told whether a .run file was here, and packages must move": (
+        bare_gpu_host(plain={"driver.runfile": "?no permission"}),
+        ("cannot be told (no permission)",),
+    ),
+    "a second source of drivers": (
+        proven_host(
+            lists={
+                "apt.source_line": [
+                    "/etc/apt/sources.list.d/cuda.list:deb https://developer.download.nvidia.com"
+                    "/compute/cuda/repos/debian11/x86_64/ /"
+                ]
+            }
+        ),
+        ("second source", "repos/debian11", "cuda.list.disabled", URL),
+    ),
+    "apt's sources cannot be read": (
+        proven_host(lists={"apt.source_line": ["?no permission"]}),
+        ("sources could not be read (no permission)",),
+    ),
+    "the driver came from Ubuntu's archive": (
+        proven_host(
+            lists={"apt.package": ["libnvidia-compute-580 580.95.05-0ubuntu0.24.04.2 0 1"]}
+        ),
+        ("libnvidia-compute-580 came from the distribution's archive", "apt-get purge"),
+    ),
+    "a module that Ubuntu signed": (
+        proven_host(
+            lists={"apt.package": ["linux-modules-nvidia-580-open-6.8.0-50-generic 6.8.0 0 1"]}
+        ),
+        ("came from the distribution's archive", "driver_source = 'present'"),
+    ),
+    "the packages cannot be read": (
+        proven_host(lists={"apt.package": ["?dpkg-query failed"]}),
+        ("could not be read (dpkg-query failed)",),
+    ),
+    "jobs run and the packages have to move": (
+        proven_host(lists={**JOB, "apt.package": MIXED}),
+        ("pid 812 (python3), pid 813 (python3)", "run again when they are done"),
+    ),
+    "jobs run on a driver that is not of our packages": (
+        bare_gpu_host(plain={"driver.loaded": VERSION, "driver.nouveau": "0"}, lists=JOB),
+        ("pid 812 (python3)", "run again when they are done"),
+    ),
+    "it cannot be told who is at work, and the packages have to move": (
+        proven_host(lists={"driver.user": ["?no permission"], "apt.package": MIXED}),
+        ("who uses the GPUs cannot be told (no permission)",),
+    ),
+    "it cannot be told whether a driver is loaded": (
+        proven_host(plain={"driver.loaded": "?no permission"}),
+        ("cannot be told (no permission)",),
+    ),
+    "no driver, and somebody else is to install it": (
+        bare_gpu_host(data={"driver_source": "present"}),
+        ("no NVIDIA driver is loaded; nouveau is loaded", "driver_source = 'nvidia'"),
+    ),
+    "no driver, and nothing may be installed": (
+        bare_gpu_host(data={"privilege": "none", "prefix": "/home/u/p"}),
+        ("no NVIDIA driver is loaded", "ask who has root"),
+    ),
+    "a loaded driver of somebody else's that is too old": (
+        proven_host(
+            data={"driver_source": "present"},
+            plain={
+                "driver.loaded": "550.54.14",
+                "driver.version_line": "NVRM version: NVIDIA UNIX Open Kernel Module  550.54.14",
+            },
+        ),
+        ("the loaded driver 550.54.14 is too old",),
+    ),
+    "a distribution that NVIDIA has no repository for": (
+        proven_host(
+            lists={"system.os": ['PRETTY_NAME="Debian 11"', 'VERSION_ID="11"', "ID=debian"]}
+        ),
+        ("runs Debian 11; supported are", "declare its whole URL"),
+    ),
+    "gcc that nvcc refuses": (
+        proven_host(plain={"cuda.gcc": "16.1.0"}),
+        ("gcc 16", "set host_compiler = 'gcc-15'"),
+    ),
+    "a C library that torch does not load on": (
+        proven_host(plain={"cuda.glibc": "glibc 2.27"}),
+        ("needs glibc 2.28, and the host has 2.27",),
+    ),
+    "too little room": (
+        bare_gpu_host(
+            plain={"storage.free": "/dev/sda1 264212084 25749380 2306415 99% /"},
+            lists={"torch.version_line": []},
+        ),
+        ("2.2 GiB free at /opt/pyinfra-gpu",),
+    ),
+    "too little memory": (
+        proven_host(plain={"system.memory": "MemTotal: 2097152 kB"}),
+        ("has 2.0 GiB of memory",),
+    ),
+    "not systemd": (proven_host(plain={"system.init": "tini"}), ("pid 1 is tini",)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_work_is_refused_with_its_remedy(name: str) -> None:
+    host, words = REFUSED[name]
+    host = replace(host, data={**DATA, **host.data})
+    sentences = said(host)
+    assert all("ws1" in sentence for sentence in sentences)
+    for word in words:
+        assert any(word in sentence for sentence in sentences), sentences
+
+
+@pytest.mark.parametrize(
+    ("kind", "uri", "carries"),
+    [
+        ("NVIDIA's", "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64", 1),
+        ("a local one", "file:///var/cuda-repo-ubuntu2404-13-0-local", 1),
+        ("a local driver's", "file:/var/nvidia-driver-local-repo-ubuntu2404-580.95.05", 1),
+        ("a PPA", "https://ppa.launchpadcontent.net/graphics-drivers/ppa/ubuntu", 1),
+        ("DGX's", "https://repo.download.nvidia.com/baseos/ubuntu/noble/x86_64", 1),
+        ("containers", "https://nvidia.github.io/libnvidia-container/stable/deb/amd64", 0),
+        ("tools", "https://developer.download.nvidia.com/devtools/repos/ubuntu2404/amd64", 0),
+        ("Debian's", "http://deb.debian.org/debian", 0),
+    ],
+)
+def test_which_sources_carry_drivers(kind: str, uri: str, carries: int) -> None:
+    assert bool(_CARRIES_DRIVERS.search(uri)) == bool(carries), kind
+
+
+@pytest.mark.parametrize(
+    ("version", "of_an_archive"),
+    [
+        ("580.95.05-0ubuntu0.24.04.2", True),
+        ("535.183.01-1~deb12u1", True),
+        ("550.163.01-2+deb13u1", True),
+        ("580.95.05-1", False),
+        ("580.95.05-0ubuntu1", False),
+        ("580.142-1", False),
+    ],
+)
+def test_versions_that_only_an_archive_has(version: str, of_an_archive: bool) -> None:
+    assert bool(_OF_AN_ARCHIVE.search(version)) == of_an_archive
+
+
+def test_ubuntu_gets_its_own_way_out_of_secure_boot() -> None:
+    host = bare_gpu_host(
+        plain={"system.secure_boot": "1"},
+        lists={"system.os": ['PRETTY_NAME="Ubuntu 24.04"', 'VERSION_ID="24.04"', "ID=ubuntu"]},
+    )
+    (sentence,) = said(host)
+    assert "linux-modules-nvidia-580-open-generic" in sentence
+    assert "/var/lib/shim-signed/mok/MOK.der" in sentence
+
+
+def test_a_cpu_host_is_not_asked_for_a_driver() -> None:
+    assert said(FakeHost()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "loaded"),
+    [
+        ({}, VERSION),
+        ({"plain": {"driver.on_disk": "580.105.08"}}, None),
+        ({"lists": {"apt.package": MIXED}}, None),
+        ({"data": {"driver_source": "present"}, "lists": {"apt.package": MIXED}}, VERSION),
+    ],
+)
+def test_a_driver_that_goes_is_not_judged(changes: dict[str, Any], loaded: str | None) -> None:
+    host = proven_host(**changes)
+    assert preflight.host_facts(host.spec(), record_of(host)).driver_loaded == loaded
+
+
+def test_the_compiler_counts_only_for_a_toolkit() -> None:
+    host = proven_host(data={"cuda_toolkit": False}, plain={"cuda.gcc": "16.1.0"})
+    assert preflight.host_facts(host.spec(), record_of(host)).gcc is None
+    assert said(host) == []
+
+
+def test_the_summary_is_short() -> None:
+    text = preflight.summary(record_of(proven_host()))
+    assert text == "Debian GNU/Linux 12 (bookworm), 16 CPUs, 63 GiB, 2 NVIDIA GPUs"

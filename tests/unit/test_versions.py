@@ -1,0 +1,69 @@
+"""What a host runs, as reports show it, from recorded answers of the probe."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.versions import versions
+
+FOLDER = Path(__file__).parent / "fixtures" / "probe"
+
+
+def record(name: str) -> Record:
+    return parse((FOLDER / name).read_text().splitlines())
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.txt")))
+def test_every_host_has_the_same_names_and_plain_values(name: str) -> None:
+    told = versions(record(name))
+    assert json.loads(json.dumps(told)) == told
+    assert list(told) == list(versions(record("ubuntu2404-2x-rtx5090.txt")))
+
+
+def test_a_gpu_host_is_told_in_the_fields_own_words() -> None:
+    host = record("ubuntu2404-2x-rtx5090.txt")
+    told = versions(host)
+    assert told["gpus"] == ["RTX 5090", "RTX 5090"]
+    assert told["os"] == host.system.os_name
+    assert told["driver_loaded"] == host.driver.loaded
+    assert told["driver_modules"] == "open"
+
+
+@pytest.mark.parametrize(
+    ("libcuda", "expected"),
+    [
+        ("/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05", "580.95.05"),
+        ("/usr/local/cuda-13.0/compat/libcuda.so.580.82.07", "580.82.07"),
+        ("/opt/odd/libcuda.so.1", "/opt/odd/libcuda.so.1"),
+        (None, None),
+        (Unknown("ldconfig is not there"), {"unknown": "ldconfig is not there"}),
+    ],
+)
+def test_libcuda_is_told_by_its_version(libcuda: Any, expected: object) -> None:
+    host = record("ubuntu2404-2x-rtx5090.txt")
+    assert versions(replace(host, driver=replace(host.driver, libcuda=libcuda)))["libcuda"] == (
+        expected
+    )
+
+
+@pytest.mark.parametrize(("flavour", "expected"), [(True, "open"), (False, "proprietary")])
+def test_the_flavour_of_the_modules_is_named(flavour: bool, expected: str) -> None:
+    host = record("ubuntu2404-2x-rtx5090.txt")
+    changed = replace(host, driver=replace(host.driver, open_modules=flavour))
+    assert versions(changed)["driver_modules"] == expected
+
+
+def test_a_gpu_of_a_model_unknown_to_us_keeps_its_number() -> None:
+    host = record("ubuntu2404-2x-rtx5090.txt")
+    assert not isinstance(host.gpus.devices, Unknown)
+    odd = tuple(replace(gpu, device="0xffff") for gpu in host.gpus.devices)
+    told = versions(replace(host, gpus=replace(host.gpus, devices=odd)))
+    assert told["gpus"] == ["NVIDIA 10de:ffff"] * 2
