@@ -14,7 +14,11 @@ from pyinfra_gpu import command_line, report, spec
 
 command_line.require_folder(__file__)
 
-from tasks.environment import environment  # noqa: E402 - found in this folder only
+from tasks.base import base  # noqa: E402 - found in this folder only
+from tasks.cuda import cuda  # noqa: E402
+from tasks.driver import driver  # noqa: E402
+from tasks.environment import environment  # noqa: E402
+from tasks.libcuda import libcuda  # noqa: E402
 from tasks.preflight import preflight  # noqa: E402
 from tasks.pytorch import pytorch  # noqa: E402
 from tasks.smoke import smoke  # noqa: E402
@@ -24,6 +28,10 @@ report.attach()
 wanted = spec.resolve(host.data.dict(), host.name)
 
 preflight(wanted)
+driver(wanted)
+base(wanted)
+cuda(wanted)
+libcuda(wanted)
 pytorch(wanted)
 environment(wanted)
 training(wanted)

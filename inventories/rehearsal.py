@@ -21,7 +21,17 @@ try:
         "training_commit": _lab.git_commit,
         "training_requirements": "pyproject.toml",
     }
-    # The group's name is its policy: group_data/cpu.py
-    cpu = [(name, {**_data, **data}) for name, data in inventory(_directory)]
+    _hosts = [(name, {**_data, **data}) for name, data in inventory(_directory)]
+    # A simulated GPU runs no CUDA: those hosts get everything real but torch's CUDA build.
+    _no_cuda = {
+        "stack": "r580-cu130",
+        "pytorch_version": "2.13.0",
+        "pytorch_build": "cpu",
+        "preflight_min_disk_gib": 4,  # CUDA's wheels would be the other 11
+        "preflight_min_ram_gib": 2,
+    }
+    # A group's name is its policy: group_data/gpu.py and group_data/cpu.py
+    gpu = [(name, {**_no_cuda, **data}) for name, data in _hosts if "gpu_count" in data]
+    cpu = [(name, data) for name, data in _hosts if "gpu_count" not in data]
 except LabError as error:
     raise InventoryError(str(error)) from None

@@ -17,6 +17,7 @@ def versions(record: Record) -> dict[str, Any]:
 
     + driver_loaded, driver_installed, libcuda: the three versions that must be one
     + cuda: release of the declared toolkit's nvcc
+    + gpu_users: processes that have a GPU's device open
     """
     installed = record.torch.distributions
     nccl = (
@@ -34,6 +35,7 @@ def versions(record: Record) -> dict[str, Any]:
         "cpus": record.system.cpu_count,
         "memory_mib": record.system.ram_mib,
         "gpus": _gpus(record.gpus.devices),
+        "gpu_users": record.driver.users,
         "driver_loaded": record.driver.loaded,
         "driver_modules": _flavour(record.driver.open_modules),
         "driver_installed": record.driver.on_disk,

@@ -22,7 +22,11 @@ from pyinfra_gpu.fingerprint import fingerprint
 from pyinfra_gpu.on_host import smoke_digest
 from pyinfra_gpu.operations import environment, layout
 from pyinfra_gpu.operations.training import stamp
+from tasks.base import base
+from tasks.cuda import cuda
+from tasks.driver import driver
 from tasks.environment import environment as environment_task
+from tasks.libcuda import libcuda
 from tasks.preflight import preflight
 from tasks.pytorch import pytorch
 from tasks.smoke import smoke
@@ -35,6 +39,7 @@ DATA: dict[str, object] = {
     "training_commit": COMMIT,
     "training_requirements": "pyproject.toml",
 }
+TASKS = (preflight, driver, base, cuda, libcuda, pytorch, environment_task, training, smoke)
 PROBE = "pyinfra-gpu-probe"  # in the text of the probe, and in no other command
 
 _PLAIN = {
@@ -49,6 +54,8 @@ _PLAIN = {
     "system.uid": "0",
     "system.python3": "Python 3.11.2",
     "driver.nouveau": "0",
+    "driver.nova": "0",
+    "nvidia.asked": "0",
     "storage.free": "/dev/sda1 264212084 25749380 230641532 11% /",
     "storage.shm": "tmpfs 32342044 0 32342044 0% /dev/shm",
     "torch.python": "3.11.2",
@@ -72,8 +79,14 @@ _LISTS = {
     "torch.damaged": [],
     "training.dirty": [],
 }
-_ABSENT = ("system.secure_boot", "driver.loaded", "driver.version_line", "driver.on_disk")
-_NEVER = ("driver.libcuda", "packages.lock", "torch.python_problem")
+_ABSENT = (
+    "system.secure_boot",
+    "driver.loaded",
+    "driver.version_line",
+    "driver.on_disk",
+    "driver.license",
+)
+_NEVER = ("driver.libcuda", "driver.libml", "packages.lock", "torch.python_problem")
 
 
 @dataclass
@@ -190,7 +203,7 @@ class FakeRun:
 
         for host in list(self.state.inventory):
             wanted = self.hosts[host.name.removeprefix("@fake/")].spec()
-            for task in (preflight, pytorch, environment_task, training, smoke):
+            for task in TASKS:
                 with ctx_state.use(self.state), ctx_host.use(host):
                     add_deploy(self.state, task, wanted, host=host)
         return self

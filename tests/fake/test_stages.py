@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from fake_host import FakeHost, FakeRun
+from gpu_host import DATA as HEALTHY_DATA
+from gpu_host import GpuHost
 
 PREFIX = "/opt/pyinfra-gpu"
 
@@ -20,8 +22,8 @@ def test_a_finished_host_needs_nothing_and_is_looked_at_once_per_phase() -> None
 def test_a_bare_host_gets_every_stage_and_a_plan_runs_nothing() -> None:
     run = FakeRun(FakeHost(bare=True)).prepare()
     assert run.changing("ws1") == [
-        "PyTorch | Install what the stages need",
-        "PyTorch | Make the directories",
+        "Base | Install what the stages need",
+        "Base | Make the directories",
         "PyTorch | Install uv",
         "PyTorch | Make the virtual environment",
         "PyTorch | Install torch",
@@ -42,15 +44,15 @@ def _only_looks(command: str) -> bool:
 DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
     "a package is missing": (
         FakeHost(lists={"packages.installed": ["git 1:2.39.5"]}),
-        ["PyTorch | Install what the stages need"],
+        ["Base | Install what the stages need"],
     ),
     "the prefix has another mode": (
         FakeHost(entries={PREFIX: f"41c0 1000 ubuntu 4096 {PREFIX}"}),
-        ["PyTorch | Make the directories"],
+        ["Base | Make the directories"],
     ),
     "a directory belongs to somebody else": (
         FakeHost(entries={f"{PREFIX}/env": f"41ed 0 root 4096 {PREFIX}/env"}),
-        ["PyTorch | Make the directories"],
+        ["Base | Make the directories"],
     ),
     "uv has another version": (
         FakeHost(plain={"torch.uv": "uv 0.1.0"}),
@@ -247,7 +249,13 @@ LOADED = {
     "driver.loaded": "580.95.05",
     "driver.version_line": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05",
 }
-GPU_DATA: dict[str, object] = {"stack": "r580-cu130", "gpu_model": "RTX 5090", "smoke": "skip"}
+GPU_DATA: dict[str, object] = {
+    "stack": "r580-cu130",
+    "gpu_model": "RTX 5090",
+    "driver_source": "present",
+    "cuda_toolkit": False,
+    "smoke": "skip",
+}
 
 
 def gpu_host(**changes: object) -> FakeHost:
@@ -257,8 +265,9 @@ def gpu_host(**changes: object) -> FakeHost:
 
 
 def test_a_gpu_host_whose_driver_serves_the_stack_passes_preflight() -> None:
-    run = FakeRun(gpu_host()).prepare()
-    assert "PyTorch | Install torch" in run.changing("ws1")
+    present = {**HEALTHY_DATA, "driver_source": "present", "cuda_toolkit": False}
+    run = FakeRun(GpuHost(data=present, plain={"torch.uv": "uv 0.1.0"})).prepare()
+    assert "PyTorch | Install uv" in run.changing("ws1")
     assert "Preflight | Check that this host can work" not in run.changing("ws1")
 
 

@@ -1,0 +1,1 @@
+"""Apt, as pure functions: what its transactions would do, whether they may, and files for it."""

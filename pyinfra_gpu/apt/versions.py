@@ -1,0 +1,72 @@
+"""Debian's package versions: their order, and the driver's version in them."""
+
+from __future__ import annotations
+
+import re
+
+# Three digits, then one or two groups: 580.95.05 and 580.142 are drivers, 13.0.3 and 1.18.0 not.
+_DRIVER = re.compile(r"(?:\d+:)?(?P<driver>[1-9]\d\d\.\d{2,3}(?:\.\d{2})?)(?:[-+~].*)?", re.ASCII)
+
+
+def driver_version(version: str) -> str | None:
+    """Return the driver's version in a package's ("580.95.05" in "580.95.05-0ubuntu1"), or None.
+
+    The other parts of NVIDIA's repository (toolkit, container tools, cuDNN) count otherwise.
+    """
+    match = _DRIVER.fullmatch(version)
+    return match["driver"] if match else None
+
+
+def branch_of(version: str) -> int | None:
+    """Return the branch of a driver's or a driver package's version, or None."""
+    driver = driver_version(version)
+    return int(driver.partition(".")[0]) if driver else None
+
+
+def compare(left: str, right: str) -> int:
+    """Return -1, 0 or 1, as dpkg orders two versions: deb-version(7)."""
+    (left_epoch, left_rest), (right_epoch, right_rest) = _epoch(left), _epoch(right)
+    if left_epoch != right_epoch:
+        return -1 if left_epoch < right_epoch else 1
+    for one, other in zip(_revision(left_rest), _revision(right_rest), strict=True):
+        order = _parts(one, other)
+        if order:
+            return order
+    return 0
+
+
+def _epoch(version: str) -> tuple[int, str]:
+    epoch, colon, rest = version.partition(":")
+    return (int(epoch), rest) if colon and epoch.isdigit() else (0, version)
+
+
+def _revision(version: str) -> tuple[str, str]:
+    upstream, dash, revision = version.rpartition("-")
+    return (upstream, revision) if dash else (version, "")
+
+
+def _parts(left: str, right: str) -> int:
+    """Compare text and numbers by turns, from the left."""
+    while left or right:
+        texts = [re.match(r"[^0-9]*", side) for side in (left, right)]
+        one, other = (match[0] if match else "" for match in texts)
+        left, right = left[len(one) :], right[len(other) :]
+        for place in range(max(len(one), len(other))):
+            ranks = [_rank(text[place : place + 1]) for text in (one, other)]
+            if ranks[0] != ranks[1]:
+                return -1 if ranks[0] < ranks[1] else 1
+        numbers = [re.match(r"[0-9]*", side) for side in (left, right)]
+        first, second = (match[0] if match else "" for match in numbers)
+        left, right = left[len(first) :], right[len(second) :]
+        if int(first or 0) != int(second or 0):
+            return -1 if int(first or 0) < int(second or 0) else 1
+    return 0
+
+
+def _rank(character: str) -> int:
+    """A tilde comes before the end, the end before letters, letters before all else."""
+    if character == "~":
+        return -1
+    if not character:
+        return 0
+    return ord(character) if character.isalpha() else ord(character) + 256

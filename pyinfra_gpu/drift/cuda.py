@@ -1,0 +1,365 @@
+"""In what the CUDA toolkit, and the compiler it needs, are not as declared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from pyinfra_gpu.deviation import Deviation
+from pyinfra_gpu.drift.proof import proven_state
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.on_host import proofs
+from pyinfra_gpu.stacks import catalogue
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.apt import NvidiaPackage
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+PLAIN = "/usr/local/cuda"
+"""The path that is the same for every release, kept by update-alternatives."""
+
+# Which packages carry the files the probe looks for. Reinstalling the whole toolkit would fetch
+# gigabytes of libraries that nobody looked at.
+_CARRIERS = re.compile(r"(cuda-(nvcc|nvvm|crt|cudart|cudart-dev|driver-dev)|libnvvm)-\d+-\d+")
+
+
+def deviations(spec: HostSpec, record: Record) -> list[Deviation]:
+    """Return in what the toolkit's part of a host is not as declared; [] on cpu stacks.
+
+    + spec: what is declared
+    + record: what the host looks like; what it would not tell is no deviation (see `needed`)
+    """
+    if spec.accelerator != "nvidia":
+        return []
+    found = [*_compiler(spec, record)]
+    if spec.cuda.toolkit:
+        found = [
+            *_toolkit(spec, record),
+            *found,
+            *_plain_path(spec, record),
+            *_shadowed(spec, record),
+            *_metapackage(record),
+            *_unproven(spec, record),
+        ]
+    return found
+
+
+def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
+    """Return the facts that this stage cannot do without; it refuses where one is `Unknown`."""
+    if spec.accelerator != "nvidia" or spec.privilege == "none":
+        return ()
+    cuda = record.cuda
+    compiler = (cuda.gcc, cuda.compiler, cuda.gxx)
+    if not spec.cuda.toolkit:
+        return compiler
+    return (*compiler, record.apt.packages, cuda.toolkits, cuda.missing, cuda.nvcc, *_path(record))
+
+
+def _path(record: Record) -> tuple[object, ...]:
+    return (record.cuda.link, record.cuda.alternative)
+
+
+def home(spec: HostSpec) -> str:
+    """Return the declared toolkit's folder, e.g. /usr/local/cuda-13.0."""
+    return f"{PLAIN}-{spec.cuda.release}"
+
+
+def package(spec: HostSpec) -> str:
+    """Return the declared toolkit's package, e.g. cuda-toolkit-13-0."""
+    return catalogue().toolkit_package(str(spec.cuda.release))
+
+
+def of_release(spec: HostSpec, record: Record) -> list[NvidiaPackage]:
+    """Return the installed packages of the declared release, in the order of their names."""
+    packages = record.apt.packages
+    if isinstance(packages, Unknown):
+        return []
+    ending = f"-{str(spec.cuda.release).replace('.', '-')}"
+    return [each for each in packages if each.name.partition(":")[0].endswith(ending)]
+
+
+def damaged(spec: HostSpec, record: Record) -> list[str]:
+    """Return the packages to install anew where files of the toolkit are gone."""
+    names = [each.name for each in of_release(spec, record)]
+    incomplete = [each.name for each in of_release(spec, record) if not each.complete]
+    carriers = [name for name in names if _CARRIERS.fullmatch(name)]
+    return list(dict.fromkeys([*(carriers or names), *incomplete]))
+
+
+def _toolkit(spec: HostSpec, record: Record) -> list[Deviation]:
+    release, cuda = str(spec.cuda.release), record.cuda
+    packages = of_release(spec, record)
+    if isinstance(record.apt.packages, Unknown) or isinstance(cuda.toolkits, Unknown):
+        return []
+    if not packages:
+        return [_foreign(spec, record) if release in cuda.toolkits else _absent(spec)]
+    broken = _broken(spec, record)
+    if broken:
+        return [
+            _toolkit_deviation(
+                "half-removed", spec, found=broken, action="install its packages anew"
+            )
+        ]
+    if (main := record.apt.package(package(spec))) is None:
+        return [_absent(spec, f"only parts of CUDA {release} ({packages[0].name} ...)")]
+    wanted = spec.cuda.version
+    if wanted is None or re.split(r"[-+~]", main.version)[0] == wanted:
+        return []
+    return [
+        _toolkit_deviation(
+            "version-differs",
+            spec,
+            found=f"{main.name} {main.version}",
+            expected=f"version {wanted}",
+            action=f"install {wanted}",
+        )
+    ]
+
+
+def _broken(spec: HostSpec, record: Record) -> str | None:
+    """Say what is missing of an installed toolkit, or None."""
+    cuda, release = record.cuda, spec.cuda.release
+    incomplete = [each.name for each in of_release(spec, record) if not each.complete]
+    if incomplete:
+        return f"{', '.join(incomplete)} not completely installed"
+    # Parts alone (somebody installed just the runtime) are not a broken toolkit.
+    if record.apt.package(package(spec)) is None:
+        return None
+    if isinstance(cuda.missing, tuple) and cuda.missing:
+        return f"{', '.join(cuda.missing)} missing in {home(spec)}"
+    if isinstance(cuda.nvcc, str) and cuda.nvcc != release:
+        return f"the nvcc in {home(spec)} is of release {cuda.nvcc}"
+    return None
+
+
+def _absent(spec: HostSpec, found: str = "no CUDA toolkit {release}") -> Deviation:
+    return _toolkit_deviation(
+        "not-installed",
+        spec,
+        found=found.format(release=spec.cuda.release),
+        action=f"install {package(spec)}",
+    )
+
+
+def _toolkit_deviation(
+    name: str, spec: HostSpec, *, found: str, action: str, expected: str | None = None
+) -> Deviation:
+    ending = f"-{str(spec.cuda.release).replace('.', '-')}"
+    return Deviation(
+        id=f"cuda.{name}",
+        found=found,
+        expected=expected or f"the CUDA toolkit {spec.cuda.version or spec.cuda.release}",
+        effect="repair",
+        action=action,
+        packages=(package(spec), f"cuda-nvcc{ending}", f"cuda-cudart{ending}"),
+    )
+
+
+def _foreign(spec: HostSpec, record: Record) -> Deviation:
+    """A toolkit that no package brought belongs to somebody: it is used, never overwritten."""
+    state = "incomplete, and " if record.cuda.missing else ""
+    return Deviation(
+        id="cuda.not-from-package",
+        found=f"{home(spec)} is {state}of no package",
+        expected=f"the toolkit of {package(spec)}",
+        effect="report",
+        action="left alone, since installing over it would replace somebody's files; to get the"
+        " package's, move it away",
+        command=f"sudo mv {home(spec)} {home(spec)}.before",
+    )
+
+
+def compiler_name(spec: HostSpec) -> str:
+    """Return the C++ compiler nvcc uses: the declared one's, else the distribution's."""
+    declared = spec.cuda.host_compiler
+    if declared is None:
+        return "g++"
+    name, _, major = declared.partition("-")
+    return f"{'clang++' if name == 'clang' else 'g++'}-{major}"
+
+
+def compiler_packages(spec: HostSpec, record: Record) -> list[str]:
+    """Return the packages of the compilers that are missing; [] where none is."""
+    cuda, declared = record.cuda, spec.cuda.host_compiler
+    wanted = []
+    if spec.cuda.toolkit and declared is not None and cuda.compiler is None:
+        wanted += [declared] if declared.startswith("clang") else [declared, compiler_name(spec)]
+    if spec.cuda.toolkit and cuda.gxx is False:
+        wanted.append("g++")
+    elif cuda.gcc is None:
+        wanted.append("gcc")  # Triton and torch.compile need one at run time
+    return wanted
+
+
+def _compiler(spec: HostSpec, record: Record) -> list[Deviation]:
+    wanted = compiler_packages(spec, record)
+    if not wanted:
+        return _out_of_range(spec, record)
+    rooted = spec.privilege == "sudo"
+    return [
+        Deviation(
+            id="cuda.compiler-missing",
+            found=f"no {wanted[0]}",
+            expected=f"{', '.join(wanted)} for nvcc and torch.compile",
+            effect="repair" if rooted else "report",
+            action=f"install {', '.join(wanted)}"
+            if rooted
+            else "left alone, as nothing is installed with privilege = 'none'",
+            command=None if rooted else f"sudo apt-get install {' '.join(wanted)}",
+            packages=(*wanted, "gcc-*"),
+        )
+    ]
+
+
+def _out_of_range(spec: HostSpec, record: Record) -> list[Deviation]:
+    if not spec.cuda.toolkit:
+        return []
+    declared = spec.cuda.host_compiler
+    family = declared.partition("-")[0] if declared else "gcc"
+    release = catalogue().cuda[str(spec.cuda.release)]
+    bounds = release.clang if family == "clang" else release.gcc
+    version = record.cuda.compiler if declared else record.cuda.gcc
+    if bounds is None or not isinstance(version, str):
+        return []
+    if bounds[0] <= int(version.partition(".")[0]) <= bounds[1]:
+        return []
+    good = f"{family}-{bounds[1]}"
+    install = good if family == "clang" else f"{good} g++-{bounds[1]}"
+    return [
+        Deviation(
+            id="cuda.compiler-out-of-range",
+            found=f"{declared or family} is version {version}",
+            expected=f"{family} {bounds[0]} to {bounds[1]}, as CUDA {release.release} needs",
+            effect="report",
+            action=f"nvcc would refuse it, so install another and declare host_compiler = '{good}'",
+            command=f"sudo apt-get install {install}",
+            packages=(declared or family, f"{family}-*"),
+        )
+    ]
+
+
+def _plain_path(spec: HostSpec, record: Record) -> list[Deviation]:
+    """Judge /usr/local/cuda: a link of update-alternatives that leads to the declared release."""
+    link, chosen, wanted = record.cuda.link, record.cuda.alternative, home(spec)
+    if isinstance(link, Unknown) or isinstance(chosen, Unknown):
+        return []
+    if link == PLAIN:
+        return [_folder_in_the_way(wanted)]
+    by_hand = link is not None and (chosen is None or _differ(link, chosen))
+    if by_hand:
+        name, found = "link-by-hand", f"{PLAIN} is a link to {link} that somebody made"
+        action = f"keep that link under another name and choose {wanted} by update-alternatives"
+    elif chosen is not None and chosen.rstrip("/") != wanted:
+        name, found = "alternative-moved", f"{PLAIN} is {chosen}"
+        action = f"choose {wanted} by update-alternatives"
+    elif link is None and str(spec.cuda.release) in _toolkits(record):
+        name, found = "alternative-moved", f"there is no {PLAIN}"
+        action = f"choose {wanted} by update-alternatives"
+    else:
+        return []  # as declared, or it comes with the toolkit
+    return [
+        Deviation(
+            id=f"cuda.{name}",
+            found=found,
+            expected=f"{wanted} by update-alternatives",
+            effect="repair",
+            action=action,
+            packages=("cuda-toolkit-*",),
+        )
+    ]
+
+
+def _differ(link: str, chosen: str) -> bool:
+    """Tell whether the link leads elsewhere than the alternative, which it should go through."""
+    # Where the chosen folder is gone, the link leads as far as update-alternatives' own link.
+    return link.rstrip("/") not in (chosen.rstrip("/"), "/etc/alternatives/cuda")
+
+
+def _toolkits(record: Record) -> tuple[str, ...]:
+    return record.cuda.toolkits if isinstance(record.cuda.toolkits, tuple) else ()
+
+
+def _folder_in_the_way(wanted: str) -> Deviation:
+    return Deviation(
+        id="cuda.link-by-hand",
+        found=f"{PLAIN} is a folder",
+        expected=f"a link to {wanted} by update-alternatives",
+        effect="report",
+        action="left alone, since what is in it may be somebody's only copy; move it away",
+        command=f"sudo mv {PLAIN} {PLAIN}.before",
+    )
+
+
+def _shadowed(spec: HostSpec, record: Record) -> list[Deviation]:
+    path = record.cuda.nvcc_on_path
+    if not isinstance(path, str) or path.startswith(f"{home(spec)}/"):
+        return []
+    return [
+        Deviation(
+            id="cuda.nvcc-shadowed",
+            found=f"{path} is the first nvcc on PATH",
+            expected=f"none, or the one in {home(spec)}/bin",
+            effect="report",
+            action="left alone, since somebody put it there; see whose it is",
+            command=f"dpkg -S {path}",
+            packages=("nvidia-cuda-toolkit", "cuda-nvcc-*"),
+        )
+    ]
+
+
+def _metapackage(record: Record) -> list[Deviation]:
+    """`cuda` and `cuda-13-0` depend on a driver of their own choice; the toolkit alone does not."""
+    packages = record.apt.packages
+    if isinstance(packages, Unknown):
+        return []
+    names = [each.name for each in packages if re.fullmatch(r"cuda(-\d+){0,2}", each.name)]
+    if not names:
+        return []
+    return [
+        Deviation(
+            id="cuda.metapackage-installed",
+            found=f"{', '.join(names)} installed",
+            expected="the toolkit's package, which brings no driver",
+            effect="report",
+            action="left alone, but its next upgrade may bring another driver",
+            command=f"sudo apt-get remove {' '.join(names)}",
+            packages=tuple(names),
+        )
+    ]
+
+
+def _unproven(spec: HostSpec, record: Record) -> list[Deviation]:
+    now = fingerprint(spec, record)
+    state = proven_state(record.cuda.proof, now)
+    if state is None:
+        return []
+    archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
+    return [
+        Deviation(
+            id="cuda.unproven",
+            found=f"that nvcc works: {state}",
+            expected=f"a kernel compiled for {archs} with what is installed now",
+            effect="repair",
+            action=f"compile for {archs}",
+        )
+    ]
+
+
+def fingerprint(spec: HostSpec, record: Record) -> str:
+    """Return the digest of all that the proof depends on: toolkit, compiler, what is compiled."""
+    return hashlib.sha256(json.dumps(_ingredients(spec, record)).encode()).hexdigest()
+
+
+def _ingredients(spec: HostSpec, record: Record) -> list[Any]:
+    return [
+        sorted(f"{each.name} {each.version}" for each in of_release(spec, record)),
+        str(record.cuda.nvcc),
+        compiler_name(spec),
+        str(record.cuda.compiler if spec.cuda.host_compiler else record.cuda.gcc),
+        list(spec.cuda.archs),
+        spec.rehearsal,
+        proofs.digest("cuda"),
+    ]

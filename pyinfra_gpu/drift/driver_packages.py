@@ -1,0 +1,258 @@
+"""Are the driver's packages the declared ones, complete, of one version? Judged, never touched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from packaging.version import Version
+
+from pyinfra_gpu.apt.names import LIBRARIES, is_driver
+from pyinfra_gpu.apt.versions import branch_of, driver_version
+from pyinfra_gpu.deviation import Deviation
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.stacks import catalogue
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import NvidiaPackage, Record
+    from pyinfra_gpu.spec import HostSpec
+    from pyinfra_gpu.spec.model import Modules
+
+
+_KINDS: tuple[Literal["compute", "full"], ...] = ("compute", "full")
+_FLAVOURS: dict[Modules, tuple[Modules, Modules]] = {
+    "open": ("open", "proprietary"),
+    "proprietary": ("proprietary", "open"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Packages:
+    """The driver's packages on one host.
+
+    + wanted: names of those that are declared; () where none are known for the distribution
+    + other: names of those that are of the other flavour alone
+    + installed: all that belong to the driver, whether complete or not
+    """
+
+    wanted: tuple[str, ...]
+    other: frozenset[str]
+    installed: tuple[NvidiaPackage, ...]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Name -> version of what is installed."""
+        return {package.name: package.version for package in self.installed}
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The wanted packages that are not there at all."""
+        return tuple(name for name in self.wanted if name not in self.names)
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """The installed packages of the other flavour."""
+        return tuple(name for name in self.names if name in self.other)
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The driver versions that are there, oldest first."""
+        found = {driver_version(package.version) for package in self.installed}
+        return tuple(sorted((v for v in found if v), key=Version))
+
+
+def packages(spec: HostSpec, record: Record) -> Packages:
+    """Sort the installed packages; one that dpkg would not tell is as if it were not there."""
+    driver, os_id = spec.driver, str(record.system.os_id)
+    wanted: tuple[str, ...] = ()
+    other: frozenset[str] = frozenset()
+    if driver.branch is not None:
+        known = catalogue().driver_packages
+        wanted = known(os_id, driver.branch, driver.modules, driver.packages) or ()
+        ours, theirs = (
+            {name for kind in _KINDS for name in known(os_id, driver.branch, flavour, kind) or ()}
+            for flavour in _FLAVOURS[driver.modules]
+        )
+        other = frozenset(theirs - ours)
+    rows = record.apt.packages
+    installed = () if isinstance(rows, Unknown) else rows
+    return Packages(
+        wanted=wanted,
+        other=other,
+        installed=tuple(each for each in installed if is_driver(each.name, each.version)),
+    )
+
+
+def target(spec: HostSpec, found: Packages) -> str | None:
+    """Return the one version that all packages must have, None = the newest of the branch.
+
+    Where none is declared that is the version of most of the declared packages that are there,
+    then of most packages, as long as it is of the declared branch and not too old.
+    """
+    driver = spec.driver
+    if driver.version is not None:
+        return driver.version
+    if set(found.missing) == set(found.wanted):
+        return None  # what is there are companions, and no driver to keep to
+    counted: Counter[str] = Counter()
+    for package in found.installed:
+        version = driver_version(package.version)
+        if version is None or branch_of(version) != driver.branch or too_old(spec, version):
+            continue
+        counted[version] += 1000 if package.name in found.wanted else 1
+    if not counted:
+        return None
+    return max(counted, key=lambda version: (counted[version], Version(version)))
+
+
+def too_old(spec: HostSpec, version: str) -> bool:
+    """Tell whether a driver is older than what the stack needs."""
+    return spec.driver.minimum is not None and Version(version) < Version(spec.driver.minimum)
+
+
+def deviations(spec: HostSpec, record: Record) -> list[Deviation]:
+    """Return what is not as declared of the packages and of what apt may do to them."""
+    if isinstance(record.apt.packages, Unknown):
+        return []
+    found = packages(spec, record)
+    return [
+        *_missing(spec, found),
+        *_flavour(spec, found),
+        *_version(spec, found),
+        *_incomplete(found),
+        *_holds(spec, found),
+    ]
+
+
+def _missing(spec: HostSpec, found: Packages) -> list[Deviation]:
+    if not found.missing or found.foreign:
+        return []
+    there = found.versions
+    return [
+        Deviation(
+            id="driver.not-installed",
+            found=f"{', '.join(found.missing)} not installed" if there else "no driver installed",
+            expected=f"driver {_wanted(spec)} with {spec.driver.modules} kernel modules",
+            effect="repair",
+            action=f"install {', '.join(found.missing)}",
+            packages=found.missing,
+        )
+    ]
+
+
+def _wanted(spec: HostSpec) -> str:
+    return spec.driver.version or f"of branch {spec.driver.branch}"
+
+
+def _flavour(spec: HostSpec, found: Packages) -> list[Deviation]:
+    if not found.foreign:
+        return []
+    return [
+        Deviation(
+            id="driver.wrong-flavour",
+            found=f"{', '.join(found.foreign)} installed",
+            expected=f"the {spec.driver.modules} kernel modules",
+            effect="repair",
+            action=f"install {', '.join(found.wanted)} instead",
+            packages=(*found.foreign, *found.wanted),
+        )
+    ]
+
+
+def _version(spec: HostSpec, found: Packages) -> list[Deviation]:
+    """At most one of: another branch, too old or not the declared version, mixed."""
+    versions = found.versions
+    if not versions:
+        return []
+    named = (*LIBRARIES, *found.wanted, "nvidia*", "libnvidia*")
+    moved = [version for version in versions if branch_of(version) != spec.driver.branch]
+    if moved:
+        return [
+            Deviation(
+                id="driver.branch-moved",
+                found=f"driver {', '.join(moved)}",
+                expected=f"branch {spec.driver.branch}",
+                effect="repair",
+                action=f"bring the driver back to branch {spec.driver.branch}",
+                packages=named,
+            )
+        ]
+    wanted = target(spec, found)
+    if len(versions) > 1:
+        most = wanted or "the newest of the branch"
+        odd = [
+            f"{package.name} {driver_version(package.version)}"
+            for package in found.installed
+            if driver_version(package.version) != wanted
+        ]
+        return [
+            Deviation(
+                id="driver.versions-mixed",
+                found=f"{', '.join(odd[:3])}{' and others' if len(odd) > 3 else ''}",
+                expected=f"all of the driver to be {most}",
+                effect="repair",
+                action=f"bring all of the driver to {most}",
+                packages=(*(text.partition(" ")[0] for text in odd[:3]), *named),
+            )
+        ]
+    if versions[0] == wanted:
+        return []
+    goal = wanted or f"{spec.driver.minimum} or newer"
+    return [
+        Deviation(
+            id="driver.version-differs",
+            found=f"driver {versions[0]}",
+            expected=f"driver {goal}",
+            effect="repair",
+            action=f"install driver {goal}",
+            packages=named,
+        )
+    ]
+
+
+def _incomplete(found: Packages) -> list[Deviation]:
+    half = [package.name for package in found.installed if not package.complete]
+    if not half:
+        return []
+    return [
+        Deviation(
+            id="driver.package-incomplete",
+            found=f"{', '.join(half)} only partly installed",
+            expected="every package completely installed",
+            effect="repair",
+            action="finish their installation",
+            packages=tuple(half),
+        )
+    ]
+
+
+def loose(found: Packages) -> tuple[str, ...]:
+    """Return the driver's packages that apt may move on its own."""
+    return tuple(package.name for package in found.installed if not package.held)
+
+
+def held(found: Packages) -> tuple[str, ...]:
+    """Return the driver's packages that are on hold."""
+    return tuple(package.name for package in found.installed if package.held)
+
+
+def _holds(spec: HostSpec, found: Packages) -> list[Deviation]:
+    if spec.driver.hold:
+        names, word = loose(found), "missing"
+        text, action = "not on hold", "put them on hold"
+    else:
+        names, word = held(found), "unwanted"
+        text, action = "on hold", "take them off hold"
+    if not names:
+        return []
+    shown = f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
+    return [
+        Deviation(
+            id=f"driver.hold-{word}",
+            found=f"{shown} {text}",
+            expected=f"driver_hold = {spec.driver.hold}",
+            effect="repair",
+            action=action,
+        )
+    ]

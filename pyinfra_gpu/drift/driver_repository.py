@@ -1,0 +1,221 @@
+"""Is NVIDIA's repository, and what keeps its packages still, as declared? Judged, never touched."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyinfra_gpu import system_files
+from pyinfra_gpu.apt import files
+from pyinfra_gpu.deviation import Deviation
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.stacks import catalogue
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import AptSource, Record
+    from pyinfra_gpu.spec import HostSpec
+
+MODE = "0644"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repository:
+    """The declared repository, for one host.
+
+    + url: without a slash at its end
+    + key_fingerprint: 40 upper-case hexadecimal digits
+    + keyring_sha256: digest of its cuda-keyring package
+    """
+
+    url: str
+    key_fingerprint: str
+    keyring_sha256: str
+
+
+def repository(spec: HostSpec, record: Record) -> Repository | str:
+    """Return the repository of this host's own release, or why there is none, as a clause.
+
+    Another release's repository is no way out: apt of Debian 13 refuses keys that older ones use.
+    """
+    declared = spec.driver.repository
+    if declared is None:
+        return "no repository is declared"
+    system = record.system
+    known = catalogue().repository(str(system.os_id), str(system.os_version))
+    arch = catalogue().repository_arch(str(system.architecture))
+    if "{distro}" in declared.url and known is None:
+        return f"NVIDIA's repository for {system.os_name} is not known: declare its whole URL"
+    if "{arch}" in declared.url and arch is None:
+        return f"NVIDIA has no repository for machines of kind {system.architecture}"
+    fingerprint = declared.key_fingerprint or (known and known.key_fingerprint)
+    digest = declared.keyring_sha256 or (known and known.keyring_sha256)
+    if not fingerprint or not digest:
+        return "declare `driver_key_fingerprint` and `driver_keyring_sha256` of that repository"
+    return Repository(
+        url=declared.url_for(known.distro if known else "", arch or ""),
+        key_fingerprint=fingerprint.upper(),
+        keyring_sha256=digest.lower(),
+    )
+
+
+def pin_package(spec: HostSpec, record: Record) -> str | None:
+    """Return the package that pins the driver, None where none is known for this distribution."""
+    branch, os_id = spec.driver.branch, str(record.system.os_id)
+    if branch is None or os_id not in catalogue().distributions:
+        return None
+    return catalogue().pin_package(os_id, branch, spec.driver.version)
+
+
+def preferences(spec: HostSpec, record: Record, *, alone: bool = False) -> str:
+    """Return the text of our pins.
+
+    + alone: whether they say that the repository has no pin package
+    """
+    toolkit = None
+    if spec.cuda.toolkit and spec.cuda.release and spec.cuda.version:
+        toolkit = (catalogue().toolkit_package(spec.cuda.release), spec.cuda.version)
+    pin = pin_package(spec, record) if alone else None
+    return files.preferences(spec.driver.branch or 0, spec.driver.version, toolkit, pin)
+
+
+def as_declared(record: Record, path: str, *texts: str) -> bool:
+    """Tell whether the file at `path` is one of these texts, open to be read by all."""
+    entry = record.layout.entry(path)
+    if isinstance(entry, Unknown) or entry.kind != "file" or entry.mode != MODE:
+        return False
+    return entry.sha256 in {hashlib.sha256(text.encode()).hexdigest() for text in texts}
+
+
+def found_at(record: Record, path: str) -> str:
+    """Say in a few words what stands at `path` instead."""
+    entry = record.layout.entry(path)
+    if isinstance(entry, Unknown):
+        return f"{path} is unreadable ({entry.reason})"
+    return f"{path} is missing" if entry.kind == "absent" else f"{path} differs"
+
+
+def twice(record: Record, source: Repository) -> tuple[AptSource, ...]:
+    """Return the other sources of the declared repository; apt stops where their keys differ."""
+    if isinstance(record.apt.sources, Unknown):
+        return ()
+    return tuple(
+        each
+        for each in record.apt.sources
+        if each.file != system_files.SOURCES and each.uri.rstrip("/") == source.url
+    )
+
+
+def deviations(spec: HostSpec, record: Record) -> list[Deviation]:
+    """Return what is not as declared of keyring, source list, pins and unattended-upgrades.
+
+    An unknown repository is none of them: the operation that needs it refuses.
+    """
+    source = repository(spec, record)
+    if isinstance(source, str):
+        return []
+    return [
+        *_keyring(record, source),
+        *_source(record, source),
+        *_twice(record, source),
+        *_pins(spec, record),
+        *_unattended(record),
+    ]
+
+
+def _keyring(record: Record, source: Repository) -> list[Deviation]:
+    keys = record.apt.keyring
+    entry = record.layout.entry(system_files.KEYRING)
+    readable = not isinstance(entry, Unknown) and entry.mode == MODE
+    if keys == (source.key_fingerprint,) and readable:
+        return []
+    if isinstance(keys, Unknown):
+        found = f"{system_files.KEYRING} holds something else ({keys.reason})"
+    elif keys is None:
+        found = "no key of NVIDIA's repository"
+    elif keys == (source.key_fingerprint,):
+        found = f"{system_files.KEYRING} cannot be read by everybody"
+    else:
+        found = f"{system_files.KEYRING} holds {', '.join(keys) or 'no key'}"
+    return [
+        Deviation(
+            id="driver.keyring-replaced",
+            found=found,
+            expected=f"the key {source.key_fingerprint}",
+            effect="repair",
+            action="fetch the repository's keyring and check its key",
+        )
+    ]
+
+
+def _source(record: Record, source: Repository) -> list[Deviation]:
+    if as_declared(record, system_files.SOURCES, files.sources(source.url)):
+        return []
+    return [
+        Deviation(
+            id="driver.source-differs",
+            found=found_at(record, system_files.SOURCES),
+            expected=f"packages from {source.url}",
+            effect="repair",
+            action=f"write {system_files.SOURCES}",
+        )
+    ]
+
+
+def _twice(record: Record, source: Repository) -> list[Deviation]:
+    return [
+        Deviation(
+            id="driver.source-twice",
+            found=f"{file} names the declared repository a second time",
+            expected=f"only {system_files.SOURCES} to name it",
+            effect="repair",
+            action=f"set {file} aside as {file}.disabled",
+        )
+        for file in dict.fromkeys(each.file for each in twice(record, source))
+    ]
+
+
+def _pins(spec: HostSpec, record: Record) -> list[Deviation]:
+    found = []
+    alone = preferences(spec, record, alone=True)
+    if not as_declared(record, system_files.PREFERENCES, preferences(spec, record), alone):
+        wanted = spec.driver.version or f"branch {spec.driver.branch}"
+        found.append(
+            Deviation(
+                id="driver.pins-differ",
+                found=found_at(record, system_files.PREFERENCES),
+                expected=f"pins that hold the driver to {wanted} from NVIDIA's repository",
+                effect="repair",
+                action=f"write {system_files.PREFERENCES}",
+            )
+        )
+    name = pin_package(spec, record)
+    if name and not isinstance(record.apt.packages, Unknown):
+        package = record.apt.package(name)
+        stands_alone = as_declared(record, system_files.PREFERENCES, alone)
+        if (package is None or not package.complete) and not stands_alone:
+            found.append(
+                Deviation(
+                    id="driver.pin-package-missing",
+                    found=f"{name} is not installed",
+                    expected="NVIDIA's own pin beside ours",
+                    effect="repair",
+                    action=f"install {name}, before the driver",
+                    packages=(name,),
+                )
+            )
+    return found
+
+
+def _unattended(record: Record) -> list[Deviation]:
+    if as_declared(record, system_files.UNATTENDED, files.unattended()):
+        return []
+    return [
+        Deviation(
+            id="driver.unattended-upgrades-allowed",
+            found=found_at(record, system_files.UNATTENDED),
+            expected="unattended-upgrades kept off NVIDIA's packages",
+            effect="repair",
+            action=f"write {system_files.UNATTENDED}",
+        )
+    ]

@@ -1,0 +1,383 @@
+"""In what the driver's library is not as programs need to find it.
+
+Programs find it in two ways. At run time the linker's cache says where libcuda.so.1 is; at link
+time `-lcuda` takes the libcuda.so of a folder that the compiler searches. Both must end at the file
+that the driver's package brought, through libcuda.so.1: a link to libcuda.so.580.95.05 dangles
+after the next driver update. The stubs of a CUDA toolkit are for linking only (a program that loads
+them gets error 34), its compat libraries for other GPUs and older drivers (error 804).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+from posixpath import basename, dirname
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyinfra_gpu.apt.names import LIBRARIES
+from pyinfra_gpu.deviation import Deviation
+from pyinfra_gpu.drift.cuda import home
+from pyinfra_gpu.drift.proof import proven_state
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.libcuda import CacheEntry, Link
+from pyinfra_gpu.on_host import proofs
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+SONAME = "libcuda.so.1"
+DEV = "libcuda.so"
+ML = "libnvidia-ml.so.1"
+
+Trouble = Literal[
+    "missing", "dangling", "into-stubs", "into-compat", "to-a-version", "not-driver-owned"
+]
+
+
+def deviations(spec: HostSpec, record: Record) -> list[Deviation]:
+    """Return in what libcuda is not as declared; [] on cpu stacks.
+
+    + spec: what is declared
+    + record: what the host looks like; what it would not tell is no deviation (see `needed`)
+    """
+    if spec.accelerator != "nvidia":
+        return []
+    found = [*_loader_paths(record), *_foreign_first(spec, record), *_toolkit_link(spec, record)]
+    if has_driver(record):
+        found = [*_links(record), *_cache(record), *found]
+    elif spec.driver.source == "present" and not _is_loaded_ones(record, first(record)):
+        found = [_no_driver(), *found]
+    if spec.privilege == "none":
+        found = [_left_alone(each) for each in found]
+    return [*found, *_unproven(spec, record)]
+
+
+def needed(record: Record) -> tuple[object, ...]:
+    """Return the facts that this stage cannot do without; it refuses where one is `Unknown`."""
+    libcuda = record.libcuda
+    return (libcuda.cache, libcuda.links, libcuda.files, libcuda.loader_paths)
+
+
+def path(record: Record, name: str) -> str:
+    """Return where a library's link belongs on this host."""
+    return f"{record.libcuda.libdir}/{name}"
+
+
+def toolkit_link(spec: HostSpec) -> str:
+    """Return the path of the link inside the declared toolkit."""
+    return f"{home(spec)}/lib64/{DEV}"
+
+
+def link(record: Record, where: str) -> Link:
+    """Return what stands at a path; nothing where it was not looked at."""
+    links = record.libcuda.links
+    absent = Link(kind="absent", target=None, real=None)
+    return absent if isinstance(links, Unknown) else links.get(where, absent)
+
+
+def has_driver(record: Record) -> bool:
+    """Tell whether a driver's library, or a package that brings it, is on the host."""
+    return bool(driver_files(record)) or bool(library_packages(record))
+
+
+def driver_files(record: Record) -> tuple[str, ...]:
+    """Return the driver's libcuda files: where packages put libraries, named by a version.
+
+    Debian's own packages keep them one folder deeper, below nvidia/, and link to them.
+    """
+    files = record.libcuda.files
+    candidates = [*(files if isinstance(files, tuple) else ())]
+    candidates += [str(link(record, path(record, SONAME)).real)]
+    return tuple(dict.fromkeys(each for each in candidates if is_drivers(record, each)))
+
+
+def is_drivers(record: Record, file: str | None) -> bool:
+    """Tell whether a file is where the driver's packages put it, and named as they name it."""
+    libdir = record.libcuda.libdir
+    if file is None or not libdir:
+        return False
+    place = rf"{re.escape(libdir)}/(nvidia/([^/]+/)?)?"
+    return re.fullmatch(rf"{place}lib(cuda|nvidia-ml)\.so\.\d{{3}}(\.\d+)+", file) is not None
+
+
+def library_packages(record: Record) -> list[str]:
+    """Return the installed packages that bring the driver's libraries, the most telling first."""
+    packages = record.apt.packages
+    if isinstance(packages, Unknown):
+        return []
+    names = [each.name for each in packages]
+    return [
+        name
+        for pattern in LIBRARIES
+        for name in names
+        if (name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern)
+    ]
+
+
+def version_of(file: str | None) -> str | None:
+    """Return the version in a library's file name, "580.95.05" of libcuda.so.580.95.05."""
+    match = re.search(r"\.so\.(\d+(?:\.\d+)+)$", file or "")
+    return match[1] if match else None
+
+
+def troubles(record: Record) -> dict[str, Trouble]:
+    """Return which of the driver's links are wrong: path -> what is wrong with it."""
+    links = record.libcuda.links
+    if isinstance(links, Unknown) or isinstance(record.libcuda.files, Unknown):
+        return {}
+    found = {}
+    for name in (SONAME, DEV, ML):
+        there = links.get(path(record, name))
+        trouble = None if there is None else _trouble(record, name, there)
+        if trouble is not None:
+            found[path(record, name)] = trouble
+    return found
+
+
+def _links(record: Record) -> list[Deviation]:
+    return [_link_deviation(record, *each) for each in troubles(record).items()]
+
+
+def _trouble(record: Record, name: str, there: Link) -> Trouble | None:
+    """Return what is wrong with one link, the worst first; None where it is as it should be."""
+    if there.kind == "absent":
+        return "missing"
+    if there.real is None:
+        return "dangling" if there.kind == "link" else "not-driver-owned"
+    if place := _toolkit_place(there.real):
+        return place
+    if there.kind != "link":
+        return "not-driver-owned"  # a copy: the next update leaves it behind
+    if name == DEV and version_of(there.target) is not None:
+        return "to-a-version"
+    return None if is_drivers(record, there.real) else "not-driver-owned"
+
+
+def _toolkit_place(file: str) -> Literal["into-stubs", "into-compat"] | None:
+    folders = dirname(file).split("/")
+    if "stubs" in folders:
+        return "into-stubs"
+    return "into-compat" if "compat" in folders else None
+
+
+def _link_deviation(record: Record, where: str, trouble: Trouble) -> Deviation:
+    there, name = link(record, where), basename(where)
+    leads = f"{where} leads to {there.real or there.target}"
+    found = {
+        "missing": f"there is no {where}",
+        "dangling": f"{where} leads to {there.target}, which is not there",
+        "into-stubs": f"{leads}, a stub that is for linking only",
+        "into-compat": f"{leads}, of a CUDA compatibility package",
+        "to-a-version": f"{where} leads to {there.target} and not to {SONAME}",
+        "not-driver-owned": leads if there.kind == "link" else f"{where} is a {there.kind}",
+    }[trouble]
+    expected = f"a link to {SONAME}" if name == DEV else f"a link to the driver's {name[:-2]}.*"
+    return Deviation(
+        id=f"libcuda.{trouble}",
+        found=found,
+        expected=expected,
+        effect="repair",
+        action="install its package anew, or link it where it belongs to none",
+        packages=LIBRARIES,
+    )
+
+
+def _cache(record: Record) -> list[Deviation]:
+    cache = record.libcuda.cache
+    if isinstance(cache, Unknown):
+        return []
+    found = [
+        _cache_deviation("cache-dangling", f"{entry.path} is not there")
+        for entry in cache
+        if entry.real is None
+    ]
+    for name in (SONAME, ML):
+        there = link(record, path(record, name))
+        cached = any(entry.name == name and entry.real == there.real for entry in cache)
+        if there.real is not None and not cached:
+            found.append(_cache_deviation("not-in-cache", f"{path(record, name)} is not in it"))
+    return found
+
+
+def _cache_deviation(name: str, found: str) -> Deviation:
+    return Deviation(
+        id=f"libcuda.{name}",
+        found=f"the linker's cache is stale: {found}",
+        expected="what is on the disk",
+        effect="repair",
+        action="run ldconfig",
+        packages=LIBRARIES,
+    )
+
+
+def first(record: Record, name: str = SONAME) -> CacheEntry | None:
+    """Return the library that programs get, by the linker's cache; None where there is none."""
+    cache = record.libcuda.cache
+    if isinstance(cache, Unknown):
+        return None
+    return next((entry for entry in cache if entry.name == name and entry.real), None)
+
+
+def _is_loaded_ones(record: Record, entry: CacheEntry | None) -> bool:
+    """Tell whether a library has the loaded module's version, wherever it is."""
+    version = version_of(entry.real) if entry else None
+    return version is not None and version == record.driver.loaded
+
+
+def _foreign_first(spec: HostSpec, record: Record) -> list[Deviation]:
+    """Programs load the first libcuda.so.1 in the cache. One we did not bring is left alone.
+
+    A driver that is somebody else's may have its library anywhere (containers mount it).
+    """
+    entry = first(record)
+    if entry is None or is_drivers(record, entry.real):
+        return []
+    if spec.driver.source == "present" and _is_loaded_ones(record, entry):
+        return []
+    # The cache may name the same folder without /usr. One of our links is judged as a link.
+    if dirname(entry.path) in (record.libcuda.libdir, record.libcuda.libdir.removeprefix("/usr")):
+        return []
+    return [
+        Deviation(
+            id="libcuda.foreign-first",
+            found=f"programs load {entry.path}",
+            expected=f"the driver's {path(record, SONAME)}",
+            effect="report",
+            action="left alone, since somebody put it there: remove it or the line in"
+            " /etc/ld.so.conf.d that names its folder, then run ldconfig",
+            command=f"grep -rn {dirname(entry.path)} /etc/ld.so.conf /etc/ld.so.conf.d;"
+            f" dpkg -S {entry.path}",
+            packages=("cuda-compat-*", *LIBRARIES),
+        )
+    ]
+
+
+def _loader_paths(record: Record) -> list[Deviation]:
+    rows = record.libcuda.loader_paths
+    if isinstance(rows, Unknown):
+        return []
+    return [_loader_path(record, *row.partition(": ")[::2]) for row in rows]
+
+
+def _loader_path(record: Record, file: str, folder: str) -> Deviation:
+    kind = "stubs" if "stubs" in folder else "compat"
+    packages = record.apt.packages
+    names = [] if isinstance(packages, Unknown) else [each.name for each in packages]
+    compat = [name for name in names if name.startswith("cuda-compat")]
+    remedy = f"remove that line, then run ldconfig; see whose it is: dpkg -S {file}"
+    if kind == "compat" and compat:
+        remedy = f"sudo apt-get remove {' '.join(compat)}"
+    words, _, command = remedy.rpartition(": ")
+    return Deviation(
+        id=f"libcuda.loader-path-{kind}",
+        found=f"{file} has the loader search {folder}",
+        expected=f"no {kind} libraries on the loader's path",
+        effect="report",
+        action="left alone, since the file is not ours" + (f": {words}" if words else ""),
+        command=command,
+        packages=("cuda-compat-*",),
+    )
+
+
+def _toolkit_link(spec: HostSpec, record: Record) -> list[Deviation]:
+    """Judge the link inside the toolkit, which is there only if data asks for it."""
+    if spec.cuda.release is None or isinstance(record.libcuda.links, Unknown):
+        return []
+    where, wanted = toolkit_link(spec), path(record, SONAME)
+    there = link(record, where)
+    if not spec.libcuda.toolkit_link:
+        return _harmful(where, there)
+    if there.kind == "link" and there.target == wanted:
+        return []
+    absent = there.kind == "absent"
+    return [
+        Deviation(
+            id=f"libcuda.toolkit-link-{'missing' if absent else 'wrong'}",
+            found=f"there is no {where}"
+            if absent
+            else f"{where} leads to {there.target}"
+            if there.kind == "link"
+            else f"{where} is a {there.kind}",
+            expected=f"a link to {wanted}",
+            effect="repair",
+            action="link it",
+            packages=("cuda-cudart-*",),
+        )
+    ]
+
+
+def _harmful(where: str, there: Link) -> list[Deviation]:
+    """A link nobody declared is somebody's; where it leads programs astray, it is told."""
+    if there.kind != "link":
+        return []
+    trouble = "dangling" if there.real is None else _toolkit_place(there.real)
+    if trouble is None:
+        return []
+    return [
+        Deviation(
+            id=f"libcuda.{trouble}",
+            found=f"{where} leads to {there.target}",
+            expected="nothing there, or libcuda_toolkit_link = True",
+            effect="report",
+            action="left alone, since it was made by hand and is not declared",
+            command=f"sudo rm {where} && sudo ldconfig",
+        )
+    ]
+
+
+def _no_driver() -> Deviation:
+    return Deviation(
+        id="libcuda.missing",
+        found="there is no libcuda of a driver",
+        expected="the library of the driver that is declared to be present",
+        effect="report",
+        action="left alone with driver_source = 'present': install the driver's libraries, or"
+        " declare driver_source = 'nvidia'",
+    )
+
+
+def _left_alone(deviation: Deviation) -> Deviation:
+    if deviation.effect == "report":
+        return deviation
+    action = f"left alone with privilege = 'none'; as root one would {deviation.action}"
+    return replace(deviation, effect="report", action=action)
+
+
+def _unproven(spec: HostSpec, record: Record) -> list[Deviation]:
+    state = proven_state(record.libcuda.proof, fingerprint(spec, record))
+    if state is None:
+        return []
+    # While another module is loaded than the library is made for, nothing can be proven.
+    entry, loaded = first(record), record.driver.loaded
+    version = version_of(entry.real) if entry and is_drivers(record, entry.real) else None
+    waits = version is not None and version != loaded
+    return [
+        Deviation(
+            id="libcuda.unproven",
+            found=f"that programs load the driver's library: {state}",
+            expected="two programs compiled and run with what is installed now",
+            effect="restart" if waits else "repair",
+            action="compile and run them",
+        )
+    ]
+
+
+def fingerprint(spec: HostSpec, record: Record) -> str:
+    """Return the digest of all that the proof depends on: library, links, cache, compiler."""
+    return hashlib.sha256(json.dumps(_ingredients(spec, record)).encode()).hexdigest()
+
+
+def _ingredients(spec: HostSpec, record: Record) -> list[Any]:
+    cache = record.libcuda.cache
+    dev = link(record, path(record, DEV))
+    return [
+        "" if isinstance(cache, Unknown) else [f"{each.path} {each.real}" for each in cache],
+        [dev.kind, dev.target, dev.real],
+        str(record.cuda.gcc),
+        spec.driver.source,
+        spec.rehearsal,
+        proofs.digest("libcuda"),
+    ]

@@ -1,0 +1,204 @@
+"""What keeps the driver stage from working on a host, judged before it writes anything."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pyinfra_gpu import system_files
+from pyinfra_gpu.apt.names import is_driver, plain
+from pyinfra_gpu.drift import driver
+from pyinfra_gpu.drift.driver_modules import users
+from pyinfra_gpu.drift.driver_repository import repository
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.stacks import catalogue
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+MOVES = frozenset(
+    f"driver.{name}"
+    for name in (
+        *("not-installed", "branch-moved", "version-differs", "versions-mixed"),
+        *("package-incomplete", "wrong-flavour", "libraries-differ"),
+    )
+)
+"""Deviations that are mended by installing other packages of the driver.
+
+Those that a reload mends are not among them: whether that may be done now is `driver_reboot`'s to
+say, in the driver stage, which writes nothing else then.
+"""
+
+BUILDS = MOVES | {"driver.module-not-built", "driver.module-not-built-for-next-kernel"}
+"""Deviations after which the kernel gets a module that is built, and signed, on the host."""
+
+# Repositories that carry drivers. NVIDIA's others (container tools, development tools) do not.
+_CARRIES_DRIVERS = re.compile(
+    r"cuda/repos|cuda-repo-|nvidia-driver-local|graphics-drivers|repo\.download\.nvidia"
+)
+# The ends of versions that only the distributions' own archives have: Ubuntu's updates of a release
+# and Debian's; NVIDIA's packages end in -1 or -0ubuntu1.
+_OF_AN_ARCHIVE = re.compile(r"-0ubuntu0\.\d\d\.\d\d|[~+]deb\d+u\d+")
+
+
+def complaints(spec: HostSpec, record: Record) -> list[str]:
+    """Return why the driver cannot become what is declared, a sentence without the host each."""
+    if spec.accelerator == "cpu":
+        return []
+    if isinstance(record.driver.loaded, Unknown):
+        return [
+            f"whether the NVIDIA driver is loaded cannot be told ({record.driver.loaded.reason})"
+        ]
+    if spec.driver.source == "present":
+        found = [_nothing_loaded(spec, record)]
+    else:
+        found = [
+            _packages_known(spec, record),
+            _runfile(spec, record),
+            _other_source(spec, record),
+            _other_archive(record),
+            _secure_boot(spec, record),
+            _busy(spec, record),
+        ]
+    return [text for text in found if text]
+
+
+def _ids(spec: HostSpec, record: Record) -> set[str]:
+    return {each.id for each in driver.deviations(spec, record)}
+
+
+def _nothing_loaded(spec: HostSpec, record: Record) -> str | None:
+    """Somebody else keeps the driver: without one, all that follows would fail later."""
+    if record.driver.loaded is not None:
+        return None
+    free = [
+        name
+        for name, loaded in (("nouveau", record.driver.nouveau), ("nova", record.driver.nova))
+        if loaded is True
+    ]
+    bound = f"; {' and '.join(free)} is loaded and has to go first" if free else ""
+    remedy = (
+        "declare `driver_source = 'nvidia'`" if spec.privilege == "sudo" else "ask who has root"
+    )
+    return (
+        f"no NVIDIA driver is loaded{bound}, and driver_source = 'present' installs none: install"
+        f" branch {spec.driver.branch} ({spec.driver.minimum} or newer) with {spec.driver.modules}"
+        f" kernel modules and reboot, or {remedy}"
+    )
+
+
+def _packages_known(spec: HostSpec, record: Record) -> str | None:
+    source = repository(spec, record)
+    if isinstance(source, str):
+        return source
+    os_id, branch = str(record.system.os_id), spec.driver.branch
+    wanted = catalogue().driver_packages(
+        os_id, branch or 0, spec.driver.modules, spec.driver.packages
+    )
+    if wanted is not None:
+        return None
+    return (
+        f"no packages of driver branch {branch} with {spec.driver.modules} modules are known for"
+        f" {record.system.os_name}: install the driver yourself and declare"
+        " `driver_source = 'present'`"
+    )
+
+
+def _runfile(spec: HostSpec, record: Record) -> str | None:
+    runfile = record.driver.runfile
+    if isinstance(runfile, Unknown):
+        if _ids(spec, record) & MOVES:
+            return f"whether a .run file installed a driver cannot be told ({runfile.reason})"
+        return None
+    if not runfile:
+        return None
+    return (
+        "a driver was installed by NVIDIA's .run file, and two drivers overwrite each other's"
+        " files: remove it with `sudo nvidia-uninstall`, or declare `driver_source = 'present'`"
+    )
+
+
+def _other_source(spec: HostSpec, record: Record) -> str | None:
+    """Two repositories with the same names yield a driver that is half of each."""
+    sources, ours = record.apt.sources, repository(spec, record)
+    if isinstance(sources, Unknown):
+        return f"apt's sources could not be read ({sources.reason})"
+    if isinstance(ours, str):
+        return None
+    other = [
+        each
+        for each in sources
+        # Our own file is the driver stage's to mend, and so is the same repository listed twice.
+        if each.file != system_files.SOURCES
+        and each.uri.rstrip("/") != ours.url
+        and _CARRIES_DRIVERS.search(each.uri)
+    ]
+    if not other:
+        return None
+    return (
+        f"{other[0].file} names a second source of NVIDIA's packages, {other[0].uri}; expected"
+        f" {ours.url} alone: `sudo mv {other[0].file} {other[0].file}.disabled`, or declare it as"
+        " `driver_repository_url`"
+    )
+
+
+def _other_archive(record: Record) -> str | None:
+    packages = record.apt.packages
+    if isinstance(packages, Unknown):
+        return f"the installed NVIDIA packages could not be read ({packages.reason})"
+    names = [
+        plain(each.name)
+        for each in packages
+        if (is_driver(each.name, each.version) and _OF_AN_ARCHIVE.search(each.version))
+        or each.name.startswith("linux-modules-nvidia-")
+    ]
+    if not names:
+        return None
+    shown = f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
+    return (
+        f"{shown} came from the distribution's archive, and NVIDIA's repository has the same names:"
+        f" remove them with `sudo apt-get purge {' '.join(names)}`, or declare"
+        " `driver_source = 'present'` to keep them"
+    )
+
+
+def _secure_boot(spec: HostSpec, record: Record) -> str | None:
+    """A module that DKMS signs is not loaded before somebody enrolled its key at the console."""
+    if record.system.secure_boot is not True or record.driver.mok is True:
+        return None
+    if record.driver.loaded is not None and not _ids(spec, record) & BUILDS:
+        return None  # what is loaded was accepted, and nothing else is going to be built
+    mok = record.driver.mok
+    state = f" (it cannot be told: {mok.reason})" if isinstance(mok, Unknown) else ""
+    ubuntu = record.system.os_id == "ubuntu"
+    key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
+    flavour = "-open" if spec.driver.modules == "open" else ""
+    signed = (
+        f", or install Ubuntu's signed linux-modules-nvidia-{spec.driver.branch}{flavour}-generic"
+        " and declare `driver_source = 'present'`"
+        if ubuntu
+        else ""
+    )
+    return (
+        f"Secure Boot is on and the key that signs the driver's module is not enrolled{state}, so"
+        f" the kernel would not load it: run `sudo mokutil --import {key}`, reboot and confirm at"
+        f" the machine's console, or switch Secure Boot off in the firmware{signed}"
+    )
+
+
+def _busy(spec: HostSpec, record: Record) -> str | None:
+    """Other libraries under a running job: it goes on, and whatever it starts next fails."""
+    moving = [each for each in driver.deviations(spec, record) if each.id in MOVES]
+    if not moving:
+        return None
+    at_work = users(record)
+    if isinstance(at_work, Unknown):
+        return f"who uses the GPUs cannot be told ({at_work.reason}), and the driver has to move"
+    if not at_work:
+        return None
+    shown = f"{', '.join(at_work[:4])}{' and others' if len(at_work) > 4 else ''}"
+    return (
+        f"the driver has to move ({moving[0].found}; expected {moving[0].expected}), and the GPUs"
+        f" are used by {shown}: run again when they are done"
+    )

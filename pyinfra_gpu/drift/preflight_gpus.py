@@ -1,0 +1,90 @@
+"""The GPUs on the bus: as many and of the kind that is declared, with room for their memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.stacks import catalogue
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import PciGpu, Record
+    from pyinfra_gpu.spec import HostSpec
+
+
+def complaints(spec: HostSpec, record: Record) -> list[str]:
+    """Return what is wrong with the GPUs of a host, one sentence without its name for each."""
+    devices = record.gpus.devices
+    if spec.accelerator == "cpu":
+        return []  # a cpu stack on a host with GPUs is allowed: it is declared, and labelled
+    if isinstance(devices, Unknown):
+        return [f"the PCI bus could not be read ({devices.reason})"]
+    if len(devices) != spec.gpu.count:
+        return [_count(spec, len(devices))]
+    found = (_model(spec, devices), _window(spec, devices))
+    return [text for text in found if text]
+
+
+def capabilities(spec: HostSpec, record: Record) -> tuple[str, ...]:
+    """Return the GPUs' compute capabilities: the declared model's, else of those known by PCI id.
+
+    An id that is not known says nothing; () on cpu stacks.
+    """
+    if spec.gpu.compute_capability:
+        return (spec.gpu.compute_capability,)
+    devices = record.gpus.devices
+    if spec.accelerator == "cpu" or isinstance(devices, Unknown):
+        return ()
+    known = {
+        pci_id: model.compute_capability
+        for model in catalogue().gpus.values()
+        for pci_id in model.pci_ids
+    }
+    return tuple(known[_pci_id(each)] for each in devices if _pci_id(each) in known)
+
+
+def _pci_id(device: PciGpu) -> str:
+    return f"{device.vendor}:{device.device}".replace("0x", "")
+
+
+def _count(spec: HostSpec, there: int) -> str:
+    return (
+        f"gpu_count = {spec.gpu.count} is declared and {there} NVIDIA GPU{'s' * (there != 1)}"
+        f" {'are' if there != 1 else 'is'} on the PCI bus: check seating, power and Above-4G"
+        " decoding, or correct `gpu_count`"
+        + ("" if there else '; for a host without a GPU declare `stack = "cpu-torch2.13"`')
+    )
+
+
+def _model(spec: HostSpec, devices: tuple[PciGpu, ...]) -> str | None:
+    """Compare with the declared model, where the PCI ids of that model are known."""
+    known = catalogue().gpus[spec.gpu.model].pci_ids if spec.gpu.model else ()
+    for device in devices:
+        pci_id = _pci_id(device)
+        if known and pci_id not in known:
+            return (
+                f"gpu_model = {spec.gpu.model!r} is declared ({', '.join(known)}) and"
+                f" {device.address} is {pci_id}: correct `gpu_model`, or see what it is with"
+                f" `lspci -nn -s {device.address}`"
+            )
+    return None
+
+
+def _window(spec: HostSpec, devices: tuple[PciGpu, ...]) -> str | None:
+    """Compare BAR1, the window onto a GPU's memory, with what the declared model needs.
+
+    Where the firmware keeps it below 4 GiB, or gives none, the driver ends with "No devices were
+    found": open-gpu-kernel-modules issue 862.
+    """
+    need = catalogue().gpus[spec.gpu.model].bar1_mib if spec.gpu.model else None
+    for device in devices:
+        size = device.bar1_mib
+        if isinstance(size, Unknown) or (size is not None and size >= (need or 0)):
+            continue
+        has = "no window onto its memory" if size is None else f"a window of {size} MiB"
+        wants = f", a {spec.gpu.model} needs {need} MiB" if need else ""
+        return (
+            f"{device.address} has {has} (BAR1){wants}: switch on Above 4G Decoding and Resizable"
+            " BAR in the machine's firmware setup"
+        )
+    return None

@@ -1,0 +1,178 @@
+"""The CUDA toolkit: its packages, /usr/local/cuda, and the proof that nvcc makes code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyinfra import host
+from pyinfra.api.command import FunctionCommand
+
+from pyinfra_gpu.drift import cuda as drift
+from pyinfra_gpu.operations import packages, proof, transaction
+from pyinfra_gpu.operations.converge import Commands, converging, note, refuse, unknown, verify
+from pyinfra_gpu.operations.steps import quoted, step
+from pyinfra_gpu.privilege import as_root
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pyinfra_gpu.deviation import Deviation
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+STAGE = "cuda"
+PLAIN_PATH = ("cuda.alternative-moved", "cuda.link-by-hand")
+PROOF = ("cuda.unproven",)
+_HINT = (
+    "the toolkit comes from NVIDIA's repository, which driver_source = 'nvidia' sets up; without a"
+    " toolkit declare cuda_toolkit = False"
+)
+
+
+@converging(STAGE)
+def installed(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that the declared toolkit and a compiler for it are installed, and whole.
+
+    + spec: the host's resolved specification
+
+    Only the toolkit's own package is asked for: `cuda` and `cuda-13-0` bring a driver of their
+    choice. Other toolkits beside it stay. Files that are gone come back with their packages. A
+    compiler that nvcc refuses fails this host with the one to install.
+
+    **Example:**
+
+    .. code:: python
+
+        cuda.installed(name="Install the CUDA toolkit", spec=wanted)
+    """
+    if refusal := unknown(STAGE, spec, *drift.needed(spec, record)):
+        yield refusal
+        return
+    found = [each for each in drift.deviations(spec, record) if each.id not in _OTHER_OPERATIONS]
+    note(STAGE, spec, found, _summary(spec))
+    if refusal_text := _refusal(spec, record, found):
+        yield refuse(STAGE, refusal_text)
+        return
+    if not (mine := _repairable(found)):
+        host.noop(f"the toolkit is as declared: {_summary(spec)}")
+        return
+    if record.packages.half_configured:
+        yield FunctionCommand(packages.wait_for_apt, (STAGE, spec), {})
+        yield packages.finish(STAGE, spec)
+    yield from _install(spec, record, {each.id for each in mine})
+    yield verify(STAGE, spec, proof.left(drift.deviations, [each.id for each in mine]))
+
+
+_OTHER_OPERATIONS = (*PLAIN_PATH, *PROOF)
+
+
+def _summary(spec: HostSpec) -> str:
+    if spec.accelerator != "nvidia":
+        return "none is declared"
+    return f"CUDA toolkit {spec.cuda.release}" if spec.cuda.toolkit else "cuda_toolkit = False"
+
+
+def _refusal(spec: HostSpec, record: Record, found: list[Deviation]) -> str | None:
+    for each in found:
+        incomplete = each.id == "cuda.not-from-package" and record.cuda.missing
+        if each.id == "cuda.compiler-out-of-range" or incomplete:
+            return each.sentence(spec.host)
+    return None
+
+
+def _repairable(found: list[Deviation]) -> list[Deviation]:
+    return [each for each in found if each.effect != "report"]
+
+
+def _install(spec: HostSpec, record: Record, ids: Collection[str]) -> Commands:
+    wanted = drift.compiler_packages(spec, record)
+    if "cuda.not-installed" in ids or "cuda.version-differs" in ids:
+        version = f"={spec.cuda.version}-*" if spec.cuda.version else ""
+        wanted.append(f"{drift.package(spec)}{version}")
+    if wanted:
+        yield from transaction.install(STAGE, spec, wanted, hint=_HINT)
+    if "cuda.half-removed" in ids:
+        damaged = drift.damaged(spec, record)
+        yield from transaction.install(STAGE, spec, damaged, reinstall=True, hint=_HINT)
+
+
+@converging(STAGE)
+def chosen(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that /usr/local/cuda leads to the declared toolkit, by update-alternatives.
+
+    + spec: the host's resolved specification
+
+    A link that somebody made by hand is kept under another name; a folder there is left alone and
+    fails this host.
+
+    **Example:**
+
+    .. code:: python
+
+        cuda.chosen(name="Choose /usr/local/cuda", spec=wanted)
+    """
+    if refusal := unknown(STAGE, spec, *drift.needed(spec, record)):
+        yield refusal
+        return
+    found = [each for each in drift.deviations(spec, record) if each.id in PLAIN_PATH]
+    if not found:
+        host.noop(f"{drift.PLAIN} is as declared")
+        return
+    note(STAGE, spec, found, "")
+    for each in found:
+        if each.effect == "report":
+            yield refuse(STAGE, each.sentence(spec.host))
+            return
+    what = f"choose {drift.home(spec)} for {drift.PLAIN}"
+    yield step(STAGE, what, _choose(spec, found[0]), run_as=as_root(spec), stream=True)
+    yield verify(STAGE, spec, proof.left(drift.deviations, PLAIN_PATH))
+
+
+def _choose(spec: HostSpec, deviation: Deviation) -> str:
+    """Return the shell command; a toolkit whose package registered it is not registered again.
+
+    130 is what NVIDIA's packages give release 13.0: by it update-alternatives chooses on its own,
+    as long as nobody has set one.
+    """
+    wanted, link = drift.home(spec), drift.PLAIN
+    major, _, minor = str(spec.cuda.release).partition(".")
+    set_it = quoted("update-alternatives", "--set", "cuda", wanted)
+    add_it = quoted("update-alternatives", "--install", link, "cuda", wanted, f"{major}{minor}")
+    command = f"{set_it} 2>/dev/null || {{ {add_it} && {set_it}; }}"
+    if deviation.id != "cuda.link-by-hand":
+        return command
+    # Links are cheap to keep, and say later what somebody wanted.
+    aside = f'kept={link}.before-pyinfra-gpu.$(date +%Y%m%d-%H%M%S) && mv -T {link} "$kept"'
+    return f'{aside} && echo "the link of before is kept as $kept" && {{ {command}; }}'
+
+
+@converging(STAGE)
+def proven(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that nvcc compiled a kernel for each declared GPU architecture, with what is there.
+
+    + spec: the host's resolved specification
+
+    The proof is kept on the host with a fingerprint of toolkit, compiler and architectures; while
+    that is the same there is nothing to do.
+
+    **Example:**
+
+    .. code:: python
+
+        cuda.proven(name="Compile for the GPUs", spec=wanted)
+    """
+    found = [each for each in drift.deviations(spec, record) if each.id in PROOF]
+    if not found:
+        host.noop("nvcc compiled for these GPUs with this very toolkit")
+        return
+    note(STAGE, spec, found, "")
+    yield from proof.programs(STAGE, spec, record)
+    record = proof.fresh(spec, record)
+    arguments = (
+        *(drift.fingerprint(spec, record), "rehearsal" if spec.rehearsal else "proof"),
+        *(drift.home(spec), str(spec.cuda.release), drift.compiler_name(spec)),
+        *(spec.paths.cuda_proof, *(str(arch) for arch in spec.cuda.archs)),
+    )
+    archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
+    yield proof.run(STAGE, spec, record, f"compile for {archs}", arguments)
+    yield verify(STAGE, spec, proof.left(drift.deviations, PROOF))

@@ -1,0 +1,230 @@
+"""The driver in the running kernel: loaded, reloaded where nobody uses it, or after a reboot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyinfra import host as current_host
+from pyinfra.api.command import FunctionCommand
+
+from pyinfra_gpu import journal
+from pyinfra_gpu.apt.errors import last
+from pyinfra_gpu.drift.driver import GPU_CANNOT_WORK, chosen, deviations
+from pyinfra_gpu.drift.driver_modules import SERVICES, kernels, next_kernel, users
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.look import forget, look
+from pyinfra_gpu.operations.capture import ask
+from pyinfra_gpu.operations.converge import Commands, converging, refuse, unknown, verify
+from pyinfra_gpu.operations.explained import note_explained
+from pyinfra_gpu.operations.reboot import restart
+from pyinfra_gpu.operations.repository import STAGE, acts
+from pyinfra_gpu.operations.steps import failed, quoted, step
+from pyinfra_gpu.privilege import as_root
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+_UNIT = "nvidia-persistenced"
+_NAMES = ("nouveau-loaded", "not-loaded", "module-differs")
+
+# What runs is noted first and started again whatever happens, also where the old module stays.
+_RELOAD = """
+stopped=
+for unit in "$@"; do
+    if systemctl is-active --quiet "$unit"; then stopped="$stopped $unit"; fi
+done
+if [ "$stopped" ]; then systemctl stop $stopped; fi
+code=0
+for module in nvidia_drm nvidia_modeset nvidia_uvm nvidia_peermem nvidia; do
+    if [ -d "/sys/module/$module" ]; then modprobe -r "$module" || { code=1; break; }; fi
+done
+modprobe nvidia || code=1
+modprobe nvidia_uvm || code=1
+if [ "$stopped" ]; then systemctl start $stopped || code=1; fi
+exit $code
+"""
+
+
+@converging(STAGE)
+def running(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that the running kernel has the installed module, and the free drivers do not.
+
+    + spec: the host's resolved specification
+
+    Loaded where nothing is in the way; reloaded where nobody uses the GPUs (NVIDIA's own services
+    are stopped and started again); otherwise rebooted as ``driver_reboot`` says: ``never`` stops
+    this host with a sentence, ``if-idle`` does so while somebody uses it, ``always`` reboots. At
+    most one reboot in a run. Nobody's process is ever ended but by a reboot that data asks for.
+
+    **Example:**
+
+    .. code:: python
+
+        driver_running.running(name="Load the driver", spec=wanted)
+    """
+    if spec.accelerator != "nvidia":
+        current_host.noop("no GPU is declared")
+        return
+    driver = record.driver
+    if refusal := unknown(STAGE, spec, driver.loaded, driver.on_disk, driver.nouveau, driver.nova):
+        yield refusal
+        return
+    found = deviations(spec, record)
+    told = [each for each in found if each.id in (*GPU_CANNOT_WORK, "driver.runfile")]
+    note_explained(STAGE, spec, record, told, f"driver {driver.loaded} loaded")
+    owed = chosen(found, *_NAMES)
+    if not owed:
+        current_host.noop(f"driver {driver.loaded} is loaded")
+        return
+    if spec.driver.source == "present":
+        sentence = "; ".join(each.sentence(spec.host) for each in owed)
+        yield refuse(STAGE, f"{sentence}: load the driver that is installed, or reboot")
+        return
+    yield FunctionCommand(_load, (spec,), {})
+    yield verify(STAGE, spec, _still_wrong)
+
+
+def _load(state: State, host: Host, spec: HostSpec) -> bool:
+    """Load or reload the module; where that is not possible, reboot as declared."""
+    record = look(spec)
+    if record is None:
+        return failed(host, STAGE, f"{host.name}: cannot be looked at")
+    why = _owed(spec, record)
+    if why is None:
+        return True
+    if _is_free(record):
+        answer = ask(
+            state,
+            host,
+            f"sh -c {quoted(_RELOAD)} reload {quoted(*SERVICES.values())}",
+            as_root(spec),
+            what="load the driver",
+        )
+        forget()
+        record = look(spec) or record
+        if answer.ok and _owed(spec, record) is None:
+            return True
+        why = f"{why}; loading it failed ({last([*answer.lines])})"
+    return _reboot(state, host, spec, record, why)
+
+
+def _owed(spec: HostSpec, record: Record) -> str | None:
+    return "; ".join(each.found for each in chosen(deviations(spec, record), *_NAMES)) or None
+
+
+def _is_free(record: Record) -> bool:
+    """Tell whether the module can be exchanged: it is there, and nobody holds the GPUs."""
+    driver, modules = record.driver, record.kernel.modules
+    taken = driver.nouveau is not False or driver.nova is not False
+    idle = driver.loaded is None or users(record) == ()
+    there = not isinstance(modules, Unknown) and modules.get(str(record.system.kernel)) is not None
+    return idle and there and not taken
+
+
+def _reboot(state: State, host: Host, spec: HostSpec, record: Record, why: str) -> bool:
+    obstacle = unsafe(record) or declined(spec, record)
+    if obstacle:
+        return failed(host, STAGE, f"{host.name}: a reboot is owed ({why}), and {obstacle}")
+    for who in _interrupted(record):
+        journal.warn(STAGE, f"{host.name}: the reboot ends {who}, as driver_reboot = 'always' says")
+        host.log(f"the reboot ends {who}")
+    return restart(state, host, STAGE, spec, why)
+
+
+def unsafe(record: Record) -> str | None:
+    """Return why a reboot would leave the host worse than it is, a clause with its remedy."""
+    half = record.packages.half_configured
+    if isinstance(half, Unknown) or half:
+        names = half.reason if isinstance(half, Unknown) else ", ".join(half[:3])
+        return f"dpkg is not done ({names}): run `sudo dpkg --configure -a` there, then run again"
+    following, modules = next_kernel(record), record.kernel.modules
+    if following is None or isinstance(modules, Unknown):
+        return "which kernel boots next cannot be told: look at /boot there"
+    if modules.get(following) is None:
+        return (
+            f"kernel {following}, which boots next, has no NVIDIA module: see `dkms status` there"
+        )
+    return None
+
+
+def declined(spec: HostSpec, record: Record) -> str | None:
+    """Return why data does not let the host reboot now, a clause with its remedy, or None."""
+    policy = spec.driver.reboot
+    if policy == "always":
+        return None
+    if policy == "never":
+        return (
+            "driver_reboot = 'never' is declared: run `sudo systemctl reboot` there when it suits,"
+            " then run again"
+        )
+    lists = (users(record), record.power.sessions, record.power.inhibitors)
+    for one in lists:
+        if isinstance(one, Unknown):
+            return (
+                f"whether the host is idle cannot be told ({one.reason}): reboot it yourself, or"
+                " declare `driver_reboot = 'always'`"
+            )
+    busy = _interrupted(record)
+    if not busy:
+        return None
+    return f"it is in use by {', '.join(busy[:4])}: run again when it is idle"
+
+
+def _interrupted(record: Record) -> list[str]:
+    """Return whom a reboot would interrupt, as far as that is known."""
+    lists = (users(record), record.power.sessions, record.power.inhibitors)
+    return [text for one in lists if not isinstance(one, Unknown) for text in one]
+
+
+def _still_wrong(spec: HostSpec, record: Record) -> str | None:
+    left = chosen(deviations(spec, record), *_NAMES)
+    if not left:
+        return None
+    told = "; ".join(f"{each.found}, expected {each.expected}" for each in left)
+    return f"{told}; kernels {', '.join(kernels(record))}; see `dmesg` there for the reason"
+
+
+@converging(STAGE)
+def persistent(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that nvidia-persistenced runs now and at every boot, or does not, as declared.
+
+    + spec: the host's resolved specification
+
+    An upgrade of the driver stops it, and nothing starts it again. Comes after the module is
+    loaded: without one it cannot start.
+
+    **Example:**
+
+    .. code:: python
+
+        driver_running.persistent(name="Keep the GPUs initialised", spec=wanted)
+    """
+    if not acts(spec):
+        current_host.noop("no driver is declared that is ours to keep")
+        return
+    if refusal := unknown(
+        STAGE, spec, record.driver.persistenced, record.driver.persistenced_enabled
+    ):
+        yield refusal
+        return
+    found = chosen(deviations(spec, record), "persistenced-off", "persistenced-on")
+    if not found:
+        current_host.noop("nvidia-persistenced is as declared")
+        return
+    note_explained(STAGE, spec, record, found, "persistenced as declared")
+    verb = "enable" if spec.driver.persistence else "disable"
+    # A unit that failed too often in a row has to be forgiven first.
+    command = (
+        f"systemctl reset-failed {_UNIT} 2>/dev/null; {quoted('systemctl', verb, '--now', _UNIT)}"
+    )
+    yield step(STAGE, f"{verb} {_UNIT}", command, run_as=as_root(spec))
+    yield verify(STAGE, spec, _not_persistent)
+
+
+def _not_persistent(spec: HostSpec, record: Record) -> str | None:
+    left = chosen(deviations(spec, record), "persistenced-off", "persistenced-on")
+    return f"{left[0].found}: see `journalctl -u {_UNIT}` there" if left else None

@@ -1,0 +1,187 @@
+"""libcuda: links and linker cache that lead to the driver's own library, and the proof of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyinfra import host
+from pyinfra.api.command import FunctionCommand
+
+from pyinfra_gpu.drift import libcuda as drift
+from pyinfra_gpu.operations import proof, transaction
+from pyinfra_gpu.operations.capture import ask
+from pyinfra_gpu.operations.converge import Commands, converging, note, refuse, unknown, verify
+from pyinfra_gpu.operations.steps import quoted, step
+from pyinfra_gpu.privilege import as_root
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+    from pyinfra_gpu.deviation import Deviation
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+STAGE = "libcuda"
+PROOF = "libcuda.unproven"
+
+
+@converging(STAGE)
+def linked(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that the links to libcuda and the linker's cache lead to the driver's library.
+
+    + spec: the host's resolved specification
+
+    A link that belongs to a package comes back with its package; another one is made as
+    `libcuda.so -> libcuda.so.1`. What somebody put in the way is kept under another name, said in
+    the output. A library that is not the driver's and comes first in the cache fails this host.
+
+    **Example:**
+
+    .. code:: python
+
+        libcuda.linked(name="Link libcuda", spec=wanted)
+    """
+    if spec.accelerator != "nvidia":
+        host.noop("a host without NVIDIA's driver has no libcuda")
+        return
+    if refusal := unknown(STAGE, spec, *drift.needed(record)):
+        yield refusal
+        return
+    found = [each for each in drift.deviations(spec, record) if each.id != PROOF]
+    entry = drift.first(record)
+    note(STAGE, spec, found, entry.real or "" if entry else "no driver's library yet")
+    if fatal := _fatal(record, found):
+        yield refuse(STAGE, fatal.sentence(spec.host))
+        return
+    mine = [each.id for each in found if each.effect == "repair"]
+    if not mine:
+        host.noop("programs find the driver's libcuda")
+        return
+    yield from _mend(spec, record, mine)
+    yield verify(STAGE, spec, proof.left(drift.deviations, mine))
+
+
+def _fatal(record: Record, found: list[Deviation]) -> Deviation | None:
+    """Return what no GPU works with and no run of ours mends."""
+    ids = ["libcuda.foreign-first"]
+    if not drift.has_driver(record):
+        ids.append("libcuda.missing")
+    return next((each for each in found if each.effect == "report" and each.id in ids), None)
+
+
+def _mend(spec: HostSpec, record: Record, ids: list[str]) -> Commands:
+    """Packages first, links of ours second, the cache last, since it is made from both."""
+    wrong = list(drift.troubles(record))
+    ours = [drift.toolkit_link(spec)] if any("toolkit-link" in each for each in ids) else []
+    in_the_way = [path for path in (*wrong, *ours) if _is_in_the_way(record, path)]
+    if in_the_way:
+        what = f"look at what is at {', '.join(in_the_way)}"
+        command = " && ".join(_set_aside(path) for path in in_the_way)
+        yield step(STAGE, what, command, run_as=as_root(spec), stream=True)
+    if wrong:
+        packages = [] if drift.driver_files(record) else drift.library_packages(record)
+        yield FunctionCommand(_reinstall, (spec, wrong, packages), {})
+    links = [_link(record, path) for path in wrong if path == drift.path(record, drift.DEV)]
+    links += [quoted("ln", "-sfn", drift.path(record, drift.SONAME), path) for path in ours]
+    yield step(STAGE, "update the linker's cache", _then(links), run_as=as_root(spec))
+
+
+def _is_in_the_way(record: Record, path: str) -> bool:
+    """Tell whether something is lost when a link is made there; a dangling link leads nowhere."""
+    there = drift.link(record, path)
+    return there.kind != "absent" and not (there.kind == "link" and there.real is None)
+
+
+def _set_aside(path: str) -> str:
+    """Return the shell command that keeps what stands at `path`, unless it is a package's link.
+
+    ldconfig takes up whatever is named lib*.so*, so the name begins otherwise.
+    """
+    where, _, name = path.rpartition("/")
+    kept = f"{quoted(f'{where}/before-pyinfra-gpu.{name}')}.$(date +%Y%m%d-%H%M%S)"
+    owned = f"test -L {quoted(path)} && dpkg-query -S {quoted(path)} >/dev/null 2>&1"
+    move = f'kept={kept} && mv -T {quoted(path)} "$kept" && echo "what was there is kept as $kept"'
+    return f"{{ {{ {owned}; }} || {{ {move}; }}; }}"
+
+
+def _reinstall(
+    state: State, host: Host, spec: HostSpec, paths: list[str], packages: list[str]
+) -> bool:
+    """Install the packages anew to which these paths belong, if there are any.
+
+    + packages: more of them, whose files are all gone
+    """
+    query = f"{quoted('dpkg-query', '-S', *paths)} 2>/dev/null"
+    owners = [*packages, *owners_in(ask(state, host, query, as_root(spec)).stdout)]
+    if not owners:
+        return True
+    request = transaction.Request(
+        stage=STAGE, spec=spec, packages=tuple(dict.fromkeys(owners)), reinstall=True
+    )
+    return transaction.run(state, host, request)
+
+
+def owners_in(lines: tuple[str, ...]) -> list[str]:
+    """Return the packages that `dpkg-query -S` names: "libcuda1:amd64: /usr/lib/.../libcuda.so".
+
+    A line "diversion by ..." names none.
+    """
+    owners = []
+    for line in lines:
+        names, separator, path = line.partition(": ")
+        if separator and path.startswith("/") and not names.startswith("diversion "):
+            owners += [name.strip() for name in names.split(",")]
+    return owners
+
+
+def _link(record: Record, path: str) -> str:
+    """Return the shell command that makes libcuda.so, unless its package has brought it back.
+
+    Debian's packages lead it through /etc/alternatives.
+    """
+    good = f"{drift.SONAME}|/etc/alternatives/*"
+    ours = quoted("ln", "-sfn", drift.SONAME, path)
+    soname = drift.path(record, drift.SONAME)
+    target = f'"$(readlink -- {quoted(path)})"'
+    same = f"test {quoted(path)} -ef {quoted(soname)}"
+    return f"{{ case {target} in {good}) {same} ;; *) false ;; esac || {ours}; }}"
+
+
+def _then(links: list[str]) -> str:
+    """ldconfig makes libcuda.so.1 from the library's own name, so it runs before and after."""
+    return " && ".join(["ldconfig", *links, *(["ldconfig"] if links else [])])
+
+
+@converging(STAGE)
+def proven(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that programs were seen to load the driver's library, as it is now.
+
+    + spec: the host's resolved specification
+
+    One program is linked with -lcuda, one opens libcuda.so.1; both must get the file whose version
+    is the loaded module's. The proof is kept with a fingerprint of library, links and cache.
+
+    **Example:**
+
+    .. code:: python
+
+        libcuda.proven(name="Load libcuda", spec=wanted)
+    """
+    found = [each for each in drift.deviations(spec, record) if each.id == PROOF]
+    if not found:
+        host.noop("programs were seen to load this very library")
+        return
+    if spec.privilege == "none" and record.cuda.gcc is None:
+        host.noop("there is no compiler, and nothing is installed with privilege = 'none'")
+        return
+    note(STAGE, spec, found, "")
+    yield from proof.programs(STAGE, spec, record)
+    record = proof.fresh(spec, record)
+    arguments = (
+        *(drift.fingerprint(spec, record), "rehearsal" if spec.rehearsal else "proof"),
+        *(str(record.driver.loaded), "1" if spec.driver.source == "nvidia" else "0"),
+        *("gcc", spec.paths.libcuda_proof),
+    )
+    yield proof.run(STAGE, spec, record, "compile and run programs that load libcuda", arguments)
+    yield verify(STAGE, spec, proof.left(drift.deviations, [PROOF]))

@@ -1,0 +1,14 @@
+"""The driver's library, as programs find it."""
+
+from pyinfra.api import deploy
+
+from pyinfra_gpu.operations import libcuda as operations
+from pyinfra_gpu.privilege import as_root
+from pyinfra_gpu.spec import HostSpec
+
+
+@deploy("libcuda")
+def libcuda(wanted: HostSpec) -> None:
+    """Mend the links and the linker's cache, then load the library from two programs."""
+    operations.linked(name="Link libcuda", spec=wanted, **as_root(wanted))
+    operations.proven(name="Load libcuda", spec=wanted, **as_root(wanted))

@@ -1,0 +1,107 @@
+"""The machine's own apt, on a root of its own: made-up repositories, a made-up dpkg status."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+APT = shutil.which("apt-get")
+
+
+@dataclass(frozen=True)
+class Package:
+    name: str
+    version: str
+    relations: str = ""
+
+    def stanza(self) -> str:
+        return (
+            f"Package: {self.name}\nVersion: {self.version}\nArchitecture: amd64\n"
+            f"Maintainer: x <x@example.org>\nDescription: x\n{self.relations}"
+        )
+
+
+@dataclass
+class PrivateApt:
+    """`run("install", "x")` simulates with the repositories and packages that were given."""
+
+    root: Path
+    sources: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for folder in (
+            "etc/apt/preferences.d",
+            "etc/apt/apt.conf.d",
+            "var/lib/apt/lists/partial",
+            "var/cache/apt/archives/partial",
+            "var/lib/dpkg",
+            "var/log/apt",
+        ):
+            (self.root / folder).mkdir(parents=True)
+        self.installed()
+
+    def repository(self, label: str, *packages: Package, suite: str | None = None) -> Path:
+        """Add a flat repository; `suite` is for those that have one, as a distribution's."""
+        folder = self.root / f"repository{len(self.sources)}"
+        folder.mkdir()
+        stanzas = [
+            f"{package.stanza()}Filename: ./{package.name}_{package.version}_amd64.deb\n"
+            f"Size: 10\nSHA256: {hashlib.sha256(package.stanza().encode()).hexdigest()}\n"
+            for package in packages
+        ]
+        index = "\n".join(stanzas).encode()
+        (folder / "Packages").write_bytes(index)
+        (folder / "Release").write_text(
+            f"Origin: {label.split()[0]}\nLabel: {label}\n"
+            + (f"Suite: {suite}\nVersion: 12\n" if suite else "")
+            + "Date: Sat, 21 Nov 2026 00:00:00 UTC\nSHA256:\n"
+            f" {hashlib.sha256(index).hexdigest()} {len(index)} Packages\n"
+        )
+        self.sources.append(f"deb [trusted=yes] file:{folder} /")
+        (self.root / "etc/apt/sources.list").write_text("\n".join(self.sources) + "\n")
+        return folder
+
+    def installed(self, *packages: Package, held: tuple[str, ...] = ()) -> None:
+        """Replace dpkg's status."""
+        (self.root / "var/lib/dpkg/status").write_text(
+            "\n".join(
+                package.stanza().replace(
+                    "Version:",
+                    f"Status: {'hold' if package.name in held else 'install'} ok installed\n"
+                    "Version:",
+                )
+                for package in packages
+            )
+        )
+
+    def preferences(self, text: str) -> None:
+        (self.root / "etc/apt/preferences.d/ours").write_text(text)
+
+    def run(self, *words: str) -> list[str]:
+        """The output of `apt-get WORDS`, errors included."""
+        assert APT
+        command = [
+            *(
+                APT,
+                "-o",
+                f"Dir={self.root}",
+                "-o",
+                f"Dir::State::status={self.root}/var/lib/dpkg/status",
+            ),
+            *("-o", "APT::Architecture=amd64", "-o", "APT::Sandbox::User=root"),
+            *("-o", "Dir::Bin::Methods=/usr/lib/apt/methods", *words),
+        ]
+        environment = {**os.environ, "LC_ALL": "C", "APT_CONFIG": "/dev/null"}
+        done = subprocess.run(
+            command, text=True, stdout=-1, stderr=-2, timeout=60, env=environment, check=False
+        )
+        return done.stdout.splitlines()
+
+    def simulate(self, *packages: str) -> list[str]:
+        self.run("update")
+        options = ("-s", "--allow-downgrades", "--allow-change-held-packages", "-y")
+        return self.run(*options, "--no-install-recommends", "install", *packages)

@@ -1,0 +1,42 @@
+"""GPU hosts on which toolkit and libcuda were proven, and then something changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gpu_host import DATA, GpuHost
+
+from pyinfra_gpu.drift import cuda, libcuda
+from pyinfra_gpu.facts.fields import read_fields
+from pyinfra_gpu.facts.record import Record, from_fields
+
+
+def record_of(host: GpuHost) -> Record:
+    return from_fields(read_fields(host.probe_lines()))
+
+
+def proofs(data: dict[str, object]) -> dict[str, str]:
+    """What both proofs left on a host that was as this data says."""
+    host = GpuHost(data=data)
+    spec, record = host.spec(), record_of(host)
+    return {
+        f"{stage.__name__.rpartition('.')[2]}.proof": json.dumps(
+            {"fingerprint": stage.fingerprint(spec, record), "status": "pass"}
+        )
+        for stage in (cuda, libcuda)
+    }
+
+
+def proven_host(
+    *,
+    data: dict[str, object] | None = None,
+    plain: dict[str, str | None] | None = None,
+    lists: dict[str, list[str]] | None = None,
+    **more: Any,
+) -> GpuHost:
+    """A healthy, proven host of this data; then its probe said `plain` and `lists` instead."""
+    declared = {**DATA, **(data or {})}
+    return GpuHost(
+        data=declared, plain={**proofs(declared), **(plain or {})}, lists=lists or {}, **more
+    )

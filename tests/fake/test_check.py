@@ -1,0 +1,144 @@
+"""From a host through pyinfra's own dry run to the verdict of a check."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fake_host import FakeHost, FakeRun
+from gpu_host import DRIVER_PACKAGES, LIB, VERSION, GpuHost
+from proven_host import proven_host
+from pyinfra.context import ctx_state
+
+from pyinfra_gpu import journal
+from pyinfra_gpu.check.answer import HostAnswer
+from pyinfra_gpu.check.judge import judge
+from pyinfra_gpu.report import as_json
+
+PREFIX = "/opt/pyinfra-gpu"
+
+
+def checked(*hosts: FakeHost) -> dict[str, HostAnswer]:
+    """Plan for these hosts as a dry run does, and judge what it reports."""
+    run = FakeRun(*hosts)
+    with ctx_state.use(run.state):
+        journal.attach(lambda state, book: None)
+        run.prepare()
+        book = journal.current()
+        assert book is not None
+        book.planned |= {host.name for host in run.state.inventory}
+        report = json.loads(json.dumps(as_json(run.state, book)))
+    return {
+        name.removeprefix("@fake/"): judge(name, host) for name, host in report["hosts"].items()
+    }
+
+
+def test_a_finished_host_is_as_declared() -> None:
+    answer = checked(FakeHost())["ws1"]
+    assert (answer.verdict, answer.findings, answer.reason) == ("declared", (), None)
+    assert answer.facts["os"] == "Debian GNU/Linux 12 (bookworm)"
+    assert answer.facts["torch"] == "2.13.0+cpu"
+
+
+def test_everything_that_a_bare_host_lacks_is_named() -> None:
+    answer = checked(FakeHost(bare=True))["ws1"]
+    assert answer.verdict == "drift"
+    assert {each.stage for each in answer.deviations} == {
+        *("packages", "layout", "pytorch", "environment", "training", "smoke")
+    }
+
+
+DRIFTS: dict[str, tuple[FakeHost, str]] = {
+    "the wrapper is missing": (
+        FakeHost(entries={f"{PREFIX}/bin/torchrun": None}),
+        "environment.differs",
+    ),
+    "a package is missing": (
+        FakeHost(lists={"packages.installed": ["git 1:2.39.5"]}),
+        "packages.differs",
+    ),
+    "a library of torch was exchanged": (
+        FakeHost(lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
+        "pytorch.differs",
+    ),
+    "the smoke stamp is gone": (FakeHost(plain={"smoke.stamp": None}), "smoke.unproven"),
+}
+
+
+@pytest.mark.parametrize("name", DRIFTS)
+def test_a_drift_is_named_beside_a_host_that_has_none(name: str) -> None:
+    drifted, identity = DRIFTS[name]
+    answers = checked(drifted, FakeHost(name="ws2"))
+    assert answers["ws1"].verdict == "drift"
+    assert [each.id for each in answers["ws1"].deviations] == [identity]
+    assert answers["ws2"].verdict == "declared"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        FakeHost(plain={"torch.uv": "?no permission"}),
+        FakeHost(plain={"training.commit": "?git is not on this host"}),
+        FakeHost(answers=False),
+    ],
+)
+def test_what_cannot_be_read_is_neither_drift_nor_as_declared(host: FakeHost) -> None:
+    answer = checked(host)["ws1"]
+    assert answer.verdict == "unknown"
+    assert answer.reason
+
+
+def test_a_host_that_cannot_become_what_is_declared_is_drift_with_the_reason() -> None:
+    answer = checked(FakeHost(plain={"system.memory": "MemTotal:       1024 kB"}))["ws1"]
+    assert answer.verdict == "drift"
+    (refused,) = answer.deviations
+    assert refused.id == "preflight.refused"
+    assert "GiB of memory" in refused.found
+
+
+NEW = "580.105.08"
+
+
+def upgraded() -> GpuHost:
+    """A GPU host whose driver was upgraded in the night, under the loaded module."""
+    healthy = proven_host()
+    lines = [line.replace(VERSION, NEW) for line in healthy.probe_lines()]
+
+    def rows(key: str) -> list[str]:
+        return [line.partition(" =")[2] for line in lines if line.startswith(f"{key} =")]
+
+    log = "2026-11-21 06:12:03|Upgrade|{}|{}-1, {}-1||/usr/bin/unattended-upgrade"
+    changed = ("apt.package", "libcuda.cache", "libcuda.link", "libcuda.file")
+    return proven_host(
+        plain={
+            "driver.on_disk": NEW,
+            "driver.libcuda": f"{LIB}/libcuda.so.{NEW}",
+            "driver.libml": f"{LIB}/libnvidia-ml.so.{NEW}",
+        },
+        lists={
+            **{key: rows(key) for key in changed},
+            "apt.change": [log.format(name, VERSION, NEW) for name in DRIVER_PACKAGES],
+        },
+    )
+
+
+def test_a_healthy_gpu_host_is_as_declared() -> None:
+    answer = checked(proven_host())["ws1"]
+    assert (answer.verdict, answer.deviations) == ("declared", ())
+    assert answer.facts["driver_loaded"] == answer.facts["libcuda"] == VERSION
+
+
+def test_a_driver_upgrade_in_the_night_is_a_restart_owed_and_explained() -> None:
+    answer = checked(upgraded())["ws1"]
+    assert answer.verdict == "restart", [each.as_json() for each in answer.deviations]
+    found = {each.id: each for each in answer.deviations}["driver.module-differs"]
+    assert found.since is not None
+    assert found.since.moment == "2026-11-21 06:12"
+    assert found.since.by == "/usr/bin/unattended-upgrade"
+    assert f"{VERSION}-1 -> {NEW}-1" in found.since.change
+
+
+def test_a_driver_upgrade_and_a_removed_hold_are_drift() -> None:
+    host = upgraded()
+    host.lists["apt.package"] = [row.replace(" 1 1", " 0 1") for row in host.lists["apt.package"]]
+    assert checked(host)["ws1"].verdict == "drift"

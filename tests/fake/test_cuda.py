@@ -1,0 +1,277 @@
+"""The stages cuda, libcuda and preflight in pyinfra's real prepare and execute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_host import FakeHost, FakeRun
+from gpu_host import LIB, VERSION, GpuHost, GpuRun, bare_gpu_host
+from proven_host import proven_host
+
+from pyinfra_gpu import journal
+from tasks.cuda import cuda
+from tasks.libcuda import libcuda
+from tasks.preflight import preflight
+
+INSTALL, CHOOSE, COMPILE = (
+    "CUDA | Install the CUDA toolkit",
+    "CUDA | Choose /usr/local/cuda",
+    "CUDA | Compile for the GPUs",
+)
+LINK, LOAD = "libcuda | Link libcuda", "libcuda | Load libcuda"
+OPERATIONS = [INSTALL, CHOOSE, COMPILE, LINK, LOAD]
+FILE = f"{LIB}/libcuda.so.{VERSION}"
+
+
+def run_of(*hosts: FakeHost) -> FakeRun:
+    return GpuRun(*hosts, tasks=(preflight, cuda, libcuda))
+
+
+def dev(row: str) -> dict[str, list[str]]:
+    """The links of a healthy host, but for libcuda.so."""
+    kind, _, rest = row.partition(" ")
+    return {
+        "libcuda.link": [
+            f"{kind} {LIB}/libcuda.so => {rest or '- => -'}",
+            f"link {LIB}/libcuda.so.1 => libcuda.so.{VERSION} => {FILE}",
+        ]
+    }
+
+
+def test_a_healthy_host_needs_nothing_and_is_looked_at_once_per_phase() -> None:
+    run = run_of(proven_host()).prepare()
+    assert run.changing("ws1") == []
+    assert run.looks("ws1") == 1
+    run.execute()
+    assert run.commands("ws1") == []
+    assert run.looks("ws1") == 2
+    assert run.failed() == set()
+
+
+def test_a_cpu_host_needs_nothing() -> None:
+    run = run_of(FakeHost()).prepare().execute()
+    assert run.commands("ws1") == []
+    assert run.failed() == set()
+
+
+def test_a_bare_host_is_to_get_the_toolkit_and_both_proofs_and_a_plan_runs_nothing() -> None:
+    run = run_of(bare_gpu_host()).prepare()
+    assert run.changing("ws1") == [INSTALL, COMPILE, LOAD]
+    assert not any("apt-get" in command or "ln -s" in command for command in run.commands("ws1"))
+
+
+ACTS: dict[str, tuple[GpuHost, list[str]]] = {
+    "no toolkit": (
+        proven_host(lists={"apt.package": [], "cuda.toolkit": [], "cuda.missing": ["bin/nvcc"]}),
+        [INSTALL, COMPILE],
+    ),
+    "a file of the toolkit is gone": (
+        proven_host(lists={"cuda.missing": ["bin/ptxas"]}),
+        [INSTALL],
+    ),
+    "no g++": (proven_host(plain={"cuda.gxx": "0"}), [INSTALL]),
+    "the alternative was moved": (
+        proven_host(plain=dict.fromkeys(("cuda.link", "cuda.alternative"), "/usr/local/cuda-13.1")),
+        [CHOOSE],
+    ),
+    "a link was made by hand": (proven_host(plain={"cuda.alternative": None}), [CHOOSE]),
+    "another compiler": (proven_host(plain={"cuda.gcc": "13.1.0"}), [COMPILE, LOAD]),
+    "another nvcc on PATH is only told": (
+        proven_host(plain={"cuda.nvcc_on_path": "/usr/bin/nvcc"}),
+        [],
+    ),
+    "libcuda.so is missing": (proven_host(lists=dev("absent")), [LINK, LOAD]),
+    "libcuda.so leads to a version": (
+        proven_host(lists=dev(f"link libcuda.so.{VERSION} => {FILE}")),
+        [LINK, LOAD],
+    ),
+    "the cache is stale": (proven_host(lists={"libcuda.cache": []}), [LINK, LOAD]),
+    "a compat folder on the loader's path is only told": (
+        proven_host(lists={"libcuda.loader_path": ["/etc/ld.so.conf.d/a.conf: /opt/compat"]}),
+        [],
+    ),
+    "the declared link in the toolkit is missing": (
+        proven_host(data={"libcuda_toolkit_link": True}),
+        [LINK],
+    ),
+    "both proofs are gone": (
+        proven_host(plain={"cuda.proof": None, "libcuda.proof": None}),
+        [COMPILE, LOAD],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_deviation_makes_exactly_its_own_operations_act(name: str) -> None:
+    host, operations = ACTS[name]
+    run = run_of(host).prepare()
+    assert run.changing("ws1") == operations
+    assert run.failed() == set()
+
+
+def executed(host: GpuHost) -> str:
+    """What is run on a host that never changes: up to the first verification, which fails."""
+    healthy = proven_host(name="ws2")  # pyinfra ends a run by an exception where no host is left
+    return "\n".join(run_of(host, healthy).prepare().execute().commands("ws1"))
+
+
+def test_the_toolkit_is_asked_for_by_its_own_name_and_nothing_that_brings_a_driver() -> None:
+    text = executed(bare_gpu_host(plain={"driver.nouveau": "0"}))
+    assert "cuda-toolkit-13-0" in text
+    words = text.replace("'", " ").split()
+    assert not {"cuda", "cuda-13-0", "cuda-drivers"} & {word.rstrip(";") for word in words}
+
+
+def test_a_declared_version_is_asked_for_exactly() -> None:
+    assert "cuda-toolkit-13-0=13.0.2-*" in executed(proven_host(data={"cuda_version": "13.0.2"}))
+
+
+def test_gone_files_come_back_by_installing_their_packages_again() -> None:
+    text = executed(proven_host(lists={"cuda.missing": ["bin/ptxas"]}))
+    assert "install --reinstall cuda-nvcc-13-0" in text
+
+
+def test_an_interrupted_dpkg_is_finished_first() -> None:
+    host = proven_host(
+        lists={"cuda.missing": ["bin/ptxas"], "packages.half_configured": ["cuda-nvcc-13-0"]}
+    )
+    text = executed(host)
+    assert "dpkg --force-confold --configure -a" in text
+
+
+def test_the_alternative_is_set_and_never_linked_over() -> None:
+    changed = dict.fromkeys(("cuda.link", "cuda.alternative"), "/usr/local/cuda-13.1")
+    text = executed(proven_host(plain=changed))
+    assert "update-alternatives --set cuda /usr/local/cuda-13.0" in text
+    assert "--install /usr/local/cuda cuda /usr/local/cuda-13.0 130" in text
+    assert "ln -s" not in text
+    assert "mv" not in text
+
+
+def test_a_link_by_hand_is_kept_under_another_name() -> None:
+    text = executed(proven_host(plain={"cuda.alternative": None}))
+    assert "mv -T /usr/local/cuda" in text
+    assert text.index("mv -T") < text.index("update-alternatives --set")
+
+
+def test_a_link_of_ours_goes_to_the_soname_beside_it() -> None:
+    text = executed(proven_host(lists=dev("link libcuda.so.570 => -")))
+    assert f"dpkg-query -S {LIB}/libcuda.so " in text
+    assert f"ln -sfn libcuda.so.1 {LIB}/libcuda.so" in text
+    assert "mv" not in text  # a dangling link holds nothing
+    assert text.rindex("ldconfig") > text.index("ln -sfn")
+
+
+def test_a_link_that_belongs_to_a_package_comes_back_with_it() -> None:
+    host = proven_host(
+        lists=dev(f"link {FILE} => {FILE}"),
+        responses={"dpkg-query -S": {"stdout": [f"libcuda1:amd64: {LIB}/libcuda.so"]}},
+    )
+    assert "install --reinstall libcuda1:amd64" in executed(host)
+
+
+def test_what_stands_in_the_way_is_kept_where_ldconfig_does_not_take_it_up() -> None:
+    text = executed(proven_host(lists=dev(f"file - => {LIB}/libcuda.so")))
+    assert f"kept={LIB}/before-pyinfra-gpu.libcuda.so" in text
+
+
+def test_the_declared_link_in_the_toolkit_is_absolute_and_without_a_version() -> None:
+    text = executed(proven_host(data={"libcuda_toolkit_link": True}))
+    assert f"ln -sfn {LIB}/libcuda.so.1 /usr/local/cuda-13.0/lib64/libcuda.so" in text
+
+
+def test_the_proofs_get_what_is_to_be_proven() -> None:
+    text = executed(proven_host(plain={"cuda.proof": None, "libcuda.proof": None}))
+    assert "sh /opt/pyinfra-gpu/proofs/cuda_proof.sh" in text
+    assert "proof /usr/local/cuda-13.0 13.0 g++ /opt/pyinfra-gpu/proofs/cuda.json 120" in text
+    # Its verification fails on a host that never changes, and so this one fails before libcuda's.
+    text = executed(proven_host(plain={"libcuda.proof": None}))
+    assert f"proof {VERSION} 1 gcc /opt/pyinfra-gpu/proofs/libcuda.json" in text
+
+
+def test_a_rehearsal_says_so_in_its_proofs() -> None:
+    text = executed(proven_host(data={"rehearsal": True}, plain={"cuda.proof": None}))
+    assert "rehearsal /usr/local/cuda-13.0" in text
+
+
+REFUSED: dict[str, tuple[GpuHost, str]] = {
+    "gcc is out of range": (
+        proven_host(plain={"cuda.gcc": "16.1.0"}),
+        "host_compiler",
+    ),
+    "a folder at /usr/local/cuda": (
+        proven_host(plain={"cuda.link": "/usr/local/cuda"}),
+        "sudo mv /usr/local/cuda",
+    ),
+    "a toolkit of no package that is incomplete": (
+        proven_host(
+            lists={
+                "apt.package": ["libcuda1 580.95.05-1 1 1", "nvidia-persistenced 580.95.05-1 1 1"],
+                "cuda.missing": ["bin/ptxas"],
+            }
+        ),
+        "replace somebody's files",
+    ),
+    "a foreign libcuda.so.1 comes first": (
+        proven_host(lists={"libcuda.cache": ["libcuda.so.1 => /opt/x/libcuda.so.1 => /opt/x/l"]}),
+        "programs load /opt/x/libcuda.so.1",
+    ),
+    "the toolkit cannot be read": (
+        proven_host(plain={"cuda.nvcc": "?it hung"}),
+        "cannot tell what is there: it hung",
+    ),
+    "the cache cannot be read": (
+        proven_host(lists={"libcuda.cache": ["?ldconfig is not there"]}),
+        "cannot tell what is there: ldconfig is not there",
+    ),
+    "the GPUs are missing": (proven_host(lists={"gpus.device": []}), "gpu_count = 2"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_host_that_cannot_work_fails_alone_with_a_sentence(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, words = REFUSED[name]
+    other = proven_host(name="ws2")
+    with caplog.at_level("WARNING", logger="pyinfra"):
+        run = run_of(host, other).prepare()
+        assert run.failed() == {"ws1"}
+        assert words in caplog.text
+        run.execute()
+    assert run.failed() == {"ws1"}
+    assert not any("apt-get" in command or " ln " in command for command in run.commands("ws1"))
+
+
+def test_a_refused_host_is_still_told_all_that_is_known_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        journal, "deviation", lambda stage, deviation: told.append((stage, deviation.id))
+    )
+    host = proven_host(plain={"driver.runfile": "1", "cuda.gxx": "0"}, lists=dev("absent"))
+    run_of(host).prepare()
+    assert ("driver", "driver.runfile") in told
+    assert ("cuda", "cuda.compiler-missing") in told
+    assert ("libcuda", "libcuda.missing") in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "waits"),
+    [
+        ({}, False),
+        ({"lists": {"cuda.missing": ["bin/ptxas"]}}, True),
+        ({"lists": {"packages.installed": []}}, True),
+    ],
+)
+def test_somebodys_apt_is_waited_for_only_where_ours_has_something_to_do(
+    changes: dict[str, Any], waits: bool
+) -> None:
+    plain = {"packages.lock": "pid 9 (apt-get)"}
+    host = proven_host(data={"preflight_apt_wait_s": 0}, plain=plain, **changes)
+    run = run_of(host, proven_host(name="ws2")).prepare()
+    assert "Preflight | Check that this host can work" not in run.changing("ws1")
+    run.execute()
+    assert run.failed() == ({"ws1"} if waits else set())

@@ -1,0 +1,367 @@
+"""The driver stage in pyinfra's real prepare and execute: acts where it should, and only there."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from gpu_host import (
+    DRIVER_PACKAGES,
+    KERNEL,
+    KEYRING,
+    URL,
+    VERSION,
+    GpuHost,
+    GpuRun,
+    bare_gpu_host,
+)
+
+from pyinfra_gpu import system_files
+from pyinfra_gpu.journal import Journal
+from tasks.driver import driver
+
+TRUST, PIN = "Driver | Trust NVIDIA's repository", "Driver | Pin the driver"
+INSTALL, SETTLE = "Driver | Install the driver", "Driver | Settle it for every boot"
+LOAD, PERSIST = "Driver | Load it", "Driver | Keep the GPUs initialised"
+ALL = [TRUST, PIN, INSTALL, SETTLE, LOAD]
+OLD = "580.82.07"
+
+
+def run(*hosts: GpuHost) -> GpuRun:
+    return GpuRun(*hosts, tasks=(driver,))
+
+
+def spare() -> GpuHost:
+    """pyinfra ends a run with an exception when its last host has failed."""
+    return GpuHost(name="ws2")
+
+
+class Told:
+    """Problems of one run, by way of the journal that the report uses."""
+
+    def __init__(self, made: GpuRun) -> None:
+        self.journal = Journal(lambda state, journal: None)
+        made.state.add_callback_handler(self.journal)  # type: ignore[no-untyped-call]
+
+    @property
+    def problem(self) -> str:
+        entries = self.journal.entries.items()
+        return "".join(e.problem or "" for (host, _), e in entries if host == "@fake/ws1")
+
+    @property
+    def warnings(self) -> list[str]:
+        return [text for entry in self.journal.entries.values() for text in entry.warnings]
+
+
+def executed(host: GpuHost) -> tuple[GpuRun, Told]:
+    made = run(host, spare())
+    told = Told(made)
+    return made.prepare().execute(), told
+
+
+def test_a_healthy_host_is_looked_at_once_and_left_alone() -> None:
+    made = run(GpuHost()).prepare()
+    assert made.changing("ws1") == []
+    assert made.looks("ws1") == 1
+    assert made.execute().commands("ws1") == []
+
+
+def test_a_fresh_host_gets_everything_and_a_plan_does_nothing() -> None:
+    made = run(bare_gpu_host()).prepare()
+    assert made.changing("ws1") == ALL
+    touching = ("install", "apt-get", "apt-mark", "reboot", "modprobe -r", "rm ")
+    assert not [c for c in made.commands("ws1") if any(word in c for word in touching)]
+    assert made.failed() == set()
+
+
+def test_a_cpu_host_costs_nothing() -> None:
+    made = run(GpuHost(data={"stack": "cpu-torch2.13"})).prepare()
+    assert made.changing("ws1") == []
+    assert made.execute().commands("ws1") == []
+
+
+def packages(*changed: str) -> dict[str, list[str]]:
+    """The driver's packages, but for rows that are given as "NAME VERSION HELD COMPLETE"."""
+    names = {row.split()[0] for row in changed}
+    kept = [f"{name} {VERSION}-1 1 1" for name in DRIVER_PACKAGES if name not in names]
+    pin = "nvidia-driver-pinning-580 580-1 0 1"
+    gone = [row for row in changed if len(row.split()) == 4]
+    return {"apt.package": [*kept, *gone, *([] if "nvidia-driver-pinning-580" in names else [pin])]}
+
+
+NOT_LOADED: dict[str, str | None] = {"driver.loaded": None, "driver.version_line": None}
+OTHER_LOADED = {
+    "driver.loaded": OLD,
+    "driver.version_line": f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {OLD}",
+}
+DEVIATIONS: dict[str, tuple[GpuHost, list[str]]] = {
+    "the key": (GpuHost(keyring=None), [TRUST]),
+    "the source list": (GpuHost(texts={system_files.SOURCES: None}), [TRUST]),
+    "the pins": (GpuHost(texts={system_files.PREFERENCES: b"x"}), [TRUST]),
+    "unattended-upgrades": (GpuHost(texts={system_files.UNATTENDED: None}), [TRUST]),
+    "the pin package": (GpuHost(lists=packages("nvidia-driver-pinning-580")), [PIN]),
+    "a package": (GpuHost(lists=packages("nvidia-driver-cuda")), [INSTALL]),
+    "a companion's version": (
+        GpuHost(lists=packages(f"nvidia-modprobe {OLD}-1 1 1")),
+        [INSTALL],
+    ),
+    "half a package": (GpuHost(lists=packages(f"nvidia-smi {VERSION}-1 1 0")), [INSTALL]),
+    "headers": (GpuHost(lists={"kernel.headers": [f"{KERNEL} 0"]}), [INSTALL]),
+    "a hold": (GpuHost(lists=packages(f"libcuda1 {VERSION}-1 0 1")), [SETTLE]),
+    "the blacklist": (GpuHost(texts={system_files.MODPROBE: None}), [SETTLE]),
+    "the initramfs": (GpuHost(plain={"kernel.initramfs": "stale"}), [SETTLE]),
+    "the module": (GpuHost(plain={"driver.on_disk": None, "driver.license": None}), [SETTLE]),
+    "nothing loaded": (GpuHost(plain=NOT_LOADED), [LOAD]),
+    "an older module": (GpuHost(plain=OTHER_LOADED), [LOAD]),
+    "nouveau": (GpuHost(plain={**NOT_LOADED, "driver.nouveau": "1"}), [LOAD]),
+    "persistenced": (GpuHost(plain={"driver.persistenced": "inactive"}), [PERSIST]),
+    "a runfile driver": (GpuHost(plain={"driver.runfile": "1"}), []),
+    "a busy host": (GpuHost(lists={"driver.user": ["pid 812 (python3)"]}), []),
+}
+
+
+@pytest.mark.parametrize("name", DEVIATIONS)
+def test_a_deviation_makes_exactly_its_own_operation_act(name: str) -> None:
+    host, operations = DEVIATIONS[name]
+    made = run(host).prepare()
+    assert made.changing("ws1") == operations
+    assert made.failed() == set()
+
+
+UNKNOWN: dict[str, GpuHost] = {
+    "the sources": GpuHost(
+        plain={"apt.source_line": "?no permission"}, lists={"apt.source_line": []}
+    ),
+    "the packages": GpuHost(plain={"apt.package": "?no dpkg"}, lists={"apt.package": []}),
+    "the module on disk": GpuHost(plain={"driver.on_disk": "?no modinfo"}),
+    "the loaded module": GpuHost(plain={"driver.loaded": "?no version"}),
+    "the kernels": GpuHost(
+        plain={"kernel.installed": "?no permission"}, lists={"kernel.installed": []}
+    ),
+    "persistenced": GpuHost(plain={"driver.persistenced": "?systemctl is not there"}),
+}
+
+
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_what_cannot_be_read_is_refused_and_never_acted_upon(what: str) -> None:
+    made, told = executed(UNKNOWN[what])
+    assert made.failed() == {"ws1"}
+    assert made.commands("ws1") == []
+    assert "cannot tell what is there" in told.problem
+
+
+PRESENT: dict[str, object] = {
+    "stack": "r580-cu130",
+    "gpu_model": "RTX 5090",
+    "gpu_count": 2,
+    "smoke": "skip",
+    "driver_source": "present",
+}
+
+
+def test_somebody_elses_driver_is_never_touched() -> None:
+    drifted = GpuHost(
+        data=PRESENT,
+        keyring=None,
+        texts=dict.fromkeys(system_files.ALL),
+        lists=packages(f"nvidia-modprobe {OLD}-1 0 1"),
+    )
+    made = run(drifted).prepare().execute()
+    assert made.commands("ws1") == []
+    assert made.failed() == set()
+
+
+def test_somebody_elses_driver_that_cannot_work_stops_the_host() -> None:
+    made, told = executed(GpuHost(data=PRESENT, plain=OTHER_LOADED))
+    assert made.failed() == {"ws1"}
+    assert made.commands("ws1") == []
+    assert OLD in told.problem
+
+
+MARK = "== pyinfra-gpu =="
+NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
+
+
+def answer(*lines: str, holds: tuple[str, ...] = (), uris: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {"stdout": [*lines, MARK, *holds, MARK, *uris, MARK]}
+
+
+def deploy(simulated: dict[str, Any], **responses: Any) -> tuple[GpuRun, Told, str]:
+    """A host whose companion is behind, apt answering as told; the commands that were run."""
+    host = GpuHost(
+        lists=packages(f"nvidia-modprobe {OLD}-1 1 1"),
+        responses={**responses, "--simulate": simulated},
+    )
+    made, told = executed(host)
+    return made, told, "\n".join(made.executed("ws1"))
+
+
+GOOD = f"Inst nvidia-modprobe [{OLD}-1] ({VERSION}-1 {NVIDIA})"
+
+
+def test_what_was_simulated_and_judged_is_fetched_and_run_under_guard() -> None:
+    _made, told, commands = deploy(answer(GOOD))
+    order = [commands.index(word) for word in ("--simulate", "--download-only", "Pre-Install-Pkgs")]
+    assert order == sorted(order)
+    assert f"nvidia-modprobe {VERSION}-1" in commands
+    assert "APT_CONFIG=" in commands
+    # The fake host never changes, so the operation's own check fails it afterwards.
+    assert "still not as declared" in told.problem
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a desktop": (answer(GOOD, "Remv gnome-shell [43.9-0]"), "gnome-shell"),
+    "another branch": (answer(f"Inst libcuda1 [{VERSION}-1] (595.71.05-1 {NVIDIA})"), "branch 580"),
+    "a kernel": (answer(GOOD, "Inst linux-image-6.1.0-40-amd64 (6.1-1 Debian:12/x [all])"), "kern"),
+    "another origin": (answer(f"Inst nvidia-modprobe ({VERSION}-1 Debian:12/x [all])"), "origin"),
+    "another server": (
+        answer(
+            GOOD, uris=(f"'http://evil.example/m.deb' nvidia-modprobe_{VERSION}_amd64.deb 9 x",)
+        ),
+        "evil.example",
+    ),
+    "a hold": (
+        answer(GOOD, "Inst dkms [3.0] (3.1 Debian:12/x [all])", holds=("dkms",)),
+        "apt-mark unhold dkms",
+    ),
+    "no solution": (answer("E: Unable to correct problems"), "one version of branch 580"),
+    "nonsense": (answer("Inst ???"), "not understood"),
+    "silence": ({"stdout": []}, "printed nothing"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_a_transaction_beyond_its_limits_is_never_run(why: str) -> None:
+    simulated, words = REFUSED[why]
+    made, told, commands = deploy(simulated)
+    assert made.failed() == {"ws1"}
+    assert words in told.problem
+    assert "nothing was changed" in told.problem
+    assert "Pre-Install-Pkgs" not in commands
+    assert "--download-only" not in commands
+
+
+def test_packages_that_cannot_be_fetched_stop_the_host_before_dpkg() -> None:
+    failing = {
+        "success": False,
+        "stderr": [f"E: Failed to fetch {URL}/m.deb  404  Not Found", "E: Unable to fetch"],
+    }
+    _made, told, commands = deploy(answer(GOOD), **{"--download-only": failing})
+    assert "404" in told.problem
+    assert "Pre-Install-Pkgs" not in commands
+
+
+def test_a_repository_that_is_down_is_named() -> None:
+    failing = {"success": False, "stderr": ["E: Failed to fetch x  503  Service Unavailable"]}
+    made, told, commands = deploy(answer(GOOD), **{"Error-Mode=any": failing})
+    assert made.failed() == {"ws1"}
+    assert URL in told.problem
+    assert "503" in told.problem
+    assert "--simulate" not in commands
+
+
+def test_the_pin_waits_until_the_driver_may_follow() -> None:
+    host = GpuHost(
+        lists=packages("nvidia-driver-pinning-580"),
+        responses={"--simulate": answer("Remv gnome-shell [43]")},
+    )
+    made, told = executed(host)
+    assert "gnome-shell" in told.problem
+    assert not [command for command in made.executed("ws1") if "Pre-Install-Pkgs" in command]
+
+
+def test_where_there_is_no_pin_package_our_pins_say_that_they_stand_alone() -> None:
+    host = GpuHost(
+        lists=packages("nvidia-driver-pinning-580"),
+        responses={"--simulate": answer(), "apt-cache show": {"stdout": [], "success": False}},
+    )
+    made, _ = executed(host)
+    (written,) = [c for c in made.executed("ws1") if "these pins stand alone" in c]
+    assert system_files.PREFERENCES in written
+
+
+def keyring_answer(keyring: bytes) -> dict[str, Any]:
+    return {"apt-helper": [base64.b64encode(keyring).decode()]}
+
+
+def test_the_pinned_key_is_put_in_place() -> None:
+    made, _ = executed(GpuHost(keyring=None, responses=keyring_answer(KEYRING)))
+    commands = made.executed("ws1")
+    assert [c for c in commands if "SHA256:" + "ab" * 32 in c and f"{URL}/cuda-keyring_1.1-1" in c]
+    assert [c for c in commands if base64.b64encode(KEYRING).decode() in c]
+
+
+@pytest.mark.parametrize("keyring", [KEYRING[:-1] + b"x", KEYRING * 2, b"", b"<html>"])
+def test_another_key_is_never_put_in_place(keyring: bytes) -> None:
+    made, told = executed(GpuHost(keyring=None, responses=keyring_answer(keyring)))
+    assert made.failed() == {"ws1"}
+    assert "before you trust it" in told.problem
+    assert not [c for c in made.executed("ws1") if system_files.KEYRING in c]
+
+
+def test_a_keyring_package_of_another_digest_is_named() -> None:
+    failing = {"success": False, "stderr": ["E: Failed to fetch x  Hash Sum mismatch"]}
+    _made, told = executed(GpuHost(keyring=None, responses={"apt-helper": failing}))
+    assert "another hash" in told.problem
+    assert f"{URL}/cuda-keyring_1.1-1_all.deb" in told.problem
+
+
+BUSY = {"driver.user": ["pid 812 (python3)"]}
+SOMEBODY = {"power.session": ["alice on pts/0"]}
+LOCKED = {"power.inhibitor": ["backup.service: nightly dump"]}
+NOUVEAU = {**NOT_LOADED, "driver.nouveau": "1"}
+REBOOTS: dict[str, tuple[GpuHost, str]] = {
+    "never": (GpuHost(plain=NOUVEAU, data={**GpuHost().data, "driver_reboot": "never"}), "reboot`"),
+    "a job": (GpuHost(plain=OTHER_LOADED, lists=BUSY), "pid 812 (python3)"),
+    "a person": (GpuHost(plain=NOUVEAU, lists=SOMEBODY), "alice on pts/0"),
+    "a lock": (GpuHost(plain=NOUVEAU, lists=LOCKED), "nightly dump"),
+    "who knows": (
+        GpuHost(plain={**OTHER_LOADED, "driver.user": "?no permission"}, lists={"driver.user": []}),
+        "no permission",
+    ),
+    "an unfinished dpkg": (
+        GpuHost(plain=NOUVEAU, lists={"packages.half_configured": ["python3"]}),
+        "dpkg --configure -a",
+    ),
+}
+
+
+@pytest.mark.parametrize("why", REBOOTS)
+def test_a_host_that_may_not_reboot_now_is_stopped_with_the_reason(why: str) -> None:
+    host, words = REBOOTS[why]
+    made, told = executed(host)
+    assert made.failed() == {"ws1"}
+    assert words in told.problem
+    assert "a reboot is owed" in told.problem
+    commands = "\n".join(made.executed("ws1"))
+    assert "reboot" not in commands
+    assert "modprobe" not in commands
+
+
+def test_no_reboot_into_a_kernel_without_a_module() -> None:
+    following = "6.1.0-31-amd64"
+    host = GpuHost(
+        plain=NOUVEAU,
+        lists={
+            "kernel.installed": [KERNEL, following],
+            "kernel.module": [f"{following} -"],
+            "kernel.headers": [f"{KERNEL} 1", f"{following} 1"],
+        },
+    )
+    made, _told = executed(host)
+    assert made.failed() == {"ws1"}
+    assert not [command for command in made.executed("ws1") if "reboot" in command]
+
+
+def test_an_idle_host_is_reloaded_and_nobodys_process_is_ended() -> None:
+    made, _ = executed(GpuHost(plain=OTHER_LOADED))
+    commands = "\n".join(made.executed("ws1"))
+    assert "modprobe -r" in commands
+    assert "kill" not in commands
+
+
+def test_a_job_on_the_gpus_is_left_alone_whatever_the_policy_when_nothing_is_owed() -> None:
+    host = GpuHost(lists=BUSY, data={**GpuHost().data, "driver_reboot": "always"})
+    made = run(host).prepare().execute()
+    assert made.commands("ws1") == []
