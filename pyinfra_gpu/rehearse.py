@@ -23,6 +23,9 @@ from pyinfra_gpu.rehearsal.wheelhouse import ensure_wheels, lay_out_index
 from pyinfra_gpu.report import REPORT_VARIABLE
 
 HOSTS = 2
+MACHINE = "2x RTX 5090"
+"""What each of them simulates, by its name in the catalogue of machines."""
+
 _RULE = "=" * 80
 
 
@@ -55,7 +58,7 @@ def _on_throwaway_hosts() -> int:
     lab = Lab()
     started = time.monotonic()
     used = [host.name for host in lab.all_hosts()]
-    hosts = lab.up(HOSTS, say=_say)
+    hosts = lab.up(HOSTS, machine=MACHINE, say=_say)
     for name in used:
         lab.fresh(name)
     if used:

@@ -153,8 +153,8 @@ def _table(result: dict[str, Any]) -> list[str]:
     for name, host in result["hosts"].items():
         shown = name
         for stage in host["stages"]:
-            found = "; ".join(stage["found"]) or "as declared"
-            did = ", ".join(stage["changed"]) or "-"
+            found = _brief(_found(stage), "; ") or "as declared"
+            did = _brief(stage["changed"], ", ") or "-"
             if stage["problem"]:
                 did = "REFUSED" if result["dry"] else "FAILED"
             elif host["status"] == "cut off" and stage is host["stages"][-1]:
@@ -164,6 +164,18 @@ def _table(result: dict[str, Any]) -> list[str]:
         if not host["stages"]:
             lines.append(_row([name, "connect", host["status"], "-", ""]))
     return lines
+
+
+def _found(stage: dict[str, Any]) -> list[str]:
+    """Return what was found: where something differs, that alone."""
+    return [each["found"] for each in stage.get("deviations", ())] or list(stage["found"])
+
+
+def _brief(texts: list[str], separator: str, most: int = 3) -> str:
+    """Join texts for a cell of the table; a bare host would fill a screen. `check` tells all."""
+    more = len(texts) - most
+    shown = texts if more <= 1 else [*texts[:most], f"and {more} more"]
+    return separator.join(shown)
 
 
 def _row(cells: list[str]) -> str:

@@ -32,8 +32,13 @@ def cause(lines: tuple[str, ...] | list[str]) -> str:
     for pattern, meaning in _CAUSES:
         for line in told:
             if re.search(pattern, line):
-                return f"{meaning} (apt: {shortened(line)})"
+                return f"{meaning} (apt: {shortened(_without_preface(line))})"
     return f"apt says: {last(told)}"
+
+
+def _without_preface(line: str) -> str:
+    """Leave away what apt says before the error itself: that old lists will be used."""
+    return re.sub(r"^.*GPG error: (?=\S)", "", line)
 
 
 def failure(lines: tuple[str, ...] | list[str]) -> str:

@@ -48,8 +48,8 @@ def _removal(change: Change) -> str | None:
 
 
 def _installation(change: Change, limits: Limits) -> str | None:
-    if change.new is None or (change.new == change.old and not is_kernel(change.name)):
-        return None
+    if change.new is None or change.new == change.old:
+        return None  # the same again, as where an interrupted dpkg has to be finished
     if is_kernel(change.name):
         return f"it would install {change.name} {change.new}, a kernel"
     if is_driver(change.name, change.new):

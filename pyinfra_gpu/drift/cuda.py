@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 PLAIN = "/usr/local/cuda"
 """The path that is the same for every release, kept by update-alternatives."""
 
-# Which packages carry the files the probe looks for. Reinstalling the whole toolkit would fetch
-# gigabytes of libraries that nobody looked at.
-_CARRIERS = re.compile(r"(cuda-(nvcc|nvvm|crt|cudart|cudart-dev|driver-dev)|libnvvm)-\d+-\d+")
+_COMPILERS = re.compile(r"(cuda-(nvcc|nvvm|crt)|libnvvm)-\d+-\d+")
 
 
 def deviations(spec: HostSpec, record: Record) -> list[Deviation]:
@@ -81,12 +79,19 @@ def of_release(spec: HostSpec, record: Record) -> list[NvidiaPackage]:
     return [each for each in packages if each.name.partition(":")[0].endswith(ending)]
 
 
-def damaged(spec: HostSpec, record: Record) -> list[str]:
-    """Return the packages to install anew where files of the toolkit are gone."""
+def incomplete(spec: HostSpec, record: Record) -> list[str]:
+    """Return the declared release's packages that dpkg is not done with."""
+    return [each.name for each in of_release(spec, record) if not each.complete]
+
+
+def compilers(spec: HostSpec, record: Record) -> list[str]:
+    """Return the declared release's packages that nvcc is made of; its own even if it is gone.
+
+    A part that was forced off leaves the toolkit's package there, with a dependency unmet.
+    """
     names = [each.name for each in of_release(spec, record)]
-    incomplete = [each.name for each in of_release(spec, record) if not each.complete]
-    carriers = [name for name in names if _CARRIERS.fullmatch(name)]
-    return list(dict.fromkeys([*(carriers or names), *incomplete]))
+    own = f"cuda-nvcc-{str(spec.cuda.release).replace('.', '-')}"
+    return [own, *(name for name in names if _COMPILERS.fullmatch(name) and name != own)]
 
 
 def _toolkit(spec: HostSpec, record: Record) -> list[Deviation]:
@@ -122,9 +127,8 @@ def _toolkit(spec: HostSpec, record: Record) -> list[Deviation]:
 def _broken(spec: HostSpec, record: Record) -> str | None:
     """Say what is missing of an installed toolkit, or None."""
     cuda, release = record.cuda, spec.cuda.release
-    incomplete = [each.name for each in of_release(spec, record) if not each.complete]
-    if incomplete:
-        return f"{', '.join(incomplete)} not completely installed"
+    if half := incomplete(spec, record):
+        return f"{', '.join(half)} not completely installed"
     # Parts alone (somebody installed just the runtime) are not a broken toolkit.
     if record.apt.package(package(spec)) is None:
         return None

@@ -237,7 +237,7 @@ def _loaded(spec: HostSpec, record: Record) -> list[Deviation]:
     return [
         Deviation(
             id="driver.module-differs",
-            found=f"module {driver.loaded}{flavour and ' of the other flavour'} is loaded",
+            found=f"module {driver.loaded}{' of the other flavour' if flavour else ''} is loaded",
             expected=f"{installed}, which is installed",
             effect="restart",
             action="load the installed module" + _who(record),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,10 +57,14 @@ def what(change: PackageChange) -> str:
 
 
 def who(change: PackageChange) -> str | None:
-    """Say who did it: the command, and who asked for it through sudo; None where unknown."""
-    if change.by and change.command:
-        return f"{change.by}: {change.command}"
-    return change.command or change.by
+    """Say who did it: the command, and who asked for it through sudo; None where unknown.
+
+    A command that lists a screen of packages is cut; apt's own log has it whole.
+    """
+    command = shorten(change.command, _COMMAND, placeholder=" ...") if change.command else None
+    if change.by and command:
+        return f"{change.by}: {command}"
+    return command or change.by
 
 
 def sentence(change: PackageChange) -> str:

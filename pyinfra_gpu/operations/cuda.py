@@ -8,13 +8,16 @@ from pyinfra import host
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import cuda as drift
-from pyinfra_gpu.operations import packages, proof, transaction
+from pyinfra_gpu.operations import packages, proof, reinstall, transaction
 from pyinfra_gpu.operations.converge import Commands, converging, note, refuse, unknown, verify
 from pyinfra_gpu.operations.steps import quoted, step
 from pyinfra_gpu.privilege import as_root
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
 
     from pyinfra_gpu.deviation import Deviation
     from pyinfra_gpu.facts.record import Record
@@ -92,8 +95,14 @@ def _install(spec: HostSpec, record: Record, ids: Collection[str]) -> Commands:
     if wanted:
         yield from transaction.install(STAGE, spec, wanted, hint=_HINT)
     if "cuda.half-removed" in ids:
-        damaged = drift.damaged(spec, record)
-        yield from transaction.install(STAGE, spec, damaged, reinstall=True, hint=_HINT)
+        yield FunctionCommand(_reinstall, (spec, record), {})
+
+
+def _reinstall(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
+    """Install again what lost files, and only that: a whole toolkit is gigabytes."""
+    lost = reinstall.bereft(state, host, spec, drift.home(spec))
+    packages = [*lost, *drift.incomplete(spec, record)] or drift.compilers(spec, record)
+    return reinstall.again(state, host, STAGE, spec, packages)
 
 
 @converging(STAGE)

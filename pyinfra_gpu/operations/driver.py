@@ -77,10 +77,10 @@ def pinned(spec: HostSpec, record: Record) -> Commands:
 
 
 def _finished(spec: HostSpec, record: Record) -> Commands:
-    """Finish what an interrupted dpkg left: apt refuses to work before."""
+    """Finish what an interrupted dpkg left, as far as dpkg can: apt does the rest."""
     if record.packages.half_configured:
         yield FunctionCommand(wait_for_apt, (STAGE, spec), {})
-        yield finish(STAGE, spec)
+        yield finish(STAGE, spec, entirely=False)
 
 
 def _pin(state: State, host: Host, spec: HostSpec, name: str) -> bool:
@@ -197,9 +197,9 @@ def _headers(state: State, host: Host, spec: HostSpec) -> bool:
         newest = record.kernel.newest
         hint = f"no headers for kernel {kernel}"
         if kernel == running and newest and newest != running:
-            hint = f"no headers for the running kernel {running}: reboot into {newest} first"
+            hint = f"no headers for the running kernel {running}; reboot into {newest} first"
         elif kernel == running:
-            hint = f"no headers for the running kernel {running}: install a newer kernel and reboot"
+            hint = f"no headers for the running kernel {running}; install a newer kernel and reboot"
         # A file that somebody deleted comes back only by installing the package again.
         request = Request(stage=STAGE, spec=spec, packages=(name,), reinstall=True, hint=hint)
         if not run(state, host, request):

@@ -118,14 +118,27 @@ def _owed(spec: HostSpec, record: Record) -> str | None:
 
 def _is_free(record: Record) -> bool:
     """Tell whether the module can be exchanged: it is there, and nobody holds the GPUs."""
+    return _can_be_exchanged(record) and (record.driver.loaded is None or users(record) == ())
+
+
+def _can_be_exchanged(record: Record) -> bool:
+    """Tell whether the installed module could be loaded if nobody used the GPUs."""
     driver, modules = record.driver, record.kernel.modules
     taken = driver.nouveau is not False or driver.nova is not False
-    idle = driver.loaded is None or users(record) == ()
     there = not isinstance(modules, Unknown) and modules.get(str(record.system.kernel)) is not None
-    return idle and there and not taken
+    return there and not taken
 
 
 def _reboot(state: State, host: Host, spec: HostSpec, record: Record, why: str) -> bool:
+    busy = users(record)
+    if busy and spec.driver.reboot != "always" and _can_be_exchanged(record):
+        who = (
+            f"who uses the GPUs cannot be told ({busy.reason})"
+            if isinstance(busy, Unknown)
+            else f"the GPUs are in use by {', '.join(busy[:4])}"
+        )
+        sentence = f"{host.name}: the installed module cannot be loaded now ({why}), {who}"
+        return failed(host, STAGE, f"{sentence}: run again when they are idle")
     obstacle = unsafe(record) or declined(spec, record)
     if obstacle:
         return failed(host, STAGE, f"{host.name}: a reboot is owed ({why}), and {obstacle}")

@@ -8,8 +8,7 @@ from pyinfra import host
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import libcuda as drift
-from pyinfra_gpu.operations import proof, transaction
-from pyinfra_gpu.operations.capture import ask
+from pyinfra_gpu.operations import proof, reinstall
 from pyinfra_gpu.operations.converge import Commands, converging, note, refuse, unknown, verify
 from pyinfra_gpu.operations.steps import quoted, step
 from pyinfra_gpu.privilege import as_root
@@ -112,27 +111,8 @@ def _reinstall(
 
     + packages: more of them, whose files are all gone
     """
-    query = f"{quoted('dpkg-query', '-S', *paths)} 2>/dev/null"
-    owners = [*packages, *owners_in(ask(state, host, query, as_root(spec)).stdout)]
-    if not owners:
-        return True
-    request = transaction.Request(
-        stage=STAGE, spec=spec, packages=tuple(dict.fromkeys(owners)), reinstall=True
-    )
-    return transaction.run(state, host, request)
-
-
-def owners_in(lines: tuple[str, ...]) -> list[str]:
-    """Return the packages that `dpkg-query -S` names: "libcuda1:amd64: /usr/lib/.../libcuda.so".
-
-    A line "diversion by ..." names none.
-    """
-    owners = []
-    for line in lines:
-        names, separator, path = line.partition(": ")
-        if separator and path.startswith("/") and not names.startswith("diversion "):
-            owners += [name.strip() for name in names.split(",")]
-    return owners
+    owners = reinstall.owners(state, host, spec, paths)
+    return reinstall.again(state, host, STAGE, spec, [*packages, *owners])
 
 
 def _link(record: Record, path: str) -> str:

@@ -69,9 +69,14 @@ def present(spec: HostSpec, record: Record) -> Commands:
 _CONFIGURE = "DEBIAN_FRONTEND=noninteractive dpkg --force-confold --configure -a"
 
 
-def finish(stage: str, spec: HostSpec) -> PyinfraCommand:
-    """Return the command that finishes what an interrupted dpkg left."""
-    return step(stage, "finish an interrupted dpkg", _CONFIGURE, run_as=as_root(spec))
+def finish(stage: str, spec: HostSpec, *, entirely: bool = True) -> PyinfraCommand:
+    """Return the command that finishes what an interrupted dpkg left.
+
+    + entirely: whether the host fails where dpkg cannot; a package that was cut off while it was
+      unpacked has to be fetched again, and only apt can do that
+    """
+    command = _CONFIGURE if entirely else f"{_CONFIGURE} || true"
+    return step(stage, "finish an interrupted dpkg", command, run_as=as_root(spec))
 
 
 def _still_wrong(spec: HostSpec, record: Record) -> str | None:

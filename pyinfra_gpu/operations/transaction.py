@@ -205,12 +205,13 @@ def _unsolved(request: Request, simulation: Simulation) -> str | None:
     if not simulation.problems:
         return None
     said = shortened("; ".join(simulation.problems), 400)
+    names = " ".join(request.packages[:3])
     if request.hint:
-        return f"{request.hint} (apt: {said})"
+        return f"apt finds no way to install {names}: {request.hint} (apt: {said})"
     driver = request.spec.driver
     wanted = f"version {driver.version}" if driver.version else "one version"
     return (
-        f"apt finds no way to install {' '.join(request.packages[:3])} with the driver at {wanted}"
+        f"apt finds no way to install {names} with the driver at {wanted}"
         f" of branch {driver.branch} from NVIDIA's repository (apt: {said})"
     )
 
@@ -241,6 +242,8 @@ def guarded(request: Request, simulation: Simulation) -> str:
     )
     guard = (files("pyinfra_gpu") / "on_host" / "apt_guard.sh").read_text(encoding="ascii")
     lines = (
+        # What a power cut left of an earlier run; it does nothing, but it is ours.
+        "find /var/lib -maxdepth 1 -name 'pyinfra-gpu-apt.*' -mmin +1440 -exec rm -rf {} +",
         # /tmp and /run may forbid to run programs; dpkg itself runs scripts below /var/lib.
         "folder=$(mktemp -d /var/lib/pyinfra-gpu-apt.XXXXXX) || exit 1",
         "trap 'rm -rf \"$folder\"' EXIT",

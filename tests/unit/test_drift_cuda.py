@@ -291,17 +291,18 @@ def test_nvcc_gets_the_compiler_for_cpp(declared: str | None, name: str) -> None
     assert cuda.compiler_name(proven_host(data={"host_compiler": declared}).spec()) == name
 
 
-def test_only_packages_with_the_looked_for_files_are_installed_again() -> None:
+def test_the_packages_of_nvcc_are_those_of_the_declared_release() -> None:
     rows = [*TOOLKIT, "cuda-cudart-13-0 13.0.96-1 0 1", "libnvvm-13-0 13.0.88-1 0 1"]
-    rows += ["libcublas-13-0 13.1.1.3-1 0 1", "cuda-nvcc-13-1 13.1.80-1 0 1"]
+    rows += ["libcublas-13-0 13.1.1.3-1 0 0", "cuda-nvcc-13-1 13.1.80-1 0 0"]
     host = proven_host(lists=packages(*rows))
-    damaged = cuda.damaged(host.spec(), record_of(host))
-    assert damaged == ["cuda-cudart-13-0", "cuda-nvcc-13-0", "libnvvm-13-0"]
+    spec, record = host.spec(), record_of(host)
+    assert cuda.compilers(spec, record) == ["cuda-nvcc-13-0", "libnvvm-13-0"]
+    assert cuda.incomplete(spec, record) == ["libcublas-13-0"]
 
 
-def test_a_half_installed_library_is_installed_again_too() -> None:
-    host = proven_host(lists=packages(*TOOLKIT, "libcublas-13-0 13.1.1.3-1 0 0"))
-    assert cuda.damaged(host.spec(), record_of(host)) == ["cuda-nvcc-13-0", "libcublas-13-0"]
+def test_an_nvcc_that_was_forced_off_is_asked_for_by_its_name() -> None:
+    host = proven_host(lists=packages(TOOLKIT[0], "cuda-crt-13-0 13.0.88-1 0 1"))
+    assert cuda.compilers(host.spec(), record_of(host)) == ["cuda-nvcc-13-0", "cuda-crt-13-0"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,255 @@
+"""Every way in which a GPU host drifts that the tests inject: one shell command each.
+
+Each is run as root on a host that is as declared. `K` and `V` below are set for the commands: the
+running kernel and the version of the installed driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+LIB = "/usr/lib/x86_64-linux-gnu"
+PREFIX = "/opt/pyinfra-gpu"
+PRELUDE = """
+set -e
+export DEBIAN_FRONTEND=noninteractive
+K=$(uname -r) V=$(dpkg-query -W -f '${Version}' libcuda1)
+quiet() { "$@" >/tmp/inject.log 2>&1 || { cat /tmp/inject.log; exit 1; }; }
+force() { quiet apt-get install -y --allow-change-held-packages --allow-downgrades "$@"; }
+"""
+"""`force` installs packages against pins and holds, as a determined person does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """One drift.
+
+    + inject: shell commands, after PRELUDE
+    + publish: driver versions that the repository offers from then on
+    + id: the deviation by which it must be seen
+    + effect: what `check` must say of it; "report" is not repaired
+    + newer_kernel: the distribution offers a newer kernel from then on
+    + undo: for what is only reported: how the person undoes it
+    + refused: the run after it stops this host with a sentence
+    + reboots: how often the host may reboot in the repair
+    """
+
+    inject: str
+    id: str
+    publish: tuple[str, ...] = ()
+    newer_kernel: bool = False
+    effect: Literal["repair", "restart", "report"] = "repair"
+    undo: str = ""
+    refused: bool = False
+    reboots: int = 0
+
+
+DRIFTS: dict[str, Drift] = {
+    "the driver was upgraded under the loaded module": Drift(
+        inject="""
+            quiet apt-get update
+            force $(dpkg-query -W -f '${Package} ${Version}\\n' | awk -v v="$V" \
+              '$2 == v {print $1 "=580.105.08-1"}')
+        """,
+        id="driver.module-differs",
+        publish=("580.82.07", "580.95.05", "580.105.08"),
+        effect="restart",
+    ),
+    "the module is built for no kernel": Drift(
+        inject="find /lib/modules -name 'nvidia*.ko*' -delete; depmod $K",
+        id="driver.module-not-built",
+    ),
+    "the module is not built for the newest kernel": Drift(
+        inject="""
+            mkdir -p /etc/rehearsal; touch /etc/rehearsal/dkms-fails
+            quiet apt-get update
+            quiet apt-get install -y linux-image-amd64 linux-headers-amd64
+            rm /etc/rehearsal/dkms-fails
+        """,
+        id="driver.module-not-built-for-next-kernel",
+        newer_kernel=True,
+    ),
+    "the proprietary flavour is installed": Drift(
+        inject="force nvidia-kernel-dkms=$V nvidia-kernel-open-dkms-", id="driver.wrong-flavour"
+    ),
+    "a companion package is of another version": Drift(
+        inject="""
+            other=$(apt-cache madison nvidia-modprobe | awk -v v="$V" '$3 != v {print $3; exit}')
+            cd /tmp; quiet apt-get download nvidia-modprobe=$other
+            quiet dpkg --force-depends -i nvidia-modprobe_*.deb; rm nvidia-modprobe_*.deb
+        """,
+        id="driver.versions-mixed",
+    ),
+    "the pins are removed": Drift(
+        inject="rm /etc/apt/preferences.d/pyinfra-gpu-nvidia", id="driver.pins-differ"
+    ),
+    "the pin package is removed": Drift(
+        inject="""
+            quiet dpkg --force-hold --purge \
+              $(dpkg-query -W -f '${Package}\\n' | grep driver-pinning)
+        """,
+        id="driver.pin-package-missing",
+    ),
+    "a hold is removed": Drift(inject="quiet apt-mark unhold libcuda1", id="driver.hold-missing"),
+    "the repository's key is replaced": Drift(
+        inject="cp /usr/share/keyrings/debian-archive-keyring.gpg"
+        " /usr/share/keyrings/pyinfra-gpu-nvidia.gpg",
+        id="driver.keyring-replaced",
+    ),
+    "the source list points at another release": Drift(
+        inject="sed -i s/debian12/debian11/ /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list",
+        id="driver.source-differs",
+    ),
+    "the repository is listed twice": Drift(
+        inject="sed 's/ \\[[^]]*\\]//' /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list"
+        " > /etc/apt/sources.list.d/cuda-debian12-x86_64.list",
+        id="driver.source-twice",
+    ),
+    "unattended-upgrades may move the driver": Drift(
+        inject="rm /etc/apt/apt.conf.d/52pyinfra-gpu-unattended-upgrades",
+        id="driver.unattended-upgrades-allowed",
+    ),
+    "the blacklist is edited": Drift(
+        inject="sed -i /nouveau/d /etc/modprobe.d/pyinfra-gpu-nvidia.conf",
+        id="driver.blacklist-differs",
+    ),
+    "the initramfs is older than the blacklist": Drift(
+        inject="touch -d '2020-01-01' /boot/initrd.img-*", id="driver.initramfs-stale"
+    ),
+    "nouveau is back": Drift(
+        inject="""
+            rm -f /etc/modprobe.d/*nvidia* /usr/lib/modprobe.d/*nvidia*
+            quiet update-initramfs -u -k all
+        """,
+        id="driver.nouveau-loaded",
+        effect="restart",
+        reboots=1,
+    ),
+    "the module is not loaded": Drift(
+        inject="""
+            systemctl stop nvidia-persistenced
+            modprobe -r nvidia_drm nvidia_modeset nvidia_uvm nvidia
+        """,
+        id="driver.not-loaded",
+        effect="restart",
+    ),
+    "persistenced is off": Drift(
+        inject="quiet systemctl disable --now nvidia-persistenced", id="driver.persistenced-off"
+    ),
+    "a driver package is half installed": Drift(
+        inject="""
+            cd /tmp; quiet apt-get download nvidia-smi=$V
+            quiet dpkg --unpack nvidia-smi_*.deb; rm nvidia-smi_*.deb
+        """,
+        id="driver.package-incomplete",
+    ),
+    "the kernel headers are gone": Drift(
+        inject="quiet dpkg --force-depends --purge linux-headers-$K", id="driver.headers-missing"
+    ),
+    "a runfile driver was installed": Drift(
+        inject="""
+            printf '#!/bin/sh\\n' > /usr/bin/nvidia-uninstall
+            chmod 0755 /usr/bin/nvidia-uninstall
+        """,
+        id="driver.runfile",
+        effect="report",
+        undo="rm /usr/bin/nvidia-uninstall",
+        refused=True,
+    ),
+    "libcuda.so is missing": Drift(inject=f"rm {LIB}/libcuda.so", id="libcuda.missing"),
+    "libcuda.so dangles": Drift(
+        inject=f"ln -sfn libcuda.so.570.00 {LIB}/libcuda.so", id="libcuda.dangling"
+    ),
+    "libcuda.so points into stubs": Drift(
+        inject=f"ln -sfn /usr/local/cuda-13.0/lib64/stubs/libcuda.so {LIB}/libcuda.so",
+        id="libcuda.into-stubs",
+    ),
+    "libcuda.so points into compat": Drift(
+        inject=f"""
+            mkdir -p /usr/local/cuda-13.0/compat
+            cp {LIB}/libcuda.so.1 /usr/local/cuda-13.0/compat/libcuda.so.1
+            ln -sfn /usr/local/cuda-13.0/compat/libcuda.so.1 {LIB}/libcuda.so
+        """,
+        id="libcuda.into-compat",
+    ),
+    "libcuda.so points at a version": Drift(
+        inject=f"ln -sfn libcuda.so.${{V%-*}} {LIB}/libcuda.so", id="libcuda.to-a-version"
+    ),
+    "another libcuda.so.1 comes first": Drift(
+        inject=f"""
+            mkdir -p /opt/foreign; cp {LIB}/libcuda.so.1 /opt/foreign/libcuda.so.1
+            echo /opt/foreign > /etc/ld.so.conf.d/000-foreign.conf; ldconfig
+        """,
+        id="libcuda.foreign-first",
+        effect="report",
+        undo="rm -r /etc/ld.so.conf.d/000-foreign.conf /opt/foreign; ldconfig",
+        refused=True,
+    ),
+    "the linker's cache is stale": Drift(
+        inject=f"""
+            mkdir /tmp/aside; mv {LIB}/libcuda.so* /tmp/aside; ldconfig; mv /tmp/aside/* {LIB}
+            rmdir /tmp/aside
+        """,
+        id="libcuda.not-in-cache",
+    ),
+    "the stubs are on the linker's path": Drift(
+        inject="echo /usr/local/cuda-13.0/lib64/stubs > /etc/ld.so.conf.d/999-stubs.conf; ldconfig",
+        id="libcuda.loader-path-stubs",
+        effect="report",
+        undo="rm /etc/ld.so.conf.d/999-stubs.conf; ldconfig",
+        refused=True,  # programs load the stub: nothing can work on the GPU
+    ),
+    "/usr/local/cuda moved to 13.1": Drift(
+        inject="""
+            force cuda-toolkit-13-1
+            quiet update-alternatives --set cuda /usr/local/cuda-13.1
+        """,
+        id="cuda.alternative-moved",
+    ),
+    "/usr/local/cuda was made by hand": Drift(
+        inject="quiet update-alternatives --remove-all cuda;"
+        " ln -sfn /usr/local/cuda-13.0/ /usr/local/cuda",
+        id="cuda.link-by-hand",
+    ),
+    "another nvcc comes first on PATH": Drift(
+        inject="printf '#!/bin/sh\\n' > /usr/local/bin/nvcc; chmod 0755 /usr/local/bin/nvcc",
+        id="cuda.nvcc-shadowed",
+        effect="report",
+        undo="rm /usr/local/bin/nvcc",
+    ),
+    "the toolkit is half removed": Drift(
+        inject="rm -r /usr/local/cuda-13.0/bin/ptxas", id="cuda.half-removed"
+    ),
+    "the compiler is out of range": Drift(
+        inject="""
+            mv /usr/bin/gcc /usr/bin/gcc.real
+            printf '#!/bin/sh\\necho 16.1.0\\n' > /usr/bin/gcc; chmod 0755 /usr/bin/gcc
+        """,
+        id="cuda.compiler-out-of-range",
+        effect="report",
+        undo="mv /usr/bin/gcc.real /usr/bin/gcc",
+        refused=True,
+    ),
+    "the proof of the toolkit is gone": Drift(
+        inject=f"rm {PREFIX}/proofs/cuda.json", id="cuda.unproven"
+    ),
+    "the proof of libcuda is of another driver": Drift(
+        inject=f'sed -i \'s/fingerprint": "./fingerprint": "z/\' {PREFIX}/proofs/libcuda.json',
+        id="libcuda.unproven",
+    ),
+    "the env file is edited": Drift(
+        inject=f"echo LD_LIBRARY_PATH=/evil >> {PREFIX}/env/training.env", id="environment.differs"
+    ),
+    # Comes last of the driver's: going back to the declared branch is a downgrade.
+    "the branch moved": Drift(
+        inject="""
+            rm -f /etc/apt/preferences.d/*nvidia*
+            quiet apt-get update
+            force $(dpkg-query -W -f '${Package} ${Version}\\n' | awk -v v="$V" \
+              '$2 == v {print $1 "=595.71.05-1"}')
+        """,
+        id="driver.branch-moved",
+        publish=("580.82.07", "580.95.05", "580.105.08", "595.71.05"),
+    ),
+}

@@ -1,0 +1,136 @@
+"""The drift table: each way a GPU host drifts is seen, named, and repaired or reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from drifts import DRIFTS, PRELUDE, Drift
+from running import GPU_HOST, Deployer, Run
+
+from pyinfra_gpu.rehearsal import Lab, LabHost
+
+pytestmark = pytest.mark.rehearsal
+
+TIMES = "PYINFRA_GPU_DRIFT_TIMES"  # a file that gets the seconds each class took, as JSON lines
+
+
+@pytest.fixture(scope="module")
+def healthy(gpu_lab: Lab, gpu_deployer: Deployer) -> Run:
+    """Bring the host from whatever an earlier test left to what is declared."""
+    run = gpu_deployer.converge(limit=GPU_HOST)
+    assert gpu_deployer.check(limit=GPU_HOST).code in (0, 2)
+    return run
+
+
+def inject(host: LabHost, command: str) -> None:
+    host.run(PRELUDE + textwrap.dedent(command), timeout=300)
+
+
+def note_time(name: str, **seconds: float) -> None:
+    if path := os.environ.get(TIMES):
+        with Path(path).open("a") as file:
+            rounded = {what: round(value, 1) for what, value in seconds.items()}
+            file.write(json.dumps({"drift": name, **rounded}) + "\n")
+
+
+def see(deployer: Deployer, drifts: list[Drift]) -> None:
+    """Both read-only ways must name every drift, and the exit code must say how bad it is."""
+    checked = deployer.check(limit=GPU_HOST)
+    found = checked.deviations(GPU_HOST)
+    for drift in drifts:
+        assert drift.id in found, (sorted(found), checked.answer)
+        assert found[drift.id]["effect"] == drift.effect, found[drift.id]
+        assert found[drift.id]["found"], found[drift.id]
+        assert found[drift.id]["expected"], found[drift.id]
+    effects = {each["effect"] for id_, each in found.items() if id_ != "smoke.unproven"}
+    assert checked.code == (3 if effects == {"restart"} else 2)
+    dry = deployer.dry(limit=GPU_HOST)
+    stages = dry.report["hosts"][GPU_HOST]["stages"]
+    seen = {each["id"] for stage in stages for each in stage["deviations"]}
+    for drift in drifts:
+        stage = drift.id.partition(".")[0]
+        structured = drift.id in seen
+        assert structured or any(each["stage"] == stage and each["changed"] for each in stages)
+
+
+def mend(deployer: Deployer, host: LabHost, drifts: list[Drift]) -> Run:
+    """The next run repairs what can be repaired; a person undoes the rest."""
+    boot = host.boot_id()
+    run = deployer.deploy(limit=GPU_HOST)
+    if any(drift.refused for drift in drifts):
+        assert run.code == 1, run.output
+        assert run.problems(GPU_HOST), run.output
+    elif not any(drift.effect == "report" for drift in drifts):
+        assert run.code == 0, run.output
+    for drift in drifts:
+        if drift.undo:
+            inject(host, drift.undo)
+    if any(drift.refused for drift in drifts):
+        run = deployer.converge(limit=GPU_HOST)
+    assert run.code == 0, run.output
+    if not any(drift.reboots for drift in drifts):
+        assert host.boot_id() == boot, "rebooted where a reload was enough"
+    return run
+
+
+def nothing_left(deployer: Deployer) -> None:
+    again = deployer.converge(limit=GPU_HOST)
+    assert again.changed(GPU_HOST) == [], again.output
+    checked = deployer.check(limit=GPU_HOST)
+    # The deploys of this file skip the smoke test.
+    assert set(checked.deviations(GPU_HOST)) <= {"smoke.unproven"}, checked.answer
+
+
+@pytest.mark.parametrize("name", DRIFTS)
+def test_a_drift_is_seen_named_and_mended(
+    name: str, healthy: Run, gpu_deployer: Deployer, gpu_lab: Lab
+) -> None:
+    drift = DRIFTS[name]
+    host = gpu_lab.host(GPU_HOST)
+    if drift.publish:
+        gpu_lab.nvidia.publish(*drift.publish)
+    gpu_lab.nvidia.offer_newer_kernel(drift.newer_kernel)
+    inject(host, drift.inject)
+    if drift.reboots:
+        host.reboot()
+    started = time.monotonic()
+    see(gpu_deployer, [drift])
+    seen = time.monotonic()
+    mend(gpu_deployer, host, [drift])
+    mended = time.monotonic()
+    nothing_left(gpu_deployer)
+    note_time(name, see=seen - started, mend=mended - seen)
+
+
+# Two at once, chosen anew each day that the table grows but the same on every machine. Left out is
+# what hides another drift of the same part by its nature.
+ALONE = {
+    "the branch moved",
+    "the driver was upgraded under the loaded module",
+    "nouveau is back",
+    "the module is not built for the newest kernel",
+}
+_MIXABLE = sorted(set(DRIFTS) - ALONE)
+_RANDOM = random.Random(len(DRIFTS))
+PAIRS = [tuple(_RANDOM.sample(_MIXABLE, 2)) for _ in range(8)]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=[" + ".join(pair) for pair in PAIRS])
+def test_two_drifts_at_once_are_both_seen_and_mended(
+    pair: tuple[str, str], healthy: Run, gpu_deployer: Deployer, gpu_lab: Lab
+) -> None:
+    drifts = [DRIFTS[name] for name in pair]
+    host = gpu_lab.host(GPU_HOST)
+    for drift in drifts:
+        inject(host, drift.inject)
+    if len({drift.id for drift in drifts}) == len(drifts):
+        checked = gpu_deployer.check(limit=GPU_HOST)
+        assert {drift.id for drift in drifts} <= set(checked.deviations(GPU_HOST))
+    mend(gpu_deployer, host, drifts)
+    nothing_left(gpu_deployer)

@@ -1,0 +1,103 @@
+"""The story people keep this tool for: a driver update came in the night, and nothing starts."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from drifts import PRELUDE
+from running import GPU_HOST, Deployer
+
+from pyinfra_gpu.rehearsal import Lab
+
+pytestmark = pytest.mark.rehearsal
+
+# unattended-upgrades is Python around apt; what it leaves in apt's history is its own command
+# line. Here apt itself does the work, under that name.
+UPGRADE = """
+    rm -f /etc/apt/preferences.d/*nvidia* /etc/apt/apt.conf.d/52pyinfra-gpu-unattended-upgrades
+    quiet apt-mark unhold $(apt-mark showhold)
+    quiet apt-get update
+    quiet apt-get -y -o Commandline::AsString=/usr/bin/unattended-upgrade dist-upgrade
+"""
+
+
+def test_an_unattended_driver_update_is_explained_and_repaired(
+    gpu_lab: Lab, gpu_deployer: Deployer
+) -> None:
+    host = gpu_lab.host(GPU_HOST)
+    gpu_lab.nvidia.publish("580.82.07", "580.95.05")
+    gpu_lab.fresh(GPU_HOST)
+    deployer = Deployer(gpu_lab, gpu_deployer.folder)  # with the smoke test
+    deployer.converge(limit=GPU_HOST)
+    assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.95.05"
+    assert "580.95.05" in host.run("nvidia-smi").stdout
+
+    gpu_lab.nvidia.publish("580.82.07", "580.95.05", "580.105.08")
+    host.run(PRELUDE + textwrap.dedent(UPGRADE), timeout=300)
+    broken = host.run("nvidia-smi", check=False)
+    assert "Driver/library version mismatch" in broken.stdout + broken.stderr
+    assert not host.run("ls /run/reboot-required", check=False).stdout
+
+    checked = deployer.check(limit=GPU_HOST)
+    assert checked.code == 2  # the pins are gone as well, and that is drift
+    since = checked.deviations(GPU_HOST)["driver.module-differs"]["since"]
+    assert "580.105.08" in str(since["change"])
+    assert "unattended-upgrade" in str(since["by"])
+    assert since["when"]
+
+    boot = host.boot_id()
+    run = deployer.converge(limit=GPU_HOST)
+    assert "580.95.05-1 -> 580.105.08-1" in " ".join(run.output.split())
+    assert run.report["hosts"][GPU_HOST]["smoke"]["status"] == "pass"
+    assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.105.08"
+    assert "580.105.08" in host.run("nvidia-smi").stdout
+    assert host.boot_id() == boot  # nobody used the GPUs: the module was reloaded
+    assert deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
+
+
+def test_a_job_on_the_gpu_is_waited_for_and_then_repaired(
+    gpu_lab: Lab, gpu_deployer: Deployer
+) -> None:
+    host = gpu_lab.host(GPU_HOST)
+    gpu_deployer.converge(limit=GPU_HOST)
+    other = (
+        "580.82.07" if "580.105" in host.run("modinfo -F version nvidia").stdout else "580.105.08"
+    )
+    with host.gpu.busy():
+        move = """
+            quiet apt-get update
+            force $(dpkg-query -W -f '${Package} ${Version}\\n' | awk -v v="$V" -v n=NEW-1 \
+              '$2 == v {print $1 "=" n}')
+        """.replace("NEW", other)
+        host.run(PRELUDE + textwrap.dedent(move), timeout=300)
+        assert gpu_deployer.check(limit=GPU_HOST).code == 3
+        run = gpu_deployer.deploy(limit=GPU_HOST)
+        assert run.code == 1
+        problem = " ".join(run.problems(GPU_HOST))
+        assert "sleep" in problem or "pid" in problem
+        assert host.run("systemctl is-active rehearsal-job", check=False).stdout.strip() == "active"
+    boot = host.boot_id()
+    gpu_deployer.converge(limit=GPU_HOST)
+    assert gpu_deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
+    assert host.boot_id() == boot
+
+
+def test_one_reboot_when_the_module_cannot_be_unloaded(
+    gpu_lab: Lab, gpu_deployer: Deployer
+) -> None:
+    """nouveau holds the cards: only a reboot helps, one is enough, and `never` refuses it."""
+    host = gpu_lab.host(GPU_HOST)
+    gpu_lab.fresh(GPU_HOST)
+    assert host.gpu.nouveau()
+    boot = host.boot_id()
+    never = gpu_deployer.deploy("--data", "driver_reboot=never", limit=GPU_HOST)
+    assert never.code == 1
+    assert "reboot" in " ".join(never.problems(GPU_HOST))
+    assert host.boot_id() == boot
+    run = gpu_deployer.converge(limit=GPU_HOST)
+    assert host.boot_id() != boot
+    assert host.run("cat /proc/uptime").stdout
+    boots = host.boot_id()
+    assert gpu_deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
+    assert host.boot_id() == boots, run.output

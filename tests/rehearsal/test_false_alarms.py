@@ -1,0 +1,88 @@
+"""A healthy GPU host stays quiet: no alarm, one channel, no needless reboot."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from running import GPU_HOST, Deployer
+
+from pyinfra_gpu.rehearsal import Lab, LabHost
+
+pytestmark = pytest.mark.rehearsal
+
+
+@pytest.fixture(scope="module")
+def host(gpu_lab: Lab, gpu_deployer: Deployer) -> LabHost:
+    """The GPU host, as declared and with a smoke test that passed."""
+    proof = Deployer(gpu_lab, gpu_deployer.folder)
+    proof.converge(limit=GPU_HOST)
+    return gpu_lab.host(GPU_HOST)
+
+
+def quiet(deployer: Deployer) -> None:
+    checked = deployer.check(limit=GPU_HOST)
+    assert (checked.code, checked.deviations(GPU_HOST)) == (0, {}), checked.answer
+
+
+def test_twenty_checks_of_a_healthy_host_find_nothing(
+    host: LabHost, gpu_deployer: Deployer
+) -> None:
+    for _ in range(20):
+        quiet(gpu_deployer)
+
+
+def test_a_check_takes_one_channel_and_less_than_three_seconds(
+    host: LabHost, gpu_deployer: Deployer
+) -> None:
+    time.sleep(1.1)  # the journal's time stamps are compared in whole seconds
+    since = time.time()
+    checked = gpu_deployer.check(limit=GPU_HOST)
+    assert checked.code == 0, checked.answer
+    assert host.ssh_sessions(since) == 1
+    assert checked.seconds < 3
+
+
+def test_a_deploy_with_nothing_to_do_takes_one_channel(
+    host: LabHost, gpu_lab: Lab, gpu_deployer: Deployer
+) -> None:
+    proof = Deployer(gpu_lab, gpu_deployer.folder)
+    time.sleep(1.1)
+    since = time.time()
+    run = proof.converge(limit=GPU_HOST)
+    assert run.changed(GPU_HOST) == []
+    assert host.ssh_sessions(since) == 1
+
+
+def test_an_unrelated_upgrade_is_no_drift(host: LabHost, gpu_deployer: Deployer) -> None:
+    install = "DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-dev >/dev/null"
+    host.run(f"apt-get -qq update && {install}", timeout=120)
+    host.run("DEBIAN_FRONTEND=noninteractive apt-get upgrade -y -qq >/dev/null", timeout=120)
+    quiet(gpu_deployer)
+
+
+def test_somebody_at_work_with_apt_is_no_drift(host: LabHost, gpu_deployer: Deployer) -> None:
+    hold = "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w');"
+    hold += " fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(600)"
+    host.run(f'systemd-run -q --unit=apt-at-work python3 -c "{hold}"')
+    try:
+        quiet(gpu_deployer)
+    finally:
+        host.run("systemctl stop apt-at-work")
+
+
+def test_jobs_on_the_gpus_are_no_drift(host: LabHost, gpu_deployer: Deployer) -> None:
+    with host.gpu.busy():
+        quiet(gpu_deployer)
+        assert gpu_deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
+
+
+def test_after_a_reboot_only_the_proof_is_owed(
+    host: LabHost, gpu_lab: Lab, gpu_deployer: Deployer
+) -> None:
+    host.reboot()
+    checked = gpu_deployer.check(limit=GPU_HOST)
+    assert checked.code == 0, checked.answer
+    assert set(checked.deviations(GPU_HOST)) <= {"smoke.proof-before-boot"}
+    Deployer(gpu_lab, gpu_deployer.folder).converge(limit=GPU_HOST)
+    quiet(gpu_deployer)

@@ -1,0 +1,62 @@
+"""A deploy of a fresh GPU host, ended at random points: the next run finishes it.
+
+Three points in CI; `PYINFRA_GPU_KILLS=20` tries twenty (about a quarter of an hour).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+
+import pytest
+from running import GPU_HOST, Deployer
+
+from pyinfra_gpu.rehearsal import Lab, LabHost
+
+pytestmark = pytest.mark.rehearsal
+
+COUNT = int(os.environ.get("PYINFRA_GPU_KILLS", "3"))
+SEED = int(os.environ.get("PYINFRA_GPU_KILL_SEED", "5090"))
+_RANDOM = random.Random(SEED)
+# One point in each slice of the run, so that few points still reach all of it.
+POINTS = [(index + _RANDOM.random()) / COUNT for index in range(COUNT)]
+CASES = [(point, ("controller", "power")[index % 2]) for index, point in enumerate(POINTS)]
+
+
+@pytest.fixture(scope="module")
+def whole_run_s(gpu_lab: Lab, gpu_deployer: Deployer) -> float:
+    """Return how long a deploy of the fresh host takes undisturbed, in seconds."""
+    gpu_lab.nvidia.restore()
+    gpu_lab.fresh(GPU_HOST)
+    return gpu_deployer.converge(limit=GPU_HOST).seconds
+
+
+def boots(host: LabHost) -> int:
+    return host.run("last -x reboot").stdout.count("system boot")
+
+
+@pytest.mark.parametrize(("point", "what"), CASES, ids=[f"{p:.2f}-{w}" for p, w in CASES])
+def test_a_run_ended_anywhere_is_finished_by_the_next_one(
+    point: float, what: str, whole_run_s: float, gpu_lab: Lab, gpu_deployer: Deployer
+) -> None:
+    gpu_lab.fresh(GPU_HOST)
+    host = gpu_lab.host(GPU_HOST)
+    process = gpu_deployer.start(limit=GPU_HOST)
+    time.sleep(point * whole_run_s)
+    if what == "power":
+        host.power_off()
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)
+        host.power_on()
+    else:
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)
+        time.sleep(1)  # a reboot that was already ordered begins
+    host.wait_ready(90)
+    run = gpu_deployer.converge(limit=GPU_HOST)
+    assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.95.05", run.output
+    assert gpu_deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
+    # Switched on once, rebooted once because nouveau had the cards, and the power cut itself.
+    assert boots(host) <= 2 + (what == "power")
