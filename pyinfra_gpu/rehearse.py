@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from pyinfra_gpu.rehearsal import Lab, LabError, available
+from pyinfra_gpu.rehearsal import Lab, LabError, available, gpus_available
 from pyinfra_gpu.rehearsal.git_repository import publish
 from pyinfra_gpu.rehearsal.state import local_prefix
 from pyinfra_gpu.rehearsal.wheelhouse import ensure_wheels, lay_out_index
@@ -58,7 +58,10 @@ def _on_throwaway_hosts() -> int:
     lab = Lab()
     started = time.monotonic()
     used = [host.name for host in lab.all_hosts()]
-    hosts = lab.up(HOSTS, machine=MACHINE, say=_say)
+    without = gpus_available()
+    if without is not None:
+        _say(f"{without}: these hosts have none, and the stages for GPUs have nothing to do")
+    hosts = lab.up(HOSTS, machine=None if without else MACHINE, say=_say)
     for name in used:
         lab.fresh(name)
     if used:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyinfra_gpu.apt.names import DRIVER, LABEL
+from pyinfra_gpu.apt.names import DRIVER
 from pyinfra_gpu.system_files import HEADER, KEYRING
 
 _UNATTENDED = (
@@ -67,8 +67,3 @@ def unattended() -> str:
     """
     entries = "".join(f'\t"{prefix}";\n' for prefix in _UNATTENDED)
     return f"{HEADER}Unattended-Upgrade::Package-Blacklist {{\n{entries}}};\n"
-
-
-def label_hint() -> str:
-    """Say what a mirror has to keep so that the pins find it."""
-    return f"a mirror must keep NVIDIA's Release file (Label: {LABEL})"

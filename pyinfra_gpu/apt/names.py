@@ -7,7 +7,7 @@ import re
 from pyinfra_gpu.apt.versions import driver_version
 
 LABEL = "NVIDIA CUDA"
-"""What NVIDIA's repository and its mirrors call themselves in their Release file."""
+"""What NVIDIA's repository calls itself in its Release file; a mirror has to keep it."""
 
 DRIVER = (
     *("cuda-drivers*", "firmware-nvidia-*", "libcuda1", "libcudadebugger1", "libegl-nvidia*"),

@@ -278,12 +278,14 @@ def _persistenced(spec: HostSpec, record: Record, found: Packages) -> list[Devia
         text = "active" if state == "active" else "enabled"
     else:
         return []
+    # An upgrade stops it, and with the old module still loaded it could not start again.
+    waits = name == "off" and enabled is True and bool(_loaded(spec, record))
     return [
         Deviation(
             id=f"driver.persistenced-{name}",
             found=f"nvidia-persistenced is {text}",
             expected=f"driver_persistence = {spec.driver.persistence}",
-            effect="repair",
+            effect="restart" if waits else "repair",
             action=action,
             packages=("nvidia-persistenced", "nvidia-compute-utils*"),
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.apt_history import PackageChange
 
+_COMMAND = 72  # letters of a command line that are shown
 _VERBS = {
     "Install": "installed",
     "Upgrade": "upgraded",

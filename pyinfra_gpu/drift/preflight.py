@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.compatibility import HostFacts, check_host
-from pyinfra_gpu.drift import driver, preflight_driver, preflight_gpus
+from pyinfra_gpu.drift import cuda, driver, preflight_driver, preflight_gpus
+from pyinfra_gpu.drift.cannot_tell import CannotTell
 from pyinfra_gpu.facts.fields import Unknown
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
+
+_TAKES_GIB = {"driver.not-installed": (1.0, 0.5), "cuda.not-installed": (5.0, 3.0)}
+"""What is to be installed -> GiB below /usr, and below /var for the packages themselves."""
 
 SUPPORTED = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04", "26.04")}
 
@@ -36,17 +40,20 @@ def complaints(spec: HostSpec, record: Record) -> list[str]:
     + spec: what is declared
     + record: what the host looks like
 
+    A sentence that only says what could not be read is a `CannotTell`.
+
     What the driver stage mends itself (no driver, another one, nouveau) is no reason, unless
     somebody works on the GPUs meanwhile.
     """
     found = [
         _operating_system(spec, record),
         _disk(spec, record),
+        *_system_disk(spec, record),
         _memory(spec, record),
         *preflight_gpus.complaints(spec, record),
         *preflight_driver.complaints(spec, record),
     ]
-    sentences = [f"{spec.host}: {text}" for text in found if text]
+    sentences = [type(text)(f"{spec.host}: {text}") for text in found if text]
     return sentences + check_host(spec, host_facts(spec, record))
 
 
@@ -68,7 +75,7 @@ def _disk(spec: HostSpec, record: Record) -> str | None:
     free = record.storage.free_mib
     need = spec.preflight.min_disk_gib
     if isinstance(free, Unknown):
-        return f"free disk space at {spec.paths.prefix} is unknown ({free.reason})"
+        return CannotTell(f"free disk space at {spec.paths.prefix} is unknown ({free.reason})")
     if free >= need * 1024:
         return None
     return (
@@ -77,11 +84,36 @@ def _disk(spec: HostSpec, record: Record) -> str | None:
     )
 
 
+def _system_disk(spec: HostSpec, record: Record) -> list[str]:
+    """Compare with what driver and toolkit take below /usr, and their packages on the way there.
+
+    apt checks neither before dpkg starts; a full /usr leaves packages half installed.
+    """
+    ids = {
+        each.id for each in (*driver.deviations(spec, record), *cuda.deviations(spec, record))
+    } & set(_TAKES_GIB)
+    found: list[str] = []
+    for place, free, column in (
+        ("/usr", record.storage.usr_mib, 0),
+        ("/var", record.storage.var_mib, 1),
+    ):
+        need = sum(_TAKES_GIB[each][column] for each in ids)
+        if isinstance(free, Unknown) and need:
+            found.append(CannotTell(f"free disk space at {place} is unknown ({free.reason})"))
+        elif isinstance(free, int) and free < need * 1024:
+            found.append(
+                f"{free / 1024:.1f} GiB free at {place}, {need:g} GiB needed for what is to be"
+                " installed: free some space there, or without a toolkit declare"
+                " `cuda_toolkit = False`"
+            )
+    return found
+
+
 def _memory(spec: HostSpec, record: Record) -> str | None:
     ram = record.system.ram_mib
     need = spec.preflight.min_ram_gib
     if isinstance(ram, Unknown):
-        return f"the amount of memory is unknown ({ram.reason})"
+        return CannotTell(f"the amount of memory is unknown ({ram.reason})")
     # The kernel keeps some of what is installed for itself, so a "32 GiB" host shows about 31.
     if ram >= need * 1024 * 0.9:
         return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyinfra_gpu import system_files
 from pyinfra_gpu.apt.names import is_driver, plain
 from pyinfra_gpu.drift import driver
+from pyinfra_gpu.drift.cannot_tell import CannotTell
 from pyinfra_gpu.drift.driver_modules import users
 from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.facts.fields import Unknown
@@ -46,10 +47,9 @@ def complaints(spec: HostSpec, record: Record) -> list[str]:
     """Return why the driver cannot become what is declared, a sentence without the host each."""
     if spec.accelerator == "cpu":
         return []
-    if isinstance(record.driver.loaded, Unknown):
-        return [
-            f"whether the NVIDIA driver is loaded cannot be told ({record.driver.loaded.reason})"
-        ]
+    loaded = record.driver.loaded
+    if isinstance(loaded, Unknown):
+        return [CannotTell(f"whether the NVIDIA driver is loaded cannot be told ({loaded.reason})")]
     if spec.driver.source == "present":
         found = [_nothing_loaded(spec, record)]
     else:
@@ -109,7 +109,9 @@ def _runfile(spec: HostSpec, record: Record) -> str | None:
     runfile = record.driver.runfile
     if isinstance(runfile, Unknown):
         if _ids(spec, record) & MOVES:
-            return f"whether a .run file installed a driver cannot be told ({runfile.reason})"
+            return CannotTell(
+                f"whether a .run file installed a driver cannot be told ({runfile.reason})"
+            )
         return None
     if not runfile:
         return None
@@ -123,7 +125,7 @@ def _other_source(spec: HostSpec, record: Record) -> str | None:
     """Two repositories with the same names yield a driver that is half of each."""
     sources, ours = record.apt.sources, repository(spec, record)
     if isinstance(sources, Unknown):
-        return f"apt's sources could not be read ({sources.reason})"
+        return CannotTell(f"apt's sources could not be read ({sources.reason})")
     if isinstance(ours, str):
         return None
     other = [
@@ -146,7 +148,7 @@ def _other_source(spec: HostSpec, record: Record) -> str | None:
 def _other_archive(record: Record) -> str | None:
     packages = record.apt.packages
     if isinstance(packages, Unknown):
-        return f"the installed NVIDIA packages could not be read ({packages.reason})"
+        return CannotTell(f"the installed NVIDIA packages could not be read ({packages.reason})")
     names = [
         plain(each.name)
         for each in packages
@@ -194,7 +196,9 @@ def _busy(spec: HostSpec, record: Record) -> str | None:
         return None
     at_work = users(record)
     if isinstance(at_work, Unknown):
-        return f"who uses the GPUs cannot be told ({at_work.reason}), and the driver has to move"
+        return CannotTell(
+            f"who uses the GPUs cannot be told ({at_work.reason}), and the driver has to move"
+        )
     if not at_work:
         return None
     shown = f"{', '.join(at_work[:4])}{' and others' if len(at_work) > 4 else ''}"

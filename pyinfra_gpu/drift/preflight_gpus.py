@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyinfra_gpu.drift.cannot_tell import CannotTell
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.stacks import catalogue
 
@@ -18,7 +19,7 @@ def complaints(spec: HostSpec, record: Record) -> list[str]:
     if spec.accelerator == "cpu":
         return []  # a cpu stack on a host with GPUs is allowed: it is declared, and labelled
     if isinstance(devices, Unknown):
-        return [f"the PCI bus could not be read ({devices.reason})"]
+        return [CannotTell(f"the PCI bus could not be read ({devices.reason})")]
     if len(devices) != spec.gpu.count:
         return [_count(spec, len(devices))]
     found = (_model(spec, devices), _window(spec, devices))

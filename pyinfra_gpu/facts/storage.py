@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown, not_asked
 from pyinfra_gpu.facts.probe import ConcernFact
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StorageRecord(Jsonable):
-    """Both in MiB.
+    """All in MiB.
 
     + free_mib: what an ordinary user may still write where the prefix is, or will be
+    + usr_mib, var_mib: the same for /usr and /var, None where no NVIDIA driver is wanted
     + shm_mib: size of the file system that holds /dev/shm, None if there is no /dev/shm
     """
 
     free_mib: int | Unknown
+    usr_mib: int | Unknown | None
+    var_mib: int | Unknown | None
     shm_mib: int | Unknown | None
 
 
@@ -31,9 +34,12 @@ class Storage(ConcernFact[StorageRecord]):
 
 def parse(fields: Fields) -> StorageRecord:
     """The room, from the probe's fields."""
-    shm = fields.text("storage.shm")
+    shm, usr, var = (fields.text(f"storage.{name}") for name in ("shm", "usr", "var"))
+    idle = not_asked(fields)
     return StorageRecord(
         free_mib=_mib(fields.present("storage.free"), "free"),
+        usr_mib=None if idle or usr is None else _mib(usr, "free"),
+        var_mib=None if idle or var is None else _mib(var, "free"),
         shm_mib=None if shm is None else _mib(shm, "size"),
     )
 

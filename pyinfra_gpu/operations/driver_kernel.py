@@ -75,8 +75,7 @@ def settled(spec: HostSpec, record: Record) -> Commands:
         return
     kernel = record.kernel
     unread = (record.apt.packages, kernel.installed, kernel.modules, kernel.initramfs)
-    blacklist = record.layout.entry(system_files.MODPROBE)
-    if refusal := unknown(STAGE, spec, *unread, blacklist):
+    if refusal := unknown(STAGE, spec, *unread, record.layout.entry(system_files.MODPROBE)):
         yield refusal
         return
     found = chosen(deviations(spec, record), *_OURS)
@@ -86,10 +85,16 @@ def settled(spec: HostSpec, record: Record) -> Commands:
     if not found:
         current_host.noop("the module is built, the free drivers are off")
         return
+    yield from _mend(spec, record, blacklist=bool(chosen(found, "blacklist-differs")))
+    yield verify(STAGE, spec, _still_wrong)
+
+
+def _mend(spec: HostSpec, record: Record, *, blacklist: bool) -> Commands:
+    """Build, write, and only then update the initramfs: once, with all of it inside."""
     # A kernel's own package stays half configured where its hook could not build our module.
     unfinished = bool(unbuilt(spec, record))
     yield from _built(spec, record)
-    if chosen(found, "blacklist-differs"):
+    if blacklist:
         yield from stock_files.put._inner(
             src=BytesIO(BLACKLIST.encode()),
             dest=system_files.MODPROBE,
@@ -107,7 +112,6 @@ def settled(spec: HostSpec, record: Record) -> Commands:
             run_as=as_root(spec),
         )
     yield from _holds(spec, record)
-    yield verify(STAGE, spec, _still_wrong)
 
 
 def _seen(spec: HostSpec, record: Record) -> Record:

@@ -10,6 +10,7 @@ from pyinfra.api.state import StateStage
 
 from pyinfra_gpu import journal
 from pyinfra_gpu.drift import cuda, driver, libcuda
+from pyinfra_gpu.drift.cannot_tell import CannotTell
 from pyinfra_gpu.drift.preflight import complaints, summary
 from pyinfra_gpu.facts.look import look
 from pyinfra_gpu.operations.converge import Commands, converging, refuse
@@ -52,6 +53,8 @@ def ready(spec: HostSpec, record: Record) -> Commands:
         # The later stages do not get to judge a refused host, and a check is to tell it all.
         for each in _deviations(spec, record):
             journal.deviation(each.stage, each)
+        if any(isinstance(each, CannotTell) for each in refusals):
+            journal.unreadable(STAGE)
         yield refuse(STAGE, "; ".join(refusals))
         return
     host.noop(f"can become what is declared: {summary(record)}")

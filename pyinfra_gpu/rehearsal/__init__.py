@@ -8,9 +8,17 @@ from pyinfra_gpu.rehearsal.access import KEY, KNOWN_HOSTS
 from pyinfra_gpu.rehearsal.errors import LabError
 from pyinfra_gpu.rehearsal.host import LabHost
 from pyinfra_gpu.rehearsal.lab import NONE_UP, Lab
-from pyinfra_gpu.rehearsal.requirements import available, ensure_packages
+from pyinfra_gpu.rehearsal.requirements import available, ensure_packages, gpus_available
 
-__all__ = ["Lab", "LabError", "LabHost", "available", "ensure_packages", "inventory"]
+__all__ = [
+    "Lab",
+    "LabError",
+    "LabHost",
+    "available",
+    "ensure_packages",
+    "gpus_available",
+    "inventory",
+]
 
 
 def _gpu_data(lab: Lab, host: LabHost) -> dict[str, object]:

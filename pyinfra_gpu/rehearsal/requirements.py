@@ -107,3 +107,21 @@ def available() -> str | None:
         remedy = "" if is_root() else ": use sudo"
         return f"throwaway hosts cannot be made here{remedy} ({error})"
     return None
+
+
+def gpus_available() -> str | None:
+    """Return None where hosts can be given simulated GPUs, otherwise one sentence saying why not.
+
+    The hosts are of this machine's own distribution, and the simulated packages have the names
+    that NVIDIA's have for Debian.
+    """
+    if platform.machine() != "x86_64":
+        return f"simulated GPUs need an x86_64 machine, and this is {platform.machine()}"
+    release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
+    if release.get("ID") != "debian":
+        name = release.get("PRETTY_NAME", "another distribution")
+        return f"simulated GPUs need a Debian machine so far, and this is {name}"
+    missing = missing_packages(gpu=True)
+    if missing and not is_root():
+        return f"simulated GPUs need some packages: run `{_install_line(missing)}`"
+    return None

@@ -55,6 +55,8 @@ _PLAIN: dict[str, str | None] = {
     "driver.runfile": "0",
     "driver.mok": None,
     "kernel.initramfs": "fresh",
+    "storage.usr": "/dev/sda1 264212084 25749380 230641532 11% /",
+    "storage.var": "/dev/sda1 264212084 25749380 230641532 11% /",
     "apt.repository": DATA["driver_repository_url"],  # type: ignore[dict-item]
     "cuda.nvcc": "Cuda compilation tools, release 13.0, V13.0.88",
     "cuda.link": "/usr/local/cuda-13.0",

@@ -142,3 +142,17 @@ def test_a_driver_upgrade_and_a_removed_hold_are_drift() -> None:
     host = upgraded()
     host.lists["apt.package"] = [row.replace(" 1 1", " 0 1") for row in host.lists["apt.package"]]
     assert checked(host)["ws1"].verdict == "drift"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"plain": {"driver.loaded": "?no permission"}},
+        {"plain": {"system.memory": "?/proc is not there"}},
+        {"lists": {"gpus.device": ["?"]}},
+    ],
+)
+def test_what_preflight_could_not_read_is_neither_health_nor_drift(
+    changes: dict[str, dict[str, str | None]],
+) -> None:
+    assert checked(proven_host(**changes))["ws1"].verdict == "unknown"  # type: ignore[arg-type]

@@ -1,24 +1,20 @@
-"""Ten repositories that would break a host are refused before dpkg starts."""
+"""Repositories that would break a host: refused before dpkg starts, or of no effect."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
 import pytest
-from drifts import PRELUDE
-from running import GPU_HOST, Deployer
+from running import GPU_HOST, Deployer, Run
 
 from pyinfra_gpu.rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 
-# Kind -> words of the refusal.
+# Kind -> words of the refusal, one of which it must have.
 POISONS = {
     "transitional": ("branch",),
     "vanished": ("404",),
-    "mixed-origin": ("origin",),
-    "newer-leaf": ("version",),
     "hash-mismatch": ("hash", "Hash"),
     "expired-key": ("key", "expired"),
     "replaced-key": ("key",),
@@ -51,13 +47,18 @@ def installed(host: LabHost) -> str:
     return host.run("dpkg-query -W -f '${db:Status-Abbrev} ${Package} ${Version}\\n'").stdout
 
 
+def moves(deployer: Deployer, version: str) -> Run:
+    return deployer.deploy("--data", f"driver_version={version}", limit=GPU_HOST)
+
+
 @pytest.mark.parametrize("kind", POISONS)
 def test_a_poisoned_repository_is_refused_before_dpkg_starts(
     kind: str, host: LabHost, repository: Lab, gpu_deployer: Deployer
 ) -> None:
+    host.run("apt-get clean")  # what was fetched before would hide a file that is gone
     before, log = installed(host), host.run("wc -l < /var/log/dpkg.log").stdout
     repository.nvidia.poison(kind)
-    run = gpu_deployer.deploy("--data", "driver_version=580.95.05", limit=GPU_HOST)
+    run = moves(gpu_deployer, "580.95.05")
     assert run.code == 1, run.output
     problem = " ".join(run.problems(GPU_HOST))
     assert any(words in problem for words in POISONS[kind]), problem
@@ -66,19 +67,40 @@ def test_a_poisoned_repository_is_refused_before_dpkg_starts(
     assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.82.07"
 
 
-def test_a_package_held_by_somebody_is_not_moved(
+@pytest.mark.parametrize("kind", ["mixed-origin", "newer-leaf"])
+def test_a_repository_with_tempting_packages_does_not_tempt(
+    kind: str, host: LabHost, repository: Lab, gpu_deployer: Deployer
+) -> None:
+    """Our pins name the origin and the version of every package of the driver."""
+    repository.nvidia.poison(kind)
+    run = moves(gpu_deployer, "580.95.05")
+    assert run.code == 0, run.output
+    rows = [row.split() for row in installed(host).splitlines()]
+    driver = {row[1]: row[2] for row in rows if row[1].startswith(("nvidia-", "libcuda"))}
+    odd = {
+        name: version
+        for name, version in driver.items()
+        if not version.startswith("580.95.05-1") and "pinning" not in name
+    }
+    assert not odd
+    repository.nvidia.restore()
+    assert moves(gpu_deployer, "580.82.07").code == 0
+
+
+def test_a_package_that_somebody_holds_is_not_moved(
     host: LabHost, repository: Lab, gpu_deployer: Deployer
 ) -> None:
+    """Not one of the driver's, which are ours to hold and to move."""
+    host.run("apt-mark hold rehearsal-desktop")
     before = installed(host)
-    host.run(PRELUDE + textwrap.dedent("quiet apt-mark hold dkms"))
-    repository.nvidia.poison("removes-held")
+    repository.nvidia.poison("removes-desktop")
     try:
-        run = gpu_deployer.deploy("--data", "driver_version=580.95.05", limit=GPU_HOST)
+        run = moves(gpu_deployer, "580.95.05")
         assert run.code == 1, run.output
-        assert "dkms" in " ".join(run.problems(GPU_HOST))
+        assert "rehearsal-desktop" in " ".join(run.problems(GPU_HOST))
+        assert installed(host) == before
     finally:
-        host.run("apt-mark unhold dkms")
-    assert installed(host) == before
+        host.run("apt-mark unhold rehearsal-desktop")
 
 
 def test_with_a_sound_repository_the_same_run_moves_the_driver(

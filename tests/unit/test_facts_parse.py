@@ -184,6 +184,8 @@ SOURCES = {
     "packages.half_configured": ["packages.half_configured"],
     "packages.lock": ["packages.lock_holder"],
     "storage.free": ["storage.free_mib"],
+    "storage.usr": ["storage.usr_mib"],
+    "storage.var": ["storage.var_mib"],
     "storage.shm": ["storage.shm_mib"],
     "layout.asked": ["layout.entries"],
     "torch.python": ["torch.python"],

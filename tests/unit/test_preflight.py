@@ -105,6 +105,9 @@ WELCOME: dict[str, GpuHost] = {
     "a window larger than needed": proven_host(
         lists=two("0x1-0x2 0x0000006000000000-0x0000006fffffffff")
     ),
+    "no room on a host where all is installed": proven_host(
+        plain=dict.fromkeys(("storage.usr", "storage.var"), "/dev/sda1 2 1 1 99% /")
+    ),
     "another apt is at work on a healthy host": proven_host(
         plain={"packages.lock": "pid 9 (apt-get)"}
     ),
@@ -271,6 +274,18 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
             lists={"torch.version_line": []},
         ),
         ("2.2 GiB free at /opt/pyinfra-gpu",),
+    ),
+    "too little room for the toolkit": (
+        bare_gpu_host(plain={"storage.usr": "/dev/sda1 264212084 25749380 2306415 99% /usr"}),
+        ("2.2 GiB free at /usr, 6 GiB needed",),
+    ),
+    "too little room for packages": (
+        bare_gpu_host(plain={"storage.var": "/dev/sda1 264212084 25749380 2306415 99% /var"}),
+        ("2.2 GiB free at /var, 3.5 GiB needed",),
+    ),
+    "room that cannot be told, and something to install": (
+        bare_gpu_host(plain={"storage.var": "?df hung"}),
+        ("free disk space at /var is unknown (df hung)",),
     ),
     "too little memory": (
         proven_host(plain={"system.memory": "MemTotal: 2097152 kB"}),

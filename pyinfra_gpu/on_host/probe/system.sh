@@ -97,6 +97,8 @@ storage() {
 	if [ "$kind" = hidden ]; then unknown storage.free "no permission to look at $PG_PREFIX"
 	else room storage.free "${near:-/}"; fi
 	if [ -d "$R/dev/shm" ]; then room storage.shm "$R/dev/shm"; else absent storage.shm; fi
+	if [ "$PG_NVIDIA" ]; then room storage.usr "$R/usr"; room storage.var "$R/var"
+	else absent storage.usr; absent storage.var; fi
 }
 
 # room KEY FOLDER: df's line for it, in KiB
