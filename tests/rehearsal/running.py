@@ -74,6 +74,7 @@ class Deployer:
             "PYINFRA_GPU_REHEARSAL": str(self.lab.directory),
             "PYINFRA_GPU_REPORT": str(report),
             "PYINFRA_PROGRESS": "off",
+            "XDG_STATE_HOME": str(self.folder),  # where `check` keeps what it found before
         }
 
     def command(self, *arguments: str, inventory: str = INVENTORY) -> list[str]:

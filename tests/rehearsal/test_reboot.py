@@ -1,0 +1,95 @@
+"""The reboot, where it is hard: behind a jump host, with a sudo password, on a slow machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running import GPU_HOST, PROJECT
+
+from pyinfra_gpu.rehearsal import Lab, LabHost, inventory
+
+pytestmark = pytest.mark.rehearsal
+
+PASSWORD = "correct horse"
+JUMP = "gpu2"  # a host without GPUs
+# sshd goes on answering while this unit takes its time to stop.
+SLOW = """
+cat > /run/systemd/system/slow-to-stop.service <<'UNIT'
+[Unit]
+After=ssh.service
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/true
+ExecStop=/bin/sleep 6
+UNIT
+systemctl daemon-reload; systemctl start slow-to-stop
+"""
+
+
+@pytest.fixture
+def host(gpu_lab: Lab) -> Iterator[LabHost]:
+    """A bare GPU host whose sudo asks for a password, and beside it one to jump from."""
+    gpu_lab.up(2, say=lambda text: None)
+    gpu_lab.nvidia.restore()
+    gpu_lab.fresh(GPU_HOST)
+    found = gpu_lab.host(GPU_HOST)
+    found.run(f"echo 'ubuntu:{PASSWORD}' | chpasswd")
+    found.run("echo 'ubuntu ALL=(ALL) ALL' > /etc/sudoers.d/ubuntu")
+    yield found
+    gpu_lab.fresh(GPU_HOST)
+
+
+@pytest.fixture
+def home(gpu_lab: Lab, host: LabHost, tmp_path: Path) -> Path:
+    """A user's home whose ssh config reaches the GPU host by way of the other one."""
+    ssh = tmp_path / ".ssh"
+    ssh.mkdir(mode=0o700)
+    lines = gpu_lab.ssh_config.read_text(encoding="utf-8").splitlines(keepends=True)
+    known = "".join(line for line in lines if not line.lstrip().startswith("Port "))
+    settings = (
+        f"Host behind\n  ProxyJump {JUMP}\n  HostName {host.address}\n  HostKeyAlias {GPU_HOST}\n"
+        f"  User ubuntu\n  IdentityFile {gpu_lab.directory}/id_ed25519\n"
+        f"  UserKnownHostsFile {gpu_lab.directory}/known_hosts\n  StrictHostKeyChecking yes\n"
+    )
+    (ssh / "config").write_text(settings + known)
+    return tmp_path
+
+
+def test_a_slow_host_behind_a_jump_host_with_a_sudo_password_is_rebooted_once(
+    gpu_lab: Lab, host: LabHost, home: Path
+) -> None:
+    known = dict(inventory(gpu_lab.directory))[GPU_HOST]
+    gpu = {key: value for key, value in known.items() if not key.startswith("ssh_")}
+    data = {**gpu, "rehearsal": True, "pytorch_version": "2.13.0", "pytorch_build": "cpu"}
+    less = {"preflight_min_disk_gib": 1, "preflight_min_ram_gib": 1, "_sudo_password": PASSWORD}
+    (home / "inventory.py").write_text(f"gpu = [('behind', {data | less!r})]\n")
+    host.run(SLOW)
+    report = home / "report.json"
+    pyinfra = str(Path(sys.executable).parent / "pyinfra")
+    done = subprocess.run(
+        [pyinfra, "-y", str(home / "inventory.py"), "tests/rehearsal/only_driver.py"],
+        cwd=PROJECT,
+        env={
+            **os.environ,
+            "HOME": str(home),
+            "PYINFRA_PROGRESS": "off",
+            "PYINFRA_GPU_REPORT": str(report),
+        },
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(report.read_text())["hosts"]["behind"]["status"] == "changed"
+    assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.95.05"
+    assert host.run("last -x reboot").stdout.count("system boot") == 2  # power on, and one reboot
+    assert PASSWORD not in done.stdout + done.stderr
