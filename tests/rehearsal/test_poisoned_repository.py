@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from running import GPU_HOST, Deployer, Run
 
 from pyinfra_gpu.rehearsal import Lab, LabHost
 
+GUARD = Path(__file__).parents[2] / "pyinfra_gpu/on_host/apt_guard.sh"
 pytestmark = pytest.mark.rehearsal
 
 # Kind -> words of the refusal, one of which it must have.
@@ -101,6 +103,25 @@ def test_a_package_that_somebody_holds_is_not_moved(
         assert installed(host) == before
     finally:
         host.run("apt-mark unhold rehearsal-desktop")
+
+
+@pytest.mark.parametrize(("allowed", "code"), [("dctrl-tools *", 100), ("rehearsal-desktop -", 0)])
+def test_apt_itself_obeys_the_guard(allowed: str, code: int, host: LabHost) -> None:
+    """What was not simulated stops apt before dpkg starts; what was, passes."""
+    log = host.run("wc -l < /var/log/dpkg.log").stdout
+    remove = f"""
+        cat > /root/guard <<'GUARD'
+{GUARD.read_text()}GUARD
+        chmod 0700 /root/guard; echo '{allowed}' > /root/allowed
+        printf 'DPkg::Pre-Install-Pkgs {{ "/root/guard /root/allowed"; }};
+DPkg::Tools::Options::/root/guard::Version "3";\n' > /root/apt.conf
+        APT_CONFIG=/root/apt.conf apt-get remove -y rehearsal-desktop 2>&1
+    """
+    done = host.run(remove, check=False)
+    assert done.returncode == code, done.stdout
+    stopped = "would do what it did not simulate: rehearsal-desktop -" in done.stdout
+    assert stopped == (code != 0)
+    assert (host.run("wc -l < /var/log/dpkg.log").stdout == log) == stopped
 
 
 def test_with_a_sound_repository_the_same_run_moves_the_driver(
