@@ -108,8 +108,8 @@ def test_a_drift_is_seen_named_and_mended(
     note_time(name, see=seen - started, mend=mended - seen)
 
 
-# Two at once, chosen anew each day that the table grows but the same on every machine. Left out is
-# what hides another drift of the same part by its nature.
+# Chosen at random, and the same on every machine until the table grows. Left out is what by its
+# nature hides another drift of the same part.
 ALONE = {
     "the branch moved",
     "the driver was upgraded under the loaded module",

@@ -46,6 +46,8 @@ def test_an_unattended_driver_update_is_explained_and_repaired(
     assert "unattended-upgrade" in str(since["by"])
     assert since["when"]
 
+    assert "the driver" in checked.deviations(GPU_HOST)["smoke.unproven"]["found"]
+
     boot = host.boot_id()
     run = deployer.converge(limit=GPU_HOST)
     assert "580.95.05-1 -> 580.105.08-1" in " ".join(run.output.split())
