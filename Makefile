@@ -12,10 +12,13 @@ rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearse
 
 # Two processes: what the first one tests starts and watches processes without gevent, and
-# importing pyinfra's command line, as the second one does, replaces those parts of Python.
+# importing pyinfra's command line, as the second one does, replaces those parts of Python. The
+# first one mostly waits for its hosts, so the second runs beside it and is shown after it.
 test: check $(VENV)/torch
-	@$(BIN)/python -m pytest tests/on_host tests/rehearsal
-	@$(BIN)/python -m pytest tests/unit tests/fake
+	@echo "tests/unit and tests/fake run beside the tests on hosts; their result is shown at the end"
+	@$(BIN)/python -m pytest tests/unit tests/fake >$(VENV)/test.log 2>&1 & pid=$$!; \
+	  $(BIN)/python -m pytest tests/on_host tests/rehearsal; hosts=$$?; \
+	  wait $$pid; others=$$?; cat $(VENV)/test.log; exit $$(( hosts | others ))
 
 check: $(VENV)/installed
 	@$(BIN)/ruff check .

@@ -16,7 +16,10 @@ from pyinfra_gpu.rehearsal import Lab, LabHost
 pytestmark = pytest.mark.rehearsal
 
 PREFIX = "/opt/pyinfra-gpu"
-STAGES = ["preflight", "packages", "layout", "pytorch", "environment", "training", "smoke"]
+STAGES = [
+    *("preflight", "driver", "packages", "layout", "cuda", "libcuda"),
+    *("pytorch", "environment", "training", "smoke"),
+]
 
 # What a login through sshd and sudo leaves in any running system, whoever logs in.
 SYSTEM_OWN = ("var/log/", "var/lib/systemd/", "var/cache/", "tmp/", "run/", "etc/.pwd.lock")

@@ -7,6 +7,8 @@ import os
 import random
 import textwrap
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,14 +20,29 @@ from pyinfra_gpu.rehearsal import Lab, LabHost
 pytestmark = pytest.mark.rehearsal
 
 TIMES = "PYINFRA_GPU_DRIFT_TIMES"  # a file that gets the seconds each class took, as JSON lines
+R580 = ("580.82.07", "580.95.05", "580.105.08")  # what the repository offers of the branch
 
 
 @pytest.fixture(scope="module")
 def healthy(gpu_lab: Lab, gpu_deployer: Deployer) -> Run:
-    """Bring the host from whatever an earlier test left to what is declared."""
+    """Return the deploy of the fresh host, with a newer driver still to come."""
+    gpu_lab.nvidia.publish()
+    gpu_lab.nvidia.offer_newer_kernel(False)
+    gpu_lab.fresh(GPU_HOST)
     run = gpu_deployer.converge(limit=GPU_HOST)
     assert gpu_deployer.check(limit=GPU_HOST).code in (0, 2)
     return run
+
+
+@contextmanager
+def left_as_declared(lab: Lab, deployer: Deployer) -> Iterator[LabHost]:
+    """Give the host; a test that fails on it leaves the next one a healthy host all the same."""
+    try:
+        yield lab.host(GPU_HOST)
+    except BaseException:
+        lab.fresh(GPU_HOST)
+        deployer.converge(limit=GPU_HOST)
+        raise
 
 
 def inject(host: LabHost, command: str) -> None:
@@ -92,19 +109,18 @@ def test_a_drift_is_seen_named_and_mended(
     name: str, healthy: Run, gpu_deployer: Deployer, gpu_lab: Lab
 ) -> None:
     drift = DRIFTS[name]
-    host = gpu_lab.host(GPU_HOST)
-    if drift.publish:
-        gpu_lab.nvidia.publish(*drift.publish)
+    gpu_lab.nvidia.publish(*(drift.publish or R580))
     gpu_lab.nvidia.offer_newer_kernel(drift.newer_kernel)
-    inject(host, drift.inject)
-    if drift.reboots:
-        host.reboot()
-    started = time.monotonic()
-    see(gpu_deployer, [drift])
-    seen = time.monotonic()
-    mend(gpu_deployer, host, [drift])
-    mended = time.monotonic()
-    nothing_left(gpu_deployer)
+    with left_as_declared(gpu_lab, gpu_deployer) as host:
+        inject(host, drift.inject)
+        if drift.reboots:
+            host.reboot()
+        started = time.monotonic()
+        see(gpu_deployer, [drift])
+        seen = time.monotonic()
+        mend(gpu_deployer, host, [drift])
+        mended = time.monotonic()
+        nothing_left(gpu_deployer)
     note_time(name, see=seen - started, mend=mended - seen)
 
 
@@ -126,11 +142,13 @@ def test_two_drifts_at_once_are_both_seen_and_mended(
     pair: tuple[str, str], healthy: Run, gpu_deployer: Deployer, gpu_lab: Lab
 ) -> None:
     drifts = [DRIFTS[name] for name in pair]
-    host = gpu_lab.host(GPU_HOST)
-    for drift in drifts:
-        inject(host, drift.inject)
-    if len({drift.id for drift in drifts}) == len(drifts):
-        checked = gpu_deployer.check(limit=GPU_HOST)
-        assert {drift.id for drift in drifts} <= set(checked.deviations(GPU_HOST))
-    mend(gpu_deployer, host, drifts)
-    nothing_left(gpu_deployer)
+    gpu_lab.nvidia.publish(*R580)
+    gpu_lab.nvidia.offer_newer_kernel(False)
+    with left_as_declared(gpu_lab, gpu_deployer) as host:
+        for drift in drifts:
+            inject(host, drift.inject)
+        if len({drift.id for drift in drifts}) == len(drifts):
+            checked = gpu_deployer.check(limit=GPU_HOST)
+            assert {drift.id for drift in drifts} <= set(checked.deviations(GPU_HOST))
+        mend(gpu_deployer, host, drifts)
+        nothing_left(gpu_deployer)
