@@ -21,12 +21,15 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from pyinfra import state
 from pyinfra.api.exceptions import DeployError, PyinfraError
+from pyinfra.context import ctx_state
 from pyinfra_cli.cli import cli
 from pyinfra_cli.exceptions import UnexpectedExternalError
 from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.util import parse_cli_arg
 
+from pyinfra_gpu import journal
 from pyinfra_gpu.spec import resolve
 
 if TYPE_CHECKING:
@@ -62,6 +65,11 @@ def exit_honestly_on_interrupt() -> None:
             " for it and finishes what is left",
             err=True,
         )
+        # pyinfra disconnects through the same pool that waits for the hosts' commands: without
+        # this the end would wait for them too, for ever where a host has stopped answering.
+        if ctx_state.isset():  # type: ignore[no-untyped-call]
+            journal.interrupt()
+            state.pool.kill(block=False)
         sys.exit(128 + number)
 
     signal.signal(signal.SIGINT, interrupted)

@@ -50,6 +50,7 @@ class Journal(BaseStateCallback):
         self.looks: dict[str, Record] = {}
         self.planned: set[str] = set()
         self.plan_shown = False
+        self.interrupted = False
         self._finish = finish
         self._gone: set[str] = set()
         self._phase: StateStage | None = None
@@ -137,14 +138,25 @@ def warn(stage: str, what: str) -> None:
 
 def problem(stage: str, sentence: str) -> None:
     """Note the one sentence that says why this host cannot go on."""
-    if entry := _entry(stage):
+    if (entry := _entry(stage)) and not _interrupted():
         entry.problem = sentence
 
 
 def ensure_problem(stage: str, sentence: str) -> None:
     """Note a problem, unless a better sentence is there already."""
-    if (entry := _entry(stage)) and entry.problem is None:
+    if (entry := _entry(stage)) and entry.problem is None and not _interrupted():
         entry.problem = sentence
+
+
+def interrupt() -> None:
+    """Note that a person ends the run: what fails from here on is no fault of a host."""
+    if journal := current():
+        journal.interrupted = True
+
+
+def _interrupted() -> bool:
+    journal = current()
+    return journal is not None and journal.interrupted
 
 
 def unreadable(stage: str) -> None:

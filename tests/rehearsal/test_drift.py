@@ -149,6 +149,7 @@ def test_two_drifts_at_once_are_both_seen_and_mended(
             inject(host, drift.inject)
         if len({drift.id for drift in drifts}) == len(drifts):
             checked = gpu_deployer.check(limit=GPU_HOST)
-            assert {drift.id for drift in drifts} <= set(checked.deviations(GPU_HOST))
+            found = set(checked.deviations(GPU_HOST))
+            assert {drift.id for drift in drifts} <= found, checked.answer
         mend(gpu_deployer, host, drifts)
         nothing_left(gpu_deployer)

@@ -133,6 +133,27 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(
     assert deployer.converge(limit="gpu2").changed("gpu2") == []
 
 
+def test_ctrl_c_ends_a_run_at_once_even_while_a_command_on_the_host_hangs(
+    deployer: Deployer, lab: Lab
+) -> None:
+    host = lab.host("gpu2")
+    lab.fresh("gpu2")
+    process = deployer.start(limit="gpu2")
+    try:
+        _wait_for(host, f"{IN_TORCH_INSTALL} && pkill -STOP -x uv", process, 120)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        host.run("pkill -CONT -x uv", check=False)
+    assert process.returncode == 130, output
+    assert "interrupted: a command that was begun goes on on its host" in output
+    assert "CUT OFF" in output
+    assert "FAILED" not in output
+    deployer.converge(limit="gpu2")
+    assert deployer.converge(limit="gpu2").changed("gpu2") == []
+
+
 def test_a_network_that_dies_in_the_middle_ends_the_host_not_the_run(
     deployer: Deployer, troubled: LabHost
 ) -> None:
