@@ -15,6 +15,7 @@ from pyinfra_gpu.apt.limits import Limits, judge
 from pyinfra_gpu.apt.names import plain
 from pyinfra_gpu.apt.simulation import Simulation, parse, parse_fetches
 from pyinfra_gpu.drift.driver_packages import packages as driver_packages
+from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.facts.look import forget, look
 from pyinfra_gpu.operations.capture import Answer, ask
@@ -222,11 +223,13 @@ def _judged(request: Request, simulation: Simulation, held: frozenset[str]) -> s
     source = repository(spec, record) if record else "it cannot be looked at"
     if record is None or isinstance(source, str):
         return str(source)
+    found = driver_packages(spec, record)
     limits = Limits(
         branch=spec.driver.branch,
-        version=spec.driver.version,
+        # Also where none is declared: a single package that went ahead goes back to the rest.
+        version=target(spec, found),
         url=source.url,
-        installed=driver_packages(spec, record).names,
+        installed=found.names,
         held=held,
     )
     return "; ".join(judge(simulation, limits)[:4]) or None

@@ -187,10 +187,12 @@ def answer(*lines: str, holds: tuple[str, ...] = (), uris: tuple[str, ...] = ())
     return {"stdout": [*lines, MARK, *holds, MARK, *uris, MARK]}
 
 
-def deploy(simulated: dict[str, Any], **responses: Any) -> tuple[GpuRun, Told, str]:
-    """A host whose companion is behind, apt answering as told; the commands that were run."""
+def deploy(
+    simulated: dict[str, Any], companion: str = OLD, **responses: Any
+) -> tuple[GpuRun, Told, str]:
+    """A host with one companion of another version, apt answering as told; what was run."""
     host = GpuHost(
-        lists=packages(f"nvidia-modprobe {OLD}-1 1 1"),
+        lists=packages(f"nvidia-modprobe {companion}-1 1 1"),
         responses={**responses, "--simulate": simulated},
     )
     made, told = executed(host)
@@ -210,7 +212,14 @@ def test_what_was_simulated_and_judged_is_fetched_and_run_under_guard() -> None:
     assert "still not as declared" in told.problem
 
 
+def test_a_companion_that_went_ahead_goes_back_to_the_rest() -> None:
+    back = f"Inst nvidia-modprobe [580.105.08-1] ({VERSION}-1 {NVIDIA})"
+    _made, _told, commands = deploy(answer(back), companion="580.105.08")
+    assert "Pre-Install-Pkgs" in commands
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "the rest goes ahead": (answer(f"Inst libcuda1 [{VERSION}-1] (580.105.08-1 {NVIDIA})"), "rest"),
     "a desktop": (answer(GOOD, "Remv gnome-shell [43.9-0]"), "gnome-shell"),
     "another branch": (answer(f"Inst libcuda1 [{VERSION}-1] (595.71.05-1 {NVIDIA})"), "branch 580"),
     "a kernel": (answer(GOOD, "Inst linux-image-6.1.0-40-amd64 (6.1-1 Debian:12/x [all])"), "kern"),

@@ -45,7 +45,20 @@ class Drift:
     reboots: int = 0
 
 
+R580 = ("580.82.07", "580.95.05", "580.105.08")
+"""What the repository offers of the branch from the first of these drifts on."""
+
+COMPANION = """
+    quiet apt-get update
+    cd /tmp; quiet apt-get download nvidia-modprobe={version}
+    quiet dpkg --force-depends -i nvidia-modprobe_*.deb; rm nvidia-modprobe_*.deb
+"""
+
 DRIFTS: dict[str, Drift] = {
+    # First, while the host still has the older driver.
+    "a companion package went ahead": Drift(
+        inject=COMPANION.format(version="580.105.08-1"), id="driver.versions-mixed", publish=R580
+    ),
     "the driver was upgraded under the loaded module": Drift(
         inject="""
             quiet apt-get update
@@ -53,7 +66,7 @@ DRIFTS: dict[str, Drift] = {
               '$2 == v {print $1 "=580.105.08-1"}')
         """,
         id="driver.module-differs",
-        publish=("580.82.07", "580.95.05", "580.105.08"),
+        publish=R580,
         effect="restart",
     ),
     "the module is built for no kernel": Drift(
@@ -69,13 +82,8 @@ DRIFTS: dict[str, Drift] = {
     "the proprietary flavour is installed": Drift(
         inject="force nvidia-kernel-dkms=$V nvidia-kernel-open-dkms-", id="driver.wrong-flavour"
     ),
-    "a companion package is of another version": Drift(
-        inject="""
-            other=$(apt-cache madison nvidia-modprobe | awk -v v="$V" '$3 != v {print $3; exit}')
-            cd /tmp; quiet apt-get download nvidia-modprobe=$other
-            quiet dpkg --force-depends -i nvidia-modprobe_*.deb; rm nvidia-modprobe_*.deb
-        """,
-        id="driver.versions-mixed",
+    "a companion package was left behind": Drift(
+        inject=COMPANION.format(version="580.82.07-1"), id="driver.versions-mixed"
     ),
     "the pins are removed": Drift(
         inject="rm /etc/apt/preferences.d/pyinfra-gpu-nvidia", id="driver.pins-differ"
@@ -251,6 +259,6 @@ DRIFTS: dict[str, Drift] = {
               '$2 == v {print $1 "=595.71.05-1"}')
         """,
         id="driver.branch-moved",
-        publish=("580.82.07", "580.95.05", "580.105.08", "595.71.05"),
+        publish=(*R580, "595.71.05"),
     ),
 }

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from drifts import DRIFTS, PRELUDE, Drift
+from drifts import DRIFTS, PRELUDE, R580, Drift
 from running import GPU_HOST, Deployer, Run
 
 from pyinfra_gpu.rehearsal import Lab, LabHost
@@ -20,7 +20,6 @@ from pyinfra_gpu.rehearsal import Lab, LabHost
 pytestmark = pytest.mark.rehearsal
 
 TIMES = "PYINFRA_GPU_DRIFT_TIMES"  # a file that gets the seconds each class took, as JSON lines
-R580 = ("580.82.07", "580.95.05", "580.105.08")  # what the repository offers of the branch
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +126,7 @@ def test_a_drift_is_seen_named_and_mended(
 # Chosen at random, and the same on every machine until the table grows. Left out is what by its
 # nature hides another drift of the same part.
 ALONE = {
+    "a companion package went ahead",
     "the branch moved",
     "the driver was upgraded under the loaded module",
     "nouveau is back",
