@@ -21,12 +21,21 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
     """Install packages again, by a guarded transaction; say why and fail where it cannot be.
 
     + packages: names of installed packages; with none there is nothing to do
+
+    Each at the version it has: without one apt takes the newest on offer, and one package of the
+    driver cannot move alone.
     """
     names = tuple(dict.fromkeys(packages))
     if not names:
         return True
     held = ask(state, host, quoted("apt-mark", "showhold", *names), as_root(spec)).stdout
-    request = transaction.Request(stage=stage, spec=spec, packages=names, reinstall=True)
+    query = quoted(
+        "dpkg-query", "-W", "-f", r"${Package}=${Version}\n${binary:Package}=${Version}\n"
+    )
+    rows = ask(state, host, f"{query} {quoted(*names)} 2>/dev/null", as_root(spec)).stdout
+    there = {row.partition("=")[0]: row for row in rows if not row.endswith("=")}
+    exact = tuple(there.get(name, name) for name in names)
+    request = transaction.Request(stage=stage, spec=spec, packages=exact, reinstall=True)
     if not transaction.run(state, host, request):
         return False
     # apt takes what it was allowed to change off hold.
