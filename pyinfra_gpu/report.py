@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -178,10 +179,16 @@ def _brief(texts: list[str], separator: str, most: int = 3) -> str:
     return separator.join(shown)
 
 
+class _Cell(textwrap.TextWrapper):
+    """Wraps a cell at blanks, and within a path behind a slash."""
+
+    wordsep_re = re.compile(r"(\s+|[^\s/]*/(?=[^\s/]))")
+
+
 def _row(cells: list[str]) -> str:
     """Lay one row out, wrapping what does not fit its column."""
     wrapped = [
-        textwrap.wrap(cell, width) or [""] for cell, (_, width) in zip(cells, _COLUMNS, strict=True)
+        _Cell(width).wrap(cell) or [""] for cell, (_, width) in zip(cells, _COLUMNS, strict=True)
     ]
     height = max(len(cell) for cell in wrapped)
     rows = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.report import render
+from pyinfra_gpu.report import _row, render
 
 
 def stage(name: str, **changes: Any) -> dict[str, Any]:
@@ -119,3 +119,14 @@ def test_an_unreachable_host_has_a_row() -> None:
 def test_an_incomplete_verdict_does_not_break_the_report(missing: str) -> None:
     verdict = {key: value for key, value in VERDICT.items() if key != missing}
     assert "smoke test PASS" in render(changed(smoke=verdict))
+
+
+def test_a_path_in_a_cell_is_broken_behind_a_slash() -> None:
+    found = "no key; /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list is missing"
+    table = _row(["gpu1", "driver", found, "-", "0.1"])
+    assert [line[21:48].strip() for line in table.splitlines()] == [
+        "no key; /etc/apt/",
+        "sources.list.d/",
+        "pyinfra-gpu-nvidia.list is",
+        "missing",
+    ]
