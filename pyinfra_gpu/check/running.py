@@ -162,6 +162,8 @@ def _start(request: Request, report: Path, progress: Progress | None) -> tuple[i
                     shown = said.progress
         except BaseException:  # Ctrl-C: pyinfra has a session of its own and did not get it
             process.terminate()
+            # Popen itself waits a quarter of a second only, and pyinfra may write its report late.
+            process.wait()
             raise
     return process.returncode, said
 
