@@ -9,6 +9,7 @@ from typing import NoReturn, cast
 
 from pyinfra_gpu import __version__, rehearse
 from pyinfra_gpu.check.cli import add_parser as add_check
+from pyinfra_gpu.diagnosis.cli import add_parser as add_explain
 from pyinfra_gpu.html_report.cli import add_parser as add_report
 from pyinfra_gpu.rehearsal.cli import add_parser as add_rehearsal
 
@@ -24,7 +25,8 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code: 0 done, 1 failed, 130 interrupted.
 
-    `check` and `report` also answer 2 (drift) and 3 (only a restart is owed).
+    `check` and `report` also answer 2 (drift) and 3 (only a restart is owed), `explain` 2 (nothing
+    known explains the log).
     """
     parser: argparse.ArgumentParser = _Parser(
         prog="pyinfra-gpu",
@@ -35,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     add_check(subparsers)
     add_report(subparsers)
+    add_explain(subparsers)
     rehearse.add_parser(subparsers)
     add_rehearsal(subparsers)
     options = parser.parse_args(arguments)

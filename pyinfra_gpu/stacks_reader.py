@@ -189,6 +189,17 @@ class Node:
         """Return the text under `key`, which must match `pattern` as a whole."""
         return self._get(key).matching_here(pattern, expected)
 
+    def has(self, key: str) -> bool:
+        """Tell whether there is a field `key`, for fields that may be left out."""
+        return key in self._mapping()
+
+    def flag(self, key: str) -> bool:
+        """Return the yes or no under `key`."""
+        node = self._get(key)
+        if not isinstance(node._value, bool):
+            raise node._mistyped("yes or no")
+        return node._value
+
     def choice(self, key: str, allowed: tuple[str, ...]) -> str:
         """Return the text under `key`, one of `allowed`."""
         text = self.text(key)

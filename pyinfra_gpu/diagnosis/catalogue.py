@@ -1,0 +1,274 @@
+"""The known failures: reviewed data, read and checked.
+
+`catalogue/LAYER.yaml` maps ids to entries:
+
+    CUDA-01:
+      kind: root                # what it is, see `Entry`
+      patterns:                 # regular expressions (Python's, MULTILINE) for the message's
+        - 'some error in (?P<file>\\S{1,80})'   # wordings. Each holds 6 plain characters outside
+                                # brackets, no top-level `|`, and bounds every repetition. A space
+                                # also matches a line break. Colours, timestamps, ranks' labels and
+                                # typographic quotes are gone before a pattern sees the text.
+      samples: ["..."]          # lines as people see them: each pattern matches one, and each of
+                                # them is matched
+      cause: what is wrong      # <file> stands for the pattern's group of that name
+      fix: ["first step"]
+      source: where the facts are from
+      weak: yes                 # optional, as the rest: names a cause only if nothing else failed
+      explains: [CUDA-02, nccl] # ids and layers that are its consequences where both are seen
+      case_group: file          # the group whose value chooses among the cases
+      cases:                    # other readings of the same message. The first that fits replaces
+                                # kind, cause and fix; where none does, the entry's own hold
+        - values: ["a.so"]      # of case_group; ["*"] for any, if the group took part at all
+          facts: {compat_on_path: yes, shm_mib: "< 1024", gpu: GeForce}
+                                # what the host says, see `HostFacts`: all must hold; what is not
+                                # known does not. One of values and facts may be left out
+          kind: root
+          cause: ...
+          fix: ["..."]
+          explains: [cuda]      # optional, beside the entry's own
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal, cast
+
+from pyinfra_gpu.diagnosis.host_facts import Condition, HostFacts, read_conditions
+from pyinfra_gpu.diagnosis.patterns import Pattern, PatternError, compiled
+from pyinfra_gpu.stacks_reader import Node, read_yaml
+
+Kind = Literal["root", "secondary", "wrapper", "warn", "evidence", "expected"]
+KINDS: tuple[Kind, ...] = ("root", "secondary", "wrapper", "warn", "evidence", "expected")
+LAYERS: Mapping[str, str] = {
+    "driver": "DRV",
+    "cuda": "CUDA",
+    "libs": "LIB",
+    "store": "STORE",
+    "nccl": "NCCL",
+    "compile": "CMP",
+    "host": "HOST",
+}
+"""Layer (and name of its file) -> how its ids start."""
+
+ANY = "*"
+NONE: frozenset[str] = frozenset()
+_ID = re.compile(r"([A-Z]+)-\d{2,3}")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What an entry means where its message carries one of these values and the host says so.
+
+    + values: None if any value will do
+    """
+
+    values: frozenset[str] | None
+    conditions: tuple[Condition, ...]
+    kind: Kind
+    cause: str
+    fix: tuple[str, ...]
+    explains: frozenset[str]
+
+    def fits(self, value: str | None, facts: HostFacts) -> bool:
+        """Tell whether this is the reading."""
+        if self.values is not None and (value is None or not self.values & {value, ANY}):
+            return False
+        return all(condition.holds(facts) for condition in self.conditions)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One known failure.
+
+    + kind: `root` names a cause; `secondary` follows from another failure and `wrapper` only
+      repeats one, neither is ever reported; `warn`, `evidence` and `expected` are reported
+      where nothing failed that they do not explain
+    + patterns: the message's wordings; + samples: lines as people see them
+    + fix: what to do, in this order; `<name>` stands for the pattern's group of that name
+    + weak: names a cause only if nothing else failed: a time-out, a signal
+    + explains: ids and layers that are its consequences where both are seen
+    + case_group: the group whose value chooses one of `cases`
+    """
+
+    id: str
+    layer: str
+    kind: Kind
+    patterns: tuple[Pattern, ...]
+    samples: tuple[str, ...]
+    cause: str
+    fix: tuple[str, ...]
+    source: str
+    weak: bool
+    explains: frozenset[str]
+    case_group: str | None
+    cases: tuple[Case, ...]
+
+    def case(self, groups: Mapping[str, str | None], facts: HostFacts) -> Case | None:
+        """Return the case for a match with these groups on this host, None if none fits."""
+        value = groups.get(self.case_group) if self.case_group else None
+        return next((case for case in self.cases if case.fits(value, facts)), None)
+
+
+Reading = tuple[str, Case | None]
+"""An entry's id, and which of its cases is meant."""
+
+
+class Catalogue:
+    """All entries, and which of them follow from which."""
+
+    def __init__(self, entries: tuple[Entry, ...]) -> None:
+        self.entries = entries
+        self.by_id = {entry.id: entry for entry in entries}
+        self._effects = {
+            (entry.id, case): self._reach(
+                entry.id, entry.explains | (case.explains if case else NONE)
+            )
+            for entry in entries
+            for case in (None, *entry.cases)
+        }
+
+    def explains(self, one: Reading, other: str) -> bool:
+        """Tell whether the entry `other` is a consequence of `one`, directly or through others."""
+        return other in self._effects[one]
+
+    def circle(self) -> tuple[str, str] | None:
+        """Return two entries each of which explains the other, None if there are none."""
+        effects: dict[str, set[str]] = {}
+        for (id_, _), reached in self._effects.items():
+            effects.setdefault(id_, set()).update(reached)
+        pairs = ((one, other) for one, reached in effects.items() for other in reached)
+        return next(((one, other) for one, other in pairs if one in effects[other]), None)
+
+    def _reach(self, start: str, targets: frozenset[str]) -> frozenset[str]:
+        """Return the ids that follow from `start`, which is one of them if they go in a circle.
+
+        Of a whole layer named as an effect, the entries' own effects are not followed.
+        """
+        reached: set[str] = set()
+        pending = set(targets)
+        while pending:
+            target = pending.pop()
+            if target in LAYERS:
+                reached |= {e.id for e in self.entries if e.layer == target and e.id != start}
+            elif target not in reached:
+                reached.add(target)
+                pending |= self.by_id[target].explains
+        return frozenset(reached)
+
+
+@cache
+def catalogue() -> Catalogue:
+    """Return the catalogue.
+
+    Raises StacksError, with file, entry and reason in one sentence, if the data is wrong.
+    """
+    folder = files("pyinfra_gpu.diagnosis") / "catalogue"
+    texts = {layer: (folder / f"{layer}.yaml").read_text(encoding="utf-8") for layer in LAYERS}
+    return read_catalogue(texts)
+
+
+def read_catalogue(texts: Mapping[str, str]) -> Catalogue:
+    """Return the catalogue that the YAML `texts` (layer -> file's text) hold, checked as a whole.
+
+    Raises StacksError as `catalogue` does.
+    """
+    entries: list[Entry] = []
+    nodes: dict[str, Node] = {}
+    for layer, text in texts.items():
+        name = f"catalogue/{layer}.yaml"
+        top = Node(read_yaml(text, name), name, ())
+        for entry_id, node in top.entries(lambda _, node: node).items():
+            found = _ID.fullmatch(entry_id)
+            if not found or found[1] != LAYERS[layer]:
+                raise node.wrong(entry_id, f"must be an id such as {LAYERS[layer]}-01")
+            nodes[entry_id] = node
+            entries.append(_entry(entry_id, layer, node))
+    for entry in entries:
+        for target in sorted(entry.explains.union(*(case.explains for case in entry.cases))):
+            nodes[entry.id].known(f"{entry.id}.explains", target, [*LAYERS, *nodes])
+    result = Catalogue(tuple(entries))
+    if circle := result.circle():
+        one, other = circle
+        raise nodes[one].wrong(f"{one}.explains", f"must not lead to {other}, which explains it")
+    return result
+
+
+def _entry(entry_id: str, layer: str, node: Node) -> Entry:
+    patterns = tuple(_pattern(entry_id, node, text) for text in node.texts("patterns"))
+    entry = Entry(
+        id=entry_id,
+        layer=layer,
+        kind=_kind(node),
+        patterns=patterns,
+        samples=node.texts("samples"),
+        cause=node.text("cause"),
+        fix=node.texts("fix"),
+        source=node.text("source"),
+        weak=node.has("weak") and node.flag("weak"),
+        explains=_explains(node),
+        case_group=node.text("case_group") if node.has("case_group") else None,
+        cases=node.listed("cases", _case) if node.has("cases") else (),
+    )
+    node.done()
+    for field in ("patterns", "samples", "fix"):
+        if not getattr(entry, field):
+            raise node.wrong(f"{entry_id}.{field}", "must have at least one item")
+    _check_samples(entry, node)
+    _check_groups(entry, node)
+    return entry
+
+
+def _kind(node: Node) -> Kind:
+    return cast(Kind, node.choice("kind", KINDS))
+
+
+def _case(node: Node) -> Case:
+    case = Case(
+        values=frozenset(node.texts("values")) if node.has("values") else None,
+        conditions=read_conditions(node.child("facts")) if node.has("facts") else (),
+        kind=_kind(node),
+        cause=node.text("cause"),
+        fix=node.texts("fix"),
+        explains=_explains(node),
+    )
+    node.done()
+    return case
+
+
+def _explains(node: Node) -> frozenset[str]:
+    return frozenset(node.texts("explains")) if node.has("explains") else NONE
+
+
+def _pattern(entry_id: str, node: Node, text: str) -> Pattern:
+    try:
+        return compiled(text)
+    except PatternError as error:
+        raise node.wrong(f"{entry_id}.patterns", str(error), repr(text)) from None
+
+
+def _check_samples(entry: Entry, node: Node) -> None:
+    for sample in entry.samples:
+        if not any(pattern.regex.search(sample) for pattern in entry.patterns):
+            raise node.wrong(f"{entry.id}.samples", "is matched by none of the patterns", sample)
+    for pattern in entry.patterns:
+        if not any(pattern.regex.search(sample) for sample in entry.samples):
+            raise node.wrong(f"{entry.id}.patterns", "matches none of the samples", pattern.source)
+
+
+def _check_groups(entry: Entry, node: Node) -> None:
+    groups = {name for pattern in entry.patterns for name in pattern.regex.groupindex}
+    by_value = any(case.values is not None for case in entry.cases)
+    if (entry.case_group is not None) != by_value or not {entry.case_group} - {None} <= groups:
+        raise node.wrong(f"{entry.id}.case_group", "must be a group that the cases have values of")
+    if any(case.values is None and not case.conditions for case in entry.cases):
+        raise node.wrong(f"{entry.id}.cases", "must each have values or facts")
+    texts = [entry.cause, *entry.fix, *(t for case in entry.cases for t in (case.cause, *case.fix))]
+    for text in texts:
+        for name in re.findall(r"<([a-z_]+)>", text):
+            if name not in groups:
+                raise node.wrong(f"{entry.id}.fix", f"names <{name}>, which no pattern has")

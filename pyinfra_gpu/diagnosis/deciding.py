@@ -1,0 +1,154 @@
+"""Which of the messages found in a log is the cause.
+
+The rules, in this order:
+
+1. torchrun says which rank failed first; where that rank says anything, the others are collateral.
+   If all it says is a time-out, the exception that another rank had before is what it waited for.
+2. What was only warned of, or survived, is no cause, unless the catalogue says that it explains
+   what ended the run.
+3. An exception that nothing in the catalogue explains makes a log unclassified. It is outweighed
+   only by what the kernel says, by an exception that came first, or by an error printed right
+   before it. A warning of NCCL does not: what NCCL fails at is in the exception.
+4. A consequence (as `explains` tells) gives way to its cause.
+5. Exceptions and the kernel come before other lines, and the first of them before later ones.
+6. Time-outs and signals (`weak`) count where there is nothing better.
+7. A run that nothing ended may still have had a remark to report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyinfra_gpu.diagnosis.catalogue import Catalogue, Kind
+from pyinfra_gpu.diagnosis.failures import Failure
+from pyinfra_gpu.diagnosis.hits import Findings, Hit, survived
+from pyinfra_gpu.diagnosis.torchrun import Summary
+
+Verdict = tuple[Hit, Kind]
+
+RIGHT_BEFORE = 30  # lines between an error and the exception that it led to
+SOON_OVER = 5  # lines that a log may have after a warning that was its last word
+
+_HOST_LAYERS = ("driver", "host")
+_OVERCOME = ("warned", "survived")
+_REMARKS = ("expected", "evidence", "warn")
+
+
+def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[Verdict]:
+    """Return the root cause and what it is reported as; several if they are independent."""
+    hits = found.hits
+    ended = [failure for failure in found.failures if not survived(failure)]
+    explained = {hit.failure for hit in hits if _tells(hit)}
+    unknown = [failure for failure in ended if failure not in explained]
+    roots = [hit for hit in hits if hit.kind == "root"]
+    if summary:
+        roots, unknown = _of_rank(summary.rank, roots, unknown)
+    causes = _causes(roots, unknown, hits, known)
+    if causes:
+        first = min(causes, key=_precedence)
+        return [(hit, "root") for hit in (first, *_independent(first, causes))]
+    if unknown or (ended and not _only_remarked(ended, hits)) or summary:
+        return []
+    return _remarks(hits)
+
+
+def _tells(hit: Hit) -> bool:
+    """Tell whether the message says what its exception is about.
+
+    What merely follows an exception's first line may be another program's.
+    """
+    if hit.failure is None or (hit.failure.foreign and hit.entry.weak):
+        return False
+    in_first_lines = any(hit.first <= first <= hit.last for first, _ in hit.failure.spans)
+    return in_first_lines or hit.kind not in ("wrapper", "secondary")
+
+
+def _of_rank(
+    rank: int, roots: list[Hit], unknown: list[Failure]
+) -> tuple[list[Hit], list[Failure]]:
+    """Keep what this rank says, and what nobody's name is on, if this rank says anything."""
+    if rank not in {hit.rank for hit in roots} | {failure.rank for failure in unknown}:
+        return roots, unknown
+    whose = (rank, None)
+    own = [hit for hit in roots if hit.rank in whose]
+    own_unknown = [failure for failure in unknown if failure.rank in whose]
+    if own and not own_unknown and all(hit.entry.weak for hit in own):
+        start = own[0].number
+        own += [hit for hit in roots if hit.rank not in whose and _came_before(hit, start)]
+        own_unknown = [failure for failure in unknown if failure.number < start]
+    return own, own_unknown
+
+
+def _came_before(hit: Hit, start: int) -> bool:
+    return hit.standing == "exception" and not hit.entry.weak and hit.number < start
+
+
+def _causes(
+    roots: Sequence[Hit], unknown: Sequence[Failure], hits: Sequence[Hit], known: Catalogue
+) -> list[Hit]:
+    lasting = [hit for hit in roots if hit.standing not in _OVERCOME]
+    if unknown:
+        pool = [hit for hit in lasting if not hit.entry.weak and _outweighs(hit, unknown[0])]
+    else:
+        lasting += _explaining_warnings(roots, hits, known)
+        pool = [hit for hit in lasting if not hit.entry.weak] or lasting
+    readings = {hit.reading for hit in pool}
+    effects = {id_ for id_, _ in readings if any(known.explains(one, id_) for one in readings)}
+    return [hit for hit in pool if hit.entry.id not in effects]
+
+
+def _outweighs(hit: Hit, unknown: Failure) -> bool:
+    if hit.standing == "exception" and hit.failure:
+        return hit.failure.number < unknown.number
+    if hit.standing == "error":
+        gap = unknown.start - hit.last
+        return hit.stream is unknown.stream and 0 < gap <= RIGHT_BEFORE
+    return hit.standing == "kernel"
+
+
+def _explaining_warnings(roots: Sequence[Hit], hits: Sequence[Hit], known: Catalogue) -> list[Hit]:
+    """Return the warnings that tell why the run ended later."""
+    endings = {hit.entry.id for hit in hits if hit.standing == "exception"}
+    return [
+        hit
+        for hit in roots
+        if hit.standing in _OVERCOME and any(known.explains(hit.reading, id_) for id_ in endings)
+    ]
+
+
+def _precedence(hit: Hit) -> tuple[bool, int]:
+    return hit.standing not in ("exception", "kernel"), hit.number
+
+
+def _independent(first: Hit, causes: Sequence[Hit]) -> list[Hit]:
+    """Return causes beside the first: statements of the host itself, about the other layer."""
+    if first.entry.layer not in _HOST_LAYERS:
+        return []
+    others = (
+        hit
+        for hit in causes
+        if hit.entry.layer in _HOST_LAYERS
+        and hit.entry.layer != first.entry.layer
+        and hit.standing in ("kernel", "error")
+    )
+    return list(others)[:1]
+
+
+def _only_remarked(ended: Sequence[Failure], hits: Sequence[Hit]) -> bool:
+    """Tell whether each exception is one that the catalogue only remarks on."""
+    remarked = {hit.failure for hit in hits if hit.kind in _REMARKS}
+    return all(failure in remarked for failure in ended)
+
+
+def _remarks(hits: Sequence[Hit]) -> list[Verdict]:
+    """Return what is worth telling about a run that nothing ended.
+
+    A cause that was only warned of is one if the log ends there; if it goes on, it is a warning.
+    """
+    for hit in hits:
+        if hit.kind in _REMARKS:
+            return [(hit, hit.kind)]
+        if hit.kind == "root" and not hit.entry.weak:
+            over = len(hit.stream.lines) - 1 - hit.last <= SOON_OVER
+            return [(hit, "root" if over and hit.standing == "warned" else "warn")]
+    return []

@@ -1,0 +1,196 @@
+"""Where the catalogue's messages stand in a log, and how: as the end of a run, or survived."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pyinfra_gpu.diagnosis.catalogue import Case, Catalogue, Entry, Kind, Reading
+from pyinfra_gpu.diagnosis.failures import Failure, failures, known_lines
+from pyinfra_gpu.diagnosis.host_facts import HostFacts
+from pyinfra_gpu.diagnosis.log import Line, Stream
+
+WINDOWS = 60  # in which one pattern is searched from each end, shared by the streams
+FEWEST_WINDOWS = 6  # in each stream
+RELEVANT = 400  # characters of a line that are looked at for what kind of line it is
+STILL_WORKING = 3  # lines of progress after a message: the run was not ended by it
+
+Standing = Literal["exception", "kernel", "error", "plain", "warned", "survived"]
+"""How a message stands in its log.
+
+exception: in the message of one that was printed; kernel: the kernel says it; error: the line
+itself says that it is an error; warned: that it is a warning; survived: the program said that it
+goes on, or was seen to.
+"""
+
+_KERNEL = re.compile(r"NVRM:|\bkernel: |^\[ {0,10}\d{1,8}\.\d{6}\] |Killed process \d")
+_ERROR = re.compile(
+    r"\b(?:E|FATAL|fatal|Fatal|Error|error|ERROR)\b ?[:!\]]|(?:^|[\[ ])[EF]\d{3,4} \d\d:\d\d:"
+)
+_WARNING = re.compile(
+    r"\b(?:WARNING|Warning|\w{1,40}Warning|warning|warn|(?<!=)INFO|DEBUG)\b"
+    r"|(?:^|[\[ ])[IW]\d{3,4} \d\d:"
+    r"|\[[IW] "
+)
+_GOES_ON = re.compile(
+    r"\b(?:[Rr]etrying|will retry|[Tt]rying (?:again|next|another)|[Ff]all(?:ing|s|en)? ?back"
+    r"|[Rr]ecovered|[Ii]gnor(?:ed|ing)|[Ss]kipp(?:ed|ing)|[Cc]ontinuing)\b"
+)
+LINES_AFTER = 2  # that may tell that the program goes on
+RIVALS = 16  # messages in one place; more are only in a log made for it
+
+
+@dataclass(frozen=True, eq=False)
+class Hit:
+    """A place where an entry's message stands.
+
+    + first, last: indexes of its lines in the stream; + span: of its characters in the text
+    + failure: the exception that it belongs to
+    """
+
+    entry: Entry
+    case: Case | None
+    stream: Stream
+    anchor: int
+    span: tuple[int, int]
+    first: int
+    last: int
+    groups: Mapping[str, str | None]
+    failure: Failure | None
+    standing: Standing
+
+    @property
+    def kind(self) -> Kind:
+        """What the message is, read with the host's facts."""
+        return self.case.kind if self.case else self.entry.kind
+
+    @property
+    def reading(self) -> Reading:
+        """The entry and its case, to ask the catalogue what follows from them."""
+        return self.entry.id, self.case
+
+    @property
+    def rank(self) -> int | None:
+        """Who said it."""
+        return self.stream.rank
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """The lines it stands in."""
+        return self.stream.lines[self.first : self.last + 1]
+
+    @property
+    def number(self) -> int:
+        """The number of its first line in the log."""
+        return self.stream.lines[self.first].number
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the streams hold: messages of the catalogue, and exceptions; each in the log's order."""
+
+    hits: tuple[Hit, ...]
+    failures: tuple[Failure, ...]
+
+
+def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Findings:
+    """Return what the streams hold."""
+    limit = max(FEWEST_WINDOWS, WINDOWS // max(1, len(streams)))
+    hits: list[Hit] = []
+    failed: list[Failure] = []
+    for stream in streams:
+        own = failures(stream)
+        lines = known_lines(own)
+        found = [
+            hit for entry in known.entries for hit in _hits(stream, entry, limit, lines, facts)
+        ]
+        hits += _specific(found, known)
+        failed += own
+    return Findings(
+        tuple(sorted(hits, key=lambda hit: (hit.number, -hit.anchor))),
+        tuple(sorted(failed, key=lambda failure: failure.number)),
+    )
+
+
+def survived(failure: Failure) -> bool:
+    """Tell whether the program went on after this exception."""
+    stream = failure.stream
+    before = stream.lines[max(0, failure.start - 1) : failure.start]
+    named = failure.spans[-1][0]  # where its message ends is not always to be seen
+    after = stream.lines[named + 1 : named + 1 + LINES_AFTER]
+    return failure.aside or _goes_on(stream, named, [*before, *after])
+
+
+def _goes_on(stream: Stream, last: int, telling: Sequence[Line]) -> bool:
+    return stream.progress_after(last) >= STILL_WORKING or any(
+        _GOES_ON.search(line.whole[:RELEVANT]) for line in telling
+    )
+
+
+def _hits(
+    stream: Stream, entry: Entry, limit: int, failed: Mapping[int, Failure], facts: HostFacts
+) -> list[Hit]:
+    hits = []
+    for pattern in entry.patterns:
+        for found in pattern.find(stream.text, limit):
+            first = stream.at(found.start())
+            last = stream.at(max(found.start(), found.end() - 1))
+            groups = found.groupdict()
+            failure = next((failed[i] for i in range(first, last + 1) if i in failed), None)
+            hits.append(
+                Hit(
+                    entry=entry,
+                    case=entry.case(groups, facts),
+                    stream=stream,
+                    anchor=len(pattern.anchor),
+                    span=found.span(),
+                    first=first,
+                    last=last,
+                    groups=groups,
+                    failure=failure,
+                    standing=_standing(stream, first, last, failure),
+                )
+            )
+    return hits
+
+
+def _standing(stream: Stream, first: int, last: int, failure: Failure | None) -> Standing:
+    whole = stream.lines[first].whole[:RELEVANT]
+    if _KERNEL.search(whole):
+        return "kernel"
+    if failure:
+        return "survived" if survived(failure) else "exception"
+    if _goes_on(stream, last, stream.lines[first : last + 1 + LINES_AFTER]):
+        return "survived"
+    if _ERROR.search(whole):
+        return "error"
+    return "warned" if _WARNING.search(whole) else "plain"
+
+
+def _specific(hits: Sequence[Hit], known: Catalogue) -> list[Hit]:
+    """Return the hits without those that a more specific message covers.
+
+    Of two that overlap, the one that explains the other is kept, or else the one that holds the
+    other wholly, as in a lexer; a wrapper only quotes what it holds.
+    """
+    beaten: set[Hit] = set()
+    active: list[Hit] = []
+    for hit in sorted(hits, key=lambda hit: (hit.span[0], -hit.span[1], -hit.anchor)):
+        active = [other for other in active if other.span[1] > hit.span[0]][-RIVALS:]
+        if any(_beats(other, hit, known) for other in active):
+            beaten.add(hit)
+            continue
+        beaten.update(other for other in active if _beats(hit, other, known))
+        active = [*(other for other in active if other not in beaten), hit]
+    return [hit for hit in hits if hit not in beaten]
+
+
+def _beats(one: Hit, other: Hit, known: Catalogue) -> bool:
+    if known.explains(one.reading, other.entry.id):
+        return True
+    if known.explains(other.reading, one.entry.id) or one.entry is other.entry:
+        return False
+    holds = one.span[0] <= other.span[0] and other.span[1] <= one.span[1]
+    return holds and one.kind != "wrapper" and (one.span != other.span or one.anchor > other.anchor)

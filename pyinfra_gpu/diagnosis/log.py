@@ -1,0 +1,178 @@
+"""A log as one reads it: without colours, timestamps and launchers' labels, sorted by writer."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from pyinfra_gpu.diagnosis.patterns import Text
+from pyinfra_gpu.diagnosis.prefixes import LABEL, split
+
+HEAD_LINES, TAIL_LINES = 20_000, 100_000  # of a longer log, the middle is left out
+MOST_STREAMS = 200  # of more writers, the rest share one stream; a search costs time in each
+SHORTEST_WRAP = 60  # columns: narrower terminals are rare, shorter full lines are not
+# So many of the lines begin with a word and a colon, and each word so often: then the words tell
+# who wrote the lines.
+LABELLED = 0.8
+LINES_OF_ONE = 3
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|\x1b[@-Z\\-_=>]"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\ufeff]")
+_QUOTES = str.maketrans("\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u00b4\u00a0", "''''\"\"\"' ")
+_QUOTING = " \t>"
+_BLANKS = re.compile(r"[ \t]+")
+_RANK_INSIDE = re.compile(r"(?<=[^\s\]:])\[rank\d{1,5}\]:[ ]")
+
+# What a training loop prints while it works.
+_PROGRESS = re.compile(
+    r"\b(?:[Ss]tep|[Ii]ter(?:ation)?|[Ee]poch)\b[ :=#\[(]{0,3}\d|\d%\|"
+    r"|\b(?:it|tok|tokens|samples)/s|\bloss\b[ :=]{1,3}\d"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a log."""
+
+    number: int  # counted over all sources, from 1
+    source: int  # number of the file it stands in
+    rank: int | None
+    label: str  # what else tells who wrote it: the name of a container or a host; mostly empty
+    prefixes: int  # how many were taken off: a line with more of them begins another message
+    text: str  # without prefixes; its indentation is kept
+    whole: str  # as shown to a person: prefixes kept, colours and control characters gone
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file that a run left.
+
+    + rank: whose file it is; None if it holds several ranks' or no rank's lines
+    """
+
+    text: str
+    rank: int | None = None
+
+
+class Stream:
+    """The lines of one writer in one file, in order, as one text to search."""
+
+    def __init__(self, rank: int | None, lines: Sequence[Line]) -> None:
+        self.rank, self.lines = rank, lines
+        shown = [_BLANKS.sub(" ", line.text).strip() for line in lines]
+        self._starts, start = [], 0
+        for text in shown:
+            self._starts.append(start)
+            start += len(text) + 1
+        self.text = Text("\n".join(shown))
+        self._progress = [place for place, text in enumerate(shown) if _PROGRESS.search(text[:300])]
+
+    def at(self, place: int) -> int:
+        """Return the index in `lines` of the line that holds the character at `place`."""
+        return bisect_right(self._starts, place) - 1
+
+    def progress_after(self, index: int) -> int:
+        """Return how many lines after the one at `index` show a training loop at work."""
+        return len(self._progress) - bisect_right(self._progress, index)
+
+
+def read(sources: Iterable[Source]) -> list[Line]:
+    """Return the lines of all sources, cleaned and numbered; empty ones are left out."""
+    lines: list[Line] = []
+    number = 0
+    for place, source in enumerate(sources):
+        texts = _outdented(_cut(clean(source.text).splitlines()))
+        labelled = _labelled(texts)
+        for whole in texts:
+            number += 1
+            if whole and not whole.isspace():
+                lines += [
+                    replace(line, rank=source.rank) if source.rank is not None else line
+                    for line in _lines(number, place, whole, labelled)
+                ]
+    return lines
+
+
+def clean(text: str) -> str:
+    """Return `text` without colours and control characters, with plain quotes."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = _ESCAPES.sub("", text) if "\x1b" in text else text
+    return _CONTROL.sub("", text).translate(_QUOTES)
+
+
+def streams(lines: Sequence[Line]) -> list[Stream]:
+    """Return one stream for each writer: what another one printed in between no longer is."""
+    writers: dict[tuple[int, int | None, str], list[Line]] = {}
+    for line in lines:
+        writer = (line.source, line.rank, line.label)
+        if writer not in writers and len(writers) >= MOST_STREAMS:
+            writer = (line.source, None, "")
+        writers.setdefault(writer, []).append(line)
+    return [Stream(rank, own) for (_, rank, _), own in writers.items()]
+
+
+def unwrapped(lines: Sequence[Line]) -> list[Line] | None:
+    """Return the lines with those joined that a terminal broke at its width; None if none was."""
+    width = max((len(line.whole) for line in lines), default=0)
+    full = sum(len(line.whole) == width for line in lines)
+    if width < SHORTEST_WRAP or full < 2:
+        return None
+    joined: list[list[Line]] = []
+    for line in lines:
+        if joined and len(joined[-1][-1].whole) == width:
+            joined[-1].append(line)
+        else:
+            joined.append([line])
+    return [_joined(parts) for parts in joined]
+
+
+def _joined(parts: Sequence[Line]) -> Line:
+    rest = "".join(part.whole for part in parts[1:])
+    first = parts[0]
+    return replace(first, text=first.text + rest, whole=first.whole + rest) if rest else first
+
+
+def _cut(lines: list[str]) -> list[str]:
+    if len(lines) <= HEAD_LINES + TAIL_LINES:
+        return lines
+    return lines[:HEAD_LINES] + lines[-TAIL_LINES:]
+
+
+def _outdented(texts: list[str]) -> list[str]:
+    """Take off what all lines begin with because the log was quoted: blanks and `> `."""
+    shown = [text for text in texts if text and not text.isspace()]
+    if not shown or shown[0][0] not in _QUOTING:
+        return texts
+    width = 0
+    # What the first and the last in alphabetical order begin with, all of them do.
+    for one, other in zip(min(shown), max(shown), strict=False):
+        if one != other or one not in _QUOTING:
+            break
+        width += 1
+    return [text[width:] for text in texts]
+
+
+def _labelled(texts: Sequence[str]) -> bool:
+    """Tell whether a launcher put a label before the lines, as `srun --label` and pdsh do."""
+    matches = [LABEL.match(text) for text in texts if text]
+    labels = [found["label"] for found in matches if found]
+    often = len(labels) >= LINES_OF_ONE * max(1, len(set(labels)))
+    return often and len(labels) >= LABELLED * len(matches)
+
+
+def _lines(number: int, source: int, whole: str, labelled: bool) -> list[Line]:
+    """Return the line; where another rank's begins inside it, because both wrote at once, both."""
+    starts = [0, *(found.start() for found in _RANK_INSIDE.finditer(whole)), len(whole)]
+    result = []
+    for start, end in pairwise(starts):
+        part = whole[start:end]
+        found = split(part, labelled=labelled)
+        result.append(
+            Line(number, source, found.rank, found.label, found.count, part[found.end :], part)
+        )
+    return result

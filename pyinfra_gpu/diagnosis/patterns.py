@@ -1,0 +1,141 @@
+"""Searching a log for one message, in bounded time whatever the log holds.
+
+A regular expression is only run near its anchor, a piece of text that every match contains.
+Looking for the anchor is linear; the rest is a bounded number of windows of fixed size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+BEFORE, AFTER = 200, 600  # characters around an anchor in which its message stands
+SHORTEST_ANCHOR = 6
+
+_QUANTIFIERS = ("?", "*", "+", "{")
+_ESCAPED_LITERAL = re.compile(r"[^\w\s]")
+# An escape; a class, where a bracket right after the opening one (or its ^) is a member; a bound.
+_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d{0,4},?\d{0,4}\}", re.DOTALL)
+
+
+class PatternError(ValueError):
+    """A pattern of the catalogue cannot be used; the message is the end of a sentence."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One message as a regular expression, with the longest text that all its matches contain."""
+
+    source: str
+    anchor: str
+    regex: re.Pattern[str]
+
+    def find(self, text: Text, limit: int) -> Iterator[re.Match[str]]:
+        """Return the matches in `text`, in order.
+
+        + limit: windows to look into from each end of the text, where there are that many anchors
+        """
+        end = 0
+        for place in text.occurrences(self.anchor, limit):
+            if place < end:
+                continue
+            stop = place + len(self.anchor) + AFTER
+            found = self.regex.search(text.lines, max(end, place - BEFORE), stop)
+            while found and found.end() <= place:  # another one, before the anchor
+                found = self.regex.search(text.lines, found.end(), stop)
+            if found:
+                end = found.end()
+                yield found
+
+
+class Text:
+    """Lines to search; a space of a pattern also matches the break between two lines."""
+
+    def __init__(self, lines: str) -> None:
+        self.lines = lines
+        self._flat = lines.replace("\n", " ")
+
+    def occurrences(self, anchor: str, limit: int) -> list[int]:
+        """Return where `anchor` starts, in order: the first and the last `limit` places."""
+        first: list[int] = []
+        place = self._flat.find(anchor)
+        while place >= 0 and len(first) < limit:
+            first.append(place)
+            place = self._flat.find(anchor, place + 1)
+        if place < 0:
+            return first
+        last: list[int] = []
+        place = self._flat.rfind(anchor)
+        while place > first[-1] and len(last) < limit:
+            last.append(place)
+            place = self._flat.rfind(anchor, 0, place + len(anchor) - 1)
+        return first + last[::-1]
+
+
+def compiled(source: str) -> Pattern:
+    """Return `source` ready to search with.
+
+    Raises PatternError if it is not a regular expression, ignores case, repeats without a bound
+    or holds no text to look for.
+    """
+    try:
+        regex = re.compile(_spaces_match_line_breaks(source), re.MULTILINE)
+    except re.error as error:
+        raise PatternError(f"is not a regular expression ({error})") from None
+    if regex.flags & re.IGNORECASE:
+        raise PatternError("ignores case, which its search for plain text cannot")
+    if any(part in ("*", "+") for part, _ in _parts(source)):
+        raise PatternError("repeats without a bound; write {0,40} or {1,40}")
+    anchor = max(_literals(source), key=len, default="")
+    if len(anchor) < SHORTEST_ANCHOR:
+        raise PatternError(
+            f"holds no text of {SHORTEST_ANCHOR} characters outside its brackets, so that"
+            " searching for it would be slow"
+        )
+    return Pattern(source, anchor, regex)
+
+
+def _spaces_match_line_breaks(source: str) -> str:
+    return "".join("[ \\n]" if part == " " else part for part, _ in _parts(source))
+
+
+def _literals(source: str) -> list[str]:
+    """Return the runs of plain text that every match contains."""
+    parts = list(_parts(source))
+    if any(part == "|" and depth == 0 for part, depth in parts):
+        return []
+    runs, run = [], ""
+    for number, (part, depth) in enumerate(parts):
+        following = parts[number + 1][0] if number + 1 < len(parts) else ""
+        literal = _literal(part) if depth == 0 else None
+        if literal is None or following.startswith(_QUANTIFIERS):
+            runs.append(run)
+            run = ""
+        else:
+            run += literal
+    return [*runs, run]
+
+
+def _literal(part: str) -> str | None:
+    if len(part) == 1:
+        return None if part in ".^$*+?{}[]()|" else part
+    if len(part) == 2 and part[0] == "\\" and _ESCAPED_LITERAL.match(part[1]):
+        return part[1]
+    return None
+
+
+def _parts(source: str) -> Iterator[tuple[str, int]]:
+    """Split into escapes, classes, bounds and single characters, with the depth of brackets."""
+    depth = place = 0
+    while place < len(source):
+        part = _part_at(source, place)
+        depth += part == "("
+        yield part, depth
+        depth -= part == ")"
+        place += len(part)
+
+
+def _part_at(source: str, place: int) -> str:
+    found = _PART.match(source, place)
+    return found[0] if found else source[place]

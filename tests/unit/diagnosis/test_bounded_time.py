@@ -1,0 +1,67 @@
+"""5 MB made to slow the search down are read in bounded time."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from pyinfra_gpu.diagnosis.catalogue import catalogue
+from pyinfra_gpu.diagnosis.matcher import explain
+
+SIZE = 5_000_000
+BOUND = 20.0  # seconds of processor time; on a quiet core it is under 5
+
+KNOWN = catalogue()
+SAMPLES = [sample for entry in KNOWN.entries for sample in entry.samples]
+ANCHORS = sorted({pattern.anchor for entry in KNOWN.entries for pattern in entry.patterns})
+TRACEBACK = "Traceback (most recent call last):\n"
+
+
+def shuffled(lines: list[str]) -> str:
+    choice = random.Random(4)
+    return "\n".join(choice.choice(lines) for _ in range(SIZE // 40))
+
+
+TEXTS = {
+    "one line of one character": "x",
+    "one line of words": "CUDA error: ",
+    "one line of anchors": "".join(ANCHORS),
+    "a million lines of anchors": "\n".join(ANCHORS) + "\n",
+    "all samples": "\n".join(SAMPLES) + "\n",
+    "samples in any order": shuffled(SAMPLES),
+    "very many ranks": "".join(
+        f"[rank{n % 90000}]: {ANCHORS[n % len(ANCHORS)]}\n" for n in range(SIZE // 40)
+    ),
+    "only colours": "\x1b[31m",
+    "colours that never end": "\x1b[0;",
+    "titles that never end": "\x1b]0;",
+    "only tracebacks": TRACEBACK,
+    "unknown exceptions": f"{TRACEBACK}RuntimeError: x\n",
+    "known exceptions": f"{TRACEBACK}RuntimeError: CUDA out of memory. Tried to allocate 1 GiB\n",
+    "one chain": "ValueError: x\nDuring handling of the above exception, another exception\n",
+    "crashes": "Fatal Python error: Aborted\nCurrent thread 0x1 (most recent call first):\n",
+    "summaries": "Root Cause (first observed failure):\n[0]:\n  rank      : 1\n  exitcode  : 1\n",
+    "empty lines": "\n",
+    "short lines": "ab\n",
+    "blanks": " ",
+    "zeros": "\x00",
+    "brackets": "[[[[((((",
+    "numbers": "1234567890 ",
+    "dots": "a.",
+    "wrapped": "a" * 80 + "\n",
+    "progress": "step 1 loss: 2\n",
+    "prefixes": "2026-11-21 12:00:00 kernel: stdout F x | [1] ",
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_five_megabytes_take_bounded_time(name: str) -> None:
+    unit = TEXTS[name]
+    text = (unit * (SIZE // len(unit) + 1))[:SIZE]
+    start = time.process_time()
+    explain(text)
+    seconds = time.process_time() - start
+    print(f"{name}: {seconds:.2f} s")
+    assert seconds < BOUND

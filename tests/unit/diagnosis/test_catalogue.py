@@ -1,0 +1,165 @@
+"""The catalogue as data: complete, its patterns right and quick, its samples read as meant."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from diagnosis.small_catalogue import TEXTS
+
+from pyinfra_gpu.diagnosis.catalogue import LAYERS, Entry, catalogue, read_catalogue
+from pyinfra_gpu.diagnosis.matcher import explain
+from pyinfra_gpu.diagnosis.patterns import AFTER, BEFORE, Text
+from pyinfra_gpu.stacks_reader import StacksError
+
+KNOWN = catalogue()
+HANDED_OVER = {"DRV": 24, "CUDA": 25, "LIB": 12, "STORE": 11, "NCCL": 18, "CMP": 10, "HOST": 12}
+REPORTED = ("root", "warn", "evidence", "expected")
+ONE_WINDOW = 0.02  # seconds that one pattern may take in one window, the longest there is
+
+entries = pytest.mark.parametrize("entry", KNOWN.entries, ids=lambda entry: entry.id)
+
+
+def test_every_failure_handed_over_is_in_it_and_many_more() -> None:
+    ids = {f"{name}-{n:02}" for name, count in HANDED_OVER.items() for n in range(1, count + 1)}
+    assert ids <= set(KNOWN.by_id)
+    assert len(KNOWN.entries) >= 150
+    assert {entry.layer for entry in KNOWN.entries} == set(LAYERS)
+
+
+@entries
+def test_each_sample_is_read_as_its_own_entry(entry: Entry) -> None:
+    for sample in entry.samples:
+        found = explain(sample)
+        named = [finding.id for finding in found.findings]
+        if entry.kind in REPORTED:
+            assert named == [entry.id], sample
+        else:
+            assert not [finding for finding in found.findings if finding.kind == "root"], sample
+            assert entry.id in (*named, *found.suppressed), sample
+
+
+@entries
+def test_each_sample_is_read_as_its_own_entry_in_the_ways_logs_come(entry: Entry) -> None:
+    for sample in entry.samples:
+        for prefix in ("[rank1]: ", "2026-11-21T12:33:44.123456789Z ", "trainer-1  | "):
+            log = "".join(f"{prefix}\x1b[31m{line}\x1b[0m\r\n" for line in sample.splitlines())
+            found = explain(log)
+            assert entry.id in ([f.id for f in found.findings] or found.suppressed), (
+                prefix,
+                sample,
+            )
+
+
+@entries
+def test_a_fix_is_told_not_pointed_at(entry: Entry) -> None:
+    for text in (entry.cause, *entry.fix, *(step for case in entry.cases for step in case.fix)):
+        assert not re.search(rf"\b(?:{'|'.join(LAYERS.values())})-\d\d", text), text
+        assert text.strip() == text and "\n" not in text
+        assert text.count("`") % 2 == 0, text
+
+
+def test_no_fix_is_what_is_known_to_be_wrong() -> None:
+    for entry in KNOWN.entries:
+        for step in (*entry.fix, *(step for case in entry.cases for step in case.fix)):
+            assert not re.search(
+                r"(?<!_STORE=1 )USE_LIBUV=0 torchrun|ln -s\S* \S*(?:compat|stubs)/", step
+            ), step
+            assert "kill -9 -1" not in step
+            assert not re.search(r"export LD_LIBRARY_PATH=\S*compat", step), step
+
+
+def attacks(entry: Entry) -> Iterator[str]:
+    """Texts that nearly match each pattern, in the ways that make a search try again and again."""
+    for pattern in entry.patterns:
+        width = BEFORE + AFTER
+        literals = re.findall(r"[A-Za-z][A-Za-z ]{2,}", pattern.source) or [pattern.anchor]
+        for filler in (
+            "0",
+            "a",
+            " ",
+            ".",
+            "/",
+            "-",
+            ":",
+            "'",
+            "1.",
+            "a.",
+            "a/",
+            "0 ",
+            "a-",
+            *literals,
+        ):
+            text = (filler * width)[:BEFORE] + pattern.anchor + (filler * width)[:AFTER]
+            yield text
+            yield text.replace("\n", " ") + "\x01"
+        for sample in entry.samples:
+            # The sample without its end, over and over: every start of a match comes to nothing.
+            yield (sample[:-1] * width)[: BEFORE + AFTER]
+
+
+@entries
+def test_no_pattern_is_slow_on_a_text_made_to_slow_it(entry: Entry) -> None:
+    slowest = 0.0
+    for attack in attacks(entry):
+        text = Text(attack)
+        for pattern in entry.patterns:
+            start = time.process_time()
+            pattern.regex.search(text.lines)
+            slowest = max(slowest, time.process_time() - start)
+    assert slowest < ONE_WINDOW
+
+
+def wrong(layer: str, old: str, new: str) -> str:
+    """The sentence that refuses the small catalogue with this change."""
+    assert old in TEXTS[layer]
+    with pytest.raises(StacksError) as caught:
+        read_catalogue({**TEXTS, layer: TEXTS[layer].replace(old, new, 1)})
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert sentence.startswith(f"catalogue/{layer}.yaml")
+    return sentence
+
+
+@pytest.mark.parametrize(
+    ("layer", "old", "new", "said"),
+    [
+        ("cuda", "CUDA-01:", "STORE-77:", "an id such as CUDA-01"),
+        ("cuda", "CUDA-02:", "CUDA-01:", "given twice"),
+        ("cuda", "kind: expected", "kind: fatal", "must be one of root"),
+        ("cuda", "\n  cause: none is seen", "", "CUDA-09.cause is wrong: it is missing"),
+        ("cuda", "cause: none is seen", "reason: none is seen", "is missing"),
+        ("cuda", "source: made up", "source: made up\n  colour: red", "is not a field"),
+        ("cuda", 'fix: ["halve the batch"]', "fix: []", "at least one"),
+        ("cuda", "No CUDA GPUs are available']", "No GPU was here']", "none of the patterns"),
+        ("cuda", "['unsupported", "['never printed', 'unsupported", "none of the samples"),
+        ("cuda", "no room for <size>", "no room for <much>", "names <much>"),
+        ("cuda", "[CUDA-09]", "[CUDA-90]", "CUDA-90"),
+        ("cuda", "compat_on_path: yes", "compat_on_path: maybe", "yes or no"),
+        ("cuda", "compat_on_path: yes", "compat: yes", "is not a field"),
+        ("cuda", "compat_on_path: yes", 'shm_mib: "64"', "in MiB"),
+        ("cuda", "{facts: {compat_on_path: yes}, ", "{", "values or facts"),
+        ("driver", "case_group: xid", "case_group: number", "group that the cases have values of"),
+        ("driver", "  case_group: xid\n", "", "group that the cases have values of"),
+        ("store", "weak: yes", "weak: sometimes", "yes or no"),
+        ("store", "patterns: ['Address already in use']", "patterns: ['in .* use']", "bound"),
+        (
+            "nccl",
+            "source: made up\nNCCL-03",
+            "source: made up\n  explains: [NCCL-01]\nNCCL-03",
+            "which explains it",
+        ),
+    ],
+)
+def test_wrong_data_is_refused_in_one_sentence(layer: str, old: str, new: str, said: str) -> None:
+    assert said in wrong(layer, old, new)
+
+
+def test_what_explains_a_layer_explains_its_entries_and_what_explains_those_does_not() -> None:
+    known = read_catalogue(TEXTS)
+    assert known.explains(("DRV-01", None), "CUDA-09")
+    assert not known.explains(("DRV-01", None), "NCCL-02")
+    assert known.explains(("CUDA-01", None), "CUDA-09")
+    assert not known.explains(("CUDA-09", None), "CUDA-01")

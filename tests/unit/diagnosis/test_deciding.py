@@ -1,0 +1,228 @@
+"""One root cause out of several messages: the rules, on a small catalogue."""
+
+from __future__ import annotations
+
+import pytest
+from diagnosis.small_catalogue import explained, roots, summary, traceback
+
+from pyinfra_gpu.diagnosis.log import Source
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has 31 GiB"
+REMOTE = "torch.distributed.DistBackendError: ncclRemoteError: remote process exited"
+KEY = "KeyError: 'label'"
+STEPS = "".join(f"step {n} | loss: 3.2{n} | tok/sec: 4,000\n" for n in range(6))
+
+
+def test_a_cause_is_named_with_its_line_and_the_values_in_it() -> None:
+    found = explained("loading\n" + traceback(OOM))
+    assert [f.id for f in found.findings] == ["CUDA-02"]
+    assert found.findings[0].evidence == OOM
+    assert found.findings[0].cause == "no room for SIZE"  # "2.00 GiB" has a blank: not pasted
+
+
+def test_the_rank_that_failed_first_is_the_cause_and_the_others_are_collateral() -> None:
+    for first, second in ((0, 1), (1, 0)):
+        log = traceback(REMOTE, prefix=f"[rank{first}]: ") + traceback(
+            OOM, prefix=f"[rank{second}]: "
+        )
+        found = explained(log + summary(second, 1, others={first: -15}))
+        assert [(f.id, f.rank) for f in found.findings] == [("CUDA-02", second)]
+        assert set(found.suppressed) == {"NCCL-03", "STORE-08", "STORE-10"}
+
+
+def test_what_the_other_ranks_say_does_not_outweigh_an_unknown_first_failure() -> None:
+    log = traceback(OOM, prefix="[rank1]: ") + traceback(KEY, prefix="[rank0]: ")
+    assert roots(log) == ["CUDA-02"]
+    assert roots(log + summary(0, 1, others={1: 1})) == []
+    assert roots(log + summary(1, 1, others={0: 1})) == ["CUDA-02"]
+
+
+def test_a_weak_cause_of_the_blamed_rank_gives_way_to_an_exception_before_it() -> None:
+    late = "[rank1]: NCCL error, unhandled system error\n"
+    blamed = summary(1, -6, others={0: -15})
+    assert roots(late + blamed) == ["NCCL-02"]
+    assert roots(traceback(OOM, prefix="[rank0]: ") + late + blamed) == ["CUDA-02"]
+    assert roots(traceback(KEY, prefix="[rank0]: ") + late + blamed) == []
+    assert roots(late + traceback(OOM, prefix="[rank0]: ") + blamed) == ["NCCL-02"]
+
+
+def test_interleaved_ranks_are_read_one_by_one() -> None:
+    one = traceback(KEY, prefix="[rank0]: ").splitlines()
+    other = traceback(OOM, prefix="[rank1]: ").splitlines()
+    mixed = "\n".join(line for pair in zip(one, other, strict=True) for line in pair)
+    assert roots(mixed + "\n" + summary(1, 1)) == ["CUDA-02"]
+    assert roots(mixed + "\n" + summary(0, 1)) == []
+
+
+def test_ranks_that_wrote_into_one_line_are_told_apart() -> None:
+    log = "[rank0]: Traceback (most recent call last):[rank1]: Traceback (most recent call last):\n"
+    log += f'[rank1]:   File "a.py", line 1, in f\n[rank0]: {KEY}[rank1]: {OOM}\n'
+    assert roots(log + summary(1, 1)) == ["CUDA-02"]
+    assert roots(log + summary(0, 1)) == []
+
+
+def test_a_rank_of_its_own_file_is_the_one_torchrun_blames() -> None:
+    files = [Source(summary(1, 1)), Source(traceback(KEY), 0), Source(traceback(OOM), 1)]
+    assert roots(*files) == ["CUDA-02"]
+
+
+@pytest.mark.parametrize("log", ["", "all is well\n", STEPS, "WARNING: something unusual\n"])
+def test_a_log_without_failure_names_none(log: str) -> None:
+    found = explained(log)
+    assert found.unclassified
+    assert found.findings == ()
+
+
+def test_an_unknown_failure_is_shown_not_guessed() -> None:
+    log = "".join(f"line {n}\n" for n in range(60)) + traceback(KEY)
+    found = explained(log)
+    assert found.unclassified
+    assert len(found.tail) == 30
+    assert found.tail[-1] == KEY
+
+
+@pytest.mark.parametrize(
+    "survived",
+    [
+        "WARNING: bind failed: Address already in use\n",
+        "bind failed: Address already in use, retrying on another port\n",
+        "bind failed: Address already in use\ntrying next port\n",
+        "W1121 12:00:00.123000 42 torch/x.py:12] bind: Address already in use\n",
+        "[W1121 12:00:00.123456789 socket.cpp:512] bind: Address already in use\n",
+        "bind: Address already in use\n" + STEPS,
+        "ws1:41:42 [0] NCCL WARN Call to posix_fallocate failed : No space left on device\n",
+        traceback("OSError: Address already in use") + "falling back to another port\n",
+        traceback("OSError: Address already in use") + STEPS,
+        "Exception in thread Thread-3 (_monitor):\n" + traceback("OSError: Address already in use"),
+        "ws1:41:42 [0] NCCL WARN Call to posix_fallocate failed : No space left on device\n"
+        + STEPS,
+    ],
+)
+def test_what_was_survived_is_not_the_cause_of_an_unknown_failure(survived: str) -> None:
+    assert roots(survived + "loading data\n" + traceback(KEY)) == []
+
+
+def test_what_was_survived_is_not_the_cause_of_a_known_failure_either() -> None:
+    log = "bind failed: Address already in use, retrying\n" + STEPS + traceback(OOM)
+    assert roots(log) == ["CUDA-02"]
+
+
+def test_a_warning_counts_where_it_explains_what_ended_the_run() -> None:
+    warning = "x.py:1: UserWarning: CUDA initialization: unsupported display driver\n"
+    assert roots(warning + traceback("RuntimeError: No CUDA GPUs are available")) == ["CUDA-01"]
+    assert roots(warning + traceback(OOM)) == ["CUDA-02"]
+    assert roots(warning + traceback(KEY)) == []
+
+
+def test_a_warning_at_the_end_is_the_cause_and_one_in_a_run_that_goes_on_a_remark() -> None:
+    warning = "x.py:1: UserWarning: CUDA initialization: unsupported display driver\n"
+    assert roots(warning + "  return torch._C._cuda_getDeviceCount() > 0\nFalse\n") == ["CUDA-01"]
+    found = explained(warning + "using the CPU\n" + STEPS)
+    assert [(f.id, f.kind) for f in found.findings] == [("CUDA-01", "warn")]
+
+
+def test_what_the_program_recovered_from_is_never_the_cause() -> None:
+    found = explained("bind failed: Address already in use, retrying\nlistening on 29501\n")
+    assert [(f.id, f.kind) for f in found.findings] == [("STORE-01", "warn")]
+
+
+def test_an_error_right_before_an_unknown_exception_is_its_cause() -> None:
+    error = "train.py: error: bind: Address already in use\n"
+    assert roots(error + traceback("CalledProcessError: train.py failed")) == ["STORE-01"]
+    assert roots(error + "one more line\n" * 40 + traceback(KEY)) == []
+
+
+def test_the_kernel_outweighs_an_exception_that_is_not_known() -> None:
+    log = "[ 812.123456] Out of memory: Killed process 4242 (python) total-vm:1kB\n" + traceback(
+        KEY
+    )
+    found = explained(log)
+    assert [f.id for f in found.findings] == ["HOST-02"]
+    assert found.findings[0].fix == ("fewer workers than `ps -p 4242` has",)
+
+
+def test_a_signal_counts_only_where_nothing_else_does() -> None:
+    killed = summary(1, -9, others={0: -15})
+    assert roots(killed) == ["STORE-09"]
+    assert roots("kernel: Out of memory: Killed process 4001 (python)\n" + killed) == ["HOST-02"]
+    assert roots(traceback(KEY, prefix="[rank1]: ") + killed) == []
+
+
+def test_a_consequence_gives_way_to_its_cause() -> None:
+    gone = "kernel: NVRM: Xid (PCI:0000:01:00): 79, pid=1\n"
+    found = explained(traceback("RuntimeError: No CUDA GPUs are available") + gone)
+    assert [f.id for f in found.findings] == ["DRV-01"]
+    assert found.findings[0].cause == "the card is gone"
+    assert found.suppressed == ("CUDA-09",)
+
+
+def test_of_two_messages_in_one_place_the_longer_is_meant() -> None:
+    warn = "ws1:41:42 [0] NCCL WARN Call to posix_fallocate failed : No space left on device\n"
+    error = "[rank0]: torch.distributed.DistBackendError: NCCL error, unhandled system error\n"
+    found = explained(warn + error)
+    assert [f.id for f in found.findings] == ["NCCL-01"]
+    assert found.suppressed == ("NCCL-02",)
+    assert roots(traceback("OSError: [Errno 28] No space left on device")) == ["HOST-01"]
+
+
+def test_an_exception_comes_before_a_line_that_nobody_failed_at() -> None:
+    log = "probing: Address already in use\nport 29501 it is\n" + traceback(OOM)
+    assert roots(log) == ["CUDA-02"]
+
+
+def test_independent_statements_of_the_host_are_both_reported() -> None:
+    gone = "kernel: NVRM: Xid (PCI:0000:01:00): 79, pid=1\n"
+    killed = "kernel: Out of memory: Killed process 7 (x)\n"
+    assert roots(gone + killed) == ["DRV-01", "HOST-02"]
+
+
+def test_remarks_are_reported_only_where_nothing_failed() -> None:
+    xid = "kernel: NVRM: Xid (PCI:0000:01:00): 13, pid=1\n"
+    assert [(f.id, f.kind) for f in explained(xid + "done\n").findings] == [("DRV-01", "evidence")]
+    assert explained(xid + traceback(KEY)).unclassified
+    assert roots(xid + traceback(OOM)) == ["CUDA-02"]
+
+
+def test_an_xid_that_is_not_in_the_table_is_reported_with_its_number() -> None:
+    found = explained("kernel: NVRM: Xid (PCI:0000:01:00): 987, pid=1\n")
+    assert [(f.kind, f.cause) for f in found.findings] == [("root", "Xid 987 is not known")]
+
+
+def test_an_expected_limit_is_reported_as_that() -> None:
+    found = explained(traceback("RuntimeError: MXFP4 scaling only supported in CUDA for B200/B300"))
+    assert [(f.id, f.kind) for f in found.findings] == [("CUDA-10", "expected")]
+
+
+def test_a_consequence_alone_is_no_cause() -> None:
+    found = explained(traceback(REMOTE, prefix="[rank0]: "))
+    assert found.unclassified
+    assert found.suppressed == ("NCCL-03",)
+
+
+def test_a_log_cut_at_either_end_still_shows_its_cause() -> None:
+    whole = traceback(OOM, prefix="[rank1]: ") + traceback(REMOTE, prefix="[rank0]: ")
+    whole += summary(1, 1, others={0: -15})
+    lines = whole.splitlines()
+    cause = next(n for n, line in enumerate(lines) if "OutOfMemoryError" in line)
+    for start in range(cause + 1):
+        assert roots("\n".join(lines[start:])) == ["CUDA-02"], start
+    for end in range(cause + 1, len(lines) + 1):
+        assert roots("\n".join(lines[:end])) == ["CUDA-02"], end
+
+
+def test_the_rank_is_known_from_torchrun_even_where_its_summary_was_cut_off() -> None:
+    log = traceback(KEY, prefix="[rank0]: ") + traceback(OOM, prefix="[rank1]: ")
+    failed = "E1121 12:00:00.123000 1 torch/x/api.py:874] failed (exitcode: 1) local_rank: 1"
+    failed += " (pid: 9) of binary: /x\n"
+    assert roots(log) == []
+    assert roots(log + failed) == ["CUDA-02"]
+
+
+def test_a_crash_in_foreign_code_is_not_explained_by_its_signal() -> None:
+    crash = (
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x01 (most recent call first):\n"
+    )
+    ours = crash + '  File "/v/lib/site-packages/torch/autograd/graph.py", line 9 in run\n'
+    foreign = crash + '  File "/v/lib/site-packages/decoder/_native.py", line 9 in next_packet\n'
+    assert roots(ours + summary(0, -9)) == ["STORE-09"]
+    assert roots(foreign + summary(0, -9)) == []
