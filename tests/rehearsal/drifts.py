@@ -206,7 +206,7 @@ DRIFTS: dict[str, Drift] = {
     ),
     "/usr/local/cuda moved to 13.1": Drift(
         inject="""
-            force cuda-toolkit-13-1
+            force --reinstall cuda-toolkit-13-1
             quiet update-alternatives --set cuda /usr/local/cuda-13.1
         """,
         id="cuda.alternative-moved",
