@@ -16,7 +16,9 @@ _ENTRY = b"import sys\n\nfrom smoke.__main__ import main\n\nsys.exit(main())\n"
 @cache
 def smoke_bundle() -> bytes:
     """Return the smoke test as a zipapp; the same sources give the same bytes, anywhere, always."""
-    sources = {f"smoke/{path.name}": path.read_bytes() for path in _SMOKE.glob("*.py")}
+    sources = {
+        str(path.relative_to(_SMOKE.parent)): path.read_bytes() for path in _SMOKE.rglob("*.py")
+    }
     return pack({"__main__.py": _ENTRY, **sources})
 
 

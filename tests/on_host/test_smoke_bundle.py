@@ -15,7 +15,7 @@ import pytest
 from pyinfra_gpu import on_host
 
 _SMOKE = Path(on_host.__file__).parent / "smoke"
-_SOURCES = sorted(_SMOKE.glob("*.py"))
+_SOURCES = sorted(_SMOKE.rglob("*.py"))
 
 
 def test_the_bytes_depend_on_the_sources_alone() -> None:
@@ -40,10 +40,11 @@ def test_packing_does_not_depend_on_order() -> None:
 
 def test_the_bundle_holds_the_entry_and_every_module() -> None:
     names = zipfile.ZipFile(io.BytesIO(on_host.smoke_bundle())).namelist()
-    assert names == ["__main__.py", *(f"smoke/{path.name}" for path in _SOURCES)]
+    sources = [str(path.relative_to(_SMOKE.parent)) for path in _SOURCES]
+    assert names == sorted(["__main__.py", *sources])
 
 
-@pytest.mark.parametrize("path", _SOURCES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", _SOURCES, ids=lambda path: str(path.relative_to(_SMOKE)))
 def test_a_module_is_python_3_10_and_imports_only_the_standard_library_and_torch(
     path: Path,
 ) -> None:
@@ -60,7 +61,7 @@ def test_a_module_is_python_3_10_and_imports_only_the_standard_library_and_torch
 def test_the_launchers_half_never_imports_torch() -> None:
     program = (
         "import sys; sys.modules['torch'] = None\n"
-        "from pyinfra_gpu.on_host.smoke import launcher, options, worker\n"
+        "from pyinfra_gpu.on_host.smoke import launcher, options, single, worker\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -69,7 +70,7 @@ def test_the_bundle_says_what_is_wrong_with_its_command_line(tmp_path: Path) -> 
     bundle = tmp_path / "smoke_test.pyz"
     bundle.write_bytes(on_host.smoke_bundle())
     run = subprocess.run(
-        [sys.executable, str(bundle), "--mode", "gpu"], capture_output=True, text=True
+        [sys.executable, str(bundle), "--mode", "tpu"], capture_output=True, text=True
     )
     assert run.returncode == 2
     assert run.stderr.startswith("smoke test: ")

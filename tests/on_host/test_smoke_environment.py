@@ -11,7 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke import environment, torch_location, worker
+from pyinfra_gpu.on_host.smoke import environment, single, torch_location
+from pyinfra_gpu.on_host.smoke.gpu import transport
 from pyinfra_gpu.on_host.smoke.journal import Reader, Writer
 from pyinfra_gpu.on_host.smoke.progress import Announcer
 from pyinfra_gpu.on_host.smoke.verdict import CheckResult
@@ -45,6 +46,32 @@ def test_in_a_rank_what_torchrun_and_the_launcher_set_is_not_stray() -> None:
         "LD_PRELOAD",
         "NCCL_ALGO",
     ]
+
+
+_OF_CUDA = ("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE")
+
+
+@pytest.mark.parametrize("name", [*_STRAYS, *_OF_CUDA, "TORCH_NCCL_BLOCKING_WAIT"])
+@pytest.mark.parametrize("mode", ["gpu", "rehearsal-1gpu"])
+def test_on_gpus_more_variables_are_stray(name: str, mode: str) -> None:
+    assert environment.stray({name: "x"}, mode) == {name: "x"}
+    assert environment.clean({name: "x"}, mode).get(name) != "x"
+
+
+def test_a_cpu_host_may_hide_its_gpus_and_allocators_are_the_users_choice() -> None:
+    assert environment.stray(dict.fromkeys(_OF_CUDA, "x")) == {}
+    assert environment.stray({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, "gpu") == {}
+
+
+def test_on_gpus_devices_are_counted_as_nvidia_smi_does_and_nccls_log_is_ours(
+    tmp_path: Path,
+) -> None:
+    rank = environment.clean({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "gpu")
+    assert rank["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert "GLOO_SOCKET_IFNAME" not in rank
+    rank |= {**transport.environment(tmp_path), **environment.flight_recorder(tmp_path)}
+    assert environment.stray_in_rank(rank, "gpu") == []
+    assert environment.stray_in_rank({**rank, "NCCL_ALGO": "Ring"}, "gpu") == ["NCCL_ALGO"]
 
 
 def _torch_in(directory: Path, version: str) -> str:
@@ -81,16 +108,15 @@ def test_a_version_file_that_says_nothing_gives_no_version(tmp_path: Path) -> No
     assert torch_location.locate([path]).version is None
 
 
-def test_a_rank_reports_its_torch_without_symbolic_links_as_it_is_located(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_process_reports_its_torch_without_symbolic_links_as_it_is_located(
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "lib64").symlink_to(tmp_path / "lib")
     _torch_in(tmp_path / "lib", "2.13.0")
     linked = tmp_path / "lib64" / "torch" / "__init__.py"
     module = ModuleType("torch")
     vars(module).update(__file__=str(linked), __version__="2.13.0")
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    reported = worker._identity(module, 0, 2)["torch_path"]
+    reported = single.identity(module)["torch_path"]
     located = torch_location.locate([str(tmp_path / "lib64")]).found
     assert reported == f"{located}/__init__.py" == str(linked.resolve())
 

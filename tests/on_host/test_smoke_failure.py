@@ -159,7 +159,23 @@ def test_at_the_deadline_no_rank_is_singled_out_where_all_stand_together() -> No
     assert found.rank is None
 
 
+def test_a_process_that_tries_a_device_is_called_that() -> None:
+    names = failure.SINGLES
+    one = {0: _journal(0, "import", "compile")}
+    assert failure.at_deadline(one, 1, 36, names, "S3's deadline") == failure.Failure(
+        "process 0 was still at 'compile' after 36 s (S3's deadline)", None
+    )
+    log = "process : 1\n  exitcode : -11 (pid: 101)"
+    died = {0: _journal(0, finished=True), 1: _journal(1, "import", gone=2.0)}
+    assert failure.ended(died, 2, 1, log, names).sentence == (
+        "process 1 (pid 101) was ended by signal 11 (SIGSEGV) at 'import', before its work was done"
+    )
+    assert failure.ended({}, 1, 1, "", names).sentence == (
+        "process 0 never started, their starter ended with exit code 1"
+    )
+
+
 def test_at_the_deadline_a_rank_that_never_started_is_named() -> None:
     assert failure.at_deadline({0: _journal(0)}, 2, 60).sentence == (
-        "rank 1 had not started after 60 s"
+        "rank 1 had not started after 60 s (the deadline)"
     )

@@ -2,103 +2,31 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke import exactness, judge
-from pyinfra_gpu.on_host.smoke.decisions import FINISHED, LEFTOVERS, Decisions
-from pyinfra_gpu.on_host.smoke.failure import Failure
-from pyinfra_gpu.on_host.smoke.journal import Journal
-from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation
-from pyinfra_gpu.on_host.smoke.verdict import CheckResult
-
-_TORCH = TorchLocation("/venv/lib/torch", "2.13.0+cpu", "/venv/lib")
-_EXPECTED = judge.Expected(ranks=2, allreduce_mib=4, torch=_TORCH, removed=["NCCL_DEBUG"])
-_LN_V = math.log(8192)
-
-
-def _fine(elements: int = 8) -> dict[str, Any]:
-    return {"elements": elements, "wrong": 0}
-
-
-def _runs(item: int) -> dict[str, Any]:
-    sizes = [size for size in exactness.sizes(4) for _ in range(exactness.REPEATS)]
-    return {"runs": [{"size": size, "seconds": 0.1, **_fine(size // item)} for size in sizes]}
-
-
-def _sound(rank: int) -> dict[str, Any]:
-    return {
-        "identity": {
-            "rank": rank,
-            "local_rank": rank,
-            "world_size": 2,
-            "pid": 100 + rank,
-            "host": "box",
-            "python": "/venv/bin/python",
-            "torch": "2.13.0+cpu",
-            "device": "cpu",
-            "torch_path": "/venv/lib/torch/__init__.py",
-        },
-        "environment": [],
-        "store": {
-            "class": "TCPStore",
-            "host": "127.0.0.1",
-            "port": 4711,
-            "agent_pid": 99,
-            "master_addr": "127.0.0.1",
-            "master_port": 4711,
-            "server_pid": 99,
-            "server_threads": ["pt_tcpstore_uv", "pt_tcpstore_uv"],
-        },
-        "allreduce_float32": _runs(4),
-        "allreduce_bfloat16": _runs(2),
-        "broadcast": _fine(),
-        "all_gather": _fine(),
-        "reduce_scatter": _fine(),
-        "send_recv": _fine(),
-        "parameters_before": {"sha256": "aa"},
-        "gradients": {
-            "elements": 50,
-            "averaged": 50,
-            "norm_squared": 0.25,
-            "non_finite": 0,
-            "wrong": 0,
-            "local_sha256": f"local{rank}",
-            "gathered_sha256": ["local0", "local1"],
-            "sha256": "bb",
-        },
-        "step": {
-            "lr": 0.08,
-            "loss_before": _LN_V + 0.01,
-            "loss_after": _LN_V - 0.0099,
-            "non_finite": 0,
-        },
-        "parameters_after": {"sha256": "cc"},
-    }
+from pyinfra_gpu.on_host.smoke import judge
+from tests.on_host.sound_facts import EXPECTED, LN_V, TORCH, WRONG, sound
 
 
 def _decide(facts: dict[int, dict[str, Any]]) -> dict[str, judge.Finding]:
-    return {check.id: check.decide(facts, _EXPECTED) for check in judge.CHECKS}
+    return {check.id: check.decide(facts, EXPECTED) for check in judge.CHECKS}
 
 
 def test_sound_facts_pass_every_check() -> None:
-    findings = _decide({0: _sound(0), 1: _sound(1)})
+    findings = _decide({0: sound(0), 1: sound(1)})
     assert [check_id for check_id, finding in findings.items() if not finding.ok] == []
-    assert findings["S0.environment"].detail == "removed for this run: NCCL_DEBUG"
 
 
 Break = Callable[[dict[str, Any]], object]
-_WRONG = {"wrong": 3, "first": [7, 1.0, 2.0]}
-
 # what is wrong on rank 1 -> the only checks that may notice, the first of them with these words
 WRONGS: dict[str, tuple[Break, list[str], str]] = {
     "a stray variable": (
         lambda fact: fact["environment"].append("LD_PRELOAD"),
-        ["S0.environment"],
+        ["S4.environment"],
         "rank 1 was started with LD_PRELOAD set",
     ),
     "another torch version": (
@@ -149,13 +77,13 @@ WRONGS: dict[str, tuple[Break, list[str], str]] = {
         "no process that listens on port 4711",
     ),
     "a wrong sum": (
-        lambda fact: fact["allreduce_float32"]["runs"][7].update(_WRONG),
+        lambda fact: fact["allreduce_float32"]["runs"][7].update(WRONG),
         ["S4.allreduce_exact"],
         "1 MiB float32, repeat 2: rank 1 has 3 of 262144 elements wrong, "
         "the first is element 7: 1.0 in place of 2.0",
     ),
     "a wrong sum in bf16": (
-        lambda fact: fact["allreduce_bfloat16"]["runs"][0].update(_WRONG),
+        lambda fact: fact["allreduce_bfloat16"]["runs"][0].update(WRONG),
         ["S4.allreduce_exact_bf16"],
         "4 B bfloat16, repeat 1: rank 1 has 3 of 2 elements",
     ),
@@ -170,22 +98,22 @@ WRONGS: dict[str, tuple[Break, list[str], str]] = {
         "did not compare every element",
     ),
     "a wrong broadcast": (
-        lambda fact: fact["broadcast"].update(_WRONG),
+        lambda fact: fact["broadcast"].update(WRONG),
         ["S4.broadcast"],
         "broadcast: rank 1 has 3 of 8 elements wrong",
     ),
     "a wrong all-gather": (
-        lambda fact: fact["all_gather"].update(_WRONG),
+        lambda fact: fact["all_gather"].update(WRONG),
         ["S4.all_gather"],
         "all_gather: rank 1",
     ),
     "a wrong reduce-scatter": (
-        lambda fact: fact["reduce_scatter"].update(_WRONG),
+        lambda fact: fact["reduce_scatter"].update(WRONG),
         ["S4.reduce_scatter"],
         "reduce_scatter: rank 1",
     ),
     "a wrong receive": (
-        lambda fact: fact["send_recv"].update(_WRONG),
+        lambda fact: fact["send_recv"].update(WRONG),
         ["S4.send_recv"],
         "send_recv: rank 1",
     ),
@@ -212,7 +140,7 @@ WRONGS: dict[str, tuple[Break, list[str], str]] = {
         "rank 1 did not receive the other ranks' local gradients unchanged",
     ),
     "a gradient that is not the mean": (
-        lambda fact: fact["gradients"].update(_WRONG),
+        lambda fact: fact["gradients"].update(WRONG),
         ["S4.grad_bitwise"],
         "rank 1: 3 of 50 averaged gradient elements are not the mean",
     ),
@@ -247,12 +175,12 @@ WRONGS: dict[str, tuple[Break, list[str], str]] = {
         "rank 1 starts at loss 8.0000, untrained it must be 9.0109",
     ),
     "a loss that stays": (
-        lambda fact: fact["step"].update(loss_after=_LN_V + 0.01),
+        lambda fact: fact["step"].update(loss_after=LN_V + 0.01),
         ["S4.loss_drop"],
         "measured/predicted = 0.4975",
     ),
     "a loss that rises": (
-        lambda fact: fact["step"].update(loss_after=_LN_V + 0.03),
+        lambda fact: fact["step"].update(loss_after=LN_V + 0.03),
         ["S4.loss_drop"],
         "measured/predicted = ",
     ),
@@ -261,13 +189,33 @@ WRONGS: dict[str, tuple[Break, list[str], str]] = {
         ["S4.params_equal"],
         "the ranks' parameters after the step are not the same bytes",
     ),
+    "a compiled step with another loss": (
+        lambda fact: fact["compiled_step"].update(loss=9.2),
+        ["S4.compiled_step"],
+        "rank 1: the compiled bfloat16 step has loss 9.2000, in eager mode 9.0000",
+    ),
+    "a compiled step without a loss": (
+        lambda fact: fact["compiled_step"].update(loss=math.nan),
+        ["S4.compiled_step"],
+        "rank 1",
+    ),
+    "a compiled step that leaves a gradient out": (
+        lambda fact: fact["compiled_step"].update(missing=2),
+        ["S4.compiled_step"],
+        "rank 1, compiled: without a gradient 2",
+    ),
+    "a compiled step with an undefined gradient": (
+        lambda fact: fact["compiled_step"].update(non_finite=2),
+        ["S4.compiled_step"],
+        "not finite 2",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", WRONGS)
 def test_what_is_wrong_is_noticed_by_its_check_alone(name: str) -> None:
     damage, noticing, words = WRONGS[name]
-    facts = {0: _sound(0), 1: _sound(1)}
+    facts = {0: sound(0), 1: sound(1)}
     if name == "the same data":  # both ranks must tell the same story
         facts[0]["gradients"]["gathered_sha256"] = ["local0", "local0"]
     damage(facts[1])
@@ -282,83 +230,63 @@ def test_every_check_is_among_those_shown_to_fail() -> None:
     assert shown == {check.id for check in judge.CHECKS}
 
 
+def test_without_a_compiler_the_compiled_step_is_skipped_and_says_so() -> None:
+    facts = {0: sound(0), 1: sound(1)}
+    facts[1]["compiled_step"] = {"compiled": False}
+    found = _decide(facts)["S4.compiled_step"]
+    assert (found.ok, found.status) == (True, "skip")
+
+
+_LOCATION = {
+    "found": "/venv/lib/torch",
+    "packages": "/venv/lib",
+    "version": "2.13.0+cpu",
+    "python": "/venv/bin/python",
+    "by_pythonpath": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"found": None}, "/venv/bin/python finds no torch, expected it in /venv/lib"),
+        ({"found": "/home/torch"}, "import torch would take /home/torch"),
+        ({"found": "/home/torch", "by_pythonpath": True}, "remove PYTHONPATH"),
+    ],
+)
+def test_a_torch_from_elsewhere_is_noticed_before_it_is_imported(
+    changes: dict[str, Any], words: str
+) -> None:
+    check = judge.SINGLE_CHECKS[0]
+    assert check.decide({0: {"torch_location": _LOCATION}}, EXPECTED).ok
+    found = check.decide({0: {"torch_location": {**_LOCATION, **changes}}}, EXPECTED)
+    assert not found.ok
+    assert words in found.detail
+
+
+def test_a_process_that_imports_another_torch_is_noticed() -> None:
+    check = judge.SINGLE_CHECKS[1]
+    assert check.decide({0: sound(0)}, EXPECTED).ok
+    wrong = sound(0)
+    wrong["identity"]["torch"] = "2.12.0"
+    assert "process 0 imported torch 2.12.0" in check.decide({0: wrong}, EXPECTED).detail
+
+
+@pytest.mark.parametrize("ended", [{"code": 1, "unfinished": []}, {"code": 0, "unfinished": [1]}])
+def test_a_run_that_did_not_end_well_is_not_finished(ended: dict[str, Any]) -> None:
+    assert judge.FINISHED.decide({0: {"ended": {"code": 0, "unfinished": []}}}, EXPECTED).ok
+    assert not judge.FINISHED.decide({0: {"ended": ended}}, EXPECTED).ok
+
+
 def test_no_predicted_drop_is_a_failure_and_not_a_division_by_zero() -> None:
-    facts = {0: _sound(0), 1: _sound(1)}
+    facts = {0: sound(0), 1: sound(1)}
     for fact in facts.values():
         fact["gradients"]["norm_squared"] = 0.0
     assert not _decide(facts)["S4.loss_drop"].ok
 
 
 def test_more_than_two_ranks_say_that_the_mean_is_compared_with_a_bound() -> None:
-    facts = {0: _sound(0), 1: _sound(1)}
-    expected = judge.Expected(ranks=3, allreduce_mib=4, torch=_TORCH, removed=[])
+    facts = {0: sound(0), 1: sound(1)}
+    expected = judge.Expected(ranks=3, allreduce_mib=4, torch=TORCH, removed=[])
     check = next(check for check in judge.CHECKS if check.id == "S4.grad_bitwise")
     assert "no fixed order" in check.decide(facts, expected).detail
-
-
-# Decisions: the order of events
-
-
-def _journals(*facts: dict[str, Any]) -> dict[int, Journal]:
-    journals = {}
-    for rank, fact in enumerate(facts):
-        seconds = dict.fromkeys(fact, 0.5)
-        journals[rank] = Journal(rank, pid=100 + rank, facts=copy.deepcopy(fact), seconds=seconds)
-    return journals
-
-
-def _decisions() -> tuple[Decisions, list[CheckResult]]:
-    told: list[CheckResult] = []
-    return Decisions(_EXPECTED, told.append), told
-
-
-def test_a_check_is_decided_when_the_last_rank_has_its_facts_and_told_once() -> None:
-    decisions, told = _decisions()
-    later = _sound(1)
-    early = {name: later[name] for name in ("identity", "environment")}
-    decisions.update(_journals(_sound(0), early))
-    assert [result.id for result in told] == ["S0.environment", "S4.torch", "S4.identity"]
-    decisions.update(_journals(_sound(0), later))
-    assert [result.id for result in told] == [check.id for check in judge.CHECKS]
-    assert decisions.complete
-    assert decisions.failed is None
-
-
-def test_the_first_undecided_check_takes_the_blame_and_the_rest_were_not_reached() -> None:
-    decisions, _ = _decisions()
-    fact = {name: _sound(0)[name] for name in ("identity", "environment", "store")}
-    decisions.update(_journals(fact, {**fact, "identity": _sound(1)["identity"]}))
-    decisions.close(Failure("rank 1 (pid 101) was ended by signal 9 (SIGKILL)", 1))
-    statuses = {result.id: result.status for result in decisions.results()}
-    assert decisions.failed == "S4.allreduce_exact"
-    assert decisions.failed_rank == 1
-    assert [check for check, status in statuses.items() if status == "fail"] == [decisions.failed]
-    assert statuses["S4.params_equal"] == statuses[FINISHED] == statuses[LEFTOVERS] == "skip"
-
-
-def test_wrong_data_on_one_rank_is_blamed_before_the_peer_that_lost_its_connection() -> None:
-    decisions, _ = _decisions()
-    wrong = _sound(1)
-    wrong["allreduce_float32"]["runs"][4].update(_WRONG)
-    waiting = {name: _sound(0)[name] for name in ("identity", "environment", "store")}
-    journals = _journals(waiting, wrong)
-    decisions.update(journals)
-    decisions.blame(journals)
-    decisions.close(Failure("rank 0 raised: connection closed", 0))
-    assert (decisions.failed, decisions.failed_rank) == ("S4.allreduce_exact", 1)
-
-
-def test_one_rank_alone_is_never_blamed_for_what_only_all_ranks_show() -> None:
-    decisions, told = _decisions()
-    decisions.blame(_journals({}, _sound(1)))
-    assert told == []
-
-
-def test_a_failure_is_not_replaced_by_a_later_one() -> None:
-    decisions, _ = _decisions()
-    facts = [_sound(0), _sound(1)]
-    facts[1]["gradients"]["sha256"] = "zz"
-    facts[1]["parameters_after"]["sha256"] = "zz"
-    decisions.update(_journals(*facts))
-    decisions.close(Failure("the end", None))
-    assert decisions.failed == "S4.grad_equal"

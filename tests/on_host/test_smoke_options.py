@@ -29,6 +29,7 @@ def test_a_right_command_line_is_taken(tmp_path: Path) -> None:
     assert asked == options.Options(
         mode="rehearsal-cpu",
         ranks=2,
+        gpus=None,
         deadline=180,
         allreduce_mib=64,
         fingerprint="c0ffee",
@@ -41,12 +42,42 @@ def test_a_right_command_line_is_taken(tmp_path: Path) -> None:
 def test_ranks_deadline_and_size_have_defaults(tmp_path: Path) -> None:
     asked = options.parse(_arguments(tmp_path, ranks=None, deadline=None, allreduce_mib=None))
     assert isinstance(asked, options.Options)
-    assert (asked.ranks, asked.deadline, asked.allreduce_mib) == (2, 180, 64)
+    assert (asked.ranks, asked.deadline, asked.allreduce_mib) == (None, 180, 64)
+
+
+def test_on_gpus_the_largest_all_reduce_is_larger(tmp_path: Path) -> None:
+    asked = options.parse(_arguments(tmp_path, mode="gpu", allreduce_mib=None))
+    assert isinstance(asked, options.Options)
+    assert asked.allreduce_mib == 256
+
+
+def test_by_hand_a_mode_is_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(options.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    asked = options.parse(["--mode", "rehearsal-cpu"])
+    assert isinstance(asked, options.Options)
+    assert asked.output == tmp_path / "verdict.json"
+    assert (asked.stamp, asked.fingerprint) == (None, None)
+    assert asked.host
+
+
+def test_help_tells_how_to_run_it_by_hand_and_what_the_exit_codes_mean(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        options.parse(["--help"])
+    shown = capsys.readouterr().out
+    assert left.value.code == 0
+    assert "--mode gpu" in shown
+    assert all(f"  {code} " in shown for code in (0, 1, 2, 3))
+    assert max(map(len, shown.splitlines())) <= 100
 
 
 REFUSALS: dict[str, tuple[dict[str, str | None], str]] = {
-    "a mode to come": ({"mode": "gpu"}, "--mode gpu is not available yet"),
-    "another mode to come": ({"mode": "rehearsal-1gpu"}, "not available yet"),
+    "no GPUs": ({"gpus": "0"}, "'0' is not a whole number 1 to 16"),
+    "a directory that takes no files": (
+        {"output": "/proc/self/v.json", "stamp": None},
+        "the directory /proc/self is not writable for this user",
+    ),
     "no such mode": ({"mode": "cpu"}, "invalid choice: 'cpu'"),
     "no mode": ({"mode": None}, "--mode"),
     "one rank": ({"ranks": "1"}, "'1' is not a whole number 2 to 16"),
@@ -57,7 +88,7 @@ REFUSALS: dict[str, tuple[dict[str, str | None], str]] = {
     "a size between powers": ({"allreduce_mib": "48"}, "'48' is not a power of two 1 to 1024"),
     "no size": ({"allreduce_mib": "0"}, "'0' is not a whole number 1 to 1024"),
     "a fingerprint in words": ({"fingerprint": "new"}, "'new' is not lower-case hexadecimal"),
-    "no fingerprint": ({"fingerprint": None}, "--fingerprint"),
+    "a stamp without a fingerprint": ({"fingerprint": None}, "--stamp needs --fingerprint"),
     "a relative path": ({"output": "verdict.json"}, "'verdict.json' is not an absolute path"),
     "no such directory": (
         {"output": "/nowhere/v.json", "stamp": "/nowhere/s.json"},
@@ -92,6 +123,15 @@ def test_another_system_than_linux_is_refused(
 
 
 def test_a_workers_command_line_is_told_by_its_first_word() -> None:
-    arguments = ["--worker", "/run", "--launcher-pid", "7", "--ranks", "2"]
-    asked = options.parse([*arguments, "--deadline", "60", "--allreduce-mib", "4"])
-    assert asked == options.WorkerOptions(Path("/run"), 7, 2, 60, 4)
+    arguments = ["--worker", "/run", "--launcher-pid", "7", "--mode", "gpu", "--ranks", "2"]
+    asked = options.parse([*arguments, "--deadline", "60", "--allreduce-mib", "4", "--compiled"])
+    assert asked == options.WorkerOptions(Path("/run"), 7, "gpu", 2, 60, 4, True, "all")
+
+
+def test_so_are_those_of_the_processes_that_try_one_device() -> None:
+    arguments = ["--single", "/run", "--launcher-pid", "7", "--mode", "gpu", "--devices", "2"]
+    assert options.parse(arguments) == options.SingleOptions(Path("/run"), 7, "gpu", 2, None)
+    asked = options.parse([*arguments, "--device", "1"])
+    assert asked == options.SingleOptions(Path("/run"), 7, "gpu", 2, 1)
+    precision = options.parse(["--gpu-precision", "mxfp8", "--device", "1"])
+    assert precision == options.PrecisionOptions("mxfp8", 1)

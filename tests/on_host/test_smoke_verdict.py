@@ -53,6 +53,9 @@ def test_a_run_is_as_good_as_its_worst_check(statuses: list[str], expected: str)
         ("warn", "rehearsal-cpu", 3),
         ("fail", "rehearsal-cpu", 2),
         ("unknown", "rehearsal-cpu", 3),
+        ("pass", "rehearsal-1gpu", 3),
+        ("warn", "rehearsal-1gpu", 3),
+        ("fail", "rehearsal-1gpu", 2),
     ],
 )
 def test_a_rehearsal_never_ends_with_the_exit_code_of_a_proof(
@@ -62,9 +65,13 @@ def test_a_rehearsal_never_ends_with_the_exit_code_of_a_proof(
     assert verdict.proves(status, mode) is (mode == "gpu" and status in ("pass", "warn"))
 
 
+def _stage(number: int, **changes: Any) -> dict[str, Any]:
+    return {"id": f"S{number}", "status": "pass", "seconds": 1.5, "deadline_s": 20, **changes}
+
+
 def _document(**changes: Any) -> dict[str, Any]:
     document = {
-        "schema_version": 1,
+        "schema_version": 2,
         "mode": "rehearsal-cpu",
         "label": verdict.LABELS["rehearsal-cpu"],
         "status": "pass",
@@ -75,6 +82,8 @@ def _document(**changes: Any) -> dict[str, Any]:
         "finished": "2026-11-21T08:00:09Z",
         "duration_s": 9.1,
         "deadline_s": 180,
+        "deadline_extra_s": 0,
+        "stages": [_stage(number) for number in range(6)],
         "software": {
             "smoke_test_sha256": "0" * 64,
             "python": "3.11.7",
@@ -89,7 +98,11 @@ def _document(**changes: Any) -> dict[str, Any]:
         "ranks": [],
         "checks": verdict.as_json([CheckResult("S4.finite", "pass", 0, 0, 0.1)]),
         "metrics": {},
+        "xids_new": [],
         "failed": None,
+        "reruns": [],
+        "evidence": None,
+        "rerun_command": "/venv/bin/python smoke_test.pyz --mode rehearsal-cpu",
         "logs": "/opt/smoke/verdict.json.logs",
     }
     return {**document, **changes}
@@ -113,7 +126,13 @@ def test_the_schema_takes_a_pass_and_a_failure() -> None:
     "changes",
     [
         {"proof": True},
-        {"mode": "gpu"},
+        {"mode": "cpu"},
+        {"mode": "rehearsal-1gpu", "proof": True},
+        {"gpus": [{"index": 0}]},
+        {"stages": [_stage(4)]},
+        {"stages": [_stage(number, status="good") for number in range(6)]},
+        {"reruns": [{"name": "unchanged"}]},
+        {"rerun_command": ""},
         {"status": "good"},
         {"status": "fail"},
         {"failed": _FAILED},

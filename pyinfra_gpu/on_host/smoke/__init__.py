@@ -3,8 +3,8 @@
 The package travels as one zipapp and needs Python 3.10 and the host's own torch, nothing else.
 Two halves that share no state but files:
 
-* the launcher (`launcher`, `supervise`, `judge`, `failure`, `verdict`) never imports torch, so it
-  lives and reports whatever torch does;
-* the ranks (`worker` and what it imports) measure and write facts to a journal; they decide
-  nothing, because a broken rank cannot be trusted to say that it is broken.
+* the launcher (`launcher`, `stages`, `group`, `judge`, `failure`, `verdict` and others) never
+  imports torch, so it lives and reports whatever torch does;
+* one process a device (`single`, S1 to S3) and the ranks (`worker`, S4) measure and write facts to
+  a journal; they decide nothing, because a broken one cannot be trusted to say that it is broken.
 """

@@ -10,11 +10,24 @@ from . import options
 
 def main() -> int:
     """Run what the command line asks for and return the exit code."""
-    asked = options.parse(sys.argv[1:])
+    arguments = sys.argv[1:]
+    if arguments[:1] in (["--across"], ["--across-worker"]):
+        from . import across
+
+        return (across.main if arguments[0] == "--across" else across.worker)(arguments)
+    asked = options.parse(arguments)
     if isinstance(asked, options.WorkerOptions):
         from . import worker
 
         return worker.run(asked)
+    if isinstance(asked, options.SingleOptions):
+        from . import single
+
+        return single.start(asked) if asked.device is None else single.run(asked)
+    if isinstance(asked, options.PrecisionOptions):
+        from .gpu import precision
+
+        return precision.main(asked.format, asked.device)
     from . import launcher
 
     return launcher.run(asked, bundle=Path(__file__).parents[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,19 +20,30 @@ class WrongDataError(Exception):
     """A collective gave wrong data; what was wrong is in the journal."""
 
 
-def measure(journal: Writer, rank: int, world_size: int, largest_mib: int) -> None:
+def measure(
+    journal: Writer,
+    rank: int,
+    world_size: int,
+    largest_mib: int,
+    device: torch.device | str = "cpu",
+) -> None:
     """Record how many elements were wrong, and the first, for each collective.
+
+    + largest_mib: the largest all-reduce
+    + device: where the tensors are, as the process group's back end needs it
 
     Raises WrongDataError after the first wrong one: ranks that have lost step hang or abort later,
     where it would not be seen that the data was wrong before.
     """
     for kind in exactness.KINDS:
         pattern = exactness.pattern(kind, world_size)
+        sizes = exactness.sizes(largest_mib)
         with journal.measuring(f"allreduce_{kind}") as value:
-            value["runs"] = _all_reduce_sizes(journal, pattern, rank, largest_mib)
+            value["runs"] = all_reduce_sizes(journal, pattern, rank, sizes, device)
         if value["runs"][-1]["wrong"]:
             raise WrongDataError(f"{kind} all-reduce")
-    values = _Values(exactness.pattern("float32", world_size), world_size * _ONE_SIZE // 4)
+    pattern = exactness.pattern("float32", world_size)
+    values = _Values(pattern, world_size * _ONE_SIZE // 4, device)
     for name, collective in _ONE_SIZE_COLLECTIVES.items():
         with journal.measuring(name) as value:
             value.update(collective(values, rank, _ONE_SIZE // 4))
@@ -42,10 +54,12 @@ def measure(journal: Writer, rank: int, world_size: int, largest_mib: int) -> No
 class _Values:
     """The pattern's values as tensors."""
 
-    def __init__(self, pattern: exactness.Pattern, elements: int) -> None:
+    def __init__(
+        self, pattern: exactness.Pattern, elements: int, device: torch.device | str
+    ) -> None:
         self.pattern = pattern
         kind = getattr(torch, pattern.kind)
-        period = torch.arange(pattern.period, dtype=torch.int32).to(kind)
+        period = torch.arange(pattern.period, dtype=torch.int32, device=device).to(kind)
         times = -(-(elements + exactness.REPEATS * exactness.SHIFT) // pattern.period)
         self._base = period.expand(times, pattern.period).reshape(-1)
 
@@ -57,12 +71,16 @@ class _Values:
         return summed.add_(self.pattern.offsets)
 
 
-def _all_reduce_sizes(
-    journal: Writer, pattern: exactness.Pattern, rank: int, largest_mib: int
+def all_reduce_sizes(
+    journal: Writer,
+    pattern: exactness.Pattern,
+    rank: int,
+    sizes: Sequence[int],
+    device: torch.device | str,
 ) -> list[dict[str, Any]]:
+    """Reduce the pattern in each of `sizes` bytes; return what was found, up to the first wrong."""
     item = exactness.item_size(pattern.kind)
-    sizes = exactness.sizes(largest_mib)
-    values = _Values(pattern, max(sizes) // item)
+    values = _Values(pattern, max(sizes) // item, device)
     runs = []
     for size in sizes:
         for repeat in range(exactness.REPEATS):
@@ -77,10 +95,18 @@ def _all_reduce_sizes(
 def _all_reduce(values: _Values, rank: int, elements: int, repeat: int) -> dict[str, Any]:
     start = repeat * exactness.SHIFT
     tensor = values.of_rank(rank, start, elements)
+    _settle(tensor)
     began = time.monotonic()
     dist.all_reduce(tensor)
+    _settle(tensor)
     seconds = time.monotonic() - began
     return {**_compare(tensor, values.of_sum(start, elements)), "seconds": round(seconds, 6)}
+
+
+def _settle(tensor: torch.Tensor) -> None:
+    """Wait for what was started on the tensor's device, where that is not done at once."""
+    if tensor.is_cuda:
+        torch.cuda.synchronize(tensor.device)
 
 
 def _compare(measured: torch.Tensor, expected: torch.Tensor) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from .journal import Journal
 
 _SUMMARY = re.compile(
-    r"^\s*rank\s*:\s*(?P<rank>\d+)\b.*\n\s*exitcode\s*:\s*(?P<code>-?\d+)\b", re.MULTILINE
+    r"^\s*(?:rank|process)\s*:\s*(?P<rank>\d+)\b.*\n\s*exitcode\s*:\s*(?P<code>-?\d+)\b",
+    re.MULTILINE,
 )
 _ENDED_BY_TORCHRUN = -signal.SIGTERM
 
@@ -27,44 +28,68 @@ class Failure:
     rank: int | None
 
 
-def exit_codes(torchrun_log: str) -> dict[int, int]:
-    """Return rank -> exit code (negative: signal) of the ranks torchrun calls failed."""
-    return {int(found["rank"]): int(found["code"]) for found in _SUMMARY.finditer(torchrun_log)}
+@dataclass(frozen=True)
+class Names:
+    """What to call a process that keeps a journal, and the program that starts them all."""
+
+    one: str
+    starter: str
 
 
-def at_deadline(journals: Mapping[int, Journal], ranks: int, deadline: int) -> Failure:
+RANKS = Names("rank", "torchrun")
+SINGLES = Names("process", "their starter")
+
+
+def exit_codes(log: str) -> dict[int, int]:
+    """Return rank -> exit code (negative: signal) of those that the starter's log calls failed."""
+    return {int(found["rank"]): int(found["code"]) for found in _SUMMARY.finditer(log)}
+
+
+def at_deadline(
+    journals: Mapping[int, Journal],
+    ranks: int,
+    deadline: int,
+    names: Names = RANKS,
+    whose: str = "the deadline",
+) -> Failure:
     """Explain a run that was still going at its deadline: who had come least far."""
     missing = [rank for rank in range(ranks) if rank not in journals]
     if missing:
-        return Failure(f"rank {missing[0]} had not started after {deadline} s", missing[0])
+        sentence = f"{names.one} {missing[0]} had not started after {deadline} s ({whose})"
+        return Failure(sentence, missing[0])
     least = min(len(journal.steps) for journal in journals.values())
     behind = [journal for journal in journals.values() if len(journal.steps) == least]
     step = behind[0].step
     if len(behind) == len(journals):
-        sentence = f"all ranks were still at '{step}' after {deadline} s (the deadline)"
-        return Failure(sentence, None)
+        every = f"all {names.one}s were" if len(journals) > 1 else f"{names.one} 0 was"
+        return Failure(f"{every} still at '{step}' after {deadline} s ({whose})", None)
     rank = behind[0].rank
-    return Failure(f"rank {rank} was still at '{step}' after {deadline} s (the deadline)", rank)
+    sentence = f"{names.one} {rank} was still at '{step}' after {deadline} s ({whose})"
+    return Failure(sentence, rank)
 
 
-def ended(journals: Mapping[int, Journal], ranks: int, code: int, torchrun_log: str) -> Failure:
-    """Explain a run whose torchrun ended with exit code `code` before all work was done."""
-    codes = exit_codes(torchrun_log)
+def ended(
+    journals: Mapping[int, Journal], ranks: int, code: int, log: str, names: Names = RANKS
+) -> Failure:
+    """Explain a run whose starter ended with exit code `code` before all work was done."""
+    codes = exit_codes(log)
     unfinished = [journal for journal in journals.values() if not journal.finished]
     for suspects in (_killed(unfinished, codes), _silent(unfinished, codes), _raised(unfinished)):
         if suspects:
-            return _explain(suspects[0], codes)
+            return _explain(suspects[0], codes, names)
     missing = [rank for rank in range(ranks) if rank not in journals]
     if missing:
-        sentence = f"rank {missing[0]} never started, torchrun ended with exit code {code}"
+        ending = f"{names.starter} ended with exit code {code}"
+        sentence = f"{names.one} {missing[0]} never started, {ending}"
         return Failure(sentence, missing[0] if missing[0] in codes else None)
     for rank, exit_code in codes.items():
         done = rank in journals and journals[rank].finished
         if done and exit_code != _ENDED_BY_TORCHRUN:
-            return Failure(f"rank {rank} {_manner(exit_code)} after its work was done", rank)
+            sentence = f"{names.one} {rank} {_manner(exit_code)} after its work was done"
+            return Failure(sentence, rank)
     if unfinished:
-        return _explain(unfinished[0], codes)
-    return Failure(f"torchrun ended with exit code {code}", None)
+        return _explain(unfinished[0], codes, names)
+    return Failure(f"{names.starter} ended with exit code {code}", None)
 
 
 def _killed(journals: Sequence[Journal], codes: Mapping[int, int]) -> list[Journal]:
@@ -98,8 +123,8 @@ def _gone(journal: Journal) -> float:
     return journal.gone if journal.gone is not None else float("inf")
 
 
-def _explain(journal: Journal, codes: Mapping[int, int]) -> Failure:
-    who = f"rank {journal.rank} (pid {journal.pid})"
+def _explain(journal: Journal, codes: Mapping[int, int], names: Names) -> Failure:
+    who = f"{names.one} {journal.rank} (pid {journal.pid})"
     if journal.error is not None:
         first_line = journal.error.splitlines()[0]
         return Failure(f"{who} raised at '{journal.step}': {first_line}", journal.rank)

@@ -15,14 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_NAME = "rank{}.jsonl"
+RANK = "rank"
+"""Whose journal it is, in the file's name: a rank's ..."""
+SINGLE = "single"
+"""... or that of the process that tries one device."""
 
 
 class Writer:
-    """The rank's side."""
+    """The side of the rank, or of another process (`kind`) that writes down what it measures."""
 
-    def __init__(self, directory: Path, rank: int) -> None:
-        path = directory / _NAME.format(rank)
+    def __init__(self, directory: Path, rank: int, kind: str = RANK) -> None:
+        path = directory / f"{kind}{rank}.jsonl"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o644)
         self._step = "start"
@@ -101,18 +104,19 @@ class Journal:
 
 
 class Reader:
-    """Follows the journals of all ranks in a directory."""
+    """Follows the journals of all ranks in a directory, or of all processes of another `kind`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, kind: str = RANK) -> None:
         self._directory = directory
+        self._kind = kind
         self._offsets: dict[int, int] = {}
         self.journals: dict[int, Journal] = {}
 
     def follow(self) -> bool:
         """Read what was appended since the last call; return whether there was anything."""
         news = False
-        for path in sorted(self._directory.glob(_NAME.format("*"))):
-            rank = int(path.name[len("rank") : -len(".jsonl")])
+        for path in sorted(self._directory.glob(f"{self._kind}*.jsonl")):
+            rank = int(path.stem.removeprefix(self._kind))
             news = self._follow_one(path, rank) or news
         return news
 

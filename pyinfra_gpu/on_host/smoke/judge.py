@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import exactness
+from .options import REHEARSAL_CPU
 from .plan import VOCABULARY
 from .torch_location import TorchLocation
 
@@ -19,6 +20,8 @@ Facts = Mapping[int, Mapping[str, Any]]
 
 LOSS_TOLERANCE = 0.2
 DROP_TOLERANCE = 0.1
+BF16_TOLERANCE = 1e-2
+"""Of a loss; bfloat16 has three significant digits, and a mean over 512 tokens most of them."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,13 @@ class Expected:
     allreduce_mib: int
     torch: TorchLocation
     removed: Sequence[str]
+    mode: str = REHEARSAL_CPU
+    devices: int = 1
+    """How many devices are tried one by one before the ranks run."""
+    gpus: int = 0
+    """How many GPUs the caller declares."""
+    gpu_host: Mapping[str, Any] | None = None
+    """What is known of the GPUs before torch is imported; None where none is used."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +50,17 @@ class Finding:
     expected: Any
     detail: str = ""
     rank: int | None = None
+    status: str | None = None
+    """In place of pass or fail: warn or skip, and the run goes on; or unknown, with `ok` false."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check that can be decided as soon as every rank has recorded the facts it needs."""
+    """A check that can be decided as soon as every participant has recorded the facts it needs.
+
+    The participants of S4 are the ranks; of S1 to S3 one process a device; of S0 and S5 the
+    launcher alone, as number 0. An id begins with the stage's.
+    """
 
     id: str
     needs: tuple[str, ...]
@@ -53,24 +69,40 @@ class Check:
     """Whether a failure shows on one rank's facts alone, when the other ranks have none."""
 
 
-def _environment(facts: Facts, expected: Expected) -> Finding:
-    removed = f"removed for this run: {', '.join(expected.removed)}" if expected.removed else ""
+def _environment(facts: Facts, _: Expected) -> Finding:
     for rank, fact in facts.items():
         if left := fact["environment"]:
             detail = f"rank {rank} was started with {', '.join(left)} set"
             return Finding(False, left, [], detail, rank)
-    return Finding(True, [], [], removed)
+    return Finding(True, [], [])
 
 
-def _torch(facts: Facts, expected: Expected) -> Finding:
-    wanted = {"torch": expected.torch.version, "torch_path": expected.torch.found}
-    for rank, fact in facts.items():
-        path = fact["identity"]["torch_path"].rpartition("/")[0]
-        measured = {"torch": fact["identity"]["torch"], "torch_path": path}
-        if measured != wanted:
-            detail = f"rank {rank} imported torch {measured['torch']} from {path}"
-            return Finding(False, measured, wanted, detail, rank)
-    return Finding(True, wanted, wanted, f"torch {expected.torch.version}")
+def _located(facts: Facts, _: Expected) -> Finding:
+    """Decide before any other process starts what `import torch` would find."""
+    location = facts[0]["torch_location"]
+    wanted = f"{location['packages']}/torch"
+    if location["found"] is None:
+        detail = f"{location['python']} finds no torch, expected it in {location['packages']}"
+        return Finding(False, None, wanted, detail)
+    if location["found"] != wanted:
+        blame = ", remove PYTHONPATH" if location["by_pythonpath"] else ""
+        detail = f"import torch would take {location['found']}, expected {wanted}{blame}"
+        return Finding(False, location["found"], wanted, detail)
+    return Finding(True, wanted, wanted, f"torch {location['version']}")
+
+
+def _torch(noun: str) -> Callable[[Facts, Expected], Finding]:
+    def decide(facts: Facts, expected: Expected) -> Finding:
+        wanted = {"torch": expected.torch.version, "torch_path": expected.torch.found}
+        for number, fact in facts.items():
+            path = fact["identity"]["torch_path"].rpartition("/")[0]
+            measured = {"torch": fact["identity"]["torch"], "torch_path": path}
+            if measured != wanted:
+                detail = f"{noun} {number} imported torch {measured['torch']} from {path}"
+                return Finding(False, measured, wanted, detail, number)
+        return Finding(True, wanted, wanted, f"torch {expected.torch.version}")
+
+    return decide
 
 
 def _identity(facts: Facts, expected: Expected) -> Finding:
@@ -279,9 +311,43 @@ def _loss_drop(facts: Facts, _: Expected) -> Finding:
     return Finding(ok, drop.ratio, [low, high], detail)
 
 
+def _compiled_step(facts: Facts, _: Expected) -> Finding:
+    wanted = {"relative_difference": BF16_TOLERANCE}
+    for rank, fact in facts.items():
+        step = fact["compiled_step"]
+        if not step["compiled"]:
+            return Finding(True, None, None, "torch.compile does not work here", status="skip")
+        if step["missing"] or step["non_finite"]:
+            counts = {"without a gradient": step["missing"], "not finite": step["non_finite"]}
+            detail = f"rank {rank}, compiled: {_pairs(counts)}"
+            return Finding(False, counts, dict.fromkeys(counts, 0), detail, rank)
+        apart = abs(step["loss"] - step["eager_loss"]) / abs(step["eager_loss"])
+        measured = {"relative_difference": apart}
+        if not apart <= BF16_TOLERANCE:
+            losses = f"{step['loss']:.4f}, in eager mode {step['eager_loss']:.4f}"
+            detail = f"rank {rank}: the compiled bfloat16 step has loss {losses}"
+            return Finding(False, measured, wanted, detail, rank)
+    return Finding(True, measured, wanted, f"bf16, {apart:.1e} from eager")
+
+
+def _ended(facts: Facts, _: Expected) -> Finding:
+    ended = facts[0]["ended"]
+    if ended["code"] or ended["unfinished"]:
+        detail = f"exit code {ended['code']}, not finished: {ended['unfinished']}"
+        return Finding(False, ended["code"], 0, detail)
+    return Finding(True, 0, 0, "exit code 0")
+
+
+SINGLE_CHECKS: tuple[Check, ...] = (
+    Check("S1.torch", ("torch_location",), _located),
+    Check("S1.import", ("identity",), _torch("process"), each=True),
+)
+SINGLE_FINISHED = Check("S3.finished", ("ended",), _ended)
+ALL_REDUCES = ("S4.allreduce_exact", "S4.allreduce_exact_bf16")
+FINISHED = Check("S4.finished", ("ended",), _ended)
 CHECKS: tuple[Check, ...] = (
-    Check("S0.environment", ("environment",), _environment, each=True),
-    Check("S4.torch", ("identity",), _torch, each=True),
+    Check("S4.environment", ("environment",), _environment, each=True),
+    Check("S4.torch", ("identity",), _torch("rank"), each=True),
     Check("S4.identity", ("identity",), _identity, each=True),
     Check("S4.store_address", ("store",), _store_address, each=True),
     Check("S4.store_libuv", ("store",), _store_libuv, each=True),
@@ -307,4 +373,5 @@ CHECKS: tuple[Check, ...] = (
         ("parameters_after",),
         _equal_digests("parameters_after", "parameters after the step"),
     ),
+    Check("S4.compiled_step", ("compiled_step",), _compiled_step, each=True),
 )

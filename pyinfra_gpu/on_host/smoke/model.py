@@ -43,11 +43,11 @@ class SmallGpt(nn.Module):  # type: ignore[misc, unused-ignore]
     The head is not zero-initialised: with it at zero no gradient would reach the layers below.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int = _LAYERS) -> None:
         super().__init__()
         self.tokens = nn.Embedding(VOCABULARY, _WIDTH)
         self.positions = nn.Embedding(SEQUENCE, _WIDTH)
-        self.blocks = nn.Sequential(*(_Block() for _ in range(_LAYERS)))
+        self.blocks = nn.Sequential(*(_Block() for _ in range(layers)))
         self.norm = nn.LayerNorm(_WIDTH)
         self.head = nn.Linear(_WIDTH, VOCABULARY, bias=False)
         for module in self.modules():

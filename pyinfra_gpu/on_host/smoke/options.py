@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
+import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,33 +15,71 @@ from typing import NoReturn
 from . import exactness
 
 REHEARSAL_CPU = "rehearsal-cpu"
-MODES_TO_COME = ("gpu", "rehearsal-1gpu")
+REHEARSAL_1GPU = "rehearsal-1gpu"
+GPU = "gpu"
+MODES = (GPU, REHEARSAL_1GPU, REHEARSAL_CPU)
 REFUSED = 2
+_LARGEST_MIB = {GPU: 256}
+"""The largest all-reduce; elsewhere half a minute would go into it."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """One smoke test as asked for; paths are absolute, the deadline is in seconds."""
+    """One smoke test as asked for; paths are absolute, the deadline is in seconds.
+
+    + gpus: how many GPUs the host is declared to have, None for what is found
+    + fingerprint, stamp: None for a test by hand, which leaves no stamp
+    """
 
     mode: str
-    ranks: int
+    ranks: int | None
+    gpus: int | None
     deadline: int
     allreduce_mib: int
-    fingerprint: str
+    fingerprint: str | None
     host: str
     output: Path
-    stamp: Path
+    stamp: Path | None
 
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """What one rank needs to know; the rest comes from torchrun's environment."""
+    """What one rank needs to know; the rest comes from torchrun's environment.
+
+    + compiled: whether torch.compile works here
+    + only: "all", or "allreduce" for a rerun that looks for the cause of a hang
+    """
 
     directory: Path
     launcher_pid: int
+    mode: str
     ranks: int
     deadline: int
     allreduce_mib: int
+    compiled: bool
+    only: str
+
+
+@dataclass(frozen=True)
+class SingleOptions:
+    """What the starter of the processes that try one device each needs to know, and these."""
+
+    directory: Path
+    launcher_pid: int
+    mode: str
+    devices: int
+    device: int | None
+
+
+@dataclass(frozen=True)
+class PrecisionOptions:
+    """One format of the precision ladder, on one device."""
+
+    format: str
+    device: int
+
+
+Asked = Options | WorkerOptions | SingleOptions | PrecisionOptions
 
 
 class _Parser(argparse.ArgumentParser):
@@ -47,46 +88,125 @@ class _Parser(argparse.ArgumentParser):
         self.exit(REFUSED, f"smoke test: {message}; see --help\n")
 
 
-def parse(arguments: list[str]) -> Options | WorkerOptions:
+def parse(arguments: list[str]) -> Asked:
     """Return the checked options; leaves with exit code 2 and one sentence on a wrong one."""
     if sys.version_info < (3, 10):  # noqa: UP036 - the host's Python, not the controller's
         found = ".".join(map(str, sys.version_info[:2]))
         _Parser().error(f"Python {found} is too old, use the virtual environment's (>= 3.10)")
-    if arguments[:1] == ["--worker"]:
-        return _parse_worker(arguments)
+    if internal := _INTERNAL.get(arguments[0] if arguments else ""):
+        return internal(arguments)
     parser = _launcher_parser()
     given = parser.parse_args(arguments)
-    if given.mode in MODES_TO_COME:
-        parser.error(f"--mode {given.mode} is not available yet, use --mode {REHEARSAL_CPU}")
     if sys.platform != "linux":
         parser.error(f"needs Linux (it proves what it says from /proc), this is {sys.platform}")
-    for path in (given.output, given.stamp):
-        if not path.parent.is_dir():
-            parser.error(f"the directory {path.parent} does not exist, create it first")
-    if given.output.parent.resolve() != given.stamp.parent.resolve():
-        parser.error("--output and --stamp must be in the same directory")
+    if given.output is None:
+        given.output = Path(tempfile.mkdtemp(prefix="smoke-test-")) / "verdict.json"
+    _check_files(parser, given.output, given.stamp, given.fingerprint)
+    if given.allreduce_mib is None:
+        given.allreduce_mib = _LARGEST_MIB.get(given.mode, 64)
     return Options(**vars(given))
 
 
+def _check_files(
+    parser: _Parser, output: Path, stamp: Path | None, fingerprint: str | None
+) -> None:
+    for path in filter(None, (output, stamp)):
+        if not path.parent.is_dir():
+            parser.error(f"the directory {path.parent} does not exist, create it first")
+        if not os.access(path.parent, os.W_OK):
+            parser.error(f"the directory {path.parent} is not writable for this user")
+    if stamp is not None and output.parent.resolve() != stamp.parent.resolve():
+        parser.error("--output and --stamp must be in the same directory")
+    if stamp is not None and fingerprint is None:
+        parser.error("--stamp needs --fingerprint, which says what the stamp stands for")
+
+
+_EPILOG = """\
+by hand, on the host:  VENV/bin/python smoke_test.pyz --mode gpu
+exit codes:  0 passed   1 passed with warnings   2 failed   3 nothing proven about two GPUs
+             (a rehearsal, one GPU, or something could not be found out)
+"""
+
+
 def _launcher_parser() -> _Parser:
-    parser = _Parser(prog="smoke_test.pyz", description="Prove that torch trains on this host.")
-    parser.add_argument("--mode", required=True, choices=(REHEARSAL_CPU, *MODES_TO_COME))
-    parser.add_argument("--ranks", type=_integer(2, exactness.MAX_RANKS), default=2)
-    parser.add_argument("--deadline", type=_integer(10, 3600), default=180, help="seconds")
-    parser.add_argument("--allreduce-mib", type=_power_of_two(1, 1024), default=64)
-    parser.add_argument("--fingerprint", type=_hexadecimal, required=True)
-    parser.add_argument("--host", required=True, help="the host's name in the inventory")
-    parser.add_argument("--output", type=_absolute, required=True, help="the verdict's file")
-    parser.add_argument("--stamp", type=_absolute, required=True, help="written on a pass only")
+    parser = _Parser(
+        prog="smoke_test.pyz",
+        description="Prove that torch trains on this host, all GPUs together; or rehearse that.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--mode",
+        required=True,
+        choices=MODES,
+        help="gpu: one rank a GPU; rehearsal-1gpu: two ranks on one GPU; rehearsal-cpu: no GPU",
+    )
+    parser.add_argument(
+        "--ranks",
+        type=_integer(2, exactness.MAX_RANKS),
+        help="of a rehearsal (default 2); in mode gpu there is one rank a GPU",
+    )
+    parser.add_argument(
+        "--gpus",
+        type=_integer(1, exactness.MAX_RANKS),
+        help="that this host is declared to have; default: those that are there",
+    )
+    parser.add_argument(
+        "--deadline", type=_integer(10, 3600), default=180, help="seconds (default 180)"
+    )
+    parser.add_argument(
+        "--allreduce-mib",
+        type=_power_of_two(1, 1024),
+        help="the largest all-reduce (default 64, in mode gpu 256)",
+    )
+    parser.add_argument("--fingerprint", type=_hexadecimal, help="for the stamp")
+    parser.add_argument(
+        "--host", default=socket.gethostname(), help="its name in the inventory (default hostname)"
+    )
+    parser.add_argument(
+        "--output", type=_absolute, help="the verdict's file (default: in a new directory)"
+    )
+    parser.add_argument("--stamp", type=_absolute, help="written on a pass only")
     return parser
 
 
 def _parse_worker(arguments: list[str]) -> WorkerOptions:
-    parser = _Parser(prog="smoke_test.pyz --worker", add_help=False)
-    parser.add_argument("--worker", dest="directory", type=Path, required=True)
-    for name in ("--launcher-pid", "--ranks", "--deadline", "--allreduce-mib"):
+    parser = _internal_parser("--worker")
+    for name in ("--ranks", "--deadline", "--allreduce-mib"):
         parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--only", default="all")
     return WorkerOptions(**vars(parser.parse_args(arguments)))
+
+
+def _parse_single(arguments: list[str]) -> SingleOptions:
+    parser = _internal_parser("--single")
+    parser.add_argument("--devices", type=int, required=True)
+    parser.add_argument("--device", type=int)
+    return SingleOptions(**vars(parser.parse_args(arguments)))
+
+
+def _parse_precision(arguments: list[str]) -> PrecisionOptions:
+    parser = _Parser(prog="smoke_test.pyz --gpu-precision", add_help=False)
+    parser.add_argument("--gpu-precision", dest="format", required=True)
+    parser.add_argument("--device", type=int, required=True)
+    return PrecisionOptions(**vars(parser.parse_args(arguments)))
+
+
+def _internal_parser(word: str) -> _Parser:
+    parser = _Parser(prog=f"smoke_test.pyz {word}", add_help=False)
+    parser.add_argument(word, dest="directory", type=Path, required=True)
+    parser.add_argument("--launcher-pid", type=int, required=True)
+    parser.add_argument("--mode", default=REHEARSAL_CPU)
+    return parser
+
+
+_INTERNAL: dict[str, Callable[[list[str]], Asked]] = {
+    "--worker": _parse_worker,
+    "--single": _parse_single,
+    "--gpu-precision": _parse_precision,
+}
+"""What the test calls itself with: told by the first word."""
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:

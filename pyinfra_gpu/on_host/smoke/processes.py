@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,19 @@ def die_with_parent() -> None:
     Belongs to the parent's thread that forked us; survives exec; is not inherited by children.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def tie_to(launcher_pid: int, generations: int) -> None:
+    """Die with this process's parent; leave at once if the launcher has ended already.
+
+    + generations: how far above this process the launcher is, 1 for its parent
+    """
+    die_with_parent()
+    above: Process | None = read(os.getpid())
+    for _ in range(generations):
+        above = read(above.parent) if above is not None else None
+    if above is None or above.pid != launcher_pid:
+        sys.exit("the launcher of this smoke test has ended")
 
 
 def _prctl(option: int, value: int) -> None:

@@ -1,171 +1,109 @@
-"""One run of the ranks under torchrun: started, followed, ended; and what it left to read."""
+"""How the ranks are started: by torchrun, as training is."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from . import environment, failure, processes
-from .decisions import FINISHED, LEFTOVERS, Decisions
-from .failure import Failure
-from .journal import Journal, Reader
-from .options import Options
-from .supervise import Tree
-from .verdict import CheckResult
-
-_POLL = 0.05
-_AFTER_FAILURE = 5.0
-"""Seconds a run goes on after its first failed check: what follows often narrows the cause."""
-_STACK_WAIT = 0.3
-_EXIT_WAIT = 1.0
-_TAIL_LINES = 30
+from . import compile_check, environment, failure
+from .group import Plan
+from .journal import RANK, SINGLE
+from .judge import FINISHED, SINGLE_FINISHED, Check
+from .options import REHEARSAL_CPU, Options
 
 
-class RankRun:
-    """The ranks of one smoke test, their journals and logs below `directory`."""
+@dataclass(frozen=True)
+class Site:
+    """What all processes of one test share.
 
-    def __init__(self, options: Options, bundle: Path, directory: Path, began: float) -> None:
-        self._options = options
-        self._bundle = bundle
-        self._began = began
-        self.directory = directory
-        self._reader = Reader(directory)
-        self.exit_codes: dict[int, int] = {}
+    + mode: of this run, which is not always the one asked for
+    + directory: for their journals, logs and caches
+    """
+
+    options: Options
+    mode: str
+    ranks: int
+    bundle: Path
+    directory: Path
 
     @property
-    def journals(self) -> dict[int, Journal]:
-        """Return rank -> what is known of it."""
-        return self._reader.journals
+    def environment(self) -> dict[str, str]:
+        """Return the environment of any process of this test."""
+        return environment.clean(os.environ, self.mode)
 
-    def run(self, decisions: Decisions, interruption: Callable[[], str | None]) -> None:
-        """Run the ranks to their end, or end them; every check is decided when this returns."""
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.directory.mkdir()
-        clean = environment.for_cpu(os.environ)
-        log = self.directory / "torchrun.log"
-        tree = Tree(self._command(), clean, self.directory, log)
-        try:
-            reason = self._follow(tree, decisions, interruption)
-            code = tree.code
-            left = self._leftovers(tree) if code is not None else []
-        finally:
-            tree.end()
-        self._reader.follow()
-        decisions.update(self.journals)
-        decisions.blame(self.journals)
-        self.exit_codes = failure.exit_codes(log.read_text(errors="replace"))
-        self._close(decisions, reason, code, left)
+    def _common(self, word: str) -> list[str]:
+        return [
+            *(str(self.bundle), word, str(self.directory)),
+            *("--launcher-pid", str(os.getpid()), "--mode", self.mode),
+        ]
 
-    def _command(self) -> list[str]:
-        options = self._options
+    def singles(self, devices: int, checks: Sequence[Check]) -> Plan:
+        """Return the plan of S1 to S3, one process a device."""
+        command = [sys.executable, *self._common("--single"), "--devices", str(devices)]
+        return Plan(
+            command=command,
+            environment=self.environment,
+            count=devices,
+            kind=SINGLE,
+            names=failure.SINGLES,
+            checks=checks,
+            ended=SINGLE_FINISHED,
+            log=self.directory / "single.log",
+            logs="single{}.log",
+        )
+
+    def all_ranks(self, checks: Sequence[Check], compiled: bool) -> Plan:
+        """Return the plan of S4; `compiled` is whether torch.compile works here."""
+        words = ["--compiled"] if compiled else []
+        variables = compile_check.caches(self.directory / "compiled" / "ranks")
+        return self._ranks(self.directory, checks, words, variables)
+
+    def rerun(
+        self, directory: Path, checks: Sequence[Check], variables: Mapping[str, str | None]
+    ) -> Plan:
+        """Return a plan of small all-reduces only, in an existing `directory` of its own.
+
+        + variables: set for it, or with None, removed
+        """
+        return self._ranks(directory, checks, ["--only", "allreduce"], variables)
+
+    def _ranks(
+        self,
+        directory: Path,
+        checks: Sequence[Check],
+        words: Sequence[str],
+        variables: Mapping[str, str | None],
+    ) -> Plan:
+        options, ranks = self.options, str(self.ranks)
         torchrun = [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc-per-node", str(options.ranks), "--max-restarts", "0"),
+            *("--nproc-per-node", ranks, "--max-restarts", "0"),
             # The store's address would otherwise be the hostname, which need not resolve.
             *("--local-addr", "127.0.0.1"),
-            *("--log-dir", str(self.directory / "logs"), "--redirects", "3"),
+            *("--log-dir", str(directory / "logs"), "--redirects", "3"),
         ]
-        worker = [
-            *(str(self._bundle), "--worker", str(self.directory)),
-            *("--launcher-pid", str(os.getpid()), "--ranks", str(options.ranks)),
-            *("--deadline", str(options.deadline)),
-            *("--allreduce-mib", str(options.allreduce_mib)),
-        ]
-        return torchrun + worker
+        worker = Site(options, self.mode, self.ranks, self.bundle, directory)._common("--worker")
+        worker += ["--ranks", ranks, "--deadline", str(options.deadline)]
+        worker += ["--allreduce-mib", str(options.allreduce_mib), *words]
+        changed = {**self.environment, **self._of_nccl(directory), **variables}
+        return Plan(
+            command=[*torchrun, *worker],
+            environment={name: value for name, value in changed.items() if value is not None},
+            count=self.ranks,
+            kind=RANK,
+            names=failure.RANKS,
+            checks=checks,
+            ended=FINISHED,
+            log=directory / "torchrun.log",
+            logs="logs/*/attempt_0/{}/std*.log",
+        )
 
-    def _follow(
-        self, tree: Tree, decisions: Decisions, interruption: Callable[[], str | None]
-    ) -> str | None:
-        """Follow until torchrun ends (None), or until there is a reason to end it, returned."""
-        limit = self._began + self._options.deadline
-        while tree.code is None:
-            if self._reader.follow():
-                decisions.update(self.journals)
-            self._note_gone()
-            if signal_name := interruption():
-                return signal_name
-            now = time.monotonic()
-            if now > limit:
-                self._ask_for_stacks()
-                return "deadline"
-            if decisions.failed is not None:
-                limit = min(limit, now + _AFTER_FAILURE)
-            time.sleep(_POLL)
-        self._note_gone()
-        return None
+    def _of_nccl(self, directory: Path) -> dict[str, str]:
+        if self.mode == REHEARSAL_CPU:
+            return {}
+        from .gpu import transport
 
-    def _note_gone(self) -> None:
-        for journal in self.journals.values():
-            if journal.gone is None and journal.pid and not processes.alive(journal.pid):
-                journal.gone = time.monotonic()
-
-    def _ask_for_stacks(self) -> None:
-        """Have every rank print where it is (`worker` has registered the signal for it)."""
-        for journal in self.journals.values():
-            if journal.pid and journal.gone is None:
-                os.kill(journal.pid, signal.SIGUSR1)
-        time.sleep(_STACK_WAIT)
-
-    def _leftovers(self, tree: Tree) -> list[int]:
-        limit = time.monotonic() + _EXIT_WAIT
-        while tree.left() and time.monotonic() < limit:
-            time.sleep(_POLL)
-        return tree.left()
-
-    def _close(
-        self, decisions: Decisions, reason: str | None, code: int | None, left: list[int]
-    ) -> None:
-        if reason is not None and reason != "deadline":
-            decisions.close(Failure(f"the test was interrupted by {reason}", None), "unknown")
-            return
-        options = self._options
-        if code is None:
-            decisions.close(failure.at_deadline(self.journals, options.ranks, options.deadline))
-            return
-        done = all(journal.finished for journal in self.journals.values())
-        if decisions.complete and done and code == 0:
-            pids = [journal.pid for journal in self.journals.values()]
-            decisions.add(CheckResult(FINISHED, "pass", pids, pids, detail="exit code 0"))
-            decisions.add(self._left_result(left))
-        log = (self.directory / "torchrun.log").read_text(errors="replace")
-        decisions.close(failure.ended(self.journals, options.ranks, code, log))
-
-    @staticmethod
-    def _left_result(left: list[int]) -> CheckResult:
-        if not left:
-            return CheckResult(LEFTOVERS, "pass", [], [], detail="no process is left")
-        names = ", ".join(map(str, left))
-        detail = f"torchrun has ended and left processes {names}, which were then ended"
-        return CheckResult(LEFTOVERS, "fail", left, [], detail=detail)
-
-    def log_of(self, rank: int) -> Path | None:
-        """Return the file with what `rank` printed, None if it never started."""
-        for name in ("stderr.log", "stdout.log"):
-            for path in sorted(self.directory.glob(f"logs/*/attempt_0/{rank}/{name}")):
-                if path.stat().st_size:
-                    return path
-        return None
-
-    def tail(self, rank: int | None) -> list[str]:
-        """Return the last lines of the rank's log; of two ranks', or else torchrun's, if None."""
-        if rank is not None:
-            path = self.log_of(rank)
-            return _last_lines(path, _TAIL_LINES) if path else []
-        lines = []
-        for number in sorted(self.journals)[:2]:
-            path = self.log_of(number)
-            share = _last_lines(path, _TAIL_LINES // 2) if path else []
-            lines += [f"[rank {number}] {line}" for line in share]
-        log = self.directory / "torchrun.log"
-        return lines or (_last_lines(log, _TAIL_LINES) if log.exists() else [])
-
-
-def _last_lines(path: Path, count: int) -> list[str]:
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 64 * 1024))
-        return file.read().decode(errors="replace").splitlines()[-count:]
+        return {**environment.flight_recorder(directory), **transport.environment(directory)}

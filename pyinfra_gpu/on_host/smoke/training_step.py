@@ -19,12 +19,14 @@ from .model import SmallGpt
 from .plan import BATCH, LOSS_DROP, SEQUENCE, VOCABULARY
 
 
-def measure(journal: Writer, rank: int, world_size: int) -> None:
+def measure(
+    journal: Writer, rank: int, world_size: int, device: torch.device | str = "cpu"
+) -> None:
     """Record initial parameters, gradients, losses and final parameters of one step."""
     with journal.measuring("parameters_before") as value:
-        model, gradients = _replicate(rank)
+        model, gradients = _replicate(rank, device)
         value["sha256"] = tensors.sha256(model.parameters())
-    tokens, targets = _batch(rank)
+    tokens, targets = batch(rank, device)
     with journal.measuring("gradients") as value:
         loss_before = model(tokens, targets)
         loss_before.backward()
@@ -79,18 +81,19 @@ class _LocalGradients:
         }
 
 
-def _replicate(rank: int) -> tuple[nn.Module, _LocalGradients]:
+def _replicate(rank: int, device: torch.device | str) -> tuple[nn.Module, _LocalGradients]:
     torch.manual_seed(1000 + rank)  # ranks differ, so equal parameters prove DDP's broadcast
-    model = nn.parallel.DistributedDataParallel(SmallGpt())
+    model = nn.parallel.DistributedDataParallel(SmallGpt().to(device))
     gradients = _LocalGradients()
     model.register_comm_hook(dist.group.WORLD, gradients.hook)
     return model, gradients
 
 
-def _batch(rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(rank: int, device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the tokens of `rank` and what follows each of them."""
     generator = torch.Generator().manual_seed(2000 + rank)
     text = torch.randint(VOCABULARY, (BATCH, SEQUENCE + 1), generator=generator)
-    return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+    return text[:, :-1].contiguous().to(device), text[:, 1:].contiguous().to(device)
 
 
 def _wrong(averaged: torch.Tensor, everyone: list[torch.Tensor]) -> dict[str, Any]:

@@ -10,14 +10,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .options import REHEARSAL_CPU
+from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 LABELS = {
+    GPU: "gpu: NCCL on all GPUs of this host, one rank a GPU",
+    REHEARSAL_1GPU: "rehearsal-1gpu: two NCCL ranks share one GPU; it proves what one GPU can, "
+    "not that two work together",
     REHEARSAL_CPU: "rehearsal-cpu: gloo on the CPU, no GPU was used; this is not proof of a "
-    "working GPU host"
+    "working GPU host",
 }
-_PROVES = frozenset({"gpu"})
+_PROVES = frozenset({GPU})
 FAILED = 2
 _EXIT_CODES = {"pass": 0, "warn": 1, "fail": FAILED, "unknown": 3}
 NOT_PROOF = 3
@@ -62,17 +65,21 @@ def as_json(checks: Sequence[CheckResult]) -> list[dict[str, Any]]:
 
 
 def stamp(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stamp of a verdict that passed."""
+    """Return the stamp of a verdict that passed, with or without warnings."""
     return {key: document[key] for key in ("fingerprint", "status", "mode", "finished")}
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:
-    """Replace `path` by `document` so that no reader, and no power cut, ever shows half of it.
+    """Replace `path` by `document`, as `write_text` does."""
+    write_text(path, json.dumps(_finite(document), indent=1, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by `text` so that no reader, and no power cut, ever shows half of it.
 
     Raises OSError if that is not possible; `path` is then what it was. The temporary file has a
     fixed name, so that one left behind by a killed run is overwritten by the next.
     """
-    text = json.dumps(_finite(document), indent=1, allow_nan=False) + "\n"
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         _write_durably(temporary, text.encode())

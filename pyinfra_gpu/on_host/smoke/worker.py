@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import faulthandler
 import gc
 import os
-import signal
-import socket
-import sys
 import traceback
 from datetime import timedelta
-from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING
 
-from . import environment, processes
-from .journal import Writer
-from .options import WorkerOptions
+from . import environment, hang, processes, single
+from .journal import RANK, Writer
+from .options import GPU, REHEARSAL_CPU, WorkerOptions
+
+if TYPE_CHECKING:
+    import torch
+
+_NCCL_TIMEOUT = timedelta(seconds=60)
+"""NCCL's watchdog writes its flight recorder down when this is over."""
+_LAYERS = {REHEARSAL_CPU: 0}
+"""Of the compiled model. A C++ compiler takes 10 s for a layer, forward and backward; without one
+there are still the embeddings, the norm, the head and the loss."""
 
 
 def run(options: WorkerOptions) -> int:
     """Work through all measurements; return the exit code for torchrun."""
-    _tie_to_launcher(options.launcher_pid)
-    # The launcher asks for stacks before it ends a hang.
-    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    processes.tie_to(options.launcher_pid, generations=2)
     rank = int(os.environ["RANK"])
+    hang.offer_stacks(options.directory, RANK, rank)
     journal = Writer(options.directory, rank)
     journal.started(pid=os.getpid())
     try:
@@ -35,29 +38,31 @@ def run(options: WorkerOptions) -> int:
     return 0
 
 
-def _tie_to_launcher(launcher_pid: int) -> None:
-    """Die with torchrun, which dies with the launcher; leave at once if either has gone already."""
-    processes.die_with_parent()
-    agent = processes.read(os.getppid())
-    if agent is None or agent.parent != launcher_pid:
-        sys.exit("the launcher of this smoke test has ended")
-
-
 def _measure(options: WorkerOptions, journal: Writer, rank: int) -> None:
     with journal.measuring("import") as value:
         import torch
         import torch.distributed as dist
 
         value["torch"] = torch.__version__
-    world_size = int(os.environ["WORLD_SIZE"])
-    journal.fact("identity", _identity(torch, rank, world_size), 0.0)
-    journal.fact("environment", environment.stray_in_rank(os.environ), 0.0)
+    world_size, local_rank = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
+    journal.fact("environment", environment.stray_in_rank(os.environ, options.mode), 0.0)
+    device = torch.device("cpu")
+    if options.mode != REHEARSAL_CPU:
+        from .gpu import ranks as gpu_ranks
+
+        device = gpu_ranks.prepare(torch, options.mode, rank, local_rank)
+    identity = {**single.identity(torch), "rank": rank, "local_rank": local_rank}
+    identity |= {"world_size": world_size, "device": str(device)}
+    journal.fact("identity", identity, 0.0)
     with journal.measuring("init"):
-        # Longer than the deadline: a hang is the launcher's to end, with the stacks of all ranks;
-        # a collective that gave up first would only blame the rank that waits.
-        limit = timedelta(seconds=2 * options.deadline)
-        dist.init_process_group("gloo", timeout=limit)
-    _measure_in_group(options, journal, rank, world_size)
+        if device.type == "cpu":
+            # Longer than the deadline: a hang is the launcher's to end, with the stacks of all
+            # ranks; a collective that gave up first would only blame the rank that waits.
+            dist.init_process_group("gloo", timeout=timedelta(seconds=2 * options.deadline))
+        else:
+            dist.init_process_group("nccl", timeout=_NCCL_TIMEOUT, device_id=device)
+            journal.fact("gpu", gpu_ranks.identity(torch, device), 0.0)
+    _measure_in_group(options, journal, rank, world_size, device)
     journal.step("teardown")
     # Without these two, a process now and then aborts on its way out ("terminate called without
     # an active exception"): gloo's threads still serve a peer, or a DDP kept by a reference cycle.
@@ -67,25 +72,30 @@ def _measure(options: WorkerOptions, journal: Writer, rank: int) -> None:
     journal.finished()
 
 
-def _measure_in_group(options: WorkerOptions, journal: Writer, rank: int, world_size: int) -> None:
+def _measure_in_group(
+    options: WorkerOptions, journal: Writer, rank: int, world_size: int, device: torch.device
+) -> None:
     # Imported here because they import torch, which must come after the journal has begun.
-    from . import collectives, store, training_step
+    from . import collectives, compiled_step, exactness, store, training_step
 
+    if options.only == "allreduce":
+        for kind in exactness.KINDS:
+            pattern, sizes = exactness.pattern(kind, world_size), exactness.sizes(1)
+            with journal.measuring(f"allreduce_{kind}") as value:
+                runs = collectives.all_reduce_sizes(journal, pattern, rank, sizes, device)
+                value["runs"] = runs
+        return
     with journal.measuring("store") as value:
         value.update(store.inspect())
-    collectives.measure(journal, rank, world_size, options.allreduce_mib)
-    training_step.measure(journal, rank, world_size)
+    collectives.measure(journal, rank, world_size, options.allreduce_mib, device)
+    if options.mode == GPU:
+        from .gpu import pairs
 
+        pairs.measure(journal, rank, world_size, device)
+    training_step.measure(journal, rank, world_size, device)
+    layers = _LAYERS.get(options.mode, 2)
+    compiled_step.measure(journal, rank, device, options.compiled, layers)
+    if options.mode == GPU:
+        from .gpu import bandwidth
 
-def _identity(torch: ModuleType, rank: int, world_size: int) -> dict[str, object]:
-    return {
-        "rank": rank,
-        "local_rank": int(os.environ["LOCAL_RANK"]),
-        "world_size": world_size,
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "python": sys.executable,
-        "torch": torch.__version__,
-        "torch_path": str(Path(str(torch.__file__)).resolve()),
-        "device": "cpu",
-    }
+        bandwidth.measure(journal, rank, world_size, device)

@@ -1,0 +1,179 @@
+"""A simulated nvidia-smi for tests, and the facts of sound GPU hosts. Nothing here is a GPU."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyinfra_gpu.on_host.smoke.gpu import host
+from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
+from pyinfra_gpu.on_host.smoke.judge import Expected
+from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation
+
+OPEN = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  "
+    "(dvs-builder@U22-I3-B11-01-6)  Tue Sep 23 10:11:16 UTC 2025\n"
+    "GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)\n"
+)
+PROPRIETARY = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 09:44:49 UTC 2025\n"
+)
+VERSION = (
+    "NVIDIA-SMI version  : 580.95.05\nNVML version        : 580.95\n"
+    "DRIVER version      : 580.95.05\nCUDA Version        : 13.0\n"
+)
+TOPOLOGY = (
+    "\t\x1b[4mGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+    "GPU0\t X \tPHB\t0-31\t0\t\tN/A\nGPU1\tPHB\t X \t0-31\t0\t\tN/A\n\nLegend:\n\n  X    = Self\n"
+)
+
+
+def rtx_5090(index: int) -> dict[str, str]:
+    """Return the fields of one RTX 5090 as a driver 580 prints them."""
+    return {
+        "index": str(index),
+        "uuid": f"GPU-{index:08d}-1111-2222-3333-444444444444",
+        "name": "NVIDIA GeForce RTX 5090",
+        "pci.bus_id": f"00000000:{index + 1:02X}:00.0",
+        "driver_version": "580.95.05",
+        "compute_cap": "12.0",
+        "memory.total": "32607",
+        "memory.used": "2",
+        "compute_mode": "Default",
+        "persistence_mode": "Enabled",
+        "mig.mode.current": "[N/A]",
+        "ecc.mode.current": "[N/A]",
+        "ecc.errors.uncorrected.volatile.total": "[N/A]",
+        "remapped_rows.pending": "[N/A]",
+        "remapped_rows.failure": "[N/A]",
+        "pcie.link.gen.current": "1",
+        "pcie.link.gen.max": "5",
+        "pcie.link.gen.gpumax": "5",
+        "pcie.link.width.current": "16",
+        "pcie.link.width.max": "16",
+        "power.limit": "575.00",
+        "temperature.gpu": "31",
+        "clocks.current.sm": "2407",
+        "power.draw": "412.35",
+        "clocks_event_reasons.active": "0x0000000000000001",
+    }
+
+
+class Simulated:
+    """Answers as nvidia-smi does; `unknown` are fields this driver has never heard of."""
+
+    def __init__(
+        self, gpus: Sequence[Mapping[str, str]] | None = None, unknown: Sequence[str] = ()
+    ) -> None:
+        self.gpus = [rtx_5090(0), rtx_5090(1)] if gpus is None else list(gpus)
+        self.unknown = unknown
+        self.processes: list[str] = []
+        self.types = "    Processes                             : None\n"
+        self.extra: dict[str, Answer] = {}
+        self.calls: list[list[str]] = []
+
+    def __call__(self, command: Sequence[str]) -> Answer:
+        self.calls.append(list(command))
+        what = command[1].partition("=")[0]
+        if what in self.extra:
+            return self.extra[what]
+        if what == "--query-gpu":
+            return self._query(command[1].partition("=")[2].split(","))
+        if what == "--query-compute-apps":
+            return Answer(0, "".join(f"{line}\n" for line in self.processes))
+        if what == "--version":
+            return Answer(0, VERSION)
+        if what == "-q":
+            return Answer(0, self.types)
+        return Answer(0, TOPOLOGY)
+
+    def _query(self, fields: Sequence[str]) -> Answer:
+        for field in fields:
+            if field in self.unknown or field not in rtx_5090(0) | {
+                "clocks_throttle_reasons.active": ""
+            }:
+                return Answer(2, f'Field "{field}" is not a valid field to query.\n\n')
+        older = "clocks_throttle_reasons.active"
+        rows = [{**gpu, older: gpu["clocks_event_reasons.active"]} for gpu in self.gpus]
+        return Answer(0, "".join(", ".join(row[f] for f in fields) + "\n" for row in rows))
+
+
+def tree(
+    root: Path, version: str | None = "580.95.05", proc: str | None = OPEN, gpus: int = 2
+) -> Path:
+    """Make the parts of /proc and /sys that a loaded module fills, below `root`."""
+    (root / "proc/driver/nvidia/gpus").mkdir(parents=True)
+    (root / "sys/module/nvidia").mkdir(parents=True)
+    for index in range(gpus):
+        (root / f"proc/driver/nvidia/gpus/0000:{index + 1:02x}:00.0").mkdir()
+    if version:
+        (root / "sys/module/nvidia/version").write_text(f"{version}\n")
+    if proc:
+        (root / "proc/driver/nvidia/version").write_text(proc)
+    return root
+
+
+def executable(folder: Path, gpus: Sequence[Mapping[str, str]], users: str = "") -> dict[str, str]:
+    """Write a program `nvidia-smi` that prints `gpus`; return the PATH on which it is found.
+
+    + users: the lines it prints for the processes that compute
+    """
+    folder.mkdir(exist_ok=True)
+    program = folder / "nvidia-smi"
+    program.write_text(
+        "#!/usr/bin/env python3\n# simulated, for tests\nimport sys\n"
+        f"GPUS = {[dict(gpu) for gpu in gpus]!r}\n"
+        "what, _, fields = sys.argv[1].partition('=')\n"
+        "if what == '--version':\n"
+        f"    print({VERSION!r}, end='')\n"
+        "elif what == '--query-gpu':\n"
+        "    for field in fields.split(','):\n"
+        "        if field not in GPUS[0]:\n"
+        "            print(f'Field \"{field}\" is not a valid field to query.')\n"
+        "            sys.exit(2)\n"
+        "    for gpu in GPUS:\n"
+        "        print(', '.join(gpu[field] for field in fields.split(',')))\n"
+        "elif what == '--query-compute-apps':\n"
+        f"    print({users!r})\n"
+        "elif what == 'topo':\n"
+        f"    print({TOPOLOGY!r}, end='')\n"
+    )
+    program.chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def sound_host(tmp_path: Path) -> dict[str, Any]:
+    """Return the fact `gpu_host` of two sound RTX 5090."""
+    return host.read(Simulated(), tree(tmp_path))
+
+
+def expected(
+    mode: str = "gpu", gpus: int = 2, gpu_host: Mapping[str, Any] | None = None
+) -> Expected:
+    """Return what the launcher would know of such a host."""
+    return Expected(
+        ranks=2 if mode == "rehearsal-1gpu" else gpus,
+        allreduce_mib=64,
+        torch=TorchLocation("/venv/torch", "2.14.1+cu130", "/venv"),
+        removed=[],
+        mode=mode,
+        gpus=gpus,
+        gpu_host=copy.deepcopy(gpu_host),
+    )
+
+
+def bandwidth_facts(
+    gb_s: float = 26.0, gen: int | None = 5, width: int | None = 16
+) -> dict[int, dict[str, Any]]:
+    """Return the fact `bandwidth` of two ranks, GPU 1 on the given link, GPU 0 on Gen5 x16."""
+    sample = {"samples": 9, "gen": gen, "width": width, "sm_mhz": 2400, "power_w": 300.0}
+    sample |= {"temperature_c": 50, "throttle": ["sw_power_cap"]}
+    link_seen = {"0": {**sample, "gen": 5, "width": 16}, "1": sample}
+    result = {"bytes": 2**28, "world": 2, "runs": 20, "median_s": 0.01, "slowest_s": 0.02}
+    return {
+        0: {"bandwidth": {**result, "busbw_gb_s": gb_s, "link": link_seen, "link_error": None}},
+        1: {"bandwidth": {**result, "busbw_gb_s": gb_s + 0.1}},
+    }

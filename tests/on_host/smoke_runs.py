@@ -1,0 +1,170 @@
+"""Real runs of the smoke test, whole or broken, for the tests beside this file.
+
+The product has no hooks for this. A broken bundle is the real one with one line of its source
+replaced, so it is the shipped launcher and judge that must notice.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from pyinfra_gpu import on_host
+
+_PACKAGE = Path(on_host.__file__).parent
+_SCHEMA = json.loads((_PACKAGE / "verdict.schema.json").read_text())
+_STOP_AT_ONCE = ("group.py", "_AFTER_FAILURE = 5.0", "_AFTER_FAILURE = 0.1")
+PASSED_BUT_NOT_PROOF, UNKNOWN, FAILED = 3, 3, 2
+NO_TORCH = "no torch here; set PYINFRA_GPU_TORCH_PYTHON to a Python that has it"
+
+UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
+"""A user's own switch: what is not about compiling runs without waiting for compilers."""
+
+
+@functools.cache
+def torch_python() -> str | None:
+    """Return a Python that has torch, None if there is none."""
+    for python in (os.environ.get("PYINFRA_GPU_TORCH_PYTHON"), sys.executable):
+        if (
+            python
+            and subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0
+        ):
+            return python
+    return None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one smoke test left behind."""
+
+    code: int
+    output: str
+    directory: Path
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.directory / "verdict.json").read_text())
+        jsonschema.Draft202012Validator(_SCHEMA).validate(document)
+        return document
+
+    @property
+    def stamped(self) -> bool:
+        return (self.directory / "stamp.json").exists()
+
+    def check(self, check_id: str) -> dict[str, Any]:
+        checks: dict[str, dict[str, Any]] = {each["id"]: each for each in self.verdict["checks"]}
+        return checks[check_id]
+
+    def status(self, check_id: str) -> str:
+        return str(self.check(check_id)["status"])
+
+    def evidence(self) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = json.loads(Path(self.verdict["evidence"]).read_text())
+        return entries
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A smoke test to run: what is replaced in the bundle, and how it is called."""
+
+    replacements: tuple[tuple[str, str, str], ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    deadline: int = 150
+    allreduce_mib: int = 1
+    ranks: int = 2
+    mounts: str = ""
+    """Shell commands in a mount namespace of its own, before the test; $1 is its directory."""
+    check: str = ""
+    """The check that must fail."""
+    words: tuple[str, ...] = ()
+    """What its sentence must say."""
+
+
+def broken(check: str, words: str | tuple[str, ...], *parts: str, **how: Any) -> Plan:
+    """Return a plan with the bundle changed by `parts`: module, old text, new text, module ..."""
+    replacements = (_STOP_AT_ONCE, *zip(parts[::3], parts[1::3], parts[2::3], strict=True))
+    words = (words,) if isinstance(words, str) else words
+    how["environment"] = {**UNCOMPILED, **how.get("environment", {})}
+    return Plan(replacements, check=check, words=words, **how)
+
+
+def broken_compiled(check: str, words: str | tuple[str, ...], *parts: str, **how: Any) -> Plan:
+    """Return such a plan in which torch.compile is not switched off."""
+    return broken(check, words, *parts, **{**how, "environment": {"TORCHDYNAMO_DISABLE": "0"}})
+
+
+def bundle(*replacements: tuple[str, str, str]) -> bytes:
+    """Return the shipped bundle with lines of its source replaced: (module, old, new)."""
+    root = _PACKAGE / "smoke"
+    sources = {f"smoke/{path.relative_to(root)}": path.read_text() for path in root.rglob("*.py")}
+    for module, old, new in replacements:
+        assert sources[f"smoke/{module}"].count(old) == 1, f"{old!r} is not once in {module}"
+        sources[f"smoke/{module}"] = sources[f"smoke/{module}"].replace(old, new)
+    sources["__main__.py"] = "import sys\nfrom smoke.__main__ import main\nsys.exit(main())\n"
+    return on_host.pack({name: text.encode() for name, text in sources.items()})
+
+
+def start(
+    python: str, directory: Path, program: bytes, plan: Plan | None = None
+) -> subprocess.Popen[str]:
+    """Start a smoke test that writes below `directory`."""
+    plan = plan or Plan()
+    file = directory / "smoke_test.pyz"
+    file.write_bytes(program)
+    given = {
+        "deadline": plan.deadline,
+        "allreduce-mib": plan.allreduce_mib,
+        "ranks": plan.ranks,
+    }
+    command = [
+        *(python, str(file), "--mode", "rehearsal-cpu", "--fingerprint", "c0ffee"),
+        *("--host", "box", "--output", str(directory / "verdict.json")),
+        *("--stamp", str(directory / "stamp.json")),
+        *(text for key, value in given.items() for text in (f"--{key}", str(value))),
+    ]
+    return subprocess.Popen(
+        _with_mounts(plan.mounts, directory, command),
+        env={**os.environ, **plan.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _with_mounts(mounts: str, directory: Path, command: Sequence[str]) -> list[str]:
+    if not mounts:
+        return list(command)
+    root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    script = f'set -e; {mounts}; shift; exec "$@"'
+    return ["unshare", "--mount", *root, "sh", "-c", script, "sh", str(directory), *command]
+
+
+def processes_of(directory: Path) -> list[int]:
+    """Return the live processes with this run's bundle on their command line."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                command = (process / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if str(directory / "smoke_test.pyz").encode() in command:
+                found.append(int(process.name))
+    return found
+
+
+def run(python: str, directory: Path, plan: Plan) -> Run:
+    """Run `plan` to its end, and see that no process of it is left."""
+    process = start(python, directory, bundle(*plan.replacements), plan)
+    output, _ = process.communicate(timeout=2 * plan.deadline + 90)
+    assert processes_of(directory) == []
+    return Run(process.returncode, output, directory)
