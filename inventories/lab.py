@@ -89,6 +89,12 @@ gpu = [
             # "smoke_ranks": 2,
             # "smoke_deadline_s": 180,
             # "smoke_allreduce_mib": 64,
+            # "smoke_accept": "proof",  # "two-gpus": less than two real GPUs is a failure
+            #
+            # One more step on all hosts of a group together, over the network.
+            # "smoke_across_hosts": False,  # a group's name, or True: all that say True
+            # "smoke_across_address": "10.1.2.3",  # default: any of the host's addresses
+            # "smoke_across_port": 29400,  # and the next one
             #
             # "rehearsal": False,  # True only labels: this is not a real machine
         },

@@ -47,6 +47,7 @@ class Journal(BaseStateCallback):
     def __init__(self, finish: Callable[[State, Journal], None]) -> None:
         self.entries: dict[tuple[str, str], Entry] = {}
         self.verdicts: dict[str, dict[str, Any]] = {}
+        self.across: dict[str, dict[str, Any]] = {}
         self.looks: dict[str, Record] = {}
         self.planned: set[str] = set()
         self.plan_shown = False
@@ -74,6 +75,7 @@ class Journal(BaseStateCallback):
             self._phase = context.state.current_stage
             self.entries.clear()
             self.looks.clear()
+            self.across.clear()
 
     def host_disconnect(self, state: State, host: Host) -> None:  # type: ignore[override]
         """Report once, when the last host is disconnected.
@@ -169,6 +171,12 @@ def verdict(value: dict[str, Any]) -> None:
     """Keep the smoke test's verdict of the current host for the report."""
     if journal := current():
         journal.verdicts[context.host.name] = value
+
+
+def across(value: dict[str, Any]) -> None:
+    """Keep what is known of the step across hosts: a failed one's verdict, or the stamp's part."""
+    if (journal := current()) and value:
+        journal.across[context.host.name] = value
 
 
 class Stopwatch:

@@ -13,7 +13,7 @@ import click
 from pyinfra import context
 from pyinfra.api.state import StateStage
 
-from pyinfra_gpu import journal
+from pyinfra_gpu import journal, smoke_evidence, smoke_report
 from pyinfra_gpu.drift.history import as_since, explain
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.journal import Entry, Journal
@@ -72,7 +72,9 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
     ``as declared``, ``changed``, ``failed``, ``unreachable``, ``cut off``, ``not looked at``; in
     a dry run ``differs``. ``complete`` tells whether the deploy file was gone through to its end;
     ``last_smoke`` is the verdict that the first look found, which ``smoke`` holds only while it is
-    good; ``facts`` are the versions at that look, ``history`` is what apt did lately.
+    good; the verdict of a test that failed in this run has its ``diagnosis``. ``smoke_across`` is
+    what is known of the step across hosts. ``facts`` are the versions at the first look,
+    ``history`` is what apt did lately.
     """
     dry = state.current_stage == StateStage.Prepare or not _executed(state)
     hosts = {}
@@ -88,6 +90,7 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
             "rehearsal": bool(host.data.get("rehearsal", False)),
             "stages": [_stage(entry, changes) for entry in entries],
             "smoke": book.verdicts.get(host.name),
+            "smoke_across": book.across.get(host.name),
             "last_smoke": _last_smoke(look),
             "facts": versions(look) if look else {},
             "history": [as_since(each) for each in changes[-RECENT:]],
@@ -100,7 +103,9 @@ def _last_smoke(look: Record | None) -> dict[str, Any] | None:
         value = json.loads(str(look.smoke.verdict_text)) if look else None
     except ValueError:
         return None  # none was written, or only half of one
-    return value if isinstance(value, dict) else None
+    if look is None or not isinstance(value, dict):
+        return None
+    return smoke_evidence.explained(value, look) if value.get("status") == "fail" else value
 
 
 def _executed(state: State) -> bool:
@@ -140,7 +145,10 @@ def render(result: dict[str, Any]) -> str:
     """Return the table, the smoke test's figures and what needs attention, 80 columns wide."""
     lines = _table(result)
     for name, host in result["hosts"].items():
-        lines += _figures(name, host)
+        if shown := smoke_report.lines(name, host["smoke"]):
+            lines += ["", *shown]
+    across = {name: host.get("smoke_across") for name, host in result["hosts"].items()}
+    lines += smoke_report.across_lines(across)
     lines += _attention(result)
     lines += ["", _summary(result)]
     return "\n".join(lines)
@@ -199,57 +207,6 @@ def _row(cells: list[str]) -> str:
         ]
         rows.append(" ".join(parts).rstrip())
     return "\n".join(rows)
-
-
-def _figures(name: str, host: dict[str, Any]) -> list[str]:
-    """Return the smoke test's figures: one paragraph, and each check that did not pass."""
-    verdict = host["smoke"]
-    if not verdict:
-        return []
-    checks = verdict.get("checks", [])
-    passed = sum(check["status"] == "pass" for check in checks)
-    head = (
-        f"{name}: smoke test {verdict['status'].upper()} ({verdict['mode']}),"
-        f" {passed} of {len(checks)} checks passed in {verdict.get('duration_s', 0):.1f} s,"
-        f" {verdict.get('finished', 'unfinished')}"
-    )
-    lines = ["", *textwrap.wrap(head, WIDTH, subsequent_indent="  ")]
-    for text in _metrics(verdict):
-        lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
-    skipped = sum(check["status"] == "skip" for check in checks)
-    if skipped:
-        lines.append(f"  {skipped} checks were not reached")
-    for check in checks:
-        if check["status"] not in ("pass", "skip"):
-            text = f"{check['status'].upper()} {check['id']} {check.get('detail', '')}"
-            lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
-    return lines
-
-
-def _metrics(verdict: dict[str, Any]) -> list[str]:
-    metrics = verdict.get("metrics", {})
-    texts = []
-    sizes = [each for each in metrics.get("allreduce", []) if each["kind"] == "float32"]
-    if sizes:
-        largest = max(sizes, key=lambda each: each["bytes"])
-        ranks = len(verdict.get("ranks", []))
-        exact = ", every element exact" if _passed(verdict, "S4.allreduce_exact") else ""
-        texts.append(
-            f"all-reduce of {largest['bytes'] / 2**20:g} MiB among {ranks} ranks:"
-            f" {largest['mb_per_s']:.0f} MB/s{exact}"
-        )
-    if metrics.get("loss1") is not None:
-        texts.append(
-            f"one training step: loss {metrics['loss0']:.4f} -> {metrics['loss1']:.4f},"
-            f" {metrics['taylor_ratio']:.3f} of the drop its gradient predicts"
-        )
-    return texts
-
-
-def _passed(verdict: dict[str, Any], check: str) -> bool:
-    return any(
-        each["id"] == check and each["status"] == "pass" for each in verdict.get("checks", [])
-    )
 
 
 def _attention(result: dict[str, Any]) -> list[str]:

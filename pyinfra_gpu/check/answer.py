@@ -102,6 +102,7 @@ class HostAnswer:
     + findings: every deviation, and what is only worth knowing (effect "note")
     + facts, smoke: versions and the smoke test's last verdict, as the run's report has them
     + smoke_is_good: whether that verdict stands for what is installed now
+    + across: what the host's stamp says of a step across hosts that still holds
     + history: what apt did lately, oldest first
     """
 
@@ -115,6 +116,7 @@ class HostAnswer:
     facts: dict[str, Any] = field(default_factory=dict)
     smoke: dict[str, Any] | None = None
     smoke_is_good: bool = False
+    across: dict[str, Any] | None = None
     history: tuple[Change, ...] = ()
 
     @property

@@ -50,7 +50,7 @@ def judge(name: str, host: object, said: Sequence[str] = ()) -> HostAnswer:
 def _judge(name: str, host: Mapping[str, Any], said: Sequence[str]) -> HostAnswer:
     stages = [_stage(name, each) for each in host["stages"]]
     findings = [finding for stage in stages for finding in stage.findings]
-    smoke = host.get("smoke") or host.get("last_smoke")
+    smoke, across = host.get("smoke") or host.get("last_smoke"), host.get("smoke_across")
     answer = HostAnswer(
         name=name,
         verdict=worst([stage.verdict for stage in stages]),
@@ -62,6 +62,7 @@ def _judge(name: str, host: Mapping[str, Any], said: Sequence[str]) -> HostAnswe
         facts=dict(host.get("facts") or {}),
         smoke=smoke if isinstance(smoke, dict) else None,
         smoke_is_good=isinstance(host.get("smoke"), dict),
+        across=across if isinstance(across, dict) else None,
         history=tuple(_change(each) for each in host.get("history") or ()),
     )
     if host["status"] == "unreachable":

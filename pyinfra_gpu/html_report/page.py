@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pyinfra_gpu import __version__
+from pyinfra_gpu import __version__, smoke_report
 from pyinfra_gpu.check.answer import WORDS, Answer, HostAnswer, Verdict
 from pyinfra_gpu.check.past import Past
 from pyinfra_gpu.html_report import plots
@@ -21,6 +21,9 @@ _STAGES = (
     *("preflight", "driver", "packages", "layout", "cuda"),
     *("libcuda", "pytorch", "environment", "training", "smoke"),
 )
+_STATUS = {"pass": "pass", "warn": "pass, degraded", "fail": "fail"}
+_TAIL = 12
+"""Lines of a log."""
 _STRIP = 30
 """So many earlier checks are shown."""
 
@@ -83,12 +86,27 @@ class SmokeView:
     """The smoke test's last verdict."""
 
     status: str
+    passed: bool
     good: bool
     label: str
     finished: str
     figures: tuple[str, ...]
+    told: tuple[str, ...]
+    failed: FailureView | None
+    across: tuple[str, ...]
     checks: tuple[tuple[str, str, str], ...]
     plots: tuple[tuple[str, Markup], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FailureView:
+    """What failed, the line that shows it, why and what to do; the last lines where none knows."""
+
+    what: str
+    evidence: str
+    cause: Markup
+    fix: tuple[Markup, ...]
+    tail: str
 
 
 def page(answer: Answer, earlier: Sequence[Past] = ()) -> str:
@@ -188,13 +206,48 @@ def _smoke(host: HostAnswer) -> SmokeView | None:
         ("Loss of one training step", plots.loss(metrics)),
     )
     return SmokeView(
-        status=str(verdict.get("status", "unknown")),
+        status=_STATUS.get(str(verdict.get("status")), "unknown"),
+        passed=verdict.get("status") in ("pass", "warn"),
         good=host.smoke_is_good,
         label=str(verdict.get("label") or verdict.get("mode") or ""),
         finished=str(verdict.get("finished", "never finished")),
         figures=_figures(verdict),
+        told=tuple(smoke_report.figures(verdict)),
+        failed=_failed(verdict),
+        across=_across(host.across),
         checks=_checks(verdict),
         plots=tuple((title, drawing) for title, drawing in drawn if drawing is not None),
+    )
+
+
+def _across(stamped: Mapping[str, Any] | None) -> tuple[str, ...]:
+    if stamped is None or "failed" in stamped:
+        return ()
+    return tuple(smoke_report.across_figures(stamped))
+
+
+def _failed(verdict: Mapping[str, Any]) -> FailureView | None:
+    failed = verdict.get("failed")
+    if not isinstance(failed, Mapping):
+        return None
+    root = smoke_report.root(verdict) or {}
+    tail = failed.get("tail")
+    lines = tail[-_TAIL:] if isinstance(tail, list) and not root else []
+    return FailureView(
+        what=f"{failed.get('id')}: {failed.get('sentence')}",
+        evidence=str(root.get("evidence") or ""),
+        cause=_code(root.get("cause") or ""),
+        fix=tuple(_code(step) for step in root.get("fix") or ()),
+        tail="\n".join(map(str, lines)),
+    )
+
+
+def _code(text: object) -> Markup:
+    """Escape a text; what stands in it between backquotes is code."""
+    parts = str(text).split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else part
+        for number, part in enumerate(parts)
     )
 
 

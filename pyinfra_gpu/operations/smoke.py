@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra.api.state import StateStage
 from pyinfra.operations import files
 
-from pyinfra_gpu import journal
+from pyinfra_gpu import journal, smoke_evidence
 from pyinfra_gpu.deviation import Deviation
 from pyinfra_gpu.facts.look import forget, look
 from pyinfra_gpu.fingerprint import differences, fingerprint
 from pyinfra_gpu.on_host import smoke_bundle, smoke_digest
+from pyinfra_gpu.operations.capture import ask
 from pyinfra_gpu.operations.converge import Commands, converging, refuse
 from pyinfra_gpu.operations.steps import failed, quoted, step
 from pyinfra_gpu.privilege import as_owner, file_owner
@@ -28,13 +30,17 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = "smoke"
-FAILED = 2
-"""The test's exit code for "failed"."""
+EXIT_CODES = (0, 1, 2, 3)
+"""The test's: passed, passed with warnings, failed, proves nothing about GPUs. After each of them
+the verdict on the host says more than the code."""
 
-NOT_PROOF = 3
-"""The test's exit code for "passed, but proves nothing about GPUs" (a rehearsal mode)."""
+PASSED = ("pass", "warn")
+"""A test that only warns has passed: its stamp counts, and its warnings are shown."""
 
-_CHANGED = "since it passed, changed: "
+_EVIDENCE_BYTES = 768 * 1024
+"""The test itself keeps its evidence below 512 KiB."""
+
+CHANGED = "since it passed, changed: "
 
 FEW_HOSTS = 4
 """Up to so many hosts, each check is shown as it passes; with more it would be a wall of text."""
@@ -45,6 +51,10 @@ def proven(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the smoke test passed on this host as it is now.
 
     + spec: the host's resolved specification
+
+    On two real GPUs or more the test uses all of them; on one it proves what one can; on
+    simulated ones, and without any, it runs on the CPU and is labelled so. `spec.smoke.accept`
+    says whether less than two real GPUs is enough.
 
     A pass leaves a stamp on the host, keyed by a fingerprint of all that the result depends on.
     While the fingerprint is the same there is nothing to do; ``smoke = "always"`` runs the test
@@ -61,21 +71,29 @@ def proven(spec: HostSpec, record: Record) -> Commands:
         journal.warn(STAGE, f'{spec.host}: smoke = "skip" is declared, so nothing is proven')
         host.noop("the smoke test is switched off by data")
         return
-    if spec.accelerator == "nvidia" and not spec.rehearsal:
+    if spec.smoke.accept == "two-gpus" and spec.smoke.mode != "gpu":
         yield refuse(
             STAGE,
-            f"{spec.host}: everything before the smoke test is done; the GPU smoke test is not part"
-            ' of this release, so nothing is proven: declare `smoke = "skip"` to accept that',
+            f"{spec.host}: smoke_accept = 'two-gpus' is declared, and this host's test would be"
+            f" {spec.smoke.mode}, which proves nothing about two GPUs: declare two real GPUs, or"
+            " smoke_accept = 'proof'",
         )
         return
     owed = owed_because(spec, record)
     journal.found(STAGE, owed or "passed earlier, nothing changed since")
     if owed is None:
-        _keep_verdict(record)
+        _keep_verdict(read_object(record.smoke.verdict_text))
         host.noop("the smoke test passed with this very configuration")
         return
     journal.deviation(STAGE, _deviation(spec, owed))
     journal.changed(STAGE, f"test of {spec.smoke.ranks} ranks")
+    if record.torch.python is None and state.current_stage == StateStage.Execute:
+        yield refuse(
+            STAGE,
+            f"{spec.host}: there is no virtual environment at {spec.paths.venv} to test yet: run"
+            " pyinfra INVENTORY deploy.py first",
+        )
+        return
     yield from _run(spec, record, owed)
 
 
@@ -83,7 +101,7 @@ def _deviation(spec: HostSpec, owed: str) -> Deviation:
     """Say what is not proven. A reboot owes a test, and yet is not drift: nobody is to be called
     at night because a host was rebooted.
     """
-    rebooted = owed == f"{_CHANGED}the boot"
+    rebooted = owed == f"{CHANGED}the boot"
     asked = spec.smoke.run == "always"
     return Deviation(
         id="smoke.proof-before-boot" if rebooted else "smoke.unproven",
@@ -96,32 +114,31 @@ def _deviation(spec: HostSpec, owed: str) -> Deviation:
 
 def owed_because(spec: HostSpec, record: Record) -> str | None:
     """Return why the test has to run, in a few words, or None when its stamp is good."""
-    if spec.smoke.run == "always":
-        return 'smoke = "always"'
+    return 'smoke = "always"' if spec.smoke.run == "always" else _stale(spec, record)
+
+
+def _stale(spec: HostSpec, record: Record) -> str | None:
+    """Return why the stamp does not count, None if it does."""
     text = record.smoke.stamp_text
     if text is None:
-        failed = _object(record.smoke.verdict_text).get("status") == "fail"
+        failed = read_object(record.smoke.verdict_text).get("status") == "fail"
         return "the last test failed" if failed else "never passed here"
     try:
         stamp = json.loads(str(text))
-        if stamp["status"] != "pass":
+        if stamp["status"] not in PASSED:
             return "the last test did not pass"
         noted = stamp["fingerprint"]
+        mode = stamp["mode"]
     except (ValueError, KeyError, TypeError):
         return "the stamp is not readable"
     changed = differences(str(noted), fingerprint(spec, record, smoke_digest()))
-    return f"{_CHANGED}{', '.join(changed)}" if changed else None
+    if not changed and mode != spec.smoke.mode:
+        return f"it passed as {mode}"
+    return f"{CHANGED}{', '.join(changed)}" if changed else None
 
 
 def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
-    owner = file_owner(spec, record)
-    yield from files.put._inner(
-        src=BytesIO(smoke_bundle()),
-        dest=spec.paths.smoke_bundle,
-        mode="0644",
-        user=owner,
-        create_remote_dir=False,
-    )
+    yield from bundle(spec, record)
     # What was installed by this very run is part of the fingerprint, so look again.
     if state.current_stage == StateStage.Execute:
         forget()
@@ -133,60 +150,86 @@ def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
         run_as=as_owner(spec, record),
         lock=spec.paths.lock,
         stream=len(state.inventory) <= FEW_HOSTS,
-        success=(0, FAILED, NOT_PROOF),  # a failed test has written its reason down
+        success=EXIT_CODES,
     )
-    yield FunctionCommand(_check_verdict, (spec,), {})
+    yield FunctionCommand(_check_verdict, (spec, str(record.smoke.verdict_text)), {})
+
+
+def bundle(spec: HostSpec, record: Record) -> Commands:
+    """Yield what puts the test's program onto the host."""
+    yield from files.put._inner(
+        src=BytesIO(smoke_bundle()),
+        dest=spec.paths.smoke_bundle,
+        mode="0644",
+        user=file_owner(spec, record),
+        create_remote_dir=False,
+    )
 
 
 def _command(spec: HostSpec, record: Record) -> list[str]:
-    paths = spec.paths
+    paths, smoke = spec.paths, spec.smoke
+    gpus = [] if smoke.mode == "rehearsal-cpu" else ["--gpus", str(spec.gpu.count)]
     return [
-        *(paths.python, paths.smoke_bundle, "--mode", "rehearsal-cpu"),
-        *("--ranks", str(spec.smoke.ranks), "--deadline", str(spec.smoke.deadline_s)),
-        *("--allreduce-mib", str(spec.smoke.allreduce_mib), "--host", spec.host),
+        *(paths.python, paths.smoke_bundle, "--mode", smoke.mode, *gpus),
+        *("--ranks", str(smoke.ranks), "--deadline", str(smoke.deadline_s)),
+        *("--allreduce-mib", str(smoke.allreduce_mib), "--host", spec.host),
         *("--fingerprint", fingerprint(spec, record, smoke_digest())),
         *("--output", paths.verdict, "--stamp", paths.stamp),
     ]
 
 
-def _check_verdict(state: State, host: Host, spec: HostSpec) -> bool:
-    """Believe the stamp on the host, not the exit code of a command."""
+def _check_verdict(state: State, host: Host, spec: HostSpec, before: str) -> bool:
+    """Believe the stamp on the host, not the exit code of a command.
+
+    + before: the verdict that stood there before the test: it does not count
+    """
     forget()
     record = look(spec)
     if record is None:
         return False
-    _keep_verdict(record)
+    verdict = read_object(record.smoke.verdict_text)
     current = fingerprint(spec, record, smoke_digest())
-    stamp, verdict = _object(record.smoke.stamp_text), _object(record.smoke.verdict_text)
-    passed = verdict.get("status") == "pass" and verdict.get("fingerprint") == current
-    if passed and stamp.get("fingerprint") == current:
+    if verdict.get("fingerprint") != current or str(record.smoke.verdict_text) == before:
+        verdict = {}
+    if verdict and _stale(spec, record) is None:
+        _keep_verdict(verdict)
         return True
-    return failed(host, STAGE, f"{spec.host}: {_failure(spec, verdict, current)}")
+    if verdict:
+        evidence = _evidence(state, host, spec, record, verdict)
+        verdict = smoke_evidence.explained(verdict, record, evidence)
+        _keep_verdict(verdict)
+    return failed(host, STAGE, f"{spec.host}: {_failure(spec, verdict)}")
 
 
-def _failure(spec: HostSpec, verdict: dict[str, Any], current: str) -> str:
+def _evidence(
+    state: State, host: Host, spec: HostSpec, record: Record, verdict: dict[str, Any]
+) -> str:
+    """Fetch what a failed test has left on the host, as far as it can be read."""
+    path = posixpath.normpath(str(verdict.get("evidence") or ""))
+    if not path.startswith(f"{spec.paths.smoke}/"):
+        return ""  # the verdict names a file, and not just any file belongs into a report
+    command = quoted("head", "-c", str(_EVIDENCE_BYTES), "--", path)
+    answer = ask(state, host, command, as_owner(spec, record), _timeout=30)
+    return "\n".join(answer.stdout) if answer.ok else ""
+
+
+def _failure(spec: HostSpec, verdict: dict[str, Any]) -> str:
     """Say which check failed and why, if this very test wrote that down."""
     failed = verdict.get("failed")
-    if verdict.get("fingerprint") != current or not isinstance(failed, dict):
+    if not isinstance(failed, dict):
         return (
             "the smoke test ended without a verdict for what is installed now;"
             f" run it again, or look at {spec.paths.smoke} there"
         )
-    tail = [line for line in failed.get("tail") or () if str(line).strip()]
-    last = f" ({str(tail[-1]).strip()[:200]})" if tail else ""
-    return (
-        f"the smoke test failed at {failed.get('id')}: {failed.get('sentence')}{last};"
-        f" the verdict is {spec.paths.verdict}, the ranks' logs are below"
-        f" {verdict.get('logs', spec.paths.smoke)}"
-    )
+    return f"the smoke test failed at {failed.get('id')}: {failed.get('sentence')}"
 
 
-def _keep_verdict(record: Record) -> None:
-    if value := _object(record.smoke.verdict_text):
-        journal.verdict(value)
+def _keep_verdict(verdict: dict[str, Any]) -> None:
+    if verdict:
+        journal.verdict(verdict)
 
 
-def _object(text: object) -> dict[str, Any]:
+def read_object(text: object) -> dict[str, Any]:
     """Read a JSON object; anything else, half a file for instance, is an empty one."""
     try:
         value = json.loads(str(text))

@@ -15,6 +15,7 @@ from pyinfra_gpu.spec.key import FROM_STACK, Key
 from pyinfra_gpu.spec.keys import KEYS
 from pyinfra_gpu.spec.model import (
     Accelerator,
+    AcrossSpec,
     CudaSpec,
     DriverSpec,
     EnvironmentSpec,
@@ -28,6 +29,7 @@ from pyinfra_gpu.spec.model import (
     PytorchSpec,
     Reboot,
     RepositorySpec,
+    SmokeMode,
     SmokeSpec,
     TrainingSpec,
 )
@@ -39,6 +41,7 @@ from pyinfra_gpu.stacks import Catalogue, Stack, catalogue
 
 __all__ = [
     "Accelerator",
+    "AcrossSpec",
     "CudaSpec",
     "DriverSpec",
     "EnvironmentSpec",
@@ -53,6 +56,7 @@ __all__ = [
     "PytorchSpec",
     "Reboot",
     "RepositorySpec",
+    "SmokeMode",
     "SmokeSpec",
     "SpecError",
     "TrainingSpec",
@@ -106,6 +110,7 @@ def resolve(data: Mapping[str, object], host: str) -> HostSpec:
     known = catalogue()
     stack = known.stacks[values.get("stack", known.default_stack)]
     refuse_unfit(values, stack, where)
+    gpu = _gpu(values, stack, known)
     spec = HostSpec(
         host=host,
         rehearsal=_given(values, "rehearsal"),
@@ -114,7 +119,7 @@ def resolve(data: Mapping[str, object], host: str) -> HostSpec:
         stack=stack.name,
         accelerator=stack.accelerator,
         paths=Paths(prefix=_given(values, "prefix"), name=_given(values, "environment_name")),
-        gpu=_gpu(values, stack, known),
+        gpu=gpu,
         preflight=_preflight(values, stack),
         driver=_driver(values, stack, known),
         cuda=_cuda(values, stack, known),
@@ -122,7 +127,7 @@ def resolve(data: Mapping[str, object], host: str) -> HostSpec:
         pytorch=_pytorch(values, stack, known),
         environment=_environment(values),
         training=_training(values),
-        smoke=_smoke(values),
+        smoke=_smoke(values, stack, gpu.count),
     )
     compatibility.check_spec(spec)
     return spec
@@ -238,12 +243,30 @@ def _training(values: Mapping[str, Any]) -> TrainingSpec | None:
     )
 
 
-def _smoke(values: Mapping[str, Any]) -> SmokeSpec:
+def _smoke(values: Mapping[str, Any], stack: Stack, gpus: int) -> SmokeSpec:
+    mode: SmokeMode = "rehearsal-cpu"
+    if stack.accelerator == "nvidia" and not _given(values, "rehearsal"):
+        mode = "gpu" if gpus > 1 else "rehearsal-1gpu"
+    ranks = {"gpu": max(gpus, _given(values, "smoke_ranks")), "rehearsal-1gpu": 2}
     return SmokeSpec(
         run=_given(values, "smoke"),
-        ranks=_given(values, "smoke_ranks"),
+        mode=mode,
+        ranks=ranks.get(mode, _given(values, "smoke_ranks")),
         deadline_s=_given(values, "smoke_deadline_s"),
         allreduce_mib=_given(values, "smoke_allreduce_mib"),
+        accept=_given(values, "smoke_accept"),
+        across=_across(values),
+    )
+
+
+def _across(values: Mapping[str, Any]) -> AcrossSpec | None:
+    hosts = _given(values, "smoke_across_hosts")
+    if hosts is False:
+        return None
+    return AcrossSpec(
+        hosts=hosts,
+        address=_given(values, "smoke_across_address"),
+        port=_given(values, "smoke_across_port"),
     )
 
 

@@ -24,6 +24,7 @@ def _gpus() -> list[str]:
     return list(catalogue().gpus)
 
 
+_GROUP = r"[A-Za-z][A-Za-z0-9_]{0,63}"
 _USER = r"[A-Za-z_][A-Za-z0-9_.-]{0,31}"
 
 _ALL = (
@@ -251,7 +252,7 @@ _ALL = (
         2,
         v.integer(2, 16),
         example=4,
-        description="processes of the smoke test, one per GPU",
+        description="processes of the smoke test where it uses no real GPU; else one per GPU",
     ),
     make_key(
         "smoke_deadline_s",
@@ -270,6 +271,42 @@ _ALL = (
         v.power_of_two(1, 1024),
         example=256,
         description="MiB of the largest all-reduce",
+    ),
+    make_key(
+        "smoke_accept",
+        "smoke",
+        "'proof' or 'two-gpus'",
+        "proof",
+        v.choice("proof", "two-gpus"),
+        example="two-gpus",
+        description="what a pass must prove: all the declared hardware can, or two real GPUs",
+    ),
+    make_key(
+        "smoke_across_hosts",
+        "smoke",
+        "True, False or the name of an inventory group",
+        False,
+        v.switch_or(_GROUP, "the name of a group"),
+        example="gpu",
+        description="then one step on all hosts of that group; True = all that say True",
+    ),
+    make_key(
+        "smoke_across_address",
+        "smoke",
+        "an IP address, or None for those the host has",
+        None,
+        sources.ip_address,
+        example="10.1.2.3",
+        description="where the other hosts reach this one",
+    ),
+    make_key(
+        "smoke_across_port",
+        "smoke",
+        "a whole number from 1024 to 65534",
+        29400,
+        v.integer(1024, 65_534),
+        example=29500,
+        description="TCP port at the group's first host for that step, and the next one",
     ),
 )
 

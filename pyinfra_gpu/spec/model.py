@@ -9,6 +9,7 @@ Accelerator = Literal["nvidia", "cpu"]
 Privilege = Literal["sudo", "none"]
 Modules = Literal["open", "proprietary"]
 Reboot = Literal["never", "if-idle", "always"]
+SmokeMode = Literal["gpu", "rehearsal-1gpu", "rehearsal-cpu"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +95,11 @@ class Paths:
     def verdict(self) -> str:
         """What the last smoke test found."""
         return f"{self.smoke}/verdict.json"
+
+    @property
+    def across_verdict(self) -> str:
+        """What the last step across hosts found."""
+        return f"{self.smoke}/across.json"
 
     @property
     def proofs(self) -> str:
@@ -259,13 +265,35 @@ class TrainingSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AcrossSpec:
+    """The step across hosts that follows each host's own test.
+
+    + hosts: the inventory group whose hosts take part; True = all that say True
+    + address: where the other hosts reach this one; None = any of its addresses
+    + port: at the group's first host, for torchrun; the next one is for the launchers
+    """
+
+    hosts: str | Literal[True]
+    address: str | None
+    port: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SmokeSpec:
-    """The smoke test."""
+    """The smoke test.
+
+    + mode: "gpu" on two real GPUs or more, "rehearsal-1gpu" on one, else "rehearsal-cpu"
+    + ranks: one for each GPU in mode gpu
+    + accept: "proof" = all that the declared hardware can prove, "two-gpus" = nothing less
+    """
 
     run: Literal["auto", "always", "skip"]
+    mode: SmokeMode
     ranks: int
     deadline_s: int
     allreduce_mib: int
+    accept: Literal["proof", "two-gpus"] = "proof"
+    across: AcrossSpec | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import posixpath
 import re
 from urllib.parse import SplitResult, urlsplit
@@ -201,3 +202,15 @@ def requirements(value: object) -> str:
     if name != "pyproject.toml" and not name.endswith(".txt"):
         raise BadValueError("is neither a requirements .txt nor a pyproject.toml")
     return posixpath.normpath(path)
+
+
+def ip_address(value: object) -> str:
+    """Accept an IPv4 or IPv6 address that others can reach."""
+    word = text(value)
+    try:
+        address = ipaddress.ip_address(word)
+    except ValueError:
+        raise BadValueError("is not an IP address") from None
+    if address.is_loopback or address.is_unspecified:
+        raise BadValueError("is not an address that other hosts can reach")
+    return word

@@ -181,6 +181,18 @@ def matching(pattern: str, problem: str) -> Checker:
     return check
 
 
+def switch_or(pattern: str, what: str) -> Checker:
+    """Return a checker for True, False or text that matches `pattern`: `what` it then is."""
+    name = matching(pattern, f"is neither True, False nor {what}")
+
+    def check(value: object) -> object:
+        if isinstance(value, str) and value.casefold() not in ("true", "false", "yes", "no"):
+            return name(value)
+        return boolean(value)
+
+    return check
+
+
 def optional(checker: Checker) -> Checker:
     """Return `checker`, but None passes."""
     return lambda value: None if value is None else checker(value)

@@ -113,6 +113,7 @@ class FakeHost:
                 {
                     "fingerprint": fingerprint(self.spec(), record, smoke_digest()),
                     "status": "pass",
+                    "mode": self.spec().smoke.mode,
                 }
             ),
         }

@@ -287,15 +287,3 @@ def test_a_gpu_host_that_cannot_work_is_refused(why: str) -> None:
     run = FakeRun(GPU_REFUSED[why], FakeHost(name="ws2")).prepare().execute()
     assert run.failed() == {"ws1"}
     assert run.executed("ws1") == []
-
-
-def test_a_gpu_host_without_a_gpu_smoke_test_is_never_called_proven() -> None:
-    host = gpu_host(smoke="auto")
-    host.bare = False
-    host.lists = {
-        **TWO_5090,
-        "torch.version_line": ["__version__ = '2.14.1+cu130'", "cuda = '13.0'"],
-    }
-    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
-    assert run.failed() == {"ws1"}
-    assert [command for command in run.commands("ws1") if "smoke_test" in command] == []

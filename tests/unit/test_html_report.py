@@ -319,3 +319,38 @@ def test_a_page_that_fails_in_the_middle_leaves_nothing(
     assert cli.main(["report", "x.py", "-o", str(target)]) == 1
     assert target.read_text() == "yesterday's"
     assert [path.name for path in tmp_path.glob("*report*")] == ["report.html"]
+
+
+def failed_page(**diagnosis: Any) -> str:
+    failed = {"id": "S4.finished", "sentence": f"rank 1 raised {EVIL}", "tail": [EVIL, "the end"]}
+    verdict = {**VERDICT, "status": "fail", "failed": failed, "diagnosis": diagnosis}
+    return page(answer(ws1=host(last_smoke=verdict)))
+
+
+def test_a_failed_smoke_test_shows_the_line_why_and_what_to_do() -> None:
+    finding = {
+        "id": "HOST-01",
+        "kind": "root",
+        "evidence": EVIL,
+        "cause": f"full, see `df -h {EVIL}`",
+        "fix": ["run `rm x`"],
+    }
+    text = failed_page(findings=[finding])
+    assert "rank 1 raised" in text
+    assert "run <code>rm x</code>" in text
+    assert "full, see <code>df -h" in text
+    assert "<script>" not in text
+    assert "the end" not in text
+
+
+def test_a_failed_smoke_test_that_nothing_explains_shows_its_last_lines() -> None:
+    text = failed_page(findings=[])
+    assert "the end" in text
+    assert "<script>" not in text
+
+
+def test_a_degraded_pass_and_the_step_across_hosts_are_shown() -> None:
+    across = {"hosts": {"ws1": "a", "ws2": "b"}, "ranks": 4, "mode": "gpu", "duration_s": 4.0}
+    text = page(answer(ws1=host(smoke={**VERDICT, "status": "warn"}, smoke_across=across)))
+    assert "pass, degraded" in text
+    assert "step across 2 hosts PASS" in text

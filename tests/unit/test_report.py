@@ -81,7 +81,7 @@ def test_a_check_that_did_not_pass_is_shown_and_passed_ones_are_counted() -> Non
     verdict["status"] = "fail"
     verdict["checks"].append({"id": "S4.loss_drop", "status": "fail", "detail": "ratio 2.0"})
     text = render(changed(smoke=verdict))
-    assert "FAIL S4.loss_drop ratio 2.0" in text
+    assert "FAIL S4.loss_drop: ratio 2.0" in text
     assert "1 of 2 checks passed" in text
 
 

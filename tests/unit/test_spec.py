@@ -19,6 +19,7 @@ NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/{arc
 
 # key -> (where the spec holds it, default, a value that is valid and not the default, what that
 # becomes, other data it needs)
+ACROSS = {"smoke_across_hosts": True}
 EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "stack": ("stack", "r580-cu130", "cpu-torch2.13", "cpu-torch2.13", {}),
     "rehearsal": ("rehearsal", False, True, True, {}),
@@ -80,6 +81,10 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "smoke_ranks": ("smoke.ranks", 2, 4, 4, {"gpu_count": 4}),
     "smoke_deadline_s": ("smoke.deadline_s", 180, 3600, 3600, {}),
     "smoke_allreduce_mib": ("smoke.allreduce_mib", 64, 1, 1, {}),
+    "smoke_accept": ("smoke.accept", "proof", "two-gpus", "two-gpus", {}),
+    "smoke_across_hosts": ("smoke.across.hosts", None, "gpu", "gpu", {}),
+    "smoke_across_address": ("smoke.across.address", None, "10.1.2.3", "10.1.2.3", ACROSS),
+    "smoke_across_port": ("smoke.across.port", None, 29500, 29500, ACROSS),
 }  # fmt: skip
 
 
@@ -195,6 +200,7 @@ def test_all_paths_lie_below_the_prefix() -> None:
         "smoke_bundle": "/opt/x/smoke/smoke_test.pyz",
         "stamp": "/opt/x/smoke/stamp.json",
         "verdict": "/opt/x/smoke/verdict.json",
+        "across_verdict": "/opt/x/smoke/across.json",
         "proofs": "/opt/x/proofs",
         "cuda_proof": "/opt/x/proofs/cuda.json",
         "libcuda_proof": "/opt/x/proofs/libcuda.json",

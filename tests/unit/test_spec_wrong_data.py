@@ -226,6 +226,13 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"smoke_deadline_s": "180"}, "'180'", "not a whole number", "set smoke_deadline_s = 180"),
     ({"smoke_allreduce_mib": 65}, "65", "not a power of two", "set smoke_allreduce_mib = 64"),
     ({"smoke_allreduce_mib": 2048}, "2048", "too large", "set smoke_allreduce_mib = 1024"),
+    ({"smoke_accept": "pass"}, "'pass'", "not one of", "set e.g. smoke_accept = 'two-gpus'"),
+    ({"smoke_across_hosts": "yes"}, "'yes'", "not True or False", "set smoke_across_hosts = True"),
+    ({"smoke_across_hosts": "my hosts"}, "'my hosts'", "nor the name of a group", "set e.g."),
+    ({"smoke_across_hosts": 1}, "1", "not True or False", "set smoke_across_hosts = True"),
+    ({"smoke_across_address": "ws1"}, "'ws1'", "not an IP address", "set e.g. smoke_across_address"),
+    ({"smoke_across_address": "127.0.0.1"}, "'127.0.0.1'", "can reach", "set e.g."),
+    ({"smoke_across_port": 65535}, "65535", "too large", "set smoke_across_port = 65534"),
     # one from compatibility: it comes the same way
     ({"gpu_model": "RTX 5090", "pytorch_build": "cu126"}, "'cu126'", "no code for RTX 5090", "'cu130'"),
 ]  # fmt: skip

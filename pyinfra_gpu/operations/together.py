@@ -1,0 +1,73 @@
+"""What the hosts of one run tell one another through the controller, while it works on them all.
+
+Like the journal it is a pyinfra state callback, so it lives exactly as long as one run.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
+from pyinfra import context
+from pyinfra.api.state import BaseStateCallback, StateStage
+
+if TYPE_CHECKING:
+    from pyinfra.api.state import State
+
+_POLL_S = 0.05
+
+
+class Together(BaseStateCallback):
+    """Topic -> host -> what this host has said on it."""
+
+    def __init__(self) -> None:
+        self.run_id = secrets.token_hex(8)
+        self._said: dict[str, dict[str, Any]] = {}
+        self._left: set[str] = set()
+
+    def say(self, topic: str, host: str, value: Any) -> None:
+        """Tell the other hosts something."""
+        self._said.setdefault(topic, {})[host] = value
+
+    def leave(self, host: str) -> None:
+        """Tell the other hosts that this one will say nothing more."""
+        self._left.add(host)
+
+    def hear(self, topic: str, hosts: Iterable[str], seconds: float) -> dict[str, Any]:
+        """Return what each of `hosts` says on a topic, waiting for it for at most `seconds`.
+
+        A host that has left, or that the run has given up, is not waited for: it is not in what
+        is returned, unless it had said something before.
+        """
+        said = self._said.setdefault(topic, {})
+        wanted = set(hosts)
+        limit = time.monotonic() + seconds
+        while wanted - said.keys() - self._left - _given_up() and time.monotonic() < limit:
+            gevent.sleep(_POLL_S)
+        return {host: value for host, value in said.items() if host in wanted}
+
+
+def together() -> Together:
+    """Return the current run's, made at first use."""
+    state: State = context.state
+    for handler in state.callback_handlers:
+        if isinstance(handler, Together):
+            return handler
+    made = Together()
+    state.add_callback_handler(made)  # type: ignore[no-untyped-call]
+    return made
+
+
+def executing() -> bool:
+    """Return whether the run acts by now, so that all hosts come to the same operation at once."""
+    return bool(context.state.current_stage == StateStage.Execute)
+
+
+def _given_up() -> set[str]:
+    """Return the hosts of the inventory that this run does not work on, or no more."""
+    state: State = context.state
+    active = {host.name for host in state.active_hosts} - {h.name for h in state.failed_hosts}
+    return {host.name for host in state.inventory} - active

@@ -1,0 +1,115 @@
+"""Which smoke test a host gets, when it is owed, and what of its result counts."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+from fake_host import FakeHost
+from gpu_host import DATA, GpuHost, GpuRun
+
+from tasks.smoke import smoke
+
+ONE_GPU = {**DATA, "smoke": "auto", "gpu_count": 1}
+TWO_GPUS = {**DATA, "smoke": "auto"}
+
+
+def started_with(host: FakeHost) -> list[str]:
+    """The command line of the smoke test that this host's run starts."""
+    run = GpuRun(host, FakeHost(name="ws2"), tasks=(smoke,)).prepare().execute()
+    (command,) = [each for each in run.executed("ws1") if " --fingerprint " in each]
+    return shlex.split(shlex.split(command)[-1])
+
+
+def option(words: list[str], name: str) -> str:
+    return words[words.index(name) + 1]
+
+
+NO_STAMP: dict[str, str | None] = {"smoke.stamp": None}
+MODES: dict[str, tuple[FakeHost, str, str | None, str]] = {
+    # name: (the host, mode, GPUs, ranks)
+    "two real GPUs": (GpuHost(data=TWO_GPUS, plain=NO_STAMP), "gpu", "2", "2"),
+    "four real GPUs": (
+        GpuHost(data={**TWO_GPUS, "gpu_count": 4}, plain=NO_STAMP),
+        "gpu",
+        "4",
+        "4",
+    ),
+    "one real GPU": (GpuHost(data=ONE_GPU, plain=NO_STAMP), "rehearsal-1gpu", "1", "2"),
+    "simulated GPUs": (
+        GpuHost(data={**TWO_GPUS, "rehearsal": True}, plain=NO_STAMP),
+        "rehearsal-cpu",
+        None,
+        "2",
+    ),
+    "no GPU": (FakeHost(plain=NO_STAMP), "rehearsal-cpu", None, "2"),
+}
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_the_hardware_that_is_declared_decides_the_mode(name: str) -> None:
+    host, mode, gpus, ranks = MODES[name]
+    words = started_with(host)
+    assert option(words, "--mode") == mode
+    assert option(words, "--ranks") == ranks
+    assert ("--gpus" in words) == (gpus is not None)
+    if gpus is not None:
+        assert option(words, "--gpus") == gpus
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        FakeHost(data={**FakeHost().data, "smoke_accept": "two-gpus"}, plain=NO_STAMP),
+        GpuHost(data={**ONE_GPU, "smoke_accept": "two-gpus"}, plain=NO_STAMP),
+    ],
+    ids=["no GPU", "one GPU"],
+)
+def test_where_two_gpus_must_be_proven_less_is_refused_before_anything_runs(
+    host: FakeHost,
+) -> None:
+    run = GpuRun(host, FakeHost(name="ws2"), tasks=(smoke,)).prepare().execute()
+    assert run.failed() == {"ws1"}
+    assert run.executed("ws1") == []
+
+
+def stamp_of(host: FakeHost) -> dict[str, Any]:
+    """The stamp that a test which passed on this very host has left."""
+    (line,) = [each for each in host.probe_lines() if each.startswith("smoke.stamp ")]
+    text = line.removeprefix("smoke.stamp ")
+    stamp = text[1:] if text[0] == "=" else bytes.fromhex(text[1:]).decode()
+    return dict(json.loads(stamp))
+
+
+def owed(**changes: Any) -> bool:
+    stamp = {**stamp_of(FakeHost()), **changes}
+    host = FakeHost(plain={"smoke.stamp": json.dumps(stamp)})
+    return bool(GpuRun(host, tasks=(smoke,)).prepare().changing("ws1"))
+
+
+def test_a_test_that_only_warned_has_passed() -> None:
+    assert not owed(status="pass")
+    assert not owed(status="warn")
+    assert owed(status="fail")
+    assert owed(status="unknown")
+
+
+def test_a_pass_on_other_hardware_than_declared_now_does_not_count() -> None:
+    assert owed(mode="gpu")
+    assert owed(mode="rehearsal-1gpu")
+
+
+def test_where_there_is_no_environment_the_test_says_what_comes_first() -> None:
+    host = FakeHost(plain={**NO_STAMP, "torch.python": None})
+    run = GpuRun(host, FakeHost(name="ws2"), tasks=(smoke,)).prepare().execute()
+    assert run.failed() == {"ws1"}
+    assert run.executed("ws1") == []
+
+
+def test_a_test_that_leaves_nothing_new_is_not_believed() -> None:
+    """The host's stamp is good, and stays as it was: the test asked for has not run."""
+    host = FakeHost(data={**FakeHost().data, "smoke": "always"})
+    run = GpuRun(host, FakeHost(name="ws2"), tasks=(smoke,)).prepare().execute()
+    assert run.failed() == {"ws1"}

@@ -1,0 +1,178 @@
+"""The step across hosts as the controller arranges it: who takes part, when, and when not."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from fake_host import DATA, FakeHost
+from gpu_host import DATA as GPU_DATA
+from gpu_host import GpuHost, GpuRun
+from test_smoke import stamp_of
+
+from pyinfra_gpu.operations import across_hosts
+from tasks.smoke import smoke
+
+ACROSS: dict[str, object] = {**DATA, "smoke_across_hosts": True}
+TWO = ("@fake/ws1", "@fake/ws2")
+
+
+@dataclass
+class Answering(FakeHost):
+    """A host that tells its address when it is asked."""
+
+    data: dict[str, object] = field(default_factory=lambda: dict(ACROSS))
+    tells: str = '["10.0.0.1"]'
+
+
+class Run(GpuRun):
+    """The smoke stage alone."""
+
+    def __init__(self, *hosts: FakeHost) -> None:
+        # Without a host that goes on, pyinfra ends a run with an exception.
+        super().__init__(*hosts, FakeHost(name="bystander"), tasks=(smoke,))
+
+    @staticmethod
+    def _data(host: FakeHost) -> dict[str, Any]:
+        data = GpuRun._data(host)
+        if isinstance(host, Answering):
+            told = {"--addresses": {"stdout": [host.tells]}}
+            data["fake_responses"] = {**data["fake_responses"], **told}
+        return data
+
+    def started(self, name: str) -> list[str]:
+        """The words of the launcher's command line on one host, empty where it was not started."""
+        for command in self.executed(name):
+            if "--run-id" in command:
+                return shlex.split(shlex.split(command)[-1])
+        return []
+
+
+def passed_together(*names: str, **changes: Any) -> list[Answering]:
+    """Hosts whose stamps say that they have passed together."""
+    hosts = [Answering(name=name) for name in names]
+    fingerprints = {f"@fake/{host.name}": stamp_of(host)["fingerprint"] for host in hosts}
+    across = {"hosts": fingerprints, "mode": "rehearsal-cpu", "ranks": 4, **changes}
+    for host in hosts:
+        host.plain = {"smoke.stamp": json.dumps({**stamp_of(host), "across": across})}
+    return hosts
+
+
+def test_hosts_that_never_passed_together_start_one_step_with_one_plan() -> None:
+    run = Run(Answering(name="ws1"), Answering(name="ws2", tells='["10.0.0.2", "10.1.0.2"]'))
+    assert run.prepare().changing("ws1") == ["Smoke | Train one across hosts"]
+    run.execute()
+    first, second = run.started("ws1"), run.started("ws2")
+    plans = [json.loads(words[words.index("--hosts") + 1]) for words in (first, second)]
+    assert plans[0] == plans[1]
+    assert list(plans[0]) == list(TWO)
+    assert plans[0]["@fake/ws2"]["addresses"] == ["10.0.0.2", "10.1.0.2"]
+    ids = {words[words.index("--run-id") + 1] for words in (first, second)}
+    assert len(ids) == 1
+    assert run.failed() == {"ws1", "ws2"}  # these hosts leave no verdict
+
+
+def test_hosts_that_passed_together_have_nothing_to_do() -> None:
+    run = Run(*passed_together("ws1", "ws2")).prepare()
+    assert run.changing("ws1") == run.changing("ws2") == []
+    run.execute()
+    assert run.failed() == set()
+    assert run.commands("ws1") == run.commands("ws2") == []
+    assert run.looks("ws1") == 2  # one for the plan, one for the run
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hosts": {TWO[0]: "00", TWO[1]: "00"}},
+        {"hosts": {TWO[0]: "00"}},
+        {"hosts": None},
+        {"mode": "gpu"},
+    ],
+    ids=["changed", "others", "damaged", "another mode"],
+)
+def test_what_no_longer_holds_is_owed(changes: dict[str, Any]) -> None:
+    run = Run(*passed_together("ws1", "ws2", **changes)).prepare()
+    assert run.changing("ws1") == ["Smoke | Train one across hosts"]
+
+
+def test_one_host_that_changed_brings_the_others_along() -> None:
+    hosts = passed_together("ws1", "ws2", "ws3")
+    stamp = stamp_of(Answering(name="ws2"))
+    hosts[1].plain = {"smoke.stamp": json.dumps(stamp)}
+    run = Run(*hosts).prepare().execute()
+    assert all(run.started(name) for name in ("ws1", "ws2", "ws3"))
+
+
+def test_a_host_that_failed_before_is_named_and_not_waited_for() -> None:
+    broken = Answering(name="ws2", answers=False)
+    run = Run(Answering(name="ws1"), broken, Answering(name="ws3")).prepare().execute()
+    assert run.failed() == {"ws1", "ws2", "ws3"}
+    assert run.started("ws1") == []
+
+
+def test_a_host_whose_proof_still_holds_does_not_fail_with_another() -> None:
+    good, _ = passed_together("ws1", "ws2")
+    run = Run(good, Answering(name="ws2", answers=False)).prepare().execute()
+    assert run.failed() == {"ws2"}
+
+
+def test_a_host_that_tells_no_address_fails_and_is_not_waited_for() -> None:
+    run = Run(Answering(name="ws1", tells="[]"), Answering(name="ws2")).prepare().execute()
+    assert run.failed() == {"ws1", "ws2"}
+    assert run.started("ws2") == []
+
+
+def test_the_address_of_data_is_taken_without_asking() -> None:
+    declared = {**ACROSS, "smoke_across_address": "10.9.9.9", "smoke_across_port": 31000}
+    run = Run(Answering(name="ws1", data=declared), Answering(name="ws2")).prepare().execute()
+    words = run.started("ws2")
+    plan = json.loads(words[words.index("--hosts") + 1])
+    assert plan["@fake/ws1"]["addresses"] == ["10.9.9.9"]
+    # What must be the same everywhere is the first host's.
+    assert words[words.index("--port") + 1] == "31000"
+    assert run.started("ws1")[run.started("ws1").index("--port") + 1] == "31000"
+
+
+def test_hosts_that_would_not_speak_the_same_language_are_refused() -> None:
+    gpus = GpuHost(name="ws2", data={**GPU_DATA, "smoke": "auto", "smoke_across_hosts": True})
+    stamp = stamp_of(gpus)
+    gpus.plain = {"smoke.stamp": json.dumps(stamp)}
+    run = Run(Answering(name="ws1"), gpus).prepare().execute()
+    assert run.failed() == {"ws1", "ws2"}
+    assert run.started("ws1") == []
+
+
+IMPOSSIBLE: dict[str, list[FakeHost]] = {
+    "nobody else": [Answering(name="ws1"), FakeHost(name="ws2")],
+    "no such group": [
+        Answering(name="ws1", data={**DATA, "smoke_across_hosts": "gpus"}),
+        FakeHost(name="ws2"),
+    ],
+    "too many": [Answering(name=f"ws{number}") for number in range(1, 10)],
+}
+
+
+@pytest.mark.parametrize("why", IMPOSSIBLE)
+def test_what_cannot_be_is_refused_in_the_plan(why: str) -> None:
+    run = Run(*IMPOSSIBLE[why]).prepare()
+    assert "ws1" in run.failed()
+
+
+def test_a_host_without_the_key_has_no_such_step() -> None:
+    run = Run(FakeHost(name="ws1"), FakeHost(name="ws2")).prepare()
+    assert run.changing("ws1") == []
+
+
+def test_a_test_that_is_skipped_is_not_followed_by_the_step() -> None:
+    skipped = [Answering(name=name, data={**ACROSS, "smoke": "skip"}) for name in ("ws1", "ws2")]
+    assert Run(*skipped).prepare().changing("ws1") == []
+
+
+def test_the_limit_of_ranks_is_that_of_the_exact_sums() -> None:
+    from pyinfra_gpu.on_host.smoke import exactness
+
+    assert across_hosts.MOST_RANKS == exactness.MAX_RANKS

@@ -1,0 +1,161 @@
+"""One step on two hosts together; and one of them is lost in the middle of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from running import Deployer
+from test_smoke_alone import OnlySmoke
+
+from pyinfra_gpu.rehearsal import Lab, LabHost
+
+pytestmark = pytest.mark.rehearsal
+
+FOLDER = "/opt/pyinfra-gpu/smoke"
+ACROSS = ("--data", "smoke_across_hosts=cpu")
+NAMES = ("gpu1", "gpu2")
+IN_ALL_REDUCE = f"grep -q allreduce_float32 {FOLDER}/across.json.logs/rank*.jsonl"
+
+
+@pytest.fixture(scope="module")
+def alone(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> OnlySmoke:
+    lab.up(2, say=lambda text: None)
+    folder = tmp_path_factory.mktemp("across")
+    Deployer(lab, folder).converge()
+    return OnlySmoke(lab, folder, ACROSS)
+
+
+@pytest.fixture(scope="module")
+def together(alone: OnlySmoke) -> Iterator[OnlySmoke]:
+    """Both hosts, which have passed together."""
+    alone.converge()
+    yield alone
+
+
+def _take_away(host: LabHost) -> None:
+    """Make the host's own stamp one that says nothing of other hosts."""
+    program = (
+        "import json, sys; text = json.load(open(sys.argv[1])); text.pop('across', None);"
+        " json.dump(text, open(sys.argv[1], 'w'))"
+    )
+    host.run(f'python3 -c "{program}" {FOLDER}/stamp.json; rm -rf {FOLDER}/across.json*')
+
+
+def _stamp(host: LabHost) -> dict[str, Any]:
+    return dict(json.loads(host.run(f"cat {FOLDER}/stamp.json").stdout))
+
+
+def test_two_hosts_train_one_step_together_and_each_notes_both(
+    together: OnlySmoke, lab: Lab
+) -> None:
+    for host in lab.hosts():
+        verdict = json.loads(host.run(f"cat {FOLDER}/across.json").stdout)
+        assert verdict["status"] == "pass"
+        assert [each["host"] for each in verdict["ranks"]].count("gpu1") == 2
+        assert [each["host"] for each in verdict["ranks"]].count("gpu2") == 2
+        fingerprints = {each.name: _stamp(each)["fingerprint"] for each in lab.hosts()}
+        assert _stamp(host)["across"]["hosts"] == fingerprints
+
+
+def test_the_second_run_changes_nothing_through_one_channel_per_host(
+    together: OnlySmoke, lab: Lab
+) -> None:
+    time.sleep(1.1)  # the journal's time stamps are compared in whole seconds
+    since = time.time()
+    run = together.deploy()
+    assert run.code == 0, run.output
+    for host in lab.hosts():
+        assert run.status(host.name) == "as declared"
+        assert host.ssh_sessions(since) == 1
+    assert "step across 2 hosts PASS (rehearsal-cpu), 4 ranks" in run.output
+
+
+def test_a_change_on_one_host_is_tested_with_all(together: OnlySmoke, lab: Lab) -> None:
+    _take_away(lab.host("gpu2"))
+    assert together.dry().status("gpu2") == "differs"
+    run = together.converge()
+    assert run.changed("gpu1") == ["smoke: step across 2 hosts"]
+    assert together.converge().changed("gpu1") == []
+
+
+def test_a_run_that_leaves_the_other_host_out_says_so_and_does_not_fail(
+    together: OnlySmoke, lab: Lab
+) -> None:
+    _take_away(lab.host("gpu2"))
+    run = together.deploy(limit="gpu2")
+    assert run.code == 0, run.output
+    assert "this run leaves gpu1 out" in " ".join(run.stage("gpu2", "smoke")["warnings"])
+    together.converge()
+
+
+def test_a_group_that_does_not_exist_is_refused(together: OnlySmoke) -> None:
+    run = together.run("--dry", "--data", "smoke_across_hosts=gpus")
+    assert run.code == 1
+    assert "names no group of this inventory" in run.problems("gpu1")[0]
+
+
+def _lost_in_the_middle(together: OnlySmoke, lab: Lab, how: str) -> tuple[str, float]:
+    """Start the step, lose gpu2 in the middle, and return what was said, and after how long."""
+    host = lab.host("gpu2")
+    _take_away(host)
+    process = together.start()
+    try:
+        limit = time.monotonic() + 120
+        while host.run(IN_ALL_REDUCE, check=False).returncode != 0:
+            assert process.poll() is None, process.stdout and process.stdout.read()
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+        began = time.monotonic()
+        if how == "network":
+            host.network("cut")
+        elif how == "power":
+            host.power_off()
+        else:
+            host.run("kill -9 $(pgrep -f '[-]-across-worker' | tail -1)")
+        output, _ = process.communicate(timeout=200)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1
+    return " ".join(output.split()), time.monotonic() - began
+
+
+def _nothing_left(host: LabHost, seconds: float) -> None:
+    limit = time.monotonic() + seconds
+    while host.run("pgrep -f '[s]moke_test.pyz'", check=False).returncode == 0:
+        assert time.monotonic() < limit, host.run("ps ax").stdout
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("network", "gpu2 did not answer gpu1 for 15 s"),
+        ("power", "the test on gpu2 ended without a word"),
+        ("kill", "on gpu2, rank"),
+    ],
+)
+def test_a_host_that_is_lost_in_the_middle_is_named_and_the_others_end(
+    how: str, words: str, together: OnlySmoke, lab: Lab
+) -> None:
+    host = lab.host("gpu2")
+    try:
+        output, seconds = _lost_in_the_middle(together, lab, how)
+        assert words in output
+        assert "Traceback" not in output.split("Results:")[-1]
+        assert seconds < 60
+        _nothing_left(lab.host("gpu1"), 10)
+        assert "across" not in _stamp(lab.host("gpu1"))
+    finally:
+        if how == "network":
+            host.network("restore")
+        elif how == "power":
+            host.power_on()
+            host.wait_ready()
+    _nothing_left(host, 60)
+    together.converge()
+    assert together.converge().changed("gpu1") == []

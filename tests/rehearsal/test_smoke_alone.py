@@ -1,0 +1,106 @@
+"""The smoke test by itself: from the controller, and by hand on the host."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Deployer
+
+from pyinfra_gpu import smoke_report
+from pyinfra_gpu.rehearsal import Lab, LabHost
+
+pytestmark = pytest.mark.rehearsal
+
+FOLDER = "/opt/pyinfra-gpu/smoke"
+PYTHON = "/opt/pyinfra-gpu/venv/bin/python"
+
+
+class OnlySmoke(Deployer):
+    """Runs `pyinfra INVENTORY tasks/smoke.py`."""
+
+    def command(self, *arguments: str, inventory: str = "inventories/rehearsal.py") -> list[str]:
+        return [*super().command(*arguments, inventory=inventory)[:-1], "tasks/smoke.py"]
+
+
+@pytest.fixture(scope="module")
+def alone(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> OnlySmoke:
+    lab.up(2, say=lambda text: None)
+    return OnlySmoke(lab, tmp_path_factory.mktemp("alone"))
+
+
+@pytest.fixture(scope="module")
+def host(alone: OnlySmoke, lab: Lab) -> LabHost:
+    """gpu1, completely deployed."""
+    Deployer(lab, alone.folder).converge(limit="gpu1")
+    return lab.host("gpu1")
+
+
+def test_a_host_that_was_not_deployed_is_told_what_to_do_first(alone: OnlySmoke, lab: Lab) -> None:
+    lab.fresh("gpu2")
+    run = alone.deploy(limit="gpu2")
+    assert run.code == 1, run.output
+    assert "run pyinfra INVENTORY deploy.py first" in run.problems("gpu2")[0]
+
+
+def test_what_has_passed_already_is_not_tested_again_unless_asked(
+    alone: OnlySmoke, host: LabHost
+) -> None:
+    again = alone.deploy(limit="gpu1")
+    assert again.code == 0, again.output
+    assert again.changed("gpu1") == []
+    before = host.run(f"cat {FOLDER}/stamp.json").stdout
+    asked = alone.deploy("--data", "smoke=always", limit="gpu1")
+    assert asked.code == 0, asked.output
+    assert asked.changed("gpu1") == ["smoke: test of 2 ranks"]
+    assert host.run(f"cat {FOLDER}/stamp.json").stdout != before
+
+
+def test_the_command_that_the_verdict_prints_runs_the_test_by_hand(host: LabHost) -> None:
+    verdict = json.loads(host.run(f"cat {FOLDER}/verdict.json").stdout)
+    command = verdict["rerun_command"]
+    done = host.run(command, root=False, check=False, timeout=240)
+    assert done.returncode == 3, done.stdout  # passed, and is not proof of a GPU host
+    assert verdict["fingerprint"] in host.run(f"cat {FOLDER}/stamp.json").stdout
+
+
+# The exception that a rank ends with when it imports torch, and whether it is a known failure.
+BREAKAGES = {
+    "something that nobody has seen": ('ValueError("the moon is full")', False),
+    "a library of CUDA's is missing": (
+        'ImportError("libcudart.so.13: cannot open shared object file: No such file or directory")',
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BREAKAGES)
+def test_a_failed_test_says_what_why_and_where_on_one_screen(
+    what: str, alone: OnlySmoke, host: LabHost
+) -> None:
+    exception, known = BREAKAGES[what]
+    torch = f"{Path(PYTHON).parents[1]}/lib/python3*/site-packages/torch/__init__.py"
+    text = f"import os\nif os.environ.get('RANK') == '1': raise {exception}\n"
+    host.run(
+        f"cp -p {torch} /tmp/torch.py && cat >> $(echo {torch}) <<'EOF'\n{text}EOF", root=False
+    )
+    try:
+        run = alone.deploy("--data", "smoke=always", limit="gpu1")
+    finally:
+        host.run(f"cp -p /tmp/torch.py $(echo {torch})", root=False)
+    assert run.code == 1, run.output
+    verdict: dict[str, Any] = run.report["hosts"]["gpu1"]["smoke"]
+    assert verdict["failed"]["id"].startswith("S4.")
+    assert exception[:10] in verdict["failed"]["sentence"]
+    assert verdict["diagnosis"]["unclassified"] is not known
+    if known:
+        assert "libcudart.so.13" in verdict["diagnosis"]["findings"][0]["evidence"]
+    shown = smoke_report.lines("gpu1", verdict)
+    assert len(shown) < 25
+    assert max(map(len, shown)) <= 80
+    for line in shown:
+        assert line in run.output
+    assert host.run(f"test -e {FOLDER}/stamp.json", check=False).returncode != 0
+    alone.converge(limit="gpu1")

@@ -1,0 +1,263 @@
+"""The smoke test on one screen: a pass with its figures, a failure with its cause."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from pyinfra_gpu import smoke_advice, smoke_report
+from pyinfra_gpu.smoke_evidence import ended_by_the_test, of_file, of_verdict
+
+PASS: dict[str, Any] = {
+    "status": "pass",
+    "mode": "gpu",
+    "proof": True,
+    "duration_s": 71.24,
+    "finished": "2026-11-21T08:12:45Z",
+    "gpus": [{"index": n, "name": "NVIDIA GeForce RTX 5090"} for n in (0, 1)],
+    "ranks": [{"rank": 0}, {"rank": 1}],
+    "stages": [
+        {"id": f"S{n}", "status": "pass", "seconds": 1.5 * n, "deadline_s": 30} for n in range(6)
+    ],
+    "checks": [
+        {"id": "S4.allreduce_exact", "status": "pass", "detail": ""},
+        {"id": "S5.kernel_log", "status": "skip", "detail": "no permission"},
+    ],
+    "metrics": {
+        "allreduce": [{"kind": "float32", "bytes": 2**28, "mb_per_s": 25000.0}],
+        "allreduce_busbw_gb_s": 25.31,
+        "allreduce_bytes": 2**28,
+        "link": {n: {"gen": 5, "width": 16, "gb_s": 63.0} for n in ("0", "1")},
+        "transport": {"SHM/direct": 4},
+        "precision": {
+            "bf16": {"status": "native", "tflops": 210},
+            "mxfp8": {"status": "native"},
+            "mxfp4": {"status": "unsupported (expected)"},
+        },
+        "precision_best": "mxfp8",
+        "loss0": 9.0537,
+        "loss1": 9.0337,
+        "taylor_ratio": 0.9992,
+    },
+    "failed": None,
+    "logs": "/opt/pyinfra-gpu/smoke/verdict.json.logs",
+    "rerun_command": "/opt/pyinfra-gpu/venv/bin/python /opt/pyinfra-gpu/smoke/smoke_test.pyz"
+    " --mode gpu --host ws1 --gpus 2 --deadline 180 --output /opt/pyinfra-gpu/smoke/by-hand.json",
+}
+FINDING: dict[str, Any] = {
+    "id": "NCCL-04",
+    "layer": "nccl",
+    "kind": "root",
+    "evidence": "Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)",
+    "cause": "`/dev/shm` is full, and NCCL puts its buffers there.",
+    "fix": [
+        "`df -h /dev/shm` shows what is free",
+        "`rm /dev/shm/nccl-*`",
+        "in a container, start it with `docker run --shm-size=1g` " + "and so on " * 12,
+    ],
+}
+FAIL: dict[str, Any] = {
+    **PASS,
+    "status": "fail",
+    "checks": [
+        {"id": "S4.finished", "status": "fail", "detail": "rank 1 raised"},
+        {"id": "S5.shared_files", "status": "fail", "detail": "/dev/shm/nccl-x is left"},
+    ],
+    "failed": {
+        "id": "S4.finished",
+        "sentence": "rank 1 (pid 12) raised at 'all-reduce of 64 MiB': ncclSystemError",
+        "rank": 1,
+        "log": None,
+        "tail": [f"line {n}" for n in range(40)],
+    },
+    "diagnosis": {"findings": [FINDING], "suppressed": [], "unclassified": False, "tail": []},
+}
+UNEXPLAINED = {
+    **FAIL,
+    "diagnosis": {"findings": [], "suppressed": [], "unclassified": True, "tail": ["line 39"]},
+}
+STAMP: dict[str, Any] = {
+    "hosts": {"ws1": "a", "ws2": "b"},
+    "ranks": 4,
+    "mode": "gpu",
+    "duration_s": 40.0,
+    "finished": "2026-11-21T08:13:45Z",
+    "all_reduce": {"kind": "float32", "bytes": 2**26, "mb_per_s": 1100.0},
+    "taylor_ratio": 0.998,
+}
+
+
+def shown(verdict: dict[str, Any]) -> str:
+    return "\n".join(smoke_report.lines("ws1", verdict))
+
+
+@pytest.mark.parametrize("verdict", [PASS, FAIL, UNEXPLAINED], ids=["pass", "fail", "unknown"])
+def test_it_fits_a_terminal(verdict: dict[str, Any]) -> None:
+    lines = shown(verdict).splitlines()
+    assert len(lines) < 25
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_pass_shows_ranks_bandwidth_link_transport_formats_step_and_seconds() -> None:
+    text = " ".join(shown(PASS).split())
+    for words in (
+        "PASS (gpu), 1 of 2 checks passed in 71.2 s",
+        "2 ranks on 2 x NVIDIA GeForce RTX 5090",
+        "all-reduce of 256 MiB: 25.3 GB/s bus bandwidth",
+        "PCIe gen 5 x16",
+        "transport SHM/direct",
+        "bf16, mxfp8 native; mxfp4 unsupported (expected); fall back to mxfp8",
+        "0.999 of the drop",
+        "S4 6.0",
+        "not made here: S5.kernel_log",
+    ):
+        assert words in text
+
+
+@pytest.mark.parametrize(("mode", "words"), [
+    ("rehearsal-1gpu", "the two-GPU gate is not satisfied"),
+    ("rehearsal-cpu", "this proves nothing about GPUs"),
+])  # fmt: skip
+def test_a_pass_that_is_less_than_proof_says_so(mode: str, words: str) -> None:
+    assert words in " ".join(shown({**PASS, "mode": mode}).split())
+
+
+def test_a_degraded_pass_shows_its_warnings() -> None:
+    check = {"id": "S4.link", "status": "warn", "detail": "x8 where x16 is possible"}
+    text = shown({**PASS, "status": "warn", "checks": [*PASS["checks"], check]})
+    assert "PASS, degraded" in text
+    assert "WARN S4.link: x8 where x16 is possible" in text
+
+
+def test_a_failure_says_what_the_line_why_what_to_do_and_where() -> None:
+    text = shown(FAIL)
+    order = [
+        "FAIL S4.finished: rank 1",
+        "FAIL S5.shared_files",
+        "seen: Error while creating",
+        "why (NCCL-04): /dev/shm is full",
+        "1. df -h /dev/shm\n     shows",
+        "  2. rm /dev/shm/nccl-*\n",
+        "docker run --shm-size=1g",
+        "all there is: /opt",
+        "by hand there:\n    /opt/pyinfra-gpu/venv/bin/python",
+    ]
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    assert "line 39" not in text
+
+
+def test_a_failure_that_nothing_explains_shows_its_last_lines() -> None:
+    text = shown(UNEXPLAINED)
+    assert "no known failure explains it" in text
+    assert "  | line 39" in text
+    assert "why" not in text
+
+
+def test_a_wrong_number_that_was_measured_comes_with_what_to_do_and_no_log() -> None:
+    check = {"id": "S4.broadcast", "status": "fail", "measured": {"wrong": 1}, "detail": "wrong"}
+    failed = {"id": "S4.broadcast", "sentence": "1 element wrong", "tail": ["a stack"]}
+    text = shown({**UNEXPLAINED, "checks": [check], "failed": failed})
+    assert "1. run the test again by hand" in text
+    assert "a stack" not in text
+
+
+def test_advice_is_for_checks_that_there_are() -> None:
+    from pyinfra_gpu.on_host.smoke import across_judge, stages
+    from pyinfra_gpu.on_host.smoke.gpu import checks as gpu
+
+    known = {check.id for check in across_judge.checks({"a": 2, "b": 2})}
+    known |= {each.id for mode in ("rehearsal-cpu", "gpu") for checks in
+              stages.checks_of(mode).values() for each in checks}  # fmt: skip
+    known |= {check.id for check in gpu.RANK_CHECKS}
+    assert set(smoke_advice._ADVICE) <= {name.rpartition(".")[2] for name in known}
+
+
+def test_a_long_list_of_steps_is_cut_and_says_so() -> None:
+    verdict = copy.deepcopy(FAIL)
+    verdict["diagnosis"]["findings"][0]["fix"] = [f"do this, {'x ' * 60}" for _ in range(9)]
+    text = shown(verdict)
+    assert len(text.splitlines()) < 25
+    assert "more steps, in the JSON report" in text
+    assert "by hand there" in text
+
+
+def test_the_command_by_hand_is_one_that_a_shell_takes() -> None:
+    lines = shown(FAIL).splitlines()
+    start = lines.index("  again, by hand there:") + 1
+    joined = "\n".join(lines[start:]).replace("\\\n", " ")
+    assert joined.split() == FAIL["rerun_command"].split()
+
+
+def test_a_long_command_is_broken_where_a_shell_does_not_mind() -> None:
+    command = "run --with 'a quoted part that is not broken' " + "--more words " * 9 + '"and " \''
+    verdict = copy.deepcopy(FAIL)
+    verdict["diagnosis"]["findings"][0]["fix"] = [f"first: `{command}`"]
+    lines = shown(verdict).splitlines()
+    assert max(map(len, lines)) <= 80
+    start = next(number for number, line in enumerate(lines) if "run --with" in line)
+    assert "'a quoted part that is not broken'" in lines[start]
+    assert lines[start].endswith(" \\")
+
+
+@pytest.mark.parametrize("damage", [None, 3, "text", [], {}, [None, 3]])
+@pytest.mark.parametrize("name", sorted(FAIL))
+def test_no_damaged_verdict_breaks_the_report(name: str, damage: object) -> None:
+    for verdict in (PASS, FAIL, UNEXPLAINED):
+        smoke_report.lines("ws1", {**verdict, name: damage})
+        smoke_report.figures({**verdict, name: damage})
+
+
+@pytest.mark.parametrize("damage", [None, 3, "text", [], {}])
+@pytest.mark.parametrize("name", sorted(STAMP))
+def test_no_damaged_stamp_breaks_the_report(name: str, damage: object) -> None:
+    smoke_report.across_lines({"ws1": {**STAMP, name: damage}})
+
+
+def test_what_all_hosts_say_of_a_step_together_is_said_once() -> None:
+    text = "\n".join(smoke_report.across_lines({"ws1": STAMP, "ws2": STAMP, "ws3": None}))
+    assert text.count("step across 2 hosts PASS (gpu), 4 ranks, 40.0 s") == 1
+    assert "ws1, ws2: " in text
+    assert "64 MiB: 1100 MB/s" in text
+
+
+def test_a_failed_step_across_hosts_names_the_host_that_was_lost() -> None:
+    failed = {"id": "S6.finished", "sentence": "ws2 did not answer ws1 for 15 s", "tail": []}
+    verdict = {**STAMP, "status": "fail", "failed": failed, "logs": "/opt/x"}
+    text = "\n".join(smoke_report.across_lines({"ws1": verdict, "ws2": None}))
+    assert "ws1: step across ws1, ws2 FAIL (gpu), 40.0 s" in text
+    assert "FAIL S6.finished: ws2 did not answer ws1 for 15 s" in text
+
+
+def test_evidence_is_read_as_far_as_it_is_evidence() -> None:
+    text = '[{"source": "rank", "rank": 1, "text": "a"}, {"rank": 2}, 3, {"text": "b"}]'
+    assert [(each.text, each.rank) for each in of_file(text)] == [("a", 1), ("b", None)]
+    assert of_file('[{"text": "cut o') == []
+    assert of_file("3") == []
+
+
+@pytest.mark.parametrize(
+    ("check", "sentence", "ended"),
+    [
+        ({"measured": [3], "expected": [2]}, "rank 0 reports world_size 3", True),
+        ({"measured": None, "expected": None}, "rank 1 was ended by signal 9 (SIGKILL)", False),
+        ({"measured": None}, "rank 1 was still at 'init' after 150 s (the deadline)", True),
+    ],
+    ids=["measured", "killed", "deadline"],
+)
+def test_torchruns_log_is_no_evidence_where_the_test_itself_ended_it(
+    check: dict[str, Any], sentence: str, ended: bool
+) -> None:
+    failed = {"id": "S4.x", "sentence": sentence}
+    verdict = {"failed": failed, "checks": [{"id": "S4.x", "status": "fail", **check}]}
+    assert ended_by_the_test(verdict) is ended
+    text = '[{"source": "torchrun", "text": "got signal: 15"}, {"source": "rank", "text": "a"}]'
+    assert len(of_file(text, ended=ended)) == (1 if ended else 2)
+
+
+def test_the_verdicts_own_lines_stand_in_for_evidence() -> None:
+    (source,) = of_verdict(FAIL)
+    assert (source.rank, source.text.splitlines()[-1]) == (1, "line 39")
+    assert of_verdict(PASS) == []
