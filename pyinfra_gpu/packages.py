@@ -12,11 +12,22 @@ if TYPE_CHECKING:
 
 VENV = "python3-venv"  # Debian splits the venv module's ensurepip off python3
 GIT = "git"
+COMPILER = "g++"  # Inductor compiles C++; Triton a small module for each kernel
+HEADERS = "python3-dev"  # that module includes Python.h
 
 
 def needed(spec: HostSpec) -> tuple[str, ...]:
-    """Return the Debian package names this specification needs on the host, sorted."""
-    return tuple(sorted({VENV, *([GIT] if spec.training else [])}))
+    """Return the Debian package names this specification needs on the host, sorted.
+
+    Without a compiler and Python's headers `torch.compile` fails at its first use. The headers
+    are those of the distribution's own Python: another one has to bring its own.
+    """
+    names = {VENV}
+    if spec.training:
+        names.add(GIT)
+    if spec.environment.dynamo:
+        names |= {COMPILER, HEADERS} if spec.pytorch.python == "python3" else {COMPILER}
+    return tuple(sorted(names))
 
 
 def missing(spec: HostSpec, record: Record) -> list[str]:

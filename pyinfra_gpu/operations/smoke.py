@@ -175,6 +175,7 @@ def _command(spec: HostSpec, record: Record) -> list[str]:
         *("--allreduce-mib", str(smoke.allreduce_mib), "--host", spec.host),
         *("--fingerprint", fingerprint(spec, record, smoke_digest())),
         *("--output", paths.verdict, "--stamp", paths.stamp),
+        *([] if spec.environment.dynamo else ["--no-compile"]),
     ]
 
 

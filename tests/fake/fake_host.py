@@ -69,7 +69,9 @@ _PLAIN = {
 _LISTS = {
     "system.os": ['PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"', 'VERSION_ID="12"', "ID=debian"],
     "gpus.device": [],
-    "packages.installed": ["git 1:2.39.5", "python3-venv 3.11.2-1"],
+    "packages.installed": [
+        *("g++ 4:12.2.0-3", "git 1:2.39.5", "python3-dev 3.11.2-1", "python3-venv 3.11.2-1"),
+    ],
     "packages.half_configured": [],
     "layout.hidden": [],
     "layout.target": [],

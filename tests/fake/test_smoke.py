@@ -75,6 +75,12 @@ def test_where_two_gpus_must_be_proven_less_is_refused_before_anything_runs(
     assert run.executed("ws1") == []
 
 
+def test_what_programs_do_not_use_by_data_is_not_tested() -> None:
+    off = {"environment_dynamo": False}
+    assert "--no-compile" not in started_with(FakeHost(plain=NO_STAMP))
+    assert "--no-compile" in started_with(FakeHost(data=off, plain=NO_STAMP))
+
+
 def stamp_of(host: FakeHost) -> dict[str, Any]:
     """The stamp that a test which passed on this very host has left."""
     (line,) = [each for each in host.probe_lines() if each.startswith("smoke.stamp ")]

@@ -265,3 +265,11 @@ def test_what_was_compiled_is_judged(
     shown = [each.status or ("pass" if each.ok else "fail") for each in found]
     assert " ".join(shown) == statuses
     assert any(words in each.detail for each in found)
+
+
+def test_a_compiler_that_is_not_used_by_data_is_left_out_without_a_warning() -> None:
+    expected = judge.Expected(2, 4, _TORCH, [], compile=False)
+    facts = {0: {"compile": {**_COMPILED, "disabled": True}}}
+    found = [check.decide(facts, expected) for check in compile_check.CHECKS]
+    assert [each.status for each in found] == ["skip", "skip", "skip"]
+    assert found[0].detail == "not used on this host, by data"

@@ -67,6 +67,8 @@ class Deployer:
     lab: Lab
     folder: Path
     arguments: tuple[str, ...] = ()  # of every deploy
+    # Compiling is half a minute of each smoke test: test_smoke_alone.py does it, the others do not.
+    data: tuple[str, ...] = ("environment_dynamo=false",)
 
     def environment(self, report: Path) -> dict[str, str]:
         return {
@@ -78,7 +80,12 @@ class Deployer:
         }
 
     def command(self, *arguments: str, inventory: str = INVENTORY) -> list[str]:
-        return [str(Path(sys.executable).parent / "pyinfra"), *arguments, inventory, "deploy.py"]
+        program = str(Path(sys.executable).parent / "pyinfra")
+        return [program, *arguments, *self.declared, inventory, "deploy.py"]
+
+    @property
+    def declared(self) -> list[str]:
+        return [word for each in self.data for word in ("--data", each)]
 
     def start(self, *arguments: str, limit: str | None = None) -> subprocess.Popen[str]:
         """Start a run in the background, for tests that cut it off."""
@@ -130,7 +137,7 @@ class Deployer:
         chosen = ("--limit", limit) if limit else ()
         started = time.monotonic()
         done = subprocess.run(
-            [program, "check", INVENTORY, "--json", *chosen],
+            [program, "check", INVENTORY, "--json", *self.declared, *chosen],
             cwd=PROJECT,
             env=self.environment(self.folder / "unused.json"),
             capture_output=True,

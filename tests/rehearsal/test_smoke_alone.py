@@ -28,14 +28,21 @@ class OnlySmoke(Deployer):
 @pytest.fixture(scope="module")
 def alone(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> OnlySmoke:
     lab.up(2, say=lambda text: None)
-    return OnlySmoke(lab, tmp_path_factory.mktemp("alone"))
+    return OnlySmoke(lab, tmp_path_factory.mktemp("alone"), data=())
 
 
 @pytest.fixture(scope="module")
 def host(alone: OnlySmoke, lab: Lab) -> LabHost:
     """gpu1, completely deployed."""
-    Deployer(lab, alone.folder).converge(limit="gpu1")
+    Deployer(lab, alone.folder, data=()).converge(limit="gpu1")
     return lab.host("gpu1")
+
+
+def test_a_compiled_kernel_ran_on_a_host_that_was_deployed(host: LabHost) -> None:
+    verdict = json.loads(host.run(f"cat {FOLDER}/verdict.json").stdout)
+    assert verdict["status"] == "pass", verdict["checks"]
+    status = {check["id"]: check["status"] for check in verdict["checks"]}
+    assert status["S3.compile"] == status["S3.kernel"] == status["S4.compiled_step"] == "pass"
 
 
 def test_a_host_that_was_not_deployed_is_told_what_to_do_first(alone: OnlySmoke, lab: Lab) -> None:

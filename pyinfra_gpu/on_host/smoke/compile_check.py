@@ -21,6 +21,8 @@ from .options import REHEARSAL_CPU
 
 _CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 _SWITCH = "TORCHDYNAMO_DISABLE"
+OFF = {_SWITCH: "1"}
+"""The variable with which torch does not compile."""
 _COMPILERS = ("g++", "clang++", "gcc", "clang", "cc")
 _BINARIES = {"cpu": "*.so", "cuda": "*.cubin"}
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
@@ -105,6 +107,8 @@ def _binaries(device: str) -> list[str]:
 def _compile(facts: Facts, expected: Expected) -> Finding:
     for number, fact in facts.items():
         compiled = fact["compile"]
+        if compiled["disabled"] and not expected.compile:
+            return Finding(True, "off", "off", "not used on this host, by data", status="skip")
         if compiled["disabled"]:
             detail = f"torch.compile is switched off here: {_SWITCH} is set"
             return Finding(True, "off", "compiled", detail, number, status="warn")

@@ -39,6 +39,8 @@ class Expected:
     """How many GPUs the caller declares."""
     gpu_host: Mapping[str, Any] | None = None
     """What is known of the GPUs before torch is imported; None where none is used."""
+    compile: bool = True
+    """Whether programs on this host are meant to use torch.compile."""
 
 
 @dataclass(frozen=True)
@@ -316,7 +318,7 @@ def _compiled_step(facts: Facts, _: Expected) -> Finding:
     for rank, fact in facts.items():
         step = fact["compiled_step"]
         if not step["compiled"]:
-            return Finding(True, None, None, "torch.compile does not work here", status="skip")
+            return Finding(True, None, None, "nothing is compiled here", status="skip")
         if step["missing"] or step["non_finite"]:
             counts = {"without a gradient": step["missing"], "not finite": step["non_finite"]}
             detail = f"rank {rank}, compiled: {_pairs(counts)}"

@@ -29,6 +29,7 @@ class Options:
 
     + gpus: how many GPUs the host is declared to have, None for what is found
     + fingerprint, stamp: None for a test by hand, which leaves no stamp
+    + compile: whether programs on this host are meant to use torch.compile
     """
 
     mode: str
@@ -40,6 +41,7 @@ class Options:
     host: str
     output: Path
     stamp: Path | None
+    compile: bool = True
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,12 @@ def _launcher_parser() -> _Parser:
         "--allreduce-mib",
         type=_power_of_two(1, 1024),
         help="the largest all-reduce (default 64, in mode gpu 256)",
+    )
+    parser.add_argument(
+        "--no-compile",
+        dest="compile",
+        action="store_false",
+        help="leave torch.compile out: programs on this host do not use it",
     )
     parser.add_argument("--fingerprint", type=_hexadecimal, help="for the stamp")
     parser.add_argument(

@@ -32,7 +32,8 @@ class Site:
     @property
     def environment(self) -> dict[str, str]:
         """Return the environment of any process of this test."""
-        return environment.clean(os.environ, self.mode)
+        off = {} if self.options.compile else compile_check.OFF
+        return {**environment.clean(os.environ, self.mode), **off}
 
     def _common(self, word: str) -> list[str]:
         return [

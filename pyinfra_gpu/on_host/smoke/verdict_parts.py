@@ -39,6 +39,7 @@ def rerun_command(options: Options, bundle: Path) -> str:
     sizes |= {"--deadline": options.deadline, "--allreduce-mib": options.allreduce_mib}
     for name, value in sizes.items():
         words += [name, str(value)] if value is not None else []
+    words += [] if options.compile else ["--no-compile"]
     output = options.output.with_name(f"{options.output.stem}.by-hand{options.output.suffix}")
     return shlex.join([*words, "--output", str(output)])
 

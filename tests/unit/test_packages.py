@@ -1,0 +1,28 @@
+"""Which distribution packages a specification asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyinfra_gpu.packages import needed
+from pyinfra_gpu.spec import resolve
+
+REPO = {"training_repo": "https://example.org/t.git", "training_commit": "a" * 40}
+ALL = ("g++", "git", "python3-dev", "python3-venv")
+CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "torch.compile needs a compiler and Python's headers": (REPO, ALL),
+    "no training repo, no git": ({}, ("g++", "python3-dev", "python3-venv")),
+    "no torch.compile, no compiler": ({"environment_dynamo": False}, ("python3-venv",)),
+    "another Python brings its own headers": (
+        {"pytorch_python": "3.12"},
+        ("g++", "python3-venv"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_what_is_needed(what: str) -> None:
+    data, names = CASES[what]
+    assert needed(resolve({"stack": "cpu-torch2.13", **data}, "ws1")) == names
