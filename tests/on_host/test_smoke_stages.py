@@ -196,6 +196,15 @@ def test_evidence_begins_with_the_failed_rank_and_names_sources(tmp_path: Path) 
     assert json.loads(evidence.write(tmp_path, entries).read_text()) == entries
 
 
+def test_evidence_holds_the_log_of_a_process_that_died_before_its_journal(tmp_path: Path) -> None:
+    group = _group(tmp_path)
+    (tmp_path / "rank1.jsonl").unlink()
+    early = Group(group.plan)
+    early._reader.follow()
+    entries = evidence.collect([early], 1, None, [])
+    assert tuple(entries[0].values()) == ("rank", 1, "output of 1")
+
+
 def test_evidence_has_bounds(tmp_path: Path) -> None:
     group = _group(tmp_path)
     long = tmp_path / "rank1.log"

@@ -46,7 +46,7 @@ def collect(
     root: list[Entry] = []
     others: list[Entry] = []
     for group in reversed(groups):
-        for number in sorted(group.journals):
+        for number in range(group.plan.count):
             is_root = group is groups[-1] and number == failed_rank
             (root if is_root else others).extend(_of_process(group, number))
     starters = [entry("torchrun", None, _read(group.plan.log)) for group in reversed(groups)]
@@ -55,13 +55,14 @@ def collect(
 
 
 def _of_process(group: Group, number: int) -> list[Entry]:
-    journal, directory = group.journals[number], group.plan.log.parent
+    """Return what one process left; one that died early has a log and no journal."""
+    journal, directory = group.journals.get(number), group.plan.log.parent
     entries = []
-    if journal.error:
+    if journal and journal.error:
         entries.append(entry("rank", number, journal.error.splitlines()))
     if log := group.log_of(number):
         entries.append(entry("rank", number, _read(log)))
-    nccl = sorted(directory.glob(f"nccl.*.{journal.pid}.log"))
+    nccl = sorted(directory.glob(f"nccl.*.{journal.pid}.log")) if journal else []
     entries.extend(entry("nccl", number, _read(path)) for path in nccl)
     if stack := group.stack_of(number):
         entries.append(entry("stage", number, _read(stack)))
