@@ -6,19 +6,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: rehearsal test check deploy clean
+.PHONY: rehearsal test test-on-hosts test-others check deploy clean
 
 rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearse
 
 # Two processes: what the first one tests starts and watches processes without gevent, and
 # importing pyinfra's command line, as the second one does, replaces those parts of Python. The
-# first one mostly waits for its hosts, so the second runs beside it and is shown after it.
+# first one mostly waits for its hosts, so the second runs beside it and is shown after it. By make
+# and not by the shell's &, which would have the second one, and all it starts, ignore Ctrl-C.
 test: check $(VENV)/torch
 	@echo "tests/unit and tests/fake run beside the tests on hosts; their result is shown at the end"
-	@$(BIN)/python -m pytest tests/unit tests/fake >$(VENV)/test.log 2>&1 & pid=$$!; \
-	  $(BIN)/python -m pytest tests/on_host tests/rehearsal; hosts=$$?; \
-	  wait $$pid; others=$$?; cat $(VENV)/test.log; exit $$(( hosts | others ))
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 test-on-hosts test-others; \
+	  result=$$?; cat $(VENV)/test.log; exit $$result
+
+test-on-hosts:
+	@$(BIN)/python -m pytest tests/on_host tests/rehearsal
+
+test-others:
+	@$(BIN)/python -m pytest tests/unit tests/fake >$(VENV)/test.log 2>&1
 
 check: $(VENV)/installed
 	@$(BIN)/ruff check .
