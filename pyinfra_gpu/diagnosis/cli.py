@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 
 import click
@@ -15,6 +17,8 @@ from pyinfra_gpu.diagnosis.reading import Log, UnreadableError, read_log
 from pyinfra_gpu.diagnosis.render import render
 
 EXPLAINED, MISTAKE, UNCLASSIFIED = 0, 1, 2
+ENOUGH = 141
+"""As of a program that SIGPIPE ended: who reads the answer, such as `head`, wanted no more."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -46,17 +50,36 @@ def handle(options: argparse.Namespace) -> int:
         print(f"about this log: {log.note}", file=sys.stderr)
     diagnosis = explain(log.text)
     if options.json:
-        print(json.dumps(diagnosis.as_json(), indent=2))
+        answer = json.dumps(diagnosis.as_json(), indent=2)
     else:
         style = _colour if sys.stdout.isatty() else lambda text, kind: text
-        print(render(diagnosis, catalogue(), style))
-    return UNCLASSIFIED if diagnosis.unclassified else EXPLAINED
+        answer = render(diagnosis, catalogue(), style)
+    return _print(answer) or (UNCLASSIFIED if diagnosis.unclassified else EXPLAINED)
+
+
+def _print(answer: str) -> int:
+    """Print the answer; return 0, or the exit code where that was not possible."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a log may hold what a terminal cannot
+    try:
+        print(answer, flush=True)
+    except OSError as error:
+        # Python flushes once more at its end, and would complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return ENOUGH
+        text = f"pyinfra-gpu explain: the answer cannot be written: {error.strerror}"
+        print(text, file=sys.stderr)
+        return MISTAKE
+    return 0
 
 
 def _log(name: str) -> Log:
     if name != "-":
         with Path(name).open("rb") as file:
             return read_log(file)
+    if sys.stdin is None:
+        raise UnreadableError("is closed: name the log's FILE")
     if sys.stdin.isatty():
         print("paste the log here, then press Ctrl-D on a line of its own:", file=sys.stderr)
     return read_log(sys.stdin.buffer)

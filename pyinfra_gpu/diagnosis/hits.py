@@ -25,7 +25,7 @@ itself says that it is an error; warned: that it is a warning; survived: the pro
 goes on, or was seen to.
 """
 
-_KERNEL = re.compile(r"NVRM:|\bkernel: |^\[ {0,10}\d{1,8}\.\d{6}\] |Killed process \d")
+_KERNEL = re.compile(r"\bkernel: |^\[ {0,10}\d{1,8}\.\d{6}\] |Killed process \d")
 _ERROR = re.compile(
     r"\b(?:E|FATAL|fatal|Fatal|Error|error|ERROR)\b ?[:!\]]|(?:^|[\[ ])[EF]\d{3,4} \d\d:\d\d:"
 )
@@ -38,6 +38,8 @@ _GOES_ON = re.compile(
     r"\b(?:[Rr]etrying|will retry|[Tt]rying (?:again|next|another)|[Ff]all(?:ing|s|en)? ?back"
     r"|[Rr]ecovered|[Ii]gnor(?:ed|ing)|[Ss]kipp(?:ed|ing)|[Cc]ontinuing)\b"
 )
+# An assertion of a test shows the values that it compared: they are no messages.
+_COMPARED = re.compile(r"(?:E {1,10})?AssertionError: assert ")
 LINES_AFTER = 2  # that may tell that the program goes on
 RIVALS = 16  # messages in one place; more are only in a log made for it
 
@@ -137,6 +139,8 @@ def _hits(
         for found in pattern.find(stream.text, limit):
             first = stream.at(found.start())
             last = stream.at(max(found.start(), found.end() - 1))
+            if _COMPARED.match(stream.lines[first].text.strip()[:RELEVANT]):
+                continue
             groups = found.groupdict()
             failure = next((failed[i] for i in range(first, last + 1) if i in failed), None)
             hits.append(
@@ -158,7 +162,8 @@ def _hits(
 
 def _standing(stream: Stream, first: int, last: int, failure: Failure | None) -> Standing:
     whole = stream.lines[first].whole[:RELEVANT]
-    if _KERNEL.search(whole):
+    # Whoever else writes "NVRM:" in a line is talking about the kernel.
+    if _KERNEL.search(whole) or stream.lines[first].text.lstrip().startswith("NVRM:"):
         return "kernel"
     if failure:
         return "survived" if survived(failure) else "exception"

@@ -22,6 +22,7 @@ _OTHER_PACKERS = {
     b"PK\x03\x04": "unzip -p",
 }
 _UTF_16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_LOOKED_AT, _MOST_ODD = 4096, 0.3  # characters; the share of them that a text may not exceed
 
 
 class _DamagedError(Exception):
@@ -91,7 +92,18 @@ def _ends(blocks: Iterable[bytes]) -> Log:
         notes.append(f"it is damaged ({error}); only what could be unpacked was read")
     if length > HEAD + TAIL:
         notes.append(f"it has {length >> 20} MiB, of which the middle was left out")
-    return Log(_decoded(head, bytes(tail), length), "; ".join(notes))
+    text = _decoded(head, bytes(tail), length)
+    if _is_binary(text[:_LOOKED_AT]):
+        raise UnreadableError("is not a text: give the log, or the output of the program")
+    return Log(text, "; ".join(notes))
+
+
+def _is_binary(text: str) -> bool:
+    """Tell whether so much of a text cannot be printed that it is none; escapes and NULs occur."""
+    odd = sum(
+        letter == "\ufffd" or (letter < " " and letter not in "\t\n\r\x1b") for letter in text
+    )
+    return odd > _MOST_ODD * len(text)
 
 
 def _decoded(head: bytes, tail: bytes, length: int) -> str:

@@ -104,9 +104,12 @@ def _unclassified(diagnosis: Diagnosis, known: Catalogue) -> Iterator[str]:
     yield from _wrapped(
         f"No cause found: none of the {count} failures known here explains this log.", "", ""
     )
-    for entry in (known.by_id[id_] for id_ in diagnosis.suppressed):
-        if entry.kind != "wrapper":
-            yield from _wrapped(f"{entry.id}: {_plain(entry.cause)}", "  ", "    ")
+    seen = [known.by_id[id_] for id_ in diagnosis.suppressed]
+    if seen := [entry for entry in seen if entry.kind != "wrapper"]:
+        yield ""
+        yield "Also seen, and not shown to be the cause:"
+    for entry in seen:
+        yield from _wrapped(f"{entry.id}: {_plain(entry.cause)}", "  ", "    ")
     yield ""
     yield "The log ends with:" if diagnosis.tail else "The log is empty."
     for line in diagnosis.tail:
@@ -120,6 +123,7 @@ def _wrapped(text: str, first: str, others: str) -> list[str]:
         initial_indent=first,
         subsequent_indent=others,
         break_on_hyphens=False,
+        break_long_words=_GLUE not in text,  # a command that is broken cannot be copied
     )
     return [line.replace(_GLUE, " ") for line in lines] or [first.rstrip()]
 

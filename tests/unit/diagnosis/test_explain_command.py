@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from pyinfra_gpu.cli import main
-from pyinfra_gpu.diagnosis import reading
+from pyinfra_gpu.diagnosis import reading, render
 
 LOG = (
     "[rank1]: Traceback (most recent call last):\n"
@@ -177,3 +179,59 @@ def test_a_log_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(reading, "LARGEST", 10_000_000)
     with pytest.raises(reading.UnreadableError, match="longer than"):
         reading.read_log(io.BytesIO(gzip.compress(bytes(20_000_000))))
+
+
+def piped(command: str, stdin: bytes = LOG.encode()) -> tuple[int, str, str]:
+    """Run `explain` in a shell, as COMMAND with the program as {}: exit code, stdout, stderr."""
+    code = "import sys; from pyinfra_gpu.cli import main; sys.exit(main(sys.argv[1:]))"
+    program = shlex.join([sys.executable, "-c", code, "explain"])
+    line = command.replace("{}", program)
+    done = subprocess.run(["bash", "-c", line], input=stdin, capture_output=True, timeout=60)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    code, out, err = piped("{} | head -1; exit ${PIPESTATUS[0]}", stdin=LOG.encode() * 5000)
+    assert out.startswith("CUDA-17")
+    assert (code in (0, 141), err) == (True, "")
+    assert piped("{} | true; exit ${PIPESTATUS[0]}")[2] == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "stdin", "words"),
+    [
+        ("{} <&-", b"", "standard input is closed: name the log's FILE"),
+        ("{} >/dev/full", LOG.encode(), "the answer cannot be written: No space left on device"),
+        ("{}", bytes(range(256)) * 20, "standard input is not a text"),
+    ],
+)
+def test_what_is_in_the_way_is_one_sentence(command: str, stdin: bytes, words: str) -> None:
+    code, out, err = piped(command, stdin)
+    assert (code, out) == (1, "")
+    assert err.startswith("pyinfra-gpu explain: ")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_a_terminal_that_cannot_show_a_letter_gets_its_number() -> None:
+    code, out, _ = piped("PYTHONIOENCODING=ascii {}", f"caf\u00e9\n{UNKNOWN}".encode())
+    assert code == 2
+    assert "caf\\xe9" in out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "E  AssertionError: assert 'no kernel image is available for execution on' in 'all good'",
+        'print: checking for "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus."',
+    ],
+)
+def test_what_a_program_only_talks_about_is_no_cause(line: str) -> None:
+    code, out, _ = piped("{}", f"{line}\n{UNKNOWN}".encode())
+    assert code == 2
+    assert out.startswith("No cause found")
+
+
+def test_a_command_in_a_sentence_is_never_broken() -> None:
+    long = "`sudo apt-get update && sudo apt-get install --only-upgrade nvidia-dkms-580-open now`"
+    assert long[1:-1] in "\n".join(render._wrapped(render._plain(f"do {long} then"), "  ", "  "))
