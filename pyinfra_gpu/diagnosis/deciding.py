@@ -108,7 +108,7 @@ def _outweighs(hit: Hit, unknown: Failure) -> bool:
 
 def _explaining_warnings(roots: Sequence[Hit], hits: Sequence[Hit], known: Catalogue) -> list[Hit]:
     """Return the warnings that tell why the run ended later."""
-    endings = {hit.entry.id for hit in hits if hit.standing == "exception"}
+    endings = {hit.entry.id for hit in hits if hit.standing in ("exception", "error")}
     return [
         hit
         for hit in roots

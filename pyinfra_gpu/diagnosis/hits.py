@@ -126,7 +126,8 @@ def survived(failure: Failure) -> bool:
 
 
 def _goes_on(stream: Stream, last: int, telling: Sequence[Line]) -> bool:
-    return stream.progress_after(last) >= STILL_WORKING or any(
+    progress = stream.progress_after(last)
+    return progress >= (1 if stream.finished else STILL_WORKING) or any(
         _GOES_ON.search(line.whole[:RELEVANT]) for line in telling
     )
 

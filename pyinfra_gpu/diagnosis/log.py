@@ -34,6 +34,12 @@ _PROGRESS = re.compile(
     r"|\b(?:it|tok|tokens|samples)/s|\bloss\b[ :=]{1,3}\d"
 )
 
+_FINISHED = re.compile(
+    r"\b[Tt]raining (?:is |was )?(?:complete|completed|done|finished)\b"
+    r"|\bworker group successfully finished\b|^[Dd]one\b"
+)
+_LAST = 3  # lines in which a run says that it has finished
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -71,6 +77,8 @@ class Stream:
             start += len(text) + 1
         self.text = Text("\n".join(shown))
         self._progress = [place for place, text in enumerate(shown) if _PROGRESS.search(text[:300])]
+
+        self.finished = any(_FINISHED.search(text[:300]) for text in shown[-_LAST:])
 
     def at(self, place: int) -> int:
         """Return the index in `lines` of the line that holds the character at `place`."""

@@ -46,6 +46,13 @@ def test_a_weak_cause_of_the_blamed_rank_gives_way_to_an_exception_before_it() -
     assert roots(late + traceback(OOM, prefix="[rank0]: ") + blamed) == ["NCCL-02"]
 
 
+def test_a_run_that_went_on_and_finished_did_not_end_there() -> None:
+    oom = f"trying batch 128: {OOM}\ntrying batch 64: ok\nstep 1 | loss 3.2\n"
+    assert roots(oom) == ["CUDA-02"]
+    assert roots(f"{oom}training complete\n") == []
+    assert roots(f"{oom}training complete\n{traceback(OOM)}") == ["CUDA-02"]
+
+
 def test_interleaved_ranks_are_read_one_by_one() -> None:
     one = traceback(KEY, prefix="[rank0]: ").splitlines()
     other = traceback(OOM, prefix="[rank1]: ").splitlines()
