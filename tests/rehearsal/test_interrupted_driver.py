@@ -22,6 +22,8 @@ SEED = int(os.environ.get("PYINFRA_GPU_KILL_SEED", "5090"))
 _RANDOM = random.Random(SEED)
 # One point in each slice of the run, so that few points still reach all of it.
 POINTS = [(index + _RANDOM.random()) / COUNT for index in range(COUNT)]
+# A reboot that was ordered just before the end begins two seconds later, with nobody there.
+REBOOT_BEGINS_S = 3
 CASES = [(point, ("controller", "power")[index % 2]) for index, point in enumerate(POINTS)]
 
 
@@ -55,7 +57,7 @@ def test_a_run_ended_anywhere_is_finished_by_the_next_one(
     else:
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)
-        time.sleep(1)  # a reboot that was already ordered begins
+        time.sleep(REBOOT_BEGINS_S)
     host.wait_ready(90)
     run = gpu_deployer.converge(limit=GPU_HOST)
     assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.95.05", run.output
