@@ -66,6 +66,8 @@ def test_a_host_without_the_driver_says_why_and_raises_nothing(
     )
     assert status(findings["S0.gpus"]) == "fail"
     assert status(findings["S0.driver"]) == "unknown"
+    passed = [name for name, found in findings.items() if status(found) == "pass"]
+    assert passed == [], "nothing was looked at"
 
 
 Change = Callable[[dict[str, Any]], object]

@@ -44,8 +44,15 @@ def _gpus(facts: Facts, expected: Expected) -> Finding:
     return Finding(True, names, expected.gpus, ", ".join(sorted(set(names))))
 
 
+def _nothing_to_look_at(wanted: str) -> Finding:
+    """Return the skip of a check of GPUs where none is listed, which S0.gpus fails."""
+    return Finding(True, None, wanted, "nvidia-smi lists no GPU", status="skip")
+
+
 def _uuids(facts: Facts, _: Expected) -> Finding:
     uuids = [gpu["uuid"] for gpu in _host(facts)["gpus"]]
+    if not uuids:
+        return _nothing_to_look_at("distinct")
     if None in uuids:
         detail = f"nvidia-smi names no UUID for GPU {uuids.index(None)}"
         return Finding(False, uuids, "one UUID a GPU", detail, status="unknown")
@@ -106,6 +113,8 @@ def _each_gpu(key: str, wanted: str, bad: Bad) -> Callable[[Facts, Expected], Fi
 
     def decide(facts: Facts, expected: Expected) -> Finding:
         gpus = _tested(_host(facts)["gpus"], expected)
+        if not gpus:
+            return _nothing_to_look_at(wanted)
         measured = [gpu[key] for gpu in gpus]
         found = [(gpu["index"], *verdict) for gpu in gpus if (verdict := bad(gpu, expected))]
         for level in ("fail", "unknown", "warn"):
