@@ -127,6 +127,14 @@ PLANS = {
         "_set_params_and_buffers_to_ignore_for_model(model, ['head.weight'])\n"
         f"    model = {_DDP}(model)",
     ),
+    "no gradient is exchanged": broken(
+        "S4.grad_bitwise",
+        "exchanged no gradient at all",
+        "training_step.py",
+        "        loss_before = model(tokens, targets)\n        loss_before.backward()\n",
+        "        with model.no_sync():\n            loss_before = model(tokens, targets)\n"
+        "            loss_before.backward()\n",
+    ),
     "a parameter differs after the step": broken(
         "S4.params_equal",
         "parameters after the step are not the same",

@@ -13,6 +13,8 @@ _RENDEZVOUS = (
     *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE"),
 )
+# other collectives beside each one; and with "DETAIL" DDP over gloo crashes in torch 2.13
+_OF_TORCH = ("TORCH_DISTRIBUTED_DEBUG",)
 _OF_CUDA = (
     # another choice or order of devices, another numerical mode, another way to launch
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING"),
@@ -61,7 +63,7 @@ def stray(environment: Mapping[str, str], mode: str = REHEARSAL_CPU) -> dict[str
         for name, value in sorted(environment.items())
         if name.startswith(_PREFIXES)
         or name in _SEARCH_PATHS
-        or name in _RENDEZVOUS
+        or name in (*_RENDEZVOUS, *_OF_TORCH)
         or (gpu and (name in _OF_CUDA or name.startswith(_OF_CUDA_PREFIX)))
     }
 

@@ -256,6 +256,8 @@ def _mean_gradient(facts: Facts, expected: Expected) -> Finding:
         if gradients["averaged"] != gradients["elements"]:
             missing = gradients["elements"] - gradients["averaged"]
             detail = f"rank {rank} left {missing} gradient elements out of the averaging"
+            if gradients["averaged"] == 0:
+                detail = f"rank {rank} exchanged no gradient at all: each rank trained by itself"
             return Finding(False, gradients["averaged"], gradients["elements"], detail, rank)
         if gradients["wrong"]:
             index, measured, wanted = gradients["first"]

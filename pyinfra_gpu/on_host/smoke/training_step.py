@@ -62,16 +62,20 @@ class _LocalGradients:
         return default_hooks.allreduce_hook(group, bucket)
 
     def compare(self, model: nn.Module, world_size: int) -> dict[str, Any]:
-        """Compare the averaged gradients with the mean of all ranks' local ones."""
-        local = torch.cat(self.buckets)
-        averaged = torch.cat([_gradient(parameter).flatten() for parameter in self.parameters])
+        """Compare the averaged gradients with the mean of all ranks' local ones.
+
+        Where nothing was exchanged, the gradients are still the local ones.
+        """
+        parameters = self.parameters or list(model.parameters())
+        averaged = torch.cat([_gradient(parameter).flatten() for parameter in parameters])
+        local = torch.cat(self.buckets) if self.buckets else averaged
         everyone = [torch.empty_like(local) for _ in range(world_size)]
         dist.all_gather(everyone, local)
         all_gradients = [_gradient(parameter) for parameter in model.parameters()]
         squares = [float(gradient.double().square().sum()) for gradient in all_gradients]
         return {
             "elements": sum(parameter.numel() for parameter in model.parameters()),
-            "averaged": averaged.numel(),
+            "averaged": sum(parameter.numel() for parameter in self.parameters),
             "norm_squared": sum(squares),
             "non_finite": sum(_non_finite(gradient) for gradient in all_gradients),
             "local_sha256": tensors.sha256([local]),
