@@ -73,6 +73,10 @@ DRIFTS: dict[str, Drift] = {
         inject="find /lib/modules -name 'nvidia*.ko*' -delete; depmod $K",
         id="driver.module-not-built",
     ),
+    "a power cut left the module without contents": Drift(
+        inject="for m in $(find /lib/modules/$K -name nvidia.ko); do : > $m; done",
+        id="driver.module-not-built",
+    ),
     # A kernel update without its headers: DKMS builds nothing, says nothing, exits with 0.
     "the module is not built for the newest kernel": Drift(
         inject="quiet apt-get update; quiet apt-get install -y linux-image-amd64",

@@ -203,6 +203,24 @@ def test_what_a_host_without_gpus_is_not_asked_is_not_looked_at(gpu_host: Tree, 
     assert record.driver.loaded == VERSION
 
 
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        ("Invalid argument", None),  # a file without contents, as a power cut leaves it
+        ("Exec format error", None),
+        ("Permission denied", Unknown("modinfo: modinfo: ERROR: could not get modinfo from"
+                                      " 'nvidia': Permission denied")),
+    ],
+)  # fmt: skip
+def test_a_damaged_module_is_none(
+    error: str, found: Unknown | None, gpu_host: Tree, shell: str
+) -> None:
+    said = f"modinfo: ERROR: could not get modinfo from 'nvidia': {error}"
+    gpu_host.tool("modinfo", f'echo "{said}" >&2; exit 1')
+    driver = look(gpu_host, shell).driver
+    assert (driver.on_disk, driver.on_disk_open) == (found, found)
+
+
 def test_a_module_that_names_no_version_is_unknown(gpu_host: Tree, shell: str) -> None:
     gpu_host.tool("modinfo", "echo 'license:  NVIDIA'")
     reason = Unknown("modinfo finds a module nvidia without a version")

@@ -43,7 +43,10 @@ module() {
 	said=$(bounded 10 modinfo "$@" nvidia 2>&1)
 	status=$?
 	if [ $status != 0 ]; then
-		case $said in *'not found'*) return 1 ;; esac
+		case $said in
+		*'ermission denied'*) ;;
+		*'not found'* | *'could not get modinfo'*) return 1 ;;
+		esac
 		why $status "$said"
 		reason="modinfo: $reason"
 		return 2
