@@ -69,7 +69,9 @@ class Finding:
     def next_run(self) -> str:
         """What the next run does about it, in words for people."""
         left = self.effect == "report" and not self.id.endswith(REFUSED)
-        return f"leaves it alone: {self.action}" if left else self.action
+        if not left or self.action.startswith("left alone"):
+            return self.action
+        return f"leaves it alone: {self.action}"
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""

@@ -12,6 +12,7 @@ from pyinfra_gpu.check import past
 from pyinfra_gpu.check.answer import Answer, Verdict
 from pyinfra_gpu.check.render import WIDTH, render
 from pyinfra_gpu.check.running import Request, run
+from pyinfra_gpu.output import show
 
 EXIT_CODES_TEXT = (
     "exit code: 0 every host is as declared; 2 drift; 3 only a restart is owed;"
@@ -63,10 +64,10 @@ def handle(options: argparse.Namespace) -> int:
     answer = look(options)
     keep(answer)
     if options.json:
-        print(json.dumps(answer.as_json(), indent=2, sort_keys=True))
+        text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
     else:
-        print(render(answer, _colour if sys.stdout.isatty() else lambda text, verdict: text))
-    return answer.exit_code
+        text = render(answer, _colour if sys.stdout.isatty() else lambda text, verdict: text)
+    return show(text, "check") or answer.exit_code
 
 
 def look(options: argparse.Namespace) -> Answer:

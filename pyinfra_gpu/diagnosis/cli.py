@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from io import TextIOWrapper
 from pathlib import Path
 
 import click
@@ -15,10 +13,9 @@ from pyinfra_gpu.diagnosis.catalogue import Kind, catalogue
 from pyinfra_gpu.diagnosis.matcher import explain
 from pyinfra_gpu.diagnosis.reading import Log, UnreadableError, read_log
 from pyinfra_gpu.diagnosis.render import render
+from pyinfra_gpu.output import show
 
 EXPLAINED, MISTAKE, UNCLASSIFIED = 0, 1, 2
-ENOUGH = 141
-"""As of a program that SIGPIPE ended: who reads the answer, such as `head`, wanted no more."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -54,24 +51,7 @@ def handle(options: argparse.Namespace) -> int:
     else:
         style = _colour if sys.stdout.isatty() else lambda text, kind: text
         answer = render(diagnosis, catalogue(), style)
-    return _print(answer) or (UNCLASSIFIED if diagnosis.unclassified else EXPLAINED)
-
-
-def _print(answer: str) -> int:
-    """Print the answer; return 0, or the exit code where that was not possible."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a log may hold what a terminal cannot
-    try:
-        print(answer, flush=True)
-    except OSError as error:
-        # Python flushes once more at its end, and would complain again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            return ENOUGH
-        text = f"pyinfra-gpu explain: the answer cannot be written: {error.strerror}"
-        print(text, file=sys.stderr)
-        return MISTAKE
-    return 0
+    return show(answer, "explain") or (UNCLASSIFIED if diagnosis.unclassified else EXPLAINED)
 
 
 def _log(name: str) -> Log:

@@ -270,6 +270,8 @@ def _persistenced(spec: HostSpec, record: Record, found: Packages) -> list[Devia
     state, enabled = record.driver.persistenced, record.driver.persistenced_enabled
     if not found.installed or isinstance(state, Unknown) or isinstance(enabled, Unknown):
         return []
+    if spec.driver.persistence and state == "masked":
+        return [_masked()]
     if spec.driver.persistence and (state != "active" or enabled is False):
         name, action = "off", "enable and start it"
         text = "not there" if state is None else state if state != "active" else "not enabled"
@@ -290,6 +292,18 @@ def _persistenced(spec: HostSpec, record: Record, found: Packages) -> list[Devia
             packages=("nvidia-persistenced", "nvidia-compute-utils*"),
         )
     ]
+
+
+def _masked() -> Deviation:
+    return Deviation(
+        id="driver.persistenced-masked",
+        found="nvidia-persistenced is masked",
+        expected="driver_persistence = True",
+        effect="report",
+        action="left alone, since somebody forbade it to start: unmask it, or declare"
+        " driver_persistence = False",
+        command="sudo systemctl unmask nvidia-persistenced",
+    )
 
 
 def _runfile(record: Record) -> list[Deviation]:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.apt_history import PackageChange
 
+OUR_MARK = "pyinfra-gpu::transaction"
+"""An option without effect by which apt's log tells that a transaction was ours."""
+
 _COMMAND = 72  # letters of a command line that are shown
 _VERBS = {
     "Install": "installed",
@@ -27,11 +30,14 @@ def explain(packages: Sequence[str], history: Sequence[PackageChange]) -> Packag
     + history: what apt did, newest last
 
     One run of apt changes many packages at the same moment: of those, the one that `packages`
-    names first is returned.
+    names first is returned. What we did last left the packages as declared: whatever came after
+    it, apt has not done it, and nothing is returned.
     """
     ranked = [(_rank(change, packages), change) for change in history]
     matching = [(rank, change) for rank, change in ranked if rank is not None]
     if not matching:
+        return None
+    if OUR_MARK in (matching[-1][1].command or ""):
         return None
     moment = matching[-1][1].when
     return min(

@@ -168,7 +168,7 @@ def _link_deviation(record: Record, where: str, trouble: Trouble) -> Deviation:
     leads = f"{where} leads to {there.real or there.target}"
     found = {
         "missing": f"there is no {where}",
-        "dangling": f"{where} leads to {there.target}, which is not there",
+        "dangling": f"{where} leads to {there.target}, which is not there, or empty",
         "into-stubs": f"{leads}, a stub that is for linking only",
         "into-compat": f"{leads}, of a CUDA compatibility package",
         "to-a-version": f"{where} leads to {there.target} and not to {SONAME}",

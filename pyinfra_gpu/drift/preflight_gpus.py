@@ -58,14 +58,20 @@ def _count(spec: HostSpec, there: int) -> str:
 
 
 def _model(spec: HostSpec, devices: tuple[PciGpu, ...]) -> str | None:
-    """Compare with the declared model, where the PCI ids of that model are known."""
-    known = catalogue().gpus[spec.gpu.model].pci_ids if spec.gpu.model else ()
+    """Compare with the declared model, where its PCI ids or those of what is there are known."""
+    if spec.gpu.model is None:
+        return None
+    gpus = catalogue().gpus
+    known = gpus[spec.gpu.model].pci_ids
     for device in devices:
         pci_id = _pci_id(device)
-        if known and pci_id not in known:
+        there = [name for name, model in gpus.items() if pci_id in model.pci_ids]
+        if (known and pci_id not in known) or (there and spec.gpu.model not in there):
+            ids = f" ({', '.join(known)})" if known else ""
+            name = f", {there[0]}" if there else ""
             return (
-                f"gpu_model = {spec.gpu.model!r} is declared ({', '.join(known)}) and"
-                f" {device.address} is {pci_id}: correct `gpu_model`, or see what it is with"
+                f"gpu_model = {spec.gpu.model!r} is declared{ids} and {device.address} is"
+                f" {pci_id}{name}: correct `gpu_model`, or see what it is with"
                 f" `lspci -nn -s {device.address}`"
             )
     return None

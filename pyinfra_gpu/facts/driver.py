@@ -21,7 +21,7 @@ class DriverRecord(Jsonable):
       this machine's architecture
     + users: processes that have a GPU's device open, e.g. "pid 812 (python3)"; nvidia-persistenced
       is left out
-    + persistenced: state of nvidia-persistenced as systemd says it ("active", "failed"), None if
+    + persistenced: state of nvidia-persistenced as systemd says it ("active", "masked"), None if
       there is no such unit; persistenced_enabled: whether it starts with the machine
     + runfile: whether NVIDIA's .run file installed a driver here, past the package manager
     + mok: whether the key that DKMS signs modules with is enrolled in the firmware; None where

@@ -10,6 +10,7 @@ from pyinfra_gpu.check import past
 from pyinfra_gpu.check.cli import EXIT_CODES_TEXT, add_request, keep, look
 from pyinfra_gpu.check.render import summary
 from pyinfra_gpu.html_report.page import page
+from pyinfra_gpu.output import show
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,12 +40,11 @@ def handle(options: argparse.Namespace) -> int:
     keep(answer)
     text = page(answer, past.earlier(past.file_for(answer.inventory)))
     if target is None:
-        print(text)
-        return answer.exit_code
+        return show(text, "report") or answer.exit_code
     try:
         _write(target, text)
     except OSError as error:
-        print(f"{options.output} cannot be written: {error}", file=sys.stderr)
+        print(f"{options.output} cannot be written: {error.strerror}", file=sys.stderr)
         return 1
     print(f"{options.output}: {summary(answer)}")
     for reason in answer.reasons:

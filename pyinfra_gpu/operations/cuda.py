@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STAGE = "cuda"
 PLAIN_PATH = ("cuda.alternative-moved", "cuda.link-by-hand")
 PROOF = ("cuda.unproven",)
-_HINT = (
+_NO_REPOSITORY = (
     "the toolkit comes from NVIDIA's repository, which driver_source = 'nvidia' sets up; without a"
     " toolkit declare cuda_toolkit = False"
 )
@@ -87,13 +87,25 @@ def _repairable(found: list[Deviation]) -> list[Deviation]:
     return [each for each in found if each.effect != "report"]
 
 
+def _hint(spec: HostSpec) -> str:
+    """Return what to think of where apt finds no toolkit to install."""
+    if spec.driver.source != "nvidia":
+        return _NO_REPOSITORY
+    if spec.cuda.version:
+        return (
+            f"cuda_version = {spec.cuda.version!r} is declared; what is on offer there is told by"
+            f" `apt-cache policy {drift.package(spec)}`"
+        )
+    return f"see `apt-cache policy {drift.package(spec)}` there"
+
+
 def _install(spec: HostSpec, record: Record, ids: Collection[str]) -> Commands:
     wanted = drift.compiler_packages(spec, record)
     if "cuda.not-installed" in ids or "cuda.version-differs" in ids:
         version = f"={spec.cuda.version}-*" if spec.cuda.version else ""
         wanted.append(f"{drift.package(spec)}{version}")
     if wanted:
-        yield from transaction.install(STAGE, spec, wanted, hint=_HINT)
+        yield from transaction.install(STAGE, spec, wanted, hint=_hint(spec))
     if "cuda.half-removed" in ids:
         yield FunctionCommand(_reinstall, (spec, record), {})
 

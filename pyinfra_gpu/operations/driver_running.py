@@ -226,7 +226,9 @@ def persistent(spec: HostSpec, record: Record) -> Commands:
         return
     found = chosen(deviations(spec, record), "persistenced-off", "persistenced-on")
     if not found:
-        current_host.noop("nvidia-persistenced is as declared")
+        masked = chosen(deviations(spec, record), "persistenced-masked")
+        note_explained(STAGE, spec, record, masked, "persistenced as declared")
+        current_host.noop("nothing is to be done about nvidia-persistenced")
         return
     note_explained(STAGE, spec, record, found, "persistenced as declared")
     verb = "enable" if spec.driver.persistence else "disable"

@@ -17,6 +17,7 @@ from pyinfra_gpu.apt.simulation import Simulation, parse, parse_fetches
 from pyinfra_gpu.drift.driver_packages import packages as driver_packages
 from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import repository
+from pyinfra_gpu.drift.history import OUR_MARK
 from pyinfra_gpu.facts.look import forget, look
 from pyinfra_gpu.operations.capture import Answer, ask
 from pyinfra_gpu.operations.packages import wait_for_apt
@@ -158,7 +159,8 @@ def _apt(request: Request, *options: str) -> str:
     wait = max(request.spec.preflight.apt_wait_s, 1)
     return quoted(
         *("env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_SUSPEND=1"),
-        *("apt-get", "-y", "-q", "--no-install-recommends", "--allow-downgrades"),
+        *("apt-get", "-o", f"{OUR_MARK}=1", "-y", "-q"),
+        *("--no-install-recommends", "--allow-downgrades"),
         *("--allow-change-held-packages", "-o", f"DPkg::Lock::Timeout={wait}"),
         # A configuration file that somebody changed stays as it is, without a question.
         *("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"),

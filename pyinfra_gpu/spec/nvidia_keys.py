@@ -45,8 +45,8 @@ NVIDIA_KEYS = (
         None,
         nv.driver_version,
         example="580.95.05",
-        description="exactly this driver; None = the newest of the branch that the repository "
-        "offers",
+        description="exactly this driver; None = the newest of the branch on offer when it is "
+        "installed; one of the branch that is there stays",
     ),
     make_key(
         "driver_modules",

@@ -145,6 +145,12 @@ DRIFTS: dict[str, Drift] = {
     "persistenced is off": Drift(
         inject="quiet systemctl disable --now nvidia-persistenced", id="driver.persistenced-off"
     ),
+    "persistenced is masked": Drift(
+        inject="quiet systemctl mask --now nvidia-persistenced",
+        id="driver.persistenced-masked",
+        effect="report",
+        undo="quiet systemctl unmask nvidia-persistenced; systemctl start nvidia-persistenced",
+    ),
     "a driver package is half installed": Drift(
         inject="""
             cd /tmp; quiet apt-get download nvidia-smi=$V
@@ -168,6 +174,9 @@ DRIFTS: dict[str, Drift] = {
     "libcuda.so is missing": Drift(inject=f"rm {LIB}/libcuda.so", id="libcuda.missing"),
     "libcuda.so dangles": Drift(
         inject=f"ln -sfn libcuda.so.570.00 {LIB}/libcuda.so", id="libcuda.dangling"
+    ),
+    "a power cut left libcuda without contents": Drift(
+        inject=f": > {LIB}/libcuda.so.$V", id="libcuda.dangling"
     ),
     "libcuda.so points into stubs": Drift(
         inject=f"ln -sfn /usr/local/cuda-13.0/lib64/stubs/libcuda.so {LIB}/libcuda.so",
@@ -228,6 +237,9 @@ DRIFTS: dict[str, Drift] = {
     ),
     "the toolkit is half removed": Drift(
         inject="rm -r /usr/local/cuda-13.0/bin/ptxas", id="cuda.half-removed"
+    ),
+    "a program of the toolkit may not be run": Drift(
+        inject="chmod a-x /usr/local/cuda-13.0/bin/nvcc", id="cuda.half-removed"
     ),
     "the compiler is out of range": Drift(
         inject="""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -330,3 +331,27 @@ def test_a_home_that_cannot_be_written_does_not_change_the_answer(
     output = capsys.readouterr()
     assert json.loads(output.out)["hosts"]["dead1"]["verdict"] == "unknown"
     assert "not kept for later reports" in output.err
+
+
+@pytest.mark.parametrize("arguments", [["check"], ["check", "--json"], ["report", "-o", "-"]])
+def test_a_closed_or_full_output_is_no_traceback(arguments: list[str], tmp_path: Path) -> None:
+    code = "import sys; from pyinfra_gpu.cli import main; sys.exit(main(sys.argv[1:]))"
+    program = shlex.join([sys.executable, "-c", code, *arguments, "nosuch.py"])
+
+    def said(redirection: str) -> tuple[int, str]:
+        done = subprocess.run(
+            ["bash", "-c", f"{program} {redirection}"],
+            cwd=tmp_path,
+            env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done.returncode, done.stderr
+
+    code_full, errors = said(">/dev/full")
+    assert code_full == 1
+    assert "the answer cannot be written: No space left on device" in errors
+    _, errors = said("| true")
+    assert "Traceback" not in errors
+    assert "BrokenPipe" not in errors

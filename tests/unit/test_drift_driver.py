@@ -312,6 +312,10 @@ CASES: dict[str, Case] = {
     "persistenced ends with this boot": Case(
         ["persistenced-off"], plain={"driver.persistenced_enabled": "disabled"}
     ),
+    "persistenced is masked": Case(
+        ["persistenced-masked"],
+        plain={"driver.persistenced": "masked", "driver.persistenced_enabled": "masked"},
+    ),
     "persistenced is on": Case(["persistenced-on"], data={"driver_persistence": False}),
     "persistenced would come back": Case(
         ["persistenced-on"],
@@ -352,7 +356,7 @@ def test_a_deviation_says_what_is_found_expected_and_done(name: str) -> None:
         assert each.action
         assert each.stage == "driver"
         restarts = ("nouveau-loaded", "not-loaded", "module-differs")
-        effect = "report" if "runfile" in each.id else "repair"
+        effect = "report" if each.id.endswith(("runfile", "masked")) else "repair"
         assert each.effect == ("restart" if each.id.partition(".")[2] in restarts else effect)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyinfra_gpu.drift.history import as_since, explain, sentence
+from pyinfra_gpu.drift.history import OUR_MARK, as_since, explain, sentence
 from pyinfra_gpu.facts.apt_history import Action, PackageChange
 
 
@@ -59,6 +59,14 @@ def test_the_newest_change_of_the_most_telling_package_explains(
 )
 def test_another_package_explains_nothing(packages: tuple[str, ...]) -> None:
     assert explain(packages, HISTORY) is None
+
+
+def test_what_came_after_our_own_transaction_apt_has_not_done() -> None:
+    ours = change("libcuda1", when="2026-11-22T08:00:00", command=f"apt-get -o {OUR_MARK}=1 -y")
+    assert explain(("libcuda1",), (*HISTORY, ours)) is None
+    assert explain(("dkms", "gcc*"), (*HISTORY, ours)) == HISTORY[1]
+    later = change("libcuda1", when="2026-11-23T06:00:00")
+    assert explain(("libcuda1",), (*HISTORY, ours, later)) == later
 
 
 def test_without_a_log_nothing_is_explained() -> None:

@@ -143,6 +143,10 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ),
         ("0000:02:00.0 is 10de:1b06", "correct `gpu_model`"),
     ),
+    "another kind of GPU than one whose ids we do not know": (
+        proven_host(data={"gpu_model": "RTX 4090"}),
+        ("gpu_model = 'RTX 4090' is declared and", "is 10de:2b85, RTX 5090: correct"),
+    ),
     "the bus cannot be read": (
         proven_host(lists={"gpus.device": ["?no permission"]}),
         ("PCI bus could not be read (no permission)",),

@@ -90,10 +90,10 @@ UNITS: dict[tuple[str, str, str], tuple[object, object]] = {
     ("loaded", "active", "enabled-runtime"): ("active", True),
     ("loaded", "failed", "disabled"): ("failed", False),
     ("loaded", "inactive", "static"): ("inactive", False),
-    ("masked", "inactive", "masked"): ("inactive", False),
     ("not-found", "inactive", ""): (None, None),
     ("not-found", "failed", ""): (None, None),
     ("loaded", "active", ""): ("active", None),
+    ("masked", "inactive", "masked"): ("masked", False),
     ("loaded", "activating", "odd"): ("activating", Unknown("systemd calls it 'odd'")),
 }
 

@@ -57,11 +57,16 @@ def test_a_link_may_be_missing_dangle_or_be_something_else(gpu_host: Tree, shell
     assert seen() == Link(kind="absent", target=None, real=None)
     plain.symlink_to("libcuda.so.570.1")
     assert seen() == Link(kind="link", target="libcuda.so.570.1", real=None)
+    Path(f"{gpu_host.root}{FILE}").write_bytes(b"")
+    assert look(gpu_host, shell).libcuda.files == ()
+    plain.unlink()
+    plain.symlink_to("libcuda.so.1")
+    assert seen() == Link(kind="link", target="libcuda.so.1", real=None)
     plain.unlink()
     plain.mkdir()
     assert seen() == Link(kind="dir", target=None, real=None)
     plain.rmdir()
-    write(plain, "")
+    write(plain, "x")
     assert seen() == Link(kind="file", target=None, real=name)
 
 
@@ -102,7 +107,7 @@ def test_the_cache_is_told_in_its_order_and_for_this_architecture(
 
 def test_every_version_that_was_left_behind_is_told(gpu_host: Tree, shell: str) -> None:
     folder = gpu_host.root / LIBDIR[1:]
-    write(folder / "libcuda.so.570.133.20", "")
+    write(folder / "libcuda.so.570.133.20", "x")
     (folder / "libcuda.so.2").symlink_to("nowhere")
     assert look(gpu_host, shell).libcuda.files == (f"{LIBDIR}/libcuda.so.570.133.20", FILE)
 

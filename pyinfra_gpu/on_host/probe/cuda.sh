@@ -8,12 +8,17 @@ cuda() {
 	declared=
 	if [ "$PG_CUDA" ]; then
 		declared=$R/usr/local/cuda-$PG_CUDA
+		# What a power cut left without contents is as good as missing.
 		for file in bin/nvcc bin/ptxas nvvm/bin/cicc include/cuda_runtime.h lib64/libcudart.so; do
-			if [ ! -e "$declared/$file" ]; then put cuda.missing "$file"; fi
+			case $file in
+			*bin/*) if runs "$declared/$file"; then continue; fi ;;
+			*) if [ -s "$declared/$file" ]; then continue; fi ;;
+			esac
+			put cuda.missing "$file"
 		done
 	fi
 	listed cuda.missing
-	if [ "$PG_CUDA" ] && [ -e "$declared/bin/nvcc" ]; then
+	if [ "$PG_CUDA" ] && runs "$declared/bin/nvcc"; then
 		version_of cuda.nvcc "$declared/bin/nvcc" '*release *' --version
 	else absent cuda.nvcc; fi
 	plain_path
@@ -32,6 +37,9 @@ cuda() {
 	else version_of cuda.glibc getconf '*' GNU_LIBC_VERSION; fi
 	text cuda.proof "$PG_CUDA_PROOF"
 }
+
+# runs FILE
+runs() { [ -s "$1" ] && [ -x "$1" ]; }
 
 # version_of KEY PROGRAM PATTERN ARGUMENT...: the first line it prints that has that form
 version_of() {

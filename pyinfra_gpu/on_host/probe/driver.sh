@@ -163,6 +163,8 @@ persistenced() {
 	if [ $status = 0 ] && [ "$load" = not-found ]; then
 		absent driver.persistenced driver.persistenced_enabled
 	elif [ $status = 0 ] && [ "$load" ] && [ "$active" ]; then
+		# Somebody forbade it to start, which `enable` cannot change.
+		if [ "$load" = masked ]; then active=masked; fi
 		put driver.persistenced "$active"
 		# A unit that was removed while it ran has a state and no file.
 		if [ "$enabled" ]; then put driver.persistenced_enabled "$enabled"

@@ -11,7 +11,9 @@ libcuda() {
 			${PG_CUDA:+"/usr/local/cuda-$PG_CUDA/lib64/libcuda.so"}; do link "$file"; done
 		listed libcuda.link
 		for file in "$R$libdir"/libcuda.so.*; do
-			if [ -f "$file" ] && [ ! -h "$file" ]; then put libcuda.file "${file#"$R"}"; fi
+			if [ -f "$file" ] && [ -s "$file" ] && [ ! -h "$file" ]; then
+				put libcuda.file "${file#"$R"}"
+			fi
 		done
 		listed libcuda.file
 	fi
@@ -34,7 +36,7 @@ cache_rows() {
 	listed libcuda.cache
 }
 
-# link PATH
+# link PATH: a file without contents, as a power cut leaves it, is as good as missing
 link() {
 	kind_of "$R$1"
 	target=- real=-
@@ -42,7 +44,7 @@ link() {
 		unknown libcuda.link "readlink cannot read $1"
 		return
 	fi
-	if [ -f "$R$1" ]; then
+	if [ -f "$R$1" ] && [ -s "$R$1" ]; then
 		if real=$(readlink -f -- "$R$1") && [ "$real" ]; then real=${real#"$R"}
 		else
 			unknown libcuda.link "readlink cannot resolve $1"

@@ -23,7 +23,8 @@ _CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 _SWITCH = "TORCHDYNAMO_DISABLE"
 OFF = {_SWITCH: "1"}
 """The variable with which torch does not compile."""
-_COMPILERS = ("g++", "clang++", "gcc", "clang", "cc")
+_COMPILERS = {"cpu": ("CXX", "g++"), "cuda": ("CC", "gcc", "clang", "CXX", "g++")}
+"""What inductor on the CPU, and Triton on a GPU, look for: a variable, then programs."""
 _BINARIES = {"cpu": "*.so", "cuda": "*.cubin"}
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
 """For a sum of 1024 products in single precision, whose order the compiler may choose."""
@@ -77,8 +78,8 @@ def _function(first: Any, second: Any) -> Any:
 
 def _prerequisites(device: str) -> dict[str, Any]:
     """Return what torch.compile needs of the host, which is looked at only if it fails."""
-    wanted = (os.environ.get("CXX"), os.environ.get("CC"), *_COMPILERS)
-    found = next((path for name in wanted if name and (path := shutil.which(name))), None)
+    wanted = (os.environ.get(name, name) for name in _COMPILERS[device.partition(":")[0]])
+    found = next((path for name in wanted if (path := shutil.which(name))), None)
     headers = Path(sysconfig.get_path("include")) / "Python.h"
     return {
         "device": device,
