@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke import failure
+from pyinfra_gpu.on_host.smoke import failure, hang
 from pyinfra_gpu.on_host.smoke.journal import Journal
 
 _SUMMARY = """\
@@ -179,3 +179,24 @@ def test_at_the_deadline_a_rank_that_never_started_is_named() -> None:
     assert failure.at_deadline({0: _journal(0)}, 2, 60).sentence == (
         "rank 1 had not started after 60 s (the deadline)"
     )
+
+
+def test_a_stack_is_turned_round_and_its_calls_are_short() -> None:
+    dump = (
+        "Thread 0x00007f (most recent call first):\n"
+        '  File "/usr/lib/python3.11/threading.py", line 324 in wait\n'
+        "\n"
+        "Current thread 0x00007e (most recent call first):\n"
+        '  File "/opt/x/venv/lib/python3.11/site-packages/torch/distributed/c10d.py", line 7 in a\n'
+        '  File "/opt/x/smoke/smoke_test.pyz/smoke/worker.py", line 95 in main\n'
+        '  File "<frozen runpy>", line 88 in _run_code\n'
+    ).splitlines()
+    shown = [
+        "it stood here, the innermost call last:",
+        "  <frozen runpy>:88 in _run_code",
+        "  smoke/worker.py:95 in main",
+        "  torch/distributed/c10d.py:7 in a",
+    ]
+    assert hang.main_stack(dump) == shown
+    assert hang.main_stack([*dump[3:], "", *dump[:2]]) == shown
+    assert hang.main_stack(["no stack"]) == ["no stack"]

@@ -176,7 +176,7 @@ DRIFTS: dict[str, Drift] = {
         inject=f"ln -sfn libcuda.so.570.00 {LIB}/libcuda.so", id="libcuda.dangling"
     ),
     "a power cut left libcuda without contents": Drift(
-        inject=f": > {LIB}/libcuda.so.$V", id="libcuda.dangling"
+        inject=f": > {LIB}/libcuda.so.${{V%-*}}", id="libcuda.dangling"
     ),
     "libcuda.so points into stubs": Drift(
         inject=f"ln -sfn /usr/local/cuda-13.0/lib64/stubs/libcuda.so {LIB}/libcuda.so",

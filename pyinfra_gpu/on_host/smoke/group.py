@@ -19,6 +19,7 @@ _AFTER_FAILURE = 5.0
 """Seconds a run goes on after its first failed check: what follows often narrows the cause."""
 _EXIT_WAIT = 1.0
 _TAIL_LINES = 30
+_STACK_LINES = 200
 DEADLINE = "deadline"
 
 
@@ -173,15 +174,19 @@ class Group:
         the starter's, if it is None.
         """
         if number is not None:
-            path = self.stack_of(number) or self.log_of(number)
-            return last_lines(path, _TAIL_LINES) if path else []
+            return self._own_lines(number)[-_TAIL_LINES:]
         lines = []
         for each in sorted(self.journals)[:2]:
-            path = self.stack_of(each) or self.log_of(each)
-            share = last_lines(path, _TAIL_LINES // 2) if path else []
+            share = self._own_lines(each)[-_TAIL_LINES // 2 :]
             lines += [f"[{self.plan.names.one} {each}] {line}" for line in share]
         log = self.plan.log
         return lines or (last_lines(log, _TAIL_LINES) if log.exists() else [])
+
+    def _own_lines(self, number: int) -> list[str]:
+        if stack := self.stack_of(number):
+            return hang.main_stack(last_lines(stack, _STACK_LINES))
+        log = self.log_of(number)
+        return last_lines(log, _TAIL_LINES) if log else []
 
 
 def last_lines(path: Path, count: int, most_bytes: int = 64 * 1024) -> list[str]:

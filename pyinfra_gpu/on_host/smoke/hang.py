@@ -6,6 +6,7 @@ import faulthandler
 import io
 import os
 import pickle
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +26,8 @@ _RECORDER = "flight_recorder_"
 _WATCHDOG = "Watchdog caught collective operation timeout"
 _MOST_BYTES = 64 * 2**20
 _LAST_ENTRIES = 20
+_STACK_BEGINS = "(most recent call first):"
+_CALL = re.compile(r'\s*File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)')
 
 
 def stack_file(directory: Path, kind: str, number: int) -> Path:
@@ -50,6 +53,26 @@ def ask_for_stacks(journals: Iterable[Journal]) -> None:
             except ProcessLookupError:
                 continue
     time.sleep(_STACK_WAIT)
+
+
+def main_stack(lines: Sequence[str]) -> list[str]:
+    """Return the calls of the thread that faulthandler calls the current one, for people: from
+    the outermost to the innermost, as tracebacks are read, and each short enough for one line.
+    """
+    begins = [number for number, line in enumerate(lines) if _STACK_BEGINS in line]
+    current = [number for number in begins if lines[number].startswith("Current")] or begins
+    if not current:
+        return list(lines)
+    end = next((number for number in begins if number > current[-1]), len(lines))
+    calls = [_CALL.sub(_in_short, line) for line in lines[current[-1] + 1 : end] if line.strip()]
+    return ["it stood here, the innermost call last:", *reversed(calls)]
+
+
+def _in_short(call: re.Match[str]) -> str:
+    path = call["path"]
+    for folder in ("/site-packages/", ".pyz/"):
+        path = path.rpartition(folder)[2]
+    return f"  {path}:{call['line']} in {call['function']}"
 
 
 def ask_flight_recorder(directory: Path) -> None:
