@@ -31,12 +31,15 @@ def runs(
         pytest.skip(smoke_runs.NO_TORCH)
     plans: dict[str, Plan] = request.module.PLANS
 
-    def run(plan: Plan) -> Run:
-        return smoke_runs.run(python, tmp_path_factory.mktemp("run"), plan)
-
     calls = [getattr(item, "callspec", None) for item in request.session.items]
     named = dict.fromkeys(call.params["plan"] for call in calls if call and "plan" in call.params)
     names = [name for name in named if name in plans]
+    # Not in the threads: two that make the first folder at once each make a place for all.
+    folders = {name: tmp_path_factory.mktemp("run") for name in names}
+
+    def run(name: str) -> Run:
+        return smoke_runs.run(python, folders[name], plans[name])
+
     with ThreadPoolExecutor(max_workers=3) as pool:
-        started = {name: pool.submit(run, plans[name]) for name in names}
+        started = {name: pool.submit(run, name) for name in names}
         yield lambda name: started[name].result()
