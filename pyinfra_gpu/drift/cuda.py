@@ -14,6 +14,8 @@ from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyinfra_gpu.facts.apt import NvidiaPackage
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
@@ -82,6 +84,16 @@ def of_release(spec: HostSpec, record: Record) -> list[NvidiaPackage]:
 def incomplete(spec: HostSpec, record: Record) -> list[str]:
     """Return the declared release's packages that dpkg is not done with."""
     return [each.name for each in of_release(spec, record) if not each.complete]
+
+
+def toolkit_owed(spec: HostSpec, record: Record, ids: Collection[str]) -> bool:
+    """Tell whether the toolkit's own package is to be installed for these deviations.
+
+    An installation that was cut off has left parts, which are told as such, and not that package.
+    """
+    if "cuda.half-removed" in ids:
+        return record.apt.package(package(spec)) is None
+    return "cuda.not-installed" in ids or "cuda.version-differs" in ids
 
 
 def compilers(spec: HostSpec, record: Record) -> list[str]:

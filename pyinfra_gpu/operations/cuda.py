@@ -101,7 +101,7 @@ def _hint(spec: HostSpec) -> str:
 
 def _install(spec: HostSpec, record: Record, ids: Collection[str]) -> Commands:
     wanted = drift.compiler_packages(spec, record)
-    if "cuda.not-installed" in ids or "cuda.version-differs" in ids:
+    if drift.toolkit_owed(spec, record, ids):
         version = f"={spec.cuda.version}-*" if spec.cuda.version else ""
         wanted.append(f"{drift.package(spec)}{version}")
     if wanted:

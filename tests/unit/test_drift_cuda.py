@@ -300,6 +300,25 @@ def test_the_packages_of_nvcc_are_those_of_the_declared_release() -> None:
     assert cuda.incomplete(spec, record) == ["libcublas-13-0"]
 
 
+@pytest.mark.parametrize(
+    ("rows", "owed"),
+    [
+        (["cuda-cccl-13-0 13.0.85-1 0 0"], True),  # a power cut while apt unpacked
+        ([TOOLKIT[0], "cuda-nvcc-13-0 13.0.88-1 0 0"], False),
+    ],
+)
+def test_of_a_toolkit_that_was_cut_off_the_rest_is_installed_too(
+    rows: list[str], owed: bool
+) -> None:
+    host = proven_host(lists=packages(*rows))
+    spec, record = host.spec(), record_of(host)
+    ids = {each.id for each in cuda.deviations(spec, record)}
+    assert "cuda.half-removed" in ids
+    assert cuda.toolkit_owed(spec, record, ids) is owed
+    assert not cuda.toolkit_owed(spec, record, {"cuda.compiler-missing"})
+    assert cuda.toolkit_owed(spec, record, {"cuda.not-installed"})
+
+
 def test_an_nvcc_that_was_forced_off_is_asked_for_by_its_name() -> None:
     host = proven_host(lists=packages(TOOLKIT[0], "cuda-crt-13-0 13.0.88-1 0 1"))
     assert cuda.compilers(host.spec(), record_of(host)) == ["cuda-nvcc-13-0", "cuda-crt-13-0"]
