@@ -224,13 +224,13 @@ def persistent(spec: HostSpec, record: Record) -> Commands:
     ):
         yield refusal
         return
-    found = chosen(deviations(spec, record), "persistenced-off", "persistenced-on")
-    if not found:
-        masked = chosen(deviations(spec, record), "persistenced-masked")
-        note_explained(STAGE, spec, record, masked, "persistenced as declared")
+    names = ("persistenced-off", "persistenced-on", "persistenced-masked")
+    found = chosen(deviations(spec, record), *names)
+    if found:
+        note_explained(STAGE, spec, record, found, "persistenced as declared")
+    if all(each.effect == "report" for each in found):
         current_host.noop("nothing is to be done about nvidia-persistenced")
         return
-    note_explained(STAGE, spec, record, found, "persistenced as declared")
     verb = "enable" if spec.driver.persistence else "disable"
     # A unit that failed too often in a row has to be forgiven first.
     command = (
