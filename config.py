@@ -2,7 +2,7 @@
 
 from pyinfra import config
 
-from pyinfra_gpu import command_line
+from pyinfra_gpu.engine import command_line
 
 config.REQUIRE_PYINFRA_VERSION = ">=3.10,<4"
 command_line.exit_honestly_on_interrupt()

@@ -10,7 +10,8 @@ acts only on a difference. Running it again changes nothing.
 
 from pyinfra import host
 
-from pyinfra_gpu import command_line, report, spec
+from pyinfra_gpu import report, spec
+from pyinfra_gpu.engine import command_line
 
 command_line.require_folder(__file__)
 
@@ -26,7 +27,6 @@ from tasks.training import training  # noqa: E402
 
 report.attach()
 wanted = spec.resolve(host.data.dict(), host.name)
-
 preflight(wanted)
 driver(wanted)
 base(wanted)
@@ -36,5 +36,4 @@ pytorch(wanted)
 environment(wanted)
 training(wanted)
 smoke(wanted)
-
 report.plan()

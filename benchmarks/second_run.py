@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from pyinfra_gpu.rehearsal import Lab
+from pyinfra_gpu_rehearsal import Lab
 
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
 

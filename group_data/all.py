@@ -4,7 +4,7 @@ Data is merged per key: --data KEY=VALUE, then the host, then its groups, then t
 All keys, their meaning and their defaults: README.md, "Every key".
 """
 
-from pyinfra_gpu.transport import CONNECT_KWARGS
+from pyinfra_gpu.engine.transport import CONNECT_KWARGS
 
 # Tuned SSH sockets: 7 ms instead of 48 ms for a command, and a dead network is noticed in 20 s.
 ssh_paramiko_connect_kwargs = CONNECT_KWARGS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pyinfra.api.exceptions import InventoryError
 
-from pyinfra_gpu.rehearsal import Lab, LabError, inventory
+from pyinfra_gpu_rehearsal import Lab, LabError, inventory
 
 # The tests make their own hosts elsewhere and say so here.
 _beside = Path(__file__).resolve().parent.parent / ".rehearsal"

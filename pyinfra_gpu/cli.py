@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn, cast
 
-from pyinfra_gpu import __version__, rehearse
-from pyinfra_gpu.check.cli import add_parser as add_check
+from pyinfra_gpu import __version__
 from pyinfra_gpu.diagnosis.cli import add_parser as add_explain
-from pyinfra_gpu.html_report.cli import add_parser as add_report
-from pyinfra_gpu.rehearsal.cli import add_parser as add_rehearsal
+from pyinfra_gpu.report.check.cli import add_parser as add_check
+from pyinfra_gpu.report.html.cli import add_parser as add_report
+from pyinfra_gpu_rehearsal import rehearse
+from pyinfra_gpu_rehearsal.cli import add_parser as add_rehearsal
 
 
 class _Parser(argparse.ArgumentParser):

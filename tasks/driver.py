@@ -2,9 +2,11 @@
 
 from pyinfra.api import deploy
 
-from pyinfra_gpu.operations import driver as packages
-from pyinfra_gpu.operations import driver_kernel, driver_running, repository
-from pyinfra_gpu.privilege import as_root
+from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.operations import driver_modules as driver_kernel
+from pyinfra_gpu.operations import driver_packages as packages
+from pyinfra_gpu.operations import driver_repository as repository
+from pyinfra_gpu.operations import driver_running
 from pyinfra_gpu.spec import HostSpec
 
 

@@ -2,8 +2,8 @@
 
 from pyinfra.api import deploy
 
+from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.operations import environment as operations
-from pyinfra_gpu.privilege import as_root
 from pyinfra_gpu.spec import HostSpec
 
 

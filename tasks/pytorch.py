@@ -2,7 +2,7 @@
 
 from pyinfra.api import deploy
 
-from pyinfra_gpu.operations import torch as operations
+from pyinfra_gpu.operations import pytorch as operations
 from pyinfra_gpu.spec import HostSpec
 
 

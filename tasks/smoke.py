@@ -4,9 +4,9 @@ from pyinfra import host
 from pyinfra.api import deploy
 
 from pyinfra_gpu import report, spec
-from pyinfra_gpu.operations import across_hosts
+from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.operations import smoke as operations
-from pyinfra_gpu.privilege import as_root
+from pyinfra_gpu.operations import smoke_across as across_hosts
 from pyinfra_gpu.spec import HostSpec
 
 

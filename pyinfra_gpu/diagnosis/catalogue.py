@@ -40,7 +40,7 @@ from typing import Literal, cast
 
 from pyinfra_gpu.diagnosis.host_facts import Condition, HostFacts, read_conditions
 from pyinfra_gpu.diagnosis.patterns import Pattern, PatternError, compiled
-from pyinfra_gpu.stacks_reader import Node, read_yaml
+from pyinfra_gpu.stacks.reader import Node, read_yaml
 
 Kind = Literal["root", "secondary", "wrapper", "warn", "evidence", "expected"]
 KINDS: tuple[Kind, ...] = ("root", "secondary", "wrapper", "warn", "evidence", "expected")

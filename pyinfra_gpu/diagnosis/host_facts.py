@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.stacks import catalogue as stacks
-from pyinfra_gpu.stacks_reader import Node
+from pyinfra_gpu.stacks.reader import Node
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record, TorchRecord

@@ -7,7 +7,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from pyinfra_gpu.deviation import Deviation
+from pyinfra_gpu.drift.finding import Deviation
 from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import proofs

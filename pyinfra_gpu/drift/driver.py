@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyinfra_gpu.drift import driver_modules, driver_packages, driver_repository
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.deviation import Deviation
+    from pyinfra_gpu.drift.finding import Deviation
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu import system_files
-from pyinfra_gpu.apt.names import LIBRARIES
-from pyinfra_gpu.deviation import Deviation
 from pyinfra_gpu.drift.driver_packages import Packages, packages
 from pyinfra_gpu.drift.driver_repository import as_declared, found_at
+from pyinfra_gpu.drift.finding import Deviation
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.packages.apt.names import LIBRARIES
+from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 from packaging.version import Version
 
-from pyinfra_gpu.apt.names import LIBRARIES, is_driver
-from pyinfra_gpu.apt.versions import branch_of, driver_version
-from pyinfra_gpu.deviation import Deviation
+from pyinfra_gpu.drift.finding import Deviation
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.packages.apt.names import LIBRARIES, is_driver
+from pyinfra_gpu.packages.apt.versions import branch_of, driver_version
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu import system_files
-from pyinfra_gpu.apt import files
-from pyinfra_gpu.deviation import Deviation
+from pyinfra_gpu.drift.finding import Deviation
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from dataclasses import replace
 from posixpath import basename, dirname
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyinfra_gpu.apt.names import LIBRARIES
-from pyinfra_gpu.deviation import Deviation
 from pyinfra_gpu.drift.cuda import home
+from pyinfra_gpu.drift.finding import Deviation
 from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.libcuda import CacheEntry, Link
 from pyinfra_gpu.on_host import proofs
+from pyinfra_gpu.packages.apt.names import LIBRARIES
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu import system_files
-from pyinfra_gpu.apt.names import is_driver, plain
 from pyinfra_gpu.drift import driver
 from pyinfra_gpu.drift.cannot_tell import CannotTell
 from pyinfra_gpu.drift.driver_modules import users
 from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.packages.apt.names import is_driver, plain
+from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from pyinfra.api import FactBase, StringCommand
 from pyinfra.api.command import QuoteString
 from pyinfra.api.exceptions import FactProcessError, FactValueError, PyinfraError
 
-from pyinfra_gpu import system_files
 from pyinfra_gpu.facts.fields import Fields, read_fields
+from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec, Paths

@@ -20,9 +20,9 @@ from pyinfra_gpu.facts import (
     smoke,
     storage,
     system,
-    torch,
     training,
 )
+from pyinfra_gpu.facts import pytorch as torch
 from pyinfra_gpu.facts.apt import AptRecord, AptSource, NvidiaPackage, PackageChange
 from pyinfra_gpu.facts.cuda import CudaRecord
 from pyinfra_gpu.facts.driver import DriverRecord
@@ -35,10 +35,10 @@ from pyinfra_gpu.facts.libcuda import CacheEntry, LibcudaRecord, Link
 from pyinfra_gpu.facts.packages import PackagesRecord
 from pyinfra_gpu.facts.power import PowerRecord
 from pyinfra_gpu.facts.probe import ProbeFact
+from pyinfra_gpu.facts.pytorch import TorchRecord
 from pyinfra_gpu.facts.smoke import SmokeRecord
 from pyinfra_gpu.facts.storage import StorageRecord
 from pyinfra_gpu.facts.system import SystemRecord
-from pyinfra_gpu.facts.torch import TorchRecord
 from pyinfra_gpu.facts.training import TrainingRecord
 
 __all__ = [

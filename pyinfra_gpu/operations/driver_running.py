@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from pyinfra import host as current_host
 from pyinfra.api.command import FunctionCommand
 
-from pyinfra_gpu import journal
-from pyinfra_gpu.apt.errors import last
 from pyinfra_gpu.drift.driver import GPU_CANNOT_WORK, chosen, deviations
 from pyinfra_gpu.drift.driver_modules import SERVICES, kernels, next_kernel, users
+from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine.ask import ask
+from pyinfra_gpu.engine.converge import Commands, converging, refuse, unknown, verify
+from pyinfra_gpu.engine.explained import note_explained
+from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.reboot import restart
+from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.look import forget, look
-from pyinfra_gpu.operations.capture import ask
-from pyinfra_gpu.operations.converge import Commands, converging, refuse, unknown, verify
-from pyinfra_gpu.operations.explained import note_explained
-from pyinfra_gpu.operations.reboot import restart
-from pyinfra_gpu.operations.repository import STAGE, acts
-from pyinfra_gpu.operations.steps import failed, quoted, step
-from pyinfra_gpu.privilege import as_root
+from pyinfra_gpu.operations.driver_repository import STAGE, acts
+from pyinfra_gpu.packages.apt.errors import last
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host

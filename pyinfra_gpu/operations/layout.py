@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from pyinfra import host
 from pyinfra.operations import files
 
-from pyinfra_gpu import journal
+from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine.converge import Commands, converging, refuse, verify
+from pyinfra_gpu.engine.privilege import as_root, file_owner, owner_name
+from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.operations.converge import Commands, converging, refuse, verify
-from pyinfra_gpu.operations.steps import quoted, step
-from pyinfra_gpu.privilege import as_root, file_owner, owner_name
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Entry, Record

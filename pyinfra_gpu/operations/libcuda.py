@@ -8,16 +8,16 @@ from pyinfra import host
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import libcuda as drift
-from pyinfra_gpu.operations import proof, reinstall
-from pyinfra_gpu.operations.converge import Commands, converging, note, refuse, unknown, verify
-from pyinfra_gpu.operations.steps import quoted, step
-from pyinfra_gpu.privilege import as_root
+from pyinfra_gpu.engine import proof, reinstall
+from pyinfra_gpu.engine.converge import Commands, converging, note, refuse, unknown, verify
+from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.steps import quoted, step
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
-    from pyinfra_gpu.deviation import Deviation
+    from pyinfra_gpu.drift.finding import Deviation
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 

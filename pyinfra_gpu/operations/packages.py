@@ -9,12 +9,12 @@ from pyinfra import host
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.operations import apt
 
-from pyinfra_gpu import journal
-from pyinfra_gpu.facts.look import forget, look
-from pyinfra_gpu.operations.converge import Commands, converging, unknown, verify
-from pyinfra_gpu.operations.steps import failed, step
-from pyinfra_gpu.packages import missing
-from pyinfra_gpu.privilege import as_root
+from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine.converge import Commands, converging, unknown, verify
+from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.steps import failed, step
+from pyinfra_gpu.packages.needed import missing
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host

@@ -8,17 +8,17 @@ from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.state import StateStage
 
-from pyinfra_gpu import journal
 from pyinfra_gpu.drift import cuda, driver, libcuda
 from pyinfra_gpu.drift.cannot_tell import CannotTell
 from pyinfra_gpu.drift.preflight import complaints, summary
-from pyinfra_gpu.facts.look import look
-from pyinfra_gpu.operations.converge import Commands, converging, refuse
+from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine.converge import Commands, converging, refuse
+from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.operations.packages import wait_for_apt
-from pyinfra_gpu.packages import missing
+from pyinfra_gpu.packages.needed import missing
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.deviation import Deviation
+    from pyinfra_gpu.drift.finding import Deviation
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 

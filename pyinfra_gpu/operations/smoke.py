@@ -12,15 +12,16 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra.api.state import StateStage
 from pyinfra.operations import files
 
-from pyinfra_gpu import journal, smoke_evidence
-from pyinfra_gpu.deviation import Deviation
-from pyinfra_gpu.facts.look import forget, look
-from pyinfra_gpu.fingerprint import differences, fingerprint
+from pyinfra_gpu.diagnosis import evidence as smoke_evidence
+from pyinfra_gpu.drift.finding import Deviation
+from pyinfra_gpu.drift.fingerprint import differences, fingerprint
+from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine.ask import ask
+from pyinfra_gpu.engine.converge import Commands, converging, refuse
+from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.privilege import as_owner, file_owner
+from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.on_host import smoke_bundle, smoke_digest
-from pyinfra_gpu.operations.capture import ask
-from pyinfra_gpu.operations.converge import Commands, converging, refuse
-from pyinfra_gpu.operations.steps import failed, quoted, step
-from pyinfra_gpu.privilege import as_owner, file_owner
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host

@@ -7,20 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyinfra import host, logger
 
-from pyinfra_gpu import journal
+from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine.converge import Commands, converging, refuse, unknown, unreadable, verify
+from pyinfra_gpu.engine.look import look
+from pyinfra_gpu.engine.privilege import as_owner
+from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.look import look
-from pyinfra_gpu.operations.converge import (
-    Commands,
-    converging,
-    refuse,
-    unknown,
-    unreadable,
-    verify,
-)
-from pyinfra_gpu.operations.steps import quoted, step
-from pyinfra_gpu.operations.torch import install_command, marked, torch_wrong
-from pyinfra_gpu.privilege import as_owner
+from pyinfra_gpu.operations.pytorch import install_command, marked, torch_wrong
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record

@@ -16,9 +16,9 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_state
 
 from pyinfra_gpu import spec
+from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
-from pyinfra_gpu.fingerprint import fingerprint
 from pyinfra_gpu.on_host import smoke_digest
 from pyinfra_gpu.operations import environment, layout
 from pyinfra_gpu.operations.training import stamp

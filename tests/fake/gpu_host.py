@@ -11,10 +11,11 @@ from fake_host import FakeHost, FakeRun
 from pyinfra.api.deploy import add_deploy
 from pyinfra.context import ctx_host, ctx_state
 
-from pyinfra_gpu import spec, system_files
-from pyinfra_gpu.apt import files
+from pyinfra_gpu import spec
 from pyinfra_gpu.drift.driver_modules import BLACKLIST
 from pyinfra_gpu.facts.openpgp import fingerprints
+from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.spec import system_files
 
 KERNEL = "6.1.0-30-amd64"
 VERSION = "580.95.05"

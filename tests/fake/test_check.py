@@ -10,10 +10,10 @@ from gpu_host import DRIVER_PACKAGES, LIB, VERSION, GpuHost
 from proven_host import proven_host
 from pyinfra.context import ctx_state
 
-from pyinfra_gpu import journal
-from pyinfra_gpu.check.answer import HostAnswer
-from pyinfra_gpu.check.judge import judge
-from pyinfra_gpu.report import as_json
+from pyinfra_gpu.engine import journal
+from pyinfra_gpu.report.check.answer import HostAnswer
+from pyinfra_gpu.report.check.judge import judge
+from pyinfra_gpu.report.run import as_json
 
 PREFIX = "/opt/pyinfra-gpu"
 

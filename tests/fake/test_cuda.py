@@ -9,7 +9,7 @@ from fake_host import FakeHost, FakeRun
 from gpu_host import LIB, VERSION, GpuHost, GpuRun, bare_gpu_host
 from proven_host import proven_host
 
-from pyinfra_gpu import journal
+from pyinfra_gpu.engine import journal
 from tasks.cuda import cuda
 from tasks.libcuda import libcuda
 from tasks.preflight import preflight

@@ -17,8 +17,8 @@ from gpu_host import (
     bare_gpu_host,
 )
 
-from pyinfra_gpu import system_files
-from pyinfra_gpu.journal import Journal
+from pyinfra_gpu.engine.journal import Journal
+from pyinfra_gpu.spec import system_files
 from tasks.driver import driver
 
 TRUST, PIN = "Driver | Trust NVIDIA's repository", "Driver | Pin the driver"

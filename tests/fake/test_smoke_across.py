@@ -13,7 +13,7 @@ from gpu_host import DATA as GPU_DATA
 from gpu_host import GpuHost, GpuRun
 from test_smoke import stamp_of
 
-from pyinfra_gpu.operations import across_hosts
+from pyinfra_gpu.operations import smoke_across as across_hosts
 from tasks.smoke import smoke
 
 ACROSS: dict[str, object] = {**DATA, "smoke_across_hosts": True}

@@ -13,15 +13,7 @@ import pytest
 from full_run import Run, keep, run
 
 from pyinfra_gpu.on_host import smoke_bundle
-from pyinfra_gpu.on_host.smoke.gpu import (
-    device,
-    expected,
-    formats,
-    host,
-    link,
-    one_gpu,
-    precision,
-)
+from pyinfra_gpu.on_host.smoke.gpu import device, expected, formats, host, link, one_gpu, precision
 from pyinfra_gpu.on_host.smoke.gpu.checks_device import MATMUL_BOUNDS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.torch]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from running import Deployer
 
-from pyinfra_gpu.rehearsal import Lab, available, gpus_available
+from pyinfra_gpu_rehearsal import Lab, available, gpus_available
 
 
 def quietly(_: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyinfra_gpu.rehearsal import Lab
+from pyinfra_gpu_rehearsal import Lab
 
 PROJECT = Path(__file__).resolve().parents[2]
 INVENTORY = "inventories/rehearsal.py"

@@ -11,7 +11,7 @@ import pytest
 from running import Deployer
 from test_smoke_alone import OnlySmoke
 
-from pyinfra_gpu.rehearsal import Lab, LabHost
+from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from running import Deployer, Run
 
-from pyinfra_gpu.rehearsal import Lab, LabHost
+from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 

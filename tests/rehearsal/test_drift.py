@@ -15,7 +15,7 @@ import pytest
 from drifts import DRIFTS, PRELUDE, R580, Drift
 from running import GPU_HOST, Deployer, Run
 
-from pyinfra_gpu.rehearsal import Lab, LabHost
+from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 

@@ -8,7 +8,7 @@ import pytest
 from drifts import PRELUDE
 from running import GPU_HOST, Deployer
 
-from pyinfra_gpu.rehearsal import Lab
+from pyinfra_gpu_rehearsal import Lab
 
 pytestmark = pytest.mark.rehearsal
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from running import GPU_HOST, Deployer
 
-from pyinfra_gpu.rehearsal import Lab, LabHost
+from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from running import Deployer
 
-from pyinfra_gpu.rehearsal import Lab, LabHost
+from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.rehearsal import Lab, LabError, LabHost, inventory
-from pyinfra_gpu.rehearsal.commands import run
-from pyinfra_gpu.rehearsal.ground import remove_tree
-from pyinfra_gpu.rehearsal.network import Subnet, link_exists
-from pyinfra_gpu.rehearsal.state import LabRecord, Machine
+from pyinfra_gpu_rehearsal import Lab, LabError, LabHost, inventory
+from pyinfra_gpu_rehearsal.commands import run
+from pyinfra_gpu_rehearsal.ground import remove_tree
+from pyinfra_gpu_rehearsal.network import Subnet, link_exists
+from pyinfra_gpu_rehearsal.state import LabRecord, Machine
 
 pytestmark = pytest.mark.rehearsal
 
@@ -172,7 +172,7 @@ def test_debian_packages_install_for_real(lab: Lab, gpu1: LabHost, training_fold
 def test_the_training_commit_depends_on_the_files_alone(
     lab: Lab, training_folder: Path, tmp_path: Path
 ) -> None:
-    from pyinfra_gpu.rehearsal.git_repository import publish
+    from pyinfra_gpu_rehearsal.git_repository import publish
 
     copy = tmp_path / training_folder.name
     shutil.copytree(training_folder, copy)
@@ -378,7 +378,7 @@ def test_down_leaves_nothing_behind(other_directory: Path) -> None:
 def test_leftovers_of_a_killed_up_are_cleaned_by_the_next(
     other_directory: Path, moment: str
 ) -> None:
-    command = [sys.executable, "-m", "pyinfra_gpu.rehearsal", "--directory", str(other_directory)]
+    command = [sys.executable, "-m", "pyinfra_gpu_rehearsal", "--directory", str(other_directory)]
     victim = subprocess.Popen([*command, "up", "2"], stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60
@@ -413,7 +413,7 @@ def test_a_lab_whose_folder_was_removed_is_cleaned_by_the_next_up(
 
 
 def rehearsal(lab: Lab, *words: str) -> str:
-    command = [sys.executable, "-m", "pyinfra_gpu.rehearsal", "--directory", str(lab.directory)]
+    command = [sys.executable, "-m", "pyinfra_gpu_rehearsal", "--directory", str(lab.directory)]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -441,7 +441,7 @@ def test_each_command_of_the_command_line_does_what_it_says(lab: Lab, gpu1: LabH
 
 
 def test_the_command_line_shows_the_hosts_and_how_to_enter_them(lab: Lab) -> None:
-    command = [sys.executable, "-m", "pyinfra_gpu.rehearsal", "--directory", str(lab.directory)]
+    command = [sys.executable, "-m", "pyinfra_gpu_rehearsal", "--directory", str(lab.directory)]
     listed = subprocess.run([*command, "list"], capture_output=True, text=True, check=True).stdout
     head, one, two = listed.splitlines()
     assert head.split()[:3] == ["name", "address", "state"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from running import GPU_HOST, Deployer, Run
 
-from pyinfra_gpu.rehearsal import Lab, LabHost
+from pyinfra_gpu_rehearsal import Lab, LabHost
 
 GUARD = Path(__file__).parents[2] / "pyinfra_gpu/on_host/apt_guard.sh"
 pytestmark = pytest.mark.rehearsal

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from running import GPU_HOST, PROJECT
 
-from pyinfra_gpu.rehearsal import Lab, LabHost, inventory
+from pyinfra_gpu_rehearsal import Lab, LabHost, inventory
 
 pytestmark = pytest.mark.rehearsal
 

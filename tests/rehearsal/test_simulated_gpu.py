@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from conftest import quietly
 
-from pyinfra_gpu.rehearsal import Lab, LabError, LabHost, available, inventory
-from pyinfra_gpu.rehearsal.nvidia.poison import KINDS
+from pyinfra_gpu_rehearsal import Lab, LabError, LabHost, available, inventory
+from pyinfra_gpu_rehearsal.nvidia.poison import KINDS
 
 pytestmark = pytest.mark.rehearsal
 

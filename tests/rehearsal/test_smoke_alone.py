@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from running import Deployer
 
-from pyinfra_gpu import smoke_report
-from pyinfra_gpu.rehearsal import Lab, LabHost
+from pyinfra_gpu.report import smoke as smoke_report
+from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from running import PROJECT
 
-from pyinfra_gpu.rehearsal import Lab
+from pyinfra_gpu_rehearsal import Lab
 
 pytestmark = pytest.mark.rehearsal
 

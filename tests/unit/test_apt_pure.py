@@ -6,11 +6,11 @@ import subprocess
 
 import pytest
 
-from pyinfra_gpu.apt.errors import cause, failure
-from pyinfra_gpu.apt.limits import Limits, judge
-from pyinfra_gpu.apt.names import is_driver, is_kernel, is_nvidia, is_pin
-from pyinfra_gpu.apt.simulation import Change, Simulation, parse, parse_fetches
-from pyinfra_gpu.apt.versions import branch_of, compare, driver_version
+from pyinfra_gpu.packages.apt.errors import cause, failure
+from pyinfra_gpu.packages.apt.limits import Limits, judge
+from pyinfra_gpu.packages.apt.names import is_driver, is_kernel, is_nvidia, is_pin
+from pyinfra_gpu.packages.apt.simulation import Change, Simulation, parse, parse_fetches
+from pyinfra_gpu.packages.apt.versions import branch_of, compare, driver_version
 
 URL = "http://mirror.example/nvidia/debian12/x86_64"
 NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from private_apt import APT, Package, PrivateApt
 
-from pyinfra_gpu.apt import files
-from pyinfra_gpu.apt.simulation import Change, parse
+from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages.apt.simulation import Change, parse
 
 pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
 

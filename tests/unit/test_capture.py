@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from pyinfra_gpu.operations import capture
+from pyinfra_gpu.engine import ask as capture
 
 
 class State:

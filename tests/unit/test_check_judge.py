@@ -16,8 +16,8 @@ from check_reports import (
     stage,
 )
 
-from pyinfra_gpu.check.answer import EXIT_CODES, Answer, HostAnswer, Verdict, worst
-from pyinfra_gpu.check.judge import judge
+from pyinfra_gpu.report.check.answer import EXIT_CODES, Answer, HostAnswer, Verdict, worst
+from pyinfra_gpu.report.check.judge import judge
 
 REFUSED = "gpu1: gpu_count = 2 is declared and 1 NVIDIA GPUs are on the PCI bus"
 NOTE = deviation("smoke.proof-before-boot", "note")

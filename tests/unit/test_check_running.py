@@ -17,11 +17,11 @@ import pytest
 from check_reports import RESTART, SMOKE_OWED, UNREACHABLE, deviating, deviation, host, stage
 
 from pyinfra_gpu import cli
-from pyinfra_gpu.check import past
-from pyinfra_gpu.check.answer import Answer, HostAnswer
-from pyinfra_gpu.check.judge import judge
-from pyinfra_gpu.check.render import render, summary
-from pyinfra_gpu.check.running import Request, Said, answers, run
+from pyinfra_gpu.report.check import past
+from pyinfra_gpu.report.check.answer import Answer, HostAnswer
+from pyinfra_gpu.report.check.judge import judge
+from pyinfra_gpu.report.check.render import render, summary
+from pyinfra_gpu.report.check.running import Request, Said, answers, run
 
 PROJECT = Path(__file__).resolve().parents[2]
 

@@ -14,7 +14,7 @@ from pyinfra.api.state import State
 from pyinfra.context import ctx_state
 from pyinfra_cli.util import PYTHON_CODES
 
-from pyinfra_gpu import command_line
+from pyinfra_gpu.engine import command_line
 
 PROJECT = Path(__file__).resolve().parents[2]
 

@@ -19,16 +19,16 @@ from gpu_host import (
     bare_gpu_host,
 )
 
-from pyinfra_gpu import system_files
-from pyinfra_gpu.apt import files
-from pyinfra_gpu.deviation import Deviation
 from pyinfra_gpu.drift.driver import deviations
 from pyinfra_gpu.drift.driver_modules import BLACKLIST, library_version, users
 from pyinfra_gpu.drift.driver_packages import packages, target
 from pyinfra_gpu.drift.driver_repository import repository
+from pyinfra_gpu.drift.finding import Deviation
 from pyinfra_gpu.facts.fields import Unknown, read_fields
 from pyinfra_gpu.facts.record import Record, from_fields
-from pyinfra_gpu.operations.driver import requests
+from pyinfra_gpu.operations.driver_packages import requests
+from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.spec import system_files
 
 OLD, NEWER, NEXT = "580.82.07", "580.105.08", "595.71.05"
 NEXT_KERNEL = "6.1.0-31-amd64"

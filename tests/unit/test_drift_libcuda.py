@@ -11,8 +11,8 @@ from gpu_host import LIB, VERSION, bare_gpu_host
 from proven_host import proven_host, record_of
 
 from pyinfra_gpu.drift import libcuda
+from pyinfra_gpu.engine.reinstall import owners_in
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.operations.reinstall import owners_in
 
 FILE, ML = f"{LIB}/libcuda.so.{VERSION}", f"{LIB}/libnvidia-ml.so.{VERSION}"
 DEEPER = f"{LIB}/nvidia/current/libcuda.so.{VERSION}"

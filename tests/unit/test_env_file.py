@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu import env_file
-from pyinfra_gpu.spec import resolve
+from pyinfra_gpu.spec import env_file, resolve
 
 VALUES = [
     "",

@@ -15,7 +15,6 @@ from pyinfra.api import FactBase
 from pyinfra.api.arguments import all_global_arguments
 from pyinfra.api.exceptions import FactProcessError, FactValueError
 
-from pyinfra_gpu import system_files
 from pyinfra_gpu.facts import (
     apt,
     cuda,
@@ -30,13 +29,13 @@ from pyinfra_gpu.facts import (
     smoke,
     storage,
     system,
-    torch,
     training,
 )
+from pyinfra_gpu.facts import pytorch as torch
 from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.probe import ProbeRequest, command
 from pyinfra_gpu.facts.record import Record, RecordFact
-from pyinfra_gpu.spec import Paths
+from pyinfra_gpu.spec import Paths, system_files
 
 ANSWER = (
     (Path(__file__).parent / "fixtures" / "probe" / "ubuntu2404-2x-rtx5090.txt")

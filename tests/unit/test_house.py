@@ -65,7 +65,7 @@ def test_the_story_fits_on_a_page() -> None:
 
 
 def test_the_controller_never_imports_torch() -> None:
-    code = "import pyinfra_gpu.cli, pyinfra_gpu.report, sys; sys.exit('torch' in sys.modules)"
+    code = "import pyinfra_gpu.cli, pyinfra_gpu.report.run, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -98,4 +98,11 @@ def test_what_runs_on_a_host_knows_no_pyinfra() -> None:
 def test_facts_and_operations_are_twins_where_they_share_a_concern() -> None:
     facts = {path.stem for path in (PROJECT / "pyinfra_gpu" / "facts").glob("*.py")}
     operations = {path.stem for path in (PROJECT / "pyinfra_gpu" / "operations").glob("*.py")}
-    assert {"environment", "layout", "packages", "smoke", "torch", "training"} <= facts & operations
+    assert {
+        "environment",
+        "layout",
+        "packages",
+        "pytorch",
+        "smoke",
+        "training",
+    } <= facts & operations

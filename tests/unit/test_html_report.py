@@ -11,12 +11,12 @@ import pytest
 from check_reports import RESTART, SMOKE_OWED, UNREACHABLE, deviating, deviation, host, stage
 
 from pyinfra_gpu import cli
-from pyinfra_gpu.check import cli as check_cli
-from pyinfra_gpu.check.answer import Answer
-from pyinfra_gpu.check.judge import judge
-from pyinfra_gpu.check.past import Past
-from pyinfra_gpu.html_report import plots
-from pyinfra_gpu.html_report.page import page
+from pyinfra_gpu.report.check import cli as check_cli
+from pyinfra_gpu.report.check.answer import Answer
+from pyinfra_gpu.report.check.judge import judge
+from pyinfra_gpu.report.check.past import Past
+from pyinfra_gpu.report.html import plots
+from pyinfra_gpu.report.html.page import page
 
 EVIL = "<script>alert(1)</script>\"'&"
 STYLE = Path(plots.__file__).with_name("style.css").read_text(encoding="utf-8")

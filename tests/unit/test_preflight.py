@@ -10,9 +10,9 @@ from fake_host import FakeHost
 from gpu_host import DATA, URL, VERSION, GpuHost, bare_gpu_host
 from proven_host import proven_host, record_of
 
-from pyinfra_gpu import system_files
 from pyinfra_gpu.drift import preflight
 from pyinfra_gpu.drift.preflight_driver import _CARRIES_DRIVERS, _OF_AN_ARCHIVE
+from pyinfra_gpu.spec import system_files
 
 DRIVER = ["libcuda1", "libnvidia-ml1", "nvidia-driver-cuda", "nvidia-persistenced"]
 DRIVER.append("nvidia-kernel-open-dkms")

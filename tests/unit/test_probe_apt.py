@@ -20,9 +20,9 @@ from nvidia_tree import (
 )
 from probing import NOBODY, ROOT, Tree, any_shell_fixture, shell_fixture, tree_fixture, write  # noqa: F401
 
-from pyinfra_gpu import system_files
 from pyinfra_gpu.facts.apt import NvidiaPackage
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.spec import system_files
 
 LOG = "var/log/apt/history.log"
 

@@ -10,7 +10,7 @@ from gpu_host import GpuHost
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from pyinfra_gpu.operations import reboot
+from pyinfra_gpu.engine import reboot
 
 BEFORE, AFTER = "3d235e2e-1d37-47dd-ab61-25ad81ad7603", "77777777-1d37-47dd-ab61-25ad81ad7603"
 

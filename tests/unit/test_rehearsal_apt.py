@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.rehearsal.apt_repository import make_repository, source_line, stanza
-from pyinfra_gpu.rehearsal.aptconfig import (
+from pyinfra_gpu_rehearsal.apt_repository import make_repository, source_line, stanza
+from pyinfra_gpu_rehearsal.aptconfig import (
     Source,
     acquire_options,
     of_distribution,
@@ -20,7 +20,7 @@ from pyinfra_gpu.rehearsal.aptconfig import (
     parse_list,
     read_machine,
 )
-from pyinfra_gpu.rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.errors import LabError
 
 BOOKWORM = {"ID": "debian", "VERSION_CODENAME": "bookworm"}
 NOBLE = {"ID": "ubuntu", "VERSION_CODENAME": "noble"}

@@ -8,12 +8,13 @@ import pytest
 
 from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, read_fields
 from pyinfra_gpu.facts.gpus import parse
-from pyinfra_gpu.rehearsal import LabError
-from pyinfra_gpu.rehearsal.nvidia.debs import Package
-from pyinfra_gpu.rehearsal.nvidia.hardware import write_hardware, write_secure_boot
-from pyinfra_gpu.rehearsal.nvidia.kernels import newer_release
-from pyinfra_gpu.rehearsal.nvidia.machines import MACHINES, machine_named
-from pyinfra_gpu.rehearsal.nvidia.on_host.simulated_kernel import (
+from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu_rehearsal import LabError
+from pyinfra_gpu_rehearsal.nvidia.debs import Package
+from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware, write_secure_boot
+from pyinfra_gpu_rehearsal.nvidia.kernels import newer_release
+from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES, machine_named
+from pyinfra_gpu_rehearsal.nvidia.on_host.simulated_kernel import (
     NEEDS,
     SIGNATURE,
     Kernel,
@@ -22,8 +23,7 @@ from pyinfra_gpu.rehearsal.nvidia.on_host.simulated_kernel import (
     modprobe,
     rmmod,
 )
-from pyinfra_gpu.rehearsal.nvidia.poison import newest
-from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu_rehearsal.nvidia.poison import newest
 
 RELEASE = "6.1.0-1"
 

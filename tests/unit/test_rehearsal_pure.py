@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.rehearsal import requirements
-from pyinfra_gpu.rehearsal.commands import last_line, run
-from pyinfra_gpu.rehearsal.errors import LabError
-from pyinfra_gpu.rehearsal.network import Subnet, choose_subnet, occupied_networks
-from pyinfra_gpu.rehearsal.placing import cgroup_mount, own_group, topmost_writable
-from pyinfra_gpu.rehearsal.state import HostRecord, LabRecord, Machine, locked
-from pyinfra_gpu.rehearsal.wheelhouse import (
+from pyinfra_gpu_rehearsal import requirements
+from pyinfra_gpu_rehearsal.commands import last_line, run
+from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.network import Subnet, choose_subnet, occupied_networks
+from pyinfra_gpu_rehearsal.placing import cgroup_mount, own_group, topmost_writable
+from pyinfra_gpu_rehearsal.state import HostRecord, LabRecord, Machine, locked
+from pyinfra_gpu_rehearsal.wheelhouse import (
     Wheel,
     describe,
     lay_out_index,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.report import _row, render
+from pyinfra_gpu.report.run import _row, render
 
 
 def stage(name: str, **changes: Any) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu import smoke_advice, smoke_report
-from pyinfra_gpu.smoke_evidence import ended_by_the_test, of_file, of_verdict
+from pyinfra_gpu.diagnosis import advice as smoke_advice
+from pyinfra_gpu.diagnosis.evidence import ended_by_the_test, of_file, of_verdict
+from pyinfra_gpu.report import smoke as smoke_report
 
 PASS: dict[str, Any] = {
     "status": "pass",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyinfra_gpu import transport
+from pyinfra_gpu.engine import transport
 
 
 @pytest.fixture

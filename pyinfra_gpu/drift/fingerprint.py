@@ -1,0 +1,92 @@
+"""What the smoke test's result depends on, in a form that can be compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.spec import env_file
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+
+NAMES = (
+    "the test itself",
+    "the boot",
+    "the kernel",
+    "the driver",
+    "the GPUs",
+    "Python",
+    "torch",
+    "installed packages",
+    "the environment file",
+    "smoke_ranks",
+    "smoke_allreduce_mib",
+)
+_DIGITS = 16
+
+
+def ingredients(spec: HostSpec, record: Record, bundle_sha256: str) -> dict[str, Any]:
+    """Return everything whose change makes an earlier smoke test worthless.
+
+    + spec: what is declared
+    + record: what the host looks like
+    + bundle_sha256: digest of the test itself
+
+    What the stages before have just ensured is taken as declared, not as found, so that a plan
+    knows that a new torch or another environment file means a new test.
+
+    The boot id is among it: a driver reload, a firmware update, a card that did not come back all
+    go with a boot, and a test from before it proves nothing about now.
+    """
+    installed = record.torch.distributions
+    values = (
+        bundle_sha256,
+        str(record.system.boot_id),
+        str(record.system.kernel),
+        [str(record.driver.loaded), str(record.driver.libcuda)],
+        sorted(f"{gpu.address} {gpu.device}" for gpu in _devices(record)),
+        str(record.torch.python),
+        [spec.pytorch.full_version, str(record.torch.git_version)],
+        sorted(installed.items()) if not isinstance(installed, Unknown) else [],
+        env_file.render(spec),
+        spec.smoke.ranks,
+        spec.smoke.allreduce_mib,
+    )
+    return dict(zip(NAMES, values, strict=True))
+
+
+def fingerprint(spec: HostSpec, record: Record, bundle_sha256: str) -> str:
+    """Return one hex string: a short digest of each ingredient, in the ingredients' order.
+
+    Not one digest of them all, so that two fingerprints tell *what* differs (`differences`).
+    """
+    parts = []
+    for value in ingredients(spec, record, bundle_sha256).values():
+        canonical = json.dumps(value, sort_keys=True).encode()
+        parts.append(hashlib.sha256(canonical).hexdigest()[:_DIGITS])
+    return "".join(parts)
+
+
+def differences(noted: str, now: str) -> list[str]:
+    """Return the names of the ingredients in which two fingerprints differ.
+
+    Fingerprints of different lengths come from different versions of this program.
+    """
+    if len(noted) != len(now):
+        return ["pyinfra-gpu"]
+    return [
+        name
+        for index, name in enumerate(NAMES)
+        if noted[index * _DIGITS : (index + 1) * _DIGITS]
+        != now[index * _DIGITS : (index + 1) * _DIGITS]
+    ]
+
+
+def _devices(record: Record) -> tuple[Any, ...]:
+    devices = record.gpus.devices
+    return devices if isinstance(devices, tuple) else ()

@@ -1,0 +1,216 @@
+"""Check what a pyinfra command line declares, before pyinfra opens a connection.
+
+pyinfra merges CLI, host and group data only after the inventory is loaded, and runs deploy code
+only after it connected. A typing error should not need a reachable host to be found. pyinfra
+executes `config.py` first of all, so ours calls `check` there: it reads the same command line
+with pyinfra's own parser, loads the same inventory, and resolves every host.
+
+This also mends an exit code: pyinfra 3.10 exits 0 when the inventory path does not exist, when
+it holds no host, and when ``--limit`` matches none.
+"""
+
+from __future__ import annotations
+
+import difflib
+import signal
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+from pyinfra import state
+from pyinfra.api.exceptions import DeployError, PyinfraError
+from pyinfra.context import ctx_state
+from pyinfra_cli.cli import cli
+from pyinfra_cli.exceptions import UnexpectedExternalError
+from pyinfra_cli.inventory import make_inventory
+from pyinfra_cli.util import parse_cli_arg
+
+from pyinfra_gpu.engine import journal
+from pyinfra_gpu.spec import resolve
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.inventory import Inventory
+
+
+def check(arguments: Sequence[str] | None = None) -> None:
+    """Exit with status 1 and one sentence per error if the declared hosts cannot be resolved.
+
+    + arguments: pyinfra's command line without the program name; default: this process's
+
+    Returns quietly when this process is not pyinfra's command line.
+    """
+    if arguments is None:
+        if Path(sys.argv[0]).name not in ("pyinfra", "__main__.py"):
+            return
+        arguments = sys.argv[1:]
+    ensure_ssh_folder()
+    errors = problems(arguments)
+    for error in errors:
+        click.echo(f"--> {click.style('pyinfra-gpu', fg='red', bold=True)}: {error}", err=True)
+    if errors:
+        raise SystemExit(1)
+
+
+def exit_honestly_on_interrupt() -> None:
+    """Make Ctrl-C end pyinfra with 130 and a word about the hosts; pyinfra 3.10 exits with 0."""
+
+    def interrupted(number: int, frame: object) -> NoReturn:
+        click.echo(
+            "--> interrupted: a command that was begun goes on on its host; the next run waits"
+            " for it and finishes what is left",
+            err=True,
+        )
+        # pyinfra disconnects through the same pool that waits for the hosts' commands: without
+        # this the end would wait for them too, for ever where a host has stopped answering.
+        if ctx_state.isset():  # type: ignore[no-untyped-call]
+            journal.interrupt()
+            state.pool.kill(block=False)
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGINT, interrupted)
+
+
+def require_folder(deploy_file: str) -> None:
+    """Refuse to deploy from another folder than the deploy file's.
+
+    pyinfra takes config.py, group_data and tasks from the current folder; from another one, half
+    of what is declared would silently be missing.
+
+    Raises DeployError.
+    """
+    home = Path(deploy_file).resolve().parent
+    if Path.cwd().resolve() != home:
+        raise DeployError(f"run pyinfra in {home} (cd there, or add --chdir {home})")
+
+
+def ensure_ssh_folder() -> None:
+    """Make ~/.ssh where it is missing, as ssh itself does before it stores a host's key."""
+    Path("~/.ssh").expanduser().mkdir(mode=0o700, exist_ok=True)
+
+
+def problems(arguments: Sequence[str]) -> list[str]:
+    """Return one sentence for each thing wrong with what this command line declares."""
+    options = _parse(arguments)
+    if options is None or not options.get("inventory"):
+        return []  # pyinfra's own usage errors and --version are pyinfra's to answer
+    name = str(options["inventory"])
+    if wrong := _wrong_options(options):
+        return [wrong]
+    inventory = _load(name, options)
+    if isinstance(inventory, str):
+        return [inventory]
+    if not len(inventory):
+        return [_nothing_in(name)]
+    hosts = _selected(inventory, options)
+    if not hosts:
+        known = ", ".join(host.name for host in inventory)
+        asked = " ".join([*(options.get("limit") or ()), *(options.get("exclude") or ())])
+        return [f"--limit/--exclude {asked} leaves no host of {name}; it has: {known}"]
+    errors = []
+    for host in hosts:
+        try:
+            resolve(dict(host.data.dict()), host.name)  # type: ignore[no-untyped-call]
+        except PyinfraError as error:
+            errors.append(str(error))
+    if not errors and _asks(options) and not sys.stdin.isatty():
+        return ["pyinfra wants to ask before it acts, and there is no terminal: add -y or --dry"]
+    return errors
+
+
+def _asks(options: dict[str, Any]) -> bool:
+    deploys = any(str(each).endswith(".py") for each in options.get("operations") or ())
+    told = options.get("dry") or options.get("yes") or options.get("json_output")
+    return deploys and not told
+
+
+def _wrong_options(options: dict[str, Any]) -> str | None:
+    if options.get("dry") and options.get("yes"):
+        return "-y and --dry together make pyinfra look at nothing at all: leave out -y"
+    malformed = [item for item in options.get("data") or () if "=" not in item]
+    if malformed:
+        return f"--data {malformed[0]}: expected KEY=VALUE, such as --data smoke=always"
+    return None
+
+
+def _parse(arguments: Sequence[str]) -> dict[str, Any] | None:
+    try:
+        context: click.Context = cli.make_context(
+            "pyinfra", list(arguments), resilient_parsing=True
+        )
+    except click.ClickException:
+        return None
+    return context.params
+
+
+def _load(name: str, options: dict[str, Any]) -> Inventory | str:
+    """Return the inventory as pyinfra makes it, or one sentence that says why it cannot."""
+    try:
+        return _make_inventory(name, options)
+    except PyinfraError as error:
+        return str(error)
+    except SyntaxError as error:
+        return f"{error.filename} line {error.lineno}: {error.msg}"
+    except UnexpectedExternalError as error:
+        return _broken_file(error)
+    except Exception as error:  # pyinfra takes a list of hosts apart without looking at it
+        return (
+            f"{name} is not an inventory ({type(error).__name__}: {error}); it is a Python file"
+            ' with lists of names or (name, {"key": value}), such as inventories/lab.py'
+        )
+
+
+def _make_inventory(name: str, options: dict[str, Any]) -> Inventory:
+    pairs = (item.split("=", 1) for item in options.get("data") or ())
+    inventory: Inventory = make_inventory(
+        name,
+        cwd=str(Path.cwd()),
+        override_data={key: parse_cli_arg(value) for key, value in pairs},
+        group_data_directories=options.get("group_data"),
+    )
+    return inventory
+
+
+def _selected(inventory: Inventory, options: dict[str, Any]) -> list[Host]:
+    """Return the hosts that ``--limit`` and ``--exclude`` leave, by pyinfra's rules."""
+    limit = options.get("limit") or ()
+    exclude = options.get("exclude") or ()
+    return [
+        host
+        for host in inventory
+        if (not limit or _matches(inventory, host, limit))
+        and not _matches(inventory, host, exclude)
+    ]
+
+
+def _matches(inventory: Inventory, host: Host, patterns: Sequence[str]) -> bool:
+    for pattern in patterns:
+        if pattern in inventory.groups:
+            if host in inventory.get_group(pattern):
+                return True
+        elif fnmatch(host.name, pattern):
+            return True
+    return False
+
+
+def _broken_file(error: UnexpectedExternalError) -> str:
+    """Say where a user's Python file is broken, without the traceback through pyinfra."""
+    cause = error.exception
+    lines = [f.lineno for f in extract_tb(cause.__traceback__) if f.filename == error.filename]
+    where = f" line {lines[-1]}" if lines else ""
+    return f"{error.filename}{where}: {type(cause).__name__}: {cause}"
+
+
+def _nothing_in(name: str) -> str:
+    path = Path(name)
+    if path.exists():
+        return f'{name} holds no host: it needs a list, such as `gpu = ["ws1.example"]`'
+    folder = path.parent if path.parent.is_dir() else Path("inventories")
+    names = [str(each) for each in sorted(folder.glob("*.py"))] if folder.is_dir() else []
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there is: {', '.join(names) or 'none'}"
+    return f"{name} is neither an inventory file nor a host that resolves; {hint}"

@@ -1,0 +1,192 @@
+"""What a run found, changed and could not do, per host and stage: the material of every report.
+
+The journal is a pyinfra state callback, so it lives exactly as long as one run and there is no
+module-level state. Operations write into it through the small functions at the end; where no
+journal is attached (somebody uses an operation in a deploy of their own) they do nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyinfra import context
+from pyinfra.api.state import BaseStateCallback, StateStage
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+    from pyinfra_gpu.drift.finding import Deviation
+    from pyinfra_gpu.facts.record import Record
+
+ERROR_ABOVE = "the error stands above"
+"""In a sentence: pyinfra has printed the error itself, at the host's name."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One stage on one host."""
+
+    host: str
+    stage: str
+    found: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    deviations: list[Deviation] = field(default_factory=list)
+    problem: str | None = None
+    unreadable: bool = False
+    seconds: float = 0.0
+
+
+class Journal(BaseStateCallback):
+    """Collects entries while pyinfra runs, and hands itself to `finish` at the end."""
+
+    def __init__(self, finish: Callable[[State, Journal], None]) -> None:
+        self.entries: dict[tuple[str, str], Entry] = {}
+        self.verdicts: dict[str, dict[str, Any]] = {}
+        self.across: dict[str, dict[str, Any]] = {}
+        self.looks: dict[str, Record] = {}
+        self.planned: set[str] = set()
+        self.plan_shown = False
+        self.interrupted = False
+        self._finish = finish
+        self._gone: set[str] = set()
+        self._phase: StateStage | None = None
+
+    def entry(self, host: str, stage: str) -> Entry:
+        """Return the entry of this stage on this host, made at first use.
+
+        Operations run twice when pyinfra asks before it acts: once to plan, once to act. What was
+        noted while planning is dropped as soon as acting begins; a dry run keeps it.
+        """
+        self._follow_phase()
+        return self.entries.setdefault((host, stage), Entry(host=host, stage=stage))
+
+    def saw(self, host: str, record: Record) -> None:
+        """Keep the first look at this host: what it was before this run did anything."""
+        self._follow_phase()
+        self.looks.setdefault(host, record)
+
+    def _follow_phase(self) -> None:
+        if self._phase != context.state.current_stage:
+            self._phase = context.state.current_stage
+            self.entries.clear()
+            self.looks.clear()
+            self.across.clear()
+
+    def host_disconnect(self, state: State, host: Host) -> None:  # type: ignore[override]
+        """Report once, when the last host is disconnected.
+
+        pyinfra's ``operation_end`` is not called once the last host has failed; a disconnect
+        always happens, after pyinfra's own results table.
+        """
+        self._gone.add(host.name)
+        if self._gone >= {each.name for each in state.activated_hosts}:
+            self._finish(state, self)
+
+
+def attach(finish: Callable[[State, Journal], None]) -> None:
+    """Attach one journal to the current run; further calls (one per host) change nothing."""
+    state = context.state
+    if current() is None:
+        state.add_callback_handler(Journal(finish))  # type: ignore[no-untyped-call]
+
+
+def current() -> Journal | None:
+    """Return the journal of the current run, if one is attached."""
+    for handler in context.state.callback_handlers:
+        if isinstance(handler, Journal):
+            return handler
+    return None
+
+
+def _entry(stage: str) -> Entry | None:
+    journal = current()
+    return journal.entry(context.host.name, stage) if journal else None
+
+
+def saw(record: Record) -> None:
+    """Keep what the current host looked like, for the report's versions and package history."""
+    if journal := current():
+        journal.saw(context.host.name, record)
+
+
+def found(stage: str, what: str) -> None:
+    """Note in a few words what the host looked like before this stage did anything."""
+    if entry := _entry(stage):
+        entry.found.append(what)
+
+
+def changed(stage: str, what: str) -> None:
+    """Note in a few words what was changed."""
+    if entry := _entry(stage):
+        entry.changed.append(what)
+
+
+def deviation(stage: str, what: Deviation) -> None:
+    """Note one way in which the host was not as declared."""
+    if entry := _entry(stage):
+        entry.deviations.append(what)
+
+
+def warn(stage: str, what: str) -> None:
+    """Note something that needs a person's attention but stops nothing."""
+    if entry := _entry(stage):
+        entry.warnings.append(what)
+
+
+def problem(stage: str, sentence: str) -> None:
+    """Note the one sentence that says why this host cannot go on."""
+    if (entry := _entry(stage)) and not _interrupted():
+        entry.problem = sentence
+
+
+def ensure_problem(stage: str, sentence: str) -> None:
+    """Note a problem, unless a better sentence is there already."""
+    if (entry := _entry(stage)) and entry.problem is None and not _interrupted():
+        entry.problem = sentence
+
+
+def interrupt() -> None:
+    """Note that a person ends the run: what fails from here on is no fault of a host."""
+    if journal := current():
+        journal.interrupted = True
+
+
+def _interrupted() -> bool:
+    journal = current()
+    return journal is not None and journal.interrupted
+
+
+def unreadable(stage: str) -> None:
+    """Note that this stage could not tell what is there: neither as declared nor drifted."""
+    if entry := _entry(stage):
+        entry.unreadable = True
+
+
+def verdict(value: dict[str, Any]) -> None:
+    """Keep the smoke test's verdict of the current host for the report."""
+    if journal := current():
+        journal.verdicts[context.host.name] = value
+
+
+def across(value: dict[str, Any]) -> None:
+    """Keep what is known of the step across hosts: a failed one's verdict, or the stamp's part."""
+    if (journal := current()) and value:
+        journal.across[context.host.name] = value
+
+
+class Stopwatch:
+    """Adds the seconds between its start and `stop` to a stage's entry."""
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+        self._started = time.monotonic()
+
+    def stop(self) -> None:
+        """Add the elapsed seconds to the stage."""
+        if entry := _entry(self._stage):
+            entry.seconds += time.monotonic() - self._started

@@ -1,0 +1,129 @@
+"""Running one command of ours on the host, with progress, and one sentence when it fails."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from pyinfra import logger
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
+from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
+
+from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine.transport import is_alive
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+LOCK_WAIT_S = 900
+"""How long a step waits for one that an earlier, interrupted run left working on the host."""
+
+_LOST = "the connection was lost; what was begun may go on there, and the next run waits for it"
+_TAIL = 12  # lines of a failed command's output that are shown
+
+_HINTS = (
+    ("No space left on device", "free some disk space there and run again"),
+    ("Disk quota exceeded", "raise the quota of that user and run again"),
+    ("Failed to fetch", "check that the host reaches that URL, or declare another index"),
+    ("Temporary failure in name resolution", "check DNS on the host"),
+    ("Could not resolve", "check DNS and the route from the host"),
+    ("Connection refused", "check that the URL is served and reachable from the host"),
+    ("reference is not a tree", "that commit is not in the repository: check `training_commit`"),
+    ("Directory not empty", "something that is not ours stands there: move it away"),
+    ("Not a directory", "something that is not ours stands there: move it away"),
+    ("No interpreter found", "install that Python there, or correct `pytorch_python`"),
+    ("no such user", "create that user on the host, or correct `owner`"),
+    ("No solution found", "check the declared version and index"),
+    ("was not found in the package registry", "check the declared version and index"),
+    ("ensurepip is not available", "run `sudo apt-get install python3-venv` there once"),
+    ("git: not found", "run `sudo apt-get install git` there once"),
+    ("Permission denied", "check who owns the directory, and the `owner` key"),
+)
+
+
+def step(
+    stage: str,
+    what: str,
+    command: str,
+    *,
+    run_as: dict[str, Any],
+    lock: str | None = None,
+    stream: bool = False,
+    success: tuple[int, ...] = (0,),
+) -> PyinfraCommand:
+    """Return a pyinfra command that runs a shell command on the host.
+
+    + what: what it does, for the log: "install torch 2.14.1"
+    + command: POSIX shell; every value in it must already be quoted (`quoted`)
+    + run_as: pyinfra's global arguments from `pyinfra_gpu.engine.privilege`
+    + lock: path of a lock file on the host. A command of a run that was cut off goes on working
+      there, so the next run waits for it, up to `LOCK_WAIT_S` seconds, instead of racing it
+    + stream: show the command's output while it works
+    + success: exit codes that are not failures
+    """
+    if lock is not None:
+        command = f"flock -w {LOCK_WAIT_S} {shlex.quote(lock)} sh -c {shlex.quote(command)}"
+    return FunctionCommand(_run, (stage, what, command, run_as, stream, success), {})
+
+
+def quoted(*words: str) -> str:
+    """Return the words as one shell command line, each quoted."""
+    return shlex.join(words)
+
+
+def _run(
+    state: State,
+    host: Host,
+    stage: str,
+    what: str,
+    command: str,
+    run_as: dict[str, Any],
+    stream: bool,
+    success: tuple[int, ...],
+) -> bool:
+    # The operation's own global arguments carry the sudo password, the shell, the timeout.
+    ours = dict(host.current_op_global_arguments or {})
+    ours.update(run_as)
+    arguments = {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
+    arguments["_success_exit_codes"] = list(success)
+    host.log(f"{what} ...")
+    try:
+        ok, output = host.run_shell_command(
+            StringCommand(command),
+            print_output=stream or state.print_output,
+            print_input=state.print_input,
+            **arguments,
+        )
+    except Exception as error:
+        return failed(host, stage, f"{host.name}: {what}: {_LOST} ({error!r})")
+    if ok:
+        return True
+    if not is_alive(host.connector):
+        return failed(host, stage, f"{host.name}: {what}: {_LOST}")
+    lines = [line.line for line in output if line.line.strip()]
+    if not stream:
+        for line in lines[-_TAIL:]:
+            host.log(line, log_func=logger.error)
+    return failed(host, stage, f"{host.name}: {what} failed: {_reason(lines)}")
+
+
+def _reason(lines: list[str]) -> str:
+    text = "\n".join(lines)
+    for needle, hint in _HINTS:
+        if needle in text:
+            found = next(line for line in reversed(lines) if needle in line)
+            return f"{_shortened(found)}; {hint}"
+    return _shortened(lines[-1]) if lines else "it printed nothing; try the command by hand (-vv)"
+
+
+def _shortened(line: str, limit: int = 300) -> str:
+    line = " ".join(line.split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+def failed(host: Host, stage: str, sentence: str) -> bool:
+    """Say and note why this host cannot go on; return the False that makes pyinfra fail it."""
+    journal.problem(stage, sentence)
+    host.log_styled(sentence, fg="red", log_func=logger.error)
+    return False

@@ -1,0 +1,95 @@
+"""The virtual environment and the torch in it, without importing torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pyinfra_gpu.facts.probe import ConcernFact
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TorchRecord(Jsonable):
+    """The environment's Python, and torch by its files.
+
+    + python: version that the environment's python prints; None if there is no environment
+    + python_problem: why that python does not run, None where it does (or where there is none)
+    + uv: version of the installer
+    + version, git_version, cuda: from torch/version.py; cuda is None for a build without CUDA
+    + damaged: the first 5 of torch's files that are missing or have another size than recorded
+    + installing: whether an installation was begun and not finished
+    + distributions: normalised name -> version of everything installed; a name that is there
+      twice has both versions in its value
+    """
+
+    python: str | Unknown | None
+    python_problem: str | Unknown | None
+    uv: str | Unknown | None
+    version: str | Unknown | None
+    git_version: str | Unknown | None
+    cuda: str | Unknown | None
+    damaged: tuple[str, ...] | Unknown
+    installing: bool | Unknown
+    distributions: Mapping[str, str] | Unknown
+
+
+class Torch(ConcernFact[TorchRecord]):
+    """torch: `pyinfra INVENTORY fact pyinfra_gpu.facts.pytorch.Torch prefix=/opt/pyinfra-gpu`."""
+
+    def read(self, fields: Fields) -> TorchRecord:
+        """Only this concern of the probe's answer."""
+        return parse(fields)
+
+
+def parse(fields: Fields) -> TorchRecord:
+    """The environment and torch, from the probe's fields."""
+    rows = fields.items("torch.version_line")
+    names = fields.items("torch.distribution")
+    return TorchRecord(
+        python=fields.text("torch.python"),
+        python_problem=fields.text("torch.python_problem"),
+        uv=_uv(fields.text("torch.uv")),
+        version=_literal(rows, "__version__"),
+        git_version=_literal(rows, "git_version"),
+        cuda=_literal(rows, "cuda"),
+        damaged=fields.items("torch.damaged"),
+        installing=fields.flag("torch.installing"),
+        distributions=names if isinstance(names, Unknown) else _distributions(names),
+    )
+
+
+def _uv(text: str | Unknown | None) -> str | Unknown | None:
+    if not isinstance(text, str):
+        return text
+    match = re.match(r"uv (\d+\.\d+\.\d+\S*)", text, re.ASCII)
+    return match[1] if match else Unknown(f"`uv --version` said {text[:80]!r}")
+
+
+def _literal(rows: tuple[str, ...] | Unknown, name: str) -> str | Unknown | None:
+    """The value that torch/version.py gives a name: a string or None, with or without a type."""
+    if isinstance(rows, Unknown):
+        return rows
+    for row in rows:
+        match = re.fullmatch(
+            rf"{name}\s*(?::[^=]*)?=\s*(?:None|'(?P<one>[^'\\]*)'|\"(?P<two>[^\"\\]*)\")\s*", row
+        )
+        if match:
+            return match["one"] if match["one"] is not None else match["two"]
+    return Unknown(f"torch/version.py has no plain line for {name}") if rows else None
+
+
+def _distributions(names: tuple[str, ...]) -> dict[str, str]:
+    """Names and versions, from the names of the folders of metadata.
+
+    A name that begins with "~" is what pip leaves of a package that it could not remove.
+    """
+    found: dict[str, str] = {}
+    for folder in names:
+        name, _, version = folder.removesuffix(".dist-info").rpartition("-")
+        if not name or name.startswith("~"):
+            continue
+        name = re.sub(r"[-_.]+", "-", name).lower()
+        found[name] = f"{found[name]} and {version}" if name in found else version
+    return found

@@ -1,0 +1,148 @@
+"""The driver at every boot: built for both kernels, the free drivers off, nothing that moves it."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from pyinfra import host as current_host
+from pyinfra import state as current_state
+from pyinfra.api.state import StateStage
+from pyinfra.operations import files as stock_files
+
+from pyinfra_gpu.drift.driver import chosen, deviations
+from pyinfra_gpu.drift.driver_modules import BLACKLIST, unbuilt
+from pyinfra_gpu.drift.driver_packages import held, loose, packages
+from pyinfra_gpu.drift.driver_repository import MODE
+from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine.converge import Commands, converging, unknown, verify
+from pyinfra_gpu.engine.explained import note_explained
+from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.operations.driver_repository import STAGE, acts
+from pyinfra_gpu.operations.packages import finish
+from pyinfra_gpu.spec import system_files
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+_OURS = (
+    *("hold-missing", "hold-unwanted", "module-not-built", "module-not-built-for-next-kernel"),
+    *("blacklist-differs", "initramfs-stale"),
+)
+_BUILT = ("module-not-built", "module-not-built-for-next-kernel")
+
+# DKMS calls a module installed whose file is gone, and then does nothing; `--force` puts back what
+# it has built, and where it has nothing, the module is forgotten for this kernel and built anew.
+# A failed build ends the script with its own last error, which DKMS only hides in a file.
+_BUILD = """
+version=$1 kernel=$2 name=
+for conf in /usr/src/nvidia*-"$version"/dkms.conf; do
+    [ -f "$conf" ] || continue
+    name=$(sed -n 's/^PACKAGE_NAME="\\{0,1\\}\\([^"]*\\)"\\{0,1\\}$/\\1/p' "$conf")
+done
+if [ ! "$name" ]; then echo "no source of module $version in /usr/src for DKMS"; exit 1; fi
+dkms install --force -m "$name" -v "$version" -k "$kernel" && exit
+dkms remove -m "$name" -v "$version" -k "$kernel" >/dev/null 2>&1
+dkms status -m "$name" -v "$version" | grep -q . || dkms add -m "$name" -v "$version"
+dkms install --force -m "$name" -v "$version" -k "$kernel" && exit
+log=/var/lib/dkms/$name/$version/build/make.log
+said=$(grep -iE 'error|fail' "$log" 2>/dev/null | grep -v '^make' | tail -n 1)
+echo "${said:-no error is in the log of make}; see $log there"
+exit 1
+"""
+
+
+@converging(STAGE)
+def settled(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that every boot finds this driver, and no other, ready.
+
+    + spec: the host's resolved specification
+
+    The module is there, in the packages' version, for the running and for the next kernel: a DKMS
+    build that failed leaves packages that count as installed. nouveau and nova are blacklisted,
+    and the initramfs knows it. The packages are on hold as ``driver_hold`` says.
+
+    **Example:**
+
+    .. code:: python
+
+        driver_kernel.settled(name="Settle the driver for every boot", spec=wanted)
+    """
+    if not acts(spec):
+        current_host.noop("no driver is declared that is ours to install")
+        return
+    kernel = record.kernel
+    unread = (record.apt.packages, kernel.installed, kernel.modules, kernel.initramfs)
+    if refusal := unknown(STAGE, spec, *unread, record.layout.entry(system_files.MODPROBE)):
+        yield refusal
+        return
+    found = chosen(deviations(spec, record), *_OURS)
+    if kernel.newest not in (None, record.system.kernel):
+        journal.found(STAGE, f"kernel {kernel.newest} comes with the next boot")
+    note_explained(STAGE, spec, record, found, "module built for every kernel")
+    if not found:
+        current_host.noop("the module is built, the free drivers are off")
+        return
+    yield from _mend(spec, record, blacklist=bool(chosen(found, "blacklist-differs")))
+    yield verify(STAGE, spec, _still_wrong)
+
+
+def _mend(spec: HostSpec, record: Record, *, blacklist: bool) -> Commands:
+    """Build, write, and only then update the initramfs: once, with all of it inside."""
+    # A kernel's own package stays half configured where its hook could not build our module.
+    unfinished = bool(unbuilt(spec, record))
+    yield from _built(spec, record)
+    if blacklist:
+        yield from stock_files.put._inner(
+            src=BytesIO(BLACKLIST.encode()),
+            dest=system_files.MODPROBE,
+            mode=MODE,
+            create_remote_dir=False,
+        )
+    record = _seen(spec, record)
+    if unfinished and record.packages.half_configured:
+        yield finish(STAGE, spec)
+    if record.kernel.initramfs == "stale":
+        yield step(
+            STAGE,
+            "update the initramfs",
+            quoted("update-initramfs", "-u", "-k", "all"),
+            run_as=as_root(spec),
+        )
+    yield from _holds(spec, record)
+
+
+def _seen(spec: HostSpec, record: Record) -> Record:
+    """Look again where something has been done; a plan has done nothing."""
+    if current_state.current_stage != StateStage.Execute:
+        return record
+    forget()
+    return look(spec) or record
+
+
+def _built(spec: HostSpec, record: Record) -> Commands:
+    versions = packages(spec, record).versions
+    for kernel in unbuilt(spec, record):
+        yield step(
+            STAGE,
+            f"build module {versions[0]} for kernel {kernel}",
+            f"sh -c {quoted(_BUILD)} build {quoted(versions[0], kernel)}",
+            run_as=as_root(spec),
+        )
+
+
+def _holds(spec: HostSpec, record: Record) -> Commands:
+    found = packages(spec, record)
+    names = loose(found) if spec.driver.hold else held(found)
+    if names:
+        verb = "hold" if spec.driver.hold else "unhold"
+        what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
+        yield step(STAGE, what, quoted("apt-mark", verb, *names), run_as=as_root(spec))
+
+
+def _still_wrong(spec: HostSpec, record: Record) -> str | None:
+    left = chosen(deviations(spec, record), *_OURS)
+    return "; ".join(f"{each.found}, expected {each.expected}" for each in left) or None

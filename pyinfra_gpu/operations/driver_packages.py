@@ -1,0 +1,236 @@
+"""NVIDIA's driver packages: pinned first, then installed, complete and of one version."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pyinfra import host as current_host
+from pyinfra import state as current_state
+from pyinfra.api.command import FunctionCommand
+from pyinfra.api.state import StateStage
+
+from pyinfra_gpu.drift.driver import chosen, deviations
+from pyinfra_gpu.drift.driver_modules import without_headers
+from pyinfra_gpu.drift.driver_packages import Packages, packages, target
+from pyinfra_gpu.drift.driver_repository import pin_package, preferences
+from pyinfra_gpu.engine.ask import ask
+from pyinfra_gpu.engine.converge import Commands, converging, refuse, unknown, verify
+from pyinfra_gpu.engine.explained import note_explained
+from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.steps import failed, quoted
+from pyinfra_gpu.engine.transaction import Request, install, prepared, run
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.operations.driver_repository import STAGE, acts
+from pyinfra_gpu.operations.packages import finish, wait_for_apt
+from pyinfra_gpu.packages.apt.names import LIBRARIES, plain
+from pyinfra_gpu.spec import system_files
+from pyinfra_gpu.stacks import catalogue
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+_PACKAGES = (
+    *("not-installed", "wrong-flavour", "branch-moved", "version-differs", "versions-mixed"),
+    *("package-incomplete", "libraries-differ", "headers-missing"),
+)
+_MOVES = ("not-installed", "wrong-flavour", "branch-moved", "version-differs", "versions-mixed")
+
+
+@converging(STAGE)
+def pinned(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that NVIDIA's own pin package is there before the driver is.
+
+    + spec: the host's resolved specification
+
+    In one transaction with the driver it would come too late: apt resolves before it is unpacked.
+    The driver's transaction is judged and fetched first, so that a repository that is not to be
+    trusted with the driver does not change even the pin. Where the repository has no such package
+    our own pins, which say the same, stand alone and say so.
+
+    **Example:**
+
+    .. code:: python
+
+        driver.pinned(name="Pin the driver", spec=wanted)
+    """
+    if not acts(spec):
+        current_host.noop("no driver is declared that is ours to install")
+        return
+    if refusal := unknown(STAGE, spec, record.apt.packages, record.packages.half_configured):
+        yield refusal
+        return
+    found = chosen(deviations(spec, record), "pin-package-missing")
+    name = pin_package(spec, record)
+    if not found or name is None:
+        current_host.noop("the driver is pinned")
+        return
+    note_explained(STAGE, spec, record, found, "pinned")
+    yield from _finished(spec, record)
+    yield FunctionCommand(_pin, (spec, name), {})
+    yield verify(STAGE, spec, _pin_wrong)
+
+
+def _finished(spec: HostSpec, record: Record) -> Commands:
+    """Finish what an interrupted dpkg left, as far as dpkg can: apt does the rest."""
+    if record.packages.half_configured:
+        yield FunctionCommand(wait_for_apt, (STAGE, spec), {})
+        yield finish(STAGE, spec, entirely=False)
+
+
+def _pin(state: State, host: Host, spec: HostSpec, name: str) -> bool:
+    record = look(spec)
+    if record is None:
+        return failed(host, STAGE, f"{host.name}: cannot be looked at")
+    driver = Request(stage=STAGE, spec=spec, packages=requests(spec, record))
+    if prepared(state, host, driver) is None:
+        return False
+    known = ask(state, host, quoted("apt-cache", "show", "--quiet=2", name), as_root(spec))
+    if known.ok and known.stdout:
+        return run(state, host, Request(stage=STAGE, spec=spec, packages=(name,)))
+    host.log(f"the repository has no {name}: our own pins stand alone")
+    return _pins_alone(state, host, spec, record)
+
+
+def _pins_alone(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
+    path = system_files.PREFERENCES
+    text = preferences(spec, record, alone=True)
+    command = (
+        f"umask 022 && printf %s {quoted(text)} > {quoted(f'{path}~')}"
+        f" && mv -f {quoted(f'{path}~')} {quoted(path)}"
+    )
+    if ask(state, host, command, as_root(spec)).ok:
+        return True
+    return failed(host, STAGE, f"{host.name}: {path} cannot be written")
+
+
+def _pin_wrong(spec: HostSpec, record: Record) -> str | None:
+    left = chosen(deviations(spec, record), "pin-package-missing")
+    return left[0].found if left else None
+
+
+@converging(STAGE)
+def installed(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that the declared driver is installed: its branch, flavour, all of one version.
+
+    + spec: the host's resolved specification
+
+    The headers of the running kernel come first, for without them DKMS builds nothing and says
+    nothing. A driver of another branch is brought back, which is a downgrade where it is a newer
+    one: the declared branch is what asks for it. Within the branch nothing is ever downgraded
+    unless ``driver_version`` says so or the rest of the driver is at the older version.
+
+    **Example:**
+
+    .. code:: python
+
+        driver.installed(name="Install the driver", spec=wanted)
+    """
+    if not acts(spec):
+        current_host.noop("no driver is declared that is ours to install")
+        return
+    unread = (record.apt.packages, record.packages.half_configured, record.kernel.headers)
+    if refusal := unknown(STAGE, spec, *unread, record.kernel.installed, record.system.kernel):
+        yield refusal
+        return
+    found = packages(spec, record)
+    if not found.wanted:
+        yield refuse(STAGE, f"{spec.host}: {_no_packages(spec, record)}")
+        return
+    wrong = chosen(deviations(spec, record), *_PACKAGES)
+    note_explained(STAGE, spec, record, wrong, f"driver {', '.join(found.versions)} from packages")
+    if not wrong:
+        current_host.noop(f"driver {', '.join(found.versions)} is installed")
+        return
+    yield from _finished(spec, record)
+    if chosen(wrong, "headers-missing"):
+        yield FunctionCommand(_headers, (spec,), {})
+    if chosen(wrong, *_MOVES):
+        yield from install(STAGE, spec, requests(spec, record))
+    yield from _again(spec, record)
+    yield verify(STAGE, spec, _still_wrong)
+
+
+def _no_packages(spec: HostSpec, record: Record) -> str:
+    return (
+        f"no packages are known for driver branch {spec.driver.branch} with"
+        f" {spec.driver.modules} modules on {record.system.os_name}: install it yourself and"
+        " declare `driver_source = 'present'`"
+    )
+
+
+def requests(spec: HostSpec, record: Record) -> tuple[str, ...]:
+    """Return what apt is asked for: every package of the driver by name, with its version.
+
+    All of them, for a package on hold that nobody names stays where it is, and a companion that
+    no dependency holds stays behind. What is of the other flavour or of another branch's name is
+    named as well, with apt's "-" for removal: a conflict alone does not move a package on hold.
+    """
+    found = packages(spec, record)
+    version = target(spec, found)
+    staying = [name for name in found.names if _stays(name, spec, found)]
+    names = dict.fromkeys((*found.wanted, *staying))
+    going = [f"{name}-" for name in found.names if name not in staying]
+    return (*(f"{name}={version}-*" if version else name for name in names), *going)
+
+
+def _stays(name: str, spec: HostSpec, found: Packages) -> bool:
+    """Tell whether an installed package belongs to the declared flavour and branch."""
+    branch = re.search(r"-(\d{3})(?=-|:|$)", name)
+    return name not in found.foreign and (not branch or int(branch[1]) == spec.driver.branch)
+
+
+def _headers(state: State, host: Host, spec: HostSpec) -> bool:
+    """Install the headers of the running kernel, and of the next where there are any."""
+    record = look(spec)
+    if record is None:
+        return failed(host, STAGE, f"{host.name}: cannot be looked at")
+    os_id, running = str(record.system.os_id), str(record.system.kernel)
+    lacking = without_headers(record)
+    for kernel in lacking:
+        name = catalogue().headers_package(os_id, kernel)
+        newest = record.kernel.newest
+        hint = f"no headers for kernel {kernel}"
+        if kernel == running and newest and newest != running:
+            hint = f"no headers for the running kernel {running}; reboot into {newest} first"
+        elif kernel == running:
+            hint = f"no headers for the running kernel {running}; install a newer kernel and reboot"
+        # A file that somebody deleted comes back only by installing the package again.
+        request = Request(stage=STAGE, spec=spec, packages=(name,), reinstall=True, hint=hint)
+        if not run(state, host, request):
+            return False
+    forget()
+    return True
+
+
+def _again(spec: HostSpec, record: Record) -> Commands:
+    """Install again, at their own versions, what is still incomplete or has other files."""
+    if current_state.current_stage == StateStage.Execute:
+        forget()
+        record = look(spec) or record
+    found = packages(spec, record)
+    broken = {package.name for package in found.installed if not package.complete}
+    if chosen(deviations(spec, record), "libraries-differ"):
+        broken |= {name for name in found.names if _is_library(name)}
+    if broken:
+        versions = [f"{name}={found.names[name]}" for name in sorted(broken)]
+        yield from install(STAGE, spec, versions, reinstall=True)
+
+
+def _is_library(name: str) -> bool:
+    return any(
+        plain(name).startswith(each[:-1]) if each.endswith("*") else plain(name) == each
+        for each in LIBRARIES
+    )
+
+
+def _still_wrong(spec: HostSpec, record: Record) -> str | None:
+    left = chosen(deviations(spec, record), *_PACKAGES)
+    if isinstance(record.apt.packages, Unknown):
+        return f"its packages cannot be read ({record.apt.packages.reason})"
+    return "; ".join(f"{each.found}, expected {each.expected}" for each in left) or None

@@ -1,0 +1,182 @@
+"""NVIDIA's package repository: its key pinned, its packages held still, nobody else's let in."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from pyinfra import host as current_host
+from pyinfra.api.command import FunctionCommand
+from pyinfra.operations import files as stock_files
+
+from pyinfra_gpu.drift.driver import chosen, deviations
+from pyinfra_gpu.drift.driver_repository import MODE, Repository, preferences, repository, twice
+from pyinfra_gpu.engine.ask import ask
+from pyinfra_gpu.engine.converge import Commands, converging, note, refuse, unknown, verify
+from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.steps import failed, quoted, step
+from pyinfra_gpu.engine.transaction import update
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.openpgp import fingerprints
+from pyinfra_gpu.operations.packages import wait_for_apt
+from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages.apt.errors import cause
+from pyinfra_gpu.spec import system_files
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+    from pyinfra_gpu.drift.finding import Deviation
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+STAGE = "driver"
+_OURS = (
+    *("keyring-replaced", "source-differs", "source-twice", "pins-differ"),
+    "unattended-upgrades-allowed",
+)
+_PACKAGE = "cuda-keyring_1.1-1_all.deb"
+_KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
+
+
+@converging(STAGE)
+def trusted(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that apt knows NVIDIA's repository by its pinned key, and takes the driver from it.
+
+    + spec: the host's resolved specification
+
+    The keyring package is fetched with its pinned SHA-256 and never installed: its own source list
+    would point elsewhere. What it holds must be the pinned key and no other. Then come the source
+    list, the pins, what keeps unattended-upgrades off, and a list of this repository alone. Another
+    list that names the same repository is set aside, since apt stops where their keys differ.
+
+    **Example:**
+
+    .. code:: python
+
+        repository.trusted(name="Trust NVIDIA's repository", spec=wanted)
+    """
+    if not acts(spec):
+        current_host.noop("no driver is declared that is ours to install")
+        return
+    source = repository(spec, record)
+    if isinstance(source, str):
+        yield refuse(STAGE, f"{spec.host}: {source}")
+        return
+    if refusal := unknown(STAGE, spec, *_looked_at(record)):
+        yield refusal
+        return
+    found = chosen(deviations(spec, record), *_OURS)
+    note(STAGE, spec, found, "repository and pins as declared")
+    if not found:
+        current_host.noop(f"{source.url} is trusted by its key and pinned")
+        return
+    yield FunctionCommand(wait_for_apt, (STAGE, spec), {})
+    yield from _mend(spec, record, source, found)
+    yield verify(STAGE, spec, _still_wrong)
+
+
+def acts(spec: HostSpec) -> bool:
+    """Tell whether the driver is ours to keep on this host."""
+    return spec.accelerator == "nvidia" and spec.driver.source == "nvidia"
+
+
+def _looked_at(record: Record) -> list[object]:
+    paths = (system_files.SOURCES, system_files.PREFERENCES, system_files.UNATTENDED)
+    return [record.apt.sources, *(record.layout.entry(path) for path in paths)]
+
+
+def _mend(spec: HostSpec, record: Record, source: Repository, found: list[Deviation]) -> Commands:
+    """Do what the deviations ask for; the pins come before the list they are to judge."""
+    if chosen(found, "keyring-replaced"):
+        yield FunctionCommand(_fetch_keyring, (spec, source), {})
+    for file in dict.fromkeys(each.file for each in twice(record, source)):
+        yield _set_aside(spec, source, file)
+    texts = {
+        "pins-differ": (system_files.PREFERENCES, preferences(spec, record)),
+        "unattended-upgrades-allowed": (system_files.UNATTENDED, files.unattended()),
+        "source-differs": (system_files.SOURCES, files.sources(source.url)),
+    }
+    for name, (path, text) in texts.items():
+        if chosen(found, name):
+            yield from stock_files.put._inner(
+                src=BytesIO(text.encode()), dest=path, mode=MODE, create_remote_dir=False
+            )
+    if chosen(found, "keyring-replaced", "source-differs", "source-twice"):
+        yield FunctionCommand(_update, (spec,), {})
+
+
+def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository) -> bool:
+    """Fetch the keyring, believe it only if it holds the pinned key alone, and put it in place."""
+    url = f"{source.url}/{_PACKAGE}"
+    answer = ask(state, host, _extraction(url, source.keyring_sha256), as_root(spec))
+    if not answer.ok:
+        return failed(
+            host, STAGE, f"{host.name}: the keyring {url} cannot be used: {cause(answer.lines)}"
+        )
+    try:
+        keyring = base64.b64decode("".join(answer.stdout[-1:]), validate=True)
+    except (ValueError, binascii.Error):
+        return failed(
+            host, STAGE, f"{host.name}: the keyring {url} came back unreadable: run again"
+        )
+    keys = fingerprints(keyring)
+    if keys != (source.key_fingerprint,):
+        held = keys.reason if isinstance(keys, Unknown) else ", ".join(keys) or "no key"
+        return failed(
+            host,
+            STAGE,
+            f"{host.name}: {url} does not hold the key {source.key_fingerprint} alone, but {held}:"
+            " find out who changed it before you trust it (`driver_key_fingerprint`)",
+        )
+    target = system_files.KEYRING
+    text = base64.b64encode(keyring).decode()
+    command = (
+        f"umask 022 && printf %s {quoted(text)} | base64 -d > {quoted(f'{target}~')}"
+        f" && mv -f {quoted(f'{target}~')} {quoted(target)}"
+    )
+    if not ask(state, host, command, as_root(spec)).ok:
+        return failed(host, STAGE, f"{host.name}: {target} cannot be written")
+    return True
+
+
+def _extraction(url: str, sha256: str) -> str:
+    """Return the command that fetches the package and prints the keyring in it as one line."""
+    fetch = ("/usr/lib/apt/apt-helper", "download-file", url)
+    return "\n".join(
+        (
+            "folder=$(mktemp -d) || exit 1",
+            "trap 'rm -rf \"$folder\"' EXIT",
+            f'{quoted(*fetch)} "$folder/keyring.deb" {quoted(f"SHA256:{sha256}")} >&2 || exit 1',
+            'dpkg-deb -x "$folder/keyring.deb" "$folder/root" || exit 1',
+            f'base64 -w 0 "$folder/root/"{quoted(_KEYRING_IN_PACKAGE)} || exit 1',
+            "echo",
+        )
+    )
+
+
+def _set_aside(spec: HostSpec, source: Repository, file: str) -> object:
+    """Rename a list that names nothing but this repository; apt passes over ".disabled" files."""
+    lines = f"grep -E '^[[:space:]]*(deb|URIs:)' {quoted(file)}"
+    others = f"{lines} | grep -vF {quoted(source.url)}"
+    refusal = f"{file} names other repositories too: take {source.url} out of it yourself"
+    return step(
+        STAGE,
+        f"set {file} aside as {file}.disabled",
+        f"case {quoted(file)} in /etc/apt/sources.list.d/*) ;; *) false ;; esac"
+        f" && ! {{ {others} >/dev/null; }} || {{ echo {quoted(refusal)}; exit 1; }}"
+        f" && mv -f {quoted(file)} {quoted(f'{file}.disabled')}",
+        run_as=as_root(spec),
+    )
+
+
+def _update(state: State, host: Host, spec: HostSpec) -> bool:
+    return update(state, host, STAGE, spec)
+
+
+def _still_wrong(spec: HostSpec, record: Record) -> str | None:
+    left = chosen(deviations(spec, record), *_OURS)
+    return "; ".join(each.found for each in left) or None

@@ -1,0 +1,262 @@
+"""A virtual environment whose torch is the declared one, complete, and from a declared place."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pyinfra import host
+
+from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine.converge import Commands, converging, unknown, verify
+from pyinfra_gpu.engine.look import look
+from pyinfra_gpu.engine.privilege import as_owner
+from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.facts.fields import Unknown
+
+if TYPE_CHECKING:
+    from pyinfra.api.command import PyinfraCommand
+
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+STAGE = "pytorch"
+
+
+@converging(STAGE)
+def installer(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that the declared version of uv is in a small environment of its own.
+
+    + spec: the host's resolved specification
+
+    uv, not pip: its cache makes a repair a matter of seconds, and it can hold torch fixed while
+    it installs a project that asks for another one.
+
+    **Example:**
+
+    .. code:: python
+
+        torch.installer(name="Install uv", spec=wanted)
+    """
+    if refusal := unknown(STAGE, spec, record.torch.uv):
+        yield refusal
+        return
+    if _uv_wrong(spec, record) is None:
+        host.noop(f"uv {spec.pytorch.uv_version} is there")
+        return
+    journal.found(STAGE, f"uv {record.torch.uv}" if record.torch.uv else "no uv")
+    journal.changed(STAGE, f"uv {spec.pytorch.uv_version}")
+    paths = spec.paths
+    pip = [f"{paths.tools}/bin/python", "-m", "pip", "install", "--quiet", "--no-input"]
+    pip += ["--disable-pip-version-check", *index_options(spec), *_trusted_hosts(spec)]
+    pip += [f"uv=={spec.pytorch.uv_version}"]
+    make = quoted("python3", "-m", "venv", "--clear", paths.tools)
+    yield step(
+        STAGE,
+        f"install uv {spec.pytorch.uv_version}",
+        f"{_have_uv(spec)} || {{ {make} && {quoted(*pip)}; }}",
+        run_as=as_owner(spec, record),
+        lock=paths.lock,
+    )
+    yield verify(STAGE, spec, _uv_wrong)
+
+
+def _have_uv(spec: HostSpec) -> str:
+    """Return a shell test, for use under the lock: another run may have installed it meanwhile."""
+    version = f"uv {spec.pytorch.uv_version}"
+    told = f'"$({quoted(spec.paths.uv)} -V 2>/dev/null)"'
+    return f"case {told} in '{version}'|'{version} '*) true;; *) false;; esac"
+
+
+def _uv_wrong(spec: HostSpec, record: Record) -> str | None:
+    if record.torch.uv == spec.pytorch.uv_version:
+        return None
+    return f"uv at {spec.paths.uv} is {record.torch.uv}, not {spec.pytorch.uv_version}"
+
+
+@converging(STAGE)
+def virtual_environment(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that the virtual environment exists and its Python runs.
+
+    + spec: the host's resolved specification
+
+    An environment whose Python vanished (a distribution upgrade does that) cannot be mended. It
+    is set aside under the name ``venv.broken``, replacing an earlier one, and made anew.
+
+    **Example:**
+
+    .. code:: python
+
+        torch.virtual_environment(name="Make the virtual environment", spec=wanted)
+    """
+    there = record.layout.entry(spec.paths.venv)
+    if refusal := unknown(STAGE, spec, there, record.torch.python_problem):
+        yield refusal
+        return
+    complaint = _venv_wrong(spec, record)
+    if complaint is None:
+        host.noop(f"Python {record.torch.python} is in {spec.paths.venv}")
+        return
+    journal.found(STAGE, complaint)
+    journal.changed(STAGE, "virtual environment")
+    run_as = as_owner(spec, record)
+    venv = spec.paths.venv
+    if not isinstance(there, Unknown) and there.kind != "absent":
+        aside = f"{venv}.broken"
+        command = f"{quoted('rm', '-rf', aside)} && {quoted('mv', venv, aside)}"
+        yield step(STAGE, f"set aside {venv} ({complaint})", command, run_as=run_as)
+        journal.warn(STAGE, f"{spec.host}: the old environment is kept as {aside}; delete it")
+    # --no-managed-python: the host's own Python; what is downloaded is declared, never implied.
+    make = [spec.paths.uv, "venv", "--quiet", "--no-managed-python", "--no-config"]
+    make += ["--cache-dir", spec.paths.cache, "--python", spec.pytorch.python, venv]
+    yield step(
+        STAGE,
+        "make the virtual environment",
+        f"[ -x {quoted(spec.paths.python)} ] || {quoted(*make)}",
+        run_as=run_as,
+        lock=spec.paths.lock,
+    )
+    yield verify(STAGE, spec, _venv_wrong)
+
+
+def _venv_wrong(spec: HostSpec, record: Record) -> str | None:
+    if record.torch.python_problem:
+        return f"its Python does not run ({record.torch.python_problem})"
+    python = record.torch.python
+    if python is None:
+        return "no virtual environment"
+    asked = re.fullmatch(r"(?:python)?(\d+\.\d+(?:\.\d+)?)", spec.pytorch.python)
+    if asked and isinstance(python, str) and not f"{python}.".startswith(f"{asked[1]}."):
+        return f"Python {python}, declared is {asked[1]}"
+    return None
+
+
+@converging(STAGE)
+def wheel(spec: HostSpec, record: Record) -> Commands:
+    """Ensure that torch is the declared version and build, complete on disk.
+
+    + spec: the host's resolved specification
+
+    Which torch is there is read from its own files, each compared with the size its wheel
+    recorded, so that an interrupted install and a hand-copied library are both seen.
+
+    **Example:**
+
+    .. code:: python
+
+        torch.wheel(name="Install torch", spec=wanted)
+    """
+    torch = record.torch
+    # Without a Python that runs, torch cannot be examined; a plan says so, and when this acts,
+    # the environment was made anew just before.
+    complaint = _venv_wrong(spec, record)
+    if complaint is None:
+        if refusal := unknown(STAGE, spec, torch.version, torch.damaged, torch.installing):
+            yield refusal
+            return
+        complaint = torch_wrong(spec, record)
+        journal.found(STAGE, complaint or f"torch {record.torch.version}")
+    if complaint is None:
+        host.noop(f"torch {record.torch.version} is complete")
+        return
+    journal.changed(STAGE, f"torch {spec.pytorch.full_version}")
+    if not torch.damaged:
+        yield _install_step(spec, record, complaint)
+        record = look(spec) or record
+    if record.torch.damaged and not isinstance(record.torch.damaged, Unknown):
+        # uv links a wheel's files into the environment, so what overwrote one of them has
+        # overwritten uv's own copy as well: fetch the wheel again.
+        clean = quoted(spec.paths.uv, "cache", "clean", "--cache-dir", spec.paths.cache, "torch")
+        yield step(STAGE, "drop the damaged torch", clean, run_as=as_owner(spec, record))
+        yield _install_step(spec, record, f"damaged: {record.torch.damaged[0]}")
+    yield verify(STAGE, spec, torch_wrong)
+
+
+def _install_step(spec: HostSpec, record: Record, complaint: str) -> PyinfraCommand:
+    command = _install(spec, repair=record.torch.version is not None)
+    return step(
+        STAGE,
+        f"install torch {spec.pytorch.full_version} ({complaint})",
+        _unless_finished(spec, command) if record.torch.installing is True else command,
+        run_as=as_owner(spec, record),
+        lock=spec.paths.lock,
+        stream=spec.accelerator == "nvidia",  # gigabytes: show that it is alive
+    )
+
+
+def torch_wrong(spec: HostSpec, record: Record) -> str | None:
+    """Return what is wrong with the installed torch, in a few words, or None."""
+    torch = record.torch
+    if torch.version is None:
+        return "no torch"
+    if torch.installing is True:
+        return f"torch {torch.version}, its installation was interrupted or goes on"
+    if torch.version != spec.pytorch.full_version:
+        return f"torch {torch.version}"
+    if torch.damaged and not isinstance(torch.damaged, Unknown):
+        return f"torch {torch.version}, damaged: {torch.damaged[0]}"
+    return None
+
+
+def _install(spec: HostSpec, *, repair: bool) -> str:
+    """Return the shell command that installs torch.
+
+    The mark stays when the command is cut off, whatever cut it off, and tells the next run that
+    files may be missing although their names are there.
+    """
+    install = install_command(spec, spec.pytorch.requirement)
+    return marked(spec, [*install, "--reinstall-package", "torch"] if repair else install)
+
+
+def _unless_finished(spec: HostSpec, command: str) -> str:
+    """Return the command, to be run only if the mark is still there once we hold the lock.
+
+    Otherwise another run was at work when we looked, and has finished meanwhile.
+    """
+    return f"[ ! -e {quoted(installing_mark(spec))} ] || {{ {command}; }}"
+
+
+def marked(spec: HostSpec, install: list[str]) -> str:
+    """Return the shell command: resolve, mark, install, unmark.
+
+    What cannot be resolved (a version the index does not have) has touched nothing, and leaves
+    no mark.
+    """
+    mark = quoted(installing_mark(spec))
+    resolve = quoted(*install, "--quiet", "--dry-run")
+    return f"{resolve} && touch {mark} && {quoted(*install)} && sync -f {mark} && rm {mark}"
+
+
+def installing_mark(spec: HostSpec) -> str:
+    """Return the path of the file that is there while packages are being installed."""
+    return f"{spec.paths.venv}/.pyinfra-gpu-installing"
+
+
+def install_command(spec: HostSpec, *requirements: str) -> list[str]:
+    """Return uv's command line for installing into the virtual environment."""
+    paths = spec.paths
+    return [
+        *(paths.uv, "pip", "install", "--no-config", "--cache-dir", paths.cache),
+        *("--python", paths.python, *index_options(spec), *requirements),
+    ]
+
+
+def index_options(spec: HostSpec) -> list[str]:
+    """Return the index options, which pip and uv spell alike."""
+    options = []
+    if spec.pytorch.index_url:
+        options += ["--index-url", spec.pytorch.index_url]
+    if spec.pytorch.extra_index_url:
+        options += ["--extra-index-url", spec.pytorch.extra_index_url]
+    return options
+
+
+def _trusted_hosts(spec: HostSpec) -> list[str]:
+    """Return what pip needs to read an index over plain http, which only data can ask for."""
+    options = []
+    for url in (spec.pytorch.index_url, spec.pytorch.extra_index_url):
+        parts = urlsplit(url or "")
+        if parts.scheme == "http" and parts.netloc:
+            options += ["--trusted-host", parts.netloc]
+    return options

@@ -1,0 +1,134 @@
+"""What a transaction of apt may do on a host: the driver, and nothing behind anybody's back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pyinfra_gpu.packages.apt.names import LABEL, is_driver, is_kernel, is_nvidia, is_pin, plain
+from pyinfra_gpu.packages.apt.simulation import Change, Simulation
+from pyinfra_gpu.packages.apt.versions import branch_of, compare, driver_version
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What is declared, and what is there.
+
+    + branch: the driver branch that must not be left; None where none is declared
+    + version: the driver version that all its packages must get; None = any of the branch
+    + url: the declared repository, without the slash at its end
+    + installed: the driver's packages, name -> version
+    + held: every package that apt was told to leave alone
+    """
+
+    branch: int | None
+    version: str | None
+    url: str
+    installed: Mapping[str, str]
+    held: Collection[str]
+
+
+def judge(simulation: Simulation, limits: Limits) -> list[str]:
+    """Return why a transaction must not run, one clause for each reason; [] = it may."""
+    reasons = [f"apt said something that is not understood ({line})" for line in simulation.odd]
+    for change in simulation.changes:
+        reason = _removal(change) if change.new is None else _installation(change, limits)
+        reason = reason or _origin(change, simulation, limits) or _hold(change, limits)
+        if reason:
+            reasons.append(reason)
+    if not reasons and (mixed := mixture(simulation, limits)):
+        reasons.append(mixed)
+    return reasons
+
+
+def _removal(change: Change) -> str | None:
+    if is_pin(change.name) or (change.old and is_driver(change.name, change.old)):
+        return None
+    return f"it would remove {change.name}, which is no part of the driver"
+
+
+def _installation(change: Change, limits: Limits) -> str | None:
+    if change.new is None or change.new == change.old:
+        return None  # the same again, as where an interrupted dpkg has to be finished
+    if is_kernel(change.name):
+        return f"it would install {change.name} {change.new}, a kernel"
+    if is_driver(change.name, change.new):
+        return _driver(change, limits)
+    if change.old is not None and compare(change.new, change.old) < 0 and not is_pin(change.name):
+        return f"it would downgrade {change.name} from {change.old} to {change.new}"
+    return None
+
+
+def _driver(change: Change, limits: Limits) -> str | None:
+    """Keep the driver's packages at the declared branch and version, and never silently lower."""
+    new = driver_version(change.new or "")
+    step = f"{change.name} from {change.old} to {change.new}"
+    if limits.branch is not None and branch_of(change.new or "") != limits.branch:
+        return (
+            f"{change.name} {change.new} would leave the declared branch {limits.branch} of the"
+            " driver"
+        )
+    if limits.version is not None and new != limits.version:
+        return f"{change.name} would get version {change.new}, not {limits.version} as the rest"
+    if change.old is None or compare(change.new or "", change.old) >= 0:
+        return None
+    # Going back to the declared branch, or to a version that was asked for, is what data says.
+    if limits.version is not None or branch_of(change.old) != limits.branch:
+        return None
+    return f"it would downgrade {step}: declare `driver_version` if that is wanted"
+
+
+def _origin(change: Change, simulation: Simulation, limits: Limits) -> str | None:
+    """NVIDIA's packages come from the declared repository, by its label and by the file's URI."""
+    if change.new is None or change.new == change.old or not _belongs(change):
+        return None
+    uri = simulation.fetches.get(plain(change.name))
+    # apt writes file:/path where data may say file:///path.
+    url = limits.url.replace("file:///", "file:/")
+    elsewhere = uri is not None and not uri.startswith(f"{url}/")
+    if LABEL in change.labels and not elsewhere:
+        return None
+    origin = uri if elsewhere else " or ".join(change.labels)
+    return f"{change.name} {change.new} would come from another origin ({origin or 'unnamed'})"
+
+
+def _belongs(change: Change) -> bool:
+    """Tell whether a package must come from NVIDIA; helpers of the distribution need not."""
+    name = plain(change.name)
+    return (
+        is_driver(name, change.new or "")
+        or is_pin(name)
+        or (is_nvidia(name) and name.startswith(("cuda-", "libcuda")))
+    )
+
+
+def _hold(change: Change, limits: Limits) -> str | None:
+    """What somebody else put on hold stays; the holds on the driver are ours."""
+    name = plain(change.name)
+    if not {name, change.name} & set(limits.held):
+        return None
+    version = change.new or change.old or ""
+    if is_driver(name, version) or is_pin(name) or is_driver(name, change.old or ""):
+        return None
+    return f"it would change {name}, which is on hold (`apt-mark unhold {name}` frees it)"
+
+
+def mixture(simulation: Simulation, limits: Limits) -> str | None:
+    """Return how the driver's packages would differ from each other afterwards, or None.
+
+    A transaction that leaves the driver alone may run while they differ: others mend that.
+    """
+    after, touched = dict(limits.installed), False
+    for change in simulation.changes:
+        touched |= is_driver(change.name, change.new or change.old or "")
+        after.pop(change.name, None)
+        if change.new is not None and is_driver(change.name, change.new):
+            after[change.name] = change.new
+    versions: dict[str, str] = {}
+    for name, version in sorted(after.items()):
+        if driver := driver_version(version):
+            versions.setdefault(driver, name)
+    if len(versions) < 2 or not touched:
+        return None
+    told = ", ".join(f"{name} {version}" for version, name in versions.items())
+    return f"the driver's packages would be of more than one version ({told})"

@@ -1,0 +1,200 @@
+"""What a check answers: per host a verdict and every deviation, as typed and as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.drift.finding import Effect
+
+SCHEMA_VERSION = 1
+
+Verdict = Literal["declared", "restart", "drift", "unknown"]
+EXIT_CODES: dict[Verdict, int] = {"declared": 0, "unknown": 1, "drift": 2, "restart": 3}
+WORST_FIRST: tuple[Verdict, ...] = ("unknown", "drift", "restart", "declared")
+WORDS: dict[Verdict, str] = {
+    "declared": "as declared",
+    "restart": "restart owed",
+    "drift": "drift",
+    "unknown": "could not tell",
+}
+
+
+REFUSED = ".refused"
+"""Ends the id of what a run would stop at."""
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """Return the verdict that decides; of nothing at all, nothing can be told."""
+    return next((each for each in WORST_FIRST if each in verdicts), "unknown")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A package action from apt's log, `when` in the host's own time."""
+
+    when: str
+    by: str | None
+    change: str
+
+    @property
+    def moment(self) -> str:
+        """Day and minute: "2026-11-21 06:12"."""
+        return self.when.replace("T", " ")[:16]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"when": self.when, "by": self.by, "change": self.change}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One deviation, as `pyinfra_gpu.drift.finding.Deviation`, with what apt's log knows of it."""
+
+    id: str
+    found: str
+    expected: str
+    effect: Effect
+    action: str
+    command: str | None = None
+    since: Change | None = None
+
+    @property
+    def stage(self) -> str:
+        """The stage it belongs to."""
+        return self.id.partition(".")[0]
+
+    @property
+    def next_run(self) -> str:
+        """What the next run does about it, in words for people."""
+        left = self.effect == "report" and not self.id.endswith(REFUSED)
+        if not left or self.action.startswith("left alone"):
+            return self.action
+        return f"leaves it alone: {self.action}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "id": self.id,
+            "found": self.found,
+            "expected": self.expected,
+            "effect": self.effect,
+            "action": self.action,
+            "command": self.command,
+            "since": self.since.as_json() if self.since else None,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageAnswer:
+    """One stage of a host; `found` says in a few words what it looked like."""
+
+    name: str
+    verdict: Verdict
+    found: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostAnswer:
+    """One host.
+
+    + reason: one sentence on why nothing could be told, what the next run would stop at, or who
+      keeps a host from the restart that it is owed
+    + findings: every deviation, and what is only worth knowing (effect "note")
+    + facts, smoke: versions and the smoke test's last verdict, as the run's report has them
+    + smoke_is_good: whether that verdict stands for what is installed now
+    + across: what the host's stamp says of a step across hosts that still holds
+    + history: what apt did lately, oldest first
+    """
+
+    name: str
+    verdict: Verdict
+    rehearsal: bool = False
+    reason: str | None = None
+    findings: tuple[Finding, ...] = ()
+    warnings: tuple[str, ...] = ()
+    stages: tuple[StageAnswer, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+    smoke: dict[str, Any] | None = None
+    smoke_is_good: bool = False
+    across: dict[str, Any] | None = None
+    history: tuple[Change, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name as it is shown; what is only a rehearsal says so."""
+        return f"{self.name} (rehearsal)" if self.rehearsal else self.name
+
+    @property
+    def deviations(self) -> tuple[Finding, ...]:
+        """What is not as declared; the findings without those that are only worth knowing."""
+        return tuple(each for each in self.findings if each.effect != "note")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is worth knowing and no drift, a sentence each."""
+        told = (each for each in self.findings if each.effect == "note")
+        return (*self.warnings, *(f"{each.found}; next run: {each.action}" for each in told))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "verdict": self.verdict,
+            "rehearsal": self.rehearsal,
+            "reason": self.reason,
+            "deviations": [each.as_json() for each in self.findings],
+            "warnings": list(self.warnings),
+            "stages": {each.name: each.verdict for each in self.stages},
+            "facts": self.facts,
+            "smoke": self._smoke(),
+        }
+
+    def _smoke(self) -> dict[str, Any] | None:
+        if self.smoke is None:
+            return None
+        told = {key: self.smoke.get(key) for key in ("status", "mode", "proof", "finished")}
+        return {**told, "current": self.smoke_is_good}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """The whole check.
+
+    + checked: when it began, UTC, e.g. "2026-11-21T06:12:03Z"
+    + reasons: why nothing could be told of the inventory as a whole; then `hosts` may be empty
+    """
+
+    inventory: str
+    checked: str
+    seconds: float
+    hosts: tuple[HostAnswer, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the hosts; unknown where something could not be told at all."""
+        return "unknown" if self.reasons else worst([host.verdict for host in self.hosts])
+
+    @property
+    def exit_code(self) -> int:
+        """0 as declared, 1 could not tell, 2 drift, 3 only a restart is owed."""
+        return EXIT_CODES[self.verdict]
+
+    def counts(self) -> dict[Verdict, int]:
+        """Return how many hosts have each verdict, worst first, without zeros."""
+        found = [host.verdict for host in self.hosts]
+        return {each: found.count(each) for each in WORST_FIRST if each in found}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data; what is in it stays, new keys may come."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "inventory": self.inventory,
+            "checked": self.checked,
+            "seconds": round(self.seconds, 2),
+            "verdict": self.verdict,
+            "exit_code": self.exit_code,
+            "reasons": list(self.reasons),
+            "hosts": {host.name: host.as_json() for host in self.hosts},
+        }

@@ -1,0 +1,103 @@
+"""The verb `check` of the command line, and what it shares with `report`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+import click
+
+from pyinfra_gpu.report.check import past
+from pyinfra_gpu.report.check.answer import Answer, Verdict
+from pyinfra_gpu.report.check.render import WIDTH, render
+from pyinfra_gpu.report.check.running import Request, run
+from pyinfra_gpu.report.output import show
+
+EXIT_CODES_TEXT = (
+    "exit code: 0 every host is as declared; 2 drift; 3 only a restart is owed;"
+    " 1 something could not be told (a host unreachable, the inventory wrong)."
+    " 1 comes before 2, 2 before 3."
+)
+_COLOURS: dict[Verdict, str] = {
+    "declared": "green",
+    "restart": "cyan",
+    "drift": "yellow",
+    "unknown": "red",
+}
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb ``check``."""
+    parser = subparsers.add_parser(
+        "check",
+        help="say whether every host is still as declared, and what is not; changes nothing",
+        description="Look at every host, read-only, and say what is not as declared: what was"
+        " found, what was expected, since when, and what the next deploy would do about it.",
+        epilog=EXIT_CODES_TEXT,
+    )
+    add_request(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(handler=handle)
+
+
+def add_request(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which hosts to look at."""
+    parser.add_argument("inventory", metavar="INVENTORY", help="such as inventories/lab.py")
+    for option, text in (
+        ("--limit", "only these hosts: a name, group or pattern"),
+        ("--exclude", "not these hosts: a name, group or pattern"),
+    ):
+        parser.add_argument(
+            option, metavar="PATTERN", action="append", default=[], help=f"{text}; repeatable"
+        )
+    parser.add_argument(
+        "--data", metavar="KEY=VALUE", action="append", default=[], help="as pyinfra's; repeatable"
+    )
+    parser.add_argument(
+        "--same-sudo-password", action="store_true", help="ask once for the hosts' sudo password"
+    )
+
+
+def handle(options: argparse.Namespace) -> int:
+    """Check, print the answer, and return the exit code."""
+    answer = look(options)
+    keep(answer)
+    if options.json:
+        text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
+    else:
+        text = render(answer, _colour if sys.stdout.isatty() else lambda text, verdict: text)
+    return show(text, "check") or answer.exit_code
+
+
+def look(options: argparse.Namespace) -> Answer:
+    """Run the check that the arguments ask for, with a line of progress on a terminal."""
+    request = Request(
+        inventory=options.inventory,
+        limit=tuple(options.limit),
+        exclude=tuple(options.exclude),
+        data=tuple(options.data),
+        same_sudo_password=options.same_sudo_password,
+    )
+    if not sys.stderr.isatty():
+        return run(request)
+    try:
+        return run(request, _show_progress)
+    finally:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def keep(answer: Answer) -> None:
+    """Keep the verdicts for later reports; where that fails, the answer still stands."""
+    try:
+        past.remember(answer, past.file_for(answer.inventory))
+    except OSError as error:
+        print(f"this check is not kept for later reports: {error}", file=sys.stderr)
+
+
+def _show_progress(text: str) -> None:
+    print(f"\r{text[: WIDTH - 1]}\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _colour(text: str, verdict: Verdict) -> str:
+    return click.style(text, fg=_COLOURS[verdict], bold=verdict != "declared")

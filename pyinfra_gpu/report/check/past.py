@@ -1,0 +1,80 @@
+"""What earlier checks of an inventory said, kept on this machine; small, and never in the way."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from pyinfra_gpu.report.check.answer import EXIT_CODES, Answer, Verdict
+
+KEPT = 100
+"""So many checks of an inventory are kept; older ones are dropped."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Past:
+    """One earlier check: when (UTC), its verdict, and that of each host it looked at."""
+
+    when: str
+    verdict: Verdict
+    hosts: Mapping[str, Verdict]
+
+
+def file_for(inventory: str) -> Path:
+    """Return the file that keeps this inventory's checks, below the user's state directory."""
+    state = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
+    path = Path(inventory)
+    name = str(path.resolve()) if path.exists() else inventory
+    digest = hashlib.sha256(name.encode()).hexdigest()[:10]
+    return Path(state) / "pyinfra-gpu" / "checks" / f"{path.stem[:40]}-{digest}.jsonl"
+
+
+def remember(answer: Answer, file: Path) -> None:
+    """Add one check to the file, and drop the oldest beyond `KEPT`.
+
+    A check that looked at no host tells nothing about the fleet and is not kept.
+
+    Raises OSError where the file cannot be written.
+    """
+    if not answer.hosts:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two checks at once must not lose one another's line
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        lines = [*lines, json.dumps(_as_json(answer), sort_keys=True)][-KEPT:]
+        temporary = file.with_suffix(".new")
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        temporary.replace(file)
+
+
+def _as_json(answer: Answer) -> dict[str, object]:
+    hosts = {host.name: host.verdict for host in answer.hosts}
+    return {"when": answer.checked, "verdict": answer.verdict, "hosts": hosts}
+
+
+def earlier(file: Path) -> list[Past]:
+    """Return the checks that are kept, oldest first; a line that is damaged is passed over."""
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    return [past for past in map(_past, lines) if past is not None]
+
+
+def _past(line: str) -> Past | None:
+    try:
+        value = json.loads(line)
+        when, verdict, hosts = str(value["when"]), value["verdict"], dict(value["hosts"])
+        known = {verdict, *hosts.values()} <= set(EXIT_CODES)
+    except (ValueError, KeyError, TypeError):
+        return None
+    if not known:
+        return None
+    return Past(when=when, verdict=cast(Verdict, verdict), hosts=hosts)

@@ -1,0 +1,84 @@
+"""A check's answer for the terminal, 80 columns wide."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+
+from pyinfra_gpu.report.check.answer import WORDS, Answer, Finding, HostAnswer, Verdict
+
+WIDTH = 80
+Style = Callable[[str, Verdict], str]
+"""Colours a piece of text after a verdict."""
+
+_TEXT_AT = 14  # the column behind "next run" and its like
+
+
+def render(answer: Answer, style: Style = lambda text, verdict: text) -> str:
+    """Return one line for each host that is as declared, every deviation of the others, a summary.
+
+    + style: colours text; plain by default
+    """
+    width = min(max((len(host.label) for host in answer.hosts), default=0), 30)
+    lines: list[str] = []
+    for host in answer.hosts:
+        block = _host(host, width, style)
+        if lines and lines[-1] and len(block) > 1:
+            lines.append("")
+        lines += [*block, ""] if len(block) > 1 else block
+    for reason in answer.reasons:
+        lines += textwrap.wrap(reason, WIDTH, initial_indent="! ", subsequent_indent="  ")
+    if lines and lines[-1]:
+        lines.append("")
+    return "\n".join([*lines, *textwrap.wrap(summary(answer), WIDTH)])
+
+
+def summary(answer: Answer) -> str:
+    """Return the one line that tells how many hosts are how, and the exit code."""
+    total = len(answer.hosts)
+    counts = [f"{count} {WORDS[verdict]}" for verdict, count in answer.counts().items()]
+    head = f"{total} host{'s' if total != 1 else ''}" if total else "no host was looked at"
+    if rehearsals := sum(host.rehearsal for host in answer.hosts):
+        head += " (rehearsal)" if rehearsals == total else f" ({rehearsals} of them rehearsal)"
+    text = f"{head}: {', '.join(counts)}" if counts else head
+    return f"{text}; {answer.seconds:.1f} s, exit code {answer.exit_code}"
+
+
+def _host(host: HostAnswer, width: int, style: Style) -> list[str]:
+    count = len(host.deviations)
+    tail = f", {count} deviation{'s' if count != 1 else ''}" if count else ""
+    word = WORDS[host.verdict]
+    shown = style(word if host.verdict == "declared" else word.upper(), host.verdict)
+    lines = [f"{host.label.ljust(width)}  {shown}{tail}"]
+    if host.reason:
+        lines += _labelled("because", host.reason, indent=2)
+    for note in host.notes:
+        lines += _labelled("note", note, indent=2)
+    for finding in host.deviations:
+        lines += _finding(finding, style)
+    return lines
+
+
+def _finding(finding: Finding, style: Style) -> list[str]:
+    verdict: Verdict = "restart" if finding.effect == "restart" else "drift"
+    lines = [f"  {style(finding.id, verdict)}"]
+    lines += _labelled("found", finding.found)
+    lines += _labelled("expected", finding.expected)
+    if since := finding.since:
+        author = f", by {since.by}" if since.by else ""
+        lines += _labelled("since", f"{since.moment}: {since.change}{author}")
+    lines += _labelled("next run", finding.next_run)
+    if finding.command:
+        lines += _labelled("command", finding.command)
+    return lines
+
+
+def _labelled(label: str, text: str, indent: int = 4) -> list[str]:
+    first = f"{' ' * indent}{label}".ljust(_TEXT_AT)
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=" " * _TEXT_AT,
+        break_on_hyphens=False,
+    ) or [first.rstrip()]

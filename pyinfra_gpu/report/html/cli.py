@@ -1,0 +1,71 @@
+"""The verb `report` of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pyinfra_gpu.report.check import past
+from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, add_request, keep, look
+from pyinfra_gpu.report.check.render import summary
+from pyinfra_gpu.report.html.page import page
+from pyinfra_gpu.report.output import show
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb ``report``."""
+    parser = subparsers.add_parser(
+        "report",
+        help="the same as `check`, as one HTML page to read, send or print",
+        description="Look at every host as `check` does, and write one HTML page that needs no"
+        " network: the fleet as a table, then each host's versions, deviations, smoke test and"
+        " history.",
+        epilog=EXIT_CODES_TEXT,
+    )
+    add_request(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="where to write it; - = print it"
+    )
+    parser.set_defaults(handler=handle)
+
+
+def handle(options: argparse.Namespace) -> int:
+    """Check, write the page, and return the check's exit code; 1 if it cannot be written."""
+    target = None if options.output == "-" else Path(options.output).resolve()
+    if target and (wrong := _wrong(target)):
+        print(f"{options.output} cannot be written: {wrong}", file=sys.stderr)
+        return 1
+    answer = look(options)
+    keep(answer)
+    text = page(answer, past.earlier(past.file_for(answer.inventory)))
+    if target is None:
+        return show(text, "report") or answer.exit_code
+    try:
+        _write(target, text)
+    except OSError as error:
+        print(f"{options.output} cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+    print(f"{options.output}: {summary(answer)}")
+    for reason in answer.reasons:
+        print(f"! {reason}", file=sys.stderr)
+    return answer.exit_code
+
+
+def _wrong(target: Path) -> str | None:
+    """Say why this cannot be a page, before the hosts are looked at for nothing."""
+    if not target.parent.is_dir():
+        return f"{target.parent} is not a folder"
+    if target.exists() and not target.is_file():
+        return "it is not a file; -o - prints the page"
+    return None
+
+
+def _write(target: Path, text: str) -> None:
+    """Replace the file whole, so that a web server never sends half a page."""
+    temporary = target.with_name(f".{target.name}.new")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,60 @@
+"""Throwaway SSH hosts: real systemd machines in Linux namespaces, for rehearsals and tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyinfra_gpu_rehearsal.access import KEY, KNOWN_HOSTS
+from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.host import LabHost
+from pyinfra_gpu_rehearsal.lab import NONE_UP, Lab
+from pyinfra_gpu_rehearsal.requirements import available, ensure_packages, gpus_available
+
+__all__ = [
+    "Lab",
+    "LabError",
+    "LabHost",
+    "available",
+    "ensure_packages",
+    "gpus_available",
+    "inventory",
+]
+
+
+def _gpu_data(lab: Lab, host: LabHost) -> dict[str, object]:
+    """Return what a deploy must know of a simulated GPU; nothing for a host without one."""
+    if host.machine is None:
+        return {}
+    return {
+        "gpu_model": host.machine.card.model,
+        "gpu_count": host.machine.count,
+        "driver_repository_url": lab.nvidia.url,
+        "driver_key_fingerprint": lab.nvidia.key_fingerprint,
+        "driver_keyring_sha256": lab.nvidia.keyring_sha256,
+    }
+
+
+def inventory(directory: Path = Path(".rehearsal")) -> list[tuple[str, dict[str, object]]]:
+    """Return the throwaway hosts, as pyinfra's inventory files name hosts.
+
+    Raises LabError where there is none.
+    """
+    lab = Lab(directory)
+    hosts = lab.all_hosts()  # one that is off is as unreachable as a real one
+    if not hosts:
+        raise LabError(NONE_UP)
+    return [
+        (
+            host.name,
+            {
+                "ssh_hostname": host.address,
+                "ssh_port": host.port,
+                "ssh_user": host.user,
+                "ssh_key": str(lab.directory / KEY),
+                "ssh_known_hosts_file": str(lab.directory / KNOWN_HOSTS),
+                "ssh_strict_host_key_checking": "yes",
+                **_gpu_data(lab, host),
+            },
+        )
+        for host in hosts
+    ]

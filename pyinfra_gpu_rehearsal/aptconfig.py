@@ -1,0 +1,190 @@
+"""What the machine's own apt says about the distribution's archives.
+
+The base image is made from the same archives as the machine itself, so that no mirror's name
+is ever written into this project and a private mirror or a proxy keeps working.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyinfra_gpu_rehearsal.commands import run
+from pyinfra_gpu_rehearsal.errors import LabError
+
+DISTRIBUTIONS = ("debian", "ubuntu")
+# Suites of the distribution's own archive; "-proposed" and "-backports" are a choice, not a base.
+SUITE_ENDINGS = ("", "-updates", "-security", "/updates")
+# Options that say how to reach an archive; everything else in the dump is apt's own default.
+ACQUIRE = re.compile(
+    r"^Acquire::(http|https|ftp|Retries|ForceIPv4|ForceIPv6|Check-Valid-Until|Check-Date)\b"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """One archive: where it is, which suites and components of it are used, whose key signs it."""
+
+    uri: str
+    suites: tuple[str, ...]
+    components: tuple[str, ...]
+    signed_by: str | None
+
+    def lines(self) -> list[str]:
+        """Return the entry in apt's one-line form, one line a suite."""
+        option = f" [signed-by={self.signed_by}]" if self.signed_by else ""
+        rest = " ".join(self.components)
+        return [f"deb{option} {self.uri} {suite} {rest}".rstrip() for suite in self.suites]
+
+
+def os_release(text: str) -> dict[str, str]:
+    """Parse the text of /etc/os-release into its keys and values."""
+    pairs: dict[str, str] = {}
+    for line in text.splitlines():
+        key, equals, value = line.strip().partition("=")
+        if equals and not key.startswith("#"):
+            pairs[key] = " ".join(shlex.split(value))
+    return pairs
+
+
+def _one_line(line: str) -> Source | None:
+    match = re.match(r"^deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<rest>\S.*)$", line.strip())
+    if match is None:
+        return None
+    words = match["rest"].split("#")[0].split()
+    if len(words) < 2:
+        return None
+    options = dict(o.split("=", 1) for o in (match["options"] or "").split() if "=" in o)
+    return Source(
+        uri=words[0],
+        suites=(words[1],),
+        components=tuple(words[2:]),
+        signed_by=options.get("signed-by"),
+    )
+
+
+def parse_list(text: str) -> list[Source]:
+    """Parse the text of a sources.list file (one-line form)."""
+    found = (_one_line(line) for line in text.splitlines())
+    return [source for source in found if source is not None]
+
+
+def _stanza(text: str) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    key = ""
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        if line[:1] in (" ", "\t") and key:
+            fields[key] += "\n" + line.strip()
+        elif ":" in line:
+            name, _, value = line.partition(":")
+            key = name.strip().lower()
+            fields[key] = value.strip()
+    return fields
+
+
+def parse_deb822(text: str) -> list[Source]:
+    """Parse the text of a .sources file (deb822 form).
+
+    An entry whose key is written into the file itself (Signed-By with a PGP block) is taken
+    without its key: the archive keyring of the machine decides then.
+    """
+    sources: list[Source] = []
+    for part in re.split(r"\n\s*\n", text):
+        fields = _stanza(part)
+        if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes") == "no":
+            continue
+        signed = fields.get("signed-by") or None
+        if signed and "\n" in signed:
+            signed = None
+        sources.extend(
+            Source(
+                uri=uri,
+                suites=tuple(fields.get("suites", "").split()),
+                components=tuple(fields.get("components", "").split()),
+                signed_by=signed,
+            )
+            for uri in fields.get("uris", "").split()
+        )
+    return sources
+
+
+def of_distribution(sources: Iterable[Source], release: Mapping[str, str]) -> list[Source]:
+    """Keep what comes from the distribution's own archive, by suite, component and key.
+
+    Third-party archives often use the same suite names, but have their own key.
+    """
+    codename = release.get("VERSION_CODENAME", "")
+    allowed = {codename + ending for ending in SUITE_ENDINGS}
+    kept: list[Source] = []
+    for source in sources:
+        suites = tuple(suite for suite in source.suites if suite.rstrip("/") in allowed)
+        key = source.signed_by or ""
+        own_key = not key or any(f"{name}-archive" in Path(key).name for name in DISTRIBUTIONS)
+        if suites and own_key and "main" in source.components:
+            kept.append(
+                Source(
+                    uri=source.uri,
+                    suites=suites,
+                    components=source.components,
+                    signed_by=source.signed_by,
+                )
+            )
+    return kept
+
+
+def acquire_options(dump: str) -> list[str]:
+    """Keep, of the text of `apt-config dump`, the lines that say how archives are reached."""
+    return [line for line in dump.splitlines() if ACQUIRE.match(line) and not line.endswith('"";')]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AptConfiguration:
+    """The distribution of this machine and how its archives are reached."""
+
+    distribution: str
+    codename: str
+    sources: tuple[Source, ...]
+    options: tuple[str, ...]
+
+    def sources_text(self) -> str:
+        """Return the archives as the text of a sources.list file."""
+        return "\n".join(line for source in self.sources for line in source.lines()) + "\n"
+
+
+def read_machine(root: Path = Path("/")) -> AptConfiguration:
+    """Read the apt configuration of the machine below ROOT.
+
+    Raises LabError where the machine is not Debian or Ubuntu or names no archive of its own.
+    """
+    try:
+        release = os_release((root / "etc/os-release").read_text())
+    except OSError as error:
+        raise LabError("this machine has no readable /etc/os-release") from error
+    distribution, codename = release.get("ID", ""), release.get("VERSION_CODENAME", "")
+    if distribution not in DISTRIBUTIONS or not codename:
+        name = release.get("PRETTY_NAME", "unknown")
+        raise LabError(f"throwaway hosts are made from Debian or Ubuntu packages, this is {name}")
+    apt = root / "etc/apt"
+    sources: list[Source] = []
+    for path in [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]:
+        if path.suffix in (".list", ".sources") and path.is_file():
+            parse = parse_list if path.suffix == ".list" else parse_deb822
+            sources.extend(parse(path.read_text(errors="replace")))
+    own = of_distribution(sources, release)
+    if not own:
+        raise LabError(
+            f"no archive of {distribution} {codename} with component main is configured"
+            " in /etc/apt/sources.list or /etc/apt/sources.list.d"
+        )
+    dump = run(["apt-config", "dump"], purpose="reading the apt configuration").stdout
+    return AptConfiguration(
+        distribution=distribution,
+        codename=codename,
+        sources=tuple(own),
+        options=tuple(acquire_options(dump)),
+    )

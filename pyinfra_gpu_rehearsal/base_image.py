@@ -1,0 +1,250 @@
+"""The base image: one Debian or Ubuntu tree all throwaway hosts share, made once and cached.
+
+Beside the tree lies a small package repository with what a deploy installs on a host and all
+its dependencies, because the hosts reach no network but their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shlex
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyinfra_gpu_rehearsal.apt_repository import KEY_NAME, make_repository
+from pyinfra_gpu_rehearsal.aptconfig import AptConfiguration
+from pyinfra_gpu_rehearsal.commands import run
+from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.ground import USER_NAMESPACE, remove_tree
+from pyinfra_gpu_rehearsal.placing import is_root
+from pyinfra_gpu_rehearsal.state import cache_folder, locked
+
+Say = Callable[[str], None]
+
+# What a freshly installed cloud or server machine has.
+PACKAGES = (
+    "systemd,systemd-sysv,dbus,udev,openssh-server,sudo,ca-certificates,python3-minimal,iproute2,"
+    "procps,netbase,libpam-systemd,kmod,less,util-linux,curl,busybox"
+)
+# What a deploy may install on a host, offline: in the repository, not in the image.
+INSTALLABLE = ("python3-venv", "git", "g++", "gcc", "python3-dev")
+# The same, without what they recommend: that of dkms is the headers of the distribution's kernel.
+INSTALLABLE_ALONE = ("dkms",)
+
+# Units that need a real machine (devices, an uplink, a console) or would wake up by the clock.
+MASKED = (
+    "systemd-networkd-wait-online.service",
+    "getty@tty1.service",
+    "console-getty.service",
+    "systemd-timesyncd.service",
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "systemd-udevd.service",
+    "systemd-udev-trigger.service",
+    "systemd-udevd-control.socket",
+    "systemd-udevd-kernel.socket",
+    "systemd-modules-load.service",
+    "sys-kernel-debug.mount",
+    "sys-kernel-tracing.mount",
+    "sys-kernel-config.mount",
+    "sys-fs-fuse-connections.mount",
+    "dev-hugepages.mount",
+    "dev-mqueue.mount",
+)
+
+# Should mmdebstrap be killed, the file systems it mounts into the tree go with its namespaces, and
+# removing the tree cannot reach into them. (Without root it makes such namespaces itself.)
+ALONE = (
+    "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child",
+    "--mount-proc",
+)  # fmt: skip
+
+# Runs after the packages are in; $root is the tree, $@ the packages to download, $ALONE those
+# without what they recommend, $MASKED units.
+FINISH = r"""
+set -eu
+rm -f "$root"/var/cache/apt/archives/*.deb
+APT_CONFIG=$MMDEBSTRAP_APT_CONFIG \
+  apt-get --yes -o APT::Install-Recommends=true --download-only install "$@" >/dev/null
+APT_CONFIG=$MMDEBSTRAP_APT_CONFIG \
+  apt-get --yes -o APT::Install-Recommends=false --download-only install $ALONE >/dev/null
+mkdir "$root/installable"
+mv "$root"/var/cache/apt/archives/*.deb "$root/installable/"
+chroot "$root" useradd --create-home --uid 1000 --shell /bin/bash ubuntu
+echo 'ubuntu ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/ubuntu"
+chmod 0440 "$root/etc/sudoers.d/ubuntu"
+printf 'LogLevel VERBOSE\nPasswordAuthentication no\nUseDNS no\n' \
+  >"$root/etc/ssh/sshd_config.d/rehearsal.conf"
+mkdir -p "$root/etc/systemd/journald.conf.d"
+printf '[Journal]\nStorage=volatile\n' >"$root/etc/systemd/journald.conf.d/rehearsal.conf"
+for unit in $MASKED; do ln -sf /dev/null "$root/etc/systemd/system/$unit"; done
+rm -f "$root"/etc/ssh/ssh_host_* "$root/etc/hostname" "$root/etc/resolv.conf"
+rm -f "$root/etc/apt/sources.list" "$root"/etc/apt/sources.list.d/*
+rm -f "$root/etc/apt/apt.conf.d/99mmdebstrap"
+rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/* "$root"/var/log/journal
+: >"$root/etc/machine-id"
+: >"$root/etc/resolv.conf"
+rm -f "$root/var/lib/dbus/machine-id"
+"""
+
+# Documentation and translations are half of the image and nothing on a host reads them.
+DPKG_OPTIONS = (
+    "force-unsafe-io",
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+    "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/info/*",
+    "path-exclude=/usr/share/locale/*",
+    "path-include=/usr/share/locale/locale.alias",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BaseImage:
+    """A base image that is ready."""
+
+    folder: Path  # holds root/ (the tree), debian/ (the package repository) and base.json
+    digest: str
+    codename: str
+    python: str  # "3.11", the version of the tree's python3
+
+    @property
+    def root(self) -> Path:
+        """The tree."""
+        return self.folder / "root"
+
+    @property
+    def repository(self) -> Path:
+        """The package repository."""
+        return self.folder / "debian"
+
+    @property
+    def key(self) -> Path | None:
+        """The repository's key, None where it is not signed."""
+        path = self.repository / KEY_NAME
+        return path if path.exists() else None
+
+
+def image_digest(apt: AptConfiguration) -> str:
+    """Return the name of the image made from APT: it depends on everything the image does."""
+    parts = [
+        apt.distribution,
+        apt.sources_text(),
+        PACKAGES,
+        *INSTALLABLE,
+        *INSTALLABLE_ALONE,
+        *MASKED,
+        FINISH,
+        *DPKG_OPTIONS,
+        platform.machine(),
+        str(os.geteuid()),  # without root the tree's owners are this user's sub-ids
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def _load(folder: Path) -> BaseImage | None:
+    try:
+        known = json.loads((folder / "base.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return BaseImage(
+        folder=folder, digest=known["digest"], codename=known["codename"], python=known["python"]
+    )
+
+
+def _python_version(root: Path) -> str:
+    target = (root / "usr/bin/python3").readlink()
+    return target.name.removeprefix("python")
+
+
+def _bootstrap(apt: AptConfiguration, work: Path) -> None:
+    """Make the tree WORK/root with mmdebstrap, as the machine's own apt is configured."""
+    words = shlex.join(INSTALLABLE)
+    lists = (
+        f"ALONE={shlex.quote(' '.join(INSTALLABLE_ALONE))}; MASKED={shlex.quote(' '.join(MASKED))}"
+    )
+    hook = f"root=$1; set -- {words}; {lists}\n{FINISH}"
+    # Without root mmdebstrap hands over an archive; its tree's owners are to be this user's ids.
+    target = work / ("root" if is_root() else "root.tar")
+    command: list[str | Path] = [
+        *(ALONE if is_root() else ()),
+        "mmdebstrap",
+        f"--mode={'root' if is_root() else 'unshare'}",
+        "--quiet",
+        "--variant=apt",
+        f"--include={PACKAGES}",
+        '--aptopt=Acquire::Languages "none"',
+        *(f"--aptopt={option}" for option in apt.options),
+        *(f"--dpkgopt={option}" for option in DPKG_OPTIONS),
+        f"--customize-hook={hook}",
+        apt.codename,
+        target,
+        "-",
+    ]
+    run(
+        command,
+        purpose="building the base image",
+        stdin=apt.sources_text(),
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        timeout=1800,
+    )
+    if not is_root():
+        (work / "root").mkdir()
+        unpack: list[str | Path] = ["tar", "--extract", "--numeric-owner", "--exclude=./dev/*"]
+        run(
+            [*USER_NAMESPACE, *unpack, "--directory", work / "root", "--file", target],
+            purpose="unpacking the base image",
+            timeout=600,
+        )
+        target.unlink()
+
+
+def _build(apt: AptConfiguration, digest: str, folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
+    work.chmod(0o755)
+    try:
+        _bootstrap(apt, work)
+        packages = list((work / "root/installable").glob("*.deb"))
+        make_repository(packages, work / "debian", suite=apt.codename)
+        (work / "root/installable").rmdir()
+        known = {
+            "digest": digest,
+            "codename": apt.codename,
+            "python": _python_version(work / "root"),
+            "packages": len(packages),
+        }
+        (work / "base.json").write_text(json.dumps(known, indent=1) + "\n")
+        work.rename(folder)
+    finally:
+        remove_tree(work)
+
+
+def ensure_base_image(apt: AptConfiguration, say: Say) -> BaseImage:
+    """Return the base image for APT, building it first where the cache has none.
+
+    Raises LabError where it cannot be built.
+    """
+    digest = image_digest(apt)
+    folder = cache_folder() / f"base-{apt.codename}-{digest}"
+    with locked(cache_folder() / "base.lock"):
+        return _load(folder) or _make(apt, digest, folder, say)
+
+
+def _make(apt: AptConfiguration, digest: str, folder: Path, say: Say) -> BaseImage:
+    for leftover in folder.parent.glob("base-*.part"):
+        remove_tree(leftover)  # of a build that was killed; no other runs under the lock
+    say("building the base image (about 30 s, once) ...")
+    started = time.monotonic()
+    _build(apt, digest, folder)
+    image = _load(folder)
+    if image is None:
+        raise LabError(f"the base image in {folder} cannot be read: remove that folder")
+    say(f"the base image is ready after {time.monotonic() - started:.0f} s")
+    return image

@@ -1,0 +1,64 @@
+"""Running programs, and saying in one sentence what went wrong when one fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyinfra_gpu_rehearsal.errors import LabError
+
+
+def last_line(text: str) -> str:
+    """Return the last line of TEXT that says something, at most 300 characters of it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def search_path(path: str) -> str:
+    """Return PATH with the folders of the system's own programs, which users may not have in it."""
+    own = [folder for folder in ("/usr/sbin", "/sbin") if folder not in path.split(os.pathsep)]
+    return os.pathsep.join([path, *own])
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    purpose: str,
+    stdin: str | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = 120,
+    check: bool = True,
+) -> subprocess.CompletedProcess[str]:
+    """Run COMMAND to its end and return what it printed.
+
+    + purpose: what the command is for, put into the error ("PURPOSE failed: last line").
+    + timeout: seconds, None = no limit.
+
+    Raises LabError where the program is missing, fails (with check) or takes too long.
+    """
+    words = [str(word) for word in command]
+    given = os.environ if env is None else env
+    full = {**given, "PATH": search_path(given.get("PATH", os.defpath))}
+    try:
+        done = subprocess.run(
+            words,
+            input=stdin or "",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd=cwd,
+            env=full,
+            timeout=timeout,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise LabError(f"{purpose} failed: the program {words[0]} is not installed") from error
+    except subprocess.TimeoutExpired as error:
+        raise LabError(f"{purpose} failed: {words[0]} took longer than {timeout:g} s") from error
+    if check and done.returncode != 0:
+        said = last_line(done.stderr or done.stdout)
+        raise LabError(f"{purpose} failed: {words[0]} exit {done.returncode}: {said}")
+    return done

@@ -1,0 +1,170 @@
+"""Faults to try a deploy against: a dead or slow network, a full disk."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyinfra_gpu_rehearsal import delay_line
+from pyinfra_gpu_rehearsal.commands import run
+from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.ground import wait_until_ready
+from pyinfra_gpu_rehearsal.network import ip_batch
+from pyinfra_gpu_rehearsal.placing import is_root
+
+if TYPE_CHECKING:
+    from pyinfra_gpu_rehearsal.host import LabHost
+
+LONGEST_DELAY_MS = 5000
+DISK_MIB = 16
+
+# In the host's namespaces, without root: a memory file system instead of a real disk.
+MOUNT_FULL_MEMORY = r"""
+set -eu
+mkdir /dev/.full
+mount -t tmpfs -o size=1m,nr_inodes=64 full /dev/.full
+mkdir /dev/.full/up /dev/.full/work
+options=userxattr,lowerdir=/opt,upperdir=/dev/.full/up,workdir=/dev/.full/work
+mount -t overlay overlay -o "$options" /opt
+dd if=/dev/zero of=/dev/.full/fill bs=1k 2>/dev/null || :
+n=0; while true >"/dev/.full/fill.$n"; do n=$((n + 1)); done 2>/dev/null
+"""
+
+# In the host's namespaces; $1, $2: major and minor number of the loop device. The full file system
+# is the upper layer of an overlay, so that what is in /opt stays there to be read.
+MOUNT_FULL = r"""
+set -eu
+mkdir /dev/.full
+mknod /dev/.full.disk b "$1" "$2"
+mount /dev/.full.disk /dev/.full
+rm /dev/.full.disk
+mkdir /dev/.full/up /dev/.full/work
+mount -t overlay overlay -o lowerdir=/opt,upperdir=/dev/.full/up,workdir=/dev/.full/work /opt
+for size in 1M 4k 1k; do dd if=/dev/zero of=/dev/.full/fill.$size bs=$size 2>/dev/null || :; done
+"""
+
+UNMOUNT_FULL = r"""
+set -eu
+umount -l /opt
+umount -l /dev/.full
+rmdir /dev/.full
+"""
+
+
+def change_network(host: LabHost, what: str, ms: int) -> None:
+    """Do what LabHost.network() promises."""
+    if what == "delay" and not 1 <= ms <= LONGEST_DELAY_MS:
+        raise LabError(f"a delay of {ms} ms is not possible: 1 to {LONGEST_DELAY_MS} are")
+    if what not in ("cut", "restore", "delay"):
+        raise LabError(f"a network cannot be {what!r}: it can be cut, restore or delay")
+    holder = host.bridge.only_process(comm="sleep", purpose="finding the lab's network")
+    _quicken(host, holder)
+    if what == "cut":
+        # Off the bridge, frames to and from the host are lost without a word.
+        _attach(host, holder, "nomaster")
+        return
+    _attach(host, holder, "master br0")
+    if what == "delay" and not _delay_in_kernel(host, holder, ms):
+        _delay_by_line(host, holder, ms)
+
+
+def _attach(host: LabHost, holder: int, where: str) -> None:
+    line = f"link set {host.name} {where}"
+    ip_batch(host.ground, holder, [line], purpose=f"changing the network of {host.name}")
+
+
+def _inside(host: LabHost, pid: int, *words: str) -> list[str]:
+    return [*host.ground.enter(), "nsenter", f"--net=/proc/{pid}/ns/net", *words]
+
+
+def _ends(host: LabHost, holder: int) -> list[tuple[int, str]]:
+    """Return both ends of the host's cable: a process in the namespace, and the interface."""
+    wire = host.wire.only_process(comm="sleep", purpose=f"finding the network of {host.name}")
+    return [(holder, host.name), (wire, "eth0")]
+
+
+def _delay_in_kernel(host: LabHost, holder: int, ms: int) -> bool:
+    """Let the kernel delay what leaves each end of the cable; False where it cannot."""
+    for pid, device in _ends(host, holder):
+        rule = ["tc", "qdisc", "replace", "dev", device, "root", "netem"]
+        words = [*rule, "delay", f"{ms}ms", "limit", "100000"]
+        if run(_inside(host, pid, *words), purpose="", check=False).returncode != 0:
+            return False
+    return True
+
+
+def _delay_by_line(host: LabHost, holder: int, ms: int) -> None:
+    """Put a slow line between the host and the bridge."""
+    near, far = f"slow{host.last}", f"slow{host.last}b"
+    purpose = f"slowing the network of {host.name}"
+    ip_batch(
+        host.ground,
+        holder,
+        [
+            f"link set {host.name} nomaster arp off",
+            f"link add {near} arp off type veth peer name {far}",
+            f"link set {near} up",
+            f"link set {far} master br0 up",
+        ],
+        purpose=purpose,
+    )
+    group, log = host.group.sub("delay"), host.folder / "delay.log"
+    log.write_text("")
+    program = [sys.executable, "-I", delay_line.__file__, host.name, near, str(ms)]
+    group.start(_inside(host, holder, *program), log=log, purpose=purpose)
+    wait_until_ready(group, log, purpose=purpose)
+
+
+def _quicken(host: LabHost, holder: int) -> None:
+    """Take away any delay."""
+    host.group.sub("delay").remove()
+    words = ["ip", "link", "del", f"slow{host.last}"]
+    run(_inside(host, holder, *words), purpose="", check=False)  # it may not be there
+    for pid, device in _ends(host, holder):
+        words = ["tc", "qdisc", "del", "dev", device, "root"]
+        run(_inside(host, pid, *words), purpose="", check=False)  # there may be none
+
+
+def image_file(host: LabHost) -> Path:
+    """Return where the host's full disk lies."""
+    return host.folder / "full-disk.img"
+
+
+def fill_disk(host: LabHost) -> None:
+    """Do what LabHost.fill_disk() promises."""
+    if host.run("mountpoint -q /dev/.full", check=False).returncode == 0:
+        return
+    image, purpose = image_file(host), f"filling the disk of {host.name}"
+    if not is_root():
+        host.enter(MOUNT_FULL_MEMORY, purpose=purpose)
+        return
+    release_disk(host)
+    with image.open("wb") as content:
+        content.truncate(DISK_MIB * 1024 * 1024)
+    run(["mkfs.ext4", "-q", "-m", "0", image], purpose=purpose)
+    device = run(["losetup", "--find", "--show", image], purpose=purpose).stdout.strip()
+    try:
+        number = Path(device).stat().st_rdev
+        host.enter(MOUNT_FULL, str(number >> 8), str(number & 0xFF), purpose=purpose)
+    finally:
+        # While it is mounted the kernel only notes that the device is to go with the mount.
+        run(["losetup", "--detach", device], purpose=purpose)
+
+
+def free_disk(host: LabHost) -> None:
+    """Do what LabHost.free_disk() promises."""
+    if host.run("mountpoint -q /dev/.full", check=False).returncode == 0:
+        host.enter(UNMOUNT_FULL, purpose=f"freeing the disk of {host.name}")
+    release_disk(host)
+
+
+def release_disk(host: LabHost) -> None:
+    """Remove what a full disk left outside the host, which is off or has none mounted."""
+    image = image_file(host)
+    if not image.exists():
+        return
+    listed = run(["losetup", "--noheadings", "--output", "NAME", "-j", image], purpose="losetup")
+    for device in listed.stdout.split():
+        run(["losetup", "--detach", device], purpose="losetup", check=False)
+    image.unlink(missing_ok=True)

@@ -1,0 +1,194 @@
+"""The ground a lab stands on: its control group, its rights, how its processes start and end.
+
+Every process of a lab lives below one control group named after the lab's id. That is the whole
+record needed for cleaning up: the namespaces, mounts, network interfaces and loop devices of a
+lab are held by these processes alone and vanish with them, however the lab was left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyinfra_gpu_rehearsal.commands import last_line, run
+from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.placing import is_root, launcher
+
+# This user becomes root in it, and its subordinate ids (/etc/subuid) become all other users.
+USER_NAMESPACE = ("unshare", "--user", "--map-root-user", "--map-auto")
+
+# The shell enters the group before it starts anything, so that no process is ever outside.
+LAUNCH = 'echo 0 >"$1/cgroup.procs" && shift && log=$1 && shift && \
+exec setsid --fork "$@" </dev/null >>"$log" 2>&1'
+
+
+def process_comm(pid: int) -> str | None:
+    """Return the command name of process PID, None where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One control group, made when first used."""
+
+    path: Path
+
+    def sub(self, name: str) -> Group:
+        """Return the group NAME below this one."""
+        return Group(self.path / name)
+
+    def make(self) -> None:
+        """Make the group and those above it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LabError(
+                f"cannot make the control group {self.path}: {error.strerror}"
+            ) from error
+
+    def processes(self) -> list[int]:
+        """Return the ids of the processes in this very group; dead ones do not count."""
+        try:
+            text = (self.path / "cgroup.procs").read_text()
+        except OSError:
+            return []
+        return [int(word) for word in text.split() if word != "0"]
+
+    def populated(self) -> bool:
+        """Tell whether a process lives in this group or below it."""
+        try:
+            return "populated 1" in (self.path / "cgroup.events").read_text()
+        except OSError:
+            return False
+
+    def kill(self, *, timeout: float = 10) -> None:
+        """End every process in this group and below it at once, and wait until they are gone."""
+        if not self.path.exists():
+            return
+        deadline = time.monotonic() + timeout
+        while self.populated():
+            self._kill_once()
+            if time.monotonic() > deadline:
+                raise LabError(f"processes in {self.path} did not end within {timeout:g} s")
+            time.sleep(0.005)
+
+    def _kill_once(self) -> None:
+        at_once = self.path / "cgroup.kill"
+        if at_once.exists():
+            at_once.write_text("1")
+            return
+        # Kernels before 5.14 have no cgroup.kill: one by one, again as long as new ones appear.
+        for folder, _, _ in os.walk(self.path):
+            for pid in Group(Path(folder)).processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def remove(self) -> None:
+        """End what lives in the group, then remove it and all groups below it.
+
+        Raises LabError where they cannot be removed.
+        """
+        if not self.path.exists():
+            return
+        self.kill()
+        # A user's session on a host owns groups too: only the host's root can remove those.
+        owners = () if is_root() else USER_NAMESPACE
+        command = [*owners, "find", str(self.path), "-depth", "-type", "d", "-exec", "rmdir"]
+        for _ in range(100):
+            done = run([*command, "{}", ";"], purpose="", check=False)
+            if not self.path.exists():
+                return
+            time.sleep(0.02)  # a killed process is still being taken down by the kernel
+        raise LabError(f"cannot remove the control group {self.path}: {last_line(done.stderr)}")
+
+    def start(self, command: Sequence[str | Path], *, log: Path, purpose: str) -> None:
+        """Start COMMAND in this group, detached from the caller, its output appended to LOG."""
+        self.make()
+        words = [*launcher(self.path), "sh", "-c", LAUNCH, "sh", self.path, log, *command]
+        run(words, purpose=purpose)
+
+    def only_process(self, *, comm: str, purpose: str, timeout: float = 5) -> int:
+        """Return the group's one process as soon as it runs COMM.
+
+        Raises LabError where it does not within TIMEOUT seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            found = self.processes()
+            if len(found) == 1 and process_comm(found[0]) == comm:
+                return found[0]
+            time.sleep(0.002)
+        raise LabError(f"{purpose} failed: it did not start within {timeout:g} s")
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where the processes of one lab live and with which rights its namespaces are made.
+
+    Without root the lab stands in a user and a network namespace, held by a process of its own, in
+    which this user is root; every command that touches the lab is run in there.
+    """
+
+    group: Group
+
+    def prepare(self, log: Path) -> None:
+        """Make the namespaces the lab stands in, where it needs any."""
+        if is_root():
+            return
+        holder = self.group.sub("ground")
+        command = [*USER_NAMESPACE, "--net", "sleep", "infinity"]
+        holder.start(command, log=log, purpose="making a user namespace")
+        holder.only_process(comm="sleep", purpose="making a user namespace")
+
+    def enter(self) -> list[str]:
+        """Return the words that run what follows them where the lab stands."""
+        if is_root():
+            return []
+        holder = self.group.sub("ground")
+        pid = holder.only_process(comm="sleep", purpose="finding the lab's user namespace")
+        return ["nsenter", f"--target={pid}", "--user", "--net", "--"]
+
+    def run(
+        self, command: Sequence[str | Path], *, purpose: str, stdin: str | None = None,
+        check: bool = True,
+    ) -> None:  # fmt: skip
+        """Run COMMAND where the lab stands; see commands.run()."""
+        run([*self.enter(), *command], purpose=purpose, stdin=stdin, check=check)
+
+    def start(
+        self, group: Group, command: Sequence[str | Path], *, log: Path, purpose: str
+    ) -> None:
+        """Start COMMAND where the lab stands, in GROUP, detached from the caller."""
+        group.start([*self.enter(), *command], log=log, purpose=purpose)
+
+
+def wait_until_ready(group: Group, log: Path, *, purpose: str, timeout: float = 10) -> None:
+    """Wait until the program in GROUP has written "ready" to LOG, its output alone.
+
+    Raises LabError, with LOG's last line, where it ends before or takes longer than TIMEOUT s.
+    """
+    deadline = time.monotonic() + timeout
+    while "ready" not in (said := log.read_text(errors="replace")).splitlines():
+        if time.monotonic() > deadline or not group.populated():
+            raise LabError(f"{purpose} failed: {last_line(said)}")
+        time.sleep(0.01)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove the folder PATH, whichever of the lab's users own what is in it."""
+    if not path.exists():
+        return
+    if not is_root():
+        command: list[str | Path] = [*USER_NAMESPACE, "rm", "-rf", "--", path]
+        run(command, purpose=f"removing {path}", timeout=600)
+    else:
+        shutil.rmtree(path)

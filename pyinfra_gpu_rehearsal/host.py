@@ -1,0 +1,288 @@
+"""One throwaway host: running commands in it, and its power button."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pyinfra_gpu_rehearsal import door, faults, network
+from pyinfra_gpu_rehearsal.boot import FEWER_RIGHTS, button_command
+from pyinfra_gpu_rehearsal.commands import last_line, run
+from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.ground import Ground, Group, wait_until_ready
+from pyinfra_gpu_rehearsal.network import Subnet
+from pyinfra_gpu_rehearsal.nvidia.gpu import GpuControls
+from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
+from pyinfra_gpu_rehearsal.state import HostRecord
+
+NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--time")
+USERS = {"root": ("0", "/root"), "ubuntu": ("1000", "/home/ubuntu")}
+SSH_PORT = 22
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class LabHost:
+    """A throwaway host. Made by Lab; its files below `upper` are all that it ever wrote."""
+
+    user = "ubuntu"
+
+    def __init__(self, record: HostRecord, *, subnet: Subnet, ground: Ground, folder: Path) -> None:
+        self.name = record.name
+        self.last = record.last
+        self.machine = machine_named(record.machine) if record.machine else None
+        self.subnet = subnet
+        # Where SSH reaches it; among themselves hosts use subnet.address(last).
+        self.address = "127.0.0.1" if record.door else subnet.address(record.last)
+        self.port = record.door or SSH_PORT
+        self.ground = ground
+        self.group = ground.group.sub(record.name)
+        self.bridge = ground.group.sub("bridge")  # of the process that holds the lab's network
+        self.folder = folder
+        self.upper = folder / "up"
+
+    def __repr__(self) -> str:
+        return f"LabHost({self.name!r}, {self.address!r})"
+
+    @property
+    def where(self) -> str:
+        """The address SSH reaches it at, with the port where that is not the usual one."""
+        return self.address if self.port == SSH_PORT else f"{self.address}:{self.port}"
+
+    @property
+    def gpu(self) -> GpuControls:
+        """The controls of its simulated GPUs. Raises LabError where it has none."""
+        if self.machine is None:
+            raise LabError(f"{self.name} has no simulated GPU")
+        return GpuControls(self, self.machine)
+
+    # -- processes
+
+    @property
+    def wire(self) -> Group:
+        """The group of the process that holds the host's network, on or off."""
+        return self.group.sub("wire")
+
+    @property
+    def power(self) -> Group:
+        """The group of everything that runs while the host is on."""
+        return self.group.sub("on")
+
+    def pid(self) -> int | None:
+        """Return this machine's id of the host's first process, None while it is off."""
+        for folder in ("machine/init.scope", "machine"):
+            for pid in self.power.sub(folder).processes():
+                try:
+                    status = Path(f"/proc/{pid}/status").read_text()
+                except OSError:
+                    continue
+                ids = next(line for line in status.splitlines() if line.startswith("NSpid:"))
+                if ids.split()[-1] == "1" and "State:\tZ" not in status:
+                    return pid
+        return None
+
+    def is_on(self) -> bool:
+        """Tell whether the host has power, be it ready or still booting."""
+        return self.power.populated()
+
+    # -- commands
+
+    def run(
+        self, command: str, *, root: bool = True, check: bool = True, timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the shell COMMAND on the host without SSH and return what it printed.
+
+        + root: as root, otherwise as the host's user.
+        + timeout: seconds; the command is ended then.
+
+        Raises LabError where the host is off, the command fails (with check) or takes too long.
+        """
+        number, home = USERS["root" if root else self.user]
+        user = [] if root else [f"--reuid={number}", f"--regid={number}", "--init-groups"]
+        inside = [
+            "env", "-i", f"PATH={PATH}", f"HOME={home}", "LANG=C.UTF-8", "TERM=dumb",
+            *FEWER_RIGHTS, *user,
+            "timeout", "--kill-after=1", f"{timeout:g}", "sh", "-c", f"cd {home}; {command}",
+        ]  # fmt: skip
+        done = run(
+            [*self._nsenter(), *inside],
+            purpose=f"a command on {self.name}",
+            timeout=timeout + 5,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            late = done.returncode in (124, 137)
+            said = f"no end after {timeout:g} s" if late else last_line(done.stderr or done.stdout)
+            raise LabError(f"{self.name}: `{command}` failed (exit {done.returncode}): {said}")
+        return done
+
+    def enter(self, script: str, *words: str, purpose: str) -> None:
+        """Run the shell SCRIPT in the host's namespaces, with every right of this machine's root.
+
+        + words: its $1, $2 ...
+        """
+        shell = ["env", "-i", f"PATH={PATH}", "sh", "-c", script, "sh", *words]
+        run([*self._nsenter(), *shell], purpose=purpose)
+
+    def _nsenter(self) -> list[str]:
+        pid = self.pid()
+        if pid is None:
+            raise LabError(f"{self.name} is off: `pyinfra-gpu rehearsal power-on {self.name}`")
+        return [*self.ground.enter(), "nsenter", f"--target={pid}", *NAMESPACES, "--"]
+
+    def boot_id(self) -> str:
+        """Return the id of the host's current boot."""
+        return self.run("cat /proc/sys/kernel/random/boot_id").stdout.strip()
+
+    def boot_age(self) -> float:
+        """Return the seconds since the host was switched on."""
+        return float(self.run("cat /proc/uptime").stdout.split()[0])
+
+    def ssh_sessions(self, since: float | None = None) -> int:
+        """Return how many SSH sessions were started in this boot.
+
+        + since: count from this time on (seconds since the epoch), None = from the boot.
+        """
+        window = f" --since=@{since:.6f}" if since is not None else ""
+        # By identifier: a session's own lines do not carry the name of sshd's unit.
+        log = self.run(f"journalctl --sync; journalctl --quiet --output=cat -t sshd{window}").stdout
+        return sum(line.startswith("Starting session") for line in log.splitlines())
+
+    # -- power
+
+    def connect(self) -> None:
+        """Make the host's network, which stays while the host is switched off and on."""
+        purpose = f"making the network of {self.name}"
+        self.ground.start(
+            self.wire, network.HOLDER, log=self.folder / "console.log", purpose=purpose
+        )
+        wire = self.wire.only_process(comm="sleep", purpose=purpose)
+        holder = self.bridge.only_process(comm="sleep", purpose=purpose)
+        network.set_up_host(
+            self.ground, self.subnet, self.name, self.last, holder=holder, host=wire
+        )
+        if self.address != self.subnet.address(self.last):
+            self._open_door()
+
+    def _open_door(self) -> None:
+        """Let a port of this machine lead to the host."""
+        group, log = self.group.sub("door"), self.folder / "door.log"
+        log.write_text("")
+        target = self.ground.group.sub("ground").only_process(comm="sleep", purpose="entering")
+        words = [str(self.port), str(target), self.subnet.address(self.last), str(SSH_PORT)]
+        program = [sys.executable, "-I", door.__file__, *words]
+        group.start(program, log=log, purpose=f"opening a port for {self.name}")
+        wait_until_ready(group, log, purpose=f"opening a port for {self.name}")
+
+    def power_on(self) -> None:
+        """Switch the host on; nothing happens where it is on. Does not wait: wait_ready()."""
+        if self.is_on():
+            return
+        self.power.remove()
+        holder = self.wire.only_process(comm="sleep", purpose=f"finding the network of {self.name}")
+        command = button_command(self.folder, self.power.path, self.name)
+        self.ground.start(
+            self.power.sub("button"),
+            ["nsenter", f"--net=/proc/{holder}/ns/net", *command],
+            log=self.folder / "console.log",
+            purpose=f"switching {self.name} on",
+        )
+
+    def power_off(self) -> None:
+        """Cut the host's power: every process ends at once, nothing is told or written."""
+        self.power.kill()
+        faults.release_disk(self)
+
+    def reboot(self) -> None:
+        """Let the host reboot in good order and wait until it is ready again."""
+        before = self.pid()
+        self.run("systemctl --no-block reboot")
+        deadline = time.monotonic() + 30
+        while self.pid() in (before, None):
+            if time.monotonic() > deadline or not self.is_on():
+                raise LabError(f"{self.name} did not come back from its reboot")
+            time.sleep(0.02)
+        self.wait_ready()
+
+    def wipe(self) -> None:
+        """Take away every file the host ever wrote; it must be off.
+
+        They are moved aside and removed in the background: a gigabyte takes seconds to remove.
+        """
+        trash = self.folder / "trash"
+        trash.mkdir(parents=True, exist_ok=True)
+        for folder in (self.upper, self.folder / "work"):
+            if folder.exists():
+                folder.rename(trash / secrets.token_hex(4))
+            folder.mkdir()
+            folder.chmod(0o755)
+        log = self.folder / "console.log"
+        command: list[str | Path] = ["sh", "-c", 'nice rm -rf -- "$1"/*', "sh", trash]
+        self.ground.start(
+            self.group.sub("trash"), command, log=log, purpose=f"emptying {self.name}"
+        )
+
+    def wait_ready(self, timeout: float = 20) -> None:
+        """Wait until the host has booted without a failed unit and answers SSH.
+
+        Raises LabError after TIMEOUT seconds, or at once where the host does not boot.
+        """
+        deadline = time.monotonic() + timeout
+        state = "off"
+        while time.monotonic() < deadline:
+            if not self.is_on():
+                said = last_line((self.folder / "console.log").read_text(errors="replace"))
+                raise LabError(f"{self.name} did not boot: {said}")
+            state = self._system_state(deadline - time.monotonic())
+            if state == "running" and self._answers_ssh():
+                return
+            if state == "degraded":
+                failed = self.run("systemctl --failed --plain --no-legend", check=False).stdout
+                if self._only_gpu_units(failed) and self._answers_ssh():
+                    return
+                raise LabError(f"{self.name} booted with a failed unit: {failed.strip()}")
+            time.sleep(0.03)
+        raise LabError(f"{self.name} was not ready after {timeout:g} s (its state: {state})")
+
+    def _system_state(self, timeout: float) -> str:
+        if self.pid() is None:
+            return "booting"
+        try:
+            said = self.run("systemctl is-system-running --wait", check=False, timeout=timeout)
+        except LabError:
+            return "booting"
+        return said.stdout.strip() or "booting"
+
+    def _only_gpu_units(self, failed: str) -> bool:
+        """Tell whether only the driver's own units FAILED, as they do while it is not loaded."""
+        return self.machine is not None and all(
+            line.startswith("nvidia-") for line in failed.splitlines()
+        )
+
+    def _answers_ssh(self) -> bool:
+        try:
+            with socket.create_connection((self.address, self.port), timeout=1) as connection:
+                return connection.recv(4) == b"SSH-"
+        except OSError:
+            return False
+
+    # -- faults
+
+    def network(self, what: str, ms: int = 0) -> None:
+        """Break or mend the host's network.
+
+        + what: "cut" (silence: no answer, no refusal), "restore", or "delay".
+        + ms: with "delay", the milliseconds each packet takes in each direction.
+        """
+        faults.change_network(self, what, ms)
+
+    def fill_disk(self) -> None:
+        """Put a full file system under the host's /opt; what is there can still be read."""
+        faults.fill_disk(self)
+
+    def free_disk(self) -> None:
+        """Take the full file system away again."""
+        faults.free_disk(self)

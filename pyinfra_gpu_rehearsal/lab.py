@@ -1,0 +1,352 @@
+"""A lab: some throwaway hosts, their network and their services, in one folder of a project."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyinfra_gpu_rehearsal import access, faults, network, server
+from pyinfra_gpu_rehearsal.aptconfig import read_machine
+from pyinfra_gpu_rehearsal.base_image import BaseImage, Say, ensure_base_image
+from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.git_repository import publish
+from pyinfra_gpu_rehearsal.ground import Ground, Group, remove_tree, wait_until_ready
+from pyinfra_gpu_rehearsal.host import LabHost
+from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware
+from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
+from pyinfra_gpu_rehearsal.nvidia.repository import NvidiaRepository
+from pyinfra_gpu_rehearsal.placing import is_root, lab_place
+from pyinfra_gpu_rehearsal.requirements import available, ensure_packages
+from pyinfra_gpu_rehearsal.state import HostRecord, LabRecord, Machine, locked, new_lab_id
+from pyinfra_gpu_rehearsal.wheelhouse import ensure_wheels, lay_out_index
+
+NONE_UP = "no throwaway hosts are up: make them with `pyinfra-gpu rehearsal up 2`"
+PATIENCE_S = 60  # a boot takes half a second; a busy machine may take long
+
+
+class Lab:
+    """The throwaway hosts that belong to one folder."""
+
+    def __init__(
+        self, directory: Path = Path(".rehearsal"), *, training: Path | None = None
+    ) -> None:
+        """Stand for the lab in DIRECTORY, which need not exist; nothing is made yet.
+
+        + training: the folder served as a git repository; None = examples/tiny-gpt of the
+          project DIRECTORY lies in.
+        """
+        self.directory = directory.absolute()
+        self.training = training or self.directory.parent / "examples/tiny-gpt"
+        self.machine = Machine()
+
+    # -- what is there
+
+    @property
+    def ssh_config(self) -> Path:
+        """The SSH client configuration that names the hosts."""
+        return self.directory / "ssh_config"
+
+    @property
+    def url(self) -> str:
+        """Where the hosts reach the lab's files."""
+        return f"http://{self._subnet(self._record()).address(network.SERVICES)}:{server.PORT}"
+
+    @property
+    def index_url(self) -> str:
+        """The index of Python wheels."""
+        return f"{self.url}/simple/"
+
+    @property
+    def git_url(self) -> str:
+        """The training repository."""
+        return f"{self.url}/git/{self._served().git_name}.git"
+
+    @property
+    def git_commit(self) -> str:
+        """The one commit of the training repository."""
+        return self._served().git_commit
+
+    @property
+    def nvidia(self) -> NvidiaRepository:
+        """The simulated repository of NVIDIA's; its hosts with a simulated GPU use it."""
+        return NvidiaRepository(
+            folder=self.directory / "nvidia", www=self.directory / "www", server=self.url
+        )
+
+    def hosts(self) -> list[LabHost]:
+        """Return the hosts that are on, in the order of their names' numbers."""
+        record = LabRecord.load(self.directory)
+        if record is None:
+            return []
+        return [host for host in self._all(record) if host.is_on()]
+
+    def all_hosts(self) -> list[LabHost]:
+        """Return all hosts that were made, on or off."""
+        record = LabRecord.load(self.directory)
+        return [] if record is None else self._all(record)
+
+    def host(self, name: str) -> LabHost:
+        """Return the host NAME, on or off. Raises LabError where there is none."""
+        known = self.all_hosts()
+        if not known:
+            raise LabError(NONE_UP)
+        for host in known:
+            if host.name == name:
+                return host
+        raise LabError(f"there is no host {name!r}: there are {', '.join(h.name for h in known)}")
+
+    def _record(self) -> LabRecord:
+        record = LabRecord.load(self.directory)
+        if record is None:
+            raise LabError(NONE_UP)
+        return record
+
+    def _served(self) -> LabRecord:
+        record = self._record()
+        if not record.git_commit:
+            raise LabError(f"no training repository is served: {self.training} has no files")
+        return record
+
+    def _subnet(self, record: LabRecord) -> network.Subnet:
+        return network.Subnet(lab_id=record.lab_id, number=record.subnet)
+
+    @staticmethod
+    def _ground(record: LabRecord) -> Ground:
+        return Ground(Group(Path(record.group)))
+
+    def _host(self, record: LabRecord, host: HostRecord) -> LabHost:
+        return LabHost(
+            host,
+            subnet=self._subnet(record),
+            ground=self._ground(record),
+            folder=self.directory / "hosts" / host.name,
+        )
+
+    def _all(self, record: LabRecord) -> list[LabHost]:
+        return [self._host(record, host) for host in record.hosts.values()]
+
+    # -- making
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with locked(self.directory / "lock"):
+            yield
+
+    def up(self, count: int, *, machine: str | None = None, say: Say = print) -> list[LabHost]:
+        """Make sure that at least COUNT hosts, gpu1 ..., are on and ready; return all that are.
+
+        + machine: what those that are made now are, a key of nvidia.machines.MACHINES; None =
+          machines without GPU.
+
+        Hosts that are on are left alone; one that is off is switched on and keeps its files.
+        Leftovers of an `up` that was killed are removed first. Raises LabError where the machine
+        cannot make hosts or one does not become ready.
+        """
+        if not 1 <= count <= network.MOST_HOSTS:
+            raise LabError(f"{count} hosts cannot be made: 1 to {network.MOST_HOSTS} can")
+        why = available()
+        if why is not None:
+            raise LabError(why)
+        if machine is not None:
+            machine_named(machine)
+        known = LabRecord.load(self.directory)
+        gpu = machine is not None or any(h.machine for h in (known.hosts.values() if known else ()))
+        ensure_packages(say, gpu=gpu)
+        image = ensure_base_image(read_machine(), say)
+        wheels_folder, wheels = ensure_wheels(image.python, say)
+        with self._locked():
+            record = self._open()
+            if record.base != image.digest:
+                self._forget_hosts(record, image, say)
+            www = self.directory / "www"
+            lay_out_index(wheels_folder, wheels, www / "simple")
+            self._link(www / "debian", image.repository)
+            self._publish(record, www, say)
+            self._start_services(record, www, say)
+            if gpu:
+                self.nvidia.ensure(image, say)
+            self._make_hosts(record, image, count, machine or "", say)
+            return self._all(record)
+
+    def _open(self) -> LabRecord:
+        """Return the lab's record, made and entered in the machine's list where it is new."""
+        here = str(self.directory)
+        with self.machine.lock():
+            for orphan, group in self.machine.orphans().items():
+                self._remove_traces(orphan, group)
+                self.machine.leave(orphan)
+            labs = self.machine.labs()
+            record = LabRecord.load(self.directory)
+            if record and labs.get(record.lab_id, {}).get("directory", here) != here:
+                record = None  # a copy of another lab's folder
+            if record is None or record.lab_id not in labs:
+                taken = [int(str(lab["subnet"])) for lab in labs.values()]
+                number = network.choose_subnet(network.networks_of_machine(), taken)
+                if record is None:
+                    lab_id = new_lab_id()
+                    place = str(lab_place(lab_id))
+                    record = LabRecord(lab_id=lab_id, subnet=number, group=place)
+                else:
+                    # Its machine was restarted: the hosts are off, and the network may be taken.
+                    self._remove_traces(record.lab_id, Path(record.group))
+                    record.subnet = number
+                    record.group = str(lab_place(record.lab_id))
+                record.save(self.directory)
+                self.machine.enter(record, self.directory)
+        return record
+
+    def _forget_hosts(self, record: LabRecord, image: BaseImage, say: Say) -> None:
+        """Remove hosts whose files lie on another base image than IMAGE."""
+        if record.hosts:
+            say(f"the base image is a new one: making {', '.join(record.hosts)} anew")
+        for host in self._all(record):
+            self._remove_host(host)
+        record.hosts.clear()
+        record.base = image.digest
+        record.save(self.directory)
+
+    @staticmethod
+    def _link(link: Path, target: Path) -> None:
+        if link.is_symlink() and link.readlink() == target:
+            return
+        link.unlink(missing_ok=True)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
+
+    def _publish(self, record: LabRecord, www: Path, say: Say) -> None:
+        """Serve the training folder as a git repository, where it has files."""
+        name = commit = ""
+        if self.training.is_dir() and any(self.training.iterdir()):
+            name = self.training.name
+            commit = publish(self.training, www / "git" / f"{name}.git")
+        elif record.git_commit:
+            return  # made by a caller who served another folder: leave it as it is
+        else:
+            say(f"{self.training} has no files: no training repository is served")
+        if (name, commit) != (record.git_name, record.git_commit):
+            record.git_name, record.git_commit = name, commit
+            record.save(self.directory)
+
+    def _start_services(self, record: LabRecord, www: Path, say: Say) -> None:
+        """Make sure the lab's network and file server are there."""
+        subnet, ground = self._subnet(record), self._ground(record)
+        bridge, files = ground.group.sub("bridge"), ground.group.sub("files")
+        if files.populated() and bridge.populated() and network.reachable(subnet):
+            return
+        self._remove_traces(record.lab_id, ground.group.path)
+        if not is_root():
+            say("without root: hosts are reached at ports of 127.0.0.1, a full disk is in memory")
+        log = self.directory / "services.log"
+        log.write_text("")
+        ground.prepare(log)
+        ground.start(bridge, network.HOLDER, log=log, purpose="making a network")
+        holder = bridge.only_process(comm="sleep", purpose="making a network")
+        network.set_up_lab(ground, subnet, holder)
+        program = Path(server.__file__)
+        address = subnet.address(network.SERVICES)
+        ground.start(
+            files,
+            [
+                "nsenter", f"--net=/proc/{holder}/ns/net", sys.executable, "-I", program, www,
+                address, str(server.PORT),
+            ],
+            log=log,
+            purpose="starting the file server",
+        )  # fmt: skip
+        wait_until_ready(files, log, purpose="starting the file server")
+
+    def _make_hosts(
+        self, record: LabRecord, image: BaseImage, count: int, machine: str, say: Say
+    ) -> None:
+        names = [f"gpu{number}" for number in range(1, count + 1)]
+        wanted = [*names, *(name for name in record.hosts if name not in names)]
+        started: list[LabHost] = []
+        begun = time.monotonic()
+        for name in wanted:
+            known = record.hosts.get(name)
+            if known and known.made and self._host(record, known).is_on():
+                continue
+            started.append(self._start_host(record, image, name, machine))
+        access.write_client_files(self._all(record), self.directory)
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            list(pool.map(lambda host: host.wait_ready(PATIENCE_S), started))
+        for host in started:
+            record.hosts[host.name].made = True
+        record.save(self.directory)
+        if machine and machine not in {known.machine for known in record.hosts.values()}:
+            say(f"no host is new, so none became {machine!r}: `down` first, or ask for more hosts")
+        if started:
+            names_up = ", ".join(f"{host.name} ({host.where})" for host in started)
+            say(f"{names_up}: ready after {time.monotonic() - begun:.1f} s")
+
+    def _start_host(self, record: LabRecord, image: BaseImage, name: str, machine: str) -> LabHost:
+        """Switch on the host NAME, made anew where it never was ready, as a new one a MACHINE."""
+        known = record.hosts.get(name)
+        if known is None:
+            last = network.FIRST_HOST + int(name.removeprefix("gpu")) - 1
+            door = 0 if is_root() else access.free_port()
+            known = record.hosts[name] = HostRecord(
+                name=name, last=last, door=door, machine=machine
+            )
+            record.save(self.directory)
+        host = self._host(record, known)
+        host.group.remove()
+        faults.release_disk(host)
+        if not known.made:
+            remove_tree(host.folder)
+            for folder in ("root", "up", "work"):
+                (host.folder / folder).mkdir(parents=True)
+                (host.folder / folder).chmod(0o755)
+        self._link(host.folder / "base", image.root)
+        repository = f"http://{host.subnet.address(network.SERVICES)}:{server.PORT}/debian"
+        access.write_identity(host, image, repository, self.directory)
+        if host.machine is not None:
+            access.write_machine(host, image, self.nvidia)
+        host.connect()
+        host.power_on()
+        return host
+
+    # -- unmaking
+
+    def fresh(self, name: str) -> LabHost:
+        """Make the host NAME a bare machine again: power cut, all its files gone, booted."""
+        host = self.host(name)
+        host.power_off()
+        host.wipe()
+        if host.machine is not None:
+            write_hardware(host.machine, host.folder / "hardware")
+        host.power_on()
+        host.wait_ready(PATIENCE_S)
+        return host
+
+    def down(self, *, say: Say = print) -> None:
+        """Remove every host of this lab, its network, its services and its folder."""
+        if not self.directory.exists():
+            return
+        with self._locked():
+            record = LabRecord.load(self.directory)
+            count = 0
+            if record is not None:
+                count = len(record.hosts)
+                with self.machine.lock():
+                    self._remove_traces(record.lab_id, Path(record.group))
+                    self.machine.leave(record.lab_id)
+                for host in self._all(record):
+                    faults.release_disk(host)
+            remove_tree(self.directory)
+        say(f"removed {count} throwaway hosts and {self.directory}")
+
+    def _remove_host(self, host: LabHost) -> None:
+        host.group.remove()
+        faults.release_disk(host)
+        remove_tree(host.folder)
+
+    @staticmethod
+    def _remove_traces(lab_id: str, group: Path) -> None:
+        """Remove everything of lab LAB_ID but its files; nothing of it need be there."""
+        Group(group).remove()
+        network.remove_link(network.Subnet(lab_id=lab_id, number=0).link)

@@ -1,0 +1,121 @@
+"""Debian packages made on the spot: what a package says of itself, holds and runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pyinfra_gpu_rehearsal.apt_repository import stanza
+from pyinfra_gpu_rehearsal.commands import run
+
+# The time in every package, so that one made again is the same, byte for byte.
+SAME_TIME = "1767225600"
+MAINTAINER = "pyinfra-gpu rehearsal <rehearsal@localhost>"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A symbolic link to TARGET."""
+
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Package:
+    """One package.
+
+    + relations: control fields such as Depends
+    + files: path without the leading slash -> text, bytes, a file or folder to copy, or a Link
+    + programs: which of the files may be executed
+    + scripts: name ("postinst") -> shell text, without its first line
+    + compress: for the one that is big; the others are made and read faster without
+    """
+
+    name: str
+    version: str
+    architecture: str = "amd64"
+    description: str = ""
+    relations: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | bytes | Path | Link] = field(default_factory=dict)
+    programs: tuple[str, ...] = ()
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    triggers: str = ""
+    compress: bool = False
+
+    @property
+    def filename(self) -> str:
+        """The name of its file; an epoch, which it would lose there, is not used."""
+        return f"{self.name}_{self.version}_{self.architecture}.deb"
+
+    def control(self) -> str:
+        """Return the text of its control file."""
+        fields = {
+            "Package": self.name,
+            "Version": self.version,
+            "Architecture": self.architecture,
+            "Maintainer": MAINTAINER,
+            "Section": "misc",
+            "Priority": "optional",
+            **self.relations,
+            "Description": f"rehearsal: {self.description or self.name}",
+        }
+        return "".join(f"{key}: {value}\n" for key, value in fields.items() if value)
+
+    def changed(self, **relations: str) -> Package:
+        """Return the package with other relations: a value replaces, "" removes."""
+        return replace(self, relations={**self.relations, **relations})
+
+
+def _lay_out(package: Package, tree: Path) -> None:
+    for name, content in package.files.items():
+        path = tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Link):
+            path.symlink_to(content.target)
+        elif isinstance(content, Path):
+            copy = shutil.copytree if content.is_dir() else shutil.copyfile
+            copy(content, path)
+        else:
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+    for name in package.programs:
+        (tree / name).chmod(0o755)
+    meta = tree / "DEBIAN"
+    meta.mkdir()
+    (meta / "control").write_text(package.control())
+    for name, text in package.scripts.items():
+        (meta / name).write_text(f"#!/bin/sh\nset -e\n{text}")
+        (meta / name).chmod(0o755)
+    if package.triggers:
+        (meta / "triggers").write_text(f"{package.triggers}\n")
+    configuration = [f"/{name}\n" for name in package.files if name.startswith("etc/")]
+    if configuration:
+        (meta / "conffiles").write_text("".join(configuration))
+
+
+def build(package: Package, folder: Path) -> Path:
+    """Make the file of PACKAGE in FOLDER, and beside it (.stanza) its entry in an index."""
+    target = folder / package.filename
+    with tempfile.TemporaryDirectory(prefix="pgpu-deb-", dir=folder) as name:
+        tree = Path(name, "tree")
+        tree.mkdir(mode=0o755)
+        _lay_out(package, tree)
+        how = ["-Zzstd", "-z1"] if package.compress else ["-Znone"]
+        command: list[str | Path] = ["dpkg-deb", "--root-owner-group", *how, "--build"]
+        run(
+            [*command, tree, target],
+            purpose=f"making the package {package.name}",
+            env={**os.environ, "SOURCE_DATE_EPOCH": SAME_TIME},
+            timeout=600,
+        )
+    entry = stanza(package.control(), target.name, target.read_bytes())
+    target.with_suffix(".stanza").write_text(entry)
+    return target
+
+
+def index(packages: Iterable[Path]) -> str:
+    """Return the text of the Packages index for the files PACKAGES, which `build` made."""
+    return "\n".join(path.with_suffix(".stanza").read_text() for path in packages)

@@ -1,0 +1,112 @@
+"""The machines that can be simulated: which GPUs are on their bus."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from pyinfra_gpu_rehearsal.errors import LabError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """One GPU.
+
+    + model: its key in stacks.yaml; name: as its driver calls it
+    + device: PCI device id ("0x2b85"); capability: compute capability
+    + memory_mib, bar1_mib: its memory, and the window the firmware gave it onto that
+    """
+
+    model: str
+    name: str
+    device: str
+    capability: str
+    memory_mib: int
+    bar1_mib: int
+
+    @property
+    def is_geforce(self) -> bool:
+        """Whether it is made for a display, too."""
+        return "GeForce" in self.name
+
+    def resource(self, slot: int) -> str:
+        """Return the text of the kernel's file `resource` for the card in SLOT.
+
+        Six windows of memory and the ROM, each "first last flags"; a window of 64 bits takes two
+        rows. Registers come first, the window onto the memory second; the registers of GeForce
+        cards have 32 bits.
+        """
+        registers, window = 0x80000000 + slot * (64 << 20), (1 << 40) + slot * (1 << 40)
+        memory = [(window, self.bar1_mib << 20, 0x14220C), None]
+        more = [(window + (1 << 39), 32 << 20, 0x14220C), None]
+        if self.is_geforce:
+            rows = [(registers, 16 << 20, 0x40200), *memory, *more, None, None]
+        else:
+            rows = [(registers, 16 << 20, 0x14220C), None, *memory, *more, None]
+        return "".join(
+            "0x{:016x} 0x{:016x} 0x{:016x}\n".format(
+                *((row[0], row[0] + row[1] - 1, row[2]) if row else (0, 0, 0))
+            )
+            for row in rows
+        )
+
+    def description(self, address: str) -> str:
+        """Return the line from which the simulated driver knows the card at ADDRESS."""
+        digest = hashlib.sha256(f"{self.model} {address}".encode()).hexdigest()
+        uuid = f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+        return f"{self.name}|{uuid}|{self.memory_mib}|{self.capability}\n"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """A kind of machine; cards are equal."""
+
+    name: str
+    count: int
+    card: Card
+
+    def addresses(self) -> list[str]:
+        """Return the PCI addresses of its GPUs."""
+        return [f"0000:{index + 1:02x}:00.0" for index in range(self.count)]
+
+
+def _card(
+    model: str, device: str, capability: str, memory: int, bar1: int, prefix: str = ""
+) -> Card:
+    return Card(
+        model=model,
+        name=f"NVIDIA {prefix}{model}",
+        device=device,
+        capability=capability,
+        memory_mib=memory,
+        bar1_mib=bar1,
+    )
+
+
+_RTX_5090 = _card("RTX 5090", "0x2b85", "12.0", 32607, 32768, "GeForce ")
+_MACHINES = (
+    Machine(name="2x RTX 5090", count=2, card=_RTX_5090),
+    Machine(name="1x RTX 5090", count=1, card=_RTX_5090),
+    Machine(
+        name="2x RTX 5090 without Above-4G",
+        count=2,
+        card=_card("RTX 5090", "0x2b85", "12.0", 32607, 256, "GeForce "),
+    ),
+    Machine(name="8x H200", count=8, card=_card("H200", "0x2335", "9.0", 143771, 262144)),
+    Machine(name="2x B200", count=2, card=_card("B200", "0x2901", "10.0", 183359, 262144)),
+    Machine(
+        name="2x GTX 1080 Ti",
+        count=2,
+        card=_card("GTX 1080 Ti", "0x1b06", "6.1", 11264, 256, "GeForce "),
+    ),
+)
+MACHINES = {machine.name: machine for machine in _MACHINES}
+
+
+def machine_named(name: str) -> Machine:
+    """Return the machine NAME. Raises LabError where there is no such machine."""
+    try:
+        return MACHINES[name]
+    except KeyError:
+        known = ", ".join(MACHINES)
+        raise LabError(f"there is no simulated machine {name!r}: there are {known}") from None

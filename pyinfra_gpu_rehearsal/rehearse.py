@@ -1,0 +1,144 @@
+"""`make rehearsal`: bare throwaway hosts to a checked training step, twice, to watch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pyinfra_gpu.report.run import REPORT_VARIABLE
+from pyinfra_gpu_rehearsal import Lab, LabError, available, gpus_available
+from pyinfra_gpu_rehearsal.git_repository import publish
+from pyinfra_gpu_rehearsal.state import local_prefix
+from pyinfra_gpu_rehearsal.wheelhouse import ensure_wheels, lay_out_index
+
+HOSTS = 2
+MACHINE = "2x RTX 5090"
+"""What each of them simulates, by its name in the catalogue of machines."""
+
+_RULE = "=" * 80
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb ``rehearse``."""
+    parser = subparsers.add_parser(
+        "rehearse",
+        help="make two throwaway hosts, deploy to them twice, and show what happened",
+    )
+    parser.set_defaults(handler=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Rehearse the whole way; return 0 only if the second run changed nothing on any host."""
+    del options
+    reason = available()
+    try:
+        return _on_throwaway_hosts() if reason is None else _on_this_machine(reason)
+    except LabError as error:
+        click.echo(str(error), err=True)
+        return 1
+
+
+def _say(text: str) -> None:
+    click.echo(text)
+    sys.stdout.flush()
+
+
+def _on_throwaway_hosts() -> int:
+    lab = Lab()
+    started = time.monotonic()
+    used = [host.name for host in lab.all_hosts()]
+    without = gpus_available()
+    if without is not None:
+        _say(f"{without}: these hosts have none, and the stages for GPUs have nothing to do")
+    hosts = lab.up(HOSTS, machine=None if without else MACHINE, say=_say)
+    for name in used:
+        lab.fresh(name)
+    if used:
+        _say(f"made bare again: {', '.join(used)}")
+    names = ", ".join(f"{host.name} ({host.address})" for host in hosts)
+    _say(f"{len(hosts)} throwaway hosts are up after {time.monotonic() - started:.1f} s: {names}")
+    status = _twice("inventories/rehearsal.py", ())
+    _say("")
+    _say("Look around on a host:    ssh -F .rehearsal/ssh_config gpu1")
+    _say("Deploy again yourself:    .venv/bin/pyinfra inventories/rehearsal.py deploy.py")
+    _say("Make a host bare again:   .venv/bin/pyinfra-gpu rehearsal fresh gpu1")
+    _say("Remove everything:        make clean")
+    return status
+
+
+def _on_this_machine(reason: str) -> int:
+    """Provision this machine instead, below the user's own directory and without root."""
+    _say(textwrap.fill(reason[:1].upper() + reason[1:], 80))
+    _say("So this machine is provisioned instead (inventories/local.py), without root.")
+    status = _twice("inventories/local.py", _local_data(Path(".rehearsal/local").absolute()))
+    _say(f"What was made is below {local_prefix()}; `make clean` removes it.")
+    return status
+
+
+def _local_data(folder: Path) -> tuple[str, ...]:
+    """Return data that points this machine at wheels and a training repository on its own disk."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    wheels, described = ensure_wheels(python, _say)
+    folder.mkdir(parents=True, exist_ok=True)
+    lay_out_index(wheels, described, folder / "simple")
+    commit = publish(Path("examples/tiny-gpt"), folder / "tiny-gpt.git")
+    return (
+        f"prefix={local_prefix()}",
+        "rehearsal=true",
+        "stack=cpu-torch2.13",
+        "gpu_count=0",
+        "smoke=auto",
+        f"pytorch_python={sys.executable}",
+        f"pytorch_index_url={(folder / 'simple').as_uri()}/",
+        "pytorch_extra_index_url=null",
+        f"training_repo={(folder / 'tiny-gpt.git').as_uri()}",
+        f"training_commit={commit}",
+        "training_requirements=pyproject.toml",
+    )
+
+
+def _twice(inventory: str, data: tuple[str, ...]) -> int:
+    first = _deploy(inventory, data, "First run: from bare machines to a checked training step")
+    if first is None:
+        return 1
+    second = _deploy(inventory, data, "Second run: the same command must change nothing")
+    if second is None:
+        return 1
+    changed = [name for name, host in second["hosts"].items() if host["status"] != "as declared"]
+    _say("")
+    if changed:
+        _say(f"NOT CONVERGED: the second run still changed {', '.join(changed)}")
+        return 1
+    _say(f"The second run changed nothing on {len(second['hosts'])} host(s).")
+    return 0
+
+
+def _deploy(inventory: str, data: tuple[str, ...], title: str) -> dict[str, Any] | None:
+    """Run pyinfra's own command line; return the run's verdict, or None when it failed."""
+    pyinfra = shutil.which("pyinfra", path=str(Path(sys.executable).parent)) or "pyinfra"
+    command = [pyinfra, "-y", inventory, "deploy.py"]
+    for item in data:
+        command += ["--data", item]
+    _say(f"\n{_RULE}\n{title}\n$ {' '.join(['pyinfra', *command[1:]])}\n{_RULE}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.json"
+        environment = {**os.environ, REPORT_VARIABLE: str(path)}
+        started = time.monotonic()
+        result = subprocess.run(command, env=environment, check=False)
+        seconds = time.monotonic() - started
+        verdict: dict[str, Any] | None = None
+        if path.exists():
+            verdict = json.loads(path.read_text(encoding="utf-8"))
+    _say(f"pyinfra ended with exit code {result.returncode} after {seconds:.1f} s")
+    return verdict if result.returncode == 0 else None
