@@ -15,9 +15,9 @@ from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.drift.history import OUR_MARK
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.package_manager import wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted
-from pyinfra_gpu.operations.packages import wait_for_apt
 from pyinfra_gpu.packages.apt.errors import cause, failure, shortened
 from pyinfra_gpu.packages.apt.limits import Limits, judge
 from pyinfra_gpu.packages.apt.names import plain
@@ -112,7 +112,7 @@ def prepared(state: State, host: Host, request: Request) -> Simulation | None:
 
     Stale lists of the distribution are a reason to update them once, and to try again.
     """
-    if not wait_for_apt(state, host, request.stage, request.spec):
+    if not wait_for_lock(state, host, request.stage, request.spec):
         return None
     if not update(state, host, request.stage, request.spec):
         return None

@@ -10,9 +10,9 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra_gpu.drift import cuda as drift
 from pyinfra_gpu.engine import proof, reinstall, transaction
 from pyinfra_gpu.engine.converge import Commands, converging, note, refuse, unknown, verify
+from pyinfra_gpu.engine.package_manager import finish_interrupted, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
-from pyinfra_gpu.operations import packages
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -61,8 +61,8 @@ def installed(spec: HostSpec, record: Record) -> Commands:
         host.noop(f"the toolkit is as declared: {_summary(spec)}")
         return
     if record.packages.half_configured:
-        yield FunctionCommand(packages.wait_for_apt, (STAGE, spec), {})
-        yield packages.finish(STAGE, spec)
+        yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
+        yield finish_interrupted(STAGE, spec)
     yield from _install(spec, record, {each.id for each in mine})
     yield verify(STAGE, spec, proof.left(drift.deviations, [each.id for each in mine]))
 

@@ -18,10 +18,10 @@ from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.converge import Commands, converging, unknown, verify
 from pyinfra_gpu.engine.explained import note_explained
 from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.package_manager import finish_interrupted
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.operations.driver_repository import STAGE, acts
-from pyinfra_gpu.operations.packages import finish
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _mend(spec: HostSpec, record: Record, *, blacklist: bool) -> Commands:
         )
     record = _seen(spec, record)
     if unfinished and record.packages.half_configured:
-        yield finish(STAGE, spec)
+        yield finish_interrupted(STAGE, spec)
     if record.kernel.initramfs == "stale":
         yield step(
             STAGE,

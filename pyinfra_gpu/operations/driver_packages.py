@@ -18,12 +18,12 @@ from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, refuse, unknown, verify
 from pyinfra_gpu.engine.explained import note_explained
 from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.package_manager import finish_interrupted, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted
 from pyinfra_gpu.engine.transaction import Request, install, prepared, run
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.operations.driver_repository import STAGE, acts
-from pyinfra_gpu.operations.packages import finish, wait_for_apt
 from pyinfra_gpu.packages.apt.names import LIBRARIES, plain
 from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.stacks import catalogue
@@ -79,8 +79,8 @@ def pinned(spec: HostSpec, record: Record) -> Commands:
 def _finished(spec: HostSpec, record: Record) -> Commands:
     """Finish what an interrupted dpkg left, as far as dpkg can: apt does the rest."""
     if record.packages.half_configured:
-        yield FunctionCommand(wait_for_apt, (STAGE, spec), {})
-        yield finish(STAGE, spec, entirely=False)
+        yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
+        yield finish_interrupted(STAGE, spec, entirely=False)
 
 
 def _pin(state: State, host: Host, spec: HostSpec, name: str) -> bool:

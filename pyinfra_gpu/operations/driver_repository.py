@@ -15,12 +15,12 @@ from pyinfra_gpu.drift.driver import chosen, deviations
 from pyinfra_gpu.drift.driver_repository import MODE, Repository, preferences, repository, twice
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, note, refuse, unknown, verify
+from pyinfra_gpu.engine.package_manager import wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.engine.transaction import update
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.openpgp import fingerprints
-from pyinfra_gpu.operations.packages import wait_for_apt
 from pyinfra_gpu.packages.apt import files
 from pyinfra_gpu.packages.apt.errors import cause
 from pyinfra_gpu.spec import system_files
@@ -74,7 +74,7 @@ def trusted(spec: HostSpec, record: Record) -> Commands:
     if not found:
         current_host.noop(f"{source.url} is trusted by its key and pinned")
         return
-    yield FunctionCommand(wait_for_apt, (STAGE, spec), {})
+    yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
     yield from _mend(spec, record, source, found)
     yield verify(STAGE, spec, _still_wrong)
 

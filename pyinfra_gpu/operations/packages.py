@@ -1,25 +1,19 @@
-"""Distribution packages: wait for whoever uses apt, finish what was interrupted, install."""
+"""The distribution packages that the stages need: installed by pyinfra's own operation."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from pyinfra import host
-from pyinfra.api.command import FunctionCommand, PyinfraCommand
+from pyinfra.api.command import FunctionCommand
 from pyinfra.operations import apt
 
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.converge import Commands, converging, unknown, verify
-from pyinfra_gpu.engine.look import forget, look
-from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed, step
+from pyinfra_gpu.engine.package_manager import finish_interrupted, wait_for_lock
 from pyinfra_gpu.packages.needed import missing
 
 if TYPE_CHECKING:
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
-
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
@@ -52,9 +46,9 @@ def present(spec: HostSpec, record: Record) -> Commands:
         return
     journal.found(STAGE, f"lacks {', '.join(absent)}")
     journal.changed(STAGE, ", ".join(absent))
-    yield FunctionCommand(wait_for_apt, (STAGE, spec), {})
+    yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
     if record.packages.half_configured:
-        yield finish(STAGE, spec)
+        yield finish_interrupted(STAGE, spec)
     yield from apt.packages._inner(
         packages=absent,
         update=True,
@@ -65,46 +59,6 @@ def present(spec: HostSpec, record: Record) -> Commands:
     yield verify(STAGE, spec, _still_wrong)
 
 
-# --force-confold keeps the user's configuration files without asking; see dpkg(1).
-_CONFIGURE = "DEBIAN_FRONTEND=noninteractive dpkg --force-confold --configure -a"
-
-
-def finish(stage: str, spec: HostSpec, *, entirely: bool = True) -> PyinfraCommand:
-    """Return the command that finishes what an interrupted dpkg left.
-
-    + entirely: whether the host fails where dpkg cannot; a package that was cut off while it was
-      unpacked has to be fetched again, and only apt can do that
-    """
-    command = _CONFIGURE if entirely else f"{_CONFIGURE} || true"
-    return step(stage, "finish an interrupted dpkg", command, run_as=as_root(spec))
-
-
 def _still_wrong(spec: HostSpec, record: Record) -> str | None:
     absent = missing(spec, record)
     return f"{', '.join(absent)} not installed" if absent else None
-
-
-def wait_for_apt(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
-    """Wait until nobody else holds apt's locks; fail this host after the declared time.
-
-    + stage: the one whose problem it is then
-    """
-    deadline = time.monotonic() + spec.preflight.apt_wait_s
-    told = False
-    while True:
-        forget()
-        record = look(spec)
-        holder = record.packages.lock_holder if record else None
-        if not isinstance(holder, str):
-            return True
-        if time.monotonic() >= deadline:
-            sentence = (
-                f"{spec.host}: apt is in use by {holder} for more than"
-                f" {spec.preflight.apt_wait_s} s; let it finish and run again, or raise"
-                " `preflight_apt_wait_s`"
-            )
-            return failed(host, stage, sentence)
-        if not told:
-            host.log(f"waiting up to {spec.preflight.apt_wait_s} s for {holder} to finish with apt")
-            told = True
-        time.sleep(_POLL_S)

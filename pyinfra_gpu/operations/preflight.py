@@ -14,7 +14,7 @@ from pyinfra_gpu.drift.preflight import complaints, summary
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.converge import Commands, converging, refuse
 from pyinfra_gpu.engine.look import look
-from pyinfra_gpu.operations.packages import wait_for_apt
+from pyinfra_gpu.engine.package_manager import wait_for_lock
 from pyinfra_gpu.packages.needed import missing
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def ready(spec: HostSpec, record: Record) -> Commands:
     """
     acting = state.current_stage == StateStage.Execute
     if acting and isinstance(record.packages.lock_holder, str) and _something_to_do(spec, record):
-        yield FunctionCommand(wait_for_apt, (STAGE, spec), {})
+        yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
         record = look(spec) or record
     journal.found(STAGE, summary(record))
     refusals = complaints(spec, record)
