@@ -10,8 +10,9 @@ acts only on a difference. Running it again changes nothing.
 
 from pyinfra import host
 
-from pyinfra_gpu import report, spec
+from pyinfra_gpu import report
 from pyinfra_gpu.engine import command_line
+from pyinfra_gpu.engine.declared import declared
 
 command_line.require_folder(__file__)
 
@@ -26,7 +27,7 @@ from tasks.smoke import smoke  # noqa: E402
 from tasks.training import training  # noqa: E402
 
 report.attach()
-wanted = spec.resolve(host.data.dict(), host.name)
+wanted = declared(host)
 preflight(wanted)
 driver(wanted)
 base(wanted)

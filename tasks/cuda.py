@@ -2,7 +2,6 @@
 
 from pyinfra.api import deploy
 
-from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.operations import cuda as operations
 from pyinfra_gpu.spec import HostSpec
 
@@ -10,6 +9,6 @@ from pyinfra_gpu.spec import HostSpec
 @deploy("CUDA")
 def cuda(wanted: HostSpec) -> None:
     """Install it, make it the one at /usr/local/cuda, and compile for the GPUs."""
-    operations.installed(name="Install the CUDA toolkit", spec=wanted, **as_root(wanted))
-    operations.chosen(name="Choose /usr/local/cuda", spec=wanted, **as_root(wanted))
-    operations.proven(name="Compile for the GPUs", spec=wanted, **as_root(wanted))
+    operations.installed(name="Install the CUDA toolkit", spec=wanted)
+    operations.chosen(name="Choose /usr/local/cuda", spec=wanted)
+    operations.proven(name="Compile for the GPUs", spec=wanted)

@@ -2,7 +2,6 @@
 
 from pyinfra.api import deploy
 
-from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.operations import environment as operations
 from pyinfra_gpu.spec import HostSpec
 
@@ -10,4 +9,4 @@ from pyinfra_gpu.spec import HostSpec
 @deploy("Environment")
 def environment(wanted: HostSpec) -> None:
     """Write both files whole, and read the environment file back."""
-    operations.project_files(name="Write the environment file", spec=wanted, **as_root(wanted))
+    operations.project_files(name="Write the environment file", spec=wanted)

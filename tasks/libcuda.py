@@ -2,7 +2,6 @@
 
 from pyinfra.api import deploy
 
-from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.operations import libcuda as operations
 from pyinfra_gpu.spec import HostSpec
 
@@ -10,5 +9,5 @@ from pyinfra_gpu.spec import HostSpec
 @deploy("libcuda")
 def libcuda(wanted: HostSpec) -> None:
     """Mend the links and the linker's cache, then load the library from two programs."""
-    operations.linked(name="Link libcuda", spec=wanted, **as_root(wanted))
-    operations.proven(name="Load libcuda", spec=wanted, **as_root(wanted))
+    operations.linked(name="Link libcuda", spec=wanted)
+    operations.proven(name="Load libcuda", spec=wanted)

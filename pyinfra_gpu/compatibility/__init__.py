@@ -12,11 +12,19 @@ from dataclasses import dataclass
 from pyinfra_gpu.compatibility import hardware, software, versions
 from pyinfra_gpu.compatibility.case import Case, HostFacts, Problem
 from pyinfra_gpu.compatibility.remedy import Check, remedy
-from pyinfra_gpu.errors import SpecError, sentence
+from pyinfra_gpu.errors import SpecError, one_line, sentence, shown
 from pyinfra_gpu.spec.model import HostSpec
 from pyinfra_gpu.stacks import catalogue
 
-__all__ = ["RULES", "HostFacts", "Rule", "check_host", "check_spec", "refusals"]
+__all__ = ["RULES", "HostFacts", "Refusal", "Rule", "check_host", "check_spec", "refusals"]
+
+
+class Refusal(str):
+    """The sentence of a refusal, and its parts: what was found, what is allowed, the remedy."""
+
+    found: str
+    allowed: str
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,7 @@ def check_spec(spec: HostSpec) -> None:
         raise SpecError(refusal)
 
 
-def check_host(spec: HostSpec, facts: HostFacts) -> list[str]:
+def check_host(spec: HostSpec, facts: HostFacts) -> list[Refusal]:
     """Return one sentence per reason why this host cannot be what `spec` says; [] if it can.
 
     Leave `driver_loaded`, `open_modules` and `compute_capabilities` empty in `facts` while the
@@ -81,7 +89,7 @@ def check_host(spec: HostSpec, facts: HostFacts) -> list[str]:
     return list(dict.fromkeys(refusal for _, refusal in refusals(spec, facts)))
 
 
-def refusals(spec: HostSpec, facts: HostFacts | None = None) -> Iterator[tuple[str, str]]:
+def refusals(spec: HostSpec, facts: HostFacts | None = None) -> Iterator[tuple[str, Refusal]]:
     """Yield (rule id, sentence) for every rule that refuses `spec`, on a host if `facts` is
     given.
     """
@@ -105,12 +113,18 @@ def _cases(spec: HostSpec, facts: HostFacts | None) -> list[Case]:
     ]
 
 
-def _sentence(case: Case, rule: Rule, problem: Problem, checks: tuple[Check, ...]) -> str:
-    return sentence(
-        f"host {case.spec.host}",
-        problem.key,
-        problem.value,
-        problem.found,
-        allowed=problem.allowed,
-        remedy=remedy(case, rule.check, problem, checks),
+def _sentence(case: Case, rule: Rule, problem: Problem, checks: tuple[Check, ...]) -> Refusal:
+    way_out = remedy(case, rule.check, problem, checks)
+    refusal = Refusal(
+        sentence(
+            f"host {case.spec.host}",
+            problem.key,
+            problem.value,
+            problem.found,
+            allowed=problem.allowed,
+            remedy=way_out,
+        )
     )
+    refusal.found = one_line(f"{problem.key} = {shown(problem.key, problem.value)} {problem.found}")
+    refusal.allowed, refusal.remedy = one_line(problem.allowed), one_line(way_out)
+    return refusal

@@ -7,18 +7,18 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from pyinfra_gpu.drift.finding import Deviation
+from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage
 from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from pyinfra_gpu.facts.apt import NvidiaPackage
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
+
+STAGE = Stage.CUDA
 
 PLAIN = "/usr/local/cuda"
 """The path that is the same for every release, kept by update-alternatives."""
@@ -26,7 +26,7 @@ PLAIN = "/usr/local/cuda"
 _COMPILERS = re.compile(r"(cuda-(nvcc|nvvm|crt)|libnvvm)-\d+-\d+")
 
 
-def deviations(spec: HostSpec, record: Record) -> list[Deviation]:
+def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return in what the toolkit's part of a host is not as declared; [] on cpu stacks.
 
     + spec: what is declared
@@ -62,6 +62,14 @@ def _path(record: Record) -> tuple[object, ...]:
     return (record.cuda.link, record.cuda.alternative)
 
 
+def summary(spec: HostSpec, record: Record) -> str:
+    """Say in a few words what the toolkit is where nothing differs."""
+    del record
+    if spec.accelerator != "nvidia":
+        return "none is declared"
+    return f"CUDA toolkit {spec.cuda.release}" if spec.cuda.toolkit else "cuda_toolkit = False"
+
+
 def home(spec: HostSpec) -> str:
     """Return the declared toolkit's folder, e.g. /usr/local/cuda-13.0."""
     return f"{PLAIN}-{spec.cuda.release}"
@@ -86,14 +94,14 @@ def incomplete(spec: HostSpec, record: Record) -> list[str]:
     return [each.name for each in of_release(spec, record) if not each.complete]
 
 
-def toolkit_owed(spec: HostSpec, record: Record, ids: Collection[str]) -> bool:
-    """Tell whether the toolkit's own package is to be installed for these deviations.
+def toolkit_owed(spec: HostSpec, record: Record, found: Findings) -> bool:
+    """Tell whether the toolkit's own package is to be installed for these findings.
 
     An installation that was cut off has left parts, which are told as such, and not that package.
     """
-    if "cuda.half-removed" in ids:
+    if found.of(Id.CUDA_HALF_REMOVED):
         return record.apt.package(package(spec)) is None
-    return "cuda.not-installed" in ids or "cuda.version-differs" in ids
+    return bool(found.of(Id.CUDA_NOT_INSTALLED, Id.CUDA_VERSION_DIFFERS))
 
 
 def compilers(spec: HostSpec, record: Record) -> list[str]:
@@ -106,7 +114,7 @@ def compilers(spec: HostSpec, record: Record) -> list[str]:
     return [own, *(name for name in names if _COMPILERS.fullmatch(name) and name != own)]
 
 
-def _toolkit(spec: HostSpec, record: Record) -> list[Deviation]:
+def _toolkit(spec: HostSpec, record: Record) -> list[Finding]:
     release, cuda = str(spec.cuda.release), record.cuda
     packages = of_release(spec, record)
     if isinstance(record.apt.packages, Unknown) or isinstance(cuda.toolkits, Unknown):
@@ -116,8 +124,8 @@ def _toolkit(spec: HostSpec, record: Record) -> list[Deviation]:
     broken = _broken(spec, record)
     if broken:
         return [
-            _toolkit_deviation(
-                "half-removed", spec, found=broken, action="install its packages anew"
+            _of_toolkit(
+                Id.CUDA_HALF_REMOVED, spec, found=broken, action="install its packages anew"
             )
         ]
     if (main := record.apt.package(package(spec))) is None:
@@ -126,8 +134,8 @@ def _toolkit(spec: HostSpec, record: Record) -> list[Deviation]:
     if wanted is None or re.split(r"[-+~]", main.version)[0] == wanted:
         return []
     return [
-        _toolkit_deviation(
-            "version-differs",
+        _of_toolkit(
+            Id.CUDA_VERSION_DIFFERS,
             spec,
             found=f"{main.name} {main.version}",
             expected=f"version {wanted}",
@@ -151,21 +159,21 @@ def _broken(spec: HostSpec, record: Record) -> str | None:
     return None
 
 
-def _absent(spec: HostSpec, found: str = "no CUDA toolkit {release}") -> Deviation:
-    return _toolkit_deviation(
-        "not-installed",
+def _absent(spec: HostSpec, found: str = "no CUDA toolkit {release}") -> Finding:
+    return _of_toolkit(
+        Id.CUDA_NOT_INSTALLED,
         spec,
         found=found.format(release=spec.cuda.release),
         action=f"install {package(spec)}",
     )
 
 
-def _toolkit_deviation(
-    name: str, spec: HostSpec, *, found: str, action: str, expected: str | None = None
-) -> Deviation:
+def _of_toolkit(
+    id_: Id, spec: HostSpec, *, found: str, action: str, expected: str | None = None
+) -> Finding:
     ending = f"-{str(spec.cuda.release).replace('.', '-')}"
-    return Deviation(
-        id=f"cuda.{name}",
+    return Finding(
+        id=id_,
         found=found,
         expected=expected or f"the CUDA toolkit {spec.cuda.version or spec.cuda.release}",
         effect="repair",
@@ -174,17 +182,18 @@ def _toolkit_deviation(
     )
 
 
-def _foreign(spec: HostSpec, record: Record) -> Deviation:
+def _foreign(spec: HostSpec, record: Record) -> Finding:
     """A toolkit that no package brought belongs to somebody: it is used, never overwritten."""
     state = "incomplete, and " if record.cuda.missing else ""
-    return Deviation(
-        id="cuda.not-from-package",
+    return Finding(
+        id=Id.CUDA_NOT_FROM_PACKAGE,
         found=f"{home(spec)} is {state}of no package",
         expected=f"the toolkit of {package(spec)}",
         effect="report",
         action="left alone, since installing over it would replace somebody's files; to get the"
         " package's, move it away",
         command=f"sudo mv {home(spec)} {home(spec)}.before",
+        stops=bool(record.cuda.missing),
     )
 
 
@@ -210,14 +219,14 @@ def compiler_packages(spec: HostSpec, record: Record) -> list[str]:
     return wanted
 
 
-def _compiler(spec: HostSpec, record: Record) -> list[Deviation]:
+def _compiler(spec: HostSpec, record: Record) -> list[Finding]:
     wanted = compiler_packages(spec, record)
     if not wanted:
         return _out_of_range(spec, record)
     rooted = spec.privilege == "sudo"
     return [
-        Deviation(
-            id="cuda.compiler-missing",
+        Finding(
+            id=Id.CUDA_COMPILER_MISSING,
             found=f"no {wanted[0]}",
             expected=f"{', '.join(wanted)} for nvcc and torch.compile",
             effect="repair" if rooted else "report",
@@ -230,7 +239,7 @@ def _compiler(spec: HostSpec, record: Record) -> list[Deviation]:
     ]
 
 
-def _out_of_range(spec: HostSpec, record: Record) -> list[Deviation]:
+def _out_of_range(spec: HostSpec, record: Record) -> list[Finding]:
     if not spec.cuda.toolkit:
         return []
     declared = spec.cuda.host_compiler
@@ -245,19 +254,20 @@ def _out_of_range(spec: HostSpec, record: Record) -> list[Deviation]:
     good = f"{family}-{bounds[1]}"
     install = good if family == "clang" else f"{good} g++-{bounds[1]}"
     return [
-        Deviation(
-            id="cuda.compiler-out-of-range",
+        Finding(
+            id=Id.CUDA_COMPILER_OUT_OF_RANGE,
             found=f"{declared or family} is version {version}",
             expected=f"{family} {bounds[0]} to {bounds[1]}, as CUDA {release.release} needs",
             effect="report",
             action=f"nvcc would refuse it, so install another and declare host_compiler = '{good}'",
             command=f"sudo apt-get install {install}",
             packages=(declared or family, f"{family}-*"),
+            stops=True,
         )
     ]
 
 
-def _plain_path(spec: HostSpec, record: Record) -> list[Deviation]:
+def _plain_path(spec: HostSpec, record: Record) -> list[Finding]:
     """Judge /usr/local/cuda: a link of update-alternatives that leads to the declared release."""
     link, chosen, wanted = record.cuda.link, record.cuda.alternative, home(spec)
     if isinstance(link, Unknown) or isinstance(chosen, Unknown):
@@ -266,19 +276,19 @@ def _plain_path(spec: HostSpec, record: Record) -> list[Deviation]:
         return [_folder_in_the_way(wanted)]
     by_hand = link is not None and (chosen is None or _differ(link, chosen))
     if by_hand:
-        name, found = "link-by-hand", f"{PLAIN} is a link to {link} that somebody made"
+        id_, found = Id.CUDA_LINK_BY_HAND, f"{PLAIN} is a link to {link} that somebody made"
         action = f"keep that link under another name and choose {wanted} by update-alternatives"
     elif chosen is not None and chosen.rstrip("/") != wanted:
-        name, found = "alternative-moved", f"{PLAIN} is {chosen}"
+        id_, found = Id.CUDA_ALTERNATIVE_MOVED, f"{PLAIN} is {chosen}"
         action = f"choose {wanted} by update-alternatives"
     elif link is None and str(spec.cuda.release) in _toolkits(record):
-        name, found = "alternative-moved", f"there is no {PLAIN}"
+        id_, found = Id.CUDA_ALTERNATIVE_MOVED, f"there is no {PLAIN}"
         action = f"choose {wanted} by update-alternatives"
     else:
         return []  # as declared, or it comes with the toolkit
     return [
-        Deviation(
-            id=f"cuda.{name}",
+        Finding(
+            id=id_,
             found=found,
             expected=f"{wanted} by update-alternatives",
             effect="repair",
@@ -298,24 +308,25 @@ def _toolkits(record: Record) -> tuple[str, ...]:
     return record.cuda.toolkits if isinstance(record.cuda.toolkits, tuple) else ()
 
 
-def _folder_in_the_way(wanted: str) -> Deviation:
-    return Deviation(
-        id="cuda.link-by-hand",
+def _folder_in_the_way(wanted: str) -> Finding:
+    return Finding(
+        id=Id.CUDA_LINK_BY_HAND,
         found=f"{PLAIN} is a folder",
         expected=f"a link to {wanted} by update-alternatives",
         effect="report",
         action="left alone, since what is in it may be somebody's only copy; move it away",
         command=f"sudo mv {PLAIN} {PLAIN}.before",
+        stops=True,
     )
 
 
-def _shadowed(spec: HostSpec, record: Record) -> list[Deviation]:
+def _shadowed(spec: HostSpec, record: Record) -> list[Finding]:
     path = record.cuda.nvcc_on_path
     if not isinstance(path, str) or path.startswith(f"{home(spec)}/"):
         return []
     return [
-        Deviation(
-            id="cuda.nvcc-shadowed",
+        Finding(
+            id=Id.CUDA_NVCC_SHADOWED,
             found=f"{path} is the first nvcc on PATH",
             expected=f"none, or the one in {home(spec)}/bin",
             effect="report",
@@ -326,7 +337,7 @@ def _shadowed(spec: HostSpec, record: Record) -> list[Deviation]:
     ]
 
 
-def _metapackage(record: Record) -> list[Deviation]:
+def _metapackage(record: Record) -> list[Finding]:
     """`cuda` and `cuda-13-0` depend on a driver of their own choice; the toolkit alone does not."""
     packages = record.apt.packages
     if isinstance(packages, Unknown):
@@ -335,8 +346,8 @@ def _metapackage(record: Record) -> list[Deviation]:
     if not names:
         return []
     return [
-        Deviation(
-            id="cuda.metapackage-installed",
+        Finding(
+            id=Id.CUDA_METAPACKAGE_INSTALLED,
             found=f"{', '.join(names)} installed",
             expected="the toolkit's package, which brings no driver",
             effect="report",
@@ -347,15 +358,15 @@ def _metapackage(record: Record) -> list[Deviation]:
     ]
 
 
-def _unproven(spec: HostSpec, record: Record) -> list[Deviation]:
+def _unproven(spec: HostSpec, record: Record) -> list[Finding]:
     now = fingerprint(spec, record)
     state = proven_state(record.cuda.proof, now)
     if state is None:
         return []
     archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
     return [
-        Deviation(
-            id="cuda.unproven",
+        Finding(
+            id=Id.CUDA_UNPROVEN,
             found=f"that nvcc works: {state}",
             expected=f"a kernel compiled for {archs} with what is installed now",
             effect="repair",

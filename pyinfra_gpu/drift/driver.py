@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift import driver_modules, driver_packages, driver_repository
+from pyinfra_gpu.drift import driver_modules, driver_packages, driver_repository, driver_running
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.drift.finding import Deviation
+    from pyinfra_gpu.drift.finding import Finding
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-GPU_CANNOT_WORK = frozenset({"driver.nouveau-loaded", "driver.not-loaded", "driver.module-differs"})
-"""With one of these no program can begin to use a GPU."""
+PARTS = (driver_repository, driver_packages, driver_modules, driver_running)
+"""In the order in which they are repaired."""
 
 
-def deviations(spec: HostSpec, record: Record) -> list[Deviation]:
-    """Return how the driver differs from what is declared, in the order in which it is mended.
-
-    A cpu stack has none. With ``driver_source = "present"`` somebody else keeps the driver: only
-    what keeps a GPU from working is told, and nothing is acted upon.
-    """
-    if spec.accelerator != "nvidia":
-        return []
-    if spec.driver.source == "present":
-        return [
-            replace(each, effect="report", action="it is somebody else's (driver_source 'present')")
-            for each in driver_modules.deviations(spec, record)
-            if each.id in GPU_CANNOT_WORK
-        ]
-    return [
-        *driver_repository.deviations(spec, record),
-        *driver_packages.deviations(spec, record),
-        *driver_modules.deviations(spec, record),
-    ]
-
-
-def chosen(found: list[Deviation], *names: str) -> list[Deviation]:
-    """Return the deviations with these names, e.g. `chosen(found, "not-loaded")`."""
-    return [each for each in found if each.id.partition(".")[2] in names]
+def judge(spec: HostSpec, record: Record) -> list[Finding]:
+    """Return how the driver differs from what is declared; a cpu stack has none."""
+    return [each for part in PARTS for each in part.judge(spec, record)]

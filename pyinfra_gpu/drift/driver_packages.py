@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from packaging.version import Version
 
-from pyinfra_gpu.drift.finding import Deviation
+from pyinfra_gpu.drift.driver_repository import as_declared, ours, pin_package, preferences
+from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage
+from pyinfra_gpu.drift.kernels import without_headers
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages.apt.names import LIBRARIES, is_driver
 from pyinfra_gpu.packages.apt.versions import branch_of, driver_version
+from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -111,27 +115,80 @@ def too_old(spec: HostSpec, version: str) -> bool:
     return spec.driver.minimum is not None and Version(version) < Version(spec.driver.minimum)
 
 
-def deviations(spec: HostSpec, record: Record) -> list[Deviation]:
-    """Return what is not as declared of the packages and of what apt may do to them."""
-    if isinstance(record.apt.packages, Unknown):
+STAGE = Stage.DRIVER
+
+
+def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
+    """Return the facts that this part of the stage cannot do without."""
+    if not ours(spec):
+        return ()
+    kernel = record.kernel
+    installed = (record.apt.packages, record.packages.half_configured)
+    known = () if packages(spec, record).wanted else (CannotTell(_no_packages(spec, record)),)
+    return (*installed, kernel.headers, kernel.installed, record.system.kernel, *known)
+
+
+def _no_packages(spec: HostSpec, record: Record) -> str:
+    return (
+        f"no packages are known for driver branch {spec.driver.branch} with"
+        f" {spec.driver.modules} modules on {record.system.os_name}: install it yourself and"
+        " declare `driver_source = 'present'`"
+    )
+
+
+def summary(spec: HostSpec, record: Record) -> str:
+    """Name the installed driver, where nothing differs."""
+    if not ours(spec):
+        return ""
+    return f"driver {', '.join(packages(spec, record).versions)} from packages"
+
+
+def judge(spec: HostSpec, record: Record) -> list[Finding]:
+    """Return what is not as declared of the packages and of what DKMS builds with."""
+    if not ours(spec):
         return []
+    headers = _headers(record)
+    if isinstance(record.apt.packages, Unknown):
+        return headers
     found = packages(spec, record)
     return [
+        *_pin_package(spec, record),
         *_missing(spec, found),
         *_flavour(spec, found),
         *_version(spec, found),
         *_incomplete(found),
-        *_holds(spec, found),
+        *headers,
+        *_libraries(record, found),
     ]
 
 
-def _missing(spec: HostSpec, found: Packages) -> list[Deviation]:
+def _pin_package(spec: HostSpec, record: Record) -> list[Finding]:
+    name = pin_package(spec, record)
+    package = record.apt.package(name) if name else None
+    alone = preferences(spec, record, alone=True)
+    if name is None or as_declared(record, system_files.PREFERENCES, alone):
+        return []
+    if package is not None and package.complete:
+        return []
+    return [
+        Finding(
+            id=Id.DRIVER_PIN_PACKAGE_MISSING,
+            found=f"{name} is not installed",
+            expected="NVIDIA's own pin beside ours",
+            effect="repair",
+            action=f"install {name}, before the driver",
+            packages=(name,),
+        )
+    ]
+
+
+def _missing(spec: HostSpec, found: Packages) -> list[Finding]:
     if not found.missing or found.foreign:
         return []
     there = found.versions
     return [
-        Deviation(
-            id="driver.not-installed",
+        Finding(
+            id=Id.DRIVER_NOT_INSTALLED,
             found=f"{', '.join(found.missing)} not installed" if there else "no driver installed",
             expected=f"driver {_wanted(spec)} with {spec.driver.modules} kernel modules",
             effect="repair",
@@ -145,12 +202,12 @@ def _wanted(spec: HostSpec) -> str:
     return spec.driver.version or f"of branch {spec.driver.branch}"
 
 
-def _flavour(spec: HostSpec, found: Packages) -> list[Deviation]:
+def _flavour(spec: HostSpec, found: Packages) -> list[Finding]:
     if not found.foreign:
         return []
     return [
-        Deviation(
-            id="driver.wrong-flavour",
+        Finding(
+            id=Id.DRIVER_WRONG_FLAVOUR,
             found=f"{', '.join(found.foreign)} installed",
             expected=f"the {spec.driver.modules} kernel modules",
             effect="repair",
@@ -160,7 +217,7 @@ def _flavour(spec: HostSpec, found: Packages) -> list[Deviation]:
     ]
 
 
-def _version(spec: HostSpec, found: Packages) -> list[Deviation]:
+def _version(spec: HostSpec, found: Packages) -> list[Finding]:
     """At most one of: another branch, too old or not the declared version, mixed."""
     versions = found.versions
     if not versions:
@@ -169,8 +226,8 @@ def _version(spec: HostSpec, found: Packages) -> list[Deviation]:
     moved = [version for version in versions if branch_of(version) != spec.driver.branch]
     if moved:
         return [
-            Deviation(
-                id="driver.branch-moved",
+            Finding(
+                id=Id.DRIVER_BRANCH_MOVED,
                 found=f"driver {', '.join(moved)}",
                 expected=f"branch {spec.driver.branch}",
                 effect="repair",
@@ -187,8 +244,8 @@ def _version(spec: HostSpec, found: Packages) -> list[Deviation]:
             if driver_version(package.version) != wanted
         ]
         return [
-            Deviation(
-                id="driver.versions-mixed",
+            Finding(
+                id=Id.DRIVER_VERSIONS_MIXED,
                 found=f"{', '.join(odd[:3])}{' and others' if len(odd) > 3 else ''}",
                 expected=f"all of the driver to be {most}",
                 effect="repair",
@@ -200,8 +257,8 @@ def _version(spec: HostSpec, found: Packages) -> list[Deviation]:
         return []
     goal = wanted or f"{spec.driver.minimum} or newer"
     return [
-        Deviation(
-            id="driver.version-differs",
+        Finding(
+            id=Id.DRIVER_VERSION_DIFFERS,
             found=f"driver {versions[0]}",
             expected=f"driver {goal}",
             effect="repair",
@@ -211,13 +268,13 @@ def _version(spec: HostSpec, found: Packages) -> list[Deviation]:
     ]
 
 
-def _incomplete(found: Packages) -> list[Deviation]:
+def _incomplete(found: Packages) -> list[Finding]:
     half = [package.name for package in found.installed if not package.complete]
     if not half:
         return []
     return [
-        Deviation(
-            id="driver.package-incomplete",
+        Finding(
+            id=Id.DRIVER_PACKAGE_INCOMPLETE,
             found=f"{', '.join(half)} only partly installed",
             expected="every package completely installed",
             effect="repair",
@@ -227,32 +284,47 @@ def _incomplete(found: Packages) -> list[Deviation]:
     ]
 
 
-def loose(found: Packages) -> tuple[str, ...]:
-    """Return the driver's packages that apt may move on its own."""
-    return tuple(package.name for package in found.installed if not package.held)
+_LIBRARY = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.(\d{3}\.\d{2,3}(?:\.\d{2})?)")
 
 
-def held(found: Packages) -> tuple[str, ...]:
-    """Return the driver's packages that are on hold."""
-    return tuple(package.name for package in found.installed if package.held)
+def library_version(path: str | Unknown | None) -> str | None:
+    """Return the driver's version in a library's file name, None where it has none."""
+    match = _LIBRARY.search(path) if isinstance(path, str) else None
+    return match[1] if match and isinstance(path, str) and path.endswith(match[1]) else None
 
 
-def _holds(spec: HostSpec, found: Packages) -> list[Deviation]:
-    if spec.driver.hold:
-        names, word = loose(found), "missing"
-        text, action = "not on hold", "put them on hold"
-    else:
-        names, word = held(found), "unwanted"
-        text, action = "on hold", "take them off hold"
-    if not names:
+def _headers(record: Record) -> list[Finding]:
+    lacking = without_headers(record)
+    if not lacking:
         return []
-    shown = f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
     return [
-        Deviation(
-            id=f"driver.hold-{word}",
-            found=f"{shown} {text}",
-            expected=f"driver_hold = {spec.driver.hold}",
+        Finding(
+            id=Id.DRIVER_HEADERS_MISSING,
+            found=f"no headers for kernel {', '.join(lacking)}",
+            expected="headers, to build the driver's module with",
             effect="repair",
-            action=action,
+            action="install them",
+            packages=tuple(f"linux-headers-{kernel}" for kernel in lacking),
+        )
+    ]
+
+
+def _libraries(record: Record, found: Packages) -> list[Finding]:
+    """What packages of one version cannot explain; mixed versions are told as that."""
+    if len(found.versions) != 1:
+        return []
+    version = found.versions[0]
+    paths = (record.driver.libcuda, record.driver.libml)
+    wrong = [p for p in paths if library_version(p) not in (None, version)]
+    if not wrong:
+        return []
+    return [
+        Finding(
+            id=Id.DRIVER_LIBRARIES_DIFFER,
+            found=" and ".join(str(path) for path in wrong),
+            expected=f"the libraries of driver {version}",
+            effect="repair",
+            action="install the packages of these libraries again",
+            packages=LIBRARIES,
         )
     ]

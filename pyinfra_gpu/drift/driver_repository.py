@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.finding import Deviation
+from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages.apt import files
 from pyinfra_gpu.spec import system_files
@@ -59,6 +59,31 @@ def repository(spec: HostSpec, record: Record) -> Repository | str:
     )
 
 
+STAGE = Stage.DRIVER
+
+
+def ours(spec: HostSpec) -> bool:
+    """Tell whether the driver is ours to keep on this host."""
+    return spec.accelerator == "nvidia" and spec.driver.source == "nvidia"
+
+
+def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
+    """Return the facts that this part of the stage cannot do without."""
+    if not ours(spec):
+        return ()
+    source = repository(spec, record)
+    if isinstance(source, str):
+        return (CannotTell(source),)
+    paths = (system_files.SOURCES, system_files.PREFERENCES, system_files.UNATTENDED)
+    return (record.apt.sources, *(record.layout.entry(path) for path in paths))
+
+
+def summary(spec: HostSpec, record: Record) -> str:
+    """Say what the repository is, where nothing differs."""
+    del record
+    return "repository and pins as declared" if ours(spec) else ""
+
+
 def pin_package(spec: HostSpec, record: Record) -> str | None:
     """Return the package that pins the driver, None where none is known for this distribution."""
     branch, os_id = spec.driver.branch, str(record.system.os_id)
@@ -106,13 +131,13 @@ def twice(record: Record, source: Repository) -> tuple[AptSource, ...]:
     )
 
 
-def deviations(spec: HostSpec, record: Record) -> list[Deviation]:
+def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return what is not as declared of keyring, source list, pins and unattended-upgrades.
 
     An unknown repository is none of them: the operation that needs it refuses.
     """
     source = repository(spec, record)
-    if isinstance(source, str):
+    if isinstance(source, str) or not ours(spec):
         return []
     return [
         *_keyring(record, source),
@@ -123,7 +148,7 @@ def deviations(spec: HostSpec, record: Record) -> list[Deviation]:
     ]
 
 
-def _keyring(record: Record, source: Repository) -> list[Deviation]:
+def _keyring(record: Record, source: Repository) -> list[Finding]:
     keys = record.apt.keyring
     entry = record.layout.entry(system_files.KEYRING)
     readable = not isinstance(entry, Unknown) and entry.mode == MODE
@@ -138,8 +163,8 @@ def _keyring(record: Record, source: Repository) -> list[Deviation]:
     else:
         found = f"{system_files.KEYRING} holds {', '.join(keys) or 'no key'}"
     return [
-        Deviation(
-            id="driver.keyring-replaced",
+        Finding(
+            id=Id.DRIVER_KEYRING_REPLACED,
             found=found,
             expected=f"the key {source.key_fingerprint}",
             effect="repair",
@@ -148,12 +173,12 @@ def _keyring(record: Record, source: Repository) -> list[Deviation]:
     ]
 
 
-def _source(record: Record, source: Repository) -> list[Deviation]:
+def _source(record: Record, source: Repository) -> list[Finding]:
     if as_declared(record, system_files.SOURCES, files.sources(source.url)):
         return []
     return [
-        Deviation(
-            id="driver.source-differs",
+        Finding(
+            id=Id.DRIVER_SOURCE_DIFFERS,
             found=found_at(record, system_files.SOURCES),
             expected=f"packages from {source.url}",
             effect="repair",
@@ -162,10 +187,10 @@ def _source(record: Record, source: Repository) -> list[Deviation]:
     ]
 
 
-def _twice(record: Record, source: Repository) -> list[Deviation]:
+def _twice(record: Record, source: Repository) -> list[Finding]:
     return [
-        Deviation(
-            id="driver.source-twice",
+        Finding(
+            id=Id.DRIVER_SOURCE_TWICE,
             found=f"{file} names the declared repository a second time",
             expected=f"only {system_files.SOURCES} to name it",
             effect="repair",
@@ -175,44 +200,29 @@ def _twice(record: Record, source: Repository) -> list[Deviation]:
     ]
 
 
-def _pins(spec: HostSpec, record: Record) -> list[Deviation]:
+def _pins(spec: HostSpec, record: Record) -> list[Finding]:
     found = []
     alone = preferences(spec, record, alone=True)
     if not as_declared(record, system_files.PREFERENCES, preferences(spec, record), alone):
         wanted = spec.driver.version or f"branch {spec.driver.branch}"
         found.append(
-            Deviation(
-                id="driver.pins-differ",
+            Finding(
+                id=Id.DRIVER_PINS_DIFFER,
                 found=found_at(record, system_files.PREFERENCES),
                 expected=f"pins that hold the driver to {wanted} from NVIDIA's repository",
                 effect="repair",
                 action=f"write {system_files.PREFERENCES}",
             )
         )
-    name = pin_package(spec, record)
-    if name and not isinstance(record.apt.packages, Unknown):
-        package = record.apt.package(name)
-        stands_alone = as_declared(record, system_files.PREFERENCES, alone)
-        if (package is None or not package.complete) and not stands_alone:
-            found.append(
-                Deviation(
-                    id="driver.pin-package-missing",
-                    found=f"{name} is not installed",
-                    expected="NVIDIA's own pin beside ours",
-                    effect="repair",
-                    action=f"install {name}, before the driver",
-                    packages=(name,),
-                )
-            )
     return found
 
 
-def _unattended(record: Record) -> list[Deviation]:
+def _unattended(record: Record) -> list[Finding]:
     if as_declared(record, system_files.UNATTENDED, files.unattended()):
         return []
     return [
-        Deviation(
-            id="driver.unattended-upgrades-allowed",
+        Finding(
+            id=Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED,
             found=found_at(record, system_files.UNATTENDED),
             expected="unattended-upgrades kept off NVIDIA's packages",
             effect="repair",

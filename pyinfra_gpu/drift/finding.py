@@ -1,54 +1,255 @@
-"""One way in which a host is not as declared, in words a person can act on."""
+"""One way in which a host is not as declared, in words a person can act on.
+
+Findings are made in `drift/` alone. Operations repair those whose ids they claim; the plan,
+`check` and the page print the same values.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.apt_history import PackageChange
 
 Effect = Literal["repair", "restart", "report", "note"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Deviation:
-    """One deviation.
+class Stage(StrEnum):
+    """The stages, in the order of the deploy."""
 
-    + id: stage and name, e.g. "driver.module-differs"; stable, so that programs can go by it
+    PREFLIGHT = "preflight"
+    DRIVER = "driver"
+    PACKAGES = "packages"
+    LAYOUT = "layout"
+    CUDA = "cuda"
+    LIBCUDA = "libcuda"
+    PYTORCH = "pytorch"
+    ENVIRONMENT = "environment"
+    TRAINING = "training"
+    SMOKE = "smoke"
+
+
+class Id(StrEnum):
+    """Every finding there is, as stage and name: stable, so that programs can go by it."""
+
+    PREFLIGHT_OS_UNSUPPORTED = "preflight.os-unsupported"
+    PREFLIGHT_DISK_TOO_SMALL = "preflight.disk-too-small"
+    PREFLIGHT_SYSTEM_DISK_TOO_SMALL = "preflight.system-disk-too-small"
+    PREFLIGHT_MEMORY_TOO_SMALL = "preflight.memory-too-small"
+    PREFLIGHT_GPU_COUNT_DIFFERS = "preflight.gpu-count-differs"
+    PREFLIGHT_GPU_MODEL_DIFFERS = "preflight.gpu-model-differs"
+    PREFLIGHT_GPU_WINDOW_TOO_SMALL = "preflight.gpu-window-too-small"
+    PREFLIGHT_NO_DRIVER = "preflight.no-driver"
+    PREFLIGHT_DRIVER_PACKAGES_UNKNOWN = "preflight.driver-packages-unknown"
+    PREFLIGHT_RUNFILE_DRIVER = "preflight.runfile-driver"
+    PREFLIGHT_SECOND_REPOSITORY = "preflight.second-repository"
+    PREFLIGHT_DISTRIBUTION_DRIVER = "preflight.distribution-driver"
+    PREFLIGHT_SECURE_BOOT = "preflight.secure-boot"
+    PREFLIGHT_GPUS_IN_USE = "preflight.gpus-in-use"
+    PREFLIGHT_INCOMPATIBLE = "preflight.incompatible"
+
+    DRIVER_KEYRING_REPLACED = "driver.keyring-replaced"
+    DRIVER_SOURCE_DIFFERS = "driver.source-differs"
+    DRIVER_SOURCE_TWICE = "driver.source-twice"
+    DRIVER_PINS_DIFFER = "driver.pins-differ"
+    DRIVER_PIN_PACKAGE_MISSING = "driver.pin-package-missing"
+    DRIVER_UNATTENDED_UPGRADES_ALLOWED = "driver.unattended-upgrades-allowed"
+    DRIVER_NOT_INSTALLED = "driver.not-installed"
+    DRIVER_WRONG_FLAVOUR = "driver.wrong-flavour"
+    DRIVER_BRANCH_MOVED = "driver.branch-moved"
+    DRIVER_VERSION_DIFFERS = "driver.version-differs"
+    DRIVER_VERSIONS_MIXED = "driver.versions-mixed"
+    DRIVER_PACKAGE_INCOMPLETE = "driver.package-incomplete"
+    DRIVER_LIBRARIES_DIFFER = "driver.libraries-differ"
+    DRIVER_HEADERS_MISSING = "driver.headers-missing"
+    DRIVER_HOLD_MISSING = "driver.hold-missing"
+    DRIVER_HOLD_UNWANTED = "driver.hold-unwanted"
+    DRIVER_MODULE_NOT_BUILT = "driver.module-not-built"
+    DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL = "driver.module-not-built-for-next-kernel"
+    DRIVER_BLACKLIST_DIFFERS = "driver.blacklist-differs"
+    DRIVER_INITRAMFS_STALE = "driver.initramfs-stale"
+    DRIVER_NOUVEAU_LOADED = "driver.nouveau-loaded"
+    DRIVER_NOT_LOADED = "driver.not-loaded"
+    DRIVER_MODULE_DIFFERS = "driver.module-differs"
+    DRIVER_RUNFILE = "driver.runfile"
+    DRIVER_PERSISTENCED_OFF = "driver.persistenced-off"
+    DRIVER_PERSISTENCED_ON = "driver.persistenced-on"
+    DRIVER_PERSISTENCED_MASKED = "driver.persistenced-masked"
+
+    PACKAGES_MISSING = "packages.missing"
+
+    LAYOUT_DIRECTORY_MISSING = "layout.directory-missing"
+    LAYOUT_NOT_A_DIRECTORY = "layout.not-a-directory"
+    LAYOUT_MODE_DIFFERS = "layout.mode-differs"
+    LAYOUT_OWNER_DIFFERS = "layout.owner-differs"
+
+    CUDA_NOT_INSTALLED = "cuda.not-installed"
+    CUDA_VERSION_DIFFERS = "cuda.version-differs"
+    CUDA_HALF_REMOVED = "cuda.half-removed"
+    CUDA_NOT_FROM_PACKAGE = "cuda.not-from-package"
+    CUDA_COMPILER_MISSING = "cuda.compiler-missing"
+    CUDA_COMPILER_OUT_OF_RANGE = "cuda.compiler-out-of-range"
+    CUDA_METAPACKAGE_INSTALLED = "cuda.metapackage-installed"
+    CUDA_NVCC_SHADOWED = "cuda.nvcc-shadowed"
+    CUDA_ALTERNATIVE_MOVED = "cuda.alternative-moved"
+    CUDA_LINK_BY_HAND = "cuda.link-by-hand"
+    CUDA_UNPROVEN = "cuda.unproven"
+
+    LIBCUDA_MISSING = "libcuda.missing"
+    LIBCUDA_DANGLING = "libcuda.dangling"
+    LIBCUDA_INTO_STUBS = "libcuda.into-stubs"
+    LIBCUDA_INTO_COMPAT = "libcuda.into-compat"
+    LIBCUDA_TO_A_VERSION = "libcuda.to-a-version"
+    LIBCUDA_NOT_DRIVER_OWNED = "libcuda.not-driver-owned"
+    LIBCUDA_CACHE_DANGLING = "libcuda.cache-dangling"
+    LIBCUDA_NOT_IN_CACHE = "libcuda.not-in-cache"
+    LIBCUDA_FOREIGN_FIRST = "libcuda.foreign-first"
+    LIBCUDA_LOADER_PATH_STUBS = "libcuda.loader-path-stubs"
+    LIBCUDA_LOADER_PATH_COMPAT = "libcuda.loader-path-compat"
+    LIBCUDA_TOOLKIT_LINK_MISSING = "libcuda.toolkit-link-missing"
+    LIBCUDA_TOOLKIT_LINK_WRONG = "libcuda.toolkit-link-wrong"
+    LIBCUDA_UNPROVEN = "libcuda.unproven"
+
+    PYTORCH_INSTALLER_MISSING = "pytorch.installer-missing"
+    PYTORCH_INSTALLER_DIFFERS = "pytorch.installer-differs"
+    PYTORCH_ENVIRONMENT_MISSING = "pytorch.environment-missing"
+    PYTORCH_ENVIRONMENT_BROKEN = "pytorch.environment-broken"
+    PYTORCH_PYTHON_DIFFERS = "pytorch.python-differs"
+    PYTORCH_NOT_INSTALLED = "pytorch.not-installed"
+    PYTORCH_INSTALLATION_INTERRUPTED = "pytorch.installation-interrupted"
+    PYTORCH_VERSION_DIFFERS = "pytorch.version-differs"
+    PYTORCH_FILES_DAMAGED = "pytorch.files-damaged"
+
+    ENVIRONMENT_FILE_MISSING = "environment.file-missing"
+    ENVIRONMENT_VALUE_CHANGED = "environment.value-changed"
+    ENVIRONMENT_TEXT_CHANGED = "environment.text-changed"
+    ENVIRONMENT_MODE_DIFFERS = "environment.mode-differs"
+    ENVIRONMENT_NOT_A_FILE = "environment.not-a-file"
+
+    TRAINING_NOT_CHECKED_OUT = "training.not-checked-out"
+    TRAINING_COMMIT_DIFFERS = "training.commit-differs"
+    TRAINING_LOCAL_CHANGES = "training.local-changes"
+    TRAINING_LOCAL_CHANGES_IN_THE_WAY = "training.local-changes-in-the-way"
+    TRAINING_REMOTE_DIFFERS = "training.remote-differs"
+    TRAINING_REQUIREMENTS_NOT_INSTALLED = "training.requirements-not-installed"
+    TRAINING_REQUIREMENTS_CHANGED = "training.requirements-changed"
+    TRAINING_REQUIREMENTS_INTERRUPTED = "training.requirements-interrupted"
+    TRAINING_DISTRIBUTION_CHANGED = "training.distribution-changed"
+
+    SMOKE_SKIPPED = "smoke.skipped"
+    SMOKE_CANNOT_PROVE_TWO_GPUS = "smoke.cannot-prove-two-gpus"
+    SMOKE_UNPROVEN = "smoke.unproven"
+    SMOKE_PROOF_BEFORE_BOOT = "smoke.proof-before-boot"
+    SMOKE_UNPROVEN_ACROSS_HOSTS = "smoke.unproven-across-hosts"
+    SMOKE_ACROSS_IMPOSSIBLE = "smoke.across-impossible"
+
+    @property
+    def stage(self) -> Stage:
+        """The stage it belongs to."""
+        return Stage(self.value.partition(".")[0])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One finding.
+
     + found, expected: what is there and what should be, a few words each
-    + effect: "repair": the next run mends it; "restart": the next run reloads the module or
+    + effect: "repair": the next run repairs it; "restart": the next run reloads the module or
       reboots, when nobody uses the GPUs; "report": we leave it alone, and `action` says why;
       "note": worth knowing and no drift, e.g. a proof from before the last reboot
     + action: what the next run does about it, or why it does nothing
     + command: what a person may run where we do nothing
     + packages: names of the packages whose history may tell since when, e.g. ("libcuda1",);
       a trailing * stands for any ending
+    + since: the package action that explains it, by the package manager's own log
+    + stops: the run stops here on this host: what comes after could not work
+    + repeats: a note for which the next run does its work again nevertheless
     """
 
-    id: str
+    id: Id
     found: str
     expected: str
     effect: Effect
     action: str
     command: str | None = None
     packages: tuple[str, ...] = ()
+    since: PackageChange | None = None
+    stops: bool = False
+    repeats: bool = False
 
     @property
-    def stage(self) -> str:
+    def stage(self) -> Stage:
         """The stage it belongs to."""
-        return self.id.partition(".")[0]
+        return self.id.stage
+
+    @property
+    def acts(self) -> bool:
+        """Whether the next run does something about it."""
+        return self.effect in ("repair", "restart") or self.repeats
+
+    @property
+    def next_run(self) -> str:
+        """What the next run does about it, in words for people."""
+        if self.stops:
+            return f"stops here: {self.action}"
+        if self.effect != "report" or self.action.startswith("left alone"):
+            return self.action
+        return f"leaves it alone: {self.action}"
 
     def sentence(self, host: str) -> str:
         """Say it in one sentence, with the remedy."""
         text = f"{host}: {self.found}; expected {self.expected}: {self.action}"
         return f"{text}: `{self.command}`" if self.command else text
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "id": self.id,
-            "found": self.found,
-            "expected": self.expected,
-            "effect": self.effect,
-            "action": self.action,
-            "command": self.command,
-            "packages": list(self.packages),
-        }
+
+class Findings(tuple[Finding, ...]):
+    """Findings in the order in which they are to be repaired."""
+
+    __slots__ = ()
+
+    def of(self, *ids: Id) -> Findings:
+        """Return those with one of these ids."""
+        return Findings(each for each in self if each.id in ids)
+
+    @property
+    def acting(self) -> Findings:
+        """Those about which the next run does something."""
+        return Findings(each for each in self if each.acts)
+
+    @property
+    def stopping(self) -> Findings:
+        """Those at which the run stops on this host."""
+        return Findings(each for each in self if each.stops)
+
+    @property
+    def ids(self) -> frozenset[Id]:
+        """The ids that there are."""
+        return frozenset(each.id for each in self)
+
+    def told(self) -> str:
+        """Return what was found, and what was expected, in one line; empty where there is none."""
+        return "; ".join(f"{each.found}, expected {each.expected}" for each in self)
+
+
+def stop(id_: Id, *, found: str, expected: str, action: str) -> Finding:
+    """Return a finding at which the run stops: a person has to act first.
+
+    + action: what that person may do, a clause in the imperative
+    """
+    return Finding(
+        id=id_, found=found, expected=expected, effect="report", action=action, stops=True
+    )
+
+
+class CannotTell(str):
+    """A sentence that says what could not be read on a host, and why: neither health nor drift."""
+
+    __slots__ = ()
+
+
+def sentences(host: str, findings: Iterable[Finding]) -> Iterator[str]:
+    """Yield each finding as a sentence about `host`."""
+    return (each.sentence(host) for each in findings)

@@ -74,6 +74,11 @@ def who(change: PackageChange) -> str | None:
     return command or change.by
 
 
+def moment(change: PackageChange) -> str:
+    """Return day and minute, in the host's own time: "2026-11-21 06:12"."""
+    return change.when.replace("T", " ")[:16]
+
+
 def sentence(change: PackageChange) -> str:
     """Say what was done, when (in the host's own time) and by whom, in one sentence."""
     day, _, clock = change.when.partition("T")

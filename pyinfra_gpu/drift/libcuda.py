@@ -17,7 +17,7 @@ from posixpath import basename, dirname
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyinfra_gpu.drift.cuda import home
-from pyinfra_gpu.drift.finding import Deviation
+from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.libcuda import CacheEntry, Link
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
+STAGE = Stage.LIBCUDA
+
 SONAME = "libcuda.so.1"
 DEV = "libcuda.so"
 ML = "libnvidia-ml.so.1"
@@ -35,9 +37,17 @@ ML = "libnvidia-ml.so.1"
 Trouble = Literal[
     "missing", "dangling", "into-stubs", "into-compat", "to-a-version", "not-driver-owned"
 ]
+_TROUBLES: dict[Trouble, Id] = {
+    "missing": Id.LIBCUDA_MISSING,
+    "dangling": Id.LIBCUDA_DANGLING,
+    "into-stubs": Id.LIBCUDA_INTO_STUBS,
+    "into-compat": Id.LIBCUDA_INTO_COMPAT,
+    "to-a-version": Id.LIBCUDA_TO_A_VERSION,
+    "not-driver-owned": Id.LIBCUDA_NOT_DRIVER_OWNED,
+}
 
 
-def deviations(spec: HostSpec, record: Record) -> list[Deviation]:
+def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return in what libcuda is not as declared; [] on cpu stacks.
 
     + spec: what is declared
@@ -55,10 +65,20 @@ def deviations(spec: HostSpec, record: Record) -> list[Deviation]:
     return [*found, *_unproven(spec, record)]
 
 
-def needed(record: Record) -> tuple[object, ...]:
+def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this stage cannot do without; it refuses where one is `Unknown`."""
+    if spec.accelerator != "nvidia":
+        return ()
     libcuda = record.libcuda
     return (libcuda.cache, libcuda.links, libcuda.files, libcuda.loader_paths)
+
+
+def summary(spec: HostSpec, record: Record) -> str:
+    """Name the library that programs get, where nothing differs."""
+    if spec.accelerator != "nvidia":
+        return ""
+    entry = first(record)
+    return entry.real or "" if entry else "no driver's library yet"
 
 
 def path(record: Record, name: str) -> str:
@@ -137,7 +157,7 @@ def troubles(record: Record) -> dict[str, Trouble]:
     return found
 
 
-def _links(record: Record) -> list[Deviation]:
+def _links(record: Record) -> list[Finding]:
     return [_link_deviation(record, *each) for each in troubles(record).items()]
 
 
@@ -163,7 +183,7 @@ def _toolkit_place(file: str) -> Literal["into-stubs", "into-compat"] | None:
     return "into-compat" if "compat" in folders else None
 
 
-def _link_deviation(record: Record, where: str, trouble: Trouble) -> Deviation:
+def _link_deviation(record: Record, where: str, trouble: Trouble) -> Finding:
     there, name = link(record, where), basename(where)
     leads = f"{where} leads to {there.real or there.target}"
     found = {
@@ -175,8 +195,8 @@ def _link_deviation(record: Record, where: str, trouble: Trouble) -> Deviation:
         "not-driver-owned": leads if there.kind == "link" else f"{where} is a {there.kind}",
     }[trouble]
     expected = f"a link to {SONAME}" if name == DEV else f"a link to the driver's {name[:-2]}.*"
-    return Deviation(
-        id=f"libcuda.{trouble}",
+    return Finding(
+        id=_TROUBLES[trouble],
         found=found,
         expected=expected,
         effect="repair",
@@ -185,12 +205,12 @@ def _link_deviation(record: Record, where: str, trouble: Trouble) -> Deviation:
     )
 
 
-def _cache(record: Record) -> list[Deviation]:
+def _cache(record: Record) -> list[Finding]:
     cache = record.libcuda.cache
     if isinstance(cache, Unknown):
         return []
     found = [
-        _cache_deviation("cache-dangling", f"{entry.path} is not there")
+        _of_cache(Id.LIBCUDA_CACHE_DANGLING, f"{entry.path} is not there")
         for entry in cache
         if entry.real is None
     ]
@@ -198,13 +218,13 @@ def _cache(record: Record) -> list[Deviation]:
         there = link(record, path(record, name))
         cached = any(entry.name == name and entry.real == there.real for entry in cache)
         if there.real is not None and not cached:
-            found.append(_cache_deviation("not-in-cache", f"{path(record, name)} is not in it"))
+            found.append(_of_cache(Id.LIBCUDA_NOT_IN_CACHE, f"{path(record, name)} is not in it"))
     return found
 
 
-def _cache_deviation(name: str, found: str) -> Deviation:
-    return Deviation(
-        id=f"libcuda.{name}",
+def _of_cache(id_: Id, found: str) -> Finding:
+    return Finding(
+        id=id_,
         found=f"the linker's cache is stale: {found}",
         expected="what is on the disk",
         effect="repair",
@@ -227,7 +247,7 @@ def _is_loaded_ones(record: Record, entry: CacheEntry | None) -> bool:
     return version is not None and version == record.driver.loaded
 
 
-def _foreign_first(spec: HostSpec, record: Record) -> list[Deviation]:
+def _foreign_first(spec: HostSpec, record: Record) -> list[Finding]:
     """Programs load the first libcuda.so.1 in the cache. One we did not bring is left alone.
 
     A driver that is somebody else's may have its library anywhere (containers mount it).
@@ -241,11 +261,12 @@ def _foreign_first(spec: HostSpec, record: Record) -> list[Deviation]:
     if dirname(entry.path) in (record.libcuda.libdir, record.libcuda.libdir.removeprefix("/usr")):
         return []
     return [
-        Deviation(
-            id="libcuda.foreign-first",
+        Finding(
+            id=Id.LIBCUDA_FOREIGN_FIRST,
             found=f"programs load {entry.path}",
             expected=f"the driver's {path(record, SONAME)}",
             effect="report",
+            stops=True,
             action="left alone, since somebody put it there: remove it or the line in"
             " /etc/ld.so.conf.d that names its folder, then run ldconfig",
             command=f"grep -rn {dirname(entry.path)} /etc/ld.so.conf /etc/ld.so.conf.d;"
@@ -255,14 +276,14 @@ def _foreign_first(spec: HostSpec, record: Record) -> list[Deviation]:
     ]
 
 
-def _loader_paths(record: Record) -> list[Deviation]:
+def _loader_paths(record: Record) -> list[Finding]:
     rows = record.libcuda.loader_paths
     if isinstance(rows, Unknown):
         return []
     return [_loader_path(record, *row.partition(": ")[::2]) for row in rows]
 
 
-def _loader_path(record: Record, file: str, folder: str) -> Deviation:
+def _loader_path(record: Record, file: str, folder: str) -> Finding:
     kind = "stubs" if "stubs" in folder else "compat"
     packages = record.apt.packages
     names = [] if isinstance(packages, Unknown) else [each.name for each in packages]
@@ -271,8 +292,8 @@ def _loader_path(record: Record, file: str, folder: str) -> Deviation:
     if kind == "compat" and compat:
         remedy = f"sudo apt-get remove {' '.join(compat)}"
     words, _, command = remedy.rpartition(": ")
-    return Deviation(
-        id=f"libcuda.loader-path-{kind}",
+    return Finding(
+        id=Id.LIBCUDA_LOADER_PATH_STUBS if kind == "stubs" else Id.LIBCUDA_LOADER_PATH_COMPAT,
         found=f"{file} has the loader search {folder}",
         expected=f"no {kind} libraries on the loader's path",
         effect="report",
@@ -282,7 +303,7 @@ def _loader_path(record: Record, file: str, folder: str) -> Deviation:
     )
 
 
-def _toolkit_link(spec: HostSpec, record: Record) -> list[Deviation]:
+def _toolkit_link(spec: HostSpec, record: Record) -> list[Finding]:
     """Judge the link inside the toolkit, which is there only if data asks for it."""
     if spec.cuda.release is None or isinstance(record.libcuda.links, Unknown):
         return []
@@ -294,8 +315,8 @@ def _toolkit_link(spec: HostSpec, record: Record) -> list[Deviation]:
         return []
     absent = there.kind == "absent"
     return [
-        Deviation(
-            id=f"libcuda.toolkit-link-{'missing' if absent else 'wrong'}",
+        Finding(
+            id=Id.LIBCUDA_TOOLKIT_LINK_MISSING if absent else Id.LIBCUDA_TOOLKIT_LINK_WRONG,
             found=f"there is no {where}"
             if absent
             else f"{where} leads to {there.target}"
@@ -309,7 +330,7 @@ def _toolkit_link(spec: HostSpec, record: Record) -> list[Deviation]:
     ]
 
 
-def _harmful(where: str, there: Link) -> list[Deviation]:
+def _harmful(where: str, there: Link) -> list[Finding]:
     """A link nobody declared is somebody's; where it leads programs astray, it is told."""
     if there.kind != "link":
         return []
@@ -317,8 +338,8 @@ def _harmful(where: str, there: Link) -> list[Deviation]:
     if trouble is None:
         return []
     return [
-        Deviation(
-            id=f"libcuda.{trouble}",
+        Finding(
+            id=_TROUBLES[trouble],
             found=f"{where} leads to {there.target}",
             expected="nothing there, or libcuda_toolkit_link = True",
             effect="report",
@@ -328,35 +349,37 @@ def _harmful(where: str, there: Link) -> list[Deviation]:
     ]
 
 
-def _no_driver() -> Deviation:
-    return Deviation(
-        id="libcuda.missing",
+def _no_driver() -> Finding:
+    return Finding(
+        id=Id.LIBCUDA_MISSING,
         found="there is no libcuda of a driver",
         expected="the library of the driver that is declared to be present",
         effect="report",
+        stops=True,
         action="left alone with driver_source = 'present': install the driver's libraries, or"
         " declare driver_source = 'nvidia'",
     )
 
 
-def _left_alone(deviation: Deviation) -> Deviation:
-    if deviation.effect == "report":
-        return deviation
-    action = f"left alone with privilege = 'none'; as root one would {deviation.action}"
-    return replace(deviation, effect="report", action=action)
+def _left_alone(finding: Finding) -> Finding:
+    if finding.effect == "report":
+        return finding
+    action = f"left alone with privilege = 'none'; as root one would {finding.action}"
+    return replace(finding, effect="report", action=action)
 
 
-def _unproven(spec: HostSpec, record: Record) -> list[Deviation]:
+def _unproven(spec: HostSpec, record: Record) -> list[Finding]:
     state = proven_state(record.libcuda.proof, fingerprint(spec, record))
-    if state is None:
+    no_compiler = spec.privilege == "none" and record.cuda.gcc is None  # and none is installed
+    if state is None or no_compiler:
         return []
     # While another module is loaded than the library is made for, nothing can be proven.
     entry, loaded = first(record), record.driver.loaded
     version = version_of(entry.real) if entry and is_drivers(record, entry.real) else None
     waits = version is not None and version != loaded
     return [
-        Deviation(
-            id="libcuda.unproven",
+        Finding(
+            id=Id.LIBCUDA_UNPROVEN,
             found=f"that programs load the driver's library: {state}",
             expected="two programs compiled and run with what is installed now",
             effect="restart" if waits else "repair",

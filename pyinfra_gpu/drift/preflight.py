@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.compatibility import HostFacts, check_host
+from pyinfra_gpu.compatibility import HostFacts, Refusal, check_host
 from pyinfra_gpu.drift import cuda, driver, preflight_driver, preflight_gpus
-from pyinfra_gpu.drift.cannot_tell import CannotTell
+from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, stop
 from pyinfra_gpu.facts.fields import Unknown
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-_TAKES_GIB = {"driver.not-installed": (1.0, 0.5), "cuda.not-installed": (5.0, 3.0)}
+STAGE = Stage.PREFLIGHT
+
+_TAKES_GIB = {Id.DRIVER_NOT_INSTALLED: (1.0, 0.5), Id.CUDA_NOT_INSTALLED: (5.0, 3.0)}
 """What is to be installed -> GiB below /usr, and below /var for the packages themselves."""
 
 SUPPORTED = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04", "26.04")}
 
 
-def summary(record: Record) -> str:
+def summary(spec: HostSpec, record: Record) -> str:
     """Say in a few words what kind of machine this is."""
+    del spec
     system = record.system
     gpus = record.gpus.devices
     ram = (
@@ -34,42 +37,72 @@ def summary(record: Record) -> str:
     return f"{system.os_name}, {system.cpu_count} CPUs, {ram}, {gpu_text}"
 
 
-def complaints(spec: HostSpec, record: Record) -> list[str]:
-    """Return every reason why this host cannot become what is declared, one sentence each.
+def judge(spec: HostSpec, record: Record) -> list[Finding]:
+    """Return every reason why this host cannot become what is declared; the run stops at each.
 
     + spec: what is declared
     + record: what the host looks like
 
-    A sentence that only says what could not be read is a `CannotTell`.
-
     What the driver stage mends itself (no driver, another one, nouveau) is no reason, unless
     somebody works on the GPUs meanwhile.
     """
+    found = [each for each in _obstacles(spec, record) if isinstance(each, Finding)]
+    return [*found, *(_incompatible(spec, each) for each in _incompatibilities(spec, record))]
+
+
+def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
+    """Return what this stage cannot do without and could not be told, as `CannotTell`."""
+    return tuple(each for each in _obstacles(spec, record) if isinstance(each, CannotTell))
+
+
+def _obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
     found = [
         _operating_system(spec, record),
         _disk(spec, record),
         *_system_disk(spec, record),
         _memory(spec, record),
-        *preflight_gpus.complaints(spec, record),
-        *preflight_driver.complaints(spec, record),
+        *preflight_gpus.obstacles(spec, record),
+        *preflight_driver.obstacles(spec, record),
     ]
-    sentences = [type(text)(f"{spec.host}: {text}") for text in found if text]
-    return sentences + check_host(spec, host_facts(spec, record))
+    return [each for each in found if each]
 
 
-def _operating_system(spec: HostSpec, record: Record) -> str | None:
+def _incompatibilities(spec: HostSpec, record: Record) -> list[Refusal]:
+    return check_host(spec, host_facts(spec, record))
+
+
+def _incompatible(spec: HostSpec, refusal: Refusal) -> Finding:
+    return stop(
+        Id.PREFLIGHT_INCOMPATIBLE,
+        found=refusal.found,
+        expected=refusal.allowed,
+        action=refusal.remedy,
+    )
+
+
+def _operating_system(spec: HostSpec, record: Record) -> Finding | None:
     system = record.system
     if spec.privilege == "none":
         return None  # nothing is installed from the distribution: which one it is does not matter
     if system.init != "systemd":
-        return f"pid 1 is {system.init}, not systemd; a host that is installed by us needs systemd"
+        return stop(
+            Id.PREFLIGHT_OS_UNSUPPORTED,
+            found=f"pid 1 is {system.init}, not systemd",
+            expected="a host with systemd",
+            action="boot it with systemd, or declare `privilege = 'none'`",
+        )
     if system.os_id in SUPPORTED and system.os_version in SUPPORTED[str(system.os_id)]:
         return None
     known = ", ".join(f"{name} {'/'.join(versions)}" for name, versions in SUPPORTED.items())
-    return f"runs {system.os_name}; supported are {known}"
+    return stop(
+        Id.PREFLIGHT_OS_UNSUPPORTED,
+        found=f"runs {system.os_name}",
+        expected=f"one of the supported: {known}",
+        action="install one of them",
+    )
 
 
-def _disk(spec: HostSpec, record: Record) -> str | None:
+def _disk(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
     if record.torch.version is not None:
         return None  # what needs the space is already there
     free = record.storage.free_mib
@@ -78,21 +111,23 @@ def _disk(spec: HostSpec, record: Record) -> str | None:
         return CannotTell(f"free disk space at {spec.paths.prefix} is unknown ({free.reason})")
     if free >= need * 1024:
         return None
-    return (
-        f"{free / 1024:.1f} GiB free at {spec.paths.prefix}, {need:g} GiB needed: free some space,"
-        " choose another `prefix`, or lower `preflight_min_disk_gib` if you know better"
+    return stop(
+        Id.PREFLIGHT_DISK_TOO_SMALL,
+        found=f"{free / 1024:.1f} GiB free at {spec.paths.prefix}",
+        expected=f"{need:g} GiB",
+        action="free some space, choose another `prefix`, or lower `preflight_min_disk_gib` if you"
+        " know better",
     )
 
 
-def _system_disk(spec: HostSpec, record: Record) -> list[str]:
+def _system_disk(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
     """Compare with what driver and toolkit take below /usr, and their packages on the way there.
 
     apt checks neither before dpkg starts; a full /usr leaves packages half installed.
     """
-    ids = {
-        each.id for each in (*driver.deviations(spec, record), *cuda.deviations(spec, record))
-    } & set(_TAKES_GIB)
-    found: list[str] = []
+    ids = {each.id for each in (*driver.judge(spec, record), *cuda.judge(spec, record))}
+    ids &= set(_TAKES_GIB)
+    found: list[Finding | CannotTell] = []
     for place, free, column in (
         ("/usr", record.storage.usr_mib, 0),
         ("/var", record.storage.var_mib, 1),
@@ -102,14 +137,18 @@ def _system_disk(spec: HostSpec, record: Record) -> list[str]:
             found.append(CannotTell(f"free disk space at {place} is unknown ({free.reason})"))
         elif isinstance(free, int) and free < need * 1024:
             found.append(
-                f"{free / 1024:.1f} GiB free at {place}, {need:g} GiB needed for what is to be"
-                " installed: free some space there, or without a toolkit declare"
-                " `cuda_toolkit = False`"
+                stop(
+                    Id.PREFLIGHT_SYSTEM_DISK_TOO_SMALL,
+                    found=f"{free / 1024:.1f} GiB free at {place}",
+                    expected=f"{need:g} GiB for what is to be installed",
+                    action="free some space there, or without a toolkit declare"
+                    " `cuda_toolkit = False`",
+                )
             )
     return found
 
 
-def _memory(spec: HostSpec, record: Record) -> str | None:
+def _memory(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
     ram = record.system.ram_mib
     need = spec.preflight.min_ram_gib
     if isinstance(ram, Unknown):
@@ -117,7 +156,12 @@ def _memory(spec: HostSpec, record: Record) -> str | None:
     # The kernel keeps some of what is installed for itself, so a "32 GiB" host shows about 31.
     if ram >= need * 1024 * 0.9:
         return None
-    return f"has {ram / 1024:.1f} GiB of memory, {need:g} GiB needed (`preflight_min_ram_gib`)"
+    return stop(
+        Id.PREFLIGHT_MEMORY_TOO_SMALL,
+        found=f"has {ram / 1024:.1f} GiB of memory",
+        expected=f"{need:g} GiB",
+        action="lower `preflight_min_ram_gib` if you know better",
+    )
 
 
 def host_facts(spec: HostSpec, record: Record) -> HostFacts:
@@ -147,5 +191,5 @@ def driver_moves(spec: HostSpec, record: Record) -> bool:
     """Tell whether the next run replaces, builds or reloads the driver."""
     return any(
         each.effect == "restart" or each.id in preflight_driver.BUILDS
-        for each in driver.deviations(spec, record)
+        for each in driver.judge(spec, record)
     )

@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import driver
-from pyinfra_gpu.drift.cannot_tell import CannotTell
-from pyinfra_gpu.drift.driver_modules import users
 from pyinfra_gpu.drift.driver_repository import repository
+from pyinfra_gpu.drift.driver_running import users
+from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, stop
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages.apt.names import is_driver, plain
 from pyinfra_gpu.spec import system_files
@@ -19,20 +19,24 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 MOVES = frozenset(
-    f"driver.{name}"
-    for name in (
-        *("not-installed", "branch-moved", "version-differs", "versions-mixed"),
-        *("package-incomplete", "wrong-flavour", "libraries-differ"),
-    )
+    {
+        Id.DRIVER_NOT_INSTALLED,
+        Id.DRIVER_BRANCH_MOVED,
+        Id.DRIVER_VERSION_DIFFERS,
+        Id.DRIVER_VERSIONS_MIXED,
+        Id.DRIVER_PACKAGE_INCOMPLETE,
+        Id.DRIVER_WRONG_FLAVOUR,
+        Id.DRIVER_LIBRARIES_DIFFER,
+    }
 )
-"""Deviations that are mended by installing other packages of the driver.
+"""Findings that are repaired by installing other packages of the driver.
 
-Those that a reload mends are not among them: whether that may be done now is `driver_reboot`'s to
+Those that a reload repairs are not among them: whether that may be done now is `driver_reboot`'s to
 say, in the driver stage, which writes nothing else then.
 """
 
-BUILDS = MOVES | {"driver.module-not-built", "driver.module-not-built-for-next-kernel"}
-"""Deviations after which the kernel gets a module that is built, and signed, on the host."""
+BUILDS = MOVES | {Id.DRIVER_MODULE_NOT_BUILT, Id.DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL}
+"""Findings after which the kernel gets a module that is built, and signed, on the host."""
 
 # Repositories that carry drivers. NVIDIA's others (container tools, development tools) do not.
 _CARRIES_DRIVERS = re.compile(
@@ -43,13 +47,14 @@ _CARRIES_DRIVERS = re.compile(
 _OF_AN_ARCHIVE = re.compile(r"-0ubuntu0\.\d\d\.\d\d|[~+]deb\d+u\d+")
 
 
-def complaints(spec: HostSpec, record: Record) -> list[str]:
-    """Return why the driver cannot become what is declared, a sentence without the host each."""
+def obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
+    """Return why the driver cannot become what is declared."""
     if spec.accelerator == "cpu":
         return []
     loaded = record.driver.loaded
     if isinstance(loaded, Unknown):
         return [CannotTell(f"whether the NVIDIA driver is loaded cannot be told ({loaded.reason})")]
+    found: list[Finding | CannotTell | None]
     if spec.driver.source == "present":
         found = [_nothing_loaded(spec, record)]
     else:
@@ -61,14 +66,14 @@ def complaints(spec: HostSpec, record: Record) -> list[str]:
             _secure_boot(spec, record),
             _busy(spec, record),
         ]
-    return [text for text in found if text]
+    return [each for each in found if each]
 
 
-def _ids(spec: HostSpec, record: Record) -> set[str]:
-    return {each.id for each in driver.deviations(spec, record)}
+def _ids(spec: HostSpec, record: Record) -> set[Id]:
+    return {each.id for each in driver.judge(spec, record)}
 
 
-def _nothing_loaded(spec: HostSpec, record: Record) -> str | None:
+def _nothing_loaded(spec: HostSpec, record: Record) -> Finding | None:
     """Somebody else keeps the driver: without one, all that follows would fail later."""
     if record.driver.loaded is not None:
         return None
@@ -81,31 +86,41 @@ def _nothing_loaded(spec: HostSpec, record: Record) -> str | None:
     remedy = (
         "declare `driver_source = 'nvidia'`" if spec.privilege == "sudo" else "ask who has root"
     )
-    return (
-        f"no NVIDIA driver is loaded{bound}, and driver_source = 'present' installs none: install"
-        f" branch {spec.driver.branch} ({spec.driver.minimum} or newer) with {spec.driver.modules}"
-        f" kernel modules and reboot, or {remedy}"
+    return stop(
+        Id.PREFLIGHT_NO_DRIVER,
+        found=f"no NVIDIA driver is loaded{bound}",
+        expected="a driver that somebody else installed, as driver_source = 'present' says",
+        action=f"install branch {spec.driver.branch} ({spec.driver.minimum} or newer) with"
+        f" {spec.driver.modules} kernel modules and reboot, or {remedy}",
     )
 
 
-def _packages_known(spec: HostSpec, record: Record) -> str | None:
+def _packages_known(spec: HostSpec, record: Record) -> Finding | None:
     source = repository(spec, record)
     if isinstance(source, str):
-        return source
+        return stop(
+            Id.PREFLIGHT_DRIVER_PACKAGES_UNKNOWN,
+            found=source,
+            expected="a package repository of NVIDIA's for this host",
+            action="declare `driver_repository_url` with its key and keyring, or"
+            " `driver_source = 'present'`",
+        )
     os_id, branch = str(record.system.os_id), spec.driver.branch
     wanted = catalogue().driver_packages(
         os_id, branch or 0, spec.driver.modules, spec.driver.packages
     )
     if wanted is not None:
         return None
-    return (
-        f"no packages of driver branch {branch} with {spec.driver.modules} modules are known for"
-        f" {record.system.os_name}: install the driver yourself and declare"
-        " `driver_source = 'present'`"
+    return stop(
+        Id.PREFLIGHT_DRIVER_PACKAGES_UNKNOWN,
+        found=f"no packages of driver branch {branch} with {spec.driver.modules} modules are known"
+        f" for {record.system.os_name}",
+        expected="packages of the declared driver",
+        action="install the driver yourself and declare `driver_source = 'present'`",
     )
 
 
-def _runfile(spec: HostSpec, record: Record) -> str | None:
+def _runfile(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
     runfile = record.driver.runfile
     if isinstance(runfile, Unknown):
         if _ids(spec, record) & MOVES:
@@ -115,13 +130,15 @@ def _runfile(spec: HostSpec, record: Record) -> str | None:
         return None
     if not runfile:
         return None
-    return (
-        "a driver was installed by NVIDIA's .run file, and two drivers overwrite each other's"
-        " files: remove it with `sudo nvidia-uninstall`, or declare `driver_source = 'present'`"
+    return stop(
+        Id.PREFLIGHT_RUNFILE_DRIVER,
+        found="a driver was installed by NVIDIA's .run file",
+        expected="packages alone, since two drivers overwrite each other's files",
+        action="remove it with `sudo nvidia-uninstall`, or declare `driver_source = 'present'`",
     )
 
 
-def _other_source(spec: HostSpec, record: Record) -> str | None:
+def _other_source(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
     """Two repositories with the same names yield a driver that is half of each."""
     sources, ours = record.apt.sources, repository(spec, record)
     if isinstance(sources, Unknown):
@@ -138,14 +155,16 @@ def _other_source(spec: HostSpec, record: Record) -> str | None:
     ]
     if not other:
         return None
-    return (
-        f"{other[0].file} names a second source of NVIDIA's packages, {other[0].uri}; expected"
-        f" {ours.url} alone: `sudo mv {other[0].file} {other[0].file}.disabled`, or declare it as"
-        " `driver_repository_url`"
+    return stop(
+        Id.PREFLIGHT_SECOND_REPOSITORY,
+        found=f"{other[0].file} names a second source of NVIDIA's packages, {other[0].uri}",
+        expected=f"{ours.url} alone",
+        action=f"`sudo mv {other[0].file} {other[0].file}.disabled`, or declare it as"
+        " `driver_repository_url`",
     )
 
 
-def _other_archive(record: Record) -> str | None:
+def _other_archive(record: Record) -> Finding | CannotTell | None:
     packages = record.apt.packages
     if isinstance(packages, Unknown):
         return CannotTell(f"the installed NVIDIA packages could not be read ({packages.reason})")
@@ -158,14 +177,16 @@ def _other_archive(record: Record) -> str | None:
     if not names:
         return None
     shown = f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
-    return (
-        f"{shown} came from the distribution's archive, and NVIDIA's repository has the same names:"
-        f" remove them with `sudo apt-get purge {' '.join(names)}`, or declare"
-        " `driver_source = 'present'` to keep them"
+    return stop(
+        Id.PREFLIGHT_DISTRIBUTION_DRIVER,
+        found=f"{shown} came from the distribution's archive",
+        expected="none of NVIDIA's repository's own names from elsewhere",
+        action=f"remove them with `sudo apt-get purge {' '.join(names)}`, or declare"
+        " `driver_source = 'present'` to keep them",
     )
 
 
-def _secure_boot(spec: HostSpec, record: Record) -> str | None:
+def _secure_boot(spec: HostSpec, record: Record) -> Finding | None:
     """A module that DKMS signs is not loaded before somebody enrolled its key at the console."""
     if record.system.secure_boot is not True or record.driver.mok is True:
         return None
@@ -182,16 +203,19 @@ def _secure_boot(spec: HostSpec, record: Record) -> str | None:
         if ubuntu
         else ""
     )
-    return (
-        f"Secure Boot is on and the key that signs the driver's module is not enrolled{state}, so"
-        f" the kernel would not load it: run `sudo mokutil --import {key}`, reboot and confirm at"
-        f" the machine's console, or switch Secure Boot off in the firmware{signed}"
+    return stop(
+        Id.PREFLIGHT_SECURE_BOOT,
+        found="Secure Boot is on and the key that signs the driver's module is not enrolled"
+        f"{state}",
+        expected="a module that the kernel loads",
+        action=f"run `sudo mokutil --import {key}`, reboot and confirm at the machine's console,"
+        f" or switch Secure Boot off in the firmware{signed}",
     )
 
 
-def _busy(spec: HostSpec, record: Record) -> str | None:
+def _busy(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
     """Other libraries under a running job: it goes on, and whatever it starts next fails."""
-    moving = [each for each in driver.deviations(spec, record) if each.id in MOVES]
+    moving = [each for each in driver.judge(spec, record) if each.id in MOVES]
     if not moving:
         return None
     at_work = users(record)
@@ -202,7 +226,10 @@ def _busy(spec: HostSpec, record: Record) -> str | None:
     if not at_work:
         return None
     shown = f"{', '.join(at_work[:4])}{' and others' if len(at_work) > 4 else ''}"
-    return (
-        f"the driver has to move ({moving[0].found}; expected {moving[0].expected}), and the GPUs"
-        f" are used by {shown}: run again when they are done"
+    return stop(
+        Id.PREFLIGHT_GPUS_IN_USE,
+        found=f"the driver has to move ({moving[0].found}; expected {moving[0].expected}), and the"
+        f" GPUs are used by {shown}",
+        expected="nobody's work on the GPUs meanwhile",
+        action="run again when they are done",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.cannot_tell import CannotTell
+from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, stop
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.stacks import catalogue
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 
-def complaints(spec: HostSpec, record: Record) -> list[str]:
-    """Return what is wrong with the GPUs of a host, one sentence without its name for each."""
+def obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
+    """Return what is wrong with the GPUs of a host."""
     devices = record.gpus.devices
     if spec.accelerator == "cpu":
         return []  # a cpu stack on a host with GPUs is allowed: it is declared, and labelled
@@ -23,7 +23,7 @@ def complaints(spec: HostSpec, record: Record) -> list[str]:
     if len(devices) != spec.gpu.count:
         return [_count(spec, len(devices))]
     found = (_model(spec, devices), _window(spec, devices))
-    return [text for text in found if text]
+    return [each for each in found if each]
 
 
 def capabilities(spec: HostSpec, record: Record) -> tuple[str, ...]:
@@ -48,16 +48,19 @@ def _pci_id(device: PciGpu) -> str:
     return f"{device.vendor}:{device.device}".replace("0x", "")
 
 
-def _count(spec: HostSpec, there: int) -> str:
-    return (
-        f"gpu_count = {spec.gpu.count} is declared and {there} NVIDIA GPU{'s' * (there != 1)}"
-        f" {'are' if there != 1 else 'is'} on the PCI bus: check seating, power and Above-4G"
-        " decoding, or correct `gpu_count`"
-        + ("" if there else '; for a host without a GPU declare `stack = "cpu-torch2.13"`')
+def _count(spec: HostSpec, there: int) -> Finding:
+    stacks = catalogue().stacks.values()
+    cpu = next(each.name for each in stacks if each.accelerator == "cpu")
+    without = "" if there else f"; for a host without a GPU declare `stack = {cpu!r}`"
+    return stop(
+        Id.PREFLIGHT_GPU_COUNT_DIFFERS,
+        found=f"{there} NVIDIA GPU{'s' * (there != 1)} on the PCI bus",
+        expected=f"gpu_count = {spec.gpu.count}",
+        action=f"check seating, power and Above-4G decoding, or correct `gpu_count`{without}",
     )
 
 
-def _model(spec: HostSpec, devices: tuple[PciGpu, ...]) -> str | None:
+def _model(spec: HostSpec, devices: tuple[PciGpu, ...]) -> Finding | None:
     """Compare with the declared model, where its PCI ids or those of what is there are known."""
     if spec.gpu.model is None:
         return None
@@ -69,15 +72,17 @@ def _model(spec: HostSpec, devices: tuple[PciGpu, ...]) -> str | None:
         if (known and pci_id not in known) or (there and spec.gpu.model not in there):
             ids = f" ({', '.join(known)})" if known else ""
             name = f", {there[0]}" if there else ""
-            return (
-                f"gpu_model = {spec.gpu.model!r} is declared{ids} and {device.address} is"
-                f" {pci_id}{name}: correct `gpu_model`, or see what it is with"
-                f" `lspci -nn -s {device.address}`"
+            return stop(
+                Id.PREFLIGHT_GPU_MODEL_DIFFERS,
+                found=f"{device.address} is {pci_id}{name}",
+                expected=f"gpu_model = {spec.gpu.model!r}{ids}",
+                action="correct `gpu_model`, or see what it is with"
+                f" `lspci -nn -s {device.address}`",
             )
     return None
 
 
-def _window(spec: HostSpec, devices: tuple[PciGpu, ...]) -> str | None:
+def _window(spec: HostSpec, devices: tuple[PciGpu, ...]) -> Finding | None:
     """Compare BAR1, the window onto a GPU's memory, with what the declared model needs.
 
     Where the firmware keeps it below 4 GiB, or gives none, the driver ends with "No devices were
@@ -89,9 +94,11 @@ def _window(spec: HostSpec, devices: tuple[PciGpu, ...]) -> str | None:
         if isinstance(size, Unknown) or (size is not None and size >= (need or 0)):
             continue
         has = "no window onto its memory" if size is None else f"a window of {size} MiB"
-        wants = f", a {spec.gpu.model} needs {need} MiB" if need else ""
-        return (
-            f"{device.address} has {has} (BAR1){wants}: switch on Above 4G Decoding and Resizable"
-            " BAR in the machine's firmware setup"
+        wants = f"{need} MiB, as a {spec.gpu.model} needs" if need else "one as large as its memory"
+        return stop(
+            Id.PREFLIGHT_GPU_WINDOW_TOO_SMALL,
+            found=f"{device.address} has {has} (BAR1)",
+            expected=wants,
+            action="switch on Above 4G Decoding and Resizable BAR in the machine's firmware setup",
         )
     return None

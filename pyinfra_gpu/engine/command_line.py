@@ -30,7 +30,8 @@ from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.util import parse_cli_arg
 
 from pyinfra_gpu.engine import journal
-from pyinfra_gpu.spec import resolve
+from pyinfra_gpu.engine.declared import declared
+from pyinfra_gpu.errors import sentence
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -114,12 +115,32 @@ def problems(arguments: Sequence[str]) -> list[str]:
     errors = []
     for host in hosts:
         try:
-            resolve(dict(host.data.dict()), host.name)  # type: ignore[no-untyped-call]
+            across = declared(host).smoke.across
+            if across and across.impossible:
+                errors.append(_no_group(host.name, across.hosts, across.impossible))
         except PyinfraError as error:
             errors.append(str(error))
     if not errors and _asks(options) and not sys.stdin.isatty():
         return ["pyinfra wants to ask before it acts, and there is no terminal: add -y or --dry"]
     return errors
+
+
+def _no_group(host: str, value: object, problem: str) -> str:
+    return sentence(
+        f"host {host}",
+        "smoke_across_hosts",
+        value,
+        f"cannot be: {problem}",
+        allowed="a group of at least two hosts that all declare it, or True",
+        remedy="correct smoke_across_hosts, or remove it",
+    )
+
+
+def selected(arguments: Sequence[str]) -> tuple[Inventory, list[Host]]:
+    """Return the inventory of a command line without `problems`, and the hosts that it chooses."""
+    options = _parse(arguments) or {}
+    inventory = _make_inventory(str(options["inventory"]), options)
+    return inventory, _selected(inventory, options)
 
 
 def _asks(options: dict[str, Any]) -> bool:

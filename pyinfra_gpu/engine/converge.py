@@ -1,8 +1,8 @@
-"""What every operation of ours has in common: look, act with stock parts, forget, verify."""
+"""What every operation of ours has in common: look, judge, note, act, judge again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pyinfra import host, logger, state
@@ -10,10 +10,13 @@ from pyinfra.api import operation
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.state import StateStage
 
+from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
+from pyinfra_gpu.drift.finding import Findings, Id, Stage
+from pyinfra_gpu.drift.history import sentence as history_sentence
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed
-from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import Record
 
 if TYPE_CHECKING:
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from pyinfra.api.operation import OperationMeta
     from pyinfra.api.state import State
 
-    from pyinfra_gpu.drift.finding import Deviation
     from pyinfra_gpu.spec import HostSpec
 
 _SEE_ABOVE = "a command failed; what it printed stands above, at this host's name"
@@ -29,23 +31,67 @@ Commands = Generator[Any, None, None]
 """What an operation yields: pyinfra commands, or strings that become shell commands."""
 
 Body = Callable[["HostSpec", Record], Commands]
-"""An operation's body: given what is declared and what is there, yields what is to be done."""
+"""What looks for itself: given what is declared and what is there, yields what is to be done."""
+
+RepairBody = Callable[["HostSpec", Record, Findings], Commands]
+"""An operation's body: also given the findings it claims and has to act on; there is one at least.
+"""
 
 
 class ConvergingOperation(Protocol):
-    """An operation that brings one stage of a host to what its specification says."""
+    """An operation that brings one part of a host to what its specification says."""
+
+    repairs: frozenset[Id]
+    """The findings that it claims; each belongs to exactly one operation."""
 
     def __call__(self, *, spec: HostSpec, name: str, **arguments: Any) -> OperationMeta:
-        """Add it to the run; `arguments` are pyinfra's global ones (`_sudo` ...)."""
+        """Add it to the run; `arguments` are pyinfra's global ones, over those we need."""
 
 
-def converging(stage: str) -> Callable[[Body], ConvergingOperation]:
-    """Turn a generator of commands into one of our operations, belonging to `stage`.
+def converging(
+    concern: Concern, *, repairs: tuple[Id, ...], hint: str = ""
+) -> Callable[[RepairBody], ConvergingOperation]:
+    """Turn a generator of commands into one of our operations.
 
-    It is a plain pyinfra operation that takes the host's specification as `spec`, with some
-    additions: the body is also handed the host's record, and the host is refused where it cannot
-    be looked at; the record is forgotten around every command, since a command changes what the
-    record says; and the time it took goes into the journal.
+    + concern: the module of `drift/` that judges what this operation acts on
+    + repairs: the findings it claims
+    + hint: what to look at where it did its work and the finding is still there, a clause
+
+    A host that cannot be looked at, or does not tell what has to be known, is refused, and so is
+    one with a finding at which the run stops. What is found goes into the journal. With nothing to
+    act on the body is not asked; otherwise, after it, the host is judged again, and fails if a
+    finding is still there.
+    """
+
+    def decorator(body: RepairBody) -> ConvergingOperation:
+        def converge(spec: HostSpec, record: Record) -> Commands:
+            found = note(concern, spec, record, repairs)
+            if refusal := refused(concern, spec, record, found):
+                yield refusal
+                return
+            if not found.acting:
+                host.noop(concern.summary(spec, record) or "nothing is declared for it here")
+                return
+            yield from body(spec, record, found.acting)
+            yield verify(concern, spec, *found.acting.ids, hint=hint)
+
+        return looking(concern.STAGE, claims=repairs, documented=body)(converge)
+
+    return decorator
+
+
+def looking(
+    stage: Stage, *, claims: tuple[Id, ...], documented: Callable[..., object] | None = None
+) -> Callable[[Body], ConvergingOperation]:
+    """Turn a generator of commands into an operation that is handed the host's record.
+
+    + claims: the findings that it answers for
+    + documented: whose name and docstring the operation gets; the body's where not given
+
+    It is a plain pyinfra operation that takes the host's specification as `spec`, run as root
+    where data allows it, with some additions: a host that cannot be looked at is refused; the
+    record is forgotten around every command, since a command changes what the record says; and the
+    time it took goes into the journal.
     """
 
     def decorator(body: Body) -> ConvergingOperation:
@@ -70,12 +116,62 @@ def converging(stage: str) -> Callable[[Body], ConvergingOperation]:
             finally:
                 watch.stop()
 
-        # pyinfra reads the signature that it offers, so not functools.wraps: the body has another.
-        for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
-            setattr(wrapper, attribute, getattr(body, attribute))
-        return cast(ConvergingOperation, operation()(wrapper))
+        return _with_privilege(wrapper, documented or body, claims)
 
     return decorator
+
+
+def _with_privilege(
+    wrapper: Callable[[HostSpec], Commands], named: Callable[..., object], claims: tuple[Id, ...]
+) -> ConvergingOperation:
+    """Make a pyinfra operation that runs as root where data allows it."""
+    # pyinfra reads the signature that it offers, so not functools.wraps: the body has another.
+    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(wrapper, attribute, getattr(named, attribute))
+    made = operation()(wrapper)
+
+    def call(*, spec: HostSpec, name: str, **arguments: Any) -> OperationMeta:
+        # One line for all hosts and calls: pyinfra orders operations by the lines of their callers.
+        chosen: dict[str, Any] = {**as_root(spec), **arguments}
+        meta: OperationMeta = cast(Any, made)(spec=spec, name=name, **chosen)
+        return meta
+
+    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(call, attribute, getattr(named, attribute))
+    call.repairs = frozenset(claims)  # type: ignore[attr-defined]
+    return cast(ConvergingOperation, call)
+
+
+def note(concern: Concern, spec: HostSpec, record: Record, ids: tuple[Id, ...]) -> Findings:
+    """Judge a concern, put what is found of these ids into the journal, and return it."""
+    everything = judged(concern, spec, record, history_of(journal.first_look(record)))
+    if not everything:
+        journal.summary(concern.STAGE, concern.summary(spec, record))
+    found = everything.of(*ids)
+    note_findings(concern.STAGE, spec, found)
+    return found
+
+
+def note_findings(stage: Stage, spec: HostSpec, found: Findings) -> None:
+    """Put findings into the journal, and what of them needs a person's attention."""
+    for each in found:
+        journal.found(stage, each)
+        if not each.acts and not each.stops:
+            journal.warn(stage, each.sentence(spec.host))
+        if each.since is not None and state.current_stage == StateStage.Execute:
+            journal.warn(stage, f"{spec.host}: {each.found}: {history_sentence(each.since)}")
+
+
+def refused(
+    concern: Concern, spec: HostSpec, record: Record, found: Findings
+) -> PyinfraCommand | None:
+    """Return the refusal of a host that cannot be judged, or at which the run stops, else None."""
+    unknown = unread(concern, spec, record)
+    if unknown:
+        journal.unreadable(concern.STAGE)
+    sentences = [f"{spec.host}: {text}" for text in unknown]
+    sentences += [each.sentence(spec.host) for each in found.stopping]
+    return refuse(concern.STAGE, "; ".join(sentences)) if sentences else None
 
 
 def _was_refused() -> bool:
@@ -84,7 +180,7 @@ def _was_refused() -> bool:
     return planning and state.inventory.get_host(host.name) in state.failed_hosts
 
 
-def refuse(stage: str, sentence: str) -> PyinfraCommand:
+def refuse(stage: Stage, sentence: str) -> PyinfraCommand:
     """Return a command that fails this host, and only this host, with one sentence.
 
     Raising in an operation would abort the run on every other host.
@@ -98,13 +194,13 @@ def refuse(stage: str, sentence: str) -> PyinfraCommand:
     return FunctionCommand(_fail, (stage, sentence), {})
 
 
-def _fail(state: State, host: Host, stage: str, sentence: str) -> bool:
+def _fail(state: State, host: Host, stage: Stage, sentence: str) -> bool:
     return failed(host, stage, sentence)
 
 
-def unreadable(stage: str) -> PyinfraCommand:
+def unreadable(stage: Stage) -> PyinfraCommand:
     """Return the refusal for a host whose record could not be read at all."""
-    journal.found(stage, "could not be looked at")
+    journal.summary(stage, "could not be looked at")
     journal.unreadable(stage)
     return refuse(
         stage,
@@ -114,54 +210,35 @@ def unreadable(stage: str) -> PyinfraCommand:
     )
 
 
-def unknown(stage: str, spec: HostSpec, *values: object) -> PyinfraCommand | None:
-    """Return a refusal if one of these fields could not be read, else None.
+def fresh(spec: HostSpec, record: Record) -> Record:
+    """Return the record of now: what this very run did may matter. A plan has done nothing."""
+    if state.current_stage != StateStage.Execute:
+        return record
+    forget()
+    return look(spec) or record
 
-    Acting on a guess is how a tool breaks a host that was fine.
+
+def verify(concern: Concern, spec: HostSpec, *ids: Id, hint: str = "") -> PyinfraCommand:
+    """Return a command that judges again and fails the host where one of `ids` is still found.
+
+    + hint: what to look at then, a clause
     """
-    for value in values:
-        if isinstance(value, Unknown):
-            journal.unreadable(stage)
-            return refuse(stage, f"{spec.host}: cannot tell what is there: {value.reason}")
-    return None
-
-
-def note(stage: str, spec: HostSpec, deviations: Sequence[Deviation], otherwise: str) -> None:
-    """Put deviations into the journal: what was found, what will be done, what is left to people.
-
-    + otherwise: what was found where there is none, in a few words
-    """
-    journal.found(stage, "; ".join(each.found for each in deviations) or otherwise)
-    for each in deviations:
-        journal.deviation(stage, each)
-        if each.effect == "report":
-            journal.warn(stage, each.sentence(spec.host))
-        elif each.effect != "note":
-            journal.changed(stage, each.action)
-
-
-def verify(
-    stage: str, spec: HostSpec, wrong: Callable[[HostSpec, Record], str | None]
-) -> PyinfraCommand:
-    """Return a command that looks again and fails the host when the state is not as declared.
-
-    + wrong: given the spec and a fresh record, returns what is still wrong, or None
-    """
-    return FunctionCommand(_verify, (stage, spec, wrong), {})
+    return FunctionCommand(_verify, (concern, spec, ids, hint), {})
 
 
 def _verify(
-    state: State,
-    host: Host,
-    stage: str,
-    spec: HostSpec,
-    wrong: Callable[[HostSpec, Record], str | None],
+    state: State, host: Host, concern: Concern, spec: HostSpec, ids: tuple[Id, ...], hint: str
 ) -> bool:
     forget()
     record = look(spec)
     if record is None:
-        return failed(host, stage, f"{host.name}: cannot be looked at after the change")
-    complaint = wrong(spec, record)
-    if complaint is None:
+        sentence = f"{host.name}: cannot be looked at after the change"
+        return failed(host, concern.STAGE, sentence)
+    found = judged(concern, spec, record, ()).of(*ids)
+    left = Findings(each for each in found if each.effect in ("repair", "restart"))
+    reasons = [*unread(concern, spec, record), *([left.told()] if left else [])]
+    if not reasons:
         return True
-    return failed(host, stage, f"{host.name}: still not as declared: {complaint}")
+    more = f"; {hint}" if hint else ""
+    sentence = f"{host.name}: still not as declared: {'; '.join(reasons)}{more}"
+    return failed(host, concern.STAGE, sentence)

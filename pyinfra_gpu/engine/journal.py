@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
-    from pyinfra_gpu.drift.finding import Deviation
+    from pyinfra_gpu.drift.finding import Finding
     from pyinfra_gpu.facts.record import Record
 
 ERROR_ABOVE = "the error stands above"
@@ -32,13 +32,22 @@ class Entry:
 
     host: str
     stage: str
-    found: list[str] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
+    summaries: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    deviations: list[Deviation] = field(default_factory=list)
     problem: str | None = None
     unreadable: bool = False
     seconds: float = 0.0
+
+    @property
+    def found(self) -> list[str]:
+        """What was found, in a few words each: where something differs, that alone."""
+        return [each.found for each in self.findings] or self.summaries
+
+    @property
+    def changed(self) -> list[str]:
+        """What was changed, or in a plan would be."""
+        return [each.action for each in self.findings if each.acts]
 
 
 class Journal(BaseStateCallback):
@@ -108,28 +117,28 @@ def _entry(stage: str) -> Entry | None:
     return journal.entry(context.host.name, stage) if journal else None
 
 
+def first_look(record: Record) -> Record:
+    """Return what this host looked like before this run did anything; `record` where unknown."""
+    journal = current()
+    return journal.looks.get(context.host.name, record) if journal else record
+
+
 def saw(record: Record) -> None:
     """Keep what the current host looked like, for the report's versions and package history."""
     if journal := current():
         journal.saw(context.host.name, record)
 
 
-def found(stage: str, what: str) -> None:
-    """Note in a few words what the host looked like before this stage did anything."""
-    if entry := _entry(stage):
-        entry.found.append(what)
+def summary(stage: str, what: str) -> None:
+    """Note in a few words what there is in a part of a stage in which nothing differs."""
+    if (entry := _entry(stage)) and what and what not in entry.summaries:
+        entry.summaries.append(what)
 
 
-def changed(stage: str, what: str) -> None:
-    """Note in a few words what was changed."""
-    if entry := _entry(stage):
-        entry.changed.append(what)
-
-
-def deviation(stage: str, what: Deviation) -> None:
+def found(stage: str, finding: Finding) -> None:
     """Note one way in which the host was not as declared."""
     if entry := _entry(stage):
-        entry.deviations.append(what)
+        entry.findings.append(finding)
 
 
 def warn(stage: str, what: str) -> None:

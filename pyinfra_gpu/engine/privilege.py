@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyinfra_gpu.drift.layout import owner_name
+
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
@@ -26,11 +28,6 @@ def as_owner(spec: HostSpec, record: Record) -> dict[str, Any]:
     if spec.privilege == "none":
         return {"_sudo": False}
     return {"_sudo": True, "_sudo_user": owner_name(spec, record)}
-
-
-def owner_name(spec: HostSpec, record: Record) -> str:
-    """Return the user who owns the tree under ``prefix``: as declared, else the login user."""
-    return spec.owner or str(record.system.user)
 
 
 def file_owner(spec: HostSpec, record: Record) -> str | None:

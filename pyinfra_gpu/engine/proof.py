@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, cast
 
-from pyinfra import state
-from pyinfra.api.state import StateStage
 from pyinfra.operations import files
 
-from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_owner, file_owner
 from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.on_host import proofs
@@ -18,7 +15,6 @@ from pyinfra_gpu.on_host import proofs
 if TYPE_CHECKING:
     from pyinfra.api.command import PyinfraCommand
 
-    from pyinfra_gpu.drift.finding import Deviation
     from pyinfra_gpu.engine.converge import Commands
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
@@ -39,14 +35,6 @@ def programs(stage: str, spec: HostSpec, record: Record) -> Commands:
         )
 
 
-def fresh(spec: HostSpec, record: Record) -> Record:
-    """Return the record of now: what this very run installed is part of what is proven."""
-    if state.current_stage != StateStage.Execute:
-        return record
-    forget()
-    return look(spec) or record
-
-
 def run(
     stage: str, spec: HostSpec, record: Record, what: str, arguments: Sequence[str]
 ) -> PyinfraCommand:
@@ -64,19 +52,3 @@ def run(
         run_as=as_owner(spec, record),
         lock=spec.paths.lock,
     )
-
-
-def left(
-    judge: Callable[[HostSpec, Record], list[Deviation]], ids: Sequence[str]
-) -> Callable[[HostSpec, Record], str | None]:
-    """Return what `verify` asks: which of these deviations are still there, in a few words.
-
-    + judge: the stage's `deviations`
-    + ids: the deviations that an operation has mended
-    """
-
-    def still(spec: HostSpec, record: Record) -> str | None:
-        found = [each.found for each in judge(spec, record) if each.id in ids]
-        return "; ".join(found) or None
-
-    return still

@@ -4,37 +4,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyinfra import host
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import cuda as drift
+from pyinfra_gpu.drift.finding import Finding, Findings, Id
 from pyinfra_gpu.engine import proof, reinstall, transaction
-from pyinfra_gpu.engine.converge import Commands, converging, note, refuse, unknown, verify
+from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.package_manager import finish_interrupted, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
-    from pyinfra_gpu.drift.finding import Deviation
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-STAGE = "cuda"
-PLAIN_PATH = ("cuda.alternative-moved", "cuda.link-by-hand")
-PROOF = ("cuda.unproven",)
+STAGE = drift.STAGE
 _NO_REPOSITORY = (
     "the toolkit comes from NVIDIA's repository, which driver_source = 'nvidia' sets up; without a"
     " toolkit declare cuda_toolkit = False"
 )
 
 
-@converging(STAGE)
-def installed(spec: HostSpec, record: Record) -> Commands:
+@converging(
+    drift,
+    repairs=(
+        Id.CUDA_NOT_INSTALLED,
+        Id.CUDA_VERSION_DIFFERS,
+        Id.CUDA_HALF_REMOVED,
+        Id.CUDA_NOT_FROM_PACKAGE,
+        Id.CUDA_COMPILER_MISSING,
+        Id.CUDA_COMPILER_OUT_OF_RANGE,
+        Id.CUDA_METAPACKAGE_INSTALLED,
+        Id.CUDA_NVCC_SHADOWED,
+    ),
+)
+def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared toolkit and a compiler for it are installed, and whole.
 
     + spec: the host's resolved specification
@@ -49,43 +56,10 @@ def installed(spec: HostSpec, record: Record) -> Commands:
 
         cuda.installed(name="Install the CUDA toolkit", spec=wanted)
     """
-    if refusal := unknown(STAGE, spec, *drift.needed(spec, record)):
-        yield refusal
-        return
-    found = [each for each in drift.deviations(spec, record) if each.id not in _OTHER_OPERATIONS]
-    note(STAGE, spec, found, _summary(spec))
-    if refusal_text := _refusal(spec, record, found):
-        yield refuse(STAGE, refusal_text)
-        return
-    if not (mine := _repairable(found)):
-        host.noop(f"the toolkit is as declared: {_summary(spec)}")
-        return
     if record.packages.half_configured:
         yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
         yield finish_interrupted(STAGE, spec)
-    yield from _install(spec, record, {each.id for each in mine})
-    yield verify(STAGE, spec, proof.left(drift.deviations, [each.id for each in mine]))
-
-
-_OTHER_OPERATIONS = (*PLAIN_PATH, *PROOF)
-
-
-def _summary(spec: HostSpec) -> str:
-    if spec.accelerator != "nvidia":
-        return "none is declared"
-    return f"CUDA toolkit {spec.cuda.release}" if spec.cuda.toolkit else "cuda_toolkit = False"
-
-
-def _refusal(spec: HostSpec, record: Record, found: list[Deviation]) -> str | None:
-    for each in found:
-        incomplete = each.id == "cuda.not-from-package" and record.cuda.missing
-        if each.id == "cuda.compiler-out-of-range" or incomplete:
-            return each.sentence(spec.host)
-    return None
-
-
-def _repairable(found: list[Deviation]) -> list[Deviation]:
-    return [each for each in found if each.effect != "report"]
+    yield from _install(spec, record, found)
 
 
 def _hint(spec: HostSpec) -> str:
@@ -100,14 +74,14 @@ def _hint(spec: HostSpec) -> str:
     return f"see `apt-cache policy {drift.package(spec)}` there"
 
 
-def _install(spec: HostSpec, record: Record, ids: Collection[str]) -> Commands:
+def _install(spec: HostSpec, record: Record, found: Findings) -> Commands:
     wanted = drift.compiler_packages(spec, record)
-    if drift.toolkit_owed(spec, record, ids):
+    if drift.toolkit_owed(spec, record, found):
         version = f"={spec.cuda.version}-*" if spec.cuda.version else ""
         wanted.append(f"{drift.package(spec)}{version}")
     if wanted:
         yield from transaction.install(STAGE, spec, wanted, hint=_hint(spec))
-    if "cuda.half-removed" in ids:
+    if found.of(Id.CUDA_HALF_REMOVED):
         yield FunctionCommand(_reinstall, (spec, record), {})
 
 
@@ -118,8 +92,8 @@ def _reinstall(state: State, host: Host, spec: HostSpec, record: Record) -> bool
     return reinstall.again(state, host, STAGE, spec, packages)
 
 
-@converging(STAGE)
-def chosen(spec: HostSpec, record: Record) -> Commands:
+@converging(drift, repairs=(Id.CUDA_ALTERNATIVE_MOVED, Id.CUDA_LINK_BY_HAND))
+def chosen(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that /usr/local/cuda leads to the declared toolkit, by update-alternatives.
 
     + spec: the host's resolved specification
@@ -133,24 +107,12 @@ def chosen(spec: HostSpec, record: Record) -> Commands:
 
         cuda.chosen(name="Choose /usr/local/cuda", spec=wanted)
     """
-    if refusal := unknown(STAGE, spec, *drift.needed(spec, record)):
-        yield refusal
-        return
-    found = [each for each in drift.deviations(spec, record) if each.id in PLAIN_PATH]
-    if not found:
-        host.noop(f"{drift.PLAIN} is as declared")
-        return
-    note(STAGE, spec, found, "")
-    for each in found:
-        if each.effect == "report":
-            yield refuse(STAGE, each.sentence(spec.host))
-            return
+    del record
     what = f"choose {drift.home(spec)} for {drift.PLAIN}"
     yield step(STAGE, what, _choose(spec, found[0]), run_as=as_root(spec), stream=True)
-    yield verify(STAGE, spec, proof.left(drift.deviations, PLAIN_PATH))
 
 
-def _choose(spec: HostSpec, deviation: Deviation) -> str:
+def _choose(spec: HostSpec, finding: Finding) -> str:
     """Return the shell command; a toolkit whose package registered it is not registered again.
 
     130 is what NVIDIA's packages give release 13.0: by it update-alternatives chooses on its own,
@@ -161,15 +123,15 @@ def _choose(spec: HostSpec, deviation: Deviation) -> str:
     set_it = quoted("update-alternatives", "--set", "cuda", wanted)
     add_it = quoted("update-alternatives", "--install", link, "cuda", wanted, f"{major}{minor}")
     command = f"{set_it} 2>/dev/null || {{ {add_it} && {set_it}; }}"
-    if deviation.id != "cuda.link-by-hand":
+    if finding.id is not Id.CUDA_LINK_BY_HAND:
         return command
     # Links are cheap to keep, and say later what somebody wanted.
     aside = f'kept={link}.before-pyinfra-gpu.$(date +%Y%m%d-%H%M%S) && mv -T {link} "$kept"'
     return f'{aside} && echo "the link of before is kept as $kept" && {{ {command}; }}'
 
 
-@converging(STAGE)
-def proven(spec: HostSpec, record: Record) -> Commands:
+@converging(drift, repairs=(Id.CUDA_UNPROVEN,))
+def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that nvcc compiled a kernel for each declared GPU architecture, with what is there.
 
     + spec: the host's resolved specification
@@ -183,13 +145,9 @@ def proven(spec: HostSpec, record: Record) -> Commands:
 
         cuda.proven(name="Compile for the GPUs", spec=wanted)
     """
-    found = [each for each in drift.deviations(spec, record) if each.id in PROOF]
-    if not found:
-        host.noop("nvcc compiled for these GPUs with this very toolkit")
-        return
-    note(STAGE, spec, found, "")
+    del found
     yield from proof.programs(STAGE, spec, record)
-    record = proof.fresh(spec, record)
+    record = fresh(spec, record)
     arguments = (
         *(drift.fingerprint(spec, record), "rehearsal" if spec.rehearsal else "proof"),
         *(drift.home(spec), str(spec.cuda.release), drift.compiler_name(spec)),
@@ -197,4 +155,3 @@ def proven(spec: HostSpec, record: Record) -> Commands:
     )
     archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
     yield proof.run(STAGE, spec, record, f"compile for {archs}", arguments)
-    yield verify(STAGE, spec, proof.left(drift.deviations, PROOF))

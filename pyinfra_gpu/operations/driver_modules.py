@@ -5,34 +5,24 @@ from __future__ import annotations
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from pyinfra import host as current_host
-from pyinfra import state as current_state
-from pyinfra.api.state import StateStage
 from pyinfra.operations import files as stock_files
 
-from pyinfra_gpu.drift.driver import chosen, deviations
+from pyinfra_gpu.drift import driver_modules as drift
 from pyinfra_gpu.drift.driver_modules import BLACKLIST, unbuilt
-from pyinfra_gpu.drift.driver_packages import held, loose, packages
+from pyinfra_gpu.drift.driver_packages import packages
 from pyinfra_gpu.drift.driver_repository import MODE
-from pyinfra_gpu.engine import journal
-from pyinfra_gpu.engine.converge import Commands, converging, unknown, verify
-from pyinfra_gpu.engine.explained import note_explained
-from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.package_manager import finish_interrupted
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
-from pyinfra_gpu.operations.driver_repository import STAGE, acts
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-_OURS = (
-    *("hold-missing", "hold-unwanted", "module-not-built", "module-not-built-for-next-kernel"),
-    *("blacklist-differs", "initramfs-stale"),
-)
-_BUILT = ("module-not-built", "module-not-built-for-next-kernel")
+STAGE = drift.STAGE
 
 # DKMS calls a module installed whose file is gone, and then does nothing; `--force` puts back what
 # it has built, and where it has nothing, the module is forgotten for this kernel and built anew.
@@ -55,8 +45,18 @@ exit 1
 """
 
 
-@converging(STAGE)
-def settled(spec: HostSpec, record: Record) -> Commands:
+@converging(
+    drift,
+    repairs=(
+        Id.DRIVER_HOLD_MISSING,
+        Id.DRIVER_HOLD_UNWANTED,
+        Id.DRIVER_MODULE_NOT_BUILT,
+        Id.DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL,
+        Id.DRIVER_BLACKLIST_DIFFERS,
+        Id.DRIVER_INITRAMFS_STALE,
+    ),
+)
+def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that every boot finds this driver, and no other, ready.
 
     + spec: the host's resolved specification
@@ -71,38 +71,18 @@ def settled(spec: HostSpec, record: Record) -> Commands:
 
         driver_kernel.settled(name="Settle the driver for every boot", spec=wanted)
     """
-    if not acts(spec):
-        current_host.noop("no driver is declared that is ours to install")
-        return
-    kernel = record.kernel
-    unread = (record.apt.packages, kernel.installed, kernel.modules, kernel.initramfs)
-    if refusal := unknown(STAGE, spec, *unread, record.layout.entry(system_files.MODPROBE)):
-        yield refusal
-        return
-    found = chosen(deviations(spec, record), *_OURS)
-    if kernel.newest not in (None, record.system.kernel):
-        journal.found(STAGE, f"kernel {kernel.newest} comes with the next boot")
-    note_explained(STAGE, spec, record, found, "module built for every kernel")
-    if not found:
-        current_host.noop("the module is built, the free drivers are off")
-        return
-    yield from _mend(spec, record, blacklist=bool(chosen(found, "blacklist-differs")))
-    yield verify(STAGE, spec, _still_wrong)
-
-
-def _mend(spec: HostSpec, record: Record, *, blacklist: bool) -> Commands:
-    """Build, write, and only then update the initramfs: once, with all of it inside."""
-    # A kernel's own package stays half configured where its hook could not build our module.
+    # Build, write, and only then update the initramfs: once, with all of it inside. A kernel's
+    # own package stays half configured where its hook could not build our module.
     unfinished = bool(unbuilt(spec, record))
     yield from _built(spec, record)
-    if blacklist:
+    if found.of(Id.DRIVER_BLACKLIST_DIFFERS):
         yield from stock_files.put._inner(
             src=BytesIO(BLACKLIST.encode()),
             dest=system_files.MODPROBE,
             mode=MODE,
             create_remote_dir=False,
         )
-    record = _seen(spec, record)
+    record = fresh(spec, record)
     if unfinished and record.packages.half_configured:
         yield finish_interrupted(STAGE, spec)
     if record.kernel.initramfs == "stale":
@@ -113,14 +93,6 @@ def _mend(spec: HostSpec, record: Record, *, blacklist: bool) -> Commands:
             run_as=as_root(spec),
         )
     yield from _holds(spec, record)
-
-
-def _seen(spec: HostSpec, record: Record) -> Record:
-    """Look again where something has been done; a plan has done nothing."""
-    if current_state.current_stage != StateStage.Execute:
-        return record
-    forget()
-    return look(spec) or record
 
 
 def _built(spec: HostSpec, record: Record) -> Commands:
@@ -136,13 +108,8 @@ def _built(spec: HostSpec, record: Record) -> Commands:
 
 def _holds(spec: HostSpec, record: Record) -> Commands:
     found = packages(spec, record)
-    names = loose(found) if spec.driver.hold else held(found)
+    names = drift.not_held(found) if spec.driver.hold else drift.held(found)
     if names:
         verb = "hold" if spec.driver.hold else "unhold"
         what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
         yield step(STAGE, what, quoted("apt-mark", verb, *names), run_as=as_root(spec))
-
-
-def _still_wrong(spec: HostSpec, record: Record) -> str | None:
-    left = chosen(deviations(spec, record), *_OURS)
-    return "; ".join(f"{each.found}, expected {each.expected}" for each in left) or None

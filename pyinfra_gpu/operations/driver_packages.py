@@ -5,25 +5,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyinfra import host as current_host
-from pyinfra import state as current_state
 from pyinfra.api.command import FunctionCommand
-from pyinfra.api.state import StateStage
 
-from pyinfra_gpu.drift.driver import chosen, deviations
-from pyinfra_gpu.drift.driver_modules import without_headers
+from pyinfra_gpu.drift import driver_packages as drift
 from pyinfra_gpu.drift.driver_packages import Packages, packages, target
 from pyinfra_gpu.drift.driver_repository import pin_package, preferences
+from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.kernels import without_headers
 from pyinfra_gpu.engine.ask import ask
-from pyinfra_gpu.engine.converge import Commands, converging, refuse, unknown, verify
-from pyinfra_gpu.engine.explained import note_explained
+from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.package_manager import finish_interrupted, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted
 from pyinfra_gpu.engine.transaction import Request, install, prepared, run
-from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.operations.driver_repository import STAGE, acts
 from pyinfra_gpu.packages.apt.names import LIBRARIES, plain
 from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.stacks import catalogue
@@ -35,15 +30,18 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-_PACKAGES = (
-    *("not-installed", "wrong-flavour", "branch-moved", "version-differs", "versions-mixed"),
-    *("package-incomplete", "libraries-differ", "headers-missing"),
+STAGE = drift.STAGE
+_MOVES = (
+    Id.DRIVER_NOT_INSTALLED,
+    Id.DRIVER_WRONG_FLAVOUR,
+    Id.DRIVER_BRANCH_MOVED,
+    Id.DRIVER_VERSION_DIFFERS,
+    Id.DRIVER_VERSIONS_MIXED,
 )
-_MOVES = ("not-installed", "wrong-flavour", "branch-moved", "version-differs", "versions-mixed")
 
 
-@converging(STAGE)
-def pinned(spec: HostSpec, record: Record) -> Commands:
+@converging(drift, repairs=(Id.DRIVER_PIN_PACKAGE_MISSING,))
+def pinned(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that NVIDIA's own pin package is there before the driver is.
 
     + spec: the host's resolved specification
@@ -59,21 +57,9 @@ def pinned(spec: HostSpec, record: Record) -> Commands:
 
         driver.pinned(name="Pin the driver", spec=wanted)
     """
-    if not acts(spec):
-        current_host.noop("no driver is declared that is ours to install")
-        return
-    if refusal := unknown(STAGE, spec, record.apt.packages, record.packages.half_configured):
-        yield refusal
-        return
-    found = chosen(deviations(spec, record), "pin-package-missing")
-    name = pin_package(spec, record)
-    if not found or name is None:
-        current_host.noop("the driver is pinned")
-        return
-    note_explained(STAGE, spec, record, found, "pinned")
+    del found
     yield from _finished(spec, record)
-    yield FunctionCommand(_pin, (spec, name), {})
-    yield verify(STAGE, spec, _pin_wrong)
+    yield FunctionCommand(_pin, (spec, str(pin_package(spec, record))), {})
 
 
 def _finished(spec: HostSpec, record: Record) -> Commands:
@@ -109,13 +95,16 @@ def _pins_alone(state: State, host: Host, spec: HostSpec, record: Record) -> boo
     return failed(host, STAGE, f"{host.name}: {path} cannot be written")
 
 
-def _pin_wrong(spec: HostSpec, record: Record) -> str | None:
-    left = chosen(deviations(spec, record), "pin-package-missing")
-    return left[0].found if left else None
-
-
-@converging(STAGE)
-def installed(spec: HostSpec, record: Record) -> Commands:
+@converging(
+    drift,
+    repairs=(
+        *_MOVES,
+        Id.DRIVER_PACKAGE_INCOMPLETE,
+        Id.DRIVER_LIBRARIES_DIFFER,
+        Id.DRIVER_HEADERS_MISSING,
+    ),
+)
+def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared driver is installed: its branch, flavour, all of one version.
 
     + spec: the host's resolved specification
@@ -131,37 +120,12 @@ def installed(spec: HostSpec, record: Record) -> Commands:
 
         driver.installed(name="Install the driver", spec=wanted)
     """
-    if not acts(spec):
-        current_host.noop("no driver is declared that is ours to install")
-        return
-    unread = (record.apt.packages, record.packages.half_configured, record.kernel.headers)
-    if refusal := unknown(STAGE, spec, *unread, record.kernel.installed, record.system.kernel):
-        yield refusal
-        return
-    found = packages(spec, record)
-    if not found.wanted:
-        yield refuse(STAGE, f"{spec.host}: {_no_packages(spec, record)}")
-        return
-    wrong = chosen(deviations(spec, record), *_PACKAGES)
-    note_explained(STAGE, spec, record, wrong, f"driver {', '.join(found.versions)} from packages")
-    if not wrong:
-        current_host.noop(f"driver {', '.join(found.versions)} is installed")
-        return
     yield from _finished(spec, record)
-    if chosen(wrong, "headers-missing"):
+    if found.of(Id.DRIVER_HEADERS_MISSING):
         yield FunctionCommand(_headers, (spec,), {})
-    if chosen(wrong, *_MOVES):
+    if found.of(*_MOVES):
         yield from install(STAGE, spec, requests(spec, record))
-    yield from _again(spec, record)
-    yield verify(STAGE, spec, _still_wrong)
-
-
-def _no_packages(spec: HostSpec, record: Record) -> str:
-    return (
-        f"no packages are known for driver branch {spec.driver.branch} with"
-        f" {spec.driver.modules} modules on {record.system.os_name}: install it yourself and"
-        " declare `driver_source = 'present'`"
-    )
+    yield from _again(spec, fresh(spec, record))
 
 
 def requests(spec: HostSpec, record: Record) -> tuple[str, ...]:
@@ -210,12 +174,9 @@ def _headers(state: State, host: Host, spec: HostSpec) -> bool:
 
 def _again(spec: HostSpec, record: Record) -> Commands:
     """Install again, at their own versions, what is still incomplete or has other files."""
-    if current_state.current_stage == StateStage.Execute:
-        forget()
-        record = look(spec) or record
     found = packages(spec, record)
     broken = {package.name for package in found.installed if not package.complete}
-    if chosen(deviations(spec, record), "libraries-differ"):
+    if Id.DRIVER_LIBRARIES_DIFFER in {each.id for each in drift.judge(spec, record)}:
         broken |= {name for name in found.names if _is_library(name)}
     if broken:
         versions = [f"{name}={found.names[name]}" for name in sorted(broken)]
@@ -227,10 +188,3 @@ def _is_library(name: str) -> bool:
         plain(name).startswith(each[:-1]) if each.endswith("*") else plain(name) == each
         for each in LIBRARIES
     )
-
-
-def _still_wrong(spec: HostSpec, record: Record) -> str | None:
-    left = chosen(deviations(spec, record), *_PACKAGES)
-    if isinstance(record.apt.packages, Unknown):
-        return f"its packages cannot be read ({record.apt.packages.reason})"
-    return "; ".join(f"{each.found}, expected {each.expected}" for each in left) or None

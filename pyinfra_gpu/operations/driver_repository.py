@@ -7,14 +7,14 @@ import binascii
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from pyinfra import host as current_host
 from pyinfra.api.command import FunctionCommand
 from pyinfra.operations import files as stock_files
 
-from pyinfra_gpu.drift.driver import chosen, deviations
+from pyinfra_gpu.drift import driver_repository as drift
 from pyinfra_gpu.drift.driver_repository import MODE, Repository, preferences, repository, twice
+from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine.ask import ask
-from pyinfra_gpu.engine.converge import Commands, converging, note, refuse, unknown, verify
+from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.package_manager import wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted, step
@@ -29,21 +29,25 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
-    from pyinfra_gpu.drift.finding import Deviation
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-STAGE = "driver"
-_OURS = (
-    *("keyring-replaced", "source-differs", "source-twice", "pins-differ"),
-    "unattended-upgrades-allowed",
-)
+STAGE = drift.STAGE
 _PACKAGE = "cuda-keyring_1.1-1_all.deb"
 _KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
 
 
-@converging(STAGE)
-def trusted(spec: HostSpec, record: Record) -> Commands:
+@converging(
+    drift,
+    repairs=(
+        Id.DRIVER_KEYRING_REPLACED,
+        Id.DRIVER_SOURCE_DIFFERS,
+        Id.DRIVER_SOURCE_TWICE,
+        Id.DRIVER_PINS_DIFFER,
+        Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED,
+    ),
+)
+def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that apt knows NVIDIA's repository by its pinned key, and takes the driver from it.
 
     + spec: the host's resolved specification
@@ -59,53 +63,31 @@ def trusted(spec: HostSpec, record: Record) -> Commands:
 
         repository.trusted(name="Trust NVIDIA's repository", spec=wanted)
     """
-    if not acts(spec):
-        current_host.noop("no driver is declared that is ours to install")
-        return
     source = repository(spec, record)
-    if isinstance(source, str):
-        yield refuse(STAGE, f"{spec.host}: {source}")
-        return
-    if refusal := unknown(STAGE, spec, *_looked_at(record)):
-        yield refusal
-        return
-    found = chosen(deviations(spec, record), *_OURS)
-    note(STAGE, spec, found, "repository and pins as declared")
-    if not found:
-        current_host.noop(f"{source.url} is trusted by its key and pinned")
+    if isinstance(source, str):  # then it could not be judged, and this host was refused
         return
     yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
-    yield from _mend(spec, record, source, found)
-    yield verify(STAGE, spec, _still_wrong)
+    yield from _repair(spec, record, source, found)
 
 
-def acts(spec: HostSpec) -> bool:
-    """Tell whether the driver is ours to keep on this host."""
-    return spec.accelerator == "nvidia" and spec.driver.source == "nvidia"
-
-
-def _looked_at(record: Record) -> list[object]:
-    paths = (system_files.SOURCES, system_files.PREFERENCES, system_files.UNATTENDED)
-    return [record.apt.sources, *(record.layout.entry(path) for path in paths)]
-
-
-def _mend(spec: HostSpec, record: Record, source: Repository, found: list[Deviation]) -> Commands:
-    """Do what the deviations ask for; the pins come before the list they are to judge."""
-    if chosen(found, "keyring-replaced"):
+def _repair(spec: HostSpec, record: Record, source: Repository, found: Findings) -> Commands:
+    """Do what the findings ask for; the pins come before the list they are to judge."""
+    if found.of(Id.DRIVER_KEYRING_REPLACED):
         yield FunctionCommand(_fetch_keyring, (spec, source), {})
     for file in dict.fromkeys(each.file for each in twice(record, source)):
         yield _set_aside(spec, source, file)
     texts = {
-        "pins-differ": (system_files.PREFERENCES, preferences(spec, record)),
-        "unattended-upgrades-allowed": (system_files.UNATTENDED, files.unattended()),
-        "source-differs": (system_files.SOURCES, files.sources(source.url)),
+        Id.DRIVER_PINS_DIFFER: (system_files.PREFERENCES, preferences(spec, record)),
+        Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED: (system_files.UNATTENDED, files.unattended()),
+        Id.DRIVER_SOURCE_DIFFERS: (system_files.SOURCES, files.sources(source.url)),
     }
-    for name, (path, text) in texts.items():
-        if chosen(found, name):
+    for id_, (path, text) in texts.items():
+        if found.of(id_):
             yield from stock_files.put._inner(
                 src=BytesIO(text.encode()), dest=path, mode=MODE, create_remote_dir=False
             )
-    if chosen(found, "keyring-replaced", "source-differs", "source-twice"):
+    listed = (Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS, Id.DRIVER_SOURCE_TWICE)
+    if found.of(*listed):
         yield FunctionCommand(_update, (spec,), {})
 
 
@@ -175,8 +157,3 @@ def _set_aside(spec: HostSpec, source: Repository, file: str) -> object:
 
 def _update(state: State, host: Host, spec: HostSpec) -> bool:
     return update(state, host, STAGE, spec)
-
-
-def _still_wrong(spec: HostSpec, record: Record) -> str | None:
-    left = chosen(deviations(spec, record), *_OURS)
-    return "; ".join(each.found for each in left) or None

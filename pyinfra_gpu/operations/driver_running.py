@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyinfra import host as current_host
 from pyinfra.api.command import FunctionCommand
 
-from pyinfra_gpu.drift.driver import GPU_CANNOT_WORK, chosen, deviations
-from pyinfra_gpu.drift.driver_modules import SERVICES, kernels, next_kernel, users
+from pyinfra_gpu.drift import driver_running as drift
+from pyinfra_gpu.drift.driver_running import SERVICES, users
+from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.kernels import next_kernel
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.ask import ask
-from pyinfra_gpu.engine.converge import Commands, converging, refuse, unknown, verify
-from pyinfra_gpu.engine.explained import note_explained
+from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.reboot import restart
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.operations.driver_repository import STAGE, acts
 from pyinfra_gpu.packages.apt.errors import last
 
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
+STAGE = drift.STAGE
 _UNIT = "nvidia-persistenced"
-_NAMES = ("nouveau-loaded", "not-loaded", "module-differs")
 
 # What runs is noted first and started again whatever happens, also where the old module stays.
 _RELOAD = """
@@ -49,8 +48,12 @@ exit $code
 """
 
 
-@converging(STAGE)
-def running(spec: HostSpec, record: Record) -> Commands:
+@converging(
+    drift,
+    repairs=(*drift.CANNOT_WORK, Id.DRIVER_RUNFILE),
+    hint="see `dkms status` and `dmesg` there for the reason",
+)
+def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the running kernel has the installed module, and the free drivers do not.
 
     + spec: the host's resolved specification
@@ -66,26 +69,8 @@ def running(spec: HostSpec, record: Record) -> Commands:
 
         driver_running.running(name="Load the driver", spec=wanted)
     """
-    if spec.accelerator != "nvidia":
-        current_host.noop("no GPU is declared")
-        return
-    driver = record.driver
-    if refusal := unknown(STAGE, spec, driver.loaded, driver.on_disk, driver.nouveau, driver.nova):
-        yield refusal
-        return
-    found = deviations(spec, record)
-    told = [each for each in found if each.id in (*GPU_CANNOT_WORK, "driver.runfile")]
-    note_explained(STAGE, spec, record, told, f"driver {driver.loaded} loaded")
-    owed = chosen(found, *_NAMES)
-    if not owed:
-        current_host.noop(f"driver {driver.loaded} is loaded")
-        return
-    if spec.driver.source == "present":
-        sentence = "; ".join(each.sentence(spec.host) for each in owed)
-        yield refuse(STAGE, f"{sentence}: load the driver that is installed, or reboot")
-        return
+    del record, found
     yield FunctionCommand(_load, (spec,), {})
-    yield verify(STAGE, spec, _still_wrong)
 
 
 def _load(state: State, host: Host, spec: HostSpec) -> bool:
@@ -113,7 +98,8 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
 
 
 def _owed(spec: HostSpec, record: Record) -> str | None:
-    return "; ".join(each.found for each in chosen(deviations(spec, record), *_NAMES)) or None
+    found = Findings(drift.judge(spec, record)).of(*drift.CANNOT_WORK)
+    return "; ".join(each.found for each in found) or None
 
 
 def _is_free(record: Record) -> bool:
@@ -193,16 +179,16 @@ def _interrupted(record: Record) -> list[str]:
     return [text for one in lists if not isinstance(one, Unknown) for text in one]
 
 
-def _still_wrong(spec: HostSpec, record: Record) -> str | None:
-    left = chosen(deviations(spec, record), *_NAMES)
-    if not left:
-        return None
-    told = "; ".join(f"{each.found}, expected {each.expected}" for each in left)
-    return f"{told}; kernels {', '.join(kernels(record))}; see `dmesg` there for the reason"
-
-
-@converging(STAGE)
-def persistent(spec: HostSpec, record: Record) -> Commands:
+@converging(
+    drift,
+    repairs=(
+        Id.DRIVER_PERSISTENCED_OFF,
+        Id.DRIVER_PERSISTENCED_ON,
+        Id.DRIVER_PERSISTENCED_MASKED,
+    ),
+    hint=f"see `journalctl -u {_UNIT}` there",
+)
+def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that nvidia-persistenced runs now and at every boot, or does not, as declared.
 
     + spec: the host's resolved specification
@@ -216,30 +202,10 @@ def persistent(spec: HostSpec, record: Record) -> Commands:
 
         driver_running.persistent(name="Keep the GPUs initialised", spec=wanted)
     """
-    if not acts(spec):
-        current_host.noop("no driver is declared that is ours to keep")
-        return
-    if refusal := unknown(
-        STAGE, spec, record.driver.persistenced, record.driver.persistenced_enabled
-    ):
-        yield refusal
-        return
-    names = ("persistenced-off", "persistenced-on", "persistenced-masked")
-    found = chosen(deviations(spec, record), *names)
-    if found:
-        note_explained(STAGE, spec, record, found, "persistenced as declared")
-    if all(each.effect == "report" for each in found):
-        current_host.noop("nothing is to be done about nvidia-persistenced")
-        return
+    del record, found
     verb = "enable" if spec.driver.persistence else "disable"
     # A unit that failed too often in a row has to be forgiven first.
     command = (
         f"systemctl reset-failed {_UNIT} 2>/dev/null; {quoted('systemctl', verb, '--now', _UNIT)}"
     )
     yield step(STAGE, f"{verb} {_UNIT}", command, run_as=as_root(spec))
-    yield verify(STAGE, spec, _not_persistent)
-
-
-def _not_persistent(spec: HostSpec, record: Record) -> str | None:
-    left = chosen(deviations(spec, record), "persistenced-off", "persistenced-on")
-    return f"{left[0].found}: see `journalctl -u {_UNIT}` there" if left else None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyinfra import host
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import libcuda as drift
+from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import proof, reinstall
-from pyinfra_gpu.engine.converge import Commands, converging, note, refuse, unknown, verify
+from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
 
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
-    from pyinfra_gpu.drift.finding import Deviation
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-STAGE = "libcuda"
-PROOF = "libcuda.unproven"
+STAGE = drift.STAGE
+_LINKS = tuple(each for each in Id if each.stage == STAGE and each is not Id.LIBCUDA_UNPROVEN)
 
 
-@converging(STAGE)
-def linked(spec: HostSpec, record: Record) -> Commands:
+@converging(drift, repairs=_LINKS)
+def linked(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the links to libcuda and the linker's cache lead to the driver's library.
 
     + spec: the host's resolved specification
@@ -41,38 +40,10 @@ def linked(spec: HostSpec, record: Record) -> Commands:
 
         libcuda.linked(name="Link libcuda", spec=wanted)
     """
-    if spec.accelerator != "nvidia":
-        host.noop("a host without NVIDIA's driver has no libcuda")
-        return
-    if refusal := unknown(STAGE, spec, *drift.needed(record)):
-        yield refusal
-        return
-    found = [each for each in drift.deviations(spec, record) if each.id != PROOF]
-    entry = drift.first(record)
-    note(STAGE, spec, found, entry.real or "" if entry else "no driver's library yet")
-    if fatal := _fatal(record, found):
-        yield refuse(STAGE, fatal.sentence(spec.host))
-        return
-    mine = [each.id for each in found if each.effect == "repair"]
-    if not mine:
-        host.noop("programs find the driver's libcuda")
-        return
-    yield from _mend(spec, record, mine)
-    yield verify(STAGE, spec, proof.left(drift.deviations, mine))
-
-
-def _fatal(record: Record, found: list[Deviation]) -> Deviation | None:
-    """Return what no GPU works with and no run of ours mends."""
-    ids = ["libcuda.foreign-first"]
-    if not drift.has_driver(record):
-        ids.append("libcuda.missing")
-    return next((each for each in found if each.effect == "report" and each.id in ids), None)
-
-
-def _mend(spec: HostSpec, record: Record, ids: list[str]) -> Commands:
-    """Packages first, links of ours second, the cache last, since it is made from both."""
+    # Packages first, links of ours second, the cache last, since it is made from both.
     wrong = list(drift.troubles(record))
-    ours = [drift.toolkit_link(spec)] if any("toolkit-link" in each for each in ids) else []
+    declared = found.of(Id.LIBCUDA_TOOLKIT_LINK_MISSING, Id.LIBCUDA_TOOLKIT_LINK_WRONG)
+    ours = [drift.toolkit_link(spec)] if declared else []
     in_the_way = [path for path in (*wrong, *ours) if _is_in_the_way(record, path)]
     if in_the_way:
         what = f"look at what is at {', '.join(in_the_way)}"
@@ -133,8 +104,8 @@ def _then(links: list[str]) -> str:
     return " && ".join(["ldconfig", *links, *(["ldconfig"] if links else [])])
 
 
-@converging(STAGE)
-def proven(spec: HostSpec, record: Record) -> Commands:
+@converging(drift, repairs=(Id.LIBCUDA_UNPROVEN,))
+def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that programs were seen to load the driver's library, as it is now.
 
     + spec: the host's resolved specification
@@ -148,20 +119,12 @@ def proven(spec: HostSpec, record: Record) -> Commands:
 
         libcuda.proven(name="Load libcuda", spec=wanted)
     """
-    found = [each for each in drift.deviations(spec, record) if each.id == PROOF]
-    if not found:
-        host.noop("programs were seen to load this very library")
-        return
-    if spec.privilege == "none" and record.cuda.gcc is None:
-        host.noop("there is no compiler, and nothing is installed with privilege = 'none'")
-        return
-    note(STAGE, spec, found, "")
+    del found
     yield from proof.programs(STAGE, spec, record)
-    record = proof.fresh(spec, record)
+    record = fresh(spec, record)
     arguments = (
         *(drift.fingerprint(spec, record), "rehearsal" if spec.rehearsal else "proof"),
         *(str(record.driver.loaded), "1" if spec.driver.source == "nvidia" else "0"),
         *("gcc", spec.paths.libcuda_proof),
     )
     yield proof.run(STAGE, spec, record, "compile and run programs that load libcuda", arguments)
-    yield verify(STAGE, spec, proof.left(drift.deviations, [PROOF]))

@@ -8,24 +8,25 @@ from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.state import StateStage
 
-from pyinfra_gpu.drift import cuda, driver, libcuda
-from pyinfra_gpu.drift.cannot_tell import CannotTell
-from pyinfra_gpu.drift.preflight import complaints, summary
+from pyinfra_gpu.drift import cuda, driver, libcuda, packages
+from pyinfra_gpu.drift import preflight as drift
+from pyinfra_gpu.drift.concern import history_of, judged
+from pyinfra_gpu.drift.finding import Finding, Findings, Id
 from pyinfra_gpu.engine import journal
-from pyinfra_gpu.engine.converge import Commands, converging, refuse
+from pyinfra_gpu.engine.converge import Commands, looking, note, refused
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.package_manager import wait_for_lock
-from pyinfra_gpu.packages.needed import missing
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.drift.finding import Deviation
+    from pyinfra_gpu.drift.concern import Concern
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-STAGE = "preflight"
+_IDS = tuple(each for each in Id if each.stage == drift.STAGE)
+_TOLD_TOO: tuple[Concern, ...] = (*driver.PARTS, cuda, libcuda)
 
 
-@converging(STAGE)
+@looking(drift.STAGE, claims=_IDS)
 def ready(spec: HostSpec, record: Record) -> Commands:
     """Ensure that this host can become what is declared; otherwise fail it with one sentence.
 
@@ -45,31 +46,29 @@ def ready(spec: HostSpec, record: Record) -> Commands:
     """
     acting = state.current_stage == StateStage.Execute
     if acting and isinstance(record.packages.lock_holder, str) and _something_to_do(spec, record):
-        yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
+        yield FunctionCommand(wait_for_lock, (drift.STAGE, spec), {})
         record = look(spec) or record
-    journal.found(STAGE, summary(record))
-    refusals = complaints(spec, record)
-    if refusals:
-        # The later stages do not get to judge a refused host, and a check is to tell it all.
-        for each in _deviations(spec, record):
-            journal.deviation(each.stage, each)
-        if any(isinstance(each, CannotTell) for each in refusals):
-            journal.unreadable(STAGE)
-        yield refuse(STAGE, "; ".join(refusals))
+    found = note(drift, spec, record, _IDS)
+    if refusal := refused(drift, spec, record, found):
+        # The later stages do not get to judge a refused host, and a plan is to tell it all.
+        for each in _later(spec, record):
+            journal.found(each.stage, each)
+        yield refusal
         return
-    host.noop(f"can become what is declared: {summary(record)}")
+    host.noop(f"can become what is declared: {drift.summary(spec, record)}")
 
 
-def _deviations(spec: HostSpec, record: Record) -> list[Deviation]:
-    return [
-        *driver.deviations(spec, record),
-        *cuda.deviations(spec, record),
-        *libcuda.deviations(spec, record),
-    ]
+def _later(spec: HostSpec, record: Record) -> Findings:
+    history = history_of(record)
+    return Findings(
+        each for concern in _TOLD_TOO for each in judged(concern, spec, record, history)
+    )
 
 
 def _something_to_do(spec: HostSpec, record: Record) -> bool:
     """Tell whether a later stage would use apt; on a healthy host somebody's apt is no concern."""
-    return bool(missing(spec, record)) or any(
-        each.effect != "report" for each in _deviations(spec, record)
-    )
+    return any(_uses_apt(each) for each in (*packages.judge(spec, record), *_later(spec, record)))
+
+
+def _uses_apt(finding: Finding) -> bool:
+    return finding.effect != "report"

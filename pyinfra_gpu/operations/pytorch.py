@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pyinfra import host
-
+from pyinfra_gpu.drift import pytorch as drift
+from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import journal
-from pyinfra_gpu.engine.converge import Commands, converging, unknown, verify
+from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import quoted, step
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-STAGE = "pytorch"
+STAGE = drift.STAGE
 
 
-@converging(STAGE)
-def installer(spec: HostSpec, record: Record) -> Commands:
+@converging(drift, repairs=(Id.PYTORCH_INSTALLER_MISSING, Id.PYTORCH_INSTALLER_DIFFERS))
+def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared version of uv is in a small environment of its own.
 
     + spec: the host's resolved specification
@@ -39,14 +38,7 @@ def installer(spec: HostSpec, record: Record) -> Commands:
 
         torch.installer(name="Install uv", spec=wanted)
     """
-    if refusal := unknown(STAGE, spec, record.torch.uv):
-        yield refusal
-        return
-    if _uv_wrong(spec, record) is None:
-        host.noop(f"uv {spec.pytorch.uv_version} is there")
-        return
-    journal.found(STAGE, f"uv {record.torch.uv}" if record.torch.uv else "no uv")
-    journal.changed(STAGE, f"uv {spec.pytorch.uv_version}")
+    del found
     paths = spec.paths
     pip = [f"{paths.tools}/bin/python", "-m", "pip", "install", "--quiet", "--no-input"]
     pip += ["--disable-pip-version-check", *index_options(spec), *_trusted_hosts(spec)]
@@ -59,7 +51,6 @@ def installer(spec: HostSpec, record: Record) -> Commands:
         run_as=as_owner(spec, record),
         lock=paths.lock,
     )
-    yield verify(STAGE, spec, _uv_wrong)
 
 
 def _have_uv(spec: HostSpec) -> str:
@@ -69,20 +60,21 @@ def _have_uv(spec: HostSpec) -> str:
     return f"case {told} in '{version}'|'{version} '*) true;; *) false;; esac"
 
 
-def _uv_wrong(spec: HostSpec, record: Record) -> str | None:
-    if record.torch.uv == spec.pytorch.uv_version:
-        return None
-    return f"uv at {spec.paths.uv} is {record.torch.uv}, not {spec.pytorch.uv_version}"
-
-
-@converging(STAGE)
-def virtual_environment(spec: HostSpec, record: Record) -> Commands:
+@converging(
+    drift,
+    repairs=(
+        Id.PYTORCH_ENVIRONMENT_MISSING,
+        Id.PYTORCH_ENVIRONMENT_BROKEN,
+        Id.PYTORCH_PYTHON_DIFFERS,
+    ),
+)
+def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the virtual environment exists and its Python runs.
 
     + spec: the host's resolved specification
 
-    An environment whose Python vanished (a distribution upgrade does that) cannot be mended. It
-    is set aside under the name ``venv.broken``, replacing an earlier one, and made anew.
+    An environment whose Python vanished (a distribution upgrade does that) cannot be repaired.
+    It is set aside under the name ``venv.broken``, replacing an earlier one, and made anew.
 
     **Example:**
 
@@ -91,21 +83,12 @@ def virtual_environment(spec: HostSpec, record: Record) -> Commands:
         torch.virtual_environment(name="Make the virtual environment", spec=wanted)
     """
     there = record.layout.entry(spec.paths.venv)
-    if refusal := unknown(STAGE, spec, there, record.torch.python_problem):
-        yield refusal
-        return
-    complaint = _venv_wrong(spec, record)
-    if complaint is None:
-        host.noop(f"Python {record.torch.python} is in {spec.paths.venv}")
-        return
-    journal.found(STAGE, complaint)
-    journal.changed(STAGE, "virtual environment")
     run_as = as_owner(spec, record)
     venv = spec.paths.venv
     if not isinstance(there, Unknown) and there.kind != "absent":
         aside = f"{venv}.broken"
         command = f"{quoted('rm', '-rf', aside)} && {quoted('mv', venv, aside)}"
-        yield step(STAGE, f"set aside {venv} ({complaint})", command, run_as=run_as)
+        yield step(STAGE, f"set aside {venv} ({found[0].found})", command, run_as=run_as)
         journal.warn(STAGE, f"{spec.host}: the old environment is kept as {aside}; delete it")
     # --no-managed-python: the host's own Python; what is downloaded is declared, never implied.
     make = [spec.paths.uv, "venv", "--quiet", "--no-managed-python", "--no-config"]
@@ -117,23 +100,18 @@ def virtual_environment(spec: HostSpec, record: Record) -> Commands:
         run_as=run_as,
         lock=spec.paths.lock,
     )
-    yield verify(STAGE, spec, _venv_wrong)
 
 
-def _venv_wrong(spec: HostSpec, record: Record) -> str | None:
-    if record.torch.python_problem:
-        return f"its Python does not run ({record.torch.python_problem})"
-    python = record.torch.python
-    if python is None:
-        return "no virtual environment"
-    asked = re.fullmatch(r"(?:python)?(\d+\.\d+(?:\.\d+)?)", spec.pytorch.python)
-    if asked and isinstance(python, str) and not f"{python}.".startswith(f"{asked[1]}."):
-        return f"Python {python}, declared is {asked[1]}"
-    return None
-
-
-@converging(STAGE)
-def wheel(spec: HostSpec, record: Record) -> Commands:
+@converging(
+    drift,
+    repairs=(
+        Id.PYTORCH_NOT_INSTALLED,
+        Id.PYTORCH_INSTALLATION_INTERRUPTED,
+        Id.PYTORCH_VERSION_DIFFERS,
+        Id.PYTORCH_FILES_DAMAGED,
+    ),
+)
+def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that torch is the declared version and build, complete on disk.
 
     + spec: the host's resolved specification
@@ -147,22 +125,8 @@ def wheel(spec: HostSpec, record: Record) -> Commands:
 
         torch.wheel(name="Install torch", spec=wanted)
     """
-    torch = record.torch
-    # Without a Python that runs, torch cannot be examined; a plan says so, and when this acts,
-    # the environment was made anew just before.
-    complaint = _venv_wrong(spec, record)
-    if complaint is None:
-        if refusal := unknown(STAGE, spec, torch.version, torch.damaged, torch.installing):
-            yield refusal
-            return
-        complaint = torch_wrong(spec, record)
-        journal.found(STAGE, complaint or f"torch {record.torch.version}")
-    if complaint is None:
-        host.noop(f"torch {record.torch.version} is complete")
-        return
-    journal.changed(STAGE, f"torch {spec.pytorch.full_version}")
-    if not torch.damaged:
-        yield _install_step(spec, record, complaint)
+    if not record.torch.damaged:
+        yield _install_step(spec, record, found[0].found)
         record = look(spec) or record
     if record.torch.damaged and not isinstance(record.torch.damaged, Unknown):
         # uv links a wheel's files into the environment, so what overwrote one of them has
@@ -170,7 +134,6 @@ def wheel(spec: HostSpec, record: Record) -> Commands:
         clean = quoted(spec.paths.uv, "cache", "clean", "--cache-dir", spec.paths.cache, "torch")
         yield step(STAGE, "drop the damaged torch", clean, run_as=as_owner(spec, record))
         yield _install_step(spec, record, f"damaged: {record.torch.damaged[0]}")
-    yield verify(STAGE, spec, torch_wrong)
 
 
 def _install_step(spec: HostSpec, record: Record, complaint: str) -> PyinfraCommand:
@@ -183,20 +146,6 @@ def _install_step(spec: HostSpec, record: Record, complaint: str) -> PyinfraComm
         lock=spec.paths.lock,
         stream=spec.accelerator == "nvidia",  # gigabytes: show that it is alive
     )
-
-
-def torch_wrong(spec: HostSpec, record: Record) -> str | None:
-    """Return what is wrong with the installed torch, in a few words, or None."""
-    torch = record.torch
-    if torch.version is None:
-        return "no torch"
-    if torch.installing is True:
-        return f"torch {torch.version}, its installation was interrupted or goes on"
-    if torch.version != spec.pytorch.full_version:
-        return f"torch {torch.version}"
-    if torch.damaged and not isinstance(torch.damaged, Unknown):
-        return f"torch {torch.version}, damaged: {torch.damaged[0]}"
-    return None
 
 
 def _install(spec: HostSpec, *, repair: bool) -> str:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from pyinfra import host, state
+from pyinfra import state
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.state import StateStage
 from pyinfra.operations import files
 
 from pyinfra_gpu.diagnosis import evidence as smoke_evidence
-from pyinfra_gpu.drift.finding import Deviation
-from pyinfra_gpu.drift.fingerprint import differences, fingerprint
+from pyinfra_gpu.drift import smoke as drift
+from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.ask import ask
-from pyinfra_gpu.engine.converge import Commands, converging, refuse
+from pyinfra_gpu.engine.converge import Commands, converging, fresh, refuse
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_owner, file_owner
 from pyinfra_gpu.engine.steps import failed, quoted, step
@@ -30,25 +30,28 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-STAGE = "smoke"
+STAGE = drift.STAGE
 EXIT_CODES = (0, 1, 2, 3)
 """The test's: passed, passed with warnings, failed, proves nothing about GPUs. After each of them
 the verdict on the host says more than the code."""
 
-PASSED = ("pass", "warn")
-"""A test that only warns has passed: its stamp counts, and its warnings are shown."""
-
 _EVIDENCE_BYTES = 768 * 1024
 """The test itself keeps its evidence below 512 KiB."""
-
-CHANGED = "since it passed, changed: "
 
 FEW_HOSTS = 4
 """Up to so many hosts, each check is shown as it passes; with more it would be a wall of text."""
 
 
-@converging(STAGE)
-def proven(spec: HostSpec, record: Record) -> Commands:
+@converging(
+    drift,
+    repairs=(
+        Id.SMOKE_SKIPPED,
+        Id.SMOKE_CANNOT_PROVE_TWO_GPUS,
+        Id.SMOKE_UNPROVEN,
+        Id.SMOKE_PROOF_BEFORE_BOOT,
+    ),
+)
+def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the smoke test passed on this host as it is now.
 
     + spec: the host's resolved specification
@@ -67,27 +70,6 @@ def proven(spec: HostSpec, record: Record) -> Commands:
 
         smoke.proven(name="Train one step on all ranks", spec=wanted)
     """
-    if spec.smoke.run == "skip":
-        journal.found(STAGE, "skipped by data")
-        journal.warn(STAGE, f'{spec.host}: smoke = "skip" is declared, so nothing is proven')
-        host.noop("the smoke test is switched off by data")
-        return
-    if spec.smoke.accept == "two-gpus" and spec.smoke.mode != "gpu":
-        yield refuse(
-            STAGE,
-            f"{spec.host}: smoke_accept = 'two-gpus' is declared, and this host's test would be"
-            f" {spec.smoke.mode}, which proves nothing about two GPUs: declare two real GPUs, or"
-            " smoke_accept = 'proof'",
-        )
-        return
-    owed = owed_because(spec, record)
-    journal.found(STAGE, owed or "passed earlier, nothing changed since")
-    if owed is None:
-        _keep_verdict(read_object(record.smoke.verdict_text))
-        host.noop("the smoke test passed with this very configuration")
-        return
-    journal.deviation(STAGE, _deviation(spec, owed))
-    journal.changed(STAGE, f"test of {spec.smoke.ranks} ranks")
     if record.torch.python is None and state.current_stage == StateStage.Execute:
         yield refuse(
             STAGE,
@@ -95,55 +77,13 @@ def proven(spec: HostSpec, record: Record) -> Commands:
             " pyinfra INVENTORY deploy.py first",
         )
         return
-    yield from _run(spec, record, owed)
-
-
-def _deviation(spec: HostSpec, owed: str) -> Deviation:
-    """Say what is not proven. A reboot owes a test, and yet is not drift: nobody is to be called
-    at night because a host was rebooted.
-    """
-    rebooted = owed == f"{CHANGED}the boot"
-    asked = spec.smoke.run == "always"
-    return Deviation(
-        id="smoke.proof-before-boot" if rebooted else "smoke.unproven",
-        found=owed,
-        expected="a smoke test that passed on what is there now",
-        effect="note" if rebooted or asked else "repair",
-        action=f"test of {spec.smoke.ranks} ranks",
-    )
-
-
-def owed_because(spec: HostSpec, record: Record) -> str | None:
-    """Return why the test has to run, in a few words, or None when its stamp is good."""
-    return 'smoke = "always"' if spec.smoke.run == "always" else _stale(spec, record)
-
-
-def _stale(spec: HostSpec, record: Record) -> str | None:
-    """Return why the stamp does not count, None if it does."""
-    text = record.smoke.stamp_text
-    if text is None:
-        failed = read_object(record.smoke.verdict_text).get("status") == "fail"
-        return "the last test failed" if failed else "never passed here"
-    try:
-        stamp = json.loads(str(text))
-        if stamp["status"] not in PASSED:
-            return "the last test did not pass"
-        noted = stamp["fingerprint"]
-        mode = stamp["mode"]
-    except (ValueError, KeyError, TypeError):
-        return "the stamp is not readable"
-    changed = differences(str(noted), fingerprint(spec, record, smoke_digest()))
-    if not changed and mode != spec.smoke.mode:
-        return f"it passed as {mode}"
-    return f"{CHANGED}{', '.join(changed)}" if changed else None
+    yield from _run(spec, record, found[0].found)
 
 
 def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
     yield from bundle(spec, record)
     # What was installed by this very run is part of the fingerprint, so look again.
-    if state.current_stage == StateStage.Execute:
-        forget()
-        record = look(spec) or record
+    record = fresh(spec, record)
     yield step(
         STAGE,
         f"smoke test, {spec.smoke.ranks} ranks ({owed})",
@@ -189,11 +129,11 @@ def _check_verdict(state: State, host: Host, spec: HostSpec, before: str) -> boo
     record = look(spec)
     if record is None:
         return False
-    verdict = read_object(record.smoke.verdict_text)
+    verdict = drift.read_object(record.smoke.verdict_text)
     current = fingerprint(spec, record, smoke_digest())
     if verdict.get("fingerprint") != current or str(record.smoke.verdict_text) == before:
         verdict = {}
-    if verdict and _stale(spec, record) is None:
+    if verdict and drift.stale(spec, record) is None:
         _keep_verdict(verdict)
         return True
     if verdict:
@@ -229,12 +169,3 @@ def _failure(spec: HostSpec, verdict: dict[str, Any]) -> str:
 def _keep_verdict(verdict: dict[str, Any]) -> None:
     if verdict:
         journal.verdict(verdict)
-
-
-def read_object(text: object) -> dict[str, Any]:
-    """Read a JSON object; anything else, half a file for instance, is an empty one."""
-    try:
-        value = json.loads(str(text))
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -10,30 +10,26 @@ from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.diagnosis import evidence as smoke_evidence
-from pyinfra_gpu.drift.finding import Deviation
+from pyinfra_gpu.drift import smoke_across as drift
+from pyinfra_gpu.drift.finding import Effect, Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
+from pyinfra_gpu.drift.smoke import PASSED, read_object
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.ask import ask
-from pyinfra_gpu.engine.converge import Commands, converging, refuse
+from pyinfra_gpu.engine.converge import Commands, looking, note_findings, refuse, refused
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.engine.together import Together, executing, together
 from pyinfra_gpu.on_host import smoke_digest
-from pyinfra_gpu.operations.smoke import EXIT_CODES, FEW_HOSTS, PASSED, STAGE, bundle, read_object
+from pyinfra_gpu.operations.smoke import EXIT_CODES, FEW_HOSTS, STAGE, bundle
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import AcrossSpec, HostSpec
-
-RANKS = 2
-"""A host's, at most: its own test has tried all its GPUs."""
-
-MOST_RANKS = 16
-"""In one step: beyond that, no pattern of bfloat16 values has an exact sum."""
+    from pyinfra_gpu.spec import HostSpec
 
 _NO_ADDRESS = (
     "the step across hosts was not made: this host told of no IPv4 address that others could"
@@ -44,7 +40,10 @@ _PATIENCE_S = 45.0
 """For a host that is late to the operation: longer than it takes to notice a dead network."""
 
 
-@converging(STAGE)
+_IDS = (Id.SMOKE_UNPROVEN_ACROSS_HOSTS, Id.SMOKE_ACROSS_IMPOSSIBLE)
+
+
+@looking(STAGE, claims=_IDS)
 def proven(spec: HostSpec, record: Record) -> Commands:
     """Ensure that the hosts of this host's group have trained one step together as they are now.
 
@@ -60,15 +59,16 @@ def proven(spec: HostSpec, record: Record) -> Commands:
 
         across_hosts.proven(name="Train one checked step across the hosts", spec=wanted)
     """
-    across = spec.smoke.across
-    if across is None or spec.smoke.run == "skip":
+    across = drift.declared(spec)
+    if across is None:
         return
-    hosts = members(across)
-    if wrong := _impossible(spec, across, hosts):
-        yield refuse(STAGE, f"{spec.host}: {wrong}")
+    found = Findings(drift.judge(spec, record))
+    if refusal := refused(drift, spec, record, found):
+        note_findings(STAGE, spec, found)
+        yield refusal
         return
-    owed = owed_because(spec, record, hosts)
-    others = [name for name in hosts if name != host.name]
+    owed = owed_because(spec, record)
+    hosts, others = list(across.members), drift.others(spec, across)
     if executing():
         meeting = together()
         try:
@@ -78,8 +78,13 @@ def proven(spec: HostSpec, record: Record) -> Commands:
     elif owed is None:
         _passed_earlier(record, others, "")
     else:
-        _note(others, owed)
+        note_findings(STAGE, spec, found)
         yield FunctionCommand(_tell_place, (spec, record, together()), {})
+
+
+def owed_because(spec: HostSpec, record: Record) -> str | None:
+    """Return why this host needs the step again, in a few words; None where its stamp is good."""
+    return 'smoke = "always"' if spec.smoke.run == "always" else drift.stale(spec, record)
 
 
 def _act(
@@ -87,37 +92,37 @@ def _act(
 ) -> Commands:
     """Take part if any host of the group finds that the step is owed."""
     now = fingerprint(spec, record, smoke_digest())
-    meeting.say("owed", host.name, {"why": owed, "fingerprint": now, "mode": _mode(spec)})
+    meeting.say("owed", host.name, {"why": owed, "fingerprint": now, "mode": drift.mode(spec)})
     said = meeting.hear("owed", hosts, _PATIENCE_S)
     others = [name for name in hosts if name != host.name]
     missing = [name for name in others if name not in said]
     why = owed or "; ".join(f"{name}: {each['why']}" for name, each in said.items() if each["why"])
     if not why or (missing and owed is None):
         _passed_earlier(
-            record, others, f"; nothing is known of {_list(missing)}" if missing else ""
+            record, others, f"; nothing is known of {drift.listed(missing)}" if missing else ""
         )
         return
     if missing:
-        yield from _alone(spec, others, missing, why)
+        yield from _alone(spec, missing, why)
         return
     if len({each["mode"] for each in said.values()}) > 1:
         modes = ", ".join(f"{name} as {each['mode']}" for name, each in said.items())
         yield refuse(STAGE, f"{spec.host}: one step cannot run {modes}: put like hosts in a group")
         return
-    _note(others, why)
+    _note(spec, why, "note" if "always" in why else "repair")
     yield from bundle(spec, record)
     yield FunctionCommand(_tell_place, (spec, record, meeting), {})
     places = meeting.hear("place", hosts, _PATIENCE_S)
     missing = [name for name in hosts if name not in places]
     if missing:
-        yield from _alone(spec, others, missing, why)
+        yield from _alone(spec, missing, why)
         return
     plan = {
         name: {**places[name]["place"], "fingerprint": said[name]["fingerprint"]} for name in hosts
     }
     yield step(
         STAGE,
-        f"one step with {_list(others)} ({why})",
+        f"one step with {drift.listed(others)} ({why})",
         quoted(*_command(spec, plan, places[hosts[0]]["terms"], meeting.run_id)),
         run_as=as_owner(spec, record),
         lock=spec.paths.lock,
@@ -128,119 +133,38 @@ def _act(
 
 
 def _passed_earlier(record: Record, others: list[str], more: str) -> None:
-    journal.found(STAGE, f"with {_list(others)}: passed earlier{more}")
-    journal.across(_stamp(record))
+    journal.summary(STAGE, f"with {drift.listed(others)}: passed earlier{more}")
+    journal.across(drift.stamp(record))
     host.noop("the step across hosts passed with these very configurations")
 
 
-def _alone(spec: HostSpec, others: list[str], missing: list[str], why: str) -> Commands:
+def _alone(spec: HostSpec, missing: list[str], why: str) -> Commands:
     """The step is owed, and cannot be made: that is a failure, unless data asked for this host."""
     if any(_in_limit(name) for name in missing):
         yield refuse(
             STAGE,
-            f"{spec.host}: the step across hosts was not made: {_list(missing)} did not come to it"
-            " (what failed there stands at its name; all hosts of the group must be in one run,"
-            " without --serial and --no-wait)",
+            f"{spec.host}: the step across hosts was not made: {drift.listed(missing)} did not come"
+            " to it (what failed there stands at its name; all hosts of the group must be in one"
+            " run, without --serial and --no-wait)",
         )
         return
-    journal.found(STAGE, f"with {_list(others)}: {why}")
-    journal.deviation(STAGE, _deviation(others, why, "report"))
+    _note(spec, why, "report")
     journal.warn(
         STAGE,
         f"{spec.host}: the step across hosts is owed ({why}) and was not made: this run leaves"
-        f" {_list(missing)} out",
+        f" {drift.listed(missing)} out",
     )
     host.noop("the other hosts are left out of this run")
-
-
-def members(across: AcrossSpec) -> list[str]:
-    """Return the hosts of the step in the inventory's order, the same on each of them."""
-    if across.hosts is True:
-        return [
-            each.name for each in state.inventory if each.data.get("smoke_across_hosts") is True
-        ]
-    return [each.name for each in state.inventory.get_group(across.hosts)] if _group(across) else []
-
-
-def _group(across: AcrossSpec) -> bool:
-    return across.hosts in state.inventory.groups
-
-
-def _impossible(spec: HostSpec, across: AcrossSpec, hosts: list[str]) -> str | None:
-    """Return why what is declared cannot be, None if it can."""
-    declared = f"smoke_across_hosts = {across.hosts!r}"
-    if across.hosts is not True and not _group(across):
-        known = ", ".join(name for name in state.inventory.groups if name != "all")
-        return f"{declared} names no group of this inventory, which has {known}"
-    if host.name not in hosts:
-        return f"{declared} names a group that this host is not in"
-    if len(hosts) < 2:
-        return f"{declared}, and there is no other host to train with"
-    unlike = [name for name in hosts if _declares(name) != across.hosts]
-    if unlike:
-        return f"{declared}, and {_list(unlike)} does not declare the same"
-    if len(hosts) * RANKS > MOST_RANKS:
-        most = MOST_RANKS // RANKS
-        return f"{declared} are {len(hosts)} hosts, and at most {most} can take part in one step"
-    return None
-
-
-def _declares(name: str) -> object:
-    return state.inventory.get_host(name).data.get("smoke_across_hosts")
 
 
 def _in_limit(name: str) -> bool:
     return bool(state.is_host_in_limit(state.inventory.get_host(name)))
 
 
-def owed_because(spec: HostSpec, record: Record, hosts: list[str]) -> str | None:
-    """Return why this host needs the step again, in a few words, or None where its stamp is good.
-
-    + hosts: of the group
-    """
-    if spec.smoke.run == "always":
-        return 'smoke = "always"'
-    return _stale(spec, record, hosts)
-
-
-def _stale(spec: HostSpec, record: Record, hosts: list[str]) -> str | None:
-    """Return why what the stamp says of the step does not count, None if it does."""
-    across = _stamp(record)
-    if not isinstance(across.get("hosts"), dict):
-        return "never passed together"
-    if set(across["hosts"]) != set(hosts):
-        return f"it passed with {_list(sorted(set(across['hosts']) - {host.name}))}"
-    if across.get("mode") != _mode(spec):
-        return f"it passed as {across.get('mode')}"
-    now = fingerprint(spec, record, smoke_digest())
-    return None if across["hosts"][host.name] == now else "this host changed since"
-
-
-def _stamp(record: Record) -> dict[str, Any]:
-    """Return what the host's stamp says of the step, empty where it says nothing."""
-    across = read_object(record.smoke.stamp_text).get("across")
-    return across if isinstance(across, dict) else {}
-
-
-def _note(others: list[str], why: str) -> None:
-    with_whom = _list(others)
-    journal.found(STAGE, f"with {with_whom}: {why}")
-    journal.deviation(STAGE, _deviation(others, why, "note" if "always" in why else "repair"))
-    journal.changed(STAGE, f"step across {len(others) + 1} hosts")
-
-
-def _deviation(others: list[str], why: str, effect: str) -> Deviation:
-    return Deviation(
-        id="smoke.unproven-across-hosts",
-        found=f"with {_list(others)}: {why}",
-        expected="a step that all hosts of the group trained together as they are now",
-        effect=effect,  # type: ignore[arg-type]
-        action=f"step across {len(others) + 1} hosts",
-    )
-
-
-def _mode(spec: HostSpec) -> str:
-    return "rehearsal-cpu" if spec.smoke.mode == "rehearsal-cpu" else "gpu"
+def _note(spec: HostSpec, why: str, effect: Effect) -> None:
+    across = drift.declared(spec)
+    if across is not None:
+        journal.found(STAGE, drift.unproven(spec, across, why, effect))
 
 
 def _tell_place(
@@ -250,7 +174,7 @@ def _tell_place(
     addresses = _addresses(state, host, spec, record)
     if not addresses:
         return failed(host, STAGE, f"{spec.host}: {_NO_ADDRESS}")
-    ranks = 1 if spec.smoke.mode == "rehearsal-1gpu" else RANKS
+    ranks = 1 if spec.smoke.mode == "rehearsal-1gpu" else drift.RANKS
     place = {"addresses": addresses, "ranks": ranks}
     meeting.say("place", host.name, {"place": place, "terms": _terms(spec)})
     return True
@@ -284,7 +208,7 @@ def _command(
 ) -> list[str]:
     paths = spec.paths
     return [
-        *(paths.python, paths.smoke_bundle, "--across", host.name, "--mode", _mode(spec)),
+        *(paths.python, paths.smoke_bundle, "--across", host.name, "--mode", drift.mode(spec)),
         *("--hosts", json.dumps(plan), "--run-id", run_id),
         *(word for pair in terms.items() for word in pair),
         *("--output", paths.across_verdict, "--stamp", paths.stamp),
@@ -305,14 +229,10 @@ def _judge(
     if fresh is None:
         return False
     if verdict.get("status") in PASSED:
-        stale = _stale(spec, fresh, hosts)
-        journal.across(_stamp(fresh))
+        stale = drift.stale(spec, fresh)
+        journal.across(drift.stamp(fresh))
         return stale is None or failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({stale})")
     journal.across(smoke_evidence.explained(verdict, fresh))
     reason = verdict.get("failed") or {}
     sentence = f"{reason.get('id')}: {reason.get('sentence')}"
     return failed(host, STAGE, f"{spec.host}: the step across hosts failed at {sentence}")
-
-
-def _list(names: list[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

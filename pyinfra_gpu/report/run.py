@@ -14,19 +14,18 @@ from pyinfra import context
 from pyinfra.api.state import StateStage
 
 from pyinfra_gpu.diagnosis import evidence as smoke_evidence
-from pyinfra_gpu.drift.history import as_since, explain
+from pyinfra_gpu.drift.finding import Id, Stage
+from pyinfra_gpu.drift.history import as_since
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.journal import Entry, Journal
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.report import smoke as smoke_report
+from pyinfra_gpu.report.plain import finding_as_json
 from pyinfra_gpu.report.versions import versions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyinfra.api.state import State
 
-    from pyinfra_gpu.facts.apt_history import PackageChange
     from pyinfra_gpu.facts.record import Record
 
 WIDTH = 80
@@ -90,17 +89,27 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
             "status": _status(state, host.name, entries, dry=dry),
             "complete": host.name in book.planned,
             "rehearsal": bool(host.data.get("rehearsal", False)),
-            "stages": [_stage(entry, changes) for entry in entries],
-            "smoke": book.verdicts.get(host.name),
+            "stages": [_stage(entry) for entry in entries],
+            "smoke": book.verdicts.get(host.name) or _still_good(entries, look),
             "smoke_across": book.across.get(host.name),
-            "last_smoke": _last_smoke(look),
+            "last_smoke": last_smoke(look),
             "facts": versions(look) if look else {},
             "history": [as_since(each) for each in changes[-RECENT:]],
         }
     return {"schema_version": 1, "dry": dry, "hosts": hosts}
 
 
-def _last_smoke(look: Record | None) -> dict[str, Any] | None:
+def _still_good(entries: list[Entry], look: Record | None) -> dict[str, Any] | None:
+    """Return the verdict that the host had already, where the stage found it to hold."""
+    smoke = next((each for each in entries if each.stage == Stage.SMOKE), None)
+    ids = {each.id for each in smoke.findings} if smoke else set()
+    if smoke is None or smoke.problem or ids - {Id.SMOKE_UNPROVEN_ACROSS_HOSTS}:
+        return None
+    return last_smoke(look)
+
+
+def last_smoke(look: Record | None) -> dict[str, Any] | None:
+    """Return the verdict that a look found on the host, a failed one with its diagnosis."""
     try:
         value = json.loads(str(look.smoke.verdict_text)) if look else None
     except ValueError:
@@ -127,16 +136,13 @@ def _status(state: State, name: str, entries: list[Entry], *, dry: bool) -> str:
     return "as declared" if entries else "not looked at"
 
 
-def _stage(entry: Entry, changes: Sequence[PackageChange]) -> dict[str, Any]:
+def _stage(entry: Entry) -> dict[str, Any]:
     return {
         "stage": entry.stage,
         "found": entry.found,
         "changed": entry.changed,
         "warnings": entry.warnings,
-        "deviations": [
-            {**each.as_json(), "since": as_since(explain(each.packages, changes))}
-            for each in entry.deviations
-        ],
+        "deviations": [finding_as_json(each) for each in entry.findings],
         "problem": entry.problem,
         "unreadable": entry.unreadable,
         "seconds": round(entry.seconds, 2),
@@ -164,7 +170,7 @@ def _table(result: dict[str, Any]) -> list[str]:
     for name, host in result["hosts"].items():
         shown = name
         for stage in host["stages"]:
-            found = _brief(_found(stage), "; ") or "as declared"
+            found = _brief(stage["found"], "; ") or "as declared"
             did = _brief(stage["changed"], ", ") or "-"
             if stage["problem"]:
                 did = "REFUSED" if result["dry"] else "FAILED"
@@ -175,11 +181,6 @@ def _table(result: dict[str, Any]) -> list[str]:
         if not host["stages"]:
             lines.append(_row([name, "connect", host["status"], "-", ""]))
     return lines
-
-
-def _found(stage: dict[str, Any]) -> list[str]:
-    """Return what was found: where something differs, that alone."""
-    return [each["found"] for each in stage.get("deviations", ())] or list(stage["found"])
 
 
 def _brief(texts: list[str], separator: str, most: int = 3) -> str:

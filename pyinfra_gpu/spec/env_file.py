@@ -25,6 +25,7 @@ def variables(spec: HostSpec) -> dict[str, str]:
     declared: dict[str, str] = {}
     if spec.accelerator == "nvidia":
         declared["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # same indices as nvidia-smi
+    if spec.cuda.toolkit:
         declared["CUDA_HOME"] = f"/usr/local/cuda-{spec.cuda.release}"
     if not spec.environment.dynamo:
         # Exactly "1": torch compares the string. TORCH_COMPILE_DISABLE is harsher and makes

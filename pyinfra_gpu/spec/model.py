@@ -271,11 +271,15 @@ class AcrossSpec:
     + hosts: the inventory group whose hosts take part; True = all that say True
     + address: where the other hosts reach this one; None = any of its addresses
     + port: at the group's first host, for torchrun; the next one is for the launchers
+    + members: the names of those hosts, in the inventory's order; () until the inventory is known
+    + impossible: why the group cannot train together, a clause; None where it can
     """
 
     hosts: str | Literal[True]
     address: str | None
     port: int
+    members: tuple[str, ...] = ()
+    impossible: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

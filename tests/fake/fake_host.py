@@ -16,12 +16,13 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_state
 
 from pyinfra_gpu import spec
+from pyinfra_gpu.drift import environment, layout
 from pyinfra_gpu.drift.fingerprint import fingerprint
+from pyinfra_gpu.drift.training import stamp
+from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
 from pyinfra_gpu.on_host import smoke_digest
-from pyinfra_gpu.operations import environment, layout
-from pyinfra_gpu.operations.training import stamp
 from tasks.base import base
 from tasks.cuda import cuda
 from tasks.driver import driver
@@ -205,7 +206,7 @@ class FakeRun:
         from pyinfra.context import ctx_host
 
         for host in list(self.state.inventory):
-            wanted = self.hosts[host.name.removeprefix("@fake/")].spec()
+            wanted = declared(host)
             for task in TASKS:
                 with ctx_state.use(self.state), ctx_host.use(host):
                     add_deploy(self.state, task, wanted, host=host)

@@ -13,6 +13,7 @@ from pyinfra.context import ctx_host, ctx_state
 
 from pyinfra_gpu import spec
 from pyinfra_gpu.drift.driver_modules import BLACKLIST
+from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.packages.apt import files
 from pyinfra_gpu.spec import system_files
@@ -213,7 +214,7 @@ class GpuRun(FakeRun):
 
     def prepare(self) -> GpuRun:
         for host in list(self.state.inventory):
-            wanted = self.hosts[host.name.removeprefix("@fake/")].spec()
+            wanted = declared(host)
             for task in self.tasks:
                 with ctx_state.use(self.state), ctx_host.use(host):
                     add_deploy(self.state, task, wanted, host=host)

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from fake_host import FakeHost, FakeRun
 from gpu_host import DRIVER_PACKAGES, LIB, VERSION, GpuHost
 from proven_host import proven_host
 from pyinfra.context import ctx_state
 
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.report.check.answer import HostAnswer
-from pyinfra_gpu.report.check.judge import judge
-from pyinfra_gpu.report.run import as_json
+from pyinfra_gpu.report.check.running import look_at
 
 PREFIX = "/opt/pyinfra-gpu"
 
 
 def checked(*hosts: FakeHost) -> dict[str, HostAnswer]:
-    """Plan for these hosts as a dry run does, and judge what it reports."""
+    """Look at these hosts as `check` does, and judge what is seen."""
     run = FakeRun(*hosts)
     with ctx_state.use(run.state):
-        journal.attach(lambda state, book: None)
-        run.prepare()
-        book = journal.current()
-        assert book is not None
-        book.planned |= {host.name for host in run.state.inventory}
-        report = json.loads(json.dumps(as_json(run.state, book)))
-    return {
-        name.removeprefix("@fake/"): judge(name, host) for name, host in report["hosts"].items()
-    }
+        answers = [look_at(run.state, host) for host in run.state.inventory]
+    return {answer.name.removeprefix("@fake/"): answer for answer in answers}
 
 
 def test_a_finished_host_is_as_declared() -> None:
@@ -51,15 +41,15 @@ def test_everything_that_a_bare_host_lacks_is_named() -> None:
 DRIFTS: dict[str, tuple[FakeHost, str]] = {
     "the wrapper is missing": (
         FakeHost(entries={f"{PREFIX}/bin/torchrun": None}),
-        "environment.differs",
+        "environment.file-missing",
     ),
     "a package is missing": (
         FakeHost(lists={"packages.installed": ["git 1:2.39.5"]}),
-        "packages.differs",
+        "packages.missing",
     ),
     "a library of torch was exchanged": (
         FakeHost(lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
-        "pytorch.differs",
+        "pytorch.files-damaged",
     ),
     "the smoke stamp is gone": (FakeHost(plain={"smoke.stamp": None}), "smoke.unproven"),
 }
@@ -92,7 +82,8 @@ def test_a_host_that_cannot_become_what_is_declared_is_drift_with_the_reason() -
     answer = checked(FakeHost(plain={"system.memory": "MemTotal:       1024 kB"}))["ws1"]
     assert answer.verdict == "drift"
     (refused,) = answer.deviations
-    assert refused.id == "preflight.refused"
+    assert refused.id == "preflight.memory-too-small"
+    assert refused.next_run.startswith("stops here: ")
     assert "GiB of memory" in refused.found
 
 
@@ -133,9 +124,9 @@ def test_a_driver_upgrade_in_the_night_is_a_restart_owed_and_explained() -> None
     assert answer.verdict == "restart", [each.as_json() for each in answer.deviations]
     found = {each.id: each for each in answer.deviations}["driver.module-differs"]
     assert found.since is not None
-    assert found.since.moment == "2026-11-21 06:12"
-    assert found.since.by == "/usr/bin/unattended-upgrade"
-    assert f"{VERSION}-1 -> {NEW}-1" in found.since.change
+    assert moment(found.since) == "2026-11-21 06:12"
+    assert who(found.since) == "/usr/bin/unattended-upgrade"
+    assert f"{VERSION}-1 -> {NEW}-1" in what(found.since)
 
 
 def test_a_driver_upgrade_and_a_removed_hold_are_drift() -> None:

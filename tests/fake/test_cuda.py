@@ -250,9 +250,7 @@ def test_a_refused_host_is_still_told_all_that_is_known_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[tuple[str, str]] = []
-    monkeypatch.setattr(
-        journal, "deviation", lambda stage, deviation: told.append((stage, deviation.id))
-    )
+    monkeypatch.setattr(journal, "found", lambda stage, finding: told.append((stage, finding.id)))
     host = proven_host(plain={"driver.runfile": "1", "cuda.gxx": "0"}, lists=dev("absent"))
     run_of(host).prepare()
     assert ("driver", "driver.runfile") in told

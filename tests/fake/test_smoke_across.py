@@ -13,7 +13,7 @@ from gpu_host import DATA as GPU_DATA
 from gpu_host import GpuHost, GpuRun
 from test_smoke import stamp_of
 
-from pyinfra_gpu.operations import smoke_across as across_hosts
+from pyinfra_gpu.drift import smoke_across
 from tasks.smoke import smoke
 
 ACROSS: dict[str, object] = {**DATA, "smoke_across_hosts": True}
@@ -175,4 +175,4 @@ def test_a_test_that_is_skipped_is_not_followed_by_the_step() -> None:
 def test_the_limit_of_ranks_is_that_of_the_exact_sums() -> None:
     from pyinfra_gpu.on_host.smoke import exactness
 
-    assert across_hosts.MOST_RANKS == exactness.MAX_RANKS
+    assert smoke_across.MOST_RANKS == exactness.MAX_RANKS

@@ -259,12 +259,13 @@ DRIFTS: dict[str, Drift] = {
         id="libcuda.unproven",
     ),
     "the env file is edited": Drift(
-        inject=f"echo LD_LIBRARY_PATH=/evil >> {PREFIX}/env/training.env", id="environment.differs"
+        inject=f"echo LD_LIBRARY_PATH=/evil >> {PREFIX}/env/training.env",
+        id="environment.value-changed",
     ),
     "torch was swapped, as `uv sync` in a project does": Drift(
         inject=f"sed -i \"s/'2.13.0+cpu'/'2.12.0'/\""
         f" {PREFIX}/venv/lib/python3*/site-packages/torch/version.py",
-        id="pytorch.differs",
+        id="pytorch.version-differs",
     ),
     # Comes last of the driver's: going back to the declared branch is a downgrade.
     "the branch moved": Drift(

@@ -2,12 +2,13 @@
 
 from pyinfra import host
 
-from pyinfra_gpu import report, spec
+from pyinfra_gpu import report
+from pyinfra_gpu.engine.declared import declared
 from tasks.driver import driver
 from tasks.preflight import preflight
 
 report.attach()
-wanted = spec.resolve(host.data.dict(), host.name)
+wanted = declared(host)
 
 preflight(wanted)
 driver(wanted)

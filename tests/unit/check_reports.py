@@ -1,69 +1,64 @@
-"""Made-up reports of dry runs, as `pyinfra_gpu.report` writes them, for the tests of `check`."""
+"""Made-up judgements of hosts, for the tests of what `check` answers and how it is shown."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-UPGRADE = {
-    "when": "2026-11-21T06:12:03",
-    "by": "/usr/bin/unattended-upgrade",
-    "change": "libcuda1 580.95.05-1 -> 580.105.08-1",
-}
+from pyinfra_gpu.drift.finding import Effect, Finding, Findings, Id, Stage
+from pyinfra_gpu.drift.host import StageJudgement
+from pyinfra_gpu.facts.apt_history import PackageChange
+from pyinfra_gpu.report.check.answer import HostAnswer
+from pyinfra_gpu.report.check.judge import answered
+
+UPGRADE = PackageChange(
+    when="2026-11-21T06:12:03",
+    action="Upgrade",
+    name="libcuda1",
+    old="580.95.05-1",
+    new="580.105.08-1",
+    by=None,
+    command="/usr/bin/unattended-upgrade",
+)
 
 
-def stage(name: str, **changes: Any) -> dict[str, Any]:
-    """One stage of a host; without changes it found what is declared."""
-    return {
-        "stage": name,
-        "found": ["as declared"],
-        "changed": [],
-        "warnings": [],
-        "deviations": [],
-        "problem": None,
-        "unreadable": False,
-        "seconds": 0.04,
+def stage(
+    name: str, *findings: Finding, found: str = "as declared", unread: tuple[str, ...] = ()
+) -> StageJudgement:
+    """One stage of a host; without findings it is as declared."""
+    return StageJudgement(
+        stage=Stage(name), summary=found, findings=Findings(findings), unread=unread
+    )
+
+
+def finding(id_: Id, effect: Effect = "repair", **changes: Any) -> Finding:
+    """One finding."""
+    values = {
+        "found": f"{id_} is wrong",
+        "expected": f"{id_} is right",
+        "action": f"repairs {id_}",
         **changes,
     }
+    return Finding(id=id_, effect=effect, **values)
 
 
-def deviation(name: str, effect: str = "repair", **changes: Any) -> dict[str, Any]:
-    """One deviation as JSON."""
-    return {
-        "id": name,
-        "found": f"{name} is wrong",
-        "expected": f"{name} is right",
-        "effect": effect,
-        "action": f"mends {name}",
-        "command": None,
-        "packages": [],
-        "since": None,
-        **changes,
-    }
-
-
-def deviating(name: str, *deviations: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A stage with deviations, as `converge.note` journals them."""
-    acted = [each["action"] for each in deviations if each["effect"] in ("repair", "restart")]
-    found = [each["found"] for each in deviations]
-    values = {"found": found, "changed": acted, "deviations": list(deviations), **changes}
-    return stage(name, **values)
-
-
-def host(*stages: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def host(name: str = "gpu1", *stages: StageJudgement, **known: Any) -> HostAnswer:
     """One host; without stages it is as declared."""
-    return {
-        "status": "as declared",
-        "complete": True,
-        "rehearsal": False,
-        "stages": list(stages) or [stage("preflight"), stage("driver"), stage("smoke")],
-        "smoke": None,
-        "last_smoke": None,
-        "facts": {},
-        "history": [],
-        **changes,
-    }
+    healthy = (stage("preflight"), stage("driver"), stage("smoke"))
+    return answered(name, stages or healthy, **known)
 
 
-RESTART = deviating("driver", deviation("driver.module-differs", "restart", since=UPGRADE))
-SMOKE_OWED = stage("smoke", found=["since it passed, changed: driver"], changed=["test of 2 ranks"])
-UNREACHABLE = host(status="unreachable", complete=False) | {"stages": []}
+def unreachable(name: str = "gpu1", why: str = "timed out") -> HostAnswer:
+    """A host that could not be connected to."""
+    reason = f"could not be reached: {why}"
+    return HostAnswer(name=name, verdict="unknown", reason=reason, unreachable=True)
+
+
+RESTART = stage("driver", finding(Id.DRIVER_MODULE_DIFFERS, "restart", since=UPGRADE))
+SMOKE_OWED = stage("smoke", finding(Id.SMOKE_UNPROVEN))
+NOTE = finding(Id.SMOKE_PROOF_BEFORE_BOOT, "note", repeats=True)
+REPAIR = finding(Id.LIBCUDA_DANGLING)
+REPORT = finding(Id.CUDA_NVCC_SHADOWED, "report", command="dpkg -S /opt/bin/nvcc")
+STOP = replace(
+    finding(Id.PREFLIGHT_GPU_COUNT_DIFFERS, "report"), stops=True, action="check seating and power"
+)

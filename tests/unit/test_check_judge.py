@@ -1,63 +1,44 @@
-"""From what a dry run reported to a verdict and an exit code: no false alarm, no false calm."""
+"""From the judgement of each stage to a verdict and an exit code: no false alarm, no false calm."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from check_reports import (
+    NOTE,
+    REPAIR,
+    REPORT,
     RESTART,
     SMOKE_OWED,
-    UNREACHABLE,
+    STOP,
     UPGRADE,
-    deviating,
-    deviation,
     host,
     stage,
+    unreachable,
 )
 
+from pyinfra_gpu.drift.host import StageJudgement
 from pyinfra_gpu.report.check.answer import EXIT_CODES, Answer, HostAnswer, Verdict, worst
-from pyinfra_gpu.report.check.judge import judge
 
-REFUSED = "gpu1: gpu_count = 2 is declared and 1 NVIDIA GPUs are on the PCI bus"
-NOTE = deviation("smoke.proof-before-boot", "note")
-REPAIR = deviation("libcuda.dangling")
-REPORT = deviation("cuda.nvcc-shadowed", "report", command="dpkg -S /opt/bin/nvcc")
-UNPROVEN = deviating("smoke", deviation("smoke.unproven"))
-BUSY = "gpu1: a reboot is owed, and pid 812 (python3) uses a GPU: run again when it is done"
-
-VERDICTS: dict[str, tuple[dict[str, Any], Verdict]] = {
-    "as declared": (host(), "declared"),
-    "a stage with nothing to do": (host(stage("driver", found=[])), "declared"),
-    "only a warning": (host(stage("smoke", warnings=["gpu1: nothing is proven"])), "declared"),
-    "only a note": (host(deviating("smoke", NOTE, changed=[NOTE["action"]])), "declared"),
-    "a deviation to repair": (host(deviating("libcuda", REPAIR)), "drift"),
-    "a deviation that is left alone": (host(deviating("cuda", REPORT)), "drift"),
-    "a change without a deviation": (host(stage("layout", changed=["7 directories"])), "drift"),
-    "a smoke test that is owed alone": (host(UNPROVEN), "drift"),
-    "refused before anything": (host(stage("preflight", problem=REFUSED)), "drift"),
-    "refused beside a note": (host(deviating("smoke", NOTE, problem=REFUSED)), "drift"),
-    "a restart": (host(RESTART), "restart"),
-    "a restart and the test it owes": (host(RESTART, UNPROVEN), "restart"),
-    "the same without a deviation of its own": (host(RESTART, SMOKE_OWED), "restart"),
-    "a restart and a note": (host(RESTART, deviating("smoke", NOTE)), "restart"),
-    "a restart and a repair": (host(RESTART, deviating("libcuda", REPAIR)), "drift"),
-    "a restart, a repair and a test": (
-        host(RESTART, deviating("libcuda", REPAIR), UNPROVEN),
-        "drift",
-    ),
-    "a restart and something left alone": (host(RESTART, deviating("cuda", REPORT)), "drift"),
-    "a restart that waits for an idle host": (
-        host(stage("preflight"), RESTART | {"problem": BUSY}),
-        "restart",
-    ),
-    "unreachable": (UNREACHABLE, "unknown"),
-    "no stage at all": (host() | {"stages": []}, "unknown"),
-    "broken off": (host(complete=False), "unknown"),
-    "broken off, with drift": (host(deviating("libcuda", REPAIR), complete=False), "unknown"),
-    "unreadable": (host(stage("preflight", problem="x", unreadable=True)), "unknown"),
-    "unreadable beside a restart": (
-        host(RESTART, stage("libcuda", problem="cannot tell", unreadable=True)),
+VERDICTS: dict[str, tuple[tuple[StageJudgement, ...], Verdict]] = {
+    "as declared": ((), "declared"),
+    "a stage with nothing to do": ((stage("driver", found=""),), "declared"),
+    "only a note": ((stage("smoke", NOTE),), "declared"),
+    "a finding to repair": ((stage("libcuda", REPAIR),), "drift"),
+    "a finding that is left alone": ((stage("cuda", REPORT),), "drift"),
+    "a smoke test that is owed alone": ((SMOKE_OWED,), "drift"),
+    "refused before anything": ((stage("preflight", STOP),), "drift"),
+    "refused beside a note": ((stage("smoke", NOTE, STOP),), "drift"),
+    "a restart": ((RESTART,), "restart"),
+    "a restart and the test it owes": ((RESTART, SMOKE_OWED), "restart"),
+    "a restart and a note": ((RESTART, stage("smoke", NOTE)), "restart"),
+    "a restart and a repair": ((RESTART, stage("libcuda", REPAIR)), "drift"),
+    "a restart, a repair and a test": ((RESTART, stage("libcuda", REPAIR), SMOKE_OWED), "drift"),
+    "a restart and something left alone": ((RESTART, stage("cuda", REPORT)), "drift"),
+    "a restart and a refusal": ((stage("preflight", STOP), RESTART), "drift"),
+    "unreadable": ((stage("preflight", unread=("no /proc",)),), "unknown"),
+    "unreadable beside a restart": ((RESTART, stage("libcuda", unread=("x",))), "unknown"),
+    "unreadable beside drift": (
+        (stage("libcuda", REPAIR), stage("cuda", unread=("x",))),
         "unknown",
     ),
 }
@@ -65,8 +46,8 @@ VERDICTS: dict[str, tuple[dict[str, Any], Verdict]] = {
 
 @pytest.mark.parametrize("name", VERDICTS)
 def test_each_state_has_its_verdict(name: str) -> None:
-    report, verdict = VERDICTS[name]
-    answer = judge("gpu1", report)
+    stages, verdict = VERDICTS[name]
+    answer = host("gpu1", *stages)
     assert answer.verdict == verdict
     assert bool(answer.deviations) or verdict in ("declared", "unknown")
     assert (answer.reason is not None) or verdict != "unknown"
@@ -102,61 +83,39 @@ def test_what_could_not_be_told_of_the_whole_beats_every_host() -> None:
     assert answer.exit_code == 1
 
 
-def test_a_deviation_is_told_whole_with_its_history() -> None:
-    (found,) = judge("gpu1", host(RESTART)).as_json()["deviations"]
+def test_a_finding_is_told_whole_with_its_history() -> None:
+    (found,) = host("gpu1", RESTART).as_json()["deviations"]
     assert found == {
         "id": "driver.module-differs",
         "found": "driver.module-differs is wrong",
         "expected": "driver.module-differs is right",
         "effect": "restart",
-        "action": "mends driver.module-differs",
+        "action": "repairs driver.module-differs",
         "command": None,
-        "since": UPGRADE,
+        "since": {
+            "when": UPGRADE.when,
+            "by": "/usr/bin/unattended-upgrade",
+            "change": "libcuda1 580.95.05-1 -> 580.105.08-1",
+        },
     }
 
 
 def test_the_test_that_a_restart_owes_is_told_as_its_consequence() -> None:
-    answer = judge("gpu1", host(RESTART, UNPROVEN))
+    answer = host("gpu1", RESTART, SMOKE_OWED)
     assert {each.effect for each in answer.findings} == {"restart"}
     assert [each.verdict for each in answer.stages] == ["restart", "restart"]
 
 
 def test_a_note_stays_a_note_beside_a_restart() -> None:
-    answer = judge("gpu1", host(RESTART, deviating("smoke", NOTE)))
+    answer = host("gpu1", RESTART, stage("smoke", NOTE))
     assert [each.effect for each in answer.findings] == ["restart", "note"]
     assert len(answer.deviations) == 1
     assert "smoke.proof-before-boot is wrong" in answer.notes[0]
 
 
-def test_a_change_without_a_deviation_gets_one_by_the_stages_name() -> None:
-    report = host(stage("environment", found=["training.env differs"], changed=["training.env"]))
-    (found,) = judge("gpu1", report).findings
-    assert (found.id, found.found, found.action, found.effect) == (
-        "environment.differs",
-        "training.env differs",
-        "changes: training.env",
-        "repair",
-    )
-
-
-def test_a_deviations_own_action_is_not_told_twice() -> None:
-    mixed = deviating("cuda", REPAIR)
-    assert [each.id for each in judge("gpu1", host(mixed)).findings] == ["libcuda.dangling"]
-    mixed["changed"].append("g++")
-    ids = [each.id for each in judge("gpu1", host(mixed)).findings]
-    assert ids == ["libcuda.dangling", "cuda.differs"]
-
-
-def test_a_refusal_is_told_without_the_name_that_stands_above_it() -> None:
-    (found,) = judge("gpu1", host(stage("preflight", problem=REFUSED))).findings
-    assert found.id == "preflight.refused"
-    assert found.found.startswith("gpu_count = 2 is declared")
-
-
-def test_a_refusal_beside_deviations_is_told_as_the_reason() -> None:
-    answer = judge("gpu1", host(RESTART | {"problem": BUSY}))
-    assert [each.id for each in answer.findings] == ["driver.module-differs"]
-    assert answer.reason == BUSY.removeprefix("gpu1: ")
+def test_what_the_run_stops_at_says_so() -> None:
+    (found,) = host("gpu1", stage("preflight", STOP)).findings
+    assert found.next_run == "stops here: check seating and power"
 
 
 @pytest.mark.parametrize(
@@ -169,62 +128,30 @@ def test_a_refusal_beside_deviations_is_told_as_the_reason() -> None:
     ],
 )
 def test_who_keeps_a_host_from_its_restart_is_named(users: object, reason: str | None) -> None:
-    told = judge("gpu1", host(RESTART, facts={"gpu_users": users})).reason
+    told = host("gpu1", RESTART, facts={"gpu_users": users}).reason
     assert told == reason if reason is None else reason in str(told)
-    assert judge("gpu1", host(facts={"gpu_users": users})).reason is None
+    assert host("gpu1", facts={"gpu_users": users}).reason is None
 
 
-def test_a_warning_that_repeats_a_deviation_is_left_out_and_others_stay() -> None:
-    repeated = f"gpu1: {REPORT['found']}; expected {REPORT['expected']}: {REPORT['action']}"
-    report = host(deviating("cuda", REPORT, warnings=[repeated, "gpu1: the old venv is kept"]))
-    assert judge("gpu1", report).notes == ("the old venv is kept",)
+def test_what_could_not_be_read_is_the_reason() -> None:
+    answer = host("gpu1", stage("driver", unread=("cannot tell what is there: it hung", "x")))
+    assert answer.reason == "cannot tell what is there: it hung; x"
 
 
-def test_why_a_host_was_not_reached_is_taken_from_what_pyinfra_printed() -> None:
-    answer = judge("gpu1", UNREACHABLE, ["Unable to connect to port 22 on 192.0.2.1"])
-    assert answer.reason == "could not be reached: Unable to connect to port 22 on 192.0.2.1"
-    assert judge("gpu1", UNREACHABLE).reason == "could not be reached: pyinfra did not say why"
+def test_a_host_that_was_not_reached_is_not_a_healthy_one() -> None:
+    assert unreachable("gpu1", "timed out").as_json()["verdict"] == "unknown"
 
 
-def test_why_a_host_was_not_readable_replaces_the_pointer_to_what_stands_above() -> None:
-    problem = "gpu1: could not be looked at (the error stands above): check sudo"
-    report = host(stage("preflight", problem=problem, unreadable=True))
-    said = ["Connected", "sudo: a password is required", problem, "Ready: deploy.py"]
-    answer = judge("gpu1", report, said)
-    assert answer.reason == "could not be looked at (sudo: a password is required): check sudo"
-
-
-@pytest.mark.parametrize("good", [True, False])
-def test_the_smoke_test_says_whether_it_stands_for_what_is_installed(good: bool) -> None:
+@pytest.mark.parametrize("stages", [(stage("smoke"),), (SMOKE_OWED,)])
+def test_the_smoke_test_says_whether_it_stands_for_what_is_installed(
+    stages: tuple[StageJudgement, ...],
+) -> None:
     verdict = {"status": "pass", "mode": "rehearsal-cpu", "proof": False, "finished": "then"}
-    report = host(smoke=verdict) if good else host(last_smoke=verdict)
-    assert judge("gpu1", report).as_json()["smoke"] == {**verdict, "current": good}
+    told = host("gpu1", *stages, smoke=verdict).as_json()["smoke"]
+    assert told == {**verdict, "current": not stages[0].findings}
 
 
-DAMAGED: list[object] = [
-    [],
-    "text",
-    7,
-    {},
-    host() | {"stages": None},
-    host() | {"stages": "driver"},
-    host() | {"stages": [{}]},
-    host() | {"stages": [None]},
-    host() | {"history": [{}]},
-    host() | {"history": 7},
-    host() | {"facts": 7},
-    host(stage("driver", found=None)),
-    host(stage("driver", changed=7)),
-    host(stage("driver", deviations=[{}])),
-    host(stage("driver", deviations=[deviation("driver.x", "explode")])),
-    host(stage("driver", deviations=[deviation("driver.x", since={"by": "x"})])),
-    {key: value for key, value in host().items() if key != "status"},
-    {key: value for key, value in host().items() if key != "complete"},
-]
-
-
-@pytest.mark.parametrize("damaged", DAMAGED, ids=[str(number) for number in range(len(DAMAGED))])
-def test_a_damaged_report_is_never_as_declared(damaged: object) -> None:
-    answer = judge("gpu1", damaged)
-    assert answer.verdict == "unknown"
-    assert answer.reason
+def test_a_host_that_was_refused_before_its_smoke_stage_has_no_current_test() -> None:
+    verdict = {"status": "pass", "mode": "rehearsal-cpu", "proof": False, "finished": "then"}
+    told = host("gpu1", stage("preflight", STOP), smoke=verdict).as_json()["smoke"]
+    assert told["current"] is False

@@ -11,6 +11,7 @@ from gpu_host import bare_gpu_host
 from proven_host import proofs, proven_host, record_of
 
 from pyinfra_gpu.drift import cuda
+from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown
 
@@ -19,9 +20,9 @@ TOOLKIT = ["cuda-toolkit-13-0 13.0.3-1 0 1", "cuda-nvcc-13-0 13.0.88-1 0 1"]
 
 
 def judged(**changes: Any) -> dict[str, str]:
-    """Deviation -> effect, of a proven host that differs in this."""
+    """Finding -> effect, of a proven host that differs in this."""
     host = proven_host(**changes)
-    found = cuda.deviations(host.spec(), record_of(host))
+    found = cuda.judge(host.spec(), record_of(host))
     assert len({each.id for each in found}) == len(found)
     for each in found:
         assert each.found and each.expected and each.action
@@ -233,14 +234,14 @@ def test_a_difference_is_named(name: str) -> None:
 
 def test_a_bare_host_lacks_toolkit_and_compiler() -> None:
     host = bare_gpu_host()
-    found = [each.id for each in cuda.deviations(host.spec(), record_of(host))]
+    found = [each.id for each in cuda.judge(host.spec(), record_of(host))]
     assert found == ["cuda.not-installed", "cuda.compiler-missing", "cuda.unproven"]
 
 
 def test_a_cpu_host_has_no_toolkit_to_judge() -> None:
     host = bare_gpu_host(data={"stack": "cpu-torch2.13"})
     wanted = replace(host.spec(), accelerator="cpu")
-    assert cuda.deviations(wanted, record_of(host)) == []
+    assert cuda.judge(wanted, record_of(host)) == []
     assert cuda.needed(wanted, record_of(host)) == ()
 
 
@@ -250,7 +251,7 @@ def test_a_cpu_host_has_no_toolkit_to_judge() -> None:
 def test_what_cannot_be_read_is_neither_a_deviation_nor_passed_over(key: str) -> None:
     host = proven_host(plain={key: "?no permission"})
     spec, record = host.spec(), record_of(host)
-    found = {each.id for each in cuda.deviations(spec, record)}
+    found = {each.id for each in cuda.judge(spec, record)}
     assert found <= {"cuda.unproven"}
     assert Unknown("no permission") in cuda.needed(spec, record)
 
@@ -259,7 +260,7 @@ def test_what_cannot_be_read_is_neither_a_deviation_nor_passed_over(key: str) ->
 def test_a_list_that_cannot_be_read_is_treated_alike(key: str) -> None:
     host = proven_host(lists={key: ["?no permission"]})
     spec, record = host.spec(), record_of(host)
-    assert {each.id for each in cuda.deviations(spec, record)} <= {"cuda.unproven"}
+    assert {each.id for each in cuda.judge(spec, record)} <= {"cuda.unproven"}
     assert any(isinstance(value, Unknown) for value in cuda.needed(spec, record))
 
 
@@ -312,11 +313,13 @@ def test_of_a_toolkit_that_was_cut_off_the_rest_is_installed_too(
 ) -> None:
     host = proven_host(lists=packages(*rows))
     spec, record = host.spec(), record_of(host)
-    ids = {each.id for each in cuda.deviations(spec, record)}
-    assert "cuda.half-removed" in ids
-    assert cuda.toolkit_owed(spec, record, ids) is owed
-    assert not cuda.toolkit_owed(spec, record, {"cuda.compiler-missing"})
-    assert cuda.toolkit_owed(spec, record, {"cuda.not-installed"})
+    found = Findings(cuda.judge(spec, record))
+    assert found.of(Id.CUDA_HALF_REMOVED)
+    assert cuda.toolkit_owed(spec, record, found) is owed
+    assert not cuda.toolkit_owed(spec, record, Findings())
+    bare = bare_gpu_host()
+    missing = Findings(cuda.judge(bare.spec(), record_of(bare))).of(Id.CUDA_NOT_INSTALLED)
+    assert cuda.toolkit_owed(spec, record, missing)
 
 
 def test_an_nvcc_that_was_forced_off_is_asked_for_by_its_name() -> None:

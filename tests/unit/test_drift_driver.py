@@ -19,11 +19,12 @@ from gpu_host import (
     bare_gpu_host,
 )
 
-from pyinfra_gpu.drift.driver import deviations
-from pyinfra_gpu.drift.driver_modules import BLACKLIST, library_version, users
-from pyinfra_gpu.drift.driver_packages import packages, target
+from pyinfra_gpu.drift.driver import judge
+from pyinfra_gpu.drift.driver_modules import BLACKLIST
+from pyinfra_gpu.drift.driver_packages import library_version, packages, target
 from pyinfra_gpu.drift.driver_repository import repository
-from pyinfra_gpu.drift.finding import Deviation
+from pyinfra_gpu.drift.driver_running import users
+from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.facts.fields import Unknown, read_fields
 from pyinfra_gpu.facts.record import Record, from_fields
 from pyinfra_gpu.operations.driver_packages import requests
@@ -39,8 +40,8 @@ def record(host: GpuHost) -> Record:
     return from_fields(read_fields(host.probe_lines()))
 
 
-def judged(host: GpuHost) -> list[Deviation]:
-    return deviations(host.spec(), record(host))
+def judged(host: GpuHost) -> list[Finding]:
+    return judge(host.spec(), record(host))
 
 
 def ids(host: GpuHost) -> list[str]:
@@ -365,8 +366,8 @@ def test_a_fresh_host_lacks_everything_and_says_so_in_order() -> None:
         "keyring-replaced",
         "source-differs",
         "pins-differ",
-        "pin-package-missing",
         "unattended-upgrades-allowed",
+        "pin-package-missing",
         "not-installed",
         "headers-missing",
         "blacklist-differs",

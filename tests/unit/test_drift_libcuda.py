@@ -44,9 +44,9 @@ def cache(*first: str) -> list[str]:
 
 
 def judged(**changes: Any) -> dict[str, str]:
-    """Deviation -> effect, of a proven host that differs in this; its proof is left out."""
+    """Finding -> effect, of a proven host that differs in this; its proof is left out."""
     host = proven_host(**changes)
-    found = libcuda.deviations(host.spec(), record_of(host))
+    found = libcuda.judge(host.spec(), record_of(host))
     for each in found:
         assert each.found and each.expected and each.action
         assert each.stage == "libcuda"
@@ -273,7 +273,7 @@ def test_a_difference_is_named(name: str) -> None:
 def proof_of(**changes: Any) -> str | None:
     """The effect of libcuda.unproven on such a host, None where the proof holds."""
     host = proven_host(**changes)
-    found = libcuda.deviations(host.spec(), record_of(host))
+    found = libcuda.judge(host.spec(), record_of(host))
     return next((each.effect for each in found if each.id == "libcuda.unproven"), None)
 
 
@@ -307,14 +307,14 @@ def test_the_proof_holds_for_one_state_and_waits_for_the_module(
 
 def test_a_bare_host_only_lacks_the_proof() -> None:
     host = bare_gpu_host()
-    found = libcuda.deviations(host.spec(), record_of(host))
+    found = libcuda.judge(host.spec(), record_of(host))
     assert [(each.id, each.effect) for each in found] == [("libcuda.unproven", REPAIR)]
 
 
 def test_a_cpu_host_has_no_libcuda_to_judge() -> None:
     host = bare_gpu_host()
     wanted = replace(host.spec(), accelerator="cpu")
-    assert libcuda.deviations(wanted, record_of(host)) == []
+    assert libcuda.judge(wanted, record_of(host)) == []
 
 
 @pytest.mark.parametrize(
@@ -323,9 +323,9 @@ def test_a_cpu_host_has_no_libcuda_to_judge() -> None:
 def test_what_cannot_be_read_is_neither_a_deviation_nor_passed_over(key: str) -> None:
     host = proven_host(lists={key: ["?no permission"]})
     record = record_of(host)
-    found = {each.id for each in libcuda.deviations(host.spec(), record)}
+    found = {each.id for each in libcuda.judge(host.spec(), record)}
     assert found <= {"libcuda.unproven"}
-    assert any(isinstance(value, Unknown) for value in libcuda.needed(record))
+    assert any(isinstance(value, Unknown) for value in libcuda.needed(host.spec(), record))
 
 
 def test_the_remedy_of_a_compat_package_is_to_remove_it() -> None:
@@ -337,7 +337,7 @@ def test_the_remedy_of_a_compat_package_is_to_remove_it() -> None:
     )
     (found,) = (
         each
-        for each in libcuda.deviations(host.spec(), record_of(host))
+        for each in libcuda.judge(host.spec(), record_of(host))
         if each.id == "libcuda.loader-path-compat"
     )
     assert found.command == "sudo apt-get remove cuda-compat-13-0"
@@ -347,7 +347,7 @@ def test_the_remedy_of_a_line_in_the_loaders_settings_names_its_file() -> None:
     host = proven_host(
         lists={"libcuda.loader_path": [f"/etc/ld.so.conf.d/my.conf: {HOME}/lib64/stubs"]}
     )
-    (found,) = libcuda.deviations(host.spec(), record_of(host))
+    (found,) = libcuda.judge(host.spec(), record_of(host))
     assert found.command == "dpkg -S /etc/ld.so.conf.d/my.conf"
     assert found.sentence("ws1").startswith("ws1: /etc/ld.so.conf.d/my.conf has the loader search")
 

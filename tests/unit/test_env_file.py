@@ -89,3 +89,11 @@ def test_the_wrapper_is_a_shell_script_that_parses(tmp_path: Path) -> None:
     file = tmp_path / "torchrun"
     file.write_text(env_file.render_torchrun(spec_with()))
     subprocess.run(["sh", "-n", str(file)], check=True)
+
+
+@pytest.mark.parametrize(
+    "without", [{"cuda_toolkit": False}, {"privilege": "none", "prefix": "/home/u/gpu"}]
+)
+def test_no_variable_points_at_a_toolkit_that_nobody_installs(without: dict[str, object]) -> None:
+    assert "CUDA_HOME" in env_file.variables(resolve({}, "gpu1"))
+    assert "CUDA_HOME" not in env_file.variables(resolve(without, "gpu1"))

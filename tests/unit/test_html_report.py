@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from check_reports import RESTART, SMOKE_OWED, UNREACHABLE, deviating, deviation, host, stage
+from check_reports import REPORT, RESTART, SMOKE_OWED, UPGRADE, finding, host, stage, unreachable
 
 from pyinfra_gpu import cli
+from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.report.check import cli as check_cli
-from pyinfra_gpu.report.check.answer import Answer
-from pyinfra_gpu.report.check.judge import judge
+from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.past import Past
 from pyinfra_gpu.report.html import plots
 from pyinfra_gpu.report.html.page import page
@@ -94,26 +95,28 @@ def read(text: str) -> Outline:
     return outline
 
 
-def answer(**hosts: dict[str, Any]) -> Answer:
-    judged = tuple(judge(name, report) for name, report in hosts.items())
+def answer(*hosts: HostAnswer) -> Answer:
     return Answer(
-        inventory="inventories/lab.py", checked="2026-11-21T11:00:03Z", seconds=3.2, hosts=judged
+        inventory="inventories/lab.py", checked="2026-11-21T11:00:03Z", seconds=3.2, hosts=hosts
     )
 
 
 def fleet() -> Answer:
     """One host of every verdict, with everything that the page can show."""
-    left = deviation("cuda.nvcc-shadowed", "report", command="dpkg -S /opt/bin/nvcc")
+    left_alone = finding(Id.TRAINING_LOCAL_CHANGES, "note", found="a local change")
     return answer(
-        good=host(stage("preflight"), stage("driver", found=[]), smoke=VERDICT, facts=FACTS),
-        waits=host(RESTART, SMOKE_OWED, last_smoke=VERDICT, history=[_change()] * 12),
-        drifts=host(deviating("cuda", left), stage("smoke", warnings=["drifts: a warning"])),
-        gone=UNREACHABLE,
+        host(
+            "good",
+            stage("preflight"),
+            stage("driver", found=""),
+            stage("smoke"),
+            smoke=VERDICT,
+            facts=FACTS,
+        ),
+        host("waits", RESTART, SMOKE_OWED, smoke=VERDICT, history=(UPGRADE,) * 12),
+        host("drifts", stage("cuda", REPORT), stage("training", left_alone)),
+        unreachable("gone"),
     )
-
-
-def _change() -> dict[str, str]:
-    return {"when": "2026-11-21T06:12:03", "by": "apt", "change": "libcuda1 1 -> 2"}
 
 
 def test_it_shows_everything_that_check_says() -> None:
@@ -122,9 +125,9 @@ def test_it_shows_everything_that_check_says() -> None:
         "could not tell checked 2026-11-21 11:00:03 UTC in 3.2 s, exit code 1",
         "driver.module-differs is wrong",
         "2026-11-21 06:12 (the host's time): libcuda1 580.95.05-1 -> 580.105.08-1",
-        "leaves it alone: mends cuda.nvcc-shadowed",
+        "leaves it alone: repairs cuda.nvcc-shadowed",
         "dpkg -S /opt/bin/nvcc",
-        "a warning",
+        "a local change",
         "could not be reached",
         "2 × RTX 5090",  # noqa: RUF001
         "580.95.05 (open modules)",
@@ -142,8 +145,8 @@ def test_the_state_of_a_stage_is_told_in_words_beside_its_colour(cell: str) -> N
 
 def test_an_old_smoke_test_is_not_shown_as_if_it_stood() -> None:
     old = "This test does not stand for what is installed now."
-    assert old in read(page(answer(a=host(last_smoke=VERDICT)))).text
-    assert old not in read(page(answer(a=host(smoke=VERDICT)))).text
+    assert old in read(page(answer(host("a", SMOKE_OWED, smoke=VERDICT)))).text
+    assert old not in read(page(answer(host("a", smoke=VERDICT)))).text
 
 
 def test_nothing_comes_from_outside() -> None:
@@ -157,27 +160,42 @@ def test_nothing_comes_from_outside() -> None:
 
 
 def evil(value: Any) -> Any:
-    """Put markup into every text of a report, and leave what the judge goes by."""
-    kept = {"effect", "stage", "status", "when"}
+    """Put markup into every text of an answer, and leave what the page goes by."""
+    kept = {"effect", "id", "verdict", "status", "when", "action_"}
+    if is_dataclass(value) and not isinstance(value, type):
+        changes = {
+            each.name: evil(getattr(value, each.name))
+            for each in fields(value)
+            if each.name not in kept
+        }
+        return replace(value, **changes)
     if isinstance(value, dict):
         return {key: each if key in kept else evil(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [evil(each) for each in value]
-    return value + EVIL if isinstance(value, str) else value
+    if isinstance(value, list | tuple):
+        return type(value)(evil(each) for each in value)
+    return value + EVIL if type(value) is str else value
 
 
 def test_whatever_a_host_says_is_escaped() -> None:
-    report = host(
-        deviating("driver", deviation("driver.x", since=_change(), command="x"), problem="p"),
-        stage("smoke", warnings=["w"]),
-        stage("s" + EVIL, changed=["c"]),
-        last_smoke={**VERDICT, "checks": [{"id": "a", "status": "fail", "detail": "b"}]},
+    change = replace(UPGRADE, command="apt" + EVIL, name="libcuda1" + EVIL)
+    wrong = finding(Id.DRIVER_MODULE_DIFFERS, since=change, command="x")
+    judged = host(
+        f"gpu{EVIL}",
+        stage("driver", wrong),
+        stage("smoke", finding(Id.SMOKE_UNPROVEN, "note")),
+        smoke={**VERDICT, "checks": [{"id": "a", "status": "fail", "detail": "b"}]},
         facts=FACTS,
-        history=[_change()],
     )
-    judged = judge(f"gpu{EVIL}", evil(report))
-    assert judged.verdict == "drift"
-    told = Answer(inventory=EVIL, checked=EVIL, seconds=1, hosts=(judged,), reasons=(EVIL,))
+    told_host = replace(
+        judged,
+        reason="r" + EVIL,
+        findings=tuple(replace(evil(replace(each, since=None)), since=each.since)
+                       for each in judged.findings),
+        smoke=evil(judged.smoke),
+        facts=evil(judged.facts),
+        history=(change,),
+    )  # fmt: skip
+    told = Answer(inventory=EVIL, checked=EVIL, seconds=1, hosts=(told_host,), reasons=(EVIL,))
     text = page(told, [Past(when=EVIL, verdict="drift", hosts={judged.name: "drift"})] * 2)
     assert "<script" not in text
     assert text.count("&lt;script&gt;") > 20
@@ -185,17 +203,17 @@ def test_whatever_a_host_says_is_escaped() -> None:
 
 
 def test_a_rehearsal_is_called_one_wherever_it_is_shown() -> None:
-    text = page(answer(gpu1=host(rehearsal=True), ws1=host()))
+    text = page(answer(host("gpu1", rehearsal=True), host("ws1")))
     assert text.count('<span class="label">rehearsal</span>') == 2  # in the table, at its section
     assert "nothing about them is proof" in text
-    assert page(answer(gpu1=host(rehearsal=True))).count('class="label"') == 3  # the title too
-    assert "rehearsal" not in page(answer(ws1=host())).replace(STYLE, "")
+    assert page(answer(host("gpu1", rehearsal=True))).count('class="label"') == 3  # the title too
+    assert "rehearsal" not in page(answer(host("ws1"))).replace(STYLE, "")
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 60])
 def test_any_number_of_hosts_has_its_links_and_sections(number: int) -> None:
     reasons = () if number else ("the inventory holds no host",)
-    hosts = tuple(judge(f"gpu{i}", host()) for i in range(number))
+    hosts = tuple(host(f"gpu{i}") for i in range(number))
     told = Answer(inventory="x", checked="t", seconds=1, hosts=hosts, reasons=reasons)
     tags = read(page(told)).tags
     anchors = [each["id"] for tag, each in tags if tag == "details"]
@@ -206,7 +224,7 @@ def test_any_number_of_hosts_has_its_links_and_sections(number: int) -> None:
 
 def test_earlier_checks_of_a_host_are_those_it_took_part_in() -> None:
     checks = [Past(when=f"t{i}", verdict="drift", hosts={"b": "drift"}) for i in range(40)]
-    text = page(answer(a=host(), b=host()), checks)
+    text = page(answer(host("a"), host("b")), checks)
     assert text.count('title="t39: drift"') == 2  # the inventory's strip, and that of host b
     assert 'title="t9: drift"' not in text  # only the last 30
 
@@ -243,7 +261,9 @@ def test_a_plot_says_in_words_what_it_shows() -> None:
     [{"metrics": 7}, {"checks": 7}, {"checks": [7]}, {"ranks": 7}, {"duration_s": "x"}, {}],
 )
 def test_a_damaged_verdict_does_not_break_the_page(damaged: dict[str, Any]) -> None:
-    text = read(page(answer(a=host(smoke={**VERDICT, **damaged}), b=host(smoke={"x": 1})))).text
+    text = read(
+        page(answer(host("a", smoke={**VERDICT, **damaged}), host("b", smoke={"x": 1})))
+    ).text
     assert "Smoke test" in text
 
 
@@ -270,7 +290,7 @@ def test_every_text_can_be_read_on_what_it_stands_on(mode: int, ink: str) -> Non
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Answer:
     """A check that has been made: what follows is only the page and the exit code."""
-    told = answer(gpu1=host(RESTART))
+    told = answer(host("gpu1", RESTART))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(check_cli, "run", lambda *arguments: told)
     return told
@@ -324,7 +344,7 @@ def test_a_page_that_fails_in_the_middle_leaves_nothing(
 def failed_page(**diagnosis: Any) -> str:
     failed = {"id": "S4.finished", "sentence": f"rank 1 raised {EVIL}", "tail": [EVIL, "the end"]}
     verdict = {**VERDICT, "status": "fail", "failed": failed, "diagnosis": diagnosis}
-    return page(answer(ws1=host(last_smoke=verdict)))
+    return page(answer(host("ws1", SMOKE_OWED, smoke=verdict)))
 
 
 def test_a_failed_smoke_test_shows_the_line_why_and_what_to_do() -> None:
@@ -351,6 +371,6 @@ def test_a_failed_smoke_test_that_nothing_explains_shows_its_last_lines() -> Non
 
 def test_a_degraded_pass_and_the_step_across_hosts_are_shown() -> None:
     across = {"hosts": {"ws1": "a", "ws2": "b"}, "ranks": 4, "mode": "gpu", "duration_s": 4.0}
-    text = page(answer(ws1=host(smoke={**VERDICT, "status": "warn"}, smoke_across=across)))
+    text = page(answer(host("ws1", smoke={**VERDICT, "status": "warn"}, across=across)))
     assert "pass, degraded" in text
     assert "step across 2 hosts PASS" in text

@@ -10,7 +10,7 @@ from fake_host import FakeHost
 from gpu_host import DATA, URL, VERSION, GpuHost, bare_gpu_host
 from proven_host import proven_host, record_of
 
-from pyinfra_gpu.drift import preflight
+from pyinfra_gpu.drift import concern, preflight
 from pyinfra_gpu.drift.preflight_driver import _CARRIES_DRIVERS, _OF_AN_ARCHIVE
 from pyinfra_gpu.spec import system_files
 
@@ -33,7 +33,11 @@ def two(window: str) -> dict[str, list[str]]:
 
 
 def said(host: FakeHost) -> list[str]:
-    return preflight.complaints(host.spec(), record_of(host))  # type: ignore[arg-type]
+    spec, record = host.spec(), record_of(host)  # type: ignore[arg-type]
+    unread = [f"{spec.host}: {text}" for text in concern.unread(preflight, spec, record)]
+    findings = preflight.judge(spec, record)
+    assert all(each.stops and each.effect == "report" for each in findings)
+    return unread + [each.sentence(spec.host) for each in findings]
 
 
 WELCOME: dict[str, GpuHost] = {
@@ -126,11 +130,11 @@ def test_what_is_as_declared_or_is_mended_later_is_not_refused(name: str) -> Non
 REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     "no GPU on the bus": (
         proven_host(lists={"gpus.device": []}),
-        ("gpu_count = 2 is declared and 0 NVIDIA GPUs are", "seating", "cpu-torch2.13"),
+        ("0 NVIDIA GPUs on the PCI bus; expected gpu_count = 2", "seating", "cpu-torch2.13"),
     ),
     "one GPU is missing": (
         proven_host(lists={"gpus.device": [gpu("0x1-0x2 0x6000000000-0x67ffffffff")]}),
-        ("gpu_count = 2 is declared and 1 NVIDIA GPU is", "Above-4G"),
+        ("1 NVIDIA GPU on the PCI bus; expected gpu_count = 2", "Above-4G"),
     ),
     "another kind of GPU": (
         proven_host(
@@ -145,7 +149,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     ),
     "another kind of GPU than one whose ids we do not know": (
         proven_host(data={"gpu_model": "RTX 4090"}),
-        ("gpu_model = 'RTX 4090' is declared and", "is 10de:2b85, RTX 5090: correct"),
+        ("is 10de:2b85, RTX 5090; expected gpu_model = 'RTX 4090'", "correct `gpu_model`"),
     ),
     "the bus cannot be read": (
         proven_host(lists={"gpus.device": ["?no permission"]}),
@@ -153,7 +157,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     ),
     "the firmware keeps the window below 4 GiB": (
         proven_host(lists=two(SMALL)),
-        ("window of 256 MiB", "needs 32768 MiB", "Above 4G Decoding", "Resizable BAR"),
+        ("window of 256 MiB", "expected 32768 MiB", "Above 4G Decoding", "Resizable BAR"),
     ),
     "the firmware gives no window": (
         proven_host(lists=two(NONE)),
@@ -262,7 +266,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         proven_host(
             lists={"system.os": ['PRETTY_NAME="Debian 11"', 'VERSION_ID="11"', "ID=debian"]}
         ),
-        ("runs Debian 11; supported are", "declare its whole URL"),
+        ("runs Debian 11; expected one of the supported", "declare its whole URL"),
     ),
     "gcc that nvcc refuses": (
         proven_host(plain={"cuda.gcc": "16.1.0"}),
@@ -281,11 +285,11 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     ),
     "too little room for the toolkit": (
         bare_gpu_host(plain={"storage.usr": "/dev/sda1 264212084 25749380 2306415 99% /usr"}),
-        ("2.2 GiB free at /usr, 6 GiB needed",),
+        ("2.2 GiB free at /usr; expected 6 GiB",),
     ),
     "too little room for packages": (
         bare_gpu_host(plain={"storage.var": "/dev/sda1 264212084 25749380 2306415 99% /var"}),
-        ("2.2 GiB free at /var, 3.5 GiB needed",),
+        ("2.2 GiB free at /var; expected 3.5 GiB",),
     ),
     "room that cannot be told, and something to install": (
         bare_gpu_host(plain={"storage.var": "?df hung"}),
@@ -376,5 +380,6 @@ def test_the_compiler_counts_only_for_a_toolkit() -> None:
 
 
 def test_the_summary_is_short() -> None:
-    text = preflight.summary(record_of(proven_host()))
+    host = proven_host()
+    text = preflight.summary(host.spec(), record_of(host))
     assert text == "Debian GNU/Linux 12 (bookworm), 16 CPUs, 63 GiB, 2 NVIDIA GPUs"

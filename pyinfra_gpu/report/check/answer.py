@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyinfra_gpu.report.plain import finding_as_json
+
 if TYPE_CHECKING:
-    from pyinfra_gpu.drift.finding import Effect
+    from pyinfra_gpu.drift.finding import Finding
+    from pyinfra_gpu.facts.apt_history import PackageChange
 
 SCHEMA_VERSION = 1
 
@@ -21,69 +24,9 @@ WORDS: dict[Verdict, str] = {
 }
 
 
-REFUSED = ".refused"
-"""Ends the id of what a run would stop at."""
-
-
 def worst(verdicts: list[Verdict]) -> Verdict:
     """Return the verdict that decides; of nothing at all, nothing can be told."""
     return next((each for each in WORST_FIRST if each in verdicts), "unknown")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    """A package action from apt's log, `when` in the host's own time."""
-
-    when: str
-    by: str | None
-    change: str
-
-    @property
-    def moment(self) -> str:
-        """Day and minute: "2026-11-21 06:12"."""
-        return self.when.replace("T", " ")[:16]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"when": self.when, "by": self.by, "change": self.change}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """One deviation, as `pyinfra_gpu.drift.finding.Deviation`, with what apt's log knows of it."""
-
-    id: str
-    found: str
-    expected: str
-    effect: Effect
-    action: str
-    command: str | None = None
-    since: Change | None = None
-
-    @property
-    def stage(self) -> str:
-        """The stage it belongs to."""
-        return self.id.partition(".")[0]
-
-    @property
-    def next_run(self) -> str:
-        """What the next run does about it, in words for people."""
-        left = self.effect == "report" and not self.id.endswith(REFUSED)
-        if not left or self.action.startswith("left alone"):
-            return self.action
-        return f"leaves it alone: {self.action}"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "id": self.id,
-            "found": self.found,
-            "expected": self.expected,
-            "effect": self.effect,
-            "action": self.action,
-            "command": self.command,
-            "since": self.since.as_json() if self.since else None,
-        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +44,7 @@ class HostAnswer:
 
     + reason: one sentence on why nothing could be told, what the next run would stop at, or who
       keeps a host from the restart that it is owed
+    + unreachable: whether it was not even connected to
     + findings: every deviation, and what is only worth knowing (effect "note")
     + facts, smoke: versions and the smoke test's last verdict, as the run's report has them
     + smoke_is_good: whether that verdict stands for what is installed now
@@ -112,14 +56,14 @@ class HostAnswer:
     verdict: Verdict
     rehearsal: bool = False
     reason: str | None = None
+    unreachable: bool = False
     findings: tuple[Finding, ...] = ()
-    warnings: tuple[str, ...] = ()
     stages: tuple[StageAnswer, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     smoke: dict[str, Any] | None = None
     smoke_is_good: bool = False
     across: dict[str, Any] | None = None
-    history: tuple[Change, ...] = ()
+    history: tuple[PackageChange, ...] = ()
 
     @property
     def label(self) -> str:
@@ -135,7 +79,7 @@ class HostAnswer:
     def notes(self) -> tuple[str, ...]:
         """What is worth knowing and no drift, a sentence each."""
         told = (each for each in self.findings if each.effect == "note")
-        return (*self.warnings, *(f"{each.found}; next run: {each.action}" for each in told))
+        return tuple(f"{each.found}; next run: {each.action}" for each in told)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -143,8 +87,8 @@ class HostAnswer:
             "verdict": self.verdict,
             "rehearsal": self.rehearsal,
             "reason": self.reason,
-            "deviations": [each.as_json() for each in self.findings],
-            "warnings": list(self.warnings),
+            "deviations": [finding_as_json(each) for each in self.findings],
+            "warnings": list(self.notes),
             "stages": {each.name: each.verdict for each in self.stages},
             "facts": self.facts,
             "smoke": self._smoke(),

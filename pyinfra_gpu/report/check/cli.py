@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
+from getpass import getpass
 
 import click
 
 from pyinfra_gpu.report.check import past
-from pyinfra_gpu.report.check.answer import Answer, Verdict
-from pyinfra_gpu.report.check.render import WIDTH, render
-from pyinfra_gpu.report.check.running import Request, run
+from pyinfra_gpu.report.check.answer import Answer, HostAnswer, Verdict
+from pyinfra_gpu.report.check.render import Style, closing, host_lines, width_for
+from pyinfra_gpu.report.check.running import Arrived, Request, run
 from pyinfra_gpu.report.output import show
 
 EXIT_CODES_TEXT = (
@@ -60,31 +62,67 @@ def add_request(parser: argparse.ArgumentParser) -> None:
 
 
 def handle(options: argparse.Namespace) -> int:
-    """Check, print the answer, and return the exit code."""
-    answer = look(options)
-    keep(answer)
+    """Check, print each host's answer as it comes, and return the exit code."""
     if options.json:
+        answer = look(options)
         text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
-    else:
-        text = render(answer, _colour if sys.stdout.isatty() else lambda text, verdict: text)
-    return show(text, "check") or answer.exit_code
+        keep(answer)
+        return show(text, "check") or answer.exit_code
+    shown = _Shown()
+    answer = look(options, shown.host)
+    keep(answer)
+    shown.close(answer)
+    return shown.failed or answer.exit_code
 
 
-def look(options: argparse.Namespace) -> Answer:
-    """Run the check that the arguments ask for, with a line of progress on a terminal."""
+class _Shown:
+    """What of the answer is on the terminal by now."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+        self._behind_text = False
+        self._style: Style = _colour if sys.stdout.isatty() else lambda text, verdict: text
+
+    def host(self, host: HostAnswer, done: int, names: Sequence[str]) -> None:
+        """Show one host, as soon as it has answered."""
+        del done
+        labels = [f"{name} (rehearsal)" if host.rehearsal else name for name in names]
+        lines = host_lines(host, width_for(labels), self._behind_text, self._style)
+        self._behind_text = lines[-1] != ""
+        self._show(lines)
+
+    def close(self, answer: Answer) -> None:
+        """Show what stands below the hosts."""
+        self._show(closing(answer, self._behind_text))
+
+    def _show(self, lines: list[str]) -> None:
+        self.failed = self.failed or show("\n".join(lines), "check")
+
+
+def look(options: argparse.Namespace, arrived: Arrived | None = None) -> Answer:
+    """Run the check that the arguments ask for, with a line of progress on a terminal.
+
+    + arrived: is told each host's answer as it comes
+    """
     request = Request(
         inventory=options.inventory,
         limit=tuple(options.limit),
         exclude=tuple(options.exclude),
         data=tuple(options.data),
-        same_sudo_password=options.same_sudo_password,
+        sudo_password=getpass("sudo password: ") if options.same_sudo_password else None,
     )
     if not sys.stderr.isatty():
-        return run(request)
-    try:
-        return run(request, _show_progress)
-    finally:
+        return run(request, arrived)
+
+    def told(host: HostAnswer, done: int, names: Sequence[str]) -> None:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        if arrived:
+            arrived(host, done, names)
+        if done < len(names):
+            text = f"{done} of {len(names)} hosts have answered"
+            print(text, end="", file=sys.stderr, flush=True)
+
+    return run(request, told)
 
 
 def keep(answer: Answer) -> None:
@@ -93,10 +131,6 @@ def keep(answer: Answer) -> None:
         past.remember(answer, past.file_for(answer.inventory))
     except OSError as error:
         print(f"this check is not kept for later reports: {error}", file=sys.stderr)
-
-
-def _show_progress(text: str) -> None:
-    print(f"\r{text[: WIDTH - 1]}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _colour(text: str, verdict: Verdict) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from pyinfra_gpu.report.check.answer import WORDS, Answer, Finding, HostAnswer, Verdict
+from pyinfra_gpu.drift.finding import Finding
+from pyinfra_gpu.drift.history import moment, what, who
+from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, Verdict
 
 WIDTH = 80
 Style = Callable[[str, Verdict], str]
@@ -19,18 +21,42 @@ def render(answer: Answer, style: Style = lambda text, verdict: text) -> str:
 
     + style: colours text; plain by default
     """
-    width = min(max((len(host.label) for host in answer.hosts), default=0), 30)
+    width = width_for([host.label for host in answer.hosts])
     lines: list[str] = []
     for host in answer.hosts:
-        block = _host(host, width, style)
-        if lines and lines[-1] and len(block) > 1:
-            lines.append("")
-        lines += [*block, ""] if len(block) > 1 else block
+        lines += host_lines(host, width, bool(lines and lines[-1]), style)
+    return "\n".join([*lines, *closing(answer, bool(lines and lines[-1]))])
+
+
+def width_for(labels: Sequence[str]) -> int:
+    """Return the width of the column of hosts."""
+    return min(max(map(len, labels), default=0), 30)
+
+
+def host_lines(
+    host: HostAnswer, width: int, behind_text: bool, style: Style = lambda text, verdict: text
+) -> list[str]:
+    """Return what is shown of one host: one line where it is as declared, else a block.
+
+    + behind_text: whether the line above is not empty
+    """
+    block = _host(host, width, style)
+    if len(block) == 1:
+        return block
+    return [*([""] if behind_text else []), *block, ""]
+
+
+def closing(answer: Answer, behind_text: bool) -> list[str]:
+    """Return what is shown below the hosts: why nothing can be told beyond them, and the summary.
+
+    + behind_text: whether the line above is not empty
+    """
+    lines: list[str] = []
     for reason in answer.reasons:
         lines += textwrap.wrap(reason, WIDTH, initial_indent="! ", subsequent_indent="  ")
-    if lines and lines[-1]:
+    if lines or behind_text:
         lines.append("")
-    return "\n".join([*lines, *textwrap.wrap(summary(answer), WIDTH)])
+    return [*lines, *textwrap.wrap(summary(answer), WIDTH)]
 
 
 def summary(answer: Answer) -> str:
@@ -65,8 +91,8 @@ def _finding(finding: Finding, style: Style) -> list[str]:
     lines += _labelled("found", finding.found)
     lines += _labelled("expected", finding.expected)
     if since := finding.since:
-        author = f", by {since.by}" if since.by else ""
-        lines += _labelled("since", f"{since.moment}: {since.change}{author}")
+        author = f", by {who(since)}" if who(since) else ""
+        lines += _labelled("since", f"{moment(since)}: {what(since)}{author}")
     lines += _labelled("next run", finding.next_run)
     if finding.command:
         lines += _labelled("command", finding.command)

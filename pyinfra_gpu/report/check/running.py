@@ -1,33 +1,44 @@
-"""Starting pyinfra for a dry run, and making an answer of what it left and printed."""
+"""Looking at all hosts of an inventory at once, in this process, and judging each as it answers.
+
+Through pyinfra's own API: the same inventory, data, connection and privileges as a deploy. Nothing
+is ever asked of the person at the terminal, and nothing is written on a host.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import subprocess
+import logging
+import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NoReturn
 
+import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
+from pyinfra import logger
+from pyinfra.api import Config, State
+from pyinfra.api.state import StateStage
+from pyinfra.context import ctx_config, ctx_host, ctx_state
+
+from pyinfra_gpu.engine import command_line
+from pyinfra_gpu.engine.declared import declared
+from pyinfra_gpu.engine.look import Unanswered, answer, never_asking
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.judge import judge
-from pyinfra_gpu.report.run import REPORT_VARIABLE
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
 
 DEPLOY = "deploy.py"
-Progress = Callable[[str], None]
-"""Is told in a few words how far the check has come, over and over."""
+_GOODBYE_S = 2.0
+"""Seconds for all connections to be closed in; a host that is gone does not hold the answer up."""
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_AT_HOST = re.compile(r"\s*\[(?P<host>[^\]]+)\]\s+(?P<text>\S.*)")
-_ERROR = re.compile(r"--> (?P<ours>pyinfra-gpu: )?(?P<text>.*)")
-_PAIR = re.compile(r"(?P<what>Could not connect|Authentication error) \((?P<why>.*)\)")
-_CONNECTING_ERRNO = re.compile(r"^\[Errno \S+\] ")
+Arrived = Callable[[HostAnswer, int, Sequence[str]], None]
+"""Is told each host's answer as it comes, how many have come, and the names of all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,21 +47,19 @@ class Request:
 
     + inventory: a file or names of hosts; limit, exclude: names, groups or patterns
     + data: KEY=VALUE, over what group_data and the inventory declare
-    + same_sudo_password: ask once for the password that sudo wants on all hosts
+    + sudo_password: the one that sudo wants on all hosts, None where it wants none
     """
 
     inventory: str
     limit: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
-    same_sudo_password: bool = False
+    sudo_password: str | None = None
 
-    def command(self) -> list[str]:
-        """Return pyinfra's command line.
-
-        With --json, since a plain --dry asks what to do about a host that cannot be reached.
-        """
-        words = [sys.executable, "-m", "pyinfra", "--dry", "--json"]
+    @property
+    def arguments(self) -> list[str]:
+        """The command line of pyinfra that looks at the same hosts."""
+        words = ["--dry", "--json"]
         for option, values in (
             ("--limit", self.limit),
             ("--exclude", self.exclude),
@@ -58,73 +67,26 @@ class Request:
         ):
             for value in values:
                 words += [option, value]
-        if self.same_sudo_password:
-            words.append("--same-sudo-password")
         return [*words, self.inventory, DEPLOY]
 
 
-@dataclass(slots=True)
-class Said:
-    """What pyinfra printed: at each host's name, and of itself."""
+def run(request: Request, arrived: Arrived | None = None) -> Answer:
+    """Look at the hosts, all at once, and judge them. Never writes to a host.
 
-    hosts: dict[str, list[str]] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
-    last: str = ""
-    connected: int = 0
-    unreachable: int = 0
-    ready: int = 0
+    + arrived: called with each host's answer as it comes
 
-    def hear(self, line: str) -> None:
-        """Sort one line of what pyinfra prints."""
-        line = _COLOUR.sub("", line).rstrip()
-        if match := _AT_HOST.fullmatch(line):
-            self._at_host(match["host"], match["text"])
-        elif match := _ERROR.fullmatch(line):
-            text = match["text"]
-            if match["ours"] or "error" in text.lower():
-                self.errors.append(re.sub(r"^pyinfra error(: | in )", "", text))
-        if line.strip():
-            self.last = line.strip()
-
-    def _at_host(self, host: str, text: str) -> None:
-        if pair := _PAIR.fullmatch(text):
-            text = _CONNECTING_ERRNO.sub("", pair["why"])
-        text = text.rpartition(f"[{host}] ")[2]  # it asked for a password on the same line
-        texts = self.hosts.setdefault(host, [])
-        if text == "Connected":
-            self.connected += 1
-        elif text.startswith("Ready:"):
-            self.ready += 1
-        elif pair:
-            self.unreachable += 1
-        texts.append(text)
-
-    @property
-    def progress(self) -> str:
-        """How far it has come, in a few words; empty before the first host answered."""
-        if not self.connected and not self.unreachable:
-            return ""
-        lost = f", {self.unreachable} could not be reached" if self.unreachable else ""
-        return f"looked at {self.ready} of {self.connected} connected hosts{lost}"
-
-
-def run(request: Request, progress: Progress | None = None) -> Answer:
-    """Look at the hosts through one dry run of pyinfra, and judge them. Never writes to a host.
-
-    + progress: called whenever there is something new to say
-
-    Whatever goes wrong becomes an answer whose verdict is "unknown", with the reason.
+    Whatever goes wrong with a host becomes that host's answer, whose verdict is "unknown", with
+    the reason; what is wrong with the inventory as a whole becomes a reason of the whole answer.
     """
     checked = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     started = time.monotonic()
-    if not Path(DEPLOY).is_file():
-        reason = f"there is no {DEPLOY} in {Path.cwd()}: run this in the project's folder"
-        return Answer(inventory=request.inventory, checked=checked, seconds=0, reasons=(reason,))
-    with tempfile.TemporaryDirectory(prefix="pyinfra-gpu-check-") as folder:
-        path = Path(folder) / "report.json"
-        code, said = _start(request, path, progress)
-        report = _read(path)
-    hosts, reasons = answers(report, said, code)
+    hosts: tuple[HostAnswer, ...] = ()
+    with _ended_by_signal(), never_asking(), _run(request) as state:
+        reasons = _wrong(request)
+        if not reasons:
+            hosts = _look_at_all(request, state, arrived)
+            alone = all(host.unreachable for host in hosts)
+            reasons = ("no host could be reached",) if alone else ()
     return Answer(
         inventory=request.inventory,
         checked=checked,
@@ -134,69 +96,80 @@ def run(request: Request, progress: Progress | None = None) -> Answer:
     )
 
 
-def _start(request: Request, report: Path, progress: Progress | None) -> tuple[int, Said]:
-    environment = {
-        **os.environ,
-        REPORT_VARIABLE: str(report),
-        "PYINFRA_PROGRESS": "off",
-        "PYTHONUNBUFFERED": "1",
-    }
-    said, shown = Said(), ""
-    with subprocess.Popen(
-        request.command(),
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        # Without a terminal of its own pyinfra cannot stop to ask, unseen, for a password.
-        start_new_session=not request.same_sudo_password,
-    ) as process:
-        try:
-            for line in process.stderr or ():
-                said.hear(line)
-                if progress and said.progress != shown:
-                    progress(said.progress)
-                    shown = said.progress
-        except BaseException:  # Ctrl-C: pyinfra has a session of its own and did not get it
-            process.terminate()
-            # Popen itself waits a quarter of a second only, and pyinfra may write its report late.
-            process.wait()
-            raise
-    return process.returncode, said
+@contextmanager
+def _run(request: Request) -> Iterator[State]:
+    """Give pyinfra what it keeps of a run, from the inventory's files on; it prints nothing."""
+    config = Config(SUDO_PASSWORD=request.sudo_password)  # type: ignore[no-untyped-call]
+    state = State(check_for_changes=False)
+    state.cwd = str(Path.cwd())
+    if state.cwd not in sys.path:  # inventories may import what lies beside them
+        sys.path.append(state.cwd)
+    logger.addHandler(logging.NullHandler())  # or Python would print its warnings and errors
+    with ctx_config.use(config), ctx_state.use(state):
+        yield state
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """Return the run's report, None where there is none or only a part of one."""
+def _wrong(request: Request) -> tuple[str, ...]:
+    """Return what is wrong with the request, before any host is contacted."""
+    if not Path(DEPLOY).is_file():
+        return (f"there is no {DEPLOY} in {Path.cwd()}: run this in the project's folder",)
+    command_line.ensure_ssh_folder()
+    return tuple(command_line.problems(request.arguments))
+
+
+def _look_at_all(request: Request, state: State, arrived: Arrived | None) -> tuple[HostAnswer, ...]:
+    inventory, hosts = command_line.selected(request.arguments)
+    config: Config = ctx_config.get()  # type: ignore[no-untyped-call]
+    state.init(inventory, config, initial_limit=hosts)
+    state.set_stage(StateStage.Prepare)
+    answers: dict[str, HostAnswer] = {}
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return report if isinstance(report, dict) else None
+        for one in state.pool.imap_unordered(partial(look_at, state), hosts):
+            answers[one.name] = one
+            if arrived:
+                arrived(one, len(answers), [host.name for host in hosts])
+    finally:
+        # Not waited for: a host that does not answer must not keep Ctrl-C from ending this.
+        state.pool.kill(block=False)
+        _disconnect(hosts)
+    return tuple(answers[host.name] for host in hosts)
 
 
-def answers(
-    report: dict[str, Any] | None, said: Said, code: int
-) -> tuple[tuple[HostAnswer, ...], tuple[str, ...]]:
-    """Return an answer for each host, and why nothing can be told beyond that.
+def look_at(state: State, host: Host) -> HostAnswer:
+    """Look at one host and judge it; whatever goes wrong is this host's answer, and no other's."""
+    rehearsal = host.data.get("rehearsal") is True
+    try:
+        with ctx_host.use(host):
+            spec = declared(host)
+            seen = answer(state, host, spec)
+            if isinstance(seen, Unanswered):
+                return HostAnswer(
+                    name=host.name,
+                    verdict="unknown",
+                    rehearsal=rehearsal,
+                    reason=seen.reason,
+                    unreachable=seen.unreachable,
+                )
+            return judge(spec, seen)
+    except Exception as error:  # one host's failure is one host's failure
+        reason = f"it could not be judged ({type(error).__name__}: {error})"
+        return HostAnswer(name=host.name, verdict="unknown", rehearsal=rehearsal, reason=reason)
 
-    + report: what the run left, None where it left nothing
-    + code: pyinfra's exit code
-    """
-    hosts = report.get("hosts") if report else None
-    if not isinstance(hosts, dict):
-        # pyinfra stops before the deploy file where it reaches no host at all.
-        lost = tuple(judge(name, None, words) for name, words in said.hosts.items())
-        alone = lost and not said.connected
-        return lost, ("no host could be reached",) if alone else _reasons(said, code)
-    found = tuple(judge(str(name), host, said.hosts.get(name, ())) for name, host in hosts.items())
-    return found, () if found else _reasons(said, code)
+
+def _disconnect(hosts: list[Host]) -> None:
+    goodbyes = [gevent.spawn(host.disconnect) for host in hosts if host.connected]
+    gevent.joinall(goodbyes, timeout=_GOODBYE_S)
 
 
-def _reasons(said: Said, code: int) -> tuple[str, ...]:
-    texts: Sequence[str] = said.errors or [said.last or "it printed nothing"]
-    if said.errors and all(texts):
-        return tuple(texts)
-    return (f"pyinfra ended with exit code {code} before it had looked: {texts[0]}",)
+@contextmanager
+def _ended_by_signal() -> Iterator[None]:
+    """Have SIGTERM end this as Ctrl-C does, each with its own exit code."""
+
+    def ended(number: int, frame: object) -> NoReturn:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, ended)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -12,16 +12,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pyinfra_gpu import __version__
+from pyinfra_gpu.drift.finding import Stage
+from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, Verdict
 from pyinfra_gpu.report.check.past import Past
 from pyinfra_gpu.report.html import plots
 
 _HERE = Path(__file__).parent
-_STAGES = (
-    *("preflight", "driver", "packages", "layout", "cuda"),
-    *("libcuda", "pytorch", "environment", "training", "smoke"),
-)
 _STATUS = {"pass": "pass", "warn": "pass, degraded", "fail": "fail"}
 _TAIL = 12
 """Lines of a log."""
@@ -122,6 +120,7 @@ def page(answer: Answer, earlier: Sequence[Past] = ()) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"moment": moment, "what": what, "who": who}
     stages = _columns(answer.hosts)
     return environment.get_template(
         "page.html.j2"
@@ -140,9 +139,9 @@ def page(answer: Answer, earlier: Sequence[Past] = ()) -> str:
 
 
 def _columns(hosts: Sequence[HostAnswer]) -> list[str]:
-    """Return the stages that any host has, in the deploy's order; others, as they come."""
-    found = dict.fromkeys(stage.name for host in hosts for stage in host.stages)
-    return [name for name in _STAGES if name in found] + [n for n in found if n not in _STAGES]
+    """Return the stages that any host has, in the deploy's order."""
+    found = {stage.name for host in hosts for stage in host.stages}
+    return [stage.value for stage in Stage if stage.value in found]
 
 
 def _host(

@@ -1,0 +1,64 @@
+"""What a module of `drift/` that judges one part of a host offers, and how it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from pyinfra_gpu.drift.finding import CannotTell, Finding, Findings, Stage
+from pyinfra_gpu.drift.history import explain
+from pyinfra_gpu.facts.fields import Unknown
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.apt_history import PackageChange
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+
+class Concern(Protocol):
+    """A module that judges: the twin of the module in `operations/` that acts on what it finds."""
+
+    @property
+    def STAGE(self) -> Stage:  # noqa: N802 - a module's constant
+        """The stage it belongs to."""
+
+    def needed(self, spec: HostSpec, record: Record) -> tuple[object, ...]:
+        """Return the facts it cannot do without; the host is refused where one is `Unknown`."""
+
+    def summary(self, spec: HostSpec, record: Record) -> str:
+        """Say in a few words what there is, where nothing differs; empty where nothing is ours."""
+
+    def judge(self, spec: HostSpec, record: Record) -> list[Finding]:
+        """Return in what the host is not as declared, in the order in which it is repaired."""
+
+
+def unread(concern: Concern, spec: HostSpec, record: Record) -> tuple[str, ...]:
+    """Return what could not be read of a host and has to be known, a clause each.
+
+    Acting on a guess is how a tool breaks a host that was fine.
+    """
+    reasons = [
+        each if isinstance(each, CannotTell) else f"cannot tell what is there: {each.reason}"
+        for each in concern.needed(spec, record)
+        if isinstance(each, Unknown | CannotTell)
+    ]
+    return tuple(dict.fromkeys(reasons))
+
+
+def judged(
+    concern: Concern, spec: HostSpec, record: Record, history: Sequence[PackageChange]
+) -> Findings:
+    """Return the findings of one concern, each with the package action that explains it.
+
+    + history: what the package manager's log has, newest last
+    """
+    return Findings(
+        replace(each, since=explain(each.packages, history)) for each in concern.judge(spec, record)
+    )
+
+
+def history_of(record: Record) -> tuple[PackageChange, ...]:
+    """Return what the package manager's log on a host has, newest last; nothing if unreadable."""
+    history = record.apt.history
+    return () if isinstance(history, Unknown) else history

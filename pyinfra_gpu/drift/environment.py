@@ -1,0 +1,90 @@
+"""Are the environment file and the ``torchrun`` wrapper as declared? Judged, never touched."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyinfra_gpu.drift.finding import Finding, Id, Stage
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.spec import env_file
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Entry, Record
+    from pyinfra_gpu.spec import HostSpec
+
+STAGE = Stage.ENVIRONMENT
+
+
+def declared(spec: HostSpec) -> dict[str, tuple[str, str]]:
+    """Return path -> (content, mode) of the files this stage keeps."""
+    return {
+        spec.paths.env_file: (env_file.render(spec), "0644"),
+        spec.paths.torchrun: (env_file.render_torchrun(spec), "0755"),
+    }
+
+
+def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
+    """Return the facts that this stage cannot do without."""
+    return tuple(record.layout.entry(path) for path in declared(spec))
+
+
+def summary(spec: HostSpec, record: Record) -> str:
+    """Say what was found where nothing differs."""
+    del spec, record
+    return "as declared"
+
+
+def judge(spec: HostSpec, record: Record) -> list[Finding]:
+    """Return in what the files are not as declared, one finding for each file."""
+    return [finding for _, finding in wrong(spec, record)]
+
+
+def wrong(spec: HostSpec, record: Record) -> Iterator[tuple[str, Finding]]:
+    """Yield (path, finding) of each file that is not as declared."""
+    for path, (text, mode) in declared(spec).items():
+        entry = record.layout.entry(path)
+        if isinstance(entry, Unknown):
+            continue  # not known to be wrong; see `needed`
+        judged = _judged(spec, record, path, entry, text, mode)
+        if judged:
+            id_, found = judged
+            name = path.rpartition("/")[2]
+            yield (
+                path,
+                Finding(
+                    id=id_,
+                    found=found,
+                    expected=f"{path} as declared",
+                    effect="repair",
+                    action=f"write {name}",
+                ),
+            )
+
+
+def _judged(
+    spec: HostSpec, record: Record, path: str, entry: Entry, text: str, mode: str
+) -> tuple[Id, str] | None:
+    name = path.rpartition("/")[2]
+    if entry.kind == "absent":
+        return Id.ENVIRONMENT_FILE_MISSING, f"no {name}"
+    if entry.kind != "file":
+        return Id.ENVIRONMENT_NOT_A_FILE, f"{name} is a {entry.kind}"
+    if entry.sha256 != hashlib.sha256(text.encode()).hexdigest():
+        keys = _changed_keys(spec, record) if path == spec.paths.env_file else []
+        if keys:
+            return Id.ENVIRONMENT_VALUE_CHANGED, f"{name} differs in {', '.join(keys)}"
+        return Id.ENVIRONMENT_TEXT_CHANGED, f"{name} differs"
+    if entry.mode != mode:
+        return Id.ENVIRONMENT_MODE_DIFFERS, f"{name} has mode {entry.mode}"
+    return None
+
+
+def _changed_keys(spec: HostSpec, record: Record) -> list[str]:
+    """Name the variables in which the environment file differs from what is declared."""
+    text = record.environment.text
+    if not isinstance(text, str):
+        return []
+    found, wanted = env_file.parse(text), env_file.variables(spec)
+    return sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))

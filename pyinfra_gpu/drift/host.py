@@ -1,0 +1,88 @@
+"""A host as a whole: every stage judged at once, with no run and no host to talk to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from pyinfra_gpu.drift import (
+    cuda,
+    driver,
+    environment,
+    layout,
+    libcuda,
+    packages,
+    preflight,
+    pytorch,
+    smoke,
+    smoke_across,
+    training,
+)
+from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
+from pyinfra_gpu.drift.finding import Findings, Stage
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+CONCERNS: tuple[Concern, ...] = (
+    preflight,
+    *driver.PARTS,
+    packages,
+    layout,
+    cuda,
+    libcuda,
+    pytorch,
+    environment,
+    training,
+    smoke,
+    smoke_across,
+)
+"""In the order of the deploy."""
+
+REFUSED_TOO = (Stage.DRIVER, Stage.CUDA, Stage.LIBCUDA)
+"""Stages that are told even of a host that preflight refuses: most often they say why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageJudgement:
+    """What is so of one stage.
+
+    + summary: what there is, in a few words, where nothing differs
+    + unread: what could not be read and has to be known; then nothing can be told of the stage
+    """
+
+    stage: Stage
+    summary: str
+    findings: Findings
+    unread: tuple[str, ...]
+
+    @property
+    def stops(self) -> bool:
+        """Whether the next run goes no further than this stage."""
+        return bool(self.unread or self.findings.stopping)
+
+
+def judge(spec: HostSpec, record: Record) -> list[StageJudgement]:
+    """Return every stage's judgement, in the deploy's order, as far as the next run would come."""
+    found: list[StageJudgement] = []
+    for stage, concerns in groupby(CONCERNS, key=lambda each: each.STAGE):
+        judgement = _stage(stage, list(concerns), spec, record)
+        stopped = any(each.stops for each in found)
+        refused = stopped and found[0].stops  # by preflight
+        if not stopped or (refused and stage in REFUSED_TOO and judgement.findings):
+            found.append(judgement)
+    return found
+
+
+def _stage(stage: Stage, concerns: list[Concern], spec: HostSpec, record: Record) -> StageJudgement:
+    history = history_of(record)
+    return StageJudgement(
+        stage=stage,
+        summary="; ".join(filter(None, (each.summary(spec, record) for each in concerns))),
+        findings=Findings(
+            finding for each in concerns for finding in judged(each, spec, record, history)
+        ),
+        unread=tuple(text for each in concerns for text in unread(each, spec, record)),
+    )

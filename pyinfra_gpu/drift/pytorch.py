@@ -1,0 +1,113 @@
+"""Is torch the declared one, whole, in an environment whose Python runs? Judged, never touched."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pyinfra_gpu.drift.finding import Finding, Id, Stage
+from pyinfra_gpu.facts.fields import Unknown
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+STAGE = Stage.PYTORCH
+_ENVIRONMENT = (
+    Id.PYTORCH_ENVIRONMENT_MISSING,
+    Id.PYTORCH_ENVIRONMENT_BROKEN,
+    Id.PYTORCH_PYTHON_DIFFERS,
+)
+
+
+def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
+    """Return the facts that this stage cannot do without.
+
+    Without a Python that runs, torch cannot be examined; then the environment is made anew first.
+    """
+    torch = record.torch
+    environment = (torch.uv, record.layout.entry(spec.paths.venv), torch.python_problem)
+    if any(isinstance(each, Unknown) for each in environment) or _environment(spec, record):
+        return environment
+    return (*environment, torch.version, torch.damaged, torch.installing)
+
+
+def summary(spec: HostSpec, record: Record) -> str:
+    """Name the installed torch, where nothing differs."""
+    del spec
+    return f"torch {record.torch.version}"
+
+
+def judge(spec: HostSpec, record: Record) -> list[Finding]:
+    """Return in what the installer, the environment and torch are not as declared."""
+    return [*_installer(spec, record), *_environment(spec, record), *_torch(spec, record)]
+
+
+def _installer(spec: HostSpec, record: Record) -> list[Finding]:
+    wanted, there = spec.pytorch.uv_version, record.torch.uv
+    if there == wanted or isinstance(there, Unknown):
+        return []
+    return [
+        Finding(
+            id=Id.PYTORCH_INSTALLER_DIFFERS if there else Id.PYTORCH_INSTALLER_MISSING,
+            found=f"uv {there}" if there else "no uv",
+            expected=f"uv {wanted} at {spec.paths.uv}",
+            effect="repair",
+            action=f"uv {wanted}",
+        )
+    ]
+
+
+def _environment(spec: HostSpec, record: Record) -> list[Finding]:
+    problem, python = record.torch.python_problem, record.torch.python
+    asked = re.fullmatch(r"(?:python)?(\d+\.\d+(?:\.\d+)?)", spec.pytorch.python)
+    if problem and not isinstance(problem, Unknown):
+        id_, found = Id.PYTORCH_ENVIRONMENT_BROKEN, f"its Python does not run ({problem})"
+    elif python is None:
+        id_, found = Id.PYTORCH_ENVIRONMENT_MISSING, "no virtual environment"
+    elif asked and isinstance(python, str) and not f"{python}.".startswith(f"{asked[1]}."):
+        id_, found = Id.PYTORCH_PYTHON_DIFFERS, f"Python {python}, declared is {asked[1]}"
+    else:
+        return []
+    return [
+        Finding(
+            id=id_,
+            found=found,
+            expected=f"a Python of {spec.pytorch.python} that runs in {spec.paths.venv}",
+            effect="repair",
+            action="virtual environment",
+            packages=("python3*",),
+        )
+    ]
+
+
+def _torch(spec: HostSpec, record: Record) -> list[Finding]:
+    """Judge torch itself; in an environment that is to be made anew it goes with the old one."""
+    torch, wanted = record.torch, spec.pytorch.full_version
+    if torch.version is None or _environment(spec, record):
+        id_, found = Id.PYTORCH_NOT_INSTALLED, "no torch"
+    elif isinstance(torch.version, Unknown):
+        return []
+    elif torch.installing is True:
+        id_ = Id.PYTORCH_INSTALLATION_INTERRUPTED
+        found = f"torch {torch.version}, its installation was interrupted or goes on"
+    elif torch.version != wanted:
+        id_, found = Id.PYTORCH_VERSION_DIFFERS, f"torch {torch.version}"
+    elif torch.damaged and not isinstance(torch.damaged, Unknown):
+        id_, found = Id.PYTORCH_FILES_DAMAGED, f"torch {torch.version}, damaged: {torch.damaged[0]}"
+    else:
+        return []
+    return [
+        Finding(
+            id=id_,
+            found=found,
+            expected=f"torch {wanted}, whole",
+            effect="repair",
+            action=f"torch {wanted}",
+        )
+    ]
+
+
+def environment_is_sound(spec: HostSpec, record: Record) -> bool:
+    """Tell whether there is an environment as declared, whose Python runs."""
+    return not any(each.id in _ENVIRONMENT for each in _environment(spec, record))

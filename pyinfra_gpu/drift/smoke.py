@@ -1,0 +1,111 @@
+"""Did the smoke test pass on what is there now? Judged by its stamp, never run here."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
+from pyinfra_gpu.drift.fingerprint import differences, fingerprint
+from pyinfra_gpu.on_host import smoke_digest
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+STAGE = Stage.SMOKE
+
+PASSED = ("pass", "warn")
+"""A test that only warns has passed: its stamp counts, and its warnings are shown."""
+
+CHANGED = "since it passed, changed: "
+
+
+def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
+    """Return nothing: a stamp that cannot be read means that the test is owed."""
+    del spec, record
+    return ()
+
+
+def summary(spec: HostSpec, record: Record) -> str:
+    """Say what stands for the proof, where it stands."""
+    del record
+    if spec.smoke.run == "skip":
+        return "skipped by data"
+    return "passed earlier, nothing changed since"
+
+
+def judge(spec: HostSpec, record: Record) -> list[Finding]:
+    """Return what is not proven of this host by itself."""
+    if spec.smoke.run == "skip":
+        return [_skipped()]
+    if spec.smoke.accept == "two-gpus" and spec.smoke.mode != "gpu":
+        return [_cannot_prove(spec)]
+    why = stale(spec, record)
+    asked = spec.smoke.run == "always"
+    if why is None and not asked:
+        return []
+    return [_unproven(spec, why, asked=asked)]
+
+
+def _skipped() -> Finding:
+    return Finding(
+        id=Id.SMOKE_SKIPPED,
+        found='smoke = "skip" is declared, so nothing is proven',
+        expected="a smoke test that passed",
+        effect="note",
+        action="no test",
+    )
+
+
+def _cannot_prove(spec: HostSpec) -> Finding:
+    return stop(
+        Id.SMOKE_CANNOT_PROVE_TWO_GPUS,
+        found=f"this host's test would be {spec.smoke.mode}, which proves nothing about two GPUs",
+        expected="what smoke_accept = 'two-gpus' asks for",
+        action="declare two real GPUs, or smoke_accept = 'proof'",
+    )
+
+
+def _unproven(spec: HostSpec, why: str | None, *, asked: bool) -> Finding:
+    """Say what is not proven. A reboot owes a test, and yet is not drift: nobody is to be called
+    at night because a host was rebooted. Nor is it drift that data asks for another test.
+    """
+    rebooted = why == f"{CHANGED}the boot"
+    effect: Effect = "note" if rebooted or why is None else "repair"
+    return Finding(
+        id=Id.SMOKE_PROOF_BEFORE_BOOT if rebooted else Id.SMOKE_UNPROVEN,
+        found='smoke = "always"' if asked and effect == "note" else str(why),
+        expected="a smoke test that passed on what is there now",
+        effect=effect,
+        action=f"test of {spec.smoke.ranks} ranks",
+        repeats=effect == "note",
+    )
+
+
+def stale(spec: HostSpec, record: Record) -> str | None:
+    """Return why the stamp on the host does not count, in a few words; None if it does."""
+    text = record.smoke.stamp_text
+    if text is None:
+        failed = read_object(record.smoke.verdict_text).get("status") == "fail"
+        return "the last test failed" if failed else "never passed here"
+    try:
+        stamp = json.loads(str(text))
+        if stamp["status"] not in PASSED:
+            return "the last test did not pass"
+        noted, mode = stamp["fingerprint"], stamp["mode"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "the stamp is not readable"
+    changed = differences(str(noted), fingerprint(spec, record, smoke_digest()))
+    if not changed and mode != spec.smoke.mode:
+        return f"it passed as {mode}"
+    return f"{CHANGED}{', '.join(changed)}" if changed else None
+
+
+def read_object(text: object) -> dict[str, Any]:
+    """Read a JSON object; anything else, half a file for instance, is an empty one."""
+    try:
+        value = json.loads(str(text))
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

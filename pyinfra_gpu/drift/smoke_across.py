@@ -1,0 +1,112 @@
+"""Have the hosts of a group trained one step together as they are now? Judged by the stamp."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
+from pyinfra_gpu.drift.fingerprint import fingerprint
+from pyinfra_gpu.drift.smoke import read_object
+from pyinfra_gpu.on_host import smoke_digest
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import AcrossSpec, HostSpec
+
+STAGE = Stage.SMOKE
+
+RANKS = 2
+"""A host's, at most: its own test has tried all its GPUs."""
+
+MOST_RANKS = 16
+"""In one step: beyond that, no pattern of bfloat16 values has an exact sum."""
+
+
+def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
+    """Return nothing: a stamp that cannot be read means that the step is owed."""
+    del spec, record
+    return ()
+
+
+def summary(spec: HostSpec, record: Record) -> str:
+    """Say with whom the step was trained, where that still holds."""
+    del record
+    across = declared(spec)
+    return f"with {listed(others(spec, across))}: passed earlier" if across else ""
+
+
+def judge(spec: HostSpec, record: Record) -> list[Finding]:
+    """Return what is not proven of the hosts together."""
+    across = declared(spec)
+    if across is None:
+        return []
+    if across.impossible:
+        return [
+            stop(
+                Id.SMOKE_ACROSS_IMPOSSIBLE,
+                found=f"smoke_across_hosts = {across.hosts!r}, and {across.impossible}",
+                expected="a group of hosts that can train one step together",
+                action="correct `smoke_across_hosts`",
+            )
+        ]
+    why = stale(spec, record)
+    asked = spec.smoke.run == "always"
+    if why is None and not asked:
+        return []
+    return [unproven(spec, across, why or 'smoke = "always"', "repair" if why else "note")]
+
+
+def declared(spec: HostSpec) -> AcrossSpec | None:
+    """Return what is declared of the step, None where none is to be made."""
+    return None if spec.smoke.run == "skip" else spec.smoke.across
+
+
+def others(spec: HostSpec, across: AcrossSpec) -> list[str]:
+    """Return the other hosts of the step."""
+    return [name for name in across.members if name != spec.host]
+
+
+def unproven(spec: HostSpec, across: AcrossSpec, why: str, effect: Effect) -> Finding:
+    """Return the finding that the step is owed.
+
+    + why: in a few words
+    + effect: "report" where this run leaves other hosts of the group out
+    """
+    return Finding(
+        id=Id.SMOKE_UNPROVEN_ACROSS_HOSTS,
+        found=f"with {listed(others(spec, across))}: {why}",
+        expected="a step that all hosts of the group trained together as they are now",
+        effect=effect,
+        action=f"step across {len(across.members)} hosts",
+        repeats=effect == "note",
+    )
+
+
+def stale(spec: HostSpec, record: Record) -> str | None:
+    """Return why what the stamp says of the step does not count, None if it does."""
+    across, stamped = spec.smoke.across, stamp(record)
+    members = across.members if across else ()
+    if not isinstance(stamped.get("hosts"), dict):
+        return "never passed together"
+    if set(stamped["hosts"]) != set(members):
+        return f"it passed with {listed(sorted(set(stamped['hosts']) - {spec.host}))}"
+    if stamped.get("mode") != mode(spec):
+        return f"it passed as {stamped.get('mode')}"
+    now = fingerprint(spec, record, smoke_digest())
+    return None if stamped["hosts"][spec.host] == now else "this host changed since"
+
+
+def stamp(record: Record) -> dict[str, Any]:
+    """Return what the host's stamp says of the step, empty where it says nothing."""
+    across = read_object(record.smoke.stamp_text).get("across")
+    return across if isinstance(across, dict) else {}
+
+
+def mode(spec: HostSpec) -> str:
+    """Return the mode of the step: simulated GPUs, and none, are tested on the CPU."""
+    return "rehearsal-cpu" if spec.smoke.mode == "rehearsal-cpu" else "gpu"
+
+
+def listed(names: list[str]) -> str:
+    """Return names as a person lists them: "gpu2 and gpu3"."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

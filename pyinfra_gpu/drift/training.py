@@ -1,0 +1,168 @@
+"""Is the training repository at its commit, with its dependencies? Judged, never touched."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
+from pyinfra_gpu.facts.fields import Unknown
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec, TrainingSpec
+
+STAGE = Stage.TRAINING
+
+
+def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
+    """Return the facts that this stage cannot do without."""
+    training = record.training
+    if spec.training is None:
+        return ()
+    checkout = (training.commit, training.dirty_count)
+    if spec.training.requirements is None:
+        return checkout
+    return (*checkout, training.requirements_sha256, training.stamp_text)
+
+
+def summary(spec: HostSpec, record: Record) -> str:
+    """Say which commit is checked out, where nothing differs."""
+    if spec.training is None:
+        return "no training_repo declared"
+    commit = record.training.commit
+    return f"at {commit[:12]}" if isinstance(commit, str) else "no checkout"
+
+
+def judge(spec: HostSpec, record: Record) -> list[Finding]:
+    """Return in what checkout and dependencies are not as declared.
+
+    Local changes are a person's work: at the right commit they are noted and left, at another one
+    the run stops at them, unless ``training_local_changes = "overwrite"``.
+    """
+    if spec.training is None:
+        return []
+    return [
+        *_remote(spec, spec.training, record),
+        *_checkout(spec, spec.training, record),
+        *_requirements(spec, spec.training, record),
+    ]
+
+
+def local_changes(record: Record) -> str:
+    """Name the files that a person changed in the checkout; empty where there is none."""
+    count = record.training.dirty_count
+    if not isinstance(count, int) or count == 0:
+        return ""
+    dirty = record.training.dirty
+    names = [] if isinstance(dirty, Unknown) else [line[3:] for line in dirty[:3]]
+    more = f" and {count - len(names)} more" if count > len(names) else ""
+    return ", ".join(names) + more
+
+
+def _remote(spec: HostSpec, training: TrainingSpec, record: Record) -> list[Finding]:
+    remote = record.training.remote
+    if not isinstance(record.training.commit, str) or remote == training.repo:
+        return []
+    return [
+        Finding(
+            id=Id.TRAINING_REMOTE_DIFFERS,
+            found=f"the origin of {spec.paths.training} is not the declared training_repo",
+            expected="the declared training_repo, from which commits are fetched anyway",
+            effect="note",
+            action="left as it is",
+        )
+    ]
+
+
+def _checkout(spec: HostSpec, training: TrainingSpec, record: Record) -> list[Finding]:
+    commit, dirty = record.training.commit, local_changes(record)
+    if isinstance(commit, Unknown):
+        return []
+    right, overwrite = commit == training.commit, training.local_changes == "overwrite"
+    if dirty and not right and not overwrite:
+        return [_in_the_way(spec, training, f"at {str(commit)[:12]}", dirty)]
+    found = [_local_changes(spec, dirty, overwrite=overwrite)] if dirty else []
+    return found if right else [*found, _commit(training, commit)]
+
+
+def _commit(training: TrainingSpec, commit: str | None) -> Finding:
+    return Finding(
+        id=Id.TRAINING_NOT_CHECKED_OUT if commit is None else Id.TRAINING_COMMIT_DIFFERS,
+        found="no checkout" if commit is None else f"at {commit[:12]}",
+        expected=f"{training.repo} at {training.commit[:12]}",
+        effect="repair",
+        action=f"checkout at {training.commit[:12]}",
+    )
+
+
+def _local_changes(spec: HostSpec, dirty: str, *, overwrite: bool) -> Finding:
+    effect: Effect = "repair" if overwrite else "note"
+    return Finding(
+        id=Id.TRAINING_LOCAL_CHANGES,
+        found=f"{spec.paths.training} has local changes ({dirty})",
+        expected="none",
+        effect=effect,
+        action=f"stash of {dirty}" if overwrite else "left as they are",
+    )
+
+
+def _in_the_way(spec: HostSpec, training: TrainingSpec, found: str, dirty: str) -> Finding:
+    return stop(
+        Id.TRAINING_LOCAL_CHANGES_IN_THE_WAY,
+        found=f"{spec.paths.training} is {found} and has local changes ({dirty})",
+        expected=f"commit {training.commit[:12]}",
+        action="commit or `git stash` them there, or declare"
+        ' `training_local_changes = "overwrite"` (they are stashed first)',
+    )
+
+
+def stamp_path(spec: HostSpec) -> str:
+    """Return the path of the note on what the requirements installed."""
+    return f"{spec.paths.venv}/.pyinfra-gpu-training.json"
+
+
+def stamp(spec: HostSpec, record: Record) -> dict[str, Any]:
+    """Return what the installed dependencies depend on, and what they came to."""
+    installed = record.torch.distributions
+    return {
+        "requirements_sha256": record.training.requirements_sha256,
+        "torch": spec.pytorch.full_version,
+        "distributions": {} if isinstance(installed, Unknown) else dict(sorted(installed.items())),
+    }
+
+
+def _requirements(spec: HostSpec, training: TrainingSpec, record: Record) -> list[Finding]:
+    wrong = _requirements_wrong(spec, record) if training.requirements else None
+    if wrong is None:
+        return []
+    id_, found = wrong
+    return [
+        Finding(
+            id=id_,
+            found=found,
+            expected=f"what {training.requirements} asks for, torch excepted",
+            effect="repair",
+            action="dependencies",
+        )
+    ]
+
+
+def _requirements_wrong(spec: HostSpec, record: Record) -> tuple[Id, str] | None:
+    """Compare the note with what is installed; name the first difference."""
+    try:
+        noted = json.loads(str(record.training.stamp_text))
+        distributions, digest = dict(noted["distributions"]), noted["requirements_sha256"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return Id.TRAINING_REQUIREMENTS_NOT_INSTALLED, "dependencies not installed"
+    now = stamp(spec, record)
+    if digest != now["requirements_sha256"]:
+        return Id.TRAINING_REQUIREMENTS_CHANGED, "the repository's requirements changed"
+    if record.torch.installing is True:
+        return Id.TRAINING_REQUIREMENTS_INTERRUPTED, "an installation was interrupted"
+    for name, version in distributions.items():
+        there = now["distributions"].get(name)
+        if there != version:
+            found = f"{name} {there or 'is gone'}, was {version}"
+            return Id.TRAINING_DISTRIBUTION_CHANGED, found
+    return None

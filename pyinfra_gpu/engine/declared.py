@@ -1,0 +1,68 @@
+"""What is declared for a host of the run: its data resolved, and its group known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyinfra_gpu import spec
+from pyinfra_gpu.drift.smoke_across import MOST_RANKS, RANKS, listed
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.inventory import Inventory
+
+    from pyinfra_gpu.spec import AcrossSpec, HostSpec
+
+
+def declared(host: Host) -> HostSpec:
+    """Return what a host should be.
+
+    + host: pyinfra's, with its inventory
+
+    Raises SpecError with one sentence where its data is wrong or cannot work.
+    """
+    wanted = spec.resolve(data_of(host), host.name)
+    across = wanted.smoke.across
+    if across is None:
+        return wanted
+    known = _with_members(across, host)
+    return replace(wanted, smoke=replace(wanted.smoke, across=known))
+
+
+def data_of(host: Host) -> dict[str, object]:
+    """Return a host's data as pyinfra merges it: command line over host over group over all."""
+    return dict(host.data.dict())  # type: ignore[no-untyped-call]
+
+
+def _with_members(across: AcrossSpec, host: Host) -> AcrossSpec:
+    """Say who takes part in the step across hosts, or why it cannot be."""
+    inventory = host.inventory
+    if across.hosts is True:
+        members = [each.name for each in inventory if _declares(inventory, each.name) is True]
+    elif across.hosts in inventory.groups:
+        members = [each.name for each in inventory.get_group(across.hosts)]
+    else:
+        known = ", ".join(name for name in inventory.groups if name != "all")
+        return replace(across, impossible=f"it names no group of this inventory, which has {known}")
+    impossible = _impossible(across, host, members)
+    return replace(across, members=tuple(members), impossible=impossible)
+
+
+def _impossible(across: AcrossSpec, host: Host, members: list[str]) -> str | None:
+    """Return why these hosts cannot train together, a clause; None if they can."""
+    if host.name not in members:
+        return "this host is not in that group"
+    if len(members) < 2:
+        return "there is no other host to train with"
+    unlike = [name for name in members if _declares(host.inventory, name) != across.hosts]
+    if unlike:
+        return f"{listed(unlike)} does not declare the same"
+    if len(members) * RANKS > MOST_RANKS:
+        most = MOST_RANKS // RANKS
+        return f"that is {len(members)} hosts, and at most {most} can take part in one step"
+    return None
+
+
+def _declares(inventory: Inventory, name: str) -> object:
+    return inventory.get_host(name).data.get("smoke_across_hosts")
