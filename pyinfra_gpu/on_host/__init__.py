@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shlex
 import zipfile
 from functools import cache
 from pathlib import Path
 
-_SMOKE = Path(__file__).parent / "smoke"
+_HERE = Path(__file__).parent
+_SMOKE = _HERE / "smoke"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip file can express
 _ENTRY = b"import sys\n\nfrom smoke.__main__ import main\n\nsys.exit(main())\n"
+
+
+def program(path: str, *arguments: str) -> str:
+    """Return the command line that runs a POSIX shell program of ours, which it brings along.
+
+    + path: below this folder, e.g. "driver/reload_module.sh"
+    + arguments: its $1, $2 and so on; never part of the program's text
+    """
+    text = (_HERE / path).read_text(encoding="ascii")
+    return shlex.join(["sh", "-c", text, path.rpartition("/")[2], *arguments])
 
 
 @cache

@@ -16,6 +16,7 @@ from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.package_manager import finish_interrupted
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
@@ -23,26 +24,6 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
-
-# DKMS calls a module installed whose file is gone, and then does nothing; `--force` puts back what
-# it has built, and where it has nothing, the module is forgotten for this kernel and built anew.
-# A failed build ends the script with its own last error, which DKMS only hides in a file.
-_BUILD = """
-version=$1 kernel=$2 name=
-for conf in /usr/src/nvidia*-"$version"/dkms.conf; do
-    [ -f "$conf" ] || continue
-    name=$(sed -n 's/^PACKAGE_NAME="\\{0,1\\}\\([^"]*\\)"\\{0,1\\}$/\\1/p' "$conf")
-done
-if [ ! "$name" ]; then echo "no source of module $version in /usr/src for DKMS"; exit 1; fi
-dkms install --force -m "$name" -v "$version" -k "$kernel" && exit
-dkms remove -m "$name" -v "$version" -k "$kernel" >/dev/null 2>&1
-dkms status -m "$name" -v "$version" | grep -q . || dkms add -m "$name" -v "$version"
-dkms install --force -m "$name" -v "$version" -k "$kernel" && exit
-log=/var/lib/dkms/$name/$version/build/make.log
-said=$(grep -iE 'error|fail' "$log" 2>/dev/null | grep -v '^make' | tail -n 1)
-echo "${said:-no error is in the log of make}; see $log there"
-exit 1
-"""
 
 
 @converging(
@@ -101,7 +82,7 @@ def _built(spec: HostSpec, record: Record) -> Commands:
         yield step(
             STAGE,
             f"build module {versions[0]} for kernel {kernel}",
-            f"sh -c {quoted(_BUILD)} build {quoted(versions[0], kernel)}",
+            program("driver/build_module.sh", versions[0], kernel),
             run_as=as_root(spec),
         )
 

@@ -18,6 +18,7 @@ from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.reboot import restart
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages.apt.errors import last
 
 if TYPE_CHECKING:
@@ -29,23 +30,6 @@ if TYPE_CHECKING:
 
 STAGE = drift.STAGE
 _UNIT = "nvidia-persistenced"
-
-# What runs is noted first and started again whatever happens, also where the old module stays.
-_RELOAD = """
-stopped=
-for unit in "$@"; do
-    if systemctl is-active --quiet "$unit"; then stopped="$stopped $unit"; fi
-done
-if [ "$stopped" ]; then systemctl stop $stopped; fi
-code=0
-for module in nvidia_drm nvidia_modeset nvidia_uvm nvidia_peermem nvidia; do
-    if [ -d "/sys/module/$module" ]; then modprobe -r "$module" || { code=1; break; }; fi
-done
-modprobe nvidia || code=1
-modprobe nvidia_uvm || code=1
-if [ "$stopped" ]; then systemctl start $stopped || code=1; fi
-exit $code
-"""
 
 
 @converging(
@@ -85,7 +69,7 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
         answer = ask(
             state,
             host,
-            f"sh -c {quoted(_RELOAD)} reload {quoted(*SERVICES.values())}",
+            program("driver/reload_module.sh", *SERVICES.values()),
             as_root(spec),
             what="load the driver",
         )
