@@ -1,22 +1,34 @@
 """Refuses combinations of versions and hardware that cannot work, and says what to change.
 
-`check_spec` judges by data alone, before any host is contacted; `check_host` by what a host says
-about itself. Both use the same RULES, so a GPU that was not declared is judged like one that was.
+A deploy begins with `resolve(host.data.dict(), host.name)`: the host's spec, or one sentence.
+
+`check_spec` judges by data alone, before any host is contacted; `check_host` by what a look at the
+host shows. Both use the same RULES, so a GPU that was not declared is judged like one that was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pyinfra_gpu import spec as declared
 from pyinfra_gpu.compatibility import hardware, software, versions
 from pyinfra_gpu.compatibility.case import Case, HostFacts, Problem
 from pyinfra_gpu.compatibility.remedy import Check, remedy
 from pyinfra_gpu.errors import SpecError, one_line, sentence, shown
-from pyinfra_gpu.spec.model import HostSpec
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
 
-__all__ = ["RULES", "HostFacts", "Refusal", "Rule", "check_host", "check_spec", "refusals"]
+__all__ = [
+    "RULES",
+    "HostFacts",
+    "Refusal",
+    "Rule",
+    "check_host",
+    "check_spec",
+    "refusals",
+    "resolve",
+]
 
 
 class Refusal(str):
@@ -71,6 +83,17 @@ RULES: tuple[Rule, ...] = (
     Rule("compiler-too-old", software.compiler_too_old),
     Rule("more-ranks-than-gpus", hardware.more_ranks_than_gpus),
 )
+
+
+def resolve(data: Mapping[str, object], host: str) -> HostSpec:
+    """Return what `host` should be, from its merged data.
+
+    Raises SpecError if a key or value is wrong, if keys do not fit each other, or if the
+    combination cannot work: always one sentence that says what to change.
+    """
+    spec = declared.resolve(data, host)
+    check_spec(spec)
+    return spec
 
 
 def check_spec(spec: HostSpec) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from packaging.version import Version
 
-from pyinfra_gpu.spec.model import HostSpec
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import (
     Catalogue,
     CudaRelease,

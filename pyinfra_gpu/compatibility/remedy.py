@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from pyinfra_gpu.compatibility.case import Case, Change, Problem
-from pyinfra_gpu.spec.model import HostSpec
+from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import Catalogue
 
 Check = Callable[[Case], Problem | None]

@@ -20,8 +20,7 @@ from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import NvidiaPackage, Record
-    from pyinfra_gpu.spec import HostSpec
-    from pyinfra_gpu.spec.model import Modules
+    from pyinfra_gpu.spec import HostSpec, Modules
 
 
 _KINDS: tuple[Literal["compute", "full"], ...] = ("compute", "full")

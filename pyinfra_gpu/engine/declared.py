@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu import spec
+from pyinfra_gpu import compatibility
 from pyinfra_gpu.drift.smoke_across import MOST_RANKS, RANKS, listed
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def declared(host: Host) -> HostSpec:
 
     Raises SpecError with one sentence where its data is wrong or cannot work.
     """
-    wanted = spec.resolve(data_of(host), host.name)
+    wanted = compatibility.resolve(data_of(host), host.name)
     across = wanted.smoke.across
     if across is None:
         return wanted

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from pyinfra_gpu.errors import SpecError, sentence
-from pyinfra_gpu.spec.keys import KEYS
-from pyinfra_gpu.spec.values import BadValueError
-from pyinfra_gpu.stacks import Stack, catalogue
+from pyinfra_gpu.spec.host import KEYS
+from pyinfra_gpu.spec.key import Given
+from pyinfra_gpu.spec.training import commit_remedy
 
 _GPU_STAGES = ("driver", "cuda", "libcuda")
 
@@ -20,43 +17,35 @@ def error(
     return SpecError(sentence(where, key, value, problem, allowed=allowed, remedy=remedy))
 
 
-def commit_remedy(repo: object) -> str:
-    """Return how to find a commit; the repo's URL is shown only if it passed its own check."""
-    try:
-        url = KEYS["training_repo"].check(repo) or "URL"
-    except BadValueError:
-        url = "URL"
-    return f"set training_commit to what `git ls-remote {url} main` prints"
-
-
-def refuse_unfit(values: Mapping[str, Any], stack: Stack, where: str) -> None:
+def refuse_unfit(given: Given, where: str) -> None:
     """Raise SpecError for a key that needs another key, and for one that nothing would read.
 
-    `values` are those that data gives, checked one by one; `where` names their host.
+    `where` names the host whose data it is.
     """
-    _refuse_training_keys(values, where)
-    _refuse_owner(values, where)
-    if stack.accelerator == "cpu":
-        _refuse_gpu_keys(values, stack, where)
+    _refuse_training_keys(given, where)
+    _refuse_owner(given, where)
+    if given.stack.accelerator == "cpu":
+        _refuse_gpu_keys(given, where)
     else:
-        _refuse_toolkit_keys(values, where)
+        _refuse_toolkit_keys(given, where)
 
 
-def _refuse_training_keys(values: Mapping[str, Any], where: str) -> None:
-    repo, commit = values.get("training_repo"), values.get("training_commit")
-    if repo is not None and commit is None:
+def _refuse_training_keys(given: Given, where: str) -> None:
+    repo = given["training_repo"]
+    if repo is not None and not given.says("training_commit"):
         problem, allowed = "comes without training_commit", "both or neither"
-        raise error(where, "training_repo", repo, problem, allowed, commit_remedy(repo))
+        remedy = commit_remedy({"training_repo": repo})
+        raise error(where, "training_repo", repo, problem, allowed, remedy)
     for name in ("training_commit", "training_requirements"):
-        if values.get(name) is not None and repo is None:
+        if given.says(name) and repo is None:
             problem, allowed = "comes without training_repo", "only together with training_repo"
             remedy = f"set training_repo to a git URL, or remove {name}"
-            raise error(where, name, values[name], problem, allowed, remedy)
+            raise error(where, name, given[name], problem, allowed, remedy)
 
 
-def _refuse_owner(values: Mapping[str, Any], where: str) -> None:
-    owner, prefix = values.get("owner"), values.get("prefix", "")
-    if owner is not None and values.get("privilege") == "none":
+def _refuse_owner(given: Given, where: str) -> None:
+    owner, prefix = given["owner"], given["prefix"]
+    if owner is not None and given["privilege"] == "none":
         problem, allowed = "cannot be given files with privilege = 'none'", "None, the login user"
         remedy = "remove owner, or set privilege = 'sudo'"
         raise error(where, "owner", owner, problem, allowed, remedy)
@@ -66,27 +55,26 @@ def _refuse_owner(values: Mapping[str, Any], where: str) -> None:
         raise error(where, "owner", owner, problem, allowed, remedy)
 
 
-def _refuse_gpu_keys(values: Mapping[str, Any], stack: Stack, where: str) -> None:
+def _refuse_gpu_keys(given: Given, where: str) -> None:
     """Refuse what only a host with GPUs reads; a value that says what is so anyway passes."""
     names = [key.name for key in KEYS.values() if key.stage in _GPU_STAGES]
     for name in ("gpu_model", *names):
-        value = values.get(name)
-        if value not in (None, (), KEYS[name].default):
-            problem, allowed = f"is not read with the cpu stack {stack.name}", "no such key there"
-            remedy = f"remove {name}, or set stack = {catalogue().default_stack!r}"
-            raise error(where, name, value, problem, allowed, remedy)
+        if given.says(name) and given[name] not in ((), KEYS[name].default):
+            problem = f"is not read with the cpu stack {given.stack.name}"
+            remedy = f"remove {name}, or set stack = {given.known.default_stack!r}"
+            raise error(where, name, given[name], problem, "no such key there", remedy)
 
 
-def _refuse_toolkit_keys(values: Mapping[str, Any], where: str) -> None:
+def _refuse_toolkit_keys(given: Given, where: str) -> None:
     """Refuse what only an installed toolkit reads."""
-    if values.get("libcuda_toolkit_link") and values.get("privilege") == "none":
+    if given["libcuda_toolkit_link"] and given["privilege"] == "none":
         problem, allowed = "writes outside prefix, and privilege is 'none'", "False without root"
         remedy = "remove libcuda_toolkit_link, or set privilege = 'sudo'"
         raise error(where, "libcuda_toolkit_link", True, problem, allowed, remedy)
-    if values.get("cuda_toolkit", True):
+    if given["cuda_toolkit"]:
         return
     for name in ("cuda_version", "cuda_archs", "libcuda_toolkit_link"):
-        if values.get(name):
+        if given[name]:
             problem, allowed = "needs a toolkit, and cuda_toolkit is False", "no such key then"
             remedy = f"remove {name}, or set cuda_toolkit = True"
-            raise error(where, name, values[name], problem, allowed, remedy)
+            raise error(where, name, given[name], problem, allowed, remedy)

@@ -5,44 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyinfra_gpu.errors import nearest
+from pyinfra_gpu.spec.host import KEYS, STAGES
 from pyinfra_gpu.spec.key import Key
-from pyinfra_gpu.spec.keys import KEYS, STAGES
 
 # pyinfra's own data and its connectors' (arguments, and settings of how to reach the host).
 FOREIGN_PREFIXES = ("_", "ssh_", "local_", "fake_", "docker_", "chroot_", "vagrant_", "terraform_")
 
-# What people write for a key of ours, where likeness of letters would point elsewhere.
-_MEANT = {
-    "compiler": "host_compiler",
-    "arch_list": "cuda_archs",
-    "cuda": "cuda_release",
-    "driver": "driver_branch",
-    "driver_flavour": "driver_modules",
-    "env": "environment_variables",
-    "gpu": "gpu_model",
-    "gpu_name": "gpu_model",
-    "gpus": "gpu_count",
-    "mirror": "driver_repository_url",
-    "num_gpus": "gpu_count",
-    "nvidia_driver": "driver_branch",
-    "persistence_mode": "driver_persistence",
-    "python": "pytorch_python",
-    "python_version": "pytorch_python",
-    "reboot": "driver_reboot",
-    "repo": "training_repo",
-    "smoke_deadline": "smoke_deadline_s",
-    "smoke_timeout": "smoke_deadline_s",
-    "sudo": "privilege",
-    "toolkit": "cuda_toolkit",
-    "torch": "pytorch_version",
-    "torch_cuda_arch_list": "cuda_archs",
-    "training_branch": "training_commit",
-    "training_ref": "training_commit",
-    "training_tag": "training_commit",
-    "training_url": "training_repo",
-    "training_version": "training_commit",
-    "user": "owner",
-}
+_MEANT = {word: key.name for key in KEYS.values() for word in key.synonyms}
 _SYNONYMS = {"torch": "pytorch", "env": "environment", "train": "training", "nvidia": "driver"}
 _NESTED = {**{stage: stage for stage in STAGES}, **_SYNONYMS, "gpu": "preflight", "host": "cuda"}
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection
-from typing import Literal
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
 from pyinfra_gpu.errors import nearest
 
+T = TypeVar("T")
 Checker = Callable[[object], object]
 LONGEST_LIST = 14  # names an error lists before it only points at the nearest
 
@@ -56,7 +58,26 @@ def kind(value: object) -> str:
     return next((word for type_, word in words if isinstance(value, type_)), type(value).__name__)
 
 
-def boolean(value: object) -> bool:
+@dataclass(frozen=True, slots=True)
+class Allowing(Generic[T]):
+    """A checker that can say in words what it allows."""
+
+    check: Callable[[object], T]
+    allowed: str
+
+    def __call__(self, value: object) -> T:
+        """Return the value in its final form; raises BadValueError."""
+        return self.check(value)
+
+
+def allowed_by(checker: Checker) -> str:
+    """Return what a checker allows, in words; raises TypeError for one that cannot say it."""
+    if not isinstance(checker, Allowing):
+        raise TypeError(f"{checker!r} does not say what it allows: declare the key with `allowed`")
+    return checker.allowed
+
+
+def _boolean(value: object) -> bool:
     """Accept True and False only; 1, "yes" and "false" are mistakes more often than meant."""
     if not isinstance(value, bool):
         word = str(value).casefold() if isinstance(value, str | int) else ""
@@ -67,7 +88,10 @@ def boolean(value: object) -> bool:
     return value
 
 
-def integer(low: int, high: int) -> Callable[[object], int]:
+boolean = Allowing(_boolean, "True or False")
+
+
+def integer(low: int, high: int) -> Allowing[int]:
     """Return a checker for whole numbers from `low` to `high`; True and False are not numbers."""
 
     def check(value: object) -> int:
@@ -82,10 +106,10 @@ def integer(low: int, high: int) -> Callable[[object], int]:
             raise BadValueError("is too large", suggestion=high)
         return value
 
-    return check
+    return Allowing(check, f"a whole number from {low} to {high}")
 
 
-def number(low: float, high: float) -> Checker:
+def number(low: float, high: float) -> Allowing[float]:
     """Return a checker for finite numbers from `low` to `high`."""
 
     def check(value: object) -> float:
@@ -97,10 +121,10 @@ def number(low: float, high: float) -> Checker:
             raise BadValueError("is too small" if value < low else "is too large")
         return float(value)
 
-    return check
+    return Allowing(check, f"a number from {low:g} to {high:g}")
 
 
-def power_of_two(low: int, high: int) -> Checker:
+def power_of_two(low: int, high: int) -> Allowing[int]:
     """Return a checker for powers of two from `low` to `high`."""
     whole = integer(low, high)
 
@@ -110,7 +134,7 @@ def power_of_two(low: int, high: int) -> Checker:
             raise BadValueError("is not a power of two", suggestion=1 << (size.bit_length() - 1))
         return size
 
-    return check
+    return Allowing(check, f"a power of two from {low} to {high}")
 
 
 def text(value: object) -> str:
@@ -132,12 +156,14 @@ def text(value: object) -> str:
     return value
 
 
-def choice(*allowed: str) -> Checker:
+def choice(*allowed: str) -> Allowing[str]:
     """Return a checker for one of a few words."""
-    return one_of(lambda: allowed, "one of the allowed words")
+    *but_last, last = (repr(word) for word in allowed)
+    words = f"{', '.join(but_last)} or {last}" if but_last else last
+    return Allowing(one_of(lambda: allowed, "one of the allowed words"), words)
 
 
-def one_of(names: Callable[[], Collection[str]], what: str) -> Checker:
+def one_of(names: Callable[[], Collection[str]], what: str) -> Callable[[object], str]:
     """Return a checker for one of `names()`, which suggests the nearest name."""
 
     def check(value: object) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.compatibility import HostFacts, check_host
-from pyinfra_gpu.spec import SpecError, resolve
+from pyinfra_gpu.compatibility import HostFacts, check_host, resolve
+from pyinfra_gpu.spec import SpecError
 
 HOST: dict[str, Any] = {
     "python": "3.12.3",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.spec import HostSpec, Paths, PytorchSpec, allowed_keys, check_data, resolve
-from pyinfra_gpu.spec.keys import STAGES
+from pyinfra_gpu.compatibility import resolve
+from pyinfra_gpu.spec import STAGES, HostSpec, Paths, PytorchSpec, allowed_keys, check_data
 
 REPO = "https://github.com/karpathy/nanochat"
 COMMIT = "92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192"

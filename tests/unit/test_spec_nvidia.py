@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from pyinfra_gpu.spec import SpecError, resolve
+from pyinfra_gpu.compatibility import resolve
+from pyinfra_gpu.spec import SpecError
 
 CPU: dict[str, object] = {"stack": "cpu-torch2.13"}
 

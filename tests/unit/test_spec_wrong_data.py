@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from pyinfra_gpu.spec import SpecError, check_data, resolve
+from pyinfra_gpu.compatibility import resolve
+from pyinfra_gpu.spec import SpecError, check_data
 from pyinfra_gpu.spec.variables import FORBIDDEN
 
 REPO = "https://github.com/karpathy/nanochat"

@@ -11,7 +11,8 @@ from packaging.version import Version
 from pyinfra.api.exceptions import DeployError
 
 from pyinfra_gpu import stacks
-from pyinfra_gpu.spec import SpecError, allowed_keys, resolve
+from pyinfra_gpu.compatibility import resolve
+from pyinfra_gpu.spec import SpecError, allowed_keys
 from pyinfra_gpu.stacks import StacksError, catalogue, parse
 
 TEXT = stacks.STACKS_FILE.read_text(encoding="utf-8")

@@ -1,0 +1,124 @@
+"""Where everything of ours is on a host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyinfra_gpu.spec import sources
+from pyinfra_gpu.spec.key import computed, key
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Paths:
+    """Every path on the host that is ours, as absolute POSIX text, from `prefix` and the
+    environment's name.
+    """
+
+    prefix: str = key(
+        sources.prefix,
+        default="/opt/pyinfra-gpu",
+        allowed="an absolute path of letters, digits and . _ + @ -, outside system directories",
+        example="/srv/gpu/lab",
+        help="the directory that holds everything of ours on the host",
+    )
+    name: str = computed(lambda given: given["environment_name"])
+
+    @property
+    def venv(self) -> str:
+        """The virtual environment that holds torch."""
+        return f"{self.prefix}/venv"
+
+    @property
+    def python(self) -> str:
+        """The virtual environment's interpreter."""
+        return f"{self.venv}/bin/python"
+
+    @property
+    def tools(self) -> str:
+        """Directory of the programs we bring along."""
+        return f"{self.prefix}/tools"
+
+    @property
+    def uv(self) -> str:
+        """The installer."""
+        return f"{self.tools}/bin/uv"
+
+    @property
+    def cache(self) -> str:
+        """The installer's cache."""
+        return f"{self.prefix}/cache"
+
+    @property
+    def env_dir(self) -> str:
+        """Directory of the env files."""
+        return f"{self.prefix}/env"
+
+    @property
+    def env_file(self) -> str:
+        """KEY=VALUE lines for systemd's EnvironmentFile and for the torchrun wrapper."""
+        return f"{self.env_dir}/{self.name}.env"
+
+    @property
+    def bin(self) -> str:
+        """Directory of the commands meant for people."""
+        return f"{self.prefix}/bin"
+
+    @property
+    def torchrun(self) -> str:
+        """The torchrun wrapper."""
+        return f"{self.bin}/torchrun"
+
+    @property
+    def training_parent(self) -> str:
+        """Directory of the training checkouts."""
+        return f"{self.prefix}/training"
+
+    @property
+    def training(self) -> str:
+        """This environment's training checkout."""
+        return f"{self.training_parent}/{self.name}"
+
+    @property
+    def smoke(self) -> str:
+        """Directory of the smoke test."""
+        return f"{self.prefix}/smoke"
+
+    @property
+    def smoke_bundle(self) -> str:
+        """The smoke test program, one zip file."""
+        return f"{self.smoke}/smoke_test.pyz"
+
+    @property
+    def stamp(self) -> str:
+        """What the last smoke test that passed was run on."""
+        return f"{self.smoke}/stamp.json"
+
+    @property
+    def verdict(self) -> str:
+        """What the last smoke test found."""
+        return f"{self.smoke}/verdict.json"
+
+    @property
+    def across_verdict(self) -> str:
+        """What the last step across hosts found."""
+        return f"{self.smoke}/across.json"
+
+    @property
+    def proofs(self) -> str:
+        """Directory of what was proven of the CUDA toolkit and of libcuda, and on which state."""
+        return f"{self.prefix}/proofs"
+
+    @property
+    def cuda_proof(self) -> str:
+        """What nvcc last compiled here, and with which toolkit and compiler."""
+        return f"{self.proofs}/cuda.json"
+
+    @property
+    def libcuda_proof(self) -> str:
+        """Which library programs last loaded here, and the state it was proven on."""
+        return f"{self.proofs}/libcuda.json"
+
+    @property
+    def lock(self) -> str:
+        """Held while a run writes below the prefix."""
+        return f"{self.prefix}/.lock"

@@ -1,0 +1,89 @@
+"""Which torch, from where, on which Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pyinfra_gpu.spec import sources
+from pyinfra_gpu.spec import values as v
+from pyinfra_gpu.spec.key import Given, computed, from_stack, key
+
+
+def _indexes(given: Given) -> tuple[str | None, str | None]:
+    return given.known.indexes(given.stack, given["pytorch_version"], given["pytorch_build"])
+
+
+def _extra_index(given: Given) -> str | None:
+    """Beside an index that data names no other is asked, unless that is named too."""
+    return None if given.says("pytorch_index_url") else _indexes(given)[1]
+
+
+def _local_version(given: Given) -> bool:
+    return not given.known.serves(given["pytorch_version"], given["pytorch_build"])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PytorchSpec:
+    """Which torch, from where, on which Python.
+
+    `local_version` is whether the index names the build in the version ("2.13.0+cpu"). The
+    package index does not, so asking it for "2.14.1+cu130" would find nothing.
+    """
+
+    source: Literal["wheel"] = key(
+        v.source,
+        default="wheel",
+        allowed="'wheel'",
+        example="wheel",
+        help="where torch comes from",
+    )
+    version: str = key(
+        v.torch_version,
+        default=from_stack(lambda given: given.stack.torch.version),
+        allowed="a final torch release with three numbers",
+        example="2.14.0",
+        help="the torch release",
+        synonyms=("torch",),
+    )
+    build: str = key(
+        v.torch_build,
+        default=from_stack(lambda given: given.stack.torch.build),
+        allowed="'cpu' or 'cu' and three digits",
+        example="cu126",
+        help="the torch build",
+    )
+    python: str = key(
+        v.interpreter,
+        default="python3",
+        allowed="a command, an absolute path or a version such as '3.12'",
+        example="3.12",
+        help="the host's Python that the virtual environment is made from",
+        synonyms=("python", "python_version"),
+    )
+    index_url: str | None = key(
+        sources.index_url,
+        default=from_stack(lambda given: _indexes(given)[0]),
+        allowed="an http, https or file URL, or None for the package index",
+        example="https://mirror.example.org/simple",
+        help="the index torch is installed from",
+    )
+    extra_index_url: str | None = key(
+        sources.index_url,
+        default=from_stack(_extra_index),
+        allowed="an http, https or file URL, or None",
+        example="https://mirror.example.org/extra",
+        help="a second index, asked first for what it has",
+    )
+    uv_version: str = computed(lambda given: given.stack.uv)
+    local_version: bool = computed(_local_version, default=True)
+
+    @property
+    def full_version(self) -> str:
+        """What `torch.__version__` must say, e.g. "2.13.0+cpu"."""
+        return f"{self.version}+{self.build}"
+
+    @property
+    def requirement(self) -> str:
+        """What the installer is asked for."""
+        return f"torch=={self.full_version if self.local_version else self.version}"

@@ -1,0 +1,90 @@
+"""What is trained: the environment of its programs, and the repo they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pyinfra_gpu.spec import sources
+from pyinfra_gpu.spec import values as v
+from pyinfra_gpu.spec import variables as env
+from pyinfra_gpu.spec.key import Given, key
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvironmentSpec:
+    """The env file; `variables` are the user's own, sorted by name."""
+
+    name: str = key(
+        v.matching(r"[a-z0-9][a-z0-9-]{0,39}", "is not a short lower-case name"),
+        default="training",
+        allowed="at most 40 of a-z, 0-9 and -, not starting with -",
+        example="nanochat",
+        help="names the env file and the training checkout",
+    )
+    variables: tuple[tuple[str, str], ...] = key(
+        env.variables,
+        default={},
+        allowed="a dict of names and texts",
+        example={"NCCL_DEBUG": "WARN"},
+        help="added to the env file",
+        settle=lambda given, pairs: tuple(pairs),
+        synonyms=("env",),
+    )
+    dynamo: bool = key(
+        v.boolean,
+        default=True,
+        example=False,
+        help="False switches torch.compile off for programs of this environment",
+    )
+
+
+def commit_remedy(data: Mapping[str, object]) -> str:
+    """Return how to find a commit; the repo's URL is shown only if it passed its own check."""
+    try:
+        url = sources.git_url(data.get("training_repo"))
+    except v.BadValueError:
+        url = "URL"
+    return f"set training_commit to what `git ls-remote {url} main` prints"
+
+
+def is_declared(given: Given) -> bool:
+    """Return whether there is something to train."""
+    return given.says("training_repo") and given.says("training_commit")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingSpec:
+    """The training repo at one commit."""
+
+    repo: str = key(
+        sources.git_url,
+        default=None,
+        allowed="a git URL (https, http, ssh, git, file or user@host:path), or None",
+        example="https://github.com/karpathy/nanochat",
+        help="the training repo; None = no training stage",
+        synonyms=("repo", "training_url"),
+    )
+    commit: str = key(
+        sources.commit,
+        default=None,
+        allowed="40 hexadecimal digits",
+        example="92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192",
+        help="the commit to check out",
+        remedy=commit_remedy,
+        synonyms=("training_branch", "training_ref", "training_tag", "training_version"),
+    )
+    local_changes: Literal["report", "overwrite"] = key(
+        v.choice("report", "overwrite"),
+        default="report",
+        example="overwrite",
+        help="what to do about changes in the checkout; 'overwrite' keeps a backup",
+    )
+    requirements: str | None = key(
+        sources.requirements,
+        default=None,
+        allowed="a path in the repo to a requirements .txt or pyproject.toml, or None",
+        example="requirements.txt",
+        help="what to install for training, torch excepted",
+    )
