@@ -1,7 +1,7 @@
 """Site defaults: what every host gets unless its group or the host itself says otherwise.
 
 Data is merged per key: --data KEY=VALUE, then the host, then its groups, then this file.
-All keys, their meaning and their defaults: README.md, "Every key".
+All keys, their meaning and their defaults: docs/keys.md.
 """
 
 from pyinfra_gpu.engine.transport import CONNECT_KWARGS

@@ -3,9 +3,9 @@
     pyinfra inventories/lab.py deploy.py
 
 A host that `ssh NAME` reaches needs nothing but its NAME here: users, ports, keys and jump hosts
-are taken from your own ~/.ssh/config. Every key below is optional; what is commented out shows
-its default, unless it says otherwise. What a whole group shares belongs into group_data/GROUP.py,
-what every host shares into group_data/all.py.
+are taken from your own ~/.ssh/config. Every key is optional; all of them stand below the hosts,
+ready to be copied into one. What a whole group shares belongs into group_data/GROUP.py, what every
+host shares into group_data/all.py.
 """
 
 # A group is a list. An entry is a name, or (name, {data for this host alone}).
@@ -27,8 +27,7 @@ gpu = [
             # What to train, and at exactly which commit: git ls-remote URL main
             # "training_repo": "https://github.com/karpathy/nanochat",
             # "training_commit": "all 40 digits",
-            # "training_requirements": "pyproject.toml",  # default: install nothing
-            # "training_local_changes": "report",  # "overwrite": git stash, then check out
+            # "training_requirements": "pyproject.toml",
         },
     ),
     (
@@ -37,69 +36,138 @@ gpu = [
             "ssh_user": "alice",
             "gpu_model": "RTX 5090",
             "gpu_count": 2,
-            #
-            # Where things go, and whose they are.
-            # "prefix": "/opt/pyinfra-gpu",  # everything of ours lives below it
-            # "owner": "alice",  # default: the login user
-            # "privilege": "sudo",  # "none": no root, nothing outside prefix is written
-            #
-            # Versions that are known to work together go by one name, and each can be replaced.
-            # "stack": "r580-cu130",
-            # "driver_branch": 580,
-            # "driver_version": "580.95.05",  # default: the newest of the branch that is offered
-            # "driver_modules": "open",  # Blackwell has no other
-            # "driver_packages": "compute",  # "full" adds what a display server needs
-            # "cuda_toolkit": True,  # torch itself does not need it
-            # "cuda_release": "13.0",
-            # "cuda_version": "13.0.3",  # default: any of the release
-            # "cuda_archs": ["12.0"],  # default: that of gpu_model
-            # "host_compiler": "gcc-13",  # default: the host's gcc
-            # "libcuda_toolkit_link": False,  # True for Triton 2 and -L$CUDA_HOME/lib64 -lcuda
-            #
-            # The driver: who installs it, from where, who may move it, and when to reboot for it.
-            # "driver_source": "nvidia",  # "present": only judge the driver that is there
-            # "driver_repository_url": "https://mirror.lab.example/cuda/repos/{distro}/{arch}",
-            # "driver_key_fingerprint": "all 40 digits",  # default: NVIDIA's, as a mirror has it
-            # "driver_keyring_sha256": "all 64 digits",  # default: NVIDIA's, as a mirror has it
-            # "driver_hold": True,  # apt upgrade does not move it
-            # "driver_persistence": True,  # nvidia-persistenced keeps the GPUs initialised
-            # "driver_reboot": "if-idle",  # "never": only report; "always": even if in use
-            # "driver_reboot_wait_s": 900,
-            #
-            # torch.
-            # "pytorch_source": "wheel",
-            # "pytorch_version": "2.14.1",
-            # "pytorch_build": "cu130",
-            # "pytorch_python": "python3",  # or "3.12", or a path
-            # "pytorch_index_url": "https://mirror.lab.example/simple",  # default: PyPI
-            # "pytorch_extra_index_url": None,
-            #
-            # The environment file and what runs in it.
-            # "environment_name": "training",
-            "environment_variables": {"WANDB_MODE": "offline"},  # default: {}
-            # "environment_dynamo": True,  # False switches torch.compile off
-            #
-            # What must be there before anything is written.
-            # "preflight_min_disk_gib": 15,
-            # "preflight_min_ram_gib": 8,
-            # "preflight_apt_wait_s": 120,  # how long another apt may take
-            #
-            # The proof.
-            # "smoke": "auto",  # "always": each run; "skip": nothing is proven
-            # "smoke_ranks": 2,
-            # "smoke_deadline_s": 180,
-            # "smoke_allreduce_mib": 64,
-            # "smoke_accept": "proof",  # "two-gpus": less than two real GPUs is a failure
-            #
-            # One more step on all hosts of a group together, over the network.
-            # "smoke_across_hosts": False,  # a group's name, or True: all that say True
-            # "smoke_across_address": "10.1.2.3",  # default: any of the host's addresses
-            # "smoke_across_port": 29400,  # and the next one
-            #
-            # "rehearsal": False,  # True only labels: this is not a real machine
+            "environment_variables": {"WANDB_MODE": "offline"},
         },
     ),
 ]
 
 # Hosts without a GPU: group_data/cpu.py gives them the CPU stack.
 cpu: list[str] = []
+
+# What can be said of a host, each with its default, or with an example where it says "default:".
+#
+# --- every key: written by `python -m pyinfra_gpu.spec.document`, changes here are lost ---
+#
+# general
+#     "stack": "r580-cu130",
+#         versions that fit together; every other version key overrides one of them
+#     "rehearsal": False,
+#         the host is thrown away after use: label every result so
+#     "prefix": "/opt/pyinfra-gpu",
+#         the directory that holds everything of ours on the host
+#     "owner": "trainer",
+#         the user who owns the tree under prefix and runs torch; default: None
+#     "privilege": "sudo",
+#         'none' writes nothing outside prefix and installs no system package
+#
+# preflight
+#     "gpu_model": "RTX 5090",
+#         the model every GPU of the host must be; default: None
+#     "gpu_count": 4,
+#         how many GPUs the host must have; 2 on nvidia stacks, 0 on cpu stacks; default: the
+#         stack's
+#     "preflight_min_disk_gib": 40,
+#         free GiB needed at prefix where torch is not installed yet; default: the stack's
+#     "preflight_min_ram_gib": 64,
+#         GiB of memory the host must have; default: the stack's
+#     "preflight_apt_wait_s": 120,
+#         seconds to wait while another program uses apt or dpkg
+#
+# driver
+#     "driver_source": "nvidia",
+#         'nvidia' installs the driver from NVIDIA's repository, 'present' only judges the one that
+#         is there; always 'present' with privilege = 'none'
+#     "driver_branch": 595,
+#         the NVIDIA driver branch; default: the stack's
+#     "driver_version": "580.95.05",
+#         exactly this driver; None = the newest of the branch on offer when it is installed; one of
+#         the branch that is there stays; default: None
+#     "driver_modules": "open",
+#         the flavour of the NVIDIA kernel modules; Blackwell works with 'open' only
+#     "driver_packages": "compute",
+#         'full' adds what a display server needs
+#     "driver_repository_url": "https://mirror.example.org/cuda/repos/{distro}/{arch}",
+#         NVIDIA's package repository or a mirror of it, for driver and CUDA toolkit; default: the
+#         stack's
+#     "driver_key_fingerprint": "0123456789ABCDEF0123456789ABCDEF01234567",
+#         the key that signs the repository; None = NVIDIA's, which a mirror keeps; default: None
+#     "driver_keyring_sha256": "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+#         digest of the repository's cuda-keyring package; None = NVIDIA's; default: None
+#     "driver_hold": True,
+#         keep apt upgrade from moving the driver's packages
+#     "driver_persistence": True,
+#         keep the GPUs initialised by nvidia-persistenced
+#     "driver_reboot": "if-idle",
+#         what to do when only a reboot helps; 'if-idle' waits for a host without GPU work and
+#         without people, 'never' only says so, 'always' does not look who is there
+#     "driver_reboot_wait_s": 900,
+#         seconds a host may take to come back from a reboot
+#
+# cuda
+#     "cuda_toolkit": True,
+#         install the CUDA toolkit, which torch itself does not need; never with privilege = 'none'
+#     "cuda_release": "13.2",
+#         the CUDA toolkit; default: the stack's
+#     "cuda_version": "13.0.3",
+#         exactly this toolkit; None = any of the release; default: None
+#     "cuda_archs": ["12.0"],
+#         what nvcc is proven to make code for; None = the gpu_model's, without a model those of
+#         torch's wheel; default: None
+#     "host_compiler": "gcc-13",
+#         the C++ compiler nvcc uses; default: None
+#
+# libcuda
+#     "libcuda_toolkit_link": False,
+#         link libcuda.so into the toolkit's lib64 too, for Triton 2 and programs linked with
+#         -L$CUDA_HOME/lib64 -lcuda
+#
+# pytorch
+#     "pytorch_source": "wheel",
+#         where torch comes from
+#     "pytorch_version": "2.14.0",
+#         the torch release; default: the stack's
+#     "pytorch_build": "cu126",
+#         the torch build; default: the stack's
+#     "pytorch_python": "python3",
+#         the host's Python that the virtual environment is made from
+#     "pytorch_index_url": "https://mirror.example.org/simple",
+#         the index torch is installed from; default: the stack's
+#     "pytorch_extra_index_url": "https://mirror.example.org/extra",
+#         a second index, asked first for what it has; default: the stack's
+#
+# environment
+#     "environment_name": "training",
+#         names the env file and the training checkout
+#     "environment_variables": {"NCCL_DEBUG": "WARN"},
+#         added to the env file; default: {}
+#     "environment_dynamo": True,
+#         False switches torch.compile off for programs of this environment
+#
+# training
+#     "training_repo": "https://github.com/karpathy/nanochat",
+#         the training repo; None = no training stage; default: None
+#     "training_commit": "92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192",
+#         the commit to check out; default: None
+#     "training_local_changes": "report",
+#         what to do about changes in the checkout; 'overwrite' keeps a backup
+#     "training_requirements": "requirements.txt",
+#         what to install for training, torch excepted; default: None
+#
+# smoke
+#     "smoke": "auto",
+#         run the smoke test when something it depends on changed, always, or never
+#     "smoke_ranks": 2,
+#         processes of the smoke test where it uses no real GPU; else one per GPU
+#     "smoke_deadline_s": 180,
+#         seconds after which a smoke test counts as hung and is ended
+#     "smoke_allreduce_mib": 64,
+#         MiB of the largest all-reduce
+#     "smoke_accept": "proof",
+#         what a pass must prove: all the declared hardware can, or two real GPUs
+#     "smoke_across_hosts": False,
+#         then one step on all hosts of that group; True = all that say True
+#     "smoke_across_address": "10.1.2.3",
+#         where the other hosts reach this one; default: None
+#     "smoke_across_port": 29400,
+#         TCP port at the group's first host for that step, and the next one
+# --- end of every key ---

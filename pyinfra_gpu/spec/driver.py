@@ -120,7 +120,7 @@ class DriverSpec:
         v.choice("open", "proprietary"),
         default="open",
         example="proprietary",
-        help="the flavour of the NVIDIA kernel modules",
+        help="the flavour of the NVIDIA kernel modules; Blackwell works with 'open' only",
         synonyms=("driver_flavour",),
     )
     packages: Literal["compute", "full"] = key(
@@ -150,7 +150,7 @@ class DriverSpec:
         default="if-idle",
         example="never",
         help="what to do when only a reboot helps; 'if-idle' waits for a host without GPU work and "
-        "without people",
+        "without people, 'never' only says so, 'always' does not look who is there",
         synonyms=("reboot",),
     )
     reboot_wait_s: int = key(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import subprocess
@@ -10,22 +11,40 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.spec import allowed_keys, check_data, resolve
+from pyinfra_gpu.compatibility import resolve
+from pyinfra_gpu.spec import allowed_keys, check_data, document
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 
 
+OLD = f"is not up to date: run `{document.COMMAND}` in the project's folder"
+KEYS_PAGE = (PROJECT / document.PAGE).read_text(encoding="utf-8")
+LAB = (PROJECT / document.INVENTORY).read_text(encoding="utf-8")
+
+
+def test_the_page_of_keys_is_what_the_declarations_say() -> None:
+    assert document.page() == KEYS_PAGE, f"{document.PAGE} {OLD}"
+
+
+def test_the_comments_of_the_lab_inventory_are_what_the_declarations_say() -> None:
+    assert document.with_block(LAB) == LAB, f"{document.INVENTORY} {OLD}"
+
+
+def test_the_readme_leads_to_the_page_of_keys() -> None:
+    assert f"({document.PAGE})" in README
+
+
 @pytest.mark.parametrize("name", allowed_keys())
-def test_the_readme_lists_every_key_as_it_is(name: str) -> None:
+def test_the_page_lists_every_key_as_it_is(name: str) -> None:
     key = allowed_keys()[name]
-    row = f"| `{name}` | {key.stage} | {key.type_text} | {key.default_text} | {key.description} |"
-    assert row in README
+    row = f"| `{name}` | {key.type_text} | {key.default_text} | {key.description} |"
+    assert row in KEYS_PAGE.partition(f"\n## {key.stage}\n")[2].partition("\n## ")[0]
 
 
-def test_the_readme_lists_no_key_that_does_not_exist() -> None:
-    rows = re.findall(r"^\| `([a-z0-9_]+)` \| [a-z]+ \| .* \| .* \| .* \|$", README, re.MULTILINE)
-    assert rows == list(allowed_keys())
+def test_the_page_lists_no_key_that_does_not_exist() -> None:
+    keys = KEYS_PAGE.partition("\n## The names of stacks\n")[0]
+    assert re.findall(r"^\| `([a-z0-9_]+)` \|", keys, re.MULTILINE) == list(allowed_keys())
 
 
 def test_every_path_the_readme_names_exists() -> None:
@@ -37,8 +56,30 @@ def test_every_path_the_readme_names_exists() -> None:
 
 @pytest.mark.parametrize("name", allowed_keys())
 def test_the_lab_inventory_explains_every_key(name: str) -> None:
-    text = (PROJECT / "inventories" / "lab.py").read_text(encoding="utf-8")
-    assert f'"{name}":' in text
+    assert f'"{name}":' in LAB
+
+
+def test_what_the_lab_inventory_shows_can_be_taken_over_as_it_is() -> None:
+    lines = re.findall(r'^#     ("\w+": .*),$', LAB, re.MULTILINE)
+    shown = check_data(ast.literal_eval("{" + ", ".join(lines) + "}"), "inventories/lab.py")
+    assert list(shown) == list(allowed_keys())
+
+
+def test_the_command_replaces_its_block_and_leaves_the_rest_alone(tmp_path: Path) -> None:
+    (tmp_path / "inventories").mkdir()
+    mine = f'gpu = ["ws9"]\n{document.BEGIN}\n# old\n{document.END}\ncpu = []\n'
+    (tmp_path / document.INVENTORY).write_text(mine, encoding="utf-8")
+    document.main(tmp_path)
+    text = (tmp_path / document.INVENTORY).read_text(encoding="utf-8")
+    block = text.removeprefix(f'gpu = ["ws9"]\n{document.BEGIN}\n')
+    assert block.removesuffix(f"{document.END}\ncpu = []\n") == document.block()
+    assert (tmp_path / document.PAGE).read_text(encoding="utf-8") == KEYS_PAGE
+
+
+@pytest.mark.parametrize("text", ["", document.BEGIN + "\n", f"{document.END}\n{document.BEGIN}\n"])
+def test_an_inventory_without_both_marks_is_refused_and_not_written(text: str) -> None:
+    with pytest.raises(ValueError, match="must hold the lines"):
+        document.with_block(text)
 
 
 def test_the_lab_inventory_resolves_as_it_is() -> None:
