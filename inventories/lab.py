@@ -160,8 +160,8 @@ cpu: list[str] = []
 #         processes of the smoke test where it uses no real GPU; else one per GPU
 #     "smoke_deadline_s": 180,
 #         seconds after which a smoke test counts as hung and is ended
-#     "smoke_allreduce_mib": 64,
-#         MiB of the largest all-reduce
+#     "smoke_allreduce_mib": 128,
+#         MiB of the largest all-reduce; default: 256 on GPUs, 64 on the CPU
 #     "smoke_accept": "proof",
 #         what a pass must prove: all the declared hardware can, or two real GPUs
 #     "smoke_across_hosts": False,

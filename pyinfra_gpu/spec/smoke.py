@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pyinfra_gpu.on_host.smoke.options import LARGEST_MIB
 from pyinfra_gpu.spec import sources
 from pyinfra_gpu.spec import values as v
-from pyinfra_gpu.spec.key import Given, computed, key, part
+from pyinfra_gpu.spec.key import Default, Given, computed, key, part
 
 SmokeMode = Literal["gpu", "rehearsal-1gpu", "rehearsal-cpu"]
 
@@ -96,8 +97,11 @@ class SmokeSpec:
     )
     allreduce_mib: int = key(
         v.power_of_two(1, 1024),
-        default=64,
-        example=256,
+        default=Default(
+            f"{LARGEST_MIB['gpu']} on GPUs, {LARGEST_MIB['rehearsal-cpu']} on the CPU",
+            lambda given: LARGEST_MIB[_mode(given)],
+        ),
+        example=128,
         help="MiB of the largest all-reduce",
     )
     accept: Literal["proof", "two-gpus"] = key(

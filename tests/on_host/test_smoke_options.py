@@ -45,8 +45,9 @@ def test_ranks_deadline_and_size_have_defaults(tmp_path: Path) -> None:
     assert (asked.ranks, asked.deadline, asked.allreduce_mib) == (None, 180, 64)
 
 
-def test_on_gpus_the_largest_all_reduce_is_larger(tmp_path: Path) -> None:
-    asked = options.parse(_arguments(tmp_path, mode="gpu", allreduce_mib=None))
+@pytest.mark.parametrize("mode", ["gpu", "rehearsal-1gpu"])
+def test_on_gpus_the_largest_all_reduce_is_larger(mode: str, tmp_path: Path) -> None:
+    asked = options.parse(_arguments(tmp_path, mode=mode, allreduce_mib=None))
     assert isinstance(asked, options.Options)
     assert asked.allreduce_mib == 256
 

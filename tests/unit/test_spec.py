@@ -10,6 +10,7 @@ import pytest
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.spec import STAGES, HostSpec, Paths, PytorchSpec, allowed_keys, check_data
+from pyinfra_gpu.spec.key import Default
 
 REPO = "https://github.com/karpathy/nanochat"
 COMMIT = "92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192"
@@ -80,7 +81,7 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "smoke": ("smoke.run", "auto", "skip", "skip", {}),
     "smoke_ranks": ("smoke.ranks", 2, 4, 4, {"gpu_count": 4}),
     "smoke_deadline_s": ("smoke.deadline_s", 180, 3600, 3600, {}),
-    "smoke_allreduce_mib": ("smoke.allreduce_mib", 64, 1, 1, {}),
+    "smoke_allreduce_mib": ("smoke.allreduce_mib", 256, 1, 1, {}),
     "smoke_accept": ("smoke.accept", "proof", "two-gpus", "two-gpus", {}),
     "smoke_across_hosts": ("smoke.across.hosts", None, "gpu", "gpu", {}),
     "smoke_across_address": ("smoke.across.address", None, "10.1.2.3", "10.1.2.3", ACROSS),
@@ -125,7 +126,7 @@ def test_none_takes_back_what_a_more_general_layer_said_where_there_is_a_default
     key: str,
 ) -> None:
     path, default, *_ = EFFECT[key]
-    if allowed_keys()[key].default_text in ("None", "the stack's"):
+    if allowed_keys()[key].default is None or isinstance(allowed_keys()[key].default, Default):
         assert at(resolve({key: None}, "lab-1"), path) == default
 
 
@@ -278,6 +279,31 @@ def test_the_oldest_driver_follows_from_branch_and_cuda(
     data: dict[str, object], minimum: str
 ) -> None:
     assert resolve(data, "h").driver.minimum == minimum
+
+
+@pytest.mark.parametrize(
+    ("data", "mode", "mib"),
+    [
+        ({}, "gpu", 256),
+        ({"gpu_count": 8}, "gpu", 256),
+        ({"gpu_count": 1}, "rehearsal-1gpu", 256),
+        ({"rehearsal": True}, "rehearsal-cpu", 64),
+        (CPU, "rehearsal-cpu", 64),
+        ({**CPU, "smoke_allreduce_mib": None}, "rehearsal-cpu", 64),
+        ({**CPU, "smoke_allreduce_mib": 256}, "rehearsal-cpu", 256),
+        ({"smoke_allreduce_mib": 64}, "gpu", 64),
+    ],
+    ids=str,
+)
+def test_the_largest_all_reduce_is_256_mib_on_gpus_and_64_on_the_cpu(
+    data: dict[str, object], mode: str, mib: int
+) -> None:
+    smoke = resolve(data, "h").smoke
+    assert (smoke.mode, smoke.allreduce_mib) == (mode, mib)
+
+
+def test_the_page_of_keys_shows_both_sizes_of_the_all_reduce() -> None:
+    assert allowed_keys()["smoke_allreduce_mib"].default_text == "256 on GPUs, 64 on the CPU"
 
 
 @pytest.mark.parametrize(
