@@ -36,14 +36,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Literal, cast
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, PlainValidator, TypeAdapter
+from pydantic_core import PydanticCustomError
 
 from pyinfra_gpu.diagnosis.host_facts import Condition, HostFacts, read_conditions
 from pyinfra_gpu.diagnosis.patterns import Pattern, PatternError, compiled
-from pyinfra_gpu.stacks.reader import Node, read_yaml
+from pyinfra_gpu.stacks.reading import (
+    FileEntry,
+    Flag,
+    Table,
+    Text,
+    expected,
+    keyed,
+    read,
+    refuse_unknown,
+    wrong,
+)
 
 Kind = Literal["root", "secondary", "wrapper", "warn", "evidence", "expected"]
-KINDS: tuple[Kind, ...] = ("root", "secondary", "wrapper", "warn", "evidence", "expected")
 LAYERS: Mapping[str, str] = {
     "driver": "DRV",
     "cuda": "CUDA",
@@ -55,34 +67,45 @@ LAYERS: Mapping[str, str] = {
 }
 """Layer (and name of its file) -> how its ids start."""
 
+_LAYER_OF = {start: layer for layer, start in LAYERS.items()}
+
 ANY = "*"
 NONE: frozenset[str] = frozenset()
 _ID = re.compile(r"([A-Z]+)-\d{2,3}")
 
 
-@dataclass(frozen=True)
-class Case:
+def _pattern(source: object) -> Pattern:
+    if not isinstance(source, str) or not source:
+        raise expected("text")
+    try:
+        return compiled(source)
+    except PatternError as error:
+        raise PydanticCustomError("pattern", "{it}", {"it": str(error)}) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(FileEntry):
     """What an entry means where its message carries one of these values and the host says so.
 
     + values: None if any value will do
     """
 
-    values: frozenset[str] | None
-    conditions: tuple[Condition, ...]
+    values: frozenset[Text] | None = None
+    facts: Annotated[tuple[Condition, ...], PlainValidator(read_conditions)] = ()
     kind: Kind
-    cause: str
-    fix: tuple[str, ...]
-    explains: frozenset[str]
+    cause: Text
+    fix: tuple[Text, ...]
+    explains: frozenset[Text] = NONE
 
     def fits(self, value: str | None, facts: HostFacts) -> bool:
         """Tell whether this is the reading."""
         if self.values is not None and (value is None or not self.values & {value, ANY}):
             return False
-        return all(condition.holds(facts) for condition in self.conditions)
+        return all(condition.holds(facts) for condition in self.facts)
 
 
-@dataclass(frozen=True)
-class Entry:
+@dataclass(frozen=True, kw_only=True)
+class Entry(FileEntry):
     """One known failure.
 
     + kind: `root` names a cause; `secondary` follows from another failure and `wrapper` only
@@ -95,18 +118,26 @@ class Entry:
     + case_group: the group whose value chooses one of `cases`
     """
 
+    KEYED_BY: ClassVar[str] = "id"
+
     id: str
-    layer: str
     kind: Kind
-    patterns: tuple[Pattern, ...]
-    samples: tuple[str, ...]
-    cause: str
-    fix: tuple[str, ...]
-    source: str
-    weak: bool
-    explains: frozenset[str]
-    case_group: str | None
-    cases: tuple[Case, ...]
+    patterns: Annotated[
+        tuple[Annotated[Pattern, PlainValidator(_pattern)], ...], Field(min_length=1)
+    ]
+    samples: Annotated[tuple[Text, ...], Field(min_length=1)]
+    cause: Text
+    fix: Annotated[tuple[Text, ...], Field(min_length=1)]
+    source: Text
+    weak: Flag = False
+    explains: frozenset[Text] = NONE
+    case_group: Text | None = None
+    cases: tuple[Case, ...] = ()
+
+    @property
+    def layer(self) -> str:
+        """The layer it belongs to, which is also the name of its file."""
+        return _LAYER_OF[self.id.partition("-")[0]]
 
     def case(self, groups: Mapping[str, str | None], facts: HostFacts) -> Case | None:
         """Return the case for a match with these groups on this host, None if none fits."""
@@ -177,98 +208,55 @@ def read_catalogue(texts: Mapping[str, str]) -> Catalogue:
 
     Raises StacksError as `catalogue` does.
     """
-    entries: list[Entry] = []
-    nodes: dict[str, Node] = {}
+    entries: dict[str, Entry] = {}
+    files: dict[str, str] = {}
     for layer, text in texts.items():
-        name = f"catalogue/{layer}.yaml"
-        top = Node(read_yaml(text, name), name, ())
-        for entry_id, node in top.entries(lambda _, node: node).items():
-            found = _ID.fullmatch(entry_id)
+        file = f"catalogue/{layer}.yaml"
+        for entry in read(text, file, _model()).values():
+            found = _ID.fullmatch(entry.id)
             if not found or found[1] != LAYERS[layer]:
-                raise node.wrong(entry_id, f"must be an id such as {LAYERS[layer]}-01")
-            nodes[entry_id] = node
-            entries.append(_entry(entry_id, layer, node))
-    for entry in entries:
+                raise wrong(file, entry.id, f"must be an id such as {LAYERS[layer]}-01")
+            _check_samples(entry, file)
+            _check_groups(entry, file)
+            entries[entry.id], files[entry.id] = entry, file
+    for entry in entries.values():
         for target in sorted(entry.explains.union(*(case.explains for case in entry.cases))):
-            nodes[entry.id].known(f"{entry.id}.explains", target, [*LAYERS, *nodes])
-    result = Catalogue(tuple(entries))
+            place = f"{entry.id}.explains"
+            refuse_unknown(files[entry.id], place, target, [*LAYERS, *entries])
+    result = Catalogue(tuple(entries.values()))
     if circle := result.circle():
         one, other = circle
-        raise nodes[one].wrong(f"{one}.explains", f"must not lead to {other}, which explains it")
+        it = f"must not lead to {other}, which explains it"
+        raise wrong(files[one], f"{one}.explains", it)
     return result
 
 
-def _entry(entry_id: str, layer: str, node: Node) -> Entry:
-    patterns = tuple(_pattern(entry_id, node, text) for text in node.texts("patterns"))
-    entry = Entry(
-        id=entry_id,
-        layer=layer,
-        kind=_kind(node),
-        patterns=patterns,
-        samples=node.texts("samples"),
-        cause=node.text("cause"),
-        fix=node.texts("fix"),
-        source=node.text("source"),
-        weak=node.has("weak") and node.flag("weak"),
-        explains=_explains(node),
-        case_group=node.text("case_group") if node.has("case_group") else None,
-        cases=node.listed("cases", _case) if node.has("cases") else (),
-    )
-    node.done()
-    for field in ("patterns", "samples", "fix"):
-        if not getattr(entry, field):
-            raise node.wrong(f"{entry_id}.{field}", "must have at least one item")
-    _check_samples(entry, node)
-    _check_groups(entry, node)
-    return entry
+@cache
+def _model() -> TypeAdapter[Mapping[str, Entry]]:
+    return TypeAdapter(Annotated[Table[str, Entry], keyed(Entry)])
 
 
-def _kind(node: Node) -> Kind:
-    return cast(Kind, node.choice("kind", KINDS))
-
-
-def _case(node: Node) -> Case:
-    case = Case(
-        values=frozenset(node.texts("values")) if node.has("values") else None,
-        conditions=read_conditions(node.child("facts")) if node.has("facts") else (),
-        kind=_kind(node),
-        cause=node.text("cause"),
-        fix=node.texts("fix"),
-        explains=_explains(node),
-    )
-    node.done()
-    return case
-
-
-def _explains(node: Node) -> frozenset[str]:
-    return frozenset(node.texts("explains")) if node.has("explains") else NONE
-
-
-def _pattern(entry_id: str, node: Node, text: str) -> Pattern:
-    try:
-        return compiled(text)
-    except PatternError as error:
-        raise node.wrong(f"{entry_id}.patterns", str(error), repr(text)) from None
-
-
-def _check_samples(entry: Entry, node: Node) -> None:
+def _check_samples(entry: Entry, file: str) -> None:
     for sample in entry.samples:
         if not any(pattern.regex.search(sample) for pattern in entry.patterns):
-            raise node.wrong(f"{entry.id}.samples", "is matched by none of the patterns", sample)
+            it = "is matched by none of the patterns"
+            raise wrong(file, f"{entry.id}.samples", it, sample)
     for pattern in entry.patterns:
         if not any(pattern.regex.search(sample) for sample in entry.samples):
-            raise node.wrong(f"{entry.id}.patterns", "matches none of the samples", pattern.source)
+            it = "matches none of the samples"
+            raise wrong(file, f"{entry.id}.patterns", it, pattern.source)
 
 
-def _check_groups(entry: Entry, node: Node) -> None:
+def _check_groups(entry: Entry, file: str) -> None:
     groups = {name for pattern in entry.patterns for name in pattern.regex.groupindex}
     by_value = any(case.values is not None for case in entry.cases)
     if (entry.case_group is not None) != by_value or not {entry.case_group} - {None} <= groups:
-        raise node.wrong(f"{entry.id}.case_group", "must be a group that the cases have values of")
-    if any(case.values is None and not case.conditions for case in entry.cases):
-        raise node.wrong(f"{entry.id}.cases", "must each have values or facts")
+        it = "must be a group that the cases have values of"
+        raise wrong(file, f"{entry.id}.case_group", it)
+    if any(case.values is None and not case.facts for case in entry.cases):
+        raise wrong(file, f"{entry.id}.cases", "must each have values or facts")
     texts = [entry.cause, *entry.fix, *(t for case in entry.cases for t in (case.cause, *case.fix))]
     for text in texts:
         for name in re.findall(r"<([a-z_]+)>", text):
             if name not in groups:
-                raise node.wrong(f"{entry.id}.fix", f"names <{name}>, which no pattern has")
+                raise wrong(file, f"{entry.id}.fix", f"names <{name}>, which no pattern has")

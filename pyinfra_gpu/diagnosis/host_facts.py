@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.stacks import catalogue as stacks
-from pyinfra_gpu.stacks.reader import Node
+from pyinfra_gpu.stacks.reading import expected, misplaced
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record, TorchRecord
@@ -109,22 +109,34 @@ class Condition:
         return bool(found < int(size) if sign == "<" else found >= int(size))
 
 
-def read_conditions(node: Node) -> tuple[Condition, ...]:
+def read_conditions(facts: object) -> tuple[Condition, ...]:
     """Return the conditions of one case of the catalogue.
 
-    + node: `{compat_on_path: yes}`: a yes or no for what `YES_OR_NO` lists; `gpu`: a part of a
+    + facts: `{compat_on_path: yes}`: a yes or no for what `YES_OR_NO` lists; `gpu`: a part of a
       GPU's name; `shm_mib`: "< N" or ">= N"
 
-    Raises StacksError for anything else.
+    Raises pydantic's errors for anything else, as its validators do.
     """
-    conditions = [Condition(name, node.flag(name)) for name in YES_OR_NO if node.has(name)]
-    if node.has("gpu"):
-        conditions.append(Condition("gpu", node.text("gpu")))
-    if node.has("shm_mib"):
-        size = node.matching("shm_mib", _SIZE.pattern, '"< N" or ">= N" in MiB')
-        conditions.append(Condition("shm_mib", size))
-    node.done()
-    return tuple(conditions)
+    if not isinstance(facts, dict):
+        raise expected("a mapping")
+    return tuple(_condition(str(name), value) for name, value in facts.items())
+
+
+def _condition(name: str, value: object) -> Condition:
+    if name in YES_OR_NO:
+        if isinstance(value, bool):
+            return Condition(name, value)
+        raise misplaced(name, "must be yes or no")
+    if name == "gpu":
+        if isinstance(value, str) and value:
+            return Condition(name, value)
+        raise misplaced(name, "must be text")
+    if name == "shm_mib":
+        if isinstance(value, str) and _SIZE.fullmatch(value):
+            return Condition(name, value)
+        raise misplaced(name, 'must be "< N" or ">= N" in MiB')
+    listed = ", ".join(sorted((*YES_OR_NO, "gpu", "shm_mib")))
+    raise misplaced(name, f"is not a field; the fields are {listed}")
 
 
 def _compat_on_path(record: Record) -> bool | None:

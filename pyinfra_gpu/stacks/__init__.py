@@ -7,33 +7,32 @@ that names the file, the place in it and what belongs there.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import Annotated, Literal
 
 from packaging.version import Version
+from pydantic import TypeAdapter
 
+from pyinfra_gpu.stacks import reading
 from pyinfra_gpu.stacks.model import (
     CudaRelease,
+    DistributionPackages,
     DriverBranch,
     Gpu,
+    Repositories,
+    Repository,
     Stack,
     StackDriver,
     StackTorch,
+    ToolkitTemplate,
     TorchBuild,
     TorchRelease,
     WheelArchs,
 )
-from pyinfra_gpu.stacks.packages import (
-    DistributionPackages,
-    Repositories,
-    Repository,
-    parse_distribution,
-    parse_repositories,
-    template,
-)
-from pyinfra_gpu.stacks.reader import Node, StacksError, read_yaml
+from pyinfra_gpu.stacks.reading import FileEntry, StacksError, Table, keyed, refuse_unknown
 
 __all__ = [
     "Catalogue",
@@ -56,22 +55,22 @@ STACKS_FILE = Path(__file__).with_name("stacks.yaml")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Catalogue:
+class Catalogue(FileEntry):
     """All of stacks.yaml."""
 
-    default_stack: str
-    torch_index: str
-    stacks: Mapping[str, Stack]
-    cuda: Mapping[str, CudaRelease]
-    torch: Mapping[str, TorchRelease]
-    wheel_archs: Mapping[str, Mapping[str, WheelArchs]]
-    strict_cuda: str
-    nccl_minimum: Mapping[str, str]
-    gpus: Mapping[str, Gpu]
-    driver_branches: Mapping[int, DriverBranch]
+    default_stack: reading.Text
+    torch_index: reading.Text
+    stacks: Annotated[Table[str, Stack], keyed(Stack)]
+    cuda: Annotated[Table[str, CudaRelease], keyed(CudaRelease)]
+    torch: Annotated[Table[str, TorchRelease], keyed(TorchRelease)]
+    wheel_archs: Table[str, Table[str, WheelArchs]]
+    strict_cuda: reading.Version
+    nccl_minimum: Table[str, reading.Version]
+    gpus: Annotated[Table[str, Gpu], keyed(Gpu)]
+    driver_branches: Annotated[Table[reading.Whole, DriverBranch], keyed(DriverBranch)]
     repositories: Repositories
-    distributions: Mapping[str, DistributionPackages]
-    toolkit_template: str
+    distributions: Table[str, DistributionPackages]
+    toolkit_template: ToolkitTemplate
 
     def index_of(self, build: str) -> str:
         """Return the URL of PyTorch's own index of one build."""
@@ -132,6 +131,17 @@ class Catalogue:
         """Return NVIDIA's repository for a release, e.g. ("ubuntu", "24.04"); None = none known."""
         return self.repositories.releases.get(f"{os_id} {os_version}")
 
+    def supported_releases(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the distributions we install on: name -> their releases, both as os-release says.
+
+        Those that NVIDIA has a repository for, {"debian": ("12", "13"), "ubuntu": (...)}; sorted.
+        """
+        found: dict[str, tuple[str, ...]] = {}
+        for name in sorted(self.repositories.releases):
+            os_id, os_version = name.split(" ")
+            found[os_id] = (*found.get(os_id, ()), os_version)
+        return MappingProxyType(found)
+
     def repository_arch(self, machine: str) -> str | None:
         """Return what NVIDIA's URLs call a machine (`uname -m`); None = no repository for it."""
         return self.repositories.arch.get(machine)
@@ -154,12 +164,12 @@ class Catalogue:
         """
         known = self.distributions[os_id]
         if version is not None:
-            return known.pin_version.replace("{version}", version)
-        return known.pin_branch.replace("{branch}", str(branch))
+            return known.names.pin_version.replace("{version}", version)
+        return known.names.pin_branch.replace("{branch}", str(branch))
 
     def headers_package(self, os_id: str, kernel: str) -> str:
         """Return the package with the headers of `kernel` (`uname -r`); KeyError as above."""
-        return self.distributions[os_id].headers.replace("{kernel}", kernel)
+        return self.distributions[os_id].names.headers.replace("{kernel}", kernel)
 
     def toolkit_package(self, release: str) -> str:
         """Return the package of a CUDA toolkit, "cuda-toolkit-13-0" for "13.0": no driver in it."""
@@ -187,150 +197,37 @@ def parse(text: str, source: str) -> Catalogue:
     Raises StacksError on YAML errors, unknown or missing fields, wrong types, and names that point
     nowhere.
     """
-    root = Node(read_yaml(text, source), source, ())
-    data = Catalogue(
-        default_stack=root.text("default_stack"),
-        torch_index=root.text("torch_index"),
-        stacks=root.table("stacks", _stack),
-        cuda=root.table("cuda", _cuda),
-        torch=root.table("torch", _torch),
-        wheel_archs=root.table("wheel_archs", lambda _, node: node.entries(_wheel_archs)),
-        strict_cuda=root.version("strict_cuda"),
-        nccl_minimum=root.table("nccl_minimum", lambda _, node: node.version_here()),
-        gpus=root.table("gpus", _gpu),
-        driver_branches=root.numbered("driver_branches", _branch),
-        repositories=parse_repositories(root.child("repositories")),
-        distributions=root.table("driver_packages", parse_distribution),
-        toolkit_template=template(root, "toolkit_package", "release"),
-    )
-    root.done()
-    _check_references(data, root)
+    data = reading.read(text, source, _model())
+    _check_references(data, source)
     return data
 
 
-def _stack(name: str, node: Node) -> Stack:
-    accelerator = node.choice("accelerator", ("nvidia", "cpu"))
-    driver, torch = node.optional_child("driver"), node.child("torch")
-    stack = Stack(
-        name=name,
-        summary=node.text("summary"),
-        accelerator="cpu" if accelerator == "cpu" else "nvidia",
-        driver=None if driver is None else _stack_driver(driver),
-        cuda=node.optional_text("cuda"),
-        torch=StackTorch(
-            version=torch.version("version"),
-            build=torch.text("build"),
-            index_url=torch.optional_text("index_url"),
-            extra_index_url=torch.optional_text("extra_index_url"),
-        ),
-        uv=node.version("uv"),
-        minimum_disk_gib=node.number("minimum_disk_gib"),
-        minimum_ram_gib=node.number("minimum_ram_gib"),
-    )
-    torch.done()
-    node.done()
-    return stack
+@functools.cache
+def _model() -> TypeAdapter[Catalogue]:
+    return TypeAdapter(Catalogue)
 
 
-def _stack_driver(node: Node) -> StackDriver:
-    driver = StackDriver(
-        branch=node.integer("branch"),
-        minimum=node.version("minimum"),
-        recommended=node.version("recommended"),
-    )
-    node.done()
-    return driver
-
-
-def _cuda(name: str, node: Node) -> CudaRelease:
-    release = CudaRelease(
-        release=name,
-        minimum_driver=node.version("minimum_driver"),
-        toolkit_drivers=node.table("toolkit_drivers", lambda _, child: child.version_here()),
-        gcc=node.optional_range("gcc"),
-        clang=node.optional_range("clang"),
-        archs=node.integers("archs"),
-    )
-    node.done()
-    return release
-
-
-def _torch(name: str, node: Node) -> TorchRelease:
-    python = node.versions("python", length=2)
-    release = TorchRelease(
-        version=name,
-        python=(python[0], python[1]),
-        glibc=node.optional_version("glibc"),
-        pypi=node.table("pypi", lambda _, child: child.text_here()),
-        triton=node.optional_version("triton"),
-        builds=node.table("builds", _torch_build),
-    )
-    node.done()
-    return release
-
-
-def _torch_build(_: str, node: Node) -> TorchBuild:
-    build = TorchBuild(nccl=node.optional_version("nccl"), cudnn=node.optional_version("cudnn"))
-    node.done()
-    return build
-
-
-def _wheel_archs(_: str, node: Node) -> WheelArchs:
-    archs = WheelArchs(archs=node.integers("archs"), ptx=node.optional_integer("ptx"))
-    node.done()
-    return archs
-
-
-def _gpu(name: str, node: Node) -> Gpu:
-    modules = node.choice("open_modules", ("required", "supported", "unsupported"))
-    gpu = Gpu(
-        name=name,
-        compute_capability=node.version("compute_capability"),
-        pci_ids=node.texts("pci_ids"),
-        memory_mib=node.optional_integer("memory_mib"),
-        bar1_mib=node.optional_integer("bar1_mib"),
-        open_modules=(
-            "required"
-            if modules == "required"
-            else "supported"
-            if modules == "supported"
-            else "unsupported"
-        ),
-        machine=node.optional_text("machine"),
-    )
-    node.done()
-    return gpu
-
-
-def _branch(branch: int, node: Node) -> DriverBranch:
-    result = DriverBranch(
-        branch=branch,
-        cuda=node.optional_version("cuda"),
-        oldest=node.version("oldest"),
-        newest=node.optional_version("newest"),
-        modules=node.texts("modules"),
-        support=node.text("support"),
-    )
-    node.done()
-    return result
-
-
-def _check_references(data: Catalogue, root: Node) -> None:
+def _check_references(data: Catalogue, source: str) -> None:
     """Refuse a name that points at nothing: a typo here would silently switch a check off."""
-    root.known("default_stack", data.default_stack, data.stacks)
+
+    def known(place: str, name: object, names: Collection[object]) -> None:
+        refuse_unknown(source, place, name, names)
+
+    known("default_stack", data.default_stack, data.stacks)
     for stack in data.stacks.values():
         place = f"stacks.{stack.name}"
         if {stack.driver is None, stack.cuda is None} != {stack.accelerator == "cpu"}:
-            raise root.wrong(place, "has a driver and a cuda release if, and only if, it is nvidia")
+            it = "has a driver and a cuda release if, and only if, it is nvidia"
+            raise reading.wrong(source, place, it)
         if stack.driver is not None:
-            root.known(f"{place}.driver.branch", stack.driver.branch, data.driver_branches)
+            known(f"{place}.driver.branch", stack.driver.branch, data.driver_branches)
         if stack.cuda is not None:
-            root.known(f"{place}.cuda", stack.cuda, data.cuda)
-        root.known(f"{place}.torch.version", stack.torch.version, data.torch)
+            known(f"{place}.cuda", stack.cuda, data.cuda)
+        known(f"{place}.torch.version", stack.torch.version, data.torch)
         builds = data.torch[stack.torch.version].builds
-        root.known(f"{place}.torch.build", stack.torch.build, builds)
+        known(f"{place}.torch.build", stack.torch.build, builds)
     for release in data.torch.values():
         for build in release.builds:
-            root.known(f"torch.{release.version}.builds", build, data.wheel_archs)
+            known(f"torch.{release.version}.builds", build, data.wheel_archs)
         for build in release.pypi.values():
-            root.known(f"torch.{release.version}.pypi", build, release.builds)
+            known(f"torch.{release.version}.pypi", build, release.builds)

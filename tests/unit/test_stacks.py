@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +16,7 @@ from pyinfra_gpu import stacks
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.spec import SpecError, allowed_keys
 from pyinfra_gpu.stacks import StacksError, catalogue, parse
+from pyinfra_gpu.stacks.reading import FileEntry
 
 TEXT = stacks.STACKS_FILE.read_text(encoding="utf-8")
 KNOWN = catalogue()
@@ -86,8 +89,16 @@ MALFORMED = [
         "[lowest, highest]",
     ),
     ("gcc: [6, 13]", "gcc: [6, null]", "cuda.12.6.gcc", "[lowest, highest]"),
-    ("cuda-toolkit-{release}", "cuda-toolkit-13-0", "toolkit_package", "ends in {release}"),
+    ("cuda-toolkit-{release}", "cuda-toolkit-13-0", "toolkit_template", "ends in {release}"),
     ('strict_cuda: "13.0"', 'strict_cuda: ""', "strict_cuda = ''", "text"),
+    ("    uv:", "    name: x\n    uv:", "r580-cu130.name", "not a field: it is the entry's name"),
+    ("    debian 12: {", "    debian_12: {", "repositories.releases.debian_12", "'debian 12'"),
+    (
+        "    uv:",
+        "    colour: red\n    uv:",
+        "r580-cu130.colour",
+        "fields are accelerator, cuda",
+    ),
 ]
 
 
@@ -187,15 +198,15 @@ def test_a_stacks_driver_belongs_to_its_branch_and_can_run_its_cuda(name: str) -
     stack = KNOWN.stacks[name]
     assert stack.driver is not None
     assert stack.cuda is not None
-    minimum, recommended = Version(stack.driver.minimum), Version(stack.driver.recommended)
-    assert minimum.major == recommended.major == stack.driver.branch
-    assert Version(KNOWN.cuda[stack.cuda].minimum_driver) <= minimum <= recommended
+    minimum = Version(stack.driver.minimum)
+    assert minimum.major == stack.driver.branch
+    assert Version(KNOWN.cuda[stack.cuda].minimum_driver) <= minimum
 
 
 def test_the_default_is_the_coherent_pair_of_long_term_driver_and_cuda_13_0() -> None:
     stack = KNOWN.stacks["r580-cu130"]
     assert stack.driver is not None
-    assert (stack.driver.minimum, stack.driver.recommended) == ("580.65.06", "580.95.05")
+    assert stack.driver.minimum == "580.65.06"
     assert (stack.torch.version, stack.torch.build, stack.uv) == ("2.14.1", "cu130", "0.13.8")
     assert KNOWN.driver_branches[580].support == "2028-08"
 
@@ -250,6 +261,42 @@ def test_a_release_or_machine_nvidia_has_nothing_for_has_no_repository() -> None
     machines = ("x86_64", "aarch64", "riscv64")
     assert [KNOWN.repository_arch(machine) for machine in machines] == ["x86_64", "sbsa", None]
     assert KNOWN.default_repository_url.endswith("/cuda/repos/{distro}/{arch}")
+
+
+def test_the_supported_releases_are_those_with_a_repository() -> None:
+    assert dict(KNOWN.supported_releases()) == {
+        "debian": ("12", "13"),
+        "ubuntu": ("22.04", "24.04", "26.04"),
+    }
+    for os_id, versions in KNOWN.supported_releases().items():
+        assert os_id in KNOWN.distributions
+        assert all(KNOWN.repository(os_id, version) for version in versions)
+
+
+def attributes_read() -> set[str]:
+    """Every attribute name that code of the product reads."""
+    package = Path(stacks.__file__).parents[1]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in package.rglob("*.py")]
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    return {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+
+
+READ = attributes_read()
+FIELDS = sorted({(e.__name__, f.name) for e in FileEntry.__subclasses__() for f in fields(e)})
+
+
+@pytest.mark.parametrize(("entry", "field"), FIELDS, ids=".".join)
+def test_every_field_of_the_data_is_read_by_the_product(entry: str, field: str) -> None:
+    assert field in READ, f"nothing reads {entry}.{field}: use it, or take it out of stacks.yaml"
+
+
+def test_a_field_that_nothing_reads_would_be_found() -> None:
+    assert {"Stack", "Gpu", "Catalogue", "PackageRule"} <= {entry for entry, _ in FIELDS}
+    assert "recommended" not in READ  # a field the data once had, and nothing read
 
 
 def test_no_two_releases_share_a_keyring_package() -> None:
@@ -346,7 +393,7 @@ SOURCES = (
 @pytest.mark.parametrize(
     "section",
     [
-        "wheel_archs", "gpus", "driver_branches", "nccl_minimum", "repositories", "driver_packages",
+        "wheel_archs", "gpus", "driver_branches", "nccl_minimum", "repositories", "distributions",
     ],
 )  # fmt: skip
 def test_each_line_of_facts_names_its_source(section: str) -> None:

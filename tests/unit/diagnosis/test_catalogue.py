@@ -12,7 +12,7 @@ from diagnosis.small_catalogue import TEXTS
 from pyinfra_gpu.diagnosis.catalogue import LAYERS, Entry, catalogue, read_catalogue
 from pyinfra_gpu.diagnosis.matcher import explain
 from pyinfra_gpu.diagnosis.patterns import AFTER, BEFORE, Text
-from pyinfra_gpu.stacks.reader import StacksError
+from pyinfra_gpu.stacks import StacksError
 
 KNOWN = catalogue()
 HANDED_OVER = {"DRV": 24, "CUDA": 25, "LIB": 12, "STORE": 11, "NCCL": 18, "CMP": 10, "HOST": 12}
