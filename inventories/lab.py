@@ -99,7 +99,7 @@ cpu: list[str] = []
 #         keep the GPUs initialised by nvidia-persistenced
 #     "driver_reboot": "if-idle",
 #         what to do when only a reboot helps; 'if-idle' waits for a host without GPU work and
-#         without people, 'never' only says so, 'always' does not look who is there
+#         without people, 'never' only reports it, 'always' does not look who is there
 #     "driver_reboot_wait_s": 900,
 #         seconds a host may take to come back from a reboot
 #

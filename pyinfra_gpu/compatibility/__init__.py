@@ -126,7 +126,7 @@ def refusals(spec: HostSpec, facts: HostFacts | None = None) -> Iterator[tuple[s
 
 
 def _cases(spec: HostSpec, facts: HostFacts | None) -> list[Case]:
-    """Return one case per kind of GPU: those of the host if it told, else the declared one."""
+    """Return one case per kind of GPU: those a look found on the host, else the declared one."""
     known = catalogue()
     if facts is None or not facts.compute_capabilities:
         return [Case(spec=spec, known=known, facts=facts, capability=spec.gpu.compute_capability)]

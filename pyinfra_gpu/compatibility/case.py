@@ -28,7 +28,7 @@ TURING, BLACKWELL = Version("7.5"), Version("10.0")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
-    """What a host says about itself; None = not there, or not known, or about to be changed.
+    """What a look found on a host; None = not there, or not known, or about to be changed.
 
     + python: version of the interpreter the virtual environment will be made from, e.g. "3.12.3"
     + gcc: major version of the host's gcc
@@ -55,7 +55,7 @@ class HostFacts:
 class Problem:
     """What a rule found: the key to blame, what is wrong, what is allowed, and what to change.
 
-    `changes` are ways out as (key, value) pairs, the least invasive first; `advice` is said where
+    `changes` are ways out as (key, value) pairs, the least invasive first; `advice` stands where
     no key can help, or beside the change where the host can be changed instead.
     """
 

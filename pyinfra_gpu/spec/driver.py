@@ -150,7 +150,7 @@ class DriverSpec:
         default="if-idle",
         example="never",
         help="what to do when only a reboot helps; 'if-idle' waits for a host without GPU work and "
-        "without people, 'never' only says so, 'always' does not look who is there",
+        "without people, 'never' only reports it, 'always' does not look who is there",
         synonyms=("reboot",),
     )
     reboot_wait_s: int = key(

@@ -1,4 +1,4 @@
-"""Everything one host should be, and every data key that says it."""
+"""Everything one host should be, and every data key that declares it."""
 
 from __future__ import annotations
 

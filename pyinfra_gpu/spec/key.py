@@ -51,7 +51,7 @@ class Key:
     """One data key; `example` is a valid value, other than the default where there is another.
 
     None in data means the default where that is None or a `Default`, so that one layer can take
-    back what a more general one said.
+    back what a more general one set.
 
     + check: returns a value in its final form, or raises BadValueError
     + type_text: what is allowed, in words
@@ -90,13 +90,13 @@ class Given:
         """The chosen stack."""
         return self.known.stacks[self["stack"]]
 
-    def says(self, name: str) -> bool:
+    def declares(self, name: str) -> bool:
         """Return whether data gives this key a value other than None."""
         return self._values.get(name) is not None
 
     def __getitem__(self, name: str) -> Any:
         """Return the value of a key, or its default."""
-        if self.says(name):
+        if self.declares(name):
             return self._values[name]
         default = self._keys[name].default
         return default.value(self) if isinstance(default, Default) else default
@@ -104,7 +104,7 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Declared:
-    """What `key` says about one field; the rest of its Key follows from its place."""
+    """What `key` declares of one field; the rest of its Key follows from its place."""
 
     name: str | None
     about: dict[str, Any]

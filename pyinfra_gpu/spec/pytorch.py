@@ -16,7 +16,7 @@ def _indexes(given: Given) -> tuple[str | None, str | None]:
 
 def _extra_index(given: Given) -> str | None:
     """Beside an index that data names no other is asked, unless that is named too."""
-    return None if given.says("pytorch_index_url") else _indexes(given)[1]
+    return None if given.declares("pytorch_index_url") else _indexes(given)[1]
 
 
 def _local_version(given: Given) -> bool:

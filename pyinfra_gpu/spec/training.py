@@ -51,7 +51,7 @@ def commit_remedy(data: Mapping[str, object]) -> str:
 
 def is_declared(given: Given) -> bool:
     """Return whether there is something to train."""
-    return given.says("training_repo") and given.says("training_commit")
+    return given.declares("training_repo") and given.declares("training_commit")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -32,12 +32,12 @@ def refuse_unfit(given: Given, where: str) -> None:
 
 def _refuse_training_keys(given: Given, where: str) -> None:
     repo = given["training_repo"]
-    if repo is not None and not given.says("training_commit"):
+    if repo is not None and not given.declares("training_commit"):
         problem, allowed = "comes without training_commit", "both or neither"
         remedy = commit_remedy({"training_repo": repo})
         raise error(where, "training_repo", repo, problem, allowed, remedy)
     for name in ("training_commit", "training_requirements"):
-        if given.says(name) and repo is None:
+        if given.declares(name) and repo is None:
             problem, allowed = "comes without training_repo", "only together with training_repo"
             remedy = f"set training_repo to a git URL, or remove {name}"
             raise error(where, name, given[name], problem, allowed, remedy)
@@ -56,10 +56,10 @@ def _refuse_owner(given: Given, where: str) -> None:
 
 
 def _refuse_gpu_keys(given: Given, where: str) -> None:
-    """Refuse what only a host with GPUs reads; a value that says what is so anyway passes."""
+    """Refuse what only a host with GPUs reads; a value for what is so anyway passes."""
     names = [key.name for key in KEYS.values() if key.stage in _GPU_STAGES]
     for name in ("gpu_model", *names):
-        if given.says(name) and given[name] not in ((), KEYS[name].default):
+        if given.declares(name) and given[name] not in ((), KEYS[name].default):
             problem = f"is not read with the cpu stack {given.stack.name}"
             remedy = f"remove {name}, or set stack = {given.known.default_stack!r}"
             raise error(where, name, given[name], problem, "no such key there", remedy)

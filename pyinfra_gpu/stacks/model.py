@@ -3,7 +3,8 @@
 Versions are text. Compute capabilities as numbers are times ten: 120 for "12.0".
 """
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: pydantic would evaluate the text of each annotation,
+# which takes 10 ms of every run.
 
 import re
 from dataclasses import dataclass

@@ -55,7 +55,7 @@ class FileEntry:
         allowed = {each.name for each in fields(cls)}
         required = {each.name for each in fields(cls) if each.default is MISSING}
         if not required <= set(value):
-            return value  # what is missing is said first
+            return value  # what is missing is reported first
         for name in value:
             if name not in allowed:
                 listed = ", ".join(sorted(allowed - {cls.KEYED_BY}))
@@ -184,7 +184,7 @@ _IT: Mapping[str, str] = {
     "dict_type": "must be a mapping",
     "dataclass_type": "must be a mapping",
 }
-"""Kind of pydantic's error -> what it says in our sentence."""
+"""Kind of pydantic's error -> what its words in our sentence."""
 
 
 def _sentence(source: str, error: ErrorDetails) -> StacksError:
