@@ -7,6 +7,7 @@ import types
 from typing import Any
 
 import pytest
+from product_code import attributes_read
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.spec import STAGES, HostSpec, Paths, PytorchSpec, allowed_keys, check_data
@@ -98,6 +99,12 @@ def at(spec: HostSpec, path: str) -> Any:
 
 def test_every_key_is_covered_below() -> None:
     assert list(EFFECT) == list(allowed_keys())
+
+
+@pytest.mark.parametrize("key", EFFECT)
+def test_each_key_is_read_by_the_product(key: str) -> None:
+    field = EFFECT[key][0].rpartition(".")[2]
+    assert field in attributes_read(), f"nothing reads what {key} becomes: use it, or remove it"
 
 
 @pytest.mark.parametrize("key", EFFECT)

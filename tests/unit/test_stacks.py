@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Literal
 
 import pytest
 from packaging.version import Version
+from product_code import attributes_read
 from pyinfra.api.exceptions import DeployError
 
 from pyinfra_gpu import stacks
@@ -273,30 +273,19 @@ def test_the_supported_releases_are_those_with_a_repository() -> None:
         assert all(KNOWN.repository(os_id, version) for version in versions)
 
 
-def attributes_read() -> set[str]:
-    """Every attribute name that code of the product reads."""
-    package = Path(stacks.__file__).parents[1]
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in package.rglob("*.py")]
-    nodes = (node for tree in trees for node in ast.walk(tree))
-    return {
-        node.attr
-        for node in nodes
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
-    }
-
-
-READ = attributes_read()
 FIELDS = sorted({(e.__name__, f.name) for e in FileEntry.__subclasses__() for f in fields(e)})
 
 
 @pytest.mark.parametrize(("entry", "field"), FIELDS, ids=".".join)
 def test_every_field_of_the_data_is_read_by_the_product(entry: str, field: str) -> None:
-    assert field in READ, f"nothing reads {entry}.{field}: use it, or take it out of stacks.yaml"
+    assert field in attributes_read(), (
+        f"nothing reads {entry}.{field}: use it, or take it out of stacks.yaml"
+    )
 
 
 def test_a_field_that_nothing_reads_would_be_found() -> None:
     assert {"Stack", "Gpu", "Catalogue", "PackageRule"} <= {entry for entry, _ in FIELDS}
-    assert "recommended" not in READ  # a field the data once had, and nothing read
+    assert "recommended" not in attributes_read()  # a field the data once had, and nothing read
 
 
 def test_no_two_releases_share_a_keyring_package() -> None:
