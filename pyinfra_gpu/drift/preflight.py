@@ -8,6 +8,7 @@ from pyinfra_gpu.compatibility import HostFacts, Refusal, check_host
 from pyinfra_gpu.drift import cuda, driver, preflight_driver, preflight_gpus
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, stop
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -17,8 +18,6 @@ STAGE = Stage.PREFLIGHT
 
 _TAKES_GIB = {Id.DRIVER_NOT_INSTALLED: (1.0, 0.5), Id.CUDA_NOT_INSTALLED: (5.0, 3.0)}
 """What is to be installed -> GiB below /usr, and below /var for the packages themselves."""
-
-SUPPORTED = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04", "26.04")}
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -91,9 +90,10 @@ def _operating_system(spec: HostSpec, record: Record) -> Finding | None:
             expected="a host with systemd",
             action="boot it with systemd, or declare `privilege = 'none'`",
         )
-    if system.os_id in SUPPORTED and system.os_version in SUPPORTED[str(system.os_id)]:
+    supported = catalogue().supported_releases()
+    if system.os_version in supported.get(str(system.os_id), ()):
         return None
-    known = ", ".join(f"{name} {'/'.join(versions)}" for name, versions in SUPPORTED.items())
+    known = ", ".join(f"{name} {'/'.join(versions)}" for name, versions in supported.items())
     return stop(
         Id.PREFLIGHT_OS_UNSUPPORTED,
         found=f"runs {system.os_name}",
