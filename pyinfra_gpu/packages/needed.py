@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
@@ -28,10 +28,18 @@ def needed(spec: HostSpec) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def missing(spec: HostSpec, installed: object) -> list[str]:
+class NotTold(Protocol):
+    """What facts hold in place of a value that the host would not tell."""
+
+    @property
+    def reason(self) -> str:
+        """One clause that says why."""
+
+
+def missing(spec: HostSpec, installed: Mapping[str, str] | NotTold) -> list[str]:
     """Return the needed packages that are not completely installed, in order.
 
-    + installed: name -> version; what is none cannot be told, and then nothing counts as missing
+    + installed: name -> version; where it is not told, nothing counts as missing
 
     Without root nothing could be installed, and a Python or git from elsewhere serves as well, so
     nothing counts as missing; a step that lacks its tool says so.

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from drawer import Drawer
 from gpu_host import DATA, FINGERPRINT, GpuHost, GpuRun
-from pyinfra.api import deploy
+from pyinfra.api import deploy, operation
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu import packages
 from pyinfra_gpu.drift.driver_repository import preferences
 from pyinfra_gpu.drift.history import explain
 from pyinfra_gpu.engine import reinstall, transaction
-from pyinfra_gpu.engine.converge import Commands, converging
+from pyinfra_gpu.engine.converge import Commands
 from pyinfra_gpu.engine.journal import Journal
+from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.package_manager import finish_interrupted, wait_for_lock
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import Record, from_fields
@@ -51,7 +52,12 @@ Body = Callable[[HostSpec, Record], Commands]
 
 def executed(host: GpuHost, body: Body) -> tuple[list[str], str]:
     """Run one operation on a host of that family: its commands, and why it failed."""
-    act = converging("driver")(body)
+
+    @operation()
+    def act(spec: HostSpec) -> Commands:
+        record = look(spec)
+        assert record is not None
+        yield from body(spec, record)
 
     @deploy("Family")
     def task(wanted: HostSpec) -> None:
