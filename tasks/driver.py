@@ -13,7 +13,7 @@ from pyinfra_gpu.spec import HostSpec
 
 @deploy("Driver")
 def driver(wanted: HostSpec) -> None:
-    """First whom apt may trust, then the packages, then what kernels have of them."""
+    """First whom to trust, then the packages, then what kernels have of them."""
     driver_repository.trusted(name="Trust NVIDIA's repository", spec=wanted)
     driver_packages.pinned(name="Pin the driver", spec=wanted)
     driver_packages.installed(name="Install the driver", spec=wanted)

@@ -11,8 +11,8 @@ from pyinfra_gpu.drift.history import explain
 from pyinfra_gpu.facts.fields import Unknown
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.apt_history import PackageChange
     from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.packages.model import PackageChange
     from pyinfra_gpu.spec import HostSpec
 
 
@@ -60,5 +60,5 @@ def judged(
 
 def history_of(record: Record) -> tuple[PackageChange, ...]:
     """Return what the package manager's log on a host has, newest last; nothing if unreadable."""
-    history = record.apt.history
+    history = record.nvidia.history
     return () if isinstance(history, Unknown) else history

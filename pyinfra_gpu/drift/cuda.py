@@ -11,10 +11,11 @@ from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage
 from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import proofs
+from pyinfra_gpu.packages import manager_for
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.apt import NvidiaPackage
+    from pyinfra_gpu.facts.nvidia import NvidiaPackage
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
@@ -55,7 +56,14 @@ def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     compiler = (cuda.gcc, cuda.compiler, cuda.gxx)
     if not spec.cuda.toolkit:
         return compiler
-    return (*compiler, record.apt.packages, cuda.toolkits, cuda.missing, cuda.nvcc, *_path(record))
+    return (
+        *compiler,
+        record.nvidia.packages,
+        cuda.toolkits,
+        cuda.missing,
+        cuda.nvcc,
+        *_path(record),
+    )
 
 
 def _path(record: Record) -> tuple[object, ...]:
@@ -82,7 +90,7 @@ def package(spec: HostSpec) -> str:
 
 def of_release(spec: HostSpec, record: Record) -> list[NvidiaPackage]:
     """Return the installed packages of the declared release, in the order of their names."""
-    packages = record.apt.packages
+    packages = record.nvidia.packages
     if isinstance(packages, Unknown):
         return []
     ending = f"-{str(spec.cuda.release).replace('.', '-')}"
@@ -90,7 +98,7 @@ def of_release(spec: HostSpec, record: Record) -> list[NvidiaPackage]:
 
 
 def incomplete(spec: HostSpec, record: Record) -> list[str]:
-    """Return the declared release's packages that dpkg is not done with."""
+    """Return the declared release's packages that are only partly installed."""
     return [each.name for each in of_release(spec, record) if not each.complete]
 
 
@@ -100,7 +108,7 @@ def toolkit_owed(spec: HostSpec, record: Record, found: Findings) -> bool:
     An installation that was cut off has left parts, which are told as such, and not that package.
     """
     if found.of(Id.CUDA_HALF_REMOVED):
-        return record.apt.package(package(spec)) is None
+        return record.nvidia.package(package(spec)) is None
     return bool(found.of(Id.CUDA_NOT_INSTALLED, Id.CUDA_VERSION_DIFFERS))
 
 
@@ -117,7 +125,7 @@ def compilers(spec: HostSpec, record: Record) -> list[str]:
 def _toolkit(spec: HostSpec, record: Record) -> list[Finding]:
     release, cuda = str(spec.cuda.release), record.cuda
     packages = of_release(spec, record)
-    if isinstance(record.apt.packages, Unknown) or isinstance(cuda.toolkits, Unknown):
+    if isinstance(record.nvidia.packages, Unknown) or isinstance(cuda.toolkits, Unknown):
         return []
     if not packages:
         return [_foreign(spec, record) if release in cuda.toolkits else _absent(spec)]
@@ -128,7 +136,7 @@ def _toolkit(spec: HostSpec, record: Record) -> list[Finding]:
                 Id.CUDA_HALF_REMOVED, spec, found=broken, action="install its packages anew"
             )
         ]
-    if (main := record.apt.package(package(spec))) is None:
+    if (main := record.nvidia.package(package(spec))) is None:
         return [_absent(spec, f"only parts of CUDA {release} ({packages[0].name} ...)")]
     wanted = spec.cuda.version
     if wanted is None or re.split(r"[-+~]", main.version)[0] == wanted:
@@ -150,7 +158,7 @@ def _broken(spec: HostSpec, record: Record) -> str | None:
     if half := incomplete(spec, record):
         return f"{', '.join(half)} not completely installed"
     # Parts alone (somebody installed just the runtime) are not a broken toolkit.
-    if record.apt.package(package(spec)) is None:
+    if record.nvidia.package(package(spec)) is None:
         return None
     if isinstance(cuda.missing, tuple) and cuda.missing:
         return f"{', '.join(cuda.missing)} missing in {home(spec)}"
@@ -224,6 +232,7 @@ def _compiler(spec: HostSpec, record: Record) -> list[Finding]:
     if not wanted:
         return _out_of_range(spec, record)
     rooted = spec.privilege == "sudo"
+    by_hand = manager_for(record.system.os_id).install_by_hand(wanted)
     return [
         Finding(
             id=Id.CUDA_COMPILER_MISSING,
@@ -233,7 +242,7 @@ def _compiler(spec: HostSpec, record: Record) -> list[Finding]:
             action=f"install {', '.join(wanted)}"
             if rooted
             else "left alone, as nothing is installed with privilege = 'none'",
-            command=None if rooted else f"sudo apt-get install {' '.join(wanted)}",
+            command=None if rooted else by_hand,
             packages=(*wanted, "gcc-*"),
         )
     ]
@@ -252,7 +261,7 @@ def _out_of_range(spec: HostSpec, record: Record) -> list[Finding]:
     if bounds[0] <= int(version.partition(".")[0]) <= bounds[1]:
         return []
     good = f"{family}-{bounds[1]}"
-    install = good if family == "clang" else f"{good} g++-{bounds[1]}"
+    install = [good] if family == "clang" else [good, f"g++-{bounds[1]}"]
     return [
         Finding(
             id=Id.CUDA_COMPILER_OUT_OF_RANGE,
@@ -260,7 +269,7 @@ def _out_of_range(spec: HostSpec, record: Record) -> list[Finding]:
             expected=f"{family} {bounds[0]} to {bounds[1]}, as CUDA {release.release} needs",
             effect="report",
             action=f"nvcc would refuse it, so install another and declare host_compiler = '{good}'",
-            command=f"sudo apt-get install {install}",
+            command=manager_for(record.system.os_id).install_by_hand(install),
             packages=(declared or family, f"{family}-*"),
             stops=True,
         )
@@ -331,7 +340,7 @@ def _shadowed(spec: HostSpec, record: Record) -> list[Finding]:
             expected=f"none, or the one in {home(spec)}/bin",
             effect="report",
             action="left alone, since somebody put it there; see whose it is",
-            command=f"dpkg -S {path}",
+            command=manager_for(record.system.os_id).owner_by_hand(path),
             packages=("nvidia-cuda-toolkit", "cuda-nvcc-*"),
         )
     ]
@@ -339,7 +348,7 @@ def _shadowed(spec: HostSpec, record: Record) -> list[Finding]:
 
 def _metapackage(record: Record) -> list[Finding]:
     """`cuda` and `cuda-13-0` depend on a driver of their own choice; the toolkit alone does not."""
-    packages = record.apt.packages
+    packages = record.nvidia.packages
     if isinstance(packages, Unknown):
         return []
     names = [each.name for each in packages if re.fullmatch(r"cuda(-\d+){0,2}", each.name)]
@@ -352,7 +361,7 @@ def _metapackage(record: Record) -> list[Finding]:
             expected="the toolkit's package, which brings no driver",
             effect="report",
             action="left alone, but its next upgrade may bring another driver",
-            command=f"sudo apt-get remove {' '.join(names)}",
+            command=manager_for(record.system.os_id).remove_by_hand(names),
             packages=tuple(names),
         )
     ]

@@ -36,7 +36,7 @@ def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
         return ()
     kernel = record.kernel
     entry = record.layout.entry(system_files.MODPROBE)
-    return (record.apt.packages, kernel.installed, kernel.modules, kernel.initramfs, entry)
+    return (record.nvidia.packages, kernel.installed, kernel.modules, kernel.initramfs, entry)
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -122,7 +122,7 @@ def _initramfs(record: Record) -> list[Finding]:
 
 
 def not_held(found: Packages) -> tuple[str, ...]:
-    """Return the driver's packages that apt may move on its own."""
+    """Return the driver's packages that are not on hold."""
     return tuple(package.name for package in found.installed if not package.held)
 
 
@@ -132,7 +132,7 @@ def held(found: Packages) -> tuple[str, ...]:
 
 
 def _holds(spec: HostSpec, record: Record, found: Packages) -> list[Finding]:
-    if isinstance(record.apt.packages, Unknown):
+    if isinstance(record.nvidia.packages, Unknown):
         return []
     if spec.driver.hold:
         names, id_ = not_held(found), Id.DRIVER_HOLD_MISSING

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Literal
 
 from packaging.version import Version
 
-from pyinfra_gpu.drift.driver_repository import as_declared, ours, pin_package, preferences
+from pyinfra_gpu.drift.driver_repository import (
+    as_declared,
+    ours,
+    own_files,
+    pin_package,
+    preferences,
+)
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage
 from pyinfra_gpu.drift.kernels import without_headers
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages.apt.names import LIBRARIES, is_driver
-from pyinfra_gpu.packages.apt.versions import branch_of, driver_version
-from pyinfra_gpu.spec import system_files
+from pyinfra_gpu.packages.names import LIBRARIES, branch_of, driver_version, is_driver
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -66,7 +70,7 @@ class Packages:
 
 
 def packages(spec: HostSpec, record: Record) -> Packages:
-    """Sort the installed packages; one that dpkg would not tell is as if it were not there."""
+    """Sort the installed packages; one that is not told is as if it were not there."""
     driver, os_id = spec.driver, str(record.system.os_id)
     wanted: tuple[str, ...] = ()
     other: frozenset[str] = frozenset()
@@ -78,7 +82,7 @@ def packages(spec: HostSpec, record: Record) -> Packages:
             for flavour in _FLAVOURS[driver.modules]
         )
         other = frozenset(theirs - ours)
-    rows = record.apt.packages
+    rows = record.nvidia.packages
     installed = () if isinstance(rows, Unknown) else rows
     return Packages(
         wanted=wanted,
@@ -122,7 +126,7 @@ def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     if not ours(spec):
         return ()
     kernel = record.kernel
-    installed = (record.apt.packages, record.packages.half_configured)
+    installed = (record.nvidia.packages, record.packages.half_configured)
     known = () if packages(spec, record).wanted else (CannotTell(_no_packages(spec, record)),)
     return (*installed, kernel.headers, kernel.installed, record.system.kernel, *known)
 
@@ -147,7 +151,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     if not ours(spec):
         return []
     headers = _headers(record)
-    if isinstance(record.apt.packages, Unknown):
+    if isinstance(record.nvidia.packages, Unknown):
         return headers
     found = packages(spec, record)
     return [
@@ -163,9 +167,9 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
 
 def _pin_package(spec: HostSpec, record: Record) -> list[Finding]:
     name = pin_package(spec, record)
-    package = record.apt.package(name) if name else None
+    package = record.nvidia.package(name) if name else None
     alone = preferences(spec, record, alone=True)
-    if name is None or as_declared(record, system_files.PREFERENCES, alone):
+    if name is None or as_declared(record, own_files(record).pins, alone):
         return []
     if package is not None and package.complete:
         return []

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages import manager_for
 from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import AptSource, Record
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.packages.model import Files, Source
     from pyinfra_gpu.spec import HostSpec
 
 MODE = "0644"
@@ -36,7 +37,8 @@ class Repository:
 def repository(spec: HostSpec, record: Record) -> Repository | str:
     """Return the repository of this host's own release, or why there is none, as a clause.
 
-    Another release's repository is no way out: apt of Debian 13 refuses keys that older ones use.
+    Another release's repository is no way out: a newer package manager refuses keys that older
+    ones use.
     """
     declared = spec.driver.repository
     if declared is None:
@@ -74,8 +76,8 @@ def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     source = repository(spec, record)
     if isinstance(source, str):
         return (CannotTell(source),)
-    paths = (system_files.SOURCES, system_files.PREFERENCES, system_files.UNATTENDED)
-    return (record.apt.sources, *(record.layout.entry(path) for path in paths))
+    paths = own_files(record).all
+    return (record.nvidia.sources, *(record.layout.entry(path) for path in paths))
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -101,7 +103,13 @@ def preferences(spec: HostSpec, record: Record, *, alone: bool = False) -> str:
     if spec.cuda.toolkit and spec.cuda.release and spec.cuda.version:
         toolkit = (catalogue().toolkit_package(spec.cuda.release), spec.cuda.version)
     pin = pin_package(spec, record) if alone else None
-    return files.preferences(spec.driver.branch or 0, spec.driver.version, toolkit, pin)
+    manager = manager_for(record.system.os_id)
+    return manager.pins_text(spec.driver.branch or 0, spec.driver.version, toolkit, pin)
+
+
+def own_files(record: Record) -> Files:
+    """Return where this host's package manager reads the files of ours."""
+    return manager_for(record.system.os_id).files
 
 
 def as_declared(record: Record, path: str, *texts: str) -> bool:
@@ -120,14 +128,14 @@ def found_at(record: Record, path: str) -> str:
     return f"{path} is missing" if entry.kind == "absent" else f"{path} differs"
 
 
-def twice(record: Record, source: Repository) -> tuple[AptSource, ...]:
-    """Return the other sources of the declared repository; apt stops where their keys differ."""
-    if isinstance(record.apt.sources, Unknown):
+def twice(record: Record, source: Repository) -> tuple[Source, ...]:
+    """Return the other sources of the declared repository; none works where their keys differ."""
+    if isinstance(record.nvidia.sources, Unknown):
         return ()
     return tuple(
         each
-        for each in record.apt.sources
-        if each.file != system_files.SOURCES and each.uri.rstrip("/") == source.url
+        for each in record.nvidia.sources
+        if each.file != own_files(record).sources and each.uri.rstrip("/") == source.url
     )
 
 
@@ -149,7 +157,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
 
 
 def _keyring(record: Record, source: Repository) -> list[Finding]:
-    keys = record.apt.keyring
+    keys = record.nvidia.keyring
     entry = record.layout.entry(system_files.KEYRING)
     readable = not isinstance(entry, Unknown) and entry.mode == MODE
     if keys == (source.key_fingerprint,) and readable:
@@ -174,15 +182,16 @@ def _keyring(record: Record, source: Repository) -> list[Finding]:
 
 
 def _source(record: Record, source: Repository) -> list[Finding]:
-    if as_declared(record, system_files.SOURCES, files.sources(source.url)):
+    path = own_files(record).sources
+    if as_declared(record, path, manager_for(record.system.os_id).sources_text(source.url)):
         return []
     return [
         Finding(
             id=Id.DRIVER_SOURCE_DIFFERS,
-            found=found_at(record, system_files.SOURCES),
+            found=found_at(record, path),
             expected=f"packages from {source.url}",
             effect="repair",
-            action=f"write {system_files.SOURCES}",
+            action=f"write {path}",
         )
     ]
 
@@ -192,7 +201,7 @@ def _twice(record: Record, source: Repository) -> list[Finding]:
         Finding(
             id=Id.DRIVER_SOURCE_TWICE,
             found=f"{file} names the declared repository a second time",
-            expected=f"only {system_files.SOURCES} to name it",
+            expected=f"only {own_files(record).sources} to name it",
             effect="repair",
             action=f"set {file} aside as {file}.disabled",
         )
@@ -201,31 +210,32 @@ def _twice(record: Record, source: Repository) -> list[Finding]:
 
 
 def _pins(spec: HostSpec, record: Record) -> list[Finding]:
-    found = []
+    found, path = [], own_files(record).pins
     alone = preferences(spec, record, alone=True)
-    if not as_declared(record, system_files.PREFERENCES, preferences(spec, record), alone):
+    if not as_declared(record, path, preferences(spec, record), alone):
         wanted = spec.driver.version or f"branch {spec.driver.branch}"
         found.append(
             Finding(
                 id=Id.DRIVER_PINS_DIFFER,
-                found=found_at(record, system_files.PREFERENCES),
+                found=found_at(record, path),
                 expected=f"pins that hold the driver to {wanted} from NVIDIA's repository",
                 effect="repair",
-                action=f"write {system_files.PREFERENCES}",
+                action=f"write {path}",
             )
         )
     return found
 
 
 def _unattended(record: Record) -> list[Finding]:
-    if as_declared(record, system_files.UNATTENDED, files.unattended()):
+    path = own_files(record).unattended
+    if as_declared(record, path, manager_for(record.system.os_id).unattended_text()):
         return []
     return [
         Finding(
             id=Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED,
-            found=found_at(record, system_files.UNATTENDED),
+            found=found_at(record, path),
             expected="unattended-upgrades kept off NVIDIA's packages",
             effect="repair",
-            action=f"write {system_files.UNATTENDED}",
+            action=f"write {path}",
         )
     ]

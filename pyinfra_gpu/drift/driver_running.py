@@ -10,7 +10,7 @@ from pyinfra_gpu.drift.driver_packages import Packages, packages
 from pyinfra_gpu.drift.driver_repository import ours
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages.apt.names import LIBRARIES
+from pyinfra_gpu.packages.names import LIBRARIES
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.apt_history import PackageChange
+    from pyinfra_gpu.packages.model import PackageChange
 
 Effect = Literal["repair", "restart", "report", "note"]
 

@@ -1,4 +1,4 @@
-"""Which package action explains a deviation, by apt's own log on the host."""
+"""Which package action explains a deviation, by the package manager's own log on the host."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyinfra_gpu.facts.apt_history import PackageChange
+from pyinfra_gpu.packages import is_ours
+from pyinfra_gpu.packages.names import rank
 
-OUR_MARK = "pyinfra-gpu::transaction"
-"""An option without effect by which apt's log tells that a transaction was ours."""
+if TYPE_CHECKING:
+    from pyinfra_gpu.packages.model import PackageChange
 
 _COMMAND = 72  # letters of a command line that are shown
 _VERBS = {
@@ -27,33 +27,23 @@ def explain(packages: Sequence[str], history: Sequence[PackageChange]) -> Packag
     """Return the newest change of one of these packages, or None where the log has none.
 
     + packages: names, the most telling first; a trailing * stands for any ending
-    + history: what apt did, newest last
+    + history: what the package manager did, newest last
 
-    One run of apt changes many packages at the same moment: of those, the one that `packages`
+    One run of it changes many packages at the same moment: of those, the one that `packages`
     names first is returned. What we did last left the packages as declared: whatever came after
-    it, apt has not done it, and nothing is returned.
+    it, no package has done it, and nothing is returned.
     """
-    ranked = [(_rank(change, packages), change) for change in history]
-    matching = [(rank, change) for rank, change in ranked if rank is not None]
+    ranked = [(rank(change.name, packages), change) for change in history]
+    matching = [(place, change) for place, change in ranked if place is not None]
     if not matching:
         return None
-    if OUR_MARK in (matching[-1][1].command or ""):
+    if is_ours(matching[-1][1].command):
         return None
     moment = matching[-1][1].when
     return min(
-        ((rank, change) for rank, change in matching if change.when == moment),
+        ((place, change) for place, change in matching if change.when == moment),
         key=lambda each: each[0],
     )[1]
-
-
-def _rank(change: PackageChange, packages: Sequence[str]) -> int | None:
-    """Return the place of the first pattern that this package's name matches."""
-    name = change.name.partition(":")[0]  # apt writes NAME:ARCHITECTURE
-    for place, pattern in enumerate(packages):
-        prefix = pattern.endswith("*")
-        if name.startswith(pattern[:-1]) if prefix else name == pattern:
-            return place
-    return None
 
 
 def what(change: PackageChange) -> str:
@@ -66,7 +56,7 @@ def what(change: PackageChange) -> str:
 def who(change: PackageChange) -> str | None:
     """Say who did it: the command, and who asked for it through sudo; None where unknown.
 
-    A command that lists a screen of packages is cut; apt's own log has it whole.
+    A command that lists a screen of packages is cut; the log has it whole.
     """
     command = shorten(change.command, _COMMAND, placeholder=" ...") if change.command else None
     if change.by and command:

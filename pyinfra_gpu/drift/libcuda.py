@@ -22,7 +22,8 @@ from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.libcuda import CacheEntry, Link
 from pyinfra_gpu.on_host import proofs
-from pyinfra_gpu.packages.apt.names import LIBRARIES
+from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages.names import LIBRARIES, matching
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -106,7 +107,7 @@ def has_driver(record: Record) -> bool:
 def driver_files(record: Record) -> tuple[str, ...]:
     """Return the driver's libcuda files: where packages put libraries, named by a version.
 
-    Debian's own packages keep them one folder deeper, below nvidia/, and link to them.
+    Some distributions' own packages keep them one folder deeper, below nvidia/, and link to them.
     """
     files = record.libcuda.files
     candidates = [*(files if isinstance(files, tuple) else ())]
@@ -125,16 +126,10 @@ def is_drivers(record: Record, file: str | None) -> bool:
 
 def library_packages(record: Record) -> list[str]:
     """Return the installed packages that bring the driver's libraries, the most telling first."""
-    packages = record.apt.packages
+    packages = record.nvidia.packages
     if isinstance(packages, Unknown):
         return []
-    names = [each.name for each in packages]
-    return [
-        name
-        for pattern in LIBRARIES
-        for name in names
-        if (name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern)
-    ]
+    return matching((each.name for each in packages), LIBRARIES)
 
 
 def version_of(file: str | None) -> str | None:
@@ -270,7 +265,7 @@ def _foreign_first(spec: HostSpec, record: Record) -> list[Finding]:
             action="left alone, since somebody put it there: remove it or the line in"
             " /etc/ld.so.conf.d that names its folder, then run ldconfig",
             command=f"grep -rn {dirname(entry.path)} /etc/ld.so.conf /etc/ld.so.conf.d;"
-            f" dpkg -S {entry.path}",
+            f" {manager_for(record.system.os_id).owner_by_hand(entry.path)}",
             packages=("cuda-compat-*", *LIBRARIES),
         )
     ]
@@ -285,12 +280,14 @@ def _loader_paths(record: Record) -> list[Finding]:
 
 def _loader_path(record: Record, file: str, folder: str) -> Finding:
     kind = "stubs" if "stubs" in folder else "compat"
-    packages = record.apt.packages
+    packages = record.nvidia.packages
     names = [] if isinstance(packages, Unknown) else [each.name for each in packages]
     compat = [name for name in names if name.startswith("cuda-compat")]
-    remedy = f"remove that line, then run ldconfig; see whose it is: dpkg -S {file}"
+    manager = manager_for(record.system.os_id)
+    whose = manager.owner_by_hand(file)
+    remedy = f"remove that line, then run ldconfig; see whose it is: {whose}"
     if kind == "compat" and compat:
-        remedy = f"sudo apt-get remove {' '.join(compat)}"
+        remedy = manager.remove_by_hand(compat)
     words, _, command = remedy.rpartition(": ")
     return Finding(
         id=Id.LIBCUDA_LOADER_PATH_STUBS if kind == "stubs" else Id.LIBCUDA_LOADER_PATH_COMPAT,

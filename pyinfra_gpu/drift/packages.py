@@ -28,7 +28,7 @@ def summary(spec: HostSpec, record: Record) -> str:
 
 def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return which packages are missing, as one finding."""
-    absent = packages.missing(spec, record)
+    absent = packages.missing(spec, record.packages.installed)
     if not absent:
         return []
     names = ", ".join(absent)

@@ -123,7 +123,7 @@ def _disk(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
 def _system_disk(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
     """Compare with what driver and toolkit take below /usr, and their packages on the way there.
 
-    apt checks neither before dpkg starts; a full /usr leaves packages half installed.
+    The package manager checks neither beforehand; a full /usr leaves packages half installed.
     """
     ids = {each.id for each in (*driver.judge(spec, record), *cuda.judge(spec, record))}
     ids &= set(_TAKES_GIB)

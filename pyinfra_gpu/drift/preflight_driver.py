@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import driver
-from pyinfra_gpu.drift.driver_repository import repository
+from pyinfra_gpu.drift.driver_repository import own_files, repository
 from pyinfra_gpu.drift.driver_running import users
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, stop
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages.apt.names import is_driver, plain
-from pyinfra_gpu.spec import system_files
+from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages.names import is_driver, plain
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ BUILDS = MOVES | {Id.DRIVER_MODULE_NOT_BUILT, Id.DRIVER_MODULE_NOT_BUILT_FOR_NEX
 _CARRIES_DRIVERS = re.compile(
     r"cuda/repos|cuda-repo-|nvidia-driver-local|graphics-drivers|repo\.download\.nvidia"
 )
-# The ends of versions that only the distributions' own archives have: Ubuntu's updates of a release
-# and Debian's; NVIDIA's packages end in -1 or -0ubuntu1.
+# The ends of versions that only the distributions' own archives have, for the updates of a
+# release; NVIDIA's packages end in -1 or -0ubuntu1.
 _OF_AN_ARCHIVE = re.compile(r"-0ubuntu0\.\d\d\.\d\d|[~+]deb\d+u\d+")
 
 
@@ -140,16 +140,16 @@ def _runfile(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
 
 def _other_source(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
     """Two repositories with the same names yield a driver that is half of each."""
-    sources, ours = record.apt.sources, repository(spec, record)
+    sources, ours = record.nvidia.sources, repository(spec, record)
     if isinstance(sources, Unknown):
-        return CannotTell(f"apt's sources could not be read ({sources.reason})")
+        return CannotTell(f"the package sources could not be read ({sources.reason})")
     if isinstance(ours, str):
         return None
     other = [
         each
         for each in sources
         # Our own file is the driver stage's to mend, and so is the same repository listed twice.
-        if each.file != system_files.SOURCES
+        if each.file != own_files(record).sources
         and each.uri.rstrip("/") != ours.url
         and _CARRIES_DRIVERS.search(each.uri)
     ]
@@ -165,7 +165,7 @@ def _other_source(spec: HostSpec, record: Record) -> Finding | CannotTell | None
 
 
 def _other_archive(record: Record) -> Finding | CannotTell | None:
-    packages = record.apt.packages
+    packages = record.nvidia.packages
     if isinstance(packages, Unknown):
         return CannotTell(f"the installed NVIDIA packages could not be read ({packages.reason})")
     names = [
@@ -177,12 +177,12 @@ def _other_archive(record: Record) -> Finding | CannotTell | None:
     if not names:
         return None
     shown = f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
+    remove = manager_for(record.system.os_id).remove_by_hand(names, entirely=True)
     return stop(
         Id.PREFLIGHT_DISTRIBUTION_DRIVER,
         found=f"{shown} came from the distribution's archive",
         expected="none of NVIDIA's repository's own names from elsewhere",
-        action=f"remove them with `sudo apt-get purge {' '.join(names)}`, or declare"
-        " `driver_source = 'present'` to keep them",
+        action=f"remove them with `{remove}`, or declare `driver_source = 'present'` to keep them",
     )
 
 

@@ -8,34 +8,43 @@ from typing import TYPE_CHECKING
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, step
+from pyinfra_gpu.packages import PackageManager, manager_for
 
 if TYPE_CHECKING:
     from pyinfra.api.command import PyinfraCommand
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
+    from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
 _POLL_S = 2.0
 
-# --force-confold keeps the user's configuration files without asking; see dpkg(1).
-_CONFIGURE = "DEBIAN_FRONTEND=noninteractive dpkg --force-confold --configure -a"
+
+def manager_of(record: Record | None) -> PackageManager:
+    """Return the package manager of the host that was looked at."""
+    return manager_for(record.system.os_id if record else None)
 
 
-def finish_interrupted(stage: str, spec: HostSpec, *, entirely: bool = True) -> PyinfraCommand:
-    """Return the command that finishes what an interrupted dpkg left.
+def finish_interrupted(
+    stage: str, spec: HostSpec, record: Record, *, entirely: bool = True
+) -> PyinfraCommand:
+    """Return the command that finishes what an interrupted installation left.
 
-    + entirely: whether the host fails where dpkg cannot; a package that was cut off while it was
-      unpacked has to be fetched again, and only apt can do that
+    + entirely: whether the host fails where that cannot be; a package that was cut off while it
+      was unpacked has to be fetched again, and only a transaction can do that
     """
-    command = _CONFIGURE if entirely else f"{_CONFIGURE} || true"
-    return step(stage, "finish an interrupted dpkg", command, run_as=as_root(spec))
+    command = manager_of(record).finish()
+    if not entirely:
+        command = f"{command} || true"
+    return step(stage, "finish an interrupted installation", command, run_as=as_root(spec))
 
 
 def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
-    """Wait until nobody else holds apt's locks; fail this host after the declared time.
+    """Wait until nobody else holds the package manager's lock; fail this host after a while.
 
     + stage: the one whose problem it is then
+    + spec: says how long, by ``preflight_apt_wait_s``
     """
     deadline = time.monotonic() + spec.preflight.apt_wait_s
     told = False
@@ -47,12 +56,13 @@ def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
             return True
         if time.monotonic() >= deadline:
             sentence = (
-                f"{spec.host}: apt is in use by {holder} for more than"
+                f"{spec.host}: {manager_of(record).name} is in use by {holder} for more than"
                 f" {spec.preflight.apt_wait_s} s; let it finish and run again, or raise"
                 " `preflight_apt_wait_s`"
             )
             return failed(host, stage, sentence)
         if not told:
-            host.log(f"waiting up to {spec.preflight.apt_wait_s} s for {holder} to finish with apt")
+            wait_s = spec.preflight.apt_wait_s
+            host.log(f"waiting up to {wait_s} s for {holder}, which installs packages")
             told = True
         time.sleep(_POLL_S)

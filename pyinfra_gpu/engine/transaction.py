@@ -1,10 +1,9 @@
-"""One apt transaction: simulated, judged, fetched, and only then run, under guard."""
+"""One transaction of packages: simulated, judged, fetched, and only then run, under guard."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
@@ -12,17 +11,15 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra_gpu.drift.driver_packages import packages as driver_packages
 from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import repository
-from pyinfra_gpu.drift.history import OUR_MARK
-from pyinfra_gpu.engine.ask import Answer, ask
+from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.look import forget, look
-from pyinfra_gpu.engine.package_manager import wait_for_lock
+from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed, quoted
-from pyinfra_gpu.packages.apt.errors import cause, failure, shortened
-from pyinfra_gpu.packages.apt.limits import Limits, judge
-from pyinfra_gpu.packages.apt.names import plain
-from pyinfra_gpu.packages.apt.simulation import Simulation, parse, parse_fetches
-from pyinfra_gpu.spec import system_files
+from pyinfra_gpu.engine.steps import failed
+from pyinfra_gpu.packages import PackageManager
+from pyinfra_gpu.packages.limits import Limits, judge
+from pyinfra_gpu.packages.lines import shortened
+from pyinfra_gpu.packages.model import Simulation, Transaction
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -31,22 +28,16 @@ if TYPE_CHECKING:
     from pyinfra_gpu.engine.converge import Commands
     from pyinfra_gpu.spec import HostSpec
 
-_FRESH = "pyinfra_gpu_apt_lists"  # in connector_data, pyinfra's scratch space of this host and run
-_MARK = "== pyinfra-gpu =="
-_OURS_ONLY = (
-    *("-o", f"Dir::Etc::sourcelist={system_files.SOURCES}", "-o", "Dir::Etc::sourceparts=-"),
-    # The lists of all other sources stay; and without this, apt ends with 0 where a server is down.
-    *("-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any"),
-)
+_FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of this host and run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What apt is asked to install.
+    """What the package manager is asked to install.
 
-    + packages: names, or NAME=VERSION where VERSION may end in *
+    + packages: names, or what the manager's `exact`, `build_of` and `without` made of them
     + reinstall: also where it is installed already
-    + hint: what it means, and what a person may do, where apt finds no such packages
+    + hint: what it means, and what a person may do, where no such packages are found
     """
 
     stage: str
@@ -56,10 +47,10 @@ class Request:
     hint: str = ""
 
     @property
-    def words(self) -> list[str]:
-        """The arguments of apt-get behind its options."""
-        again = ["--reinstall"] if self.reinstall else []
-        return ["install", *again, *self.packages]
+    def transaction(self) -> Transaction:
+        """The same in the package manager's words."""
+        wait_s = self.spec.preflight.apt_wait_s
+        return Transaction(packages=self.packages, reinstall=self.reinstall, wait_s=wait_s)
 
 
 def install(
@@ -74,13 +65,13 @@ def install(
 
     + stage: the stage that asks
     + spec: the host's resolved specification
-    + packages: names, or NAME=VERSION where VERSION may end in *
+    + packages: as in `Request`
     + reinstall: install them again where they are there
-    + hint: what a person may do where apt finds no such packages, a clause
+    + hint: what a person may do where no such packages are found, a clause
 
     First simulated; refused with a sentence where it would remove what is not the driver's, leave
     the declared branch, take NVIDIA's packages from elsewhere, change the kernel, downgrade, or
-    touch what somebody put on hold. Then everything is fetched, and only then dpkg starts, under
+    touch what somebody put on hold. Then everything is fetched, and only then it runs, under
     a guard that stops it where it is not what was simulated.
     """
     request = Request(
@@ -99,12 +90,14 @@ def run(state: State, host: Host, request: Request) -> bool:
     names = ", ".join(change.name for change in simulation.changes[:4])
     more = len(simulation.changes) - 4
     what = f"install {names}{f' and {more} more' if more > 0 else ''}"
-    command = guarded(request, simulation)
+    manager = manager_of(look(request.spec))
+    command = manager.run(request.transaction, simulation)
     answer = ask(state, host, command, as_root(request.spec), what=what)
     forget()
     if answer.ok:
         return True
-    return failed(host, request.stage, f"{host.name}: {what} failed: {failure(answer.lines)}")
+    reason = manager.failure(answer.lines)
+    return failed(host, request.stage, f"{host.name}: {what} failed: {reason}")
 
 
 def prepared(state: State, host: Host, request: Request) -> Simulation | None:
@@ -116,20 +109,21 @@ def prepared(state: State, host: Host, request: Request) -> Simulation | None:
         return None
     if not update(state, host, request.stage, request.spec):
         return None
+    manager, root = manager_of(look(request.spec)), as_root(request.spec)
     for attempt in ("first", "second"):
-        simulation, held = _simulated(state, host, request)
-        reason = _unsolved(request, simulation)
+        simulation = _simulated(state, host, request, manager)
+        reason = _unsolved(request, simulation, manager)
         if reason is None:
-            judged = _judged(request, simulation, held)
+            judged = _judged(request, simulation, manager)
             if judged:
                 failed(host, request.stage, f"{host.name}: refused: {judged}; nothing was changed")
                 return None
-            fetch = ask(state, host, _apt(request, "--download-only"), as_root(request.spec))
+            fetch = ask(state, host, manager.fetch(request.transaction), root)
             if fetch.ok:
                 return simulation
-            reason = f"the packages cannot be fetched: {cause(fetch.lines)}"
+            reason = f"the packages cannot be fetched: {manager.cause(fetch.lines)}"
         if attempt == "first":
-            ask(state, host, "apt-get update -q", as_root(request.spec), what="apt-get update")
+            ask(state, host, manager.update(), root, what=f"update the lists of {manager.name}")
     failed(host, request.stage, f"{host.name}: {reason}; nothing was changed")
     return None
 
@@ -145,81 +139,44 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     source = repository(spec, record) if record else "it cannot be looked at"
     if isinstance(source, str):
         return failed(host, stage, f"{host.name}: {source}")
-    command = quoted("env", "LC_ALL=C", "apt-get", "update", "-q", *_OURS_ONLY)
-    answer = ask(state, host, command, as_root(spec))
+    manager = manager_of(record)
+    answer = ask(state, host, manager.update_ours(), as_root(spec))
     if not answer.ok:
-        sentence = f"{host.name}: the repository {source.url} cannot be used: {cause(answer.lines)}"
+        reason = manager.cause(answer.lines)
+        sentence = f"{host.name}: the repository {source.url} cannot be used: {reason}"
         return failed(host, stage, sentence)
     host.connector_data[_FRESH] = True
     return True
 
 
-def _apt(request: Request, *options: str) -> str:
-    """Return the command line of apt-get; simulation and real run must not differ in more."""
-    wait = max(request.spec.preflight.apt_wait_s, 1)
-    return quoted(
-        *("env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_SUSPEND=1"),
-        *("apt-get", "-o", f"{OUR_MARK}=1", "-y", "-q"),
-        *("--no-install-recommends", "--allow-downgrades"),
-        *("--allow-change-held-packages", "-o", f"DPkg::Lock::Timeout={wait}"),
-        # A configuration file that somebody changed stays as it is, without a question.
-        *("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"),
-        *("-o", "APT::Get::AutomaticRemove=false", *options, *request.words),
-    )
+def _simulated(state: State, host: Host, request: Request, manager: PackageManager) -> Simulation:
+    """Return what would be done, and which packages are on hold."""
+    answer = ask(state, host, manager.simulate(request.transaction), as_root(request.spec))
+    simulation = manager.simulated(answer.stdout)
+    if simulation is not None:
+        return simulation
+    silence = f"{manager.name} printed nothing"
+    text = shortened(answer.lines[-1]) if answer.lines else silence
+    return Simulation(problems=(text,))
 
 
-def _simulated(state: State, host: Host, request: Request) -> tuple[Simulation, frozenset[str]]:
-    """Return what apt would do and which packages are on hold, in one round trip."""
-    mark = quoted("echo", _MARK)
-    command = (
-        f"{_apt(request, '--simulate')} 2>&1; {mark}; apt-mark showhold; {mark};"
-        f" {_apt(request, '--print-uris')} 2>&1; {mark}"
-    )
-    answer = ask(state, host, command, as_root(request.spec))
-    parts = _parts(answer)
-    if len(parts) != 4:
-        text = shortened(answer.lines[-1]) if answer.lines else "apt-get printed nothing"
-        return Simulation(problems=(text,)), frozenset()
-    simulation = parse(parts[0])
-    fetches = parse_fetches(parts[2])
-    return (
-        Simulation(
-            changes=simulation.changes,
-            problems=simulation.problems,
-            odd=simulation.odd,
-            fetches=fetches,
-        ),
-        frozenset(line.strip() for line in parts[1] if line.strip()),
-    )
-
-
-def _parts(answer: Answer) -> list[list[str]]:
-    parts: list[list[str]] = [[]]
-    for line in answer.stdout:
-        if line == _MARK:
-            parts.append([])
-        else:
-            parts[-1].append(line)
-    return parts
-
-
-def _unsolved(request: Request, simulation: Simulation) -> str | None:
-    """Return why apt finds no solution, in one clause, or None."""
+def _unsolved(request: Request, simulation: Simulation, manager: PackageManager) -> str | None:
+    """Return why there is no such transaction, in one clause, or None."""
     if not simulation.problems:
         return None
-    said = shortened("; ".join(simulation.problems), 400)
+    said = f"({manager.name}: {shortened('; '.join(simulation.problems), 400)})"
     names = " ".join(request.packages[:3])
     if request.hint:
-        return f"apt finds no way to install {names}: {request.hint} (apt: {said})"
+        return f"{manager.name} finds no way to install {names}: {request.hint} {said}"
     driver = request.spec.driver
     wanted = f"version {driver.version}" if driver.version else "one version"
     return (
-        f"apt finds no way to install {names} with the driver at {wanted}"
-        f" of branch {driver.branch} from NVIDIA's repository (apt: {said})"
+        f"{manager.name} finds no way to install {names} with the driver at {wanted}"
+        f" of branch {driver.branch} from NVIDIA's repository {said}"
     )
 
 
-def _judged(request: Request, simulation: Simulation, held: frozenset[str]) -> str | None:
+def _judged(request: Request, simulation: Simulation, manager: PackageManager) -> str | None:
     spec = request.spec
     record = look(spec)
     source = repository(spec, record) if record else "it cannot be looked at"
@@ -232,31 +189,5 @@ def _judged(request: Request, simulation: Simulation, held: frozenset[str]) -> s
         version=target(spec, found),
         url=source.url,
         installed=found.names,
-        held=held,
     )
-    return "; ".join(judge(simulation, limits)[:4]) or None
-
-
-def guarded(request: Request, simulation: Simulation) -> str:
-    """Return the shell command of the real run: apt-get, with the guard in place while it lasts.
-
-    The guard is named in a configuration file of its own, which only this command is told of.
-    """
-    allowed = "".join(
-        f"{plain(change.name)} {change.new or '-'}\n" for change in simulation.changes
-    )
-    guard = (files("pyinfra_gpu") / "on_host" / "apt_guard.sh").read_text(encoding="ascii")
-    lines = (
-        # What a power cut left of an earlier run; it does nothing, but it is ours.
-        "find /var/lib -maxdepth 1 -name 'pyinfra-gpu-apt.*' -mmin +1440 -exec rm -rf {} +",
-        # /tmp and /run may forbid to run programs; dpkg itself runs scripts below /var/lib.
-        "folder=$(mktemp -d /var/lib/pyinfra-gpu-apt.XXXXXX) || exit 1",
-        "trap 'rm -rf \"$folder\"' EXIT",
-        "trap 'exit 1' HUP INT TERM",
-        f'printf %s {quoted(guard)} > "$folder/guard" && chmod 0700 "$folder/guard" || exit 1',
-        f'printf %s {quoted(allowed)} > "$folder/allowed" || exit 1',
-        'printf \'DPkg::Pre-Install-Pkgs { "%s %s"; };\\nDPkg::Tools::Options::%s::Version "3";'
-        '\\n\' "$folder/guard" "$folder/allowed" "$folder/guard" > "$folder/apt.conf" || exit 1',
-        f'APT_CONFIG="$folder/apt.conf" {_apt(request)}',
-    )
-    return "\n".join(lines)
+    return "; ".join(judge(simulation, limits, manager)[:4]) or None

@@ -19,7 +19,7 @@ def fingerprints(keyring: bytes) -> tuple[str, ...] | Unknown:
     + keyring: the file's bytes, binary or with ASCII armor
 
     Unknown where it cannot be read to its end, or holds a key of another version than 4: an
-    incomplete list would hide a key that apt trusts.
+    incomplete list would hide a key that is trusted.
     """
     try:
         data = b"".join(_armored(keyring)) if b"-----BEGIN PGP" in keyring else keyring

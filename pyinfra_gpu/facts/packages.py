@@ -11,11 +11,11 @@ from pyinfra_gpu.facts.probe import ConcernFact
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackagesRecord(Jsonable):
-    """What dpkg says.
+    """What the package manager says.
 
     + installed: name -> version of those asked names that are completely installed
-    + half_configured: all packages that dpkg is not done with
-    + lock_holder: the other process that holds a lock of apt's or dpkg's, e.g. "pid 123 (apt-get)"
+    + half_configured: all packages that it is not done with
+    + lock_holder: the other process that holds its lock, e.g. "pid 123 (unattended-upgr)"
     """
 
     installed: Mapping[str, str] | Unknown

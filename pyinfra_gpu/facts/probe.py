@@ -17,6 +17,7 @@ from pyinfra.api.command import QuoteString
 from pyinfra.api.exceptions import FactProcessError, FactValueError, PyinfraError
 
 from pyinfra_gpu.facts.fields import Fields, read_fields
+from pyinfra_gpu.packages import own_files, probes
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
@@ -27,14 +28,13 @@ T = TypeVar("T")
 # What is looked for when nobody says more; a deploy asks for what its stages need.
 PACKAGES = ("ca-certificates", "curl", "g++", "git", "python3", "python3-dev", "python3-venv")
 
-# The files of `on_host/probe`: functions first, and last what calls them.
+# The files of `on_host/probe`: functions first, and last what calls them. Those that ask a package
+# manager are its own: `pyinfra_gpu.packages.probes`.
 _PARTS = (
     "start",
     "system",
     "driver",
     "kernel",
-    "packages",
-    "apt",
     "cuda",
     "libcuda",
     "power",
@@ -56,8 +56,8 @@ class ProbeRequest:
     + stamp, verdict: what the smoke test leaves
     + entries: paths whose kind, mode, owner, size and digest are asked
     + packages: names whose installed version is asked
-    + nvidia: whether to look at what only a host with an NVIDIA driver needs: kernels, apt's
-      sources and log, toolkits, libcuda, who would mind a restart
+    + nvidia: whether to look at what only a host with an NVIDIA driver needs: kernels, the
+      repository and the log of its packages, toolkits, libcuda, who would mind a restart
     + cuda_release: the declared toolkit's, e.g. "13.0"; compiler: the declared host compiler
     + repository: URL of the declared repository, with `{distro}` and `{arch}` in it
     + keyring: the file with the repository's key
@@ -194,7 +194,7 @@ def _own_entries(paths: Paths) -> tuple[str, ...]:
 
 
 def _nvidia_entries(paths: Paths) -> tuple[str, ...]:
-    return (paths.proofs, *system_files.ALL)
+    return (paths.proofs, *system_files.ALL, *own_files())
 
 
 def text_of(request: ProbeRequest) -> str:
@@ -204,12 +204,14 @@ def text_of(request: ProbeRequest) -> str:
 
 @cache
 def script() -> str:
-    """The text of `on_host/probe/*.sh` as it travels with every look.
+    """The text of the probe's files as it travels with every look.
 
     Without comments and the tabs that indent it. Blanks stay: they indent its lines of Python.
     """
-    folder = files("pyinfra_gpu") / "on_host" / "probe"
-    texts = ((folder / f"{part}.sh").read_text(encoding="ascii") for part in _PARTS)
+    folder = files("pyinfra_gpu") / "on_host"
+    own = [f"probe/{part}.sh" for part in _PARTS]
+    names = [*own[:-1], *(f"packages/{name}" for name in probes()), own[-1]]
+    texts = ((folder / name).read_text(encoding="ascii") for name in names)
     lines = (line.lstrip("\t") for text in texts for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("#"))
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pyinfra.api import StringCommand
 
 from pyinfra_gpu.facts import (
-    apt,
     cuda,
     driver,
     environment,
@@ -15,6 +14,7 @@ from pyinfra_gpu.facts import (
     kernel,
     layout,
     libcuda,
+    nvidia,
     packages,
     power,
     smoke,
@@ -23,7 +23,6 @@ from pyinfra_gpu.facts import (
     training,
 )
 from pyinfra_gpu.facts import pytorch as torch
-from pyinfra_gpu.facts.apt import AptRecord, AptSource, NvidiaPackage, PackageChange
 from pyinfra_gpu.facts.cuda import CudaRecord
 from pyinfra_gpu.facts.driver import DriverRecord
 from pyinfra_gpu.facts.environment import EnvironmentRecord
@@ -32,6 +31,7 @@ from pyinfra_gpu.facts.gpus import GpusRecord, PciGpu
 from pyinfra_gpu.facts.kernel import KernelRecord
 from pyinfra_gpu.facts.layout import Entry, LayoutRecord
 from pyinfra_gpu.facts.libcuda import CacheEntry, LibcudaRecord, Link
+from pyinfra_gpu.facts.nvidia import NvidiaPackage, NvidiaRecord
 from pyinfra_gpu.facts.packages import PackagesRecord
 from pyinfra_gpu.facts.power import PowerRecord
 from pyinfra_gpu.facts.probe import ProbeFact
@@ -42,8 +42,6 @@ from pyinfra_gpu.facts.system import SystemRecord
 from pyinfra_gpu.facts.training import TrainingRecord
 
 __all__ = [
-    "AptRecord",
-    "AptSource",
     "CacheEntry",
     "CudaRecord",
     "DriverRecord",
@@ -55,7 +53,7 @@ __all__ = [
     "LibcudaRecord",
     "Link",
     "NvidiaPackage",
-    "PackageChange",
+    "NvidiaRecord",
     "PackagesRecord",
     "PciGpu",
     "PowerRecord",
@@ -83,7 +81,7 @@ class Record(Jsonable):
     driver: DriverRecord
     kernel: KernelRecord
     packages: PackagesRecord
-    apt: AptRecord
+    nvidia: NvidiaRecord
     cuda: CudaRecord
     libcuda: LibcudaRecord
     power: PowerRecord
@@ -119,7 +117,7 @@ def from_fields(fields: Fields) -> Record:
         driver=driver.parse(fields),
         kernel=kernel.parse(fields),
         packages=packages.parse(fields),
-        apt=apt.parse(fields),
+        nvidia=nvidia.parse(fields),
         cuda=cuda.parse(fields),
         libcuda=libcuda.parse(fields),
         power=power.parse(fields),

@@ -10,7 +10,7 @@ from pyinfra_gpu.drift import cuda as drift
 from pyinfra_gpu.drift.finding import Finding, Findings, Id
 from pyinfra_gpu.engine import proof, reinstall, transaction
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
-from pyinfra_gpu.engine.package_manager import finish_interrupted, wait_for_lock
+from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
 
@@ -58,36 +58,37 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """
     if record.packages.half_configured:
         yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
-        yield finish_interrupted(STAGE, spec)
+        yield finish_interrupted(STAGE, spec, record)
     yield from _install(spec, record, found)
 
 
-def _hint(spec: HostSpec) -> str:
-    """Return what to think of where apt finds no toolkit to install."""
+def _hint(spec: HostSpec, record: Record) -> str:
+    """Return what to think of where there is no toolkit to install."""
     if spec.driver.source != "nvidia":
         return _NO_REPOSITORY
+    offers = manager_of(record).offers_by_hand(drift.package(spec))
     if spec.cuda.version:
         return (
             f"cuda_version = {spec.cuda.version!r} is declared; what is on offer there is told by"
-            f" `apt-cache policy {drift.package(spec)}`"
+            f" `{offers}`"
         )
-    return f"see `apt-cache policy {drift.package(spec)}` there"
+    return f"see `{offers}` there"
 
 
 def _install(spec: HostSpec, record: Record, found: Findings) -> Commands:
     wanted = drift.compiler_packages(spec, record)
     if drift.toolkit_owed(spec, record, found):
-        version = f"={spec.cuda.version}-*" if spec.cuda.version else ""
-        wanted.append(f"{drift.package(spec)}{version}")
+        name, version = drift.package(spec), spec.cuda.version
+        wanted.append(manager_of(record).build_of(name, version) if version else name)
     if wanted:
-        yield from transaction.install(STAGE, spec, wanted, hint=_hint(spec))
+        yield from transaction.install(STAGE, spec, wanted, hint=_hint(spec, record))
     if found.of(Id.CUDA_HALF_REMOVED):
         yield FunctionCommand(_reinstall, (spec, record), {})
 
 
 def _reinstall(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Install again what lost files, and only that: a whole toolkit is gigabytes."""
-    lost = reinstall.bereft(state, host, spec, drift.home(spec))
+    lost = reinstall.with_missing_files(state, host, spec, drift.home(spec))
     packages = [*lost, *drift.incomplete(spec, record)] or drift.compilers(spec, record)
     return reinstall.again(state, host, STAGE, spec, packages)
 

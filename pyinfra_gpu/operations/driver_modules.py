@@ -13,7 +13,7 @@ from pyinfra_gpu.drift.driver_packages import packages
 from pyinfra_gpu.drift.driver_repository import MODE
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
-from pyinfra_gpu.engine.package_manager import finish_interrupted
+from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.on_host import program
@@ -65,7 +65,7 @@ def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
         )
     record = fresh(spec, record)
     if unfinished and record.packages.half_configured:
-        yield finish_interrupted(STAGE, spec)
+        yield finish_interrupted(STAGE, spec, record)
     if record.kernel.initramfs == "stale":
         yield step(
             STAGE,
@@ -91,6 +91,7 @@ def _holds(spec: HostSpec, record: Record) -> Commands:
     found = packages(spec, record)
     names = drift.not_held(found) if spec.driver.hold else drift.held(found)
     if names:
-        verb = "hold" if spec.driver.hold else "unhold"
+        manager = manager_of(record)
+        command = manager.hold(names) if spec.driver.hold else manager.unhold(names)
         what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
-        yield step(STAGE, what, quoted("apt-mark", verb, *names), run_as=as_root(spec))
+        yield step(STAGE, what, command, run_as=as_root(spec))

@@ -15,12 +15,11 @@ from pyinfra_gpu.drift.kernels import without_headers
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.look import forget, look
-from pyinfra_gpu.engine.package_manager import finish_interrupted, wait_for_lock
+from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted
 from pyinfra_gpu.engine.transaction import Request, install, prepared, run
-from pyinfra_gpu.packages.apt.names import LIBRARIES, plain
-from pyinfra_gpu.spec import system_files
+from pyinfra_gpu.packages.names import LIBRARIES, matching
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -46,7 +45,8 @@ def pinned(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     + spec: the host's resolved specification
 
-    In one transaction with the driver it would come too late: apt resolves before it is unpacked.
+    In one transaction with the driver it would come too late: versions are chosen before anything
+    is unpacked.
     The driver's transaction is judged and fetched first, so that a repository that is not to be
     trusted with the driver does not change even the pin. Where the repository has no such package
     our own pins, which say the same, stand alone and say so.
@@ -63,10 +63,10 @@ def pinned(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 
 def _finished(spec: HostSpec, record: Record) -> Commands:
-    """Finish what an interrupted dpkg left, as far as dpkg can: apt does the rest."""
+    """Finish what was interrupted, as far as that can be: a transaction does the rest."""
     if record.packages.half_configured:
         yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
-        yield finish_interrupted(STAGE, spec, entirely=False)
+        yield finish_interrupted(STAGE, spec, record, entirely=False)
 
 
 def _pin(state: State, host: Host, spec: HostSpec, name: str) -> bool:
@@ -76,7 +76,7 @@ def _pin(state: State, host: Host, spec: HostSpec, name: str) -> bool:
     driver = Request(stage=STAGE, spec=spec, packages=requests(spec, record))
     if prepared(state, host, driver) is None:
         return False
-    known = ask(state, host, quoted("apt-cache", "show", "--quiet=2", name), as_root(spec))
+    known = ask(state, host, manager_of(record).offers(name), as_root(spec))
     if known.ok and known.stdout:
         return run(state, host, Request(stage=STAGE, spec=spec, packages=(name,)))
     host.log(f"the repository has no {name}: our own pins stand alone")
@@ -84,7 +84,7 @@ def _pin(state: State, host: Host, spec: HostSpec, name: str) -> bool:
 
 
 def _pins_alone(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
-    path = system_files.PREFERENCES
+    path = manager_of(record).files.pins
     text = preferences(spec, record, alone=True)
     command = (
         f"umask 022 && printf %s {quoted(text)} > {quoted(f'{path}~')}"
@@ -129,18 +129,18 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 
 def requests(spec: HostSpec, record: Record) -> tuple[str, ...]:
-    """Return what apt is asked for: every package of the driver by name, with its version.
+    """Return what is asked for: every package of the driver by name, with its version.
 
     All of them, for a package on hold that nobody names stays where it is, and a companion that
     no dependency holds stays behind. What is of the other flavour or of another branch's name is
-    named as well, with apt's "-" for removal: a conflict alone does not move a package on hold.
+    named as well, to be removed: a conflict alone does not move a package on hold.
     """
-    found = packages(spec, record)
+    found, manager = packages(spec, record), manager_of(record)
     version = target(spec, found)
     staying = [name for name in found.names if _stays(name, spec, found)]
     names = dict.fromkeys((*found.wanted, *staying))
-    going = [f"{name}-" for name in found.names if name not in staying]
-    return (*(f"{name}={version}-*" if version else name for name in names), *going)
+    going = [manager.without(name) for name in found.names if name not in staying]
+    return (*(manager.build_of(name, version) if version else name for name in names), *going)
 
 
 def _stays(name: str, spec: HostSpec, found: Packages) -> bool:
@@ -177,14 +177,8 @@ def _again(spec: HostSpec, record: Record) -> Commands:
     found = packages(spec, record)
     broken = {package.name for package in found.installed if not package.complete}
     if Id.DRIVER_LIBRARIES_DIFFER in {each.id for each in drift.judge(spec, record)}:
-        broken |= {name for name in found.names if _is_library(name)}
+        broken |= set(matching(found.names, LIBRARIES))
     if broken:
-        versions = [f"{name}={found.names[name]}" for name in sorted(broken)]
+        manager = manager_of(record)
+        versions = [manager.exact(name, found.names[name]) for name in sorted(broken)]
         yield from install(STAGE, spec, versions, reinstall=True)
-
-
-def _is_library(name: str) -> bool:
-    return any(
-        plain(name).startswith(each[:-1]) if each.endswith("*") else plain(name) == each
-        for each in LIBRARIES
-    )

@@ -15,14 +15,12 @@ from pyinfra_gpu.drift.driver_repository import MODE, Repository, preferences, r
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
-from pyinfra_gpu.engine.package_manager import wait_for_lock
+from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.engine.transaction import update
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.openpgp import fingerprints
-from pyinfra_gpu.packages.apt import files
-from pyinfra_gpu.packages.apt.errors import cause
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
@@ -30,11 +28,10 @@ if TYPE_CHECKING:
     from pyinfra.api.state import State
 
     from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.packages import PackageManager
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
-_PACKAGE = "cuda-keyring_1.1-1_all.deb"
-_KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
 
 
 @converging(
@@ -48,14 +45,14 @@ _KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
     ),
 )
 def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Ensure that apt knows NVIDIA's repository by its pinned key, and takes the driver from it.
+    """Ensure that NVIDIA's repository is known by its pinned key, and the driver comes from it.
 
     + spec: the host's resolved specification
 
     The keyring package is fetched with its pinned SHA-256 and never installed: its own source list
     would point elsewhere. What it holds must be the pinned key and no other. Then come the source
     list, the pins, what keeps unattended-upgrades off, and a list of this repository alone. Another
-    list that names the same repository is set aside, since apt stops where their keys differ.
+    list that names the same repository is set aside, since nothing works where their keys differ.
 
     **Example:**
 
@@ -72,14 +69,17 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 def _repair(spec: HostSpec, record: Record, source: Repository, found: Findings) -> Commands:
     """Do what the findings ask for; the pins come before the list they are to judge."""
+    manager = manager_of(record)
     if found.of(Id.DRIVER_KEYRING_REPLACED):
-        yield FunctionCommand(_fetch_keyring, (spec, source), {})
+        yield FunctionCommand(_fetch_keyring, (spec, source, manager), {})
     for file in dict.fromkeys(each.file for each in twice(record, source)):
-        yield _set_aside(spec, source, file)
+        what = f"set {file} aside as {file}.disabled"
+        yield step(STAGE, what, manager.set_aside(file, source.url), run_as=as_root(spec))
+    files = manager.files
     texts = {
-        Id.DRIVER_PINS_DIFFER: (system_files.PREFERENCES, preferences(spec, record)),
-        Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED: (system_files.UNATTENDED, files.unattended()),
-        Id.DRIVER_SOURCE_DIFFERS: (system_files.SOURCES, files.sources(source.url)),
+        Id.DRIVER_PINS_DIFFER: (files.pins, preferences(spec, record)),
+        Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED: (files.unattended, manager.unattended_text()),
+        Id.DRIVER_SOURCE_DIFFERS: (files.sources, manager.sources_text(source.url)),
     }
     for id_, (path, text) in texts.items():
         if found.of(id_):
@@ -91,14 +91,15 @@ def _repair(spec: HostSpec, record: Record, source: Repository, found: Findings)
         yield FunctionCommand(_update, (spec,), {})
 
 
-def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository) -> bool:
+def _fetch_keyring(
+    state: State, host: Host, spec: HostSpec, source: Repository, manager: PackageManager
+) -> bool:
     """Fetch the keyring, believe it only if it holds the pinned key alone, and put it in place."""
-    url = f"{source.url}/{_PACKAGE}"
-    answer = ask(state, host, _extraction(url, source.keyring_sha256), as_root(spec))
+    url = manager.keyring_url(source.url)
+    answer = ask(state, host, manager.keyring(source.url, source.keyring_sha256), as_root(spec))
     if not answer.ok:
-        return failed(
-            host, STAGE, f"{host.name}: the keyring {url} cannot be used: {cause(answer.lines)}"
-        )
+        reason = manager.cause(answer.lines)
+        return failed(host, STAGE, f"{host.name}: the keyring {url} cannot be used: {reason}")
     try:
         keyring = base64.b64decode("".join(answer.stdout[-1:]), validate=True)
     except (ValueError, binascii.Error):
@@ -123,36 +124,6 @@ def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository)
     if not ask(state, host, command, as_root(spec)).ok:
         return failed(host, STAGE, f"{host.name}: {target} cannot be written")
     return True
-
-
-def _extraction(url: str, sha256: str) -> str:
-    """Return the command that fetches the package and prints the keyring in it as one line."""
-    fetch = ("/usr/lib/apt/apt-helper", "download-file", url)
-    return "\n".join(
-        (
-            "folder=$(mktemp -d) || exit 1",
-            "trap 'rm -rf \"$folder\"' EXIT",
-            f'{quoted(*fetch)} "$folder/keyring.deb" {quoted(f"SHA256:{sha256}")} >&2 || exit 1',
-            'dpkg-deb -x "$folder/keyring.deb" "$folder/root" || exit 1',
-            f'base64 -w 0 "$folder/root/"{quoted(_KEYRING_IN_PACKAGE)} || exit 1',
-            "echo",
-        )
-    )
-
-
-def _set_aside(spec: HostSpec, source: Repository, file: str) -> object:
-    """Rename a list that names nothing but this repository; apt passes over ".disabled" files."""
-    lines = f"grep -E '^[[:space:]]*(deb|URIs:)' {quoted(file)}"
-    others = f"{lines} | grep -vF {quoted(source.url)}"
-    refusal = f"{file} names other repositories too: take {source.url} out of it yourself"
-    return step(
-        STAGE,
-        f"set {file} aside as {file}.disabled",
-        f"case {quoted(file)} in /etc/apt/sources.list.d/*) ;; *) false ;; esac"
-        f" && ! {{ {others} >/dev/null; }} || {{ echo {quoted(refusal)}; exit 1; }}"
-        f" && mv -f {quoted(file)} {quoted(f'{file}.disabled')}",
-        run_as=as_root(spec),
-    )
 
 
 def _update(state: State, host: Host, spec: HostSpec) -> bool:

@@ -14,12 +14,13 @@ from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.package_manager import manager_of
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.reboot import restart
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.packages.apt.errors import last
+from pyinfra_gpu.packages.lines import last
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -123,7 +124,8 @@ def unsafe(record: Record) -> str | None:
     half = record.packages.half_configured
     if isinstance(half, Unknown) or half:
         names = half.reason if isinstance(half, Unknown) else ", ".join(half[:3])
-        return f"dpkg is not done ({names}): run `sudo dpkg --configure -a` there, then run again"
+        finish = manager_of(record).finish_by_hand()
+        return f"an installation is not done ({names}): run `{finish}` there, then run again"
     following, modules = next_kernel(record), record.kernel.modules
     if following is None or isinstance(modules, Unknown):
         return "which kernel boots next cannot be told: look at /boot there"

@@ -10,6 +10,7 @@ from pyinfra_gpu.drift import libcuda as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import proof, reinstall
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
+from pyinfra_gpu.engine.package_manager import manager_of
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
 
@@ -47,7 +48,7 @@ def linked(spec: HostSpec, record: Record, found: Findings) -> Commands:
     in_the_way = [path for path in (*wrong, *ours) if _is_in_the_way(record, path)]
     if in_the_way:
         what = f"look at what is at {', '.join(in_the_way)}"
-        command = " && ".join(_set_aside(path) for path in in_the_way)
+        command = " && ".join(_set_aside(record, path) for path in in_the_way)
         yield step(STAGE, what, command, run_as=as_root(spec), stream=True)
     if wrong:
         packages = [] if drift.driver_files(record) else drift.library_packages(record)
@@ -63,14 +64,14 @@ def _is_in_the_way(record: Record, path: str) -> bool:
     return there.kind != "absent" and not (there.kind == "link" and there.real is None)
 
 
-def _set_aside(path: str) -> str:
+def _set_aside(record: Record, path: str) -> str:
     """Return the shell command that keeps what stands at `path`, unless it is a package's link.
 
     ldconfig takes up whatever is named lib*.so*, so the name begins otherwise.
     """
     where, _, name = path.rpartition("/")
     kept = f"{quoted(f'{where}/before-pyinfra-gpu.{name}')}.$(date +%Y%m%d-%H%M%S)"
-    owned = f"test -L {quoted(path)} && dpkg-query -S {quoted(path)} >/dev/null 2>&1"
+    owned = f"test -L {quoted(path)} && {manager_of(record).owners([path])} >/dev/null"
     move = f'kept={kept} && mv -T {quoted(path)} "$kept" && echo "what was there is kept as $kept"'
     return f"{{ {{ {owned}; }} || {{ {move}; }}; }}"
 
@@ -89,7 +90,7 @@ def _reinstall(
 def _link(record: Record, path: str) -> str:
     """Return the shell command that makes libcuda.so, unless its package has brought it back.
 
-    Debian's packages lead it through /etc/alternatives.
+    Some distributions' packages lead it through /etc/alternatives.
     """
     good = f"{drift.SONAME}|/etc/alternatives/*"
     ours = quoted("ln", "-sfn", drift.SONAME, path)

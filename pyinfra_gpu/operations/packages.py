@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
-from pyinfra.operations import apt
 
 from pyinfra_gpu.drift import packages as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine.converge import Commands, converging
-from pyinfra_gpu.engine.package_manager import finish_interrupted, wait_for_lock
+from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of, wait_for_lock
 from pyinfra_gpu.packages.needed import missing
 
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     + spec: the host's resolved specification
 
-    Another apt or dpkg at work is waited for, up to ``preflight_apt_wait_s`` seconds, and never
-    interrupted. A package that an interrupted run left half installed is finished first.
+    Somebody else who installs packages is waited for, up to ``preflight_apt_wait_s`` seconds, and
+    never interrupted. A package that an interrupted run left half installed is finished first.
 
     **Example:**
 
@@ -36,11 +35,6 @@ def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
     del found
     yield FunctionCommand(wait_for_lock, (drift.STAGE, spec), {})
     if record.packages.half_configured:
-        yield finish_interrupted(drift.STAGE, spec)
-    yield from apt.packages._inner(
-        packages=missing(spec, record),
-        update=True,
-        no_recommends=True,
-        # Somebody may take the lock between our look and this command; see apt-get(8).
-        extra_install_args=f"-o DPkg::Lock::Timeout={max(spec.preflight.apt_wait_s, 1)}",
-    )
+        yield finish_interrupted(drift.STAGE, spec, record)
+    absent = missing(spec, record.packages.installed)
+    yield from manager_of(record).install(absent, spec.preflight.apt_wait_s)

@@ -34,9 +34,9 @@ def ready(spec: HostSpec, record: Record) -> Commands:
 
     Writes nothing, ever. Looks at the operating system, the architecture, free disk and memory,
     the Python to use, the GPUs on the PCI bus, what stands against the declared driver, and who
-    is at work on GPUs. While somebody else's apt is at work and there is something for ours to do,
-    it waits, up to ``preflight_apt_wait_s`` seconds: a host in the middle of an upgrade cannot be
-    judged.
+    is at work on GPUs. While somebody else installs packages and there is something for us to
+    install, it waits, up to ``preflight_apt_wait_s`` seconds: a host in the middle of an upgrade
+    cannot be judged.
 
     **Example:**
 
@@ -66,9 +66,9 @@ def _later(spec: HostSpec, record: Record) -> Findings:
 
 
 def _something_to_do(spec: HostSpec, record: Record) -> bool:
-    """Tell whether a later stage would use apt; on a healthy host somebody's apt is no concern."""
-    return any(_uses_apt(each) for each in (*packages.judge(spec, record), *_later(spec, record)))
+    """Tell whether a later stage would install packages; if none does, somebody else may."""
+    return any(_installs(each) for each in (*packages.judge(spec, record), *_later(spec, record)))
 
 
-def _uses_apt(finding: Finding) -> bool:
+def _installs(finding: Finding) -> bool:
     return finding.effect != "report"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyinfra_gpu.facts.fields import Unknown
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
 VENV = "python3-venv"  # Debian splits the venv module's ensurepip off python3
@@ -30,13 +28,22 @@ def needed(spec: HostSpec) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def missing(spec: HostSpec, record: Record) -> list[str]:
+class NotTold(Protocol):
+    """What facts hold in place of a value that the host would not tell."""
+
+    @property
+    def reason(self) -> str:
+        """One clause that says why."""
+
+
+def missing(spec: HostSpec, installed: Mapping[str, str] | NotTold) -> list[str]:
     """Return the needed packages that are not completely installed, in order.
+
+    + installed: name -> version; where it is not told, nothing counts as missing
 
     Without root nothing could be installed, and a Python or git from elsewhere serves as well, so
     nothing counts as missing; a step that lacks its tool says so.
     """
-    installed = record.packages.installed
-    if spec.privilege == "none" or isinstance(installed, Unknown):
+    if spec.privilege == "none" or not isinstance(installed, Mapping):
         return []
     return [name for name in needed(spec) if name not in installed]

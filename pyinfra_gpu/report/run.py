@@ -33,7 +33,7 @@ REPORT_VARIABLE = "PYINFRA_GPU_REPORT"
 """Environment variable naming a file that gets the run's verdict as JSON."""
 
 RECENT = 40
-"""So many of apt's latest changes are reported for each host."""
+"""So many of the latest changes of packages are reported for each host."""
 
 _COLUMNS = (("host", 8), ("stage", 11), ("found", 27), ("changed", 24), ("s", 6))
 
@@ -75,7 +75,7 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
     ``last_smoke`` is the verdict that the first look found, which ``smoke`` holds only while it is
     good; the verdict of a test that failed in this run has its ``diagnosis``. ``smoke_across`` is
     what is known of the step across hosts. ``facts`` are the versions at the first look,
-    ``history`` is what apt did lately.
+    ``history`` is what happened to packages lately.
     """
     dry = state.current_stage == StateStage.Prepare or not _executed(state)
     hosts = {}
@@ -84,7 +84,9 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
             continue
         entries = [entry for (name, _), entry in book.entries.items() if name == host.name]
         look = book.looks.get(host.name)
-        changes = () if look is None or isinstance(look.apt.history, Unknown) else look.apt.history
+        changes = (
+            () if look is None or isinstance(look.nvidia.history, Unknown) else look.nvidia.history
+        )
         hosts[host.name] = {
             "status": _status(state, host.name, entries, dry=dry),
             "complete": host.name in book.planned,

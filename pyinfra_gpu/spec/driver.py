@@ -83,7 +83,7 @@ class DriverSpec:
     + version: exactly this one, e.g. "580.95.05"; None = any of the branch from `minimum` on
     + packages: "compute" (no display server parts) or "full"
     + minimum: the oldest version that will do
-    + hold: whether apt may move it only on our word
+    + hold: whether it moves only on our word
     + persistence: whether nvidia-persistenced keeps the GPUs initialised
     + reboot: what to do when only a reboot helps
     + reboot_wait_s: how long a host may take to come back

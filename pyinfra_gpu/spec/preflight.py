@@ -1,4 +1,4 @@
-"""What must be in the machine before anything is written: GPUs, disk, memory, a free apt."""
+"""What must be in the machine before anything is written: GPUs, disk, memory, a free package manager."""
 
 from __future__ import annotations
 

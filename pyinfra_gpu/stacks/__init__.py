@@ -158,7 +158,7 @@ class Catalogue(FileEntry):
         return None if known is None else known.driver(branch, modules, packages)
 
     def pin_package(self, os_id: str, branch: int, version: str | None) -> str:
-        """Return the package that holds apt to a branch, or to a version where one is given.
+        """Return the package that holds the driver to a branch, or to a version where one is given.
 
         Raises KeyError for a distribution that `driver_packages` knows nothing about.
         """

@@ -15,6 +15,7 @@ from pyinfra_gpu import spec
 from pyinfra_gpu.drift.driver_modules import BLACKLIST
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.openpgp import fingerprints
+from pyinfra_gpu.packages import own_files
 from pyinfra_gpu.packages.apt import files
 from pyinfra_gpu.spec import system_files
 
@@ -59,7 +60,7 @@ _PLAIN: dict[str, str | None] = {
     "kernel.initramfs": "fresh",
     "storage.usr": "/dev/sda1 264212084 25749380 230641532 11% /",
     "storage.var": "/dev/sda1 264212084 25749380 230641532 11% /",
-    "apt.repository": DATA["driver_repository_url"],  # type: ignore[dict-item]
+    "nvidia.repository": DATA["driver_repository_url"],  # type: ignore[dict-item]
     "cuda.nvcc": "Cuda compilation tools, release 13.0, V13.0.88",
     "cuda.link": "/usr/local/cuda-13.0",
     "cuda.alternative": "/usr/local/cuda-13.0",
@@ -78,16 +79,16 @@ _LISTS: dict[str, list[str]] = {
     "kernel.installed": [KERNEL],
     "kernel.module": [],
     "kernel.headers": [f"{KERNEL} 1"],
-    "apt.package": [
+    "nvidia.package": [
         *(f"{name} {VERSION}-1 1 1" for name in DRIVER_PACKAGES),
         "nvidia-driver-pinning-580 580-1 0 1",
         "cuda-toolkit-13-0 13.0.3-1 0 1",
         "cuda-nvcc-13-0 13.0.88-1 0 1",
     ],
-    "apt.source_line": [
-        f"{system_files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
+    "nvidia.source_line": [
+        f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
     ],
-    "apt.change": [],
+    "nvidia.change": [],
     "cuda.toolkit": ["13.0"],
     "cuda.missing": [],
     "libcuda.cache": [
@@ -119,11 +120,11 @@ def system_texts(wanted: spec.HostSpec) -> dict[str, bytes]:
     driver = wanted.driver
     return {
         system_files.KEYRING: KEYRING,
-        system_files.SOURCES: files.sources(URL).encode(),
-        system_files.PREFERENCES: files.preferences(
+        files.SOURCES: files.sources(URL).encode(),
+        files.PREFERENCES: files.preferences(
             driver.branch or 0, driver.version, _toolkit(wanted)
         ).encode(),
-        system_files.UNATTENDED: files.unattended().encode(),
+        files.UNATTENDED: files.unattended().encode(),
         system_files.MODPROBE: BLACKLIST.encode(),
     }
 
@@ -155,7 +156,7 @@ class GpuHost(FakeHost):
         finally:
             self.plain, self.lists = changed_plain, changed_lists
         key = "-" if self.keyring is None else f"x{self.keyring.hex()}"
-        return [*rows[:-1], f"apt.keyring {key}", rows[-1]]
+        return [*rows[:-1], f"nvidia.keyring {key}", rows[-1]]
 
     def _layout(self) -> dict[str, list[str]]:
         found = super()._layout()
@@ -185,13 +186,16 @@ def bare_gpu_host(**changes: Any) -> GpuHost:
         "cuda.gxx": "0",
     }
     lists: dict[str, list[str]] = {
-        **{key: [] for key in ("apt.package", "apt.source_line", "cuda.toolkit", "libcuda.cache")},
+        **{
+            key: []
+            for key in ("nvidia.package", "nvidia.source_line", "cuda.toolkit", "libcuda.cache")
+        },
         "kernel.headers": [f"{KERNEL} 0"],
         "cuda.missing": ["bin/nvcc"],
         "libcuda.link": [f"absent {LIB}/libcuda.so => - => -"],
         "libcuda.file": [],
     }
-    texts: dict[str, bytes | None] = dict.fromkeys(system_files.ALL)
+    texts: dict[str, bytes | None] = dict.fromkeys((*system_files.ALL, *own_files()))
     made = {"plain": plain, "lists": lists, "texts": texts, "keyring": None, "bare": True}
     for key, value in changes.items():
         made[key] = {**made[key], **value} if isinstance(made.get(key), dict) else value

@@ -99,7 +99,7 @@ def upgraded() -> GpuHost:
         return [line.partition(" =")[2] for line in lines if line.startswith(f"{key} =")]
 
     log = "2026-11-21 06:12:03|Upgrade|{}|{}-1, {}-1||/usr/bin/unattended-upgrade"
-    changed = ("apt.package", "libcuda.cache", "libcuda.link", "libcuda.file")
+    changed = ("nvidia.package", "libcuda.cache", "libcuda.link", "libcuda.file")
     return proven_host(
         plain={
             "driver.on_disk": NEW,
@@ -108,7 +108,7 @@ def upgraded() -> GpuHost:
         },
         lists={
             **{key: rows(key) for key in changed},
-            "apt.change": [log.format(name, VERSION, NEW) for name in DRIVER_PACKAGES],
+            "nvidia.change": [log.format(name, VERSION, NEW) for name in DRIVER_PACKAGES],
         },
     )
 
@@ -131,7 +131,9 @@ def test_a_driver_upgrade_in_the_night_is_a_restart_owed_and_explained() -> None
 
 def test_a_driver_upgrade_and_a_removed_hold_are_drift() -> None:
     host = upgraded()
-    host.lists["apt.package"] = [row.replace(" 1 1", " 0 1") for row in host.lists["apt.package"]]
+    host.lists["nvidia.package"] = [
+        row.replace(" 1 1", " 0 1") for row in host.lists["nvidia.package"]
+    ]
     assert checked(host)["ws1"].verdict == "drift"
 
 

@@ -63,7 +63,7 @@ def test_a_bare_host_is_to_get_the_toolkit_and_both_proofs_and_a_plan_runs_nothi
 
 ACTS: dict[str, tuple[GpuHost, list[str]]] = {
     "no toolkit": (
-        proven_host(lists={"apt.package": [], "cuda.toolkit": [], "cuda.missing": ["bin/nvcc"]}),
+        proven_host(lists={"nvidia.package": [], "cuda.toolkit": [], "cuda.missing": ["bin/nvcc"]}),
         [INSTALL, COMPILE],
     ),
     "a file of the toolkit is gone": (
@@ -209,7 +209,10 @@ REFUSED: dict[str, tuple[GpuHost, str]] = {
     "a toolkit of no package that is incomplete": (
         proven_host(
             lists={
-                "apt.package": ["libcuda1 580.95.05-1 1 1", "nvidia-persistenced 580.95.05-1 1 1"],
+                "nvidia.package": [
+                    "libcuda1 580.95.05-1 1 1",
+                    "nvidia-persistenced 580.95.05-1 1 1",
+                ],
                 "cuda.missing": ["bin/ptxas"],
             }
         ),

@@ -18,6 +18,8 @@ from gpu_host import (
 )
 
 from pyinfra_gpu.engine.journal import Journal
+from pyinfra_gpu.packages import own_files
+from pyinfra_gpu.packages.apt import files
 from pyinfra_gpu.spec import system_files
 from tasks.driver import driver
 
@@ -87,7 +89,9 @@ def packages(*changed: str) -> dict[str, list[str]]:
     kept = [f"{name} {VERSION}-1 1 1" for name in DRIVER_PACKAGES if name not in names]
     pin = "nvidia-driver-pinning-580 580-1 0 1"
     gone = [row for row in changed if len(row.split()) == 4]
-    return {"apt.package": [*kept, *gone, *([] if "nvidia-driver-pinning-580" in names else [pin])]}
+    return {
+        "nvidia.package": [*kept, *gone, *([] if "nvidia-driver-pinning-580" in names else [pin])]
+    }
 
 
 NOT_LOADED: dict[str, str | None] = {"driver.loaded": None, "driver.version_line": None}
@@ -97,9 +101,9 @@ OTHER_LOADED = {
 }
 DEVIATIONS: dict[str, tuple[GpuHost, list[str]]] = {
     "the key": (GpuHost(keyring=None), [TRUST]),
-    "the source list": (GpuHost(texts={system_files.SOURCES: None}), [TRUST]),
-    "the pins": (GpuHost(texts={system_files.PREFERENCES: b"x"}), [TRUST]),
-    "unattended-upgrades": (GpuHost(texts={system_files.UNATTENDED: None}), [TRUST]),
+    "the source list": (GpuHost(texts={files.SOURCES: None}), [TRUST]),
+    "the pins": (GpuHost(texts={files.PREFERENCES: b"x"}), [TRUST]),
+    "unattended-upgrades": (GpuHost(texts={files.UNATTENDED: None}), [TRUST]),
     "the pin package": (GpuHost(lists=packages("nvidia-driver-pinning-580")), [PIN]),
     "a package": (GpuHost(lists=packages("nvidia-driver-cuda")), [INSTALL]),
     "a companion's version": (
@@ -131,9 +135,9 @@ def test_a_deviation_makes_exactly_its_own_operation_act(name: str) -> None:
 
 UNKNOWN: dict[str, GpuHost] = {
     "the sources": GpuHost(
-        plain={"apt.source_line": "?no permission"}, lists={"apt.source_line": []}
+        plain={"nvidia.source_line": "?no permission"}, lists={"nvidia.source_line": []}
     ),
-    "the packages": GpuHost(plain={"apt.package": "?no dpkg"}, lists={"apt.package": []}),
+    "the packages": GpuHost(plain={"nvidia.package": "?no dpkg"}, lists={"nvidia.package": []}),
     "the module on disk": GpuHost(plain={"driver.on_disk": "?no modinfo"}),
     "the loaded module": GpuHost(plain={"driver.loaded": "?no version"}),
     "the kernels": GpuHost(
@@ -164,7 +168,7 @@ def test_somebody_elses_driver_is_never_touched() -> None:
     drifted = GpuHost(
         data=PRESENT,
         keyring=None,
-        texts=dict.fromkeys(system_files.ALL),
+        texts=dict.fromkeys((*system_files.ALL, *own_files())),
         lists=packages(f"nvidia-modprobe {OLD}-1 0 1"),
     )
     made = run(drifted).prepare().execute()
@@ -287,7 +291,7 @@ def test_where_there_is_no_pin_package_our_pins_say_that_they_stand_alone() -> N
     )
     made, _ = executed(host)
     (written,) = [c for c in made.executed("ws1") if "these pins stand alone" in c]
-    assert system_files.PREFERENCES in written
+    assert files.PREFERENCES in written
 
 
 def keyring_answer(keyring: bytes) -> dict[str, Any]:
@@ -382,14 +386,14 @@ UPDATED = [
 
 
 def test_what_happened_is_told_by_apts_own_log() -> None:
-    _, told = executed(GpuHost(plain=OTHER_LOADED, lists={"apt.change": UPDATED}))
+    _, told = executed(GpuHost(plain=OTHER_LOADED, lists={"nvidia.change": UPDATED}))
     (sentence,) = told.warnings
     assert f"libcuda1 {OLD}-1 -> {VERSION}-1 on 2026-11-21 at 06:12" in sentence
     assert "unattended-upgrade" in sentence
 
 
 def test_without_a_deviation_apts_log_is_nobodys_business() -> None:
-    _, told = executed(GpuHost(lists={"apt.change": UPDATED}))
+    _, told = executed(GpuHost(lists={"nvidia.change": UPDATED}))
     assert told.warnings == []
 
 

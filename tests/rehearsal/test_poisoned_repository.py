@@ -10,7 +10,7 @@ from running import GPU_HOST, Deployer, Run
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
-GUARD = Path(__file__).parents[2] / "pyinfra_gpu/on_host/apt_guard.sh"
+GUARD = Path(__file__).parents[2] / "pyinfra_gpu/on_host/packages/apt/guard.sh"
 pytestmark = pytest.mark.rehearsal
 
 # Kind -> words of the refusal, one of which it must have.

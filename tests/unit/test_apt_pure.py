@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 
 import pytest
 
+from pyinfra_gpu.packages import manager_for
 from pyinfra_gpu.packages.apt.errors import cause, failure
-from pyinfra_gpu.packages.apt.limits import Limits, judge
-from pyinfra_gpu.packages.apt.names import is_driver, is_kernel, is_nvidia, is_pin
-from pyinfra_gpu.packages.apt.simulation import Change, Simulation, parse, parse_fetches
-from pyinfra_gpu.packages.apt.versions import branch_of, compare, driver_version
+from pyinfra_gpu.packages.apt.simulation import parse, parse_fetches
+from pyinfra_gpu.packages.apt.versions import compare
+from pyinfra_gpu.packages.limits import Limits
+from pyinfra_gpu.packages.limits import judge as judge_by
+from pyinfra_gpu.packages.model import Change, Simulation
+from pyinfra_gpu.packages.names import (
+    branch_of,
+    driver_version,
+    is_driver,
+    is_kernel,
+    is_nvidia,
+    is_pin,
+    matching,
+    rank,
+)
 
+APT = manager_for("debian")
 URL = "http://mirror.example/nvidia/debian12/x86_64"
 NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
 
@@ -182,13 +196,16 @@ def test_what_would_be_fetched_is_read() -> None:
     }
 
 
+def judge(simulation: Simulation, limits: Limits) -> list[str]:
+    return judge_by(simulation, limits, APT)
+
+
 def limits(**changes: object) -> Limits:
     values: dict[str, object] = {
         "branch": 580,
         "version": None,
         "url": URL,
         "installed": {},
-        "held": (),
         **changes,
     }
     return Limits(**values)  # type: ignore[arg-type]
@@ -247,10 +264,17 @@ ALLOWED: dict[str, tuple[list[str], dict[str, object]]] = {
 }
 
 
+def judged(lines: list[str], changes: dict[str, object]) -> tuple[Simulation, Limits]:
+    """What apt says, with "held" of the changes on hold, and the limits with the other changes."""
+    held = frozenset(map(str, changes.get("held", ())))  # type: ignore[call-overload]
+    others = {key: value for key, value in changes.items() if key != "held"}
+    return replace(parse(lines), held=held), limits(**others)
+
+
 @pytest.mark.parametrize("what", ALLOWED)
 def test_a_transaction_within_its_limits_may_run(what: str) -> None:
     lines, changes = ALLOWED[what]
-    assert judge(parse(lines), limits(**changes)) == []
+    assert judge(*judged(lines, changes)) == []
 
 
 REFUSED: dict[str, tuple[list[str], dict[str, object], str]] = {
@@ -318,7 +342,7 @@ REFUSED: dict[str, tuple[list[str], dict[str, object], str]] = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_transaction_beyond_its_limits_is_refused_with_the_reason(what: str) -> None:
     lines, changes, words = REFUSED[what]
-    reasons = judge(parse(lines), limits(**changes))
+    reasons = judge(*judged(lines, changes))
     assert any(words in reason for reason in reasons), reasons
 
 
@@ -372,3 +396,29 @@ def test_why_an_installation_failed() -> None:
     assert failure([guard, *tail]) == guard
     assert failure(["E: broken", *tail]) == "E: broken"
     assert failure(["only this"]) == "only this"
+
+
+@pytest.mark.parametrize(
+    ("name", "patterns", "place"),
+    [
+        ("libcuda1", ("libcuda1",), 0),
+        ("libcuda1:i386", ("libcuda1",), 0),
+        ("libcuda1", ("nvidia-*", "libcuda*"), 1),
+        ("libcuda1", ("libcuda*", "libcuda1"), 0),
+        ("libcuda1", ("*",), 0),
+        ("libcuda1", ("libcuda",), None),
+        ("libcuda1", ("libcuda11",), None),
+        ("libcuda1", ("LIBCUDA1", "?*"), None),
+        ("libcuda1", (), None),
+    ],
+)
+def test_a_trailing_star_stands_for_any_ending(
+    name: str, patterns: tuple[str, ...], place: int | None
+) -> None:
+    assert rank(name, patterns) == place
+
+
+def test_names_that_match_come_in_the_order_of_the_patterns() -> None:
+    names = ["b2", "a", "b1", "c"]
+    assert matching(iter(names), ("a", "b*")) == ["a", "b2", "b1"]
+    assert matching(names, ()) == []

@@ -9,11 +9,12 @@ import pytest
 from private_apt import APT, Package, PrivateApt
 
 from pyinfra_gpu.packages.apt import files
-from pyinfra_gpu.packages.apt.simulation import Change, parse
+from pyinfra_gpu.packages.apt.simulation import parse
+from pyinfra_gpu.packages.model import Change
 
 pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
 
-GUARD = Path(__file__).parents[2] / "pyinfra_gpu" / "on_host" / "apt_guard.sh"
+GUARD = Path(__file__).parents[2] / "pyinfra_gpu/on_host/packages/apt/guard.sh"
 VERSIONS = ("580.82.07", "580.95.05", "595.71.05")
 
 

@@ -32,7 +32,7 @@ def judged(**changes: Any) -> dict[str, str]:
 
 
 def packages(*rows: str) -> dict[str, list[str]]:
-    return {"apt.package": list(rows)}
+    return {"nvidia.package": list(rows)}
 
 
 AS_DECLARED: dict[str, dict[str, Any]] = {
@@ -57,7 +57,7 @@ AS_DECLARED: dict[str, dict[str, Any]] = {
     "no toolkit is wanted, and none is there": {
         "data": {"cuda_toolkit": False},
         "plain": {"cuda.nvcc": None, "cuda.link": None, "cuda.alternative": None},
-        "lists": {"cuda.toolkit": [], "apt.package": []},
+        "lists": {"cuda.toolkit": [], "nvidia.package": []},
     },
     "no toolkit is wanted, and gcc is newer than any": {
         "data": {"cuda_toolkit": False},
@@ -89,7 +89,7 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "no toolkit at all": (
         {
             "plain": {"cuda.nvcc": None, "cuda.link": None, "cuda.alternative": None},
-            "lists": {"cuda.toolkit": [], "cuda.missing": ["bin/nvcc"], "apt.package": []},
+            "lists": {"cuda.toolkit": [], "cuda.missing": ["bin/nvcc"], "nvidia.package": []},
         },
         {"cuda.not-installed": REPAIR, "cuda.unproven": REPAIR},
     ),
@@ -107,7 +107,7 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "lists": {
                 "cuda.toolkit": ["13.1"],
                 "cuda.missing": ["bin/nvcc"],
-                "apt.package": ["cuda-toolkit-13-1 13.1.1-1 0 1"],
+                "nvidia.package": ["cuda-toolkit-13-1 13.1.1-1 0 1"],
             },
         },
         {
@@ -256,7 +256,7 @@ def test_what_cannot_be_read_is_neither_a_deviation_nor_passed_over(key: str) ->
     assert Unknown("no permission") in cuda.needed(spec, record)
 
 
-@pytest.mark.parametrize("key", ["apt.package", "cuda.toolkit", "cuda.missing"])
+@pytest.mark.parametrize("key", ["nvidia.package", "cuda.toolkit", "cuda.missing"])
 def test_a_list_that_cannot_be_read_is_treated_alike(key: str) -> None:
     host = proven_host(lists={key: ["?no permission"]})
     spec, record = host.spec(), record_of(host)

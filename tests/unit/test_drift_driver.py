@@ -76,7 +76,7 @@ class Case:
 
 
 def packages_of(*lines: str) -> dict[str, list[str]]:
-    return {"apt.package": [*lines]}
+    return {"nvidia.package": [*lines]}
 
 
 def loaded(version: str, flavour: str = "Open Kernel Module for x86_64") -> dict[str, str | None]:
@@ -93,7 +93,7 @@ def libraries(version: str) -> dict[str, str | None]:
     }
 
 
-OWN_SOURCE = f"{system_files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /"
+OWN_SOURCE = f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /"
 CASES: dict[str, Case] = {
     "nothing differs": Case([]),
     # the repository
@@ -105,36 +105,40 @@ CASES: dict[str, Case] = {
     "the declared key in small letters": Case(
         [], data={"driver_key_fingerprint": str(FINGERPRINT).lower()}
     ),
-    "no source list": Case(["source-differs"], texts={system_files.SOURCES: None}),
+    "no source list": Case(["source-differs"], texts={files.SOURCES: None}),
     "another release": Case(
         ["source-differs"],
-        texts={system_files.SOURCES: files.sources(URL.replace("12", "11")).encode()},
+        texts={files.SOURCES: files.sources(URL.replace("12", "11")).encode()},
     ),
     "a source list with an empty line more": Case(
-        ["source-differs"], texts={system_files.SOURCES: files.sources(URL).encode() + b"\n"}
+        ["source-differs"], texts={files.SOURCES: files.sources(URL).encode() + b"\n"}
     ),
     "listed twice": Case(
         ["source-twice"],
-        lists={"apt.source_line": [OWN_SOURCE, f"/etc/apt/sources.list.d/cuda.list:deb {URL} /"]},
+        lists={
+            "nvidia.source_line": [OWN_SOURCE, f"/etc/apt/sources.list.d/cuda.list:deb {URL} /"]
+        },
     ),
     "listed twice with a slash": Case(
         ["source-twice"],
-        lists={"apt.source_line": [OWN_SOURCE, f"/etc/apt/sources.list.d/cuda.list:deb {URL}/ /"]},
+        lists={
+            "nvidia.source_line": [OWN_SOURCE, f"/etc/apt/sources.list.d/cuda.list:deb {URL}/ /"]
+        },
     ),
     "another repository of NVIDIA's": Case(
         [],
         lists={
-            "apt.source_line": [
+            "nvidia.source_line": [
                 OWN_SOURCE,
                 "/etc/apt/sources.list.d/ctk.list:deb https://nvidia.github.io/libnvidia/deb /",
             ]
         },
     ),
-    "no pins": Case(["pins-differ"], texts={system_files.PREFERENCES: None}),
-    "edited pins": Case(["pins-differ"], texts={system_files.PREFERENCES: b"Package: *\n"}),
+    "no pins": Case(["pins-differ"], texts={files.PREFERENCES: None}),
+    "edited pins": Case(["pins-differ"], texts={files.PREFERENCES: b"Package: *\n"}),
     "pins of another version": Case(
         ["pins-differ"],
-        texts={system_files.PREFERENCES: files.preferences(580, OLD, None).encode()},
+        texts={files.PREFERENCES: files.preferences(580, OLD, None).encode()},
     ),
     "no pin package": Case(["pin-package-missing"], lists=packages_of(*rows())),
     "half a pin package": Case(
@@ -148,13 +152,13 @@ CASES: dict[str, Case] = {
         [],
         lists=packages_of(*rows()),
         texts={
-            system_files.PREFERENCES: files.preferences(
+            files.PREFERENCES: files.preferences(
                 580, None, None, "nvidia-driver-pinning-580"
             ).encode()
         },
     ),
     "unattended-upgrades free": Case(
-        ["unattended-upgrades-allowed"], texts={system_files.UNATTENDED: None}
+        ["unattended-upgrades-allowed"], texts={files.UNATTENDED: None}
     ),
     # the packages
     "one wanted package is missing": Case(
@@ -184,7 +188,7 @@ CASES: dict[str, Case] = {
         ["version-differs"],
         data={"driver_version": OLD},
         lists=packages_of(*rows(), f"nvidia-driver-pinning-{OLD} {OLD}-1 0 1"),
-        texts={system_files.PREFERENCES: files.preferences(580, OLD, None).encode()},
+        texts={files.PREFERENCES: files.preferences(580, OLD, None).encode()},
     ),
     "the declared version": Case(
         [],
@@ -331,7 +335,9 @@ CASES: dict[str, Case] = {
     "a runfile driver": Case(["runfile"], plain={"driver.runfile": "1"}),
     # unknown is not a deviation: the operation that needs it refuses
     "packages that cannot be read": Case(
-        [], lists={"apt.package": []}, plain={"apt.package": "?dpkg-query is not on this host"}
+        [],
+        lists={"nvidia.package": []},
+        plain={"nvidia.package": "?dpkg-query is not on this host"},
     ),
     "a module that cannot be told": Case([], plain={"driver.loaded": "?no version"}),
     "kernels that cannot be read": Case(
@@ -417,7 +423,7 @@ TARGETS: dict[str, tuple[list[str], dict[str, object], str | None]] = {
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_version_all_packages_must_have(name: str) -> None:
     lines, data, expected = TARGETS[name]
-    host = GpuHost(lists={"apt.package": lines}, data={**GpuHost().data, **data})
+    host = GpuHost(lists={"nvidia.package": lines}, data={**GpuHost().data, **data})
     found = packages(host.spec(), record(host))
     assert target(host.spec(), found) == expected
 

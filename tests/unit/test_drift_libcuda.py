@@ -11,8 +11,8 @@ from gpu_host import LIB, VERSION, bare_gpu_host
 from proven_host import proven_host, record_of
 
 from pyinfra_gpu.drift import libcuda
-from pyinfra_gpu.engine.reinstall import owners_in
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.packages import manager_for
 
 FILE, ML = f"{LIB}/libcuda.so.{VERSION}", f"{LIB}/libnvidia-ml.so.{VERSION}"
 DEEPER = f"{LIB}/nvidia/current/libcuda.so.{VERSION}"
@@ -108,7 +108,7 @@ AS_DECLARED: dict[str, dict[str, Any]] = {
     "a driver of somebody else's, wherever it is": {
         "data": {"driver_source": "present"},
         "lists": {
-            "apt.package": [],
+            "nvidia.package": [],
             "libcuda.file": [],
             "libcuda.link": [],
             "libcuda.cache": [
@@ -246,7 +246,7 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {
             "data": {"driver_source": "present"},
             "lists": {
-                "apt.package": [],
+                "nvidia.package": [],
                 "libcuda.link": links(dev="absent", so1="absent", ml="absent"),
                 "libcuda.file": [],
                 "libcuda.cache": [],
@@ -332,7 +332,7 @@ def test_the_remedy_of_a_compat_package_is_to_remove_it() -> None:
     host = proven_host(
         lists={
             "libcuda.loader_path": [f"/etc/ld.so.conf.d/nv.conf: {HOME}/compat"],
-            "apt.package": ["cuda-compat-13-0 580.95.05-1 0 1", "libcuda1 580.95.05-1 1 1"],
+            "nvidia.package": ["cuda-compat-13-0 580.95.05-1 0 1", "libcuda1 580.95.05-1 1 1"],
         }
     )
     (found,) = (
@@ -375,7 +375,7 @@ def test_what_counts_as_the_drivers_file(file: str | None, is_drivers: bool) -> 
 def test_packages_are_told_the_most_telling_first() -> None:
     rows = ["libnvidia-ml1 580.95.05-1 0 1", "libcuda1 580.95.05-1 0 1", "libcuda2 1 0 1"]
     rows.append("libnvidia-compute-580 580.95.05-0ubuntu1 0 1")
-    record = record_of(proven_host(lists={"apt.package": rows}))
+    record = record_of(proven_host(lists={"nvidia.package": rows}))
     assert libcuda.library_packages(record) == [
         "libcuda1",
         "libnvidia-ml1",
@@ -394,4 +394,4 @@ def test_packages_are_told_the_most_telling_first() -> None:
     ],
 )
 def test_the_owners_of_paths(lines: tuple[str, ...], owners: list[str]) -> None:
-    assert owners_in(lines) == owners
+    assert manager_for("debian").owners_in(lines) == owners

@@ -12,11 +12,13 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import FINGERPRINT, KEY
 
-from pyinfra_gpu.facts import apt_history, apt_sources
-from pyinfra_gpu.facts.apt_history import PackageChange
-from pyinfra_gpu.facts.apt_sources import AptSource
-from pyinfra_gpu.facts.fields import Unknown, read_fields
+from pyinfra_gpu.facts import nvidia
+from pyinfra_gpu.facts.fields import Unknown, as_json, read_fields
 from pyinfra_gpu.facts.openpgp import fingerprints
+from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages.model import PackageChange, Source
+
+APT = manager_for("debian")
 
 NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/"
 LIST, SOURCES = "/etc/apt/sources.list.d/a.list", "/etc/apt/sources.list.d/a.sources"
@@ -24,10 +26,10 @@ LIST, SOURCES = "/etc/apt/sources.list.d/a.list", "/etc/apt/sources.list.d/a.sou
 
 def sources(file: str, text: str, declared: str | None = None) -> object:
     """What is read off one file's lines, as the probe sends them."""
-    rows = [f"apt.source_line ={file}:{line}" for line in text.splitlines()]
-    mirror = f"apt.repository ={declared}" if declared else "apt.repository -"
-    lines = ["pyinfra-gpu-probe 1", *rows, "apt.source_line .", mirror, "pyinfra-gpu-probe end"]
-    return apt_sources.parse(read_fields(lines))
+    rows = [f"nvidia.source_line ={file}:{line}" for line in text.splitlines()]
+    mirror = f"nvidia.repository ={declared}" if declared else "nvidia.repository -"
+    lines = ["pyinfra-gpu-probe 1", *rows, "nvidia.source_line .", mirror, "pyinfra-gpu-probe end"]
+    return nvidia.sources(read_fields(lines), APT)
 
 
 # line -> (URI, keyring), or None where it is not an enabled source of NVIDIA's packages
@@ -65,7 +67,7 @@ def test_a_line_of_a_list_is_read(line: str) -> None:
     if expected is None:
         assert found == ()
     else:
-        assert found == (AptSource(file=LIST, uri=expected[0], signed_by=expected[1]),)
+        assert found == (Source(file=LIST, uri=expected[0], signed_by=expected[1]),)
 
 
 STANZAS: dict[str, list[tuple[str, str | None]]] = {
@@ -91,7 +93,7 @@ STANZAS: dict[str, list[tuple[str, str | None]]] = {
 
 @pytest.mark.parametrize("text", sorted(STANZAS))
 def test_a_stanza_of_the_newer_form_is_read(text: str) -> None:
-    expected = tuple(AptSource(file=SOURCES, uri=uri, signed_by=key) for uri, key in STANZAS[text])
+    expected = tuple(Source(file=SOURCES, uri=uri, signed_by=key) for uri, key in STANZAS[text])
     assert sources(SOURCES, text) == expected
 
 
@@ -114,14 +116,14 @@ def test_the_declared_mirror_is_a_source_whatever_its_name(declared: str, uri: s
 def test_a_list_that_is_named_after_nvidia_counts_whatever_its_address() -> None:
     file = "/etc/apt/sources.list.d/nvidia-mirror.list"
     assert sources(file, "deb http://10.0.0.1/x /") == (
-        AptSource(file=file, uri="http://10.0.0.1/x", signed_by=None),
+        Source(file=file, uri="http://10.0.0.1/x", signed_by=None),
     )
 
 
 def test_a_password_in_an_address_is_kept_for_comparison_and_not_printed() -> None:
     found = sources(LIST, "deb https://me:secret@nvidia.example/x /")
     assert found[0].uri == "https://me:secret@nvidia.example/x"  # type: ignore[index]
-    assert found[0].to_json()["uri"] == "https://me:***@nvidia.example/x"  # type: ignore[index]
+    assert as_json(found[0])["uri"] == "https://me:***@nvidia.example/x"  # type: ignore[index]
 
 
 WHEN = "2026-11-21  06:12:03"
@@ -139,14 +141,14 @@ ROWS = {
 
 @pytest.mark.parametrize("row", sorted(ROWS))
 def test_a_change_tells_the_versions_before_and_after(row: str) -> None:
-    (change,) = apt_history.parse((row,))  # type: ignore[misc]
+    (change,) = nvidia.history((row,), APT)  # type: ignore[misc]
     assert (change.action, change.old, change.new) == ROWS[row]
     assert (change.when, change.name) == ("2026-11-21T06:12:03", "libcuda1")
 
 
 def test_who_did_it_and_how_is_told_where_the_log_knows() -> None:
     row = f"{WHEN}|Install|dkms|3|alice (1000)|apt -o Proxy=http://u:pw@h/ install a|b"
-    assert apt_history.parse((row, f"{WHEN}|Install|dkms|3||")) == (
+    assert nvidia.history((row, f"{WHEN}|Install|dkms|3||"), APT) == (
         PackageChange(
             when="2026-11-21T06:12:03",
             command="apt -o Proxy=http://u:***@h/ install a|b",
@@ -183,7 +185,7 @@ def test_who_did_it_and_how_is_told_where_the_log_knows() -> None:
 )
 def test_a_damaged_row_of_the_log_is_passed_over(row: str) -> None:
     good = f"{WHEN}|Remove|libcuda1|1||x"
-    assert len(apt_history.parse((row, good, row))) == 1  # type: ignore[arg-type]
+    assert len(nvidia.history((row, good, row), APT)) == 1  # type: ignore[arg-type]
 
 
 ARMOR = base64.encodebytes(KEY)

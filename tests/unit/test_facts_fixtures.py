@@ -71,7 +71,7 @@ def test_a_fresh_host_is_bare_and_wholly_known(name: str) -> None:
     assert (host.driver.nouveau, host.driver.nova) == (False, False)
     assert (host.driver.users, host.driver.persistenced, host.driver.runfile) == ((), None, False)
     assert (host.kernel.installed, host.kernel.newest, host.kernel.modules) == ((), None, {})
-    assert (host.apt.packages, host.apt.keyring, host.apt.history) == ((), None, ())
+    assert (host.nvidia.packages, host.nvidia.keyring, host.nvidia.history) == ((), None, ())
     assert (host.cuda.toolkits, host.cuda.missing, host.cuda.link) == ((), (), None)
     assert (host.libcuda.libdir, host.libcuda.cache, host.libcuda.links) == ("", (), {})
     assert (host.power.sessions, host.power.inhibitors) == ((), ())
@@ -134,9 +134,9 @@ def test_a_finished_gpu_host_is_read_whole() -> None:
         "6.14.0-27-generic": "580.95.05",
         "6.14.0-29-generic": "580.95.05",
     }
-    assert host.apt.package("libnvidia-compute-580").held is True  # type: ignore[union-attr]
-    assert host.apt.package("libnvidia-compute") is None
-    assert [source.file for source in host.apt.sources] == [  # type: ignore[union-attr]
+    assert host.nvidia.package("libnvidia-compute-580").held is True  # type: ignore[union-attr]
+    assert host.nvidia.package("libnvidia-compute") is None
+    assert [source.file for source in host.nvidia.sources] == [  # type: ignore[union-attr]
         "/etc/apt/sources.list.d/pyinfra-gpu-nvidia.list"
     ]
     assert (host.cuda.nvcc, host.cuda.gcc, host.cuda.compiler) == ("13.0", "13.3.0", "13.3.0")

@@ -16,7 +16,6 @@ from pyinfra.api.arguments import all_global_arguments
 from pyinfra.api.exceptions import FactProcessError, FactValueError
 
 from pyinfra_gpu.facts import (
-    apt,
     cuda,
     driver,
     environment,
@@ -24,6 +23,7 @@ from pyinfra_gpu.facts import (
     kernel,
     layout,
     libcuda,
+    nvidia,
     packages,
     power,
     smoke,
@@ -35,6 +35,7 @@ from pyinfra_gpu.facts import pytorch as torch
 from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.probe import ProbeRequest, command
 from pyinfra_gpu.facts.record import Record, RecordFact
+from pyinfra_gpu.packages import own_files
 from pyinfra_gpu.spec import Paths, system_files
 
 ANSWER = (
@@ -49,9 +50,9 @@ CONCERNS: dict[str, type[FactBase[object]]] = {
     "driver": driver.Driver,
     "kernel": kernel.Kernel,
     "packages": packages.Packages,
-    "apt": apt.Apt,
     "cuda": cuda.Cuda,
     "libcuda": libcuda.Libcuda,
+    "nvidia": nvidia.Nvidia,
     "power": power.Power,
     "storage": storage.Storage,
     "layout": layout.Layout,
@@ -150,7 +151,7 @@ def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not()
     assert request.repository == "https://h/{distro}/{arch}"
     assert request.keyring == system_files.KEYRING
     assert (request.cuda_proof, request.libcuda_proof) == (PATHS.cuda_proof, PATHS.libcuda_proof)
-    assert {PATHS.proofs, *system_files.ALL} <= set(request.entries)
+    assert {PATHS.proofs, *system_files.ALL, *own_files()} <= set(request.entries)
     text = command(request).get_raw_value()
     for line in ("PG_NVIDIA=1", "PG_CUDA=13.0", "PG_COMPILER=gcc-13"):
         assert line in text.splitlines()
@@ -158,7 +159,7 @@ def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not()
     spec.accelerator = "cpu"
     without = ProbeRequest.for_spec(spec)  # type: ignore[arg-type]
     assert (without.nvidia, without.cuda_release, without.keyring) == (False, "", "")
-    assert not set(system_files.ALL) & set(without.entries)
+    assert not {*system_files.ALL, *own_files()} & set(without.entries)
     assert "PG_NVIDIA=''" in command(without).get_raw_value().splitlines()
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyinfra_gpu.drift.history import OUR_MARK, as_since, explain, sentence
-from pyinfra_gpu.facts.apt_history import Action, PackageChange
+from pyinfra_gpu.drift.history import as_since, explain, sentence
+from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages.model import Action, PackageChange, Transaction
 
 
 def change(
@@ -61,8 +62,9 @@ def test_another_package_explains_nothing(packages: tuple[str, ...]) -> None:
     assert explain(packages, HISTORY) is None
 
 
-def test_what_came_after_our_own_transaction_apt_has_not_done() -> None:
-    ours = change("libcuda1", when="2026-11-22T08:00:00", command=f"apt-get -o {OUR_MARK}=1 -y")
+def test_what_came_after_our_own_transaction_no_package_has_done() -> None:
+    command = manager_for("debian").fetch(Transaction(packages=("libcuda1",)))
+    ours = change("libcuda1", when="2026-11-22T08:00:00", command=command)
     assert explain(("libcuda1",), (*HISTORY, ours)) is None
     assert explain(("dkms", "gcc*"), (*HISTORY, ours)) == HISTORY[1]
     later = change("libcuda1", when="2026-11-23T06:00:00")

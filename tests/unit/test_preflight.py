@@ -12,6 +12,7 @@ from proven_host import proven_host, record_of
 
 from pyinfra_gpu.drift import concern, preflight
 from pyinfra_gpu.drift.preflight_driver import _CARRIES_DRIVERS, _OF_AN_ARCHIVE
+from pyinfra_gpu.packages.apt import files
 from pyinfra_gpu.spec import system_files
 
 DRIVER = ["libcuda1", "libnvidia-ml1", "nvidia-driver-cuda", "nvidia-persistenced"]
@@ -53,9 +54,11 @@ WELCOME: dict[str, GpuHost] = {
             "driver.libcuda": "/usr/lib/x86_64-linux-gnu/libcuda.so.580.105.08",
             "driver.libml": "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.105.08",
         },
-        lists={**JOB, "apt.package": UPDATED},
+        lists={**JOB, "nvidia.package": UPDATED},
     ),
-    "packages of mixed versions, and nobody is at work": proven_host(lists={"apt.package": MIXED}),
+    "packages of mixed versions, and nobody is at work": proven_host(
+        lists={"nvidia.package": MIXED}
+    ),
     "a module must be built for the next kernel while jobs run": proven_host(
         lists={**JOB, "kernel.installed": ["6.1.0-30-amd64", "6.1.0-31-amd64"]}
     ),
@@ -65,7 +68,7 @@ WELCOME: dict[str, GpuHost] = {
             "driver.license": "NVIDIA",
         },
         lists={
-            "apt.package": [
+            "nvidia.package": [
                 *(f"{name} {VERSION}-1 1 1" for name in DRIVER[:-1]),
                 f"nvidia-kernel-dkms {VERSION}-1 1 1",
             ]
@@ -79,8 +82,8 @@ WELCOME: dict[str, GpuHost] = {
     ),
     "a source for the container tools": proven_host(
         lists={
-            "apt.source_line": [
-                f"{system_files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
+            "nvidia.source_line": [
+                f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
                 "/etc/apt/sources.list.d/nct.list:deb"
                 " https://nvidia.github.io/libnvidia-container/stable/deb/amd64 /",
             ]
@@ -88,23 +91,23 @@ WELCOME: dict[str, GpuHost] = {
     ),
     "the declared repository is listed twice": proven_host(
         lists={
-            "apt.source_line": [
-                f"{system_files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
+            "nvidia.source_line": [
+                f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
                 f"/etc/apt/sources.list.d/cuda-debian12-x86_64.list:deb {URL}/ /",
             ]
         }
     ),
     "our own source list is of another release": proven_host(
         lists={
-            "apt.source_line": [
-                f"{system_files.SOURCES}:deb http://mirror.example/cuda/repos/debian11/x86_64/ /"
+            "nvidia.source_line": [
+                f"{files.SOURCES}:deb http://mirror.example/cuda/repos/debian11/x86_64/ /"
             ]
         }
     ),
     "a .run file's driver that somebody else keeps": proven_host(
         data={"driver_source": "present"},
         plain={"driver.runfile": "1"},
-        lists={"apt.package": ["cuda-toolkit-13-0 13.0.3-1 0 1"]},
+        lists={"nvidia.package": ["cuda-toolkit-13-0 13.0.3-1 0 1"]},
     ),
     "a window larger than needed": proven_host(
         lists=two("0x1-0x2 0x0000006000000000-0x0000006fffffffff")
@@ -186,7 +189,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ("it cannot be told: it hung",),
     ),
     "Secure Boot, and a module of another signature is to be replaced": (
-        proven_host(plain={"system.secure_boot": "1"}, lists={"apt.package": MIXED}),
+        proven_host(plain={"system.secure_boot": "1"}, lists={"nvidia.package": MIXED}),
         ("Secure Boot is on",),
     ),
     "a .run file's driver": (
@@ -200,7 +203,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     "a second source of drivers": (
         proven_host(
             lists={
-                "apt.source_line": [
+                "nvidia.source_line": [
                     "/etc/apt/sources.list.d/cuda.list:deb https://developer.download.nvidia.com"
                     "/compute/cuda/repos/debian11/x86_64/ /"
                 ]
@@ -209,27 +212,27 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ("second source", "repos/debian11", "cuda.list.disabled", URL),
     ),
     "apt's sources cannot be read": (
-        proven_host(lists={"apt.source_line": ["?no permission"]}),
+        proven_host(lists={"nvidia.source_line": ["?no permission"]}),
         ("sources could not be read (no permission)",),
     ),
     "the driver came from Ubuntu's archive": (
         proven_host(
-            lists={"apt.package": ["libnvidia-compute-580 580.95.05-0ubuntu0.24.04.2 0 1"]}
+            lists={"nvidia.package": ["libnvidia-compute-580 580.95.05-0ubuntu0.24.04.2 0 1"]}
         ),
         ("libnvidia-compute-580 came from the distribution's archive", "apt-get purge"),
     ),
     "a module that Ubuntu signed": (
         proven_host(
-            lists={"apt.package": ["linux-modules-nvidia-580-open-6.8.0-50-generic 6.8.0 0 1"]}
+            lists={"nvidia.package": ["linux-modules-nvidia-580-open-6.8.0-50-generic 6.8.0 0 1"]}
         ),
         ("came from the distribution's archive", "driver_source = 'present'"),
     ),
     "the packages cannot be read": (
-        proven_host(lists={"apt.package": ["?dpkg-query failed"]}),
+        proven_host(lists={"nvidia.package": ["?dpkg-query failed"]}),
         ("could not be read (dpkg-query failed)",),
     ),
     "jobs run and the packages have to move": (
-        proven_host(lists={**JOB, "apt.package": MIXED}),
+        proven_host(lists={**JOB, "nvidia.package": MIXED}),
         ("pid 812 (python3), pid 813 (python3)", "run again when they are done"),
     ),
     "jobs run on a driver that is not of our packages": (
@@ -237,7 +240,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ("pid 812 (python3)", "run again when they are done"),
     ),
     "it cannot be told who is at work, and the packages have to move": (
-        proven_host(lists={"driver.user": ["?no permission"], "apt.package": MIXED}),
+        proven_host(lists={"driver.user": ["?no permission"], "nvidia.package": MIXED}),
         ("who uses the GPUs cannot be told (no permission)",),
     ),
     "it cannot be told whether a driver is loaded": (
@@ -364,8 +367,8 @@ def test_a_cpu_host_is_not_asked_for_a_driver() -> None:
     [
         ({}, VERSION),
         ({"plain": {"driver.on_disk": "580.105.08"}}, None),
-        ({"lists": {"apt.package": MIXED}}, None),
-        ({"data": {"driver_source": "present"}, "lists": {"apt.package": MIXED}}, VERSION),
+        ({"lists": {"nvidia.package": MIXED}}, None),
+        ({"data": {"driver_source": "present"}, "lists": {"nvidia.package": MIXED}}, VERSION),
     ],
 )
 def test_a_driver_that_goes_is_not_judged(changes: dict[str, Any], loaded: str | None) -> None:

@@ -20,8 +20,9 @@ from nvidia_tree import (
 )
 from probing import NOBODY, ROOT, Tree, any_shell_fixture, shell_fixture, tree_fixture, write  # noqa: F401
 
-from pyinfra_gpu.facts.apt import NvidiaPackage
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.nvidia import NvidiaPackage
+from pyinfra_gpu.packages.apt import files
 from pyinfra_gpu.spec import system_files
 
 LOG = "var/log/apt/history.log"
@@ -33,7 +34,7 @@ def status(tree: Tree, *stanzas: str) -> None:
 
 def test_packages_of_the_driver_are_told_with_their_hold(gpu_host: Tree, shell: str) -> None:
     held = ("libcuda1", "libnvidia-ml1", "nvidia-kernel-open-dkms")
-    assert look(gpu_host, shell).apt.packages == tuple(
+    assert look(gpu_host, shell).nvidia.packages == tuple(
         NvidiaPackage(name=name, version=f"{VERSION}-1", held=True, complete=True) for name in held
     )
 
@@ -60,7 +61,7 @@ def test_a_package_is_complete_or_not_or_not_there(
         text = text.replace("Description", "Triggers-Pending: x\nDescription")
     status(gpu_host, text)
     expected = STATES[state]
-    found = look(gpu_host, any_shell).apt.package("libcuda1")
+    found = look(gpu_host, any_shell).nvidia.package("libcuda1")
     if expected is None:
         assert found is None
     else:
@@ -78,7 +79,7 @@ OTHERS = ("libnvme1", "libnvpair3linux", "linux-image-amd64", "libcurl4", "barra
 
 def test_only_packages_of_driver_and_toolkit_are_told(gpu_host: Tree, shell: str) -> None:
     status(gpu_host, *(package(name, "1") for name in (*OURS, *OTHERS)))
-    packages = look(gpu_host, shell).apt.packages
+    packages = look(gpu_host, shell).nvidia.packages
     assert {each.name for each in packages} == set(OURS)  # type: ignore[union-attr]
 
 
@@ -86,7 +87,7 @@ def test_a_package_of_another_architecture_says_so(gpu_host: Tree, shell: str) -
     same = [package(name, "1").replace("Desc", "Multi-Arch: same\nDesc") for name in ("libcuda1",)]
     other = [text.replace(": amd64", ": i386").replace(": arm64", ": i386") for text in same]
     status(gpu_host, *same, *other, package("cuda-keyring", "1.1-1", arch="all"))
-    names = [each.name for each in look(gpu_host, shell).apt.packages]  # type: ignore[union-attr]
+    names = [each.name for each in look(gpu_host, shell).nvidia.packages]  # type: ignore[union-attr]
     assert names == ["cuda-keyring", "libcuda1", "libcuda1:i386"]
 
 
@@ -109,7 +110,7 @@ def test_sources_in_both_forms_are_told(gpu_host: Tree, shell: str) -> None:
         "Types: deb\nEnabled: no\nURIs: https://nvidia.example/off\n",
     )
     write(folder / "c.list.save", "deb https://nvidia.example/saved /\n")
-    sources = look(gpu_host, shell).apt.sources
+    sources = look(gpu_host, shell).nvidia.sources
     assert [(each.file.split("/")[-1], each.uri) for each in sources] == [  # type: ignore[union-attr]
         (
             "cuda-debian12-x86_64.list",
@@ -124,7 +125,7 @@ def test_sources_in_both_forms_are_told(gpu_host: Tree, shell: str) -> None:
 def test_without_lists_there_are_no_sources(gpu_host: Tree, shell: str) -> None:
     for file in (gpu_host.root / "etc/apt").rglob("*.list"):
         file.unlink()
-    assert look(gpu_host, shell).apt.sources == ()
+    assert look(gpu_host, shell).nvidia.sources == ()
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can take another user's place")
@@ -139,18 +140,18 @@ def test_what_a_plain_user_may_not_read_is_unknown(shell: str) -> None:
         base.chmod(0o755)
         tree = Tree(base / "host")
         furnish_nvidia(tree)
-        list_ = tree.root / system_files.SOURCES[1:]
+        list_ = tree.root / files.SOURCES[1:]
         log, rule = tree.root / LOG, tree.root / "etc/modprobe.d/pyinfra-gpu-nvidia.conf"
         for file in (list_, log, tree.root / system_files.KEYRING[1:]):
             file.chmod(0o600)
         (tree.root / "boot").chmod(0o700)
         record = tree.look(shell, asked(tree), user=NOBODY)
-        assert record.apt.sources == Unknown(f"no permission to read {list_}")
-        assert record.apt.history == Unknown(f"no permission to read {log}")
-        assert isinstance(record.apt.keyring, Unknown)
+        assert record.nvidia.sources == Unknown(f"no permission to read {list_}")
+        assert record.nvidia.history == Unknown(f"no permission to read {log}")
+        assert isinstance(record.nvidia.keyring, Unknown)
         assert record.kernel.installed == Unknown("no permission to look at /boot")
         assert record.kernel.newest is None
-        assert record.apt.package("libcuda1") is not None
+        assert record.nvidia.package("libcuda1") is not None
         (tree.root / "boot").chmod(0o755)
         rule.write_text("blacklist nouveau\n")
         os.utime(rule, (2**32, 2**32))  # some shells compare whole seconds
@@ -162,26 +163,26 @@ def test_what_a_plain_user_may_not_read_is_unknown(shell: str) -> None:
         )
         list_.parent.chmod(0o700)
         record = tree.look(shell, asked(tree), user=NOBODY)
-        assert record.apt.sources == Unknown(f"no permission to look at {list_.parent}")
+        assert record.nvidia.sources == Unknown(f"no permission to look at {list_.parent}")
     finally:
         shutil.rmtree(base)
 
 
 def test_the_keyring_is_told_by_its_fingerprints(gpu_host: Tree, shell: str) -> None:
-    assert look(gpu_host, shell).apt.keyring == (FINGERPRINT,)
+    assert look(gpu_host, shell).nvidia.keyring == (FINGERPRINT,)
     keyring = gpu_host.root / system_files.KEYRING[1:]
     keyring.write_bytes(KEY[:50])
-    assert isinstance(look(gpu_host, shell).apt.keyring, Unknown)
+    assert isinstance(look(gpu_host, shell).nvidia.keyring, Unknown)
     keyring.write_bytes(bytes(70_000))
-    assert isinstance(look(gpu_host, shell).apt.keyring, Unknown)
+    assert isinstance(look(gpu_host, shell).nvidia.keyring, Unknown)
     keyring.unlink()
-    assert look(gpu_host, shell).apt.keyring is None
+    assert look(gpu_host, shell).nvidia.keyring is None
     keyring.mkdir()
-    assert look(gpu_host, shell).apt.keyring is None
+    assert look(gpu_host, shell).nvidia.keyring is None
 
 
 def test_the_log_tells_what_happened_when_and_by_what(gpu_host: Tree, shell: str) -> None:
-    history = look(gpu_host, shell).apt.history
+    history = look(gpu_host, shell).nvidia.history
     assert [
         (each.when, each.action, each.name, each.old, each.new)
         for each in history  # type: ignore[union-attr]
@@ -201,12 +202,12 @@ def test_the_log_tells_what_happened_when_and_by_what(gpu_host: Tree, shell: str
 
 def test_a_log_without_an_older_one_or_none_at_all_is_no_error(gpu_host: Tree, shell: str) -> None:
     (gpu_host.root / f"{LOG}.1.gz").write_bytes(b"this is no gzip file")
-    assert len(look(gpu_host, shell).apt.history) == 3  # type: ignore[arg-type]
+    assert len(look(gpu_host, shell).nvidia.history) == 3  # type: ignore[arg-type]
     (gpu_host.root / f"{LOG}.1.gz").unlink()
     (gpu_host.root / LOG).unlink()
-    assert look(gpu_host, shell).apt.history == ()
+    assert look(gpu_host, shell).nvidia.history == ()
     write(gpu_host.root / f"{LOG}.1", "Start-Date: 2026-11-01  01:00:00\nInstall: gcc:x (1)\n")
-    assert len(look(gpu_host, shell).apt.history) == 1  # type: ignore[arg-type]
+    assert len(look(gpu_host, shell).nvidia.history) == 1  # type: ignore[arg-type]
 
 
 def test_of_a_long_log_the_last_changes_are_told(gpu_host: Tree, shell: str) -> None:
@@ -217,7 +218,7 @@ def test_of_a_long_log_the_last_changes_are_told(gpu_host: Tree, shell: str) -> 
         for day in range(1, 21)
     )
     write(gpu_host.root / LOG, text)
-    history = look(gpu_host, shell).apt.history
+    history = look(gpu_host, shell).nvidia.history
     assert len(history) == 200  # type: ignore[arg-type]
     assert history[-1].new == "20"  # type: ignore[index,union-attr]
     assert history[0].when == "2026-11-14T06:00:00"  # type: ignore[index,union-attr]
@@ -232,7 +233,7 @@ def test_a_damaged_log_tells_what_can_be_read(gpu_host: Tree, shell: str) -> Non
     )
     (gpu_host.root / LOG).write_bytes(odd + b"Start-Date: 2026-11-22  0")
     (gpu_host.root / f"{LOG}.1.gz").write_bytes(gzip.compress(b"Upgrade: x"))
-    history = look(gpu_host, shell).apt.history
+    history = look(gpu_host, shell).nvidia.history
     assert ("libcuda1", "1", "2") in {(each.name, each.old, each.new) for each in history}  # type: ignore[union-attr]
     assert ("dkms", "1") in {(each.name, each.new) for each in history}  # type: ignore[union-attr]
     assert ("dkms", "2") not in {(each.name, each.new) for each in history}  # type: ignore[union-attr]

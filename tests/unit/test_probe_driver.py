@@ -199,7 +199,7 @@ def test_what_a_host_without_gpus_is_not_asked_is_not_looked_at(gpu_host: Tree, 
     record = gpu_host.look(shell)
     assert not (gpu_host.base / "called").exists()
     assert (record.driver.users, record.driver.persistenced, record.driver.mok) == ((), None, None)
-    assert (record.kernel.installed, record.apt.packages, record.power.sessions) == ((), (), ())
+    assert (record.kernel.installed, record.nvidia.packages, record.power.sessions) == ((), (), ())
     assert record.driver.loaded == VERSION
 
 

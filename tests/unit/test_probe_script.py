@@ -104,7 +104,7 @@ def test_a_finished_gpu_host_is_described_without_anything_unknown(tree: Tree, s
     record = tree.look(shell, asked(tree))
     assert list(unknowns(record)) == []
     assert record.layout.entry(str(tree.prefix / "proofs")) != Entry(kind="absent")
-    assert json.loads(json.dumps(record.to_json()))["apt"]["packages"][0]["name"] == "libcuda1"
+    assert json.loads(json.dumps(record.to_json()))["nvidia"]["packages"][0]["name"] == "libcuda1"
 
 
 def test_every_shell_gives_the_same_answer(tree: Tree) -> None:

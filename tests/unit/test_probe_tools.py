@@ -25,7 +25,7 @@ LIBRARY = f"/usr/lib/{ARCH}-linux-gnu/libcuda.so.{VERSION}"
 # tool -> what may be unknown without it, and the reason it is told with
 NEEDED = {
     "awk": (
-        ["packages.installed", "packages.half_configured", "apt.packages", "apt.history"],
+        ["packages.installed", "packages.half_configured", "nvidia.packages", "nvidia.history"],
         "awk is not on this host",
     ),
     "chroot": ([], ""),
@@ -34,7 +34,7 @@ NEEDED = {
         "df is not on this host",
     ),
     "dpkg-query": (
-        ["packages.installed", "packages.half_configured", "apt.packages"],
+        ["packages.installed", "packages.half_configured", "nvidia.packages"],
         "dpkg-query is not on this host",
     ),
     "find": (["driver.users"], "find is not on this host"),
@@ -45,7 +45,7 @@ NEEDED = {
         ["training.commit", "training.remote", "training.dirty", "training.dirty_count"],
         "git is not on this host",
     ),
-    "gzip": (["apt.history"], ""),
+    "gzip": (["nvidia.history"], ""),
     "id": ([], ""),
     "ldconfig": (
         ["driver.libcuda", "driver.libml", "libcuda.cache"],
@@ -60,7 +60,7 @@ NEEDED = {
     "od": (
         [
             *("environment.text", "smoke.stamp_text", "smoke.verdict_text", "training.stamp_text"),
-            *("cuda.proof", "libcuda.proof", "apt.keyring", "driver.mok", "system.secure_boot"),
+            *("cuda.proof", "libcuda.proof", "nvidia.keyring", "driver.mok", "system.secure_boot"),
         ],
         "",
     ),
@@ -100,7 +100,7 @@ NEEDED = {
 }
 # Without these the answer is known: the compiler is not there, nobody can be asked for the key, the
 # log before this one is not read.
-TOLD = {"g++": "cuda.gxx", "gcc": "cuda.gcc", "gzip": "apt.history", "mokutil": "driver.mok"}
+TOLD = {"g++": "cuda.gxx", "gcc": "cuda.gcc", "gzip": "nvidia.history", "mokutil": "driver.mok"}
 
 
 def furnish(tree: Tree) -> None:
@@ -198,7 +198,7 @@ def test_without_these_the_answer_is_none_or_less(tree: Tree) -> None:
         (tree.tools / tool).unlink()
     less = see(tree, "dash")
     assert (less["cuda.gxx"], less["cuda.gcc"], less["driver.mok"]) == (False, None, None)
-    assert less["apt.history.0.when"] == "2026-11-20T10:00:00"
+    assert less["nvidia.history.0.when"] == "2026-11-20T10:00:00"
 
 
 def test_without_stat_the_layout_and_the_lock_are_unknown(tree: Tree, shell: str) -> None:

@@ -180,12 +180,7 @@ runfile() {
 	for folder in usr/bin usr/sbin usr/local/bin usr/local/sbin; do
 		file=/$folder/nvidia-uninstall
 		[ -e "$R$file" ] || continue
-		for list in "$R"/var/lib/dpkg/info/*.list; do
-			[ -r "$list" ] || continue
-			while read -r row; do
-				[ "$row" = "$file" ] && continue 3
-			done <"$list"
-		done
+		is_packaged "$file" && continue
 		put driver.runfile 1
 		return
 	done

@@ -4,7 +4,7 @@ while read -r name real rest; do
 done </proc/self/status
 uid=${uid:-$(id -u)}
 machine=$(uname -m)
-# As Debian calls it.
+# As packages are named for it.
 case $machine in
 x86_64) native=amd64 ;;
 aarch64) native=arm64 ;;
@@ -18,7 +18,7 @@ printf 'pyinfra-gpu-probe 1\n'
 printf 'nvidia.asked =%s\n' "${PG_NVIDIA:-0}"
 (driver)
 (packages)
-(apt_lock)
+(package_lock)
 (storage)
 (layout)
 (torch)
@@ -27,7 +27,7 @@ printf 'nvidia.asked =%s\n' "${PG_NVIDIA:-0}"
 (text smoke.stamp "$PG_STAMP"; text smoke.verdict "$PG_VERDICT")
 if [ "$PG_NVIDIA" ]; then
 	(kernel)
-	(apt)
+	(nvidia_packages)
 	(cuda)
 	(libcuda)
 	(power)

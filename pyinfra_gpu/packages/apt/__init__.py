@@ -1,1 +1,1 @@
-"""Apt, as pure functions: what its transactions would do, whether they may, and files for it."""
+"""Apt and dpkg: what Debian, Ubuntu and what is made from them install packages with."""

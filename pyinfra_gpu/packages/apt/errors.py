@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+
+from pyinfra_gpu.packages.lines import last, shortened
 
 _CAUSES = (
     (r"EXPKEYSIG|EXPSIG|[Ee]xpired", "its key or signature has expired"),
@@ -26,7 +29,7 @@ _CAUSES = (
 _ERROR = re.compile(r"(?:E|Err|W|dpkg)[: ]")
 
 
-def cause(lines: tuple[str, ...] | list[str]) -> str:
+def cause(lines: Sequence[str]) -> str:
     """Return why apt could not fetch something: a clause, with apt's own line behind it."""
     told = [line.strip() for line in lines if _ERROR.match(line.strip())] or list(lines)
     for pattern, meaning in _CAUSES:
@@ -41,21 +44,10 @@ def _without_preface(line: str) -> str:
     return re.sub(r"^.*GPG error: (?=\S)", "", line)
 
 
-def failure(lines: tuple[str, ...] | list[str]) -> str:
+def failure(lines: Sequence[str]) -> str:
     """Return why an installation failed: our guard's reason, the package, or apt's last word."""
     for pattern in (r"E: pyinfra-gpu: ", r"dpkg: error processing ", r"E: (?!Sub-process|Failure)"):
         for line in lines:
             if re.match(pattern, line.strip()):
                 return shortened(line.strip())
     return last([line for line in lines if line.strip()])
-
-
-def last(lines: list[str]) -> str:
-    """Return the last line, shortened; a sentence where there is none."""
-    return shortened(lines[-1]) if lines else "nothing; try the command by hand (-vv)"
-
-
-def shortened(text: str, limit: int = 240) -> str:
-    """Return the text on one line, cut at `limit` characters."""
-    text = " ".join(text.split())
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -4,8 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyinfra_gpu.packages.apt.names import DRIVER
+from pyinfra_gpu.packages.model import Files
 from pyinfra_gpu.spec.system_files import HEADER, KEYRING
+
+SOURCES_FOLDER = "/etc/apt/sources.list.d"
+SOURCES = f"{SOURCES_FOLDER}/pyinfra-gpu-nvidia.list"
+PREFERENCES = "/etc/apt/preferences.d/pyinfra-gpu-nvidia"
+UNATTENDED = "/etc/apt/apt.conf.d/52pyinfra-gpu-unattended-upgrades"
+FILES = Files(sources=SOURCES, pins=PREFERENCES, unattended=UNATTENDED)
+
+DRIVER = (
+    *("cuda-drivers*", "firmware-nvidia-*", "libcuda1", "libcudadebugger1", "libegl-nvidia*"),
+    *("libgl1-nvidia*", "libgles-nvidia*", "libglx-nvidia*", "libnvcuvid1", "libnvoptix1"),
+    *("libnvidia-allocator*", "libnvidia-api*", "libnvidia-cfg*", "libnvidia-common*"),
+    *("libnvidia-compute*", "libnvidia-decode*", "libnvidia-eglcore*", "libnvidia-encode*"),
+    *("libnvidia-extra*", "libnvidia-fbc*", "libnvidia-gl*", "libnvidia-gpucomp*"),
+    *("libnvidia-ml*", "libnvidia-ngx*", "libnvidia-nscq*", "libnvidia-nvvm*"),
+    *("libnvidia-opticalflow*", "libnvidia-pkcs11*", "libnvidia-present*"),
+    *("libnvidia-ptxjitcompiler*", "libnvidia-rtcore*", "libnvidia-sandboxutils*"),
+    *("libnvidia-vksc*", "libnvsdm*", "libxnvctrl*"),
+    *("nvidia-compute-utils*", "nvidia-dkms*", "nvidia-driver", "nvidia-driver-[0-9]*"),
+    *("nvidia-driver-bin", "nvidia-driver-cuda*", "nvidia-driver-full", "nvidia-driver-libs*"),
+    *("nvidia-driver-open", "nvidia-egl-icd", "nvidia-fabricmanager*", "nvidia-firmware*"),
+    *("nvidia-headless*", "nvidia-imex*", "nvidia-kernel-dkms", "nvidia-kernel-open*"),
+    *("nvidia-kernel-source*", "nvidia-kernel-support", "nvidia-libopencl*", "nvidia-modprobe"),
+    *("nvidia-open*", "nvidia-opencl-icd", "nvidia-persistenced", "nvidia-settings"),
+    *("nvidia-smi", "nvidia-utils*", "nvidia-vdpau-driver", "nvidia-vulkan-icd"),
+    *("nvidia-xconfig", "xserver-xorg-video-nvidia*"),
+)
+"""The driver's packages, companions included, in both ways NVIDIA names them: as apt's globs.
+
+Helpers that a distribution ships for any driver (nvidia-kernel-common, glx-alternative-nvidia,
+libnvidia-egl-wayland1) and the container tools are not among them, and stay free.
+"""
 
 _UNATTENDED = (
     *("cuda-", "firmware-nvidia", "libcuda", "libnvidia-", "libnvsdm", "libxnvctrl"),

@@ -1,9 +1,12 @@
-"""What `apt-get --simulate` says it would do, and which files it would fetch."""
+"""What apt-get says it would do, and which files it would fetch."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyinfra_gpu.packages.model import Change, Simulation
 
 _INSTALL = re.compile(
     r"Inst (?P<name>\S+)(?: \[(?P<old>[^\]]+)\])? "
@@ -13,38 +16,28 @@ _REMOVE = re.compile(r"(?:Remv|Purg) (?P<name>\S+) \[(?P<old>[^\]]+)\].*")
 _FETCH = re.compile(r"'(?P<uri>[^']+)' (?P<file>\S+) \d+(?: .*)?")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    """One package that would change.
+def read(lines: Sequence[str], mark: str) -> Simulation | None:
+    """Read what `on_host/packages/apt/simulate.sh` printed; None where it is cut off.
 
-    + name: with ":ARCHITECTURE" where apt writes it
-    + old: the version that is there, None if it is not
-    + new: the version that would be, None if it is removed
-    + labels: what the sources that offer the new version call themselves; () where it is removed
+    + mark: the line between its parts
     """
-
-    name: str
-    old: str | None
-    new: str | None
-    labels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Simulation:
-    """A whole transaction.
-
-    + problems: apt's own errors, one text each; with any of them the changes mean nothing
-    + odd: lines that could not be understood, so that nothing may be done
-    + fetches: URI of each file that is not there yet, by package name
-    """
-
-    changes: tuple[Change, ...] = ()
-    problems: tuple[str, ...] = ()
-    odd: tuple[str, ...] = ()
-    fetches: dict[str, str] = field(default_factory=dict)
+    parts: list[list[str]] = [[]]
+    for line in lines:
+        if line == mark:
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    if len(parts) != 4:
+        return None
+    changes, held, uris, _ = parts
+    return replace(
+        parse(changes),
+        fetches=parse_fetches(uris),
+        held=frozenset(line.strip() for line in held if line.strip()),
+    )
 
 
-def parse(lines: list[str]) -> Simulation:
+def parse(lines: Sequence[str]) -> Simulation:
     """Read the output of `LC_ALL=C apt-get --simulate ...`, both its channels."""
     changes, odd = [], []
     for line in (line.rstrip() for line in lines):
@@ -76,7 +69,7 @@ def _labels(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.partition(":")[0].strip() for part in text.split(",") if part))
 
 
-def _problems(lines: list[str]) -> tuple[str, ...]:
+def _problems(lines: Sequence[str]) -> tuple[str, ...]:
     """Return apt's errors; what it says on broken dependencies comes before them, indented."""
     errors = [line[2:].strip() for line in lines if line.startswith("E:")]
     dependencies = [
@@ -87,7 +80,7 @@ def _problems(lines: list[str]) -> tuple[str, ...]:
     return tuple([*dependencies, *errors] if errors else [])
 
 
-def parse_fetches(lines: list[str]) -> dict[str, str]:
+def parse_fetches(lines: Sequence[str]) -> dict[str, str]:
     """Read `apt-get --print-uris`: package name -> URI.
 
     apt names the files NAME_VERSION_ARCHITECTURE.deb, with ":" written as %3a.

@@ -1,26 +1,8 @@
-"""Debian's package versions: their order, and the driver's version in them."""
+"""The order of Debian's package versions."""
 
 from __future__ import annotations
 
 import re
-
-# Three digits, then one or two groups: 580.95.05 and 580.142 are drivers, 13.0.3 and 1.18.0 not.
-_DRIVER = re.compile(r"(?:\d+:)?(?P<driver>[1-9]\d\d\.\d{2,3}(?:\.\d{2})?)(?:[-+~].*)?", re.ASCII)
-
-
-def driver_version(version: str) -> str | None:
-    """Return the driver's version in a package's ("580.95.05" in "580.95.05-0ubuntu1"), or None.
-
-    The other parts of NVIDIA's repository (toolkit, container tools, cuDNN) count otherwise.
-    """
-    match = _DRIVER.fullmatch(version)
-    return match["driver"] if match else None
-
-
-def branch_of(version: str) -> int | None:
-    """Return the branch of a driver's or a driver package's version, or None."""
-    driver = driver_version(version)
-    return int(driver.partition(".")[0]) if driver else None
 
 
 def compare(left: str, right: str) -> int:

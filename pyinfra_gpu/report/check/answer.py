@@ -9,7 +9,7 @@ from pyinfra_gpu.report.plain import finding_as_json
 
 if TYPE_CHECKING:
     from pyinfra_gpu.drift.finding import Finding
-    from pyinfra_gpu.facts.apt_history import PackageChange
+    from pyinfra_gpu.packages.model import PackageChange
 
 SCHEMA_VERSION = 1
 
@@ -49,7 +49,7 @@ class HostAnswer:
     + facts, smoke: versions and the smoke test's last verdict, as the run's report has them
     + smoke_is_good: whether that verdict stands for what is installed now
     + across: what the host's stamp says of a step across hosts that still holds
-    + history: what apt did lately, oldest first
+    + history: what happened to packages lately, oldest first
     """
 
     name: str

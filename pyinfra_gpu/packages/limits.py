@@ -1,13 +1,22 @@
-"""What a transaction of apt may do on a host: the driver, and nothing behind anybody's back."""
+"""What a transaction may do on a host: the driver, and nothing behind anybody's back."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyinfra_gpu.packages.apt.names import LABEL, is_driver, is_kernel, is_nvidia, is_pin, plain
-from pyinfra_gpu.packages.apt.simulation import Change, Simulation
-from pyinfra_gpu.packages.apt.versions import branch_of, compare, driver_version
+from pyinfra_gpu.packages.manager import PackageManager
+from pyinfra_gpu.packages.model import Change, Simulation
+from pyinfra_gpu.packages.names import (
+    LABEL,
+    branch_of,
+    driver_version,
+    is_driver,
+    is_kernel,
+    is_nvidia,
+    is_pin,
+    plain,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,22 +27,29 @@ class Limits:
     + version: the driver version that all its packages must get; None = any of the branch
     + url: the declared repository, without the slash at its end
     + installed: the driver's packages, name -> version
-    + held: every package that apt was told to leave alone
     """
 
     branch: int | None
     version: str | None
     url: str
     installed: Mapping[str, str]
-    held: Collection[str]
 
 
-def judge(simulation: Simulation, limits: Limits) -> list[str]:
-    """Return why a transaction must not run, one clause for each reason; [] = it may."""
-    reasons = [f"apt said something that is not understood ({line})" for line in simulation.odd]
+def judge(simulation: Simulation, limits: Limits, manager: PackageManager) -> list[str]:
+    """Return why a transaction must not run, one clause for each reason; [] = it may.
+
+    + manager: the one that simulated it
+    """
+    reasons = [
+        f"{manager.name} said something that is not understood ({line})" for line in simulation.odd
+    ]
     for change in simulation.changes:
-        reason = _removal(change) if change.new is None else _installation(change, limits)
-        reason = reason or _origin(change, simulation, limits) or _hold(change, limits)
+        reason = (
+            _removal(change)
+            or _installation(change, limits, manager)
+            or _origin(change, simulation, limits)
+            or _hold(change, simulation, manager)
+        )
         if reason:
             reasons.append(reason)
     if not reasons and (mixed := mixture(simulation, limits)):
@@ -42,24 +58,28 @@ def judge(simulation: Simulation, limits: Limits) -> list[str]:
 
 
 def _removal(change: Change) -> str | None:
-    if is_pin(change.name) or (change.old and is_driver(change.name, change.old)):
+    if change.new is not None or is_pin(change.name):
+        return None
+    if change.old and is_driver(change.name, change.old):
         return None
     return f"it would remove {change.name}, which is no part of the driver"
 
 
-def _installation(change: Change, limits: Limits) -> str | None:
+def _installation(change: Change, limits: Limits, manager: PackageManager) -> str | None:
     if change.new is None or change.new == change.old:
-        return None  # the same again, as where an interrupted dpkg has to be finished
+        return None  # the same again, as where an interrupted installation is finished
     if is_kernel(change.name):
         return f"it would install {change.name} {change.new}, a kernel"
     if is_driver(change.name, change.new):
-        return _driver(change, limits)
-    if change.old is not None and compare(change.new, change.old) < 0 and not is_pin(change.name):
+        return _driver(change, limits, manager)
+    if change.old is None or is_pin(change.name):
+        return None
+    if manager.compare(change.new, change.old) < 0:
         return f"it would downgrade {change.name} from {change.old} to {change.new}"
     return None
 
 
-def _driver(change: Change, limits: Limits) -> str | None:
+def _driver(change: Change, limits: Limits, manager: PackageManager) -> str | None:
     """Keep the driver's packages at the declared branch and version, and never silently lower."""
     new = driver_version(change.new or "")
     step = f"{change.name} from {change.old} to {change.new}"
@@ -70,7 +90,7 @@ def _driver(change: Change, limits: Limits) -> str | None:
         )
     if limits.version is not None and new != limits.version:
         return f"{change.name} would get version {change.new}, not {limits.version} as the rest"
-    if change.old is None or compare(change.new or "", change.old) >= 0:
+    if change.old is None or manager.compare(change.new or "", change.old) >= 0:
         return None
     # Going back to the declared branch, or to a version that was asked for, is what data says.
     if limits.version is not None or branch_of(change.old) != limits.branch:
@@ -83,7 +103,7 @@ def _origin(change: Change, simulation: Simulation, limits: Limits) -> str | Non
     if change.new is None or change.new == change.old or not _belongs(change):
         return None
     uri = simulation.fetches.get(plain(change.name))
-    # apt writes file:/path where data may say file:///path.
+    # Data may say file:///path where a package manager writes file:/path.
     url = limits.url.replace("file:///", "file:/")
     elsewhere = uri is not None and not uri.startswith(f"{url}/")
     if LABEL in change.labels and not elsewhere:
@@ -102,15 +122,15 @@ def _belongs(change: Change) -> bool:
     )
 
 
-def _hold(change: Change, limits: Limits) -> str | None:
+def _hold(change: Change, simulation: Simulation, manager: PackageManager) -> str | None:
     """What somebody else put on hold stays; the holds on the driver are ours."""
     name = plain(change.name)
-    if not {name, change.name} & set(limits.held):
+    if not {name, change.name} & simulation.held:
         return None
     version = change.new or change.old or ""
     if is_driver(name, version) or is_pin(name) or is_driver(name, change.old or ""):
         return None
-    return f"it would change {name}, which is on hold (`apt-mark unhold {name}` frees it)"
+    return f"it would change {name}, which is on hold (`{manager.unhold_by_hand(name)}` frees it)"
 
 
 def mixture(simulation: Simulation, limits: Limits) -> str | None:

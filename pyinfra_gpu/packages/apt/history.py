@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from collections.abc import Iterator, Sequence
+from typing import cast, get_args
 
-from pyinfra_gpu.facts.fields import Jsonable, Unknown, without_password
-
-Action = Literal["Install", "Upgrade", "Downgrade", "Remove", "Purge", "Reinstall"]
+from pyinfra_gpu.packages.model import Action, PackageChange
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackageChange(Jsonable):
-    """What one run of apt did to one package.
-
-    + when: its start in the host's local time, e.g. "2026-11-21T06:12:03"
-    + command: what was typed, e.g. "/usr/bin/unattended-upgrade", without passwords in addresses;
-      None where the log names none
-    + by: who asked through sudo, e.g. "alice (1000)"
-    + old, new: versions before and after; None where it was not, or is no longer, installed
-    """
-
-    when: str
-    command: str | None
-    by: str | None
-    action: Action
-    name: str
-    old: str | None
-    new: str | None
-
-
-def parse(rows: tuple[str, ...] | Unknown) -> tuple[PackageChange, ...] | Unknown:
+def read(rows: Sequence[str]) -> Iterator[PackageChange]:
     """Read the probe's rows "DATE TIME|ACTION|NAME|VERSIONS|BY|COMMAND", oldest first.
 
     A row that the log's own damage made unreadable is passed over: the others still tell.
     """
-    if isinstance(rows, Unknown):
-        return rows
-    changes = (_change(row) for row in rows)
-    return tuple(change for change in changes if change is not None)
+    for row in rows:
+        if (change := _change(row)) is not None:
+            yield change
 
 
 def _change(row: str) -> PackageChange | None:
@@ -53,7 +30,7 @@ def _change(row: str) -> PackageChange | None:
         return None
     return PackageChange(
         when=f"{moment[1]}T{moment[2]}",
-        command=without_password(command.strip()) or None,
+        command=command.strip() or None,
         by=by.strip() or None,
         action=cast(Action, action),
         name=name,

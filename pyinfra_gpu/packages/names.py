@@ -1,42 +1,18 @@
-"""Which packages are the driver, by their names and versions."""
+"""NVIDIA's packages by their names and versions, and patterns of names."""
 
 from __future__ import annotations
 
 import re
-
-from pyinfra_gpu.packages.apt.versions import driver_version
+from collections.abc import Iterable, Sequence
 
 LABEL = "NVIDIA CUDA"
-"""What NVIDIA's repository calls itself in its Release file; a mirror has to keep it."""
-
-DRIVER = (
-    *("cuda-drivers*", "firmware-nvidia-*", "libcuda1", "libcudadebugger1", "libegl-nvidia*"),
-    *("libgl1-nvidia*", "libgles-nvidia*", "libglx-nvidia*", "libnvcuvid1", "libnvoptix1"),
-    *("libnvidia-allocator*", "libnvidia-api*", "libnvidia-cfg*", "libnvidia-common*"),
-    *("libnvidia-compute*", "libnvidia-decode*", "libnvidia-eglcore*", "libnvidia-encode*"),
-    *("libnvidia-extra*", "libnvidia-fbc*", "libnvidia-gl*", "libnvidia-gpucomp*"),
-    *("libnvidia-ml*", "libnvidia-ngx*", "libnvidia-nscq*", "libnvidia-nvvm*"),
-    *("libnvidia-opticalflow*", "libnvidia-pkcs11*", "libnvidia-present*"),
-    *("libnvidia-ptxjitcompiler*", "libnvidia-rtcore*", "libnvidia-sandboxutils*"),
-    *("libnvidia-vksc*", "libnvsdm*", "libxnvctrl*"),
-    *("nvidia-compute-utils*", "nvidia-dkms*", "nvidia-driver", "nvidia-driver-[0-9]*"),
-    *("nvidia-driver-bin", "nvidia-driver-cuda*", "nvidia-driver-full", "nvidia-driver-libs*"),
-    *("nvidia-driver-open", "nvidia-egl-icd", "nvidia-fabricmanager*", "nvidia-firmware*"),
-    *("nvidia-headless*", "nvidia-imex*", "nvidia-kernel-dkms", "nvidia-kernel-open*"),
-    *("nvidia-kernel-source*", "nvidia-kernel-support", "nvidia-libopencl*", "nvidia-modprobe"),
-    *("nvidia-open*", "nvidia-opencl-icd", "nvidia-persistenced", "nvidia-settings"),
-    *("nvidia-smi", "nvidia-utils*", "nvidia-vdpau-driver", "nvidia-vulkan-icd"),
-    *("nvidia-xconfig", "xserver-xorg-video-nvidia*"),
-)
-"""The driver's packages, companions included, in both ways NVIDIA names them: as apt's globs.
-
-Helpers that a distribution ships for any driver (nvidia-kernel-common, glx-alternative-nvidia,
-libnvidia-egl-wayland1) and the container tools are not among them, and stay free.
-"""
+"""What NVIDIA's repository calls itself in its own index; a mirror has to keep it."""
 
 LIBRARIES = ("libcuda1", "libnvidia-ml1", "libnvidia-compute*")
 """The packages that hold the driver's own libraries, the most telling first."""
 
+# Three digits, then one or two groups: 580.95.05 and 580.142 are drivers, 13.0.3 and 1.18.0 not.
+_VERSION = re.compile(r"(?:\d+:)?(?P<driver>[1-9]\d\d\.\d{2,3}(?:\.\d{2})?)(?:[-+~].*)?", re.ASCII)
 _PIN = re.compile(r"nvidia-driver-pinning-.+")
 _NVIDIA = re.compile(
     r"(lib)?nvidia.*|libcuda.*|cuda.*|firmware-nvidia.*|linux-(modules|objects|signatures)-nvidia.*"
@@ -82,3 +58,39 @@ def is_kernel(name: str) -> bool:
     """Tell whether a package is a kernel, or pulls one; NVIDIA's modules for one are not."""
     name = plain(name)
     return _KERNEL.fullmatch(name) is not None and not _KERNEL_MODULES_OF_OURS.fullmatch(name)
+
+
+def driver_version(version: str) -> str | None:
+    """Return the driver's version in a package's ("580.95.05" in "580.95.05-0ubuntu1"), or None.
+
+    The other parts of NVIDIA's repository (toolkit, container tools, cuDNN) count otherwise.
+    """
+    match = _VERSION.fullmatch(version)
+    return match["driver"] if match else None
+
+
+def branch_of(version: str) -> int | None:
+    """Return the branch of a driver's or a driver package's version, or None."""
+    driver = driver_version(version)
+    return int(driver.partition(".")[0]) if driver else None
+
+
+def rank(name: str, patterns: Sequence[str]) -> int | None:
+    """Return the place of the first pattern that a package's name matches, None where none does.
+
+    + patterns: names; a trailing * stands for any ending
+    """
+    name = plain(name)
+    for place, pattern in enumerate(patterns):
+        if name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern:
+            return place
+    return None
+
+
+def matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    """Return the names that match a pattern, in the order of the patterns.
+
+    + patterns: see `rank`
+    """
+    ranked = [(place, name) for name in names if (place := rank(name, patterns)) is not None]
+    return [name for _, name in sorted(ranked, key=lambda each: each[0])]

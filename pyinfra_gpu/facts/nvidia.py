@@ -1,0 +1,141 @@
+"""NVIDIA's packages as the package manager knows them: versions, sources, key, what happened."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from pyinfra_gpu.facts import system
+from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown, not_asked, without_password
+from pyinfra_gpu.facts.openpgp import fingerprints
+from pyinfra_gpu.facts.probe import ConcernFact
+from pyinfra_gpu.packages import PackageManager, manager_for
+from pyinfra_gpu.packages.model import PackageChange, Source
+
+_NVIDIA = ("nvidia", "cuda/repos")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NvidiaPackage(Jsonable):
+    """One package that is installed, wholly or in part.
+
+    + name: with ":ARCHITECTURE" where that is not the machine's own
+    + held: whether the package manager was told to leave it alone
+    + complete: whether the package manager is done with it
+    """
+
+    name: str
+    version: str
+    held: bool
+    complete: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NvidiaRecord(Jsonable):
+    """The packages of driver, toolkit and their libraries.
+
+    + packages: those that are installed, by name
+    + sources: the enabled ones that name NVIDIA's repository, or the declared one
+    + keyring: fingerprints (40 upper-case hexadecimal digits) of the primary keys in the keyring
+      file of ours, None if there is no such file
+    + history: what the package manager did to them, to compilers and to kernels, newest last, the
+      last 200 changes of the last two months or so (its log and the one before it); a password in
+      an address of a command line shows as ***
+    """
+
+    packages: tuple[NvidiaPackage, ...] | Unknown
+    sources: tuple[Source, ...] | Unknown
+    keyring: tuple[str, ...] | Unknown | None
+    history: tuple[PackageChange, ...] | Unknown
+
+    def package(self, name: str) -> NvidiaPackage | None:
+        """The package of that name; None where it is not installed or not told."""
+        if isinstance(self.packages, Unknown):
+            return None
+        return next((package for package in self.packages if package.name == name), None)
+
+
+class Nvidia(ConcernFact[NvidiaRecord]):
+    """NVIDIA's packages: `pyinfra INVENTORY fact pyinfra_gpu.facts.nvidia.Nvidia`."""
+
+    def read(self, fields: Fields) -> NvidiaRecord:
+        """Only this concern of the probe's answer."""
+        return parse(fields)
+
+
+def parse(fields: Fields) -> NvidiaRecord:
+    """The packages, from the probe's fields."""
+    if not_asked(fields):
+        return NvidiaRecord(packages=(), sources=(), keyring=None, history=())
+    manager = manager_for(system.parse(fields).os_id)
+    key = fields.raw("nvidia.keyring")
+    return NvidiaRecord(
+        packages=_packages(fields.items("nvidia.package")),
+        sources=sources(fields, manager),
+        keyring=fingerprints(key) if isinstance(key, bytes) else key,
+        history=history(fields.items("nvidia.change"), manager),
+    )
+
+
+def sources(fields: Fields, manager: PackageManager) -> tuple[Source, ...] | Unknown:
+    """Return the sources that name NVIDIA's repository or are the declared one.
+
+    The probe sends every line of the lists as "FILE:LINE" and the declared URL, whose placeholders
+    `{distro}` and `{arch}` stand for any word.
+    """
+    rows, declared = fields.items("nvidia.source_line"), fields.text("nvidia.repository")
+    if isinstance(rows, Unknown):
+        return rows
+    if isinstance(declared, Unknown):
+        return declared
+    files: dict[str, list[str]] = {}
+    for row in rows:
+        name, colon, line = row.partition(":")
+        if not colon:
+            return Unknown(f"the probe's line {row[:80]!r} is incomplete")
+        files.setdefault(name, []).append(line)
+    return tuple(
+        source
+        for name, lines in files.items()
+        for source in manager.sources_in(name, lines)
+        if _matters(source, declared)
+    )
+
+
+def _matters(source: Source, declared: str | None) -> bool:
+    text = f"{source.file.rpartition('/')[2]} {source.uri}".lower()
+    if any(word in text for word in _NVIDIA):
+        return True
+    if not declared:
+        return False
+    parts = re.split(r"\{distro\}|\{arch\}", declared.rstrip("/"))
+    return re.fullmatch("[^/]+".join(map(re.escape, parts)), source.uri.rstrip("/")) is not None
+
+
+def history(
+    rows: tuple[str, ...] | Unknown, manager: PackageManager
+) -> tuple[PackageChange, ...] | Unknown:
+    """Return what the package manager's log tells, oldest first, without passwords."""
+    if isinstance(rows, Unknown):
+        return rows
+    return tuple(
+        replace(change, command=without_password(change.command)) if change.command else change
+        for change in manager.changes_in(rows)
+    )
+
+
+def _packages(rows: tuple[str, ...] | Unknown) -> tuple[NvidiaPackage, ...] | Unknown:
+    """Rows "NAME VERSION HELD COMPLETE", the last two as 0 or 1."""
+    if isinstance(rows, Unknown):
+        return rows
+    packages = []
+    for row in rows:
+        words = row.split(" ")
+        if len(words) != 4 or not {words[2], words[3]} <= {"0", "1"}:
+            return Unknown(f"the probe's line {row[:80]!r} is incomplete")
+        packages.append(
+            NvidiaPackage(
+                name=words[0], version=words[1], held=words[2] == "1", complete=words[3] == "1"
+            )
+        )
+    return tuple(sorted(packages, key=lambda package: package.name))

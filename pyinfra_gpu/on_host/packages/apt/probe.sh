@@ -1,0 +1,166 @@
+# Apt and dpkg: what they say of packages, who holds a lock of theirs, apt's sources, the key of the
+# declared one, and apt's log of what it did.
+
+# First letter of dpkg's abbreviation: "h" to be left alone. Third: "R" reinstallation required.
+# Second: i installed, n and c not installed; all others (U unpacked, F half-configured, H
+# half-installed, W and t triggers) are work that dpkg has not finished.
+packages() {
+	for tool in dpkg-query awk; do
+		have "$tool" && continue
+		unknown_all "$tool is not on this host" packages.installed packages.half_configured
+		if [ "$PG_NVIDIA" ]; then unknown nvidia.package "$tool is not on this host"; fi
+		return
+	done
+	{
+		dpkg-query --admindir="$R/var/lib/dpkg" -W -f \
+			'${db:Status-Abbrev}|${Package}|${binary:Package}|${Version}|${Architecture}\n'
+		printf 'status|%s\n' $?
+	} | PG_PACKAGES=$PG_PACKAGES PG_NVIDIA=$PG_NVIDIA native=$native awk -F '|' '
+		BEGIN {
+			n = split(ENVIRON["PG_PACKAGES"], names, " ")
+			for (i in names) wanted[names[i]] = 1
+			native = ENVIRON["native"]
+			if (ENVIRON["PG_NVIDIA"]) asked = "nvidia.package "
+		}
+		{ gsub(/[^ -~]/, "?") }
+		$1 == "status" { status = $2; next }
+		{ unfinished = $1 ~ /^.[UHFWt]/ || $1 ~ /^..R/ }
+		unfinished { print "packages.half_configured =" $3 }
+		!unfinished && $1 !~ /^.i/ { next }
+		!unfinished && ($2 in wanted) { print "packages.installed =" $2 " " $4 }
+		asked && $2 ~ /^(nvidia|libnvidia|libcuda|cuda|libnv|firmware-nvidia|linux-(modules|objects|signatures)-nvidia|xserver-xorg-video-nvidia|libxnvctrl|libcudnn|libnccl)/ && $2 !~ /^libnv(me|pair|dimm)/ {
+			name = $2
+			if (native && $5 != native && $5 != "all") name = name ":" $5
+			print asked "=" name " " ($4 == "" ? "?" : $4) " " ($1 ~ /^h/ ? 1 : 0) " " (1 - unfinished)
+		}
+		END {
+			if (status == "0") tag = "."; else tag = "?dpkg-query ended with status " status
+			print "packages.installed " tag
+			print "packages.half_configured " tag
+			if (asked) print asked tag
+		}'
+}
+
+# apt and dpkg take fcntl locks, which the kernel lists by device and inode.
+package_lock() {
+	set -f
+	set --
+	for file in lib/dpkg/lock-frontend lib/dpkg/lock lib/apt/lists/lock cache/apt/archives/lock; do
+		if [ -e "$R/var/$file" ]; then set -- "$@" "$R/var/$file"; fi
+	done
+	if [ $# = 0 ]; then absent packages.lock; return; fi
+	for tool in stat sed; do
+		have "$tool" && continue
+		unknown packages.lock "$tool is not on this host"
+		return
+	done
+	if [ ! -r "$R/proc/locks" ]; then unknown packages.lock "/proc/locks may not be read"; return; fi
+	if ! ids=$(stat -c '%d:%i' -- "$@"); then unknown packages.lock "stat cannot read $*"; return; fi
+	find=
+	for id in $ids; do find="$find -e /:${id#*:}[[:blank:]]/p"; done
+	held=$(sed -n $find "$R/proc/locks")
+	IFS=$nl
+	for row in $held; do
+		IFS=$ifs
+		set -- $row
+		case $2 in POSIX | OFDLCK) ;; *) continue ;; esac
+		for id in $ids; do
+			case $6 in *:"${id#*:}") ;; *) continue ;; esac
+			dev=${id%:*}
+			major=$(((dev >> 8) & 4095)) minor=$(((dev & 255) | ((dev >> 12) & 1048320)))
+			# Some file systems (btrfs, overlays) show the kernel another device number.
+			if [ "${6%:*}" != "$(printf '%02x:%02x' $major $minor)" ]; then
+				case $(ls -l "$R/proc/$5/fd/") in
+				*/var/lib/dpkg/lock* | */var/lib/apt/lists/lock* | */var/cache/apt/archives/lock*) ;;
+				*) continue ;;
+				esac
+			fi
+			comm=
+			read -r comm <"$R/proc/$5/comm"
+			put packages.lock "pid $5${comm:+" ($comm)"}"
+			return
+		done
+	done
+	IFS=$ifs
+	absent packages.lock
+}
+
+
+nvidia_packages() {
+	if [ "$PG_REPOSITORY" ]; then put nvidia.repository "$PG_REPOSITORY"; else absent nvidia.repository; fi
+	sources
+	text nvidia.keyring "${PG_KEYRING:+"$R$PG_KEYRING"}"
+	history
+}
+
+sources() {
+	folder=$R/etc/apt/sources.list.d
+	if [ -d "$folder" ] && { [ ! -r "$folder" ] || [ ! -x "$folder" ]; }; then
+		unknown nvidia.source_line "no permission to look at $folder"
+	fi
+	for file in "$R/etc/apt/sources.list" "$folder"/*.list "$folder"/*.sources; do
+		[ -f "$file" ] || continue
+		if [ ! -r "$file" ]; then unknown nvidia.source_line "no permission to read $file"; fi
+		while IFS= read -r row || [ "$row" ]; do
+			case $row in '#'*) ;; *) put nvidia.source_line "${file#"$R"}:$row" ;; esac
+		done <"$file"
+	done
+	listed nvidia.source_line
+}
+
+# The names of the packages whose history matters: NVIDIA's, compilers, kernels. A stanza is told
+# as rows "DATE TIME|ACTION|NAME|VERSIONS|BY|COMMAND"; "|" and odd bytes become "?".
+history() {
+	if ! have awk; then unknown nvidia.change "awk is not on this host"; return; fi
+	log=$R/var/log/apt/history.log
+	if [ -e "$log" ] && [ ! -r "$log" ]; then
+		unknown nvidia.change "no permission to read $log"
+		return
+	fi
+	set --
+	if [ -r "$log.1" ]; then set -- "$log.1"; fi
+	if [ -e "$log" ]; then set -- "$@" "$log"; fi
+	# The log before this one may be unreadable, or not there: what it held is then too old.
+	if [ -r "$log.1.gz" ] && have gzip; then bounded 5 gzip -dc <"$log.1.gz"; fi | native=$native awk '
+		BEGIN { native = ENVIRON["native"] ? ENVIRON["native"] : "[a-z0-9]+" }
+		function told(   i) {
+			for (i = 1; i <= n; i++) {
+				count++
+				rows[count % 200] = when "|" found[i] "|" by "|" command
+			}
+			n = 0
+			when = by = command = ""
+		}
+		{ gsub(/[^ -~]|[|]/, "?") }
+		/^Start-Date: / { told(); when = substr($0, 13) }
+		/^Commandline: / { command = substr($0, 14) }
+		/^Requested-By: / { by = substr($0, 15) }
+		/^(Install|Upgrade|Downgrade|Remove|Purge|Reinstall): / {
+			action = substr($0, 1, index($0, ":") - 1)
+			m = split(substr($0, length(action) + 3), items, /\),? ?/)
+			for (i = 1; i <= m; i++) {
+				p = index(items[i], " (")
+				if (!p) continue
+				name = substr(items[i], 1, p - 1)
+				sub(":" native "$", "", name)
+				if (name ~ /^(nvidia|libnvidia|libcuda|cuda|libnv|firmware-nvidia|linux-(modules|objects|signatures|image|headers)-|xserver-xorg-video-nvidia|libxnvctrl|libcudnn|libnccl|gcc|g\+\+|dkms)/ && name !~ /^libnv(me|pair|dimm)/)
+					found[++n] = action "|" name "|" substr(items[i], p + 2)
+			}
+		}
+		END {
+			told()
+			for (i = count > 200 ? count - 199 : 1; i <= count; i++) print "nvidia.change =" rows[i % 200]
+			print "nvidia.change ."
+		}' - "$@"
+}
+
+# Whether a file belongs to a package.
+is_packaged() {
+	for list in "$R"/var/lib/dpkg/info/*.list; do
+		[ -r "$list" ] || continue
+		while read -r row; do
+			[ "$row" = "$1" ] && return
+		done <"$list"
+	done
+	return 1
+}

@@ -1,0 +1,58 @@
+"""Where apt takes packages from, in both forms of its lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from pyinfra_gpu.packages.model import Source
+
+
+def read(file: str, lines: Sequence[str]) -> Iterator[Source]:
+    """Read the enabled sources of binary packages off one list.
+
+    + file: its path; ".sources" at its end tells the newer form
+    """
+    reader = _stanzas if file.endswith(".sources") else _lines
+    for uri, key in reader(lines):
+        yield Source(file=file, uri=uri, signed_by=key)
+
+
+def _lines(lines: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Lines "deb [OPTION=VALUE ...] URI SUITE COMPONENT...": sources.list(5)."""
+    for line in lines:
+        text = line.partition("#")[0].strip()
+        match = re.fullmatch(r"deb\s+(?:\[(?P<options>[^]]*)\]\s*)?(?P<uri>\S+)(?:\s.*)?", text)
+        if match:
+            words = (word.partition("=") for word in (match["options"] or "").split())
+            options = {name.lower(): value for name, _, value in words}
+            yield match["uri"], options.get("signed-by") or None
+
+
+def _stanzas(lines: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Stanzas of "Field: value" with blank lines between: the deb822 form of sources.list(5)."""
+    stanza: dict[str, str] = {}
+    name = ""
+    for line in (*lines, ""):
+        if line.startswith("#"):
+            continue
+        if not line.strip():
+            yield from _stanza(stanza)
+            stanza = {}
+        elif line[0] in " \t" and name:
+            stanza[name] = f"{stanza.get(name, '')}\n{line.strip()}"
+        else:
+            name, _, value = line.partition(":")
+            name = name.strip().lower()
+            stanza[name] = value.strip()
+
+
+def _stanza(stanza: dict[str, str]) -> Iterator[tuple[str, str | None]]:
+    enabled = stanza.get("enabled", "yes").lower() not in ("no", "false", "0", "off", "without")
+    if not enabled or "deb" not in stanza.get("types", "").split():
+        return
+    key = stanza.get("signed-by", "").strip() or None
+    if key and "-----BEGIN PGP" in key:
+        key = "embedded key"
+    for uri in stanza.get("uris", "").split():
+        yield uri, key

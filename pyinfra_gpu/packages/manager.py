@@ -1,0 +1,187 @@
+"""What the stages need of a package manager; one class in a folder of its own keeps each family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from pyinfra_gpu.packages.model import Files, PackageChange, Simulation, Source, Transaction
+
+
+class PackageManager(Protocol):
+    """A package manager: makes command lines for a host, and reads what the host answers.
+
+    It never talks to a host itself. A command line is POSIX shell with every value quoted; unless
+    something else is said it has to run as root, and ends with 0 where it did what it is for.
+    """
+
+    @property
+    def name(self) -> str:
+        """What people call it; sentences for them begin with it."""
+
+    @property
+    def files(self) -> Files:
+        """Where the files of ours are that it reads."""
+
+    @property
+    def mark(self) -> str:
+        """What stands in the command line of a transaction of ours, and so in its own log."""
+
+    @property
+    def probe(self) -> str:
+        """The shell functions by which a look asks it: a path below `on_host/packages`."""
+
+    # A transaction, in the order of its steps.
+
+    def simulate(self, transaction: Transaction) -> str:
+        """Return the command that says what a transaction would do, and changes nothing."""
+
+    def simulated(self, lines: Sequence[str]) -> Simulation | None:
+        """Read what `simulate` printed on standard output; None where it is cut off."""
+
+    def fetch(self, transaction: Transaction) -> str:
+        """Return the command that fetches all files of a transaction and installs none."""
+
+    def run(self, transaction: Transaction, simulation: Simulation) -> str:
+        """Return the command that runs a transaction, and stops it where it is another one.
+
+        + simulation: what was judged; before anything else changes, the command has to fail
+        """
+
+    def update(self) -> str:
+        """Return the command that fetches the lists of all sources anew."""
+
+    def update_ours(self) -> str:
+        """Return the command that fetches the list of the source in `files.sources` alone.
+
+        It fails where that source is down, and no other source can make it fail.
+        """
+
+    # Packages as a transaction names them, and their versions.
+
+    def exact(self, name: str, version: str) -> str:
+        """Return how a transaction asks for this version of a package."""
+
+    def build_of(self, name: str, upstream: str) -> str:
+        """Return how a transaction asks for any build of an upstream version, e.g. 580.95.05."""
+
+    def without(self, name: str) -> str:
+        """Return how a transaction asks for the removal of a package."""
+
+    def compare(self, left: str, right: str) -> int:
+        """Return -1, 0 or 1: how it orders two versions."""
+
+    # Packages as they are on a host.
+
+    def install(self, names: Sequence[str], wait_s: int) -> Iterator[Any]:
+        """Yield pyinfra's own commands that install packages of the distribution.
+
+        + names: packages that are not installed
+        + wait_s: seconds to wait where somebody else takes the lock meanwhile
+        """
+
+    def offers(self, name: str) -> str:
+        """Return the command that prints something where a package is on offer."""
+
+    def versions(self, names: Sequence[str]) -> str:
+        """Return the command that prints the versions of packages."""
+
+    def versions_in(self, lines: Sequence[str]) -> Mapping[str, str]:
+        """Read what `versions` printed: name -> version, without those that are not installed."""
+
+    def holds(self, names: Sequence[str]) -> str:
+        """Return the command that prints, a line each, which of these packages are on hold."""
+
+    def hold(self, names: Sequence[str]) -> str:
+        """Return the command that puts packages on hold."""
+
+    def unhold(self, names: Sequence[str]) -> str:
+        """Return the command that takes packages off hold."""
+
+    def owners(self, paths: Sequence[str]) -> str:
+        """Return the command that prints to which packages paths belong.
+
+        It fails where one of them belongs to none.
+        """
+
+    def missing_files(self, folder: str) -> str:
+        """Return the command that prints, as `owners` does, what packages lost below `folder`."""
+
+    def owners_in(self, lines: Sequence[str]) -> list[str]:
+        """Read what `owners` or `missing_files` printed: names, as often as they stand there."""
+
+    def finish(self) -> str:
+        """Return the command that finishes what an interrupted installation left."""
+
+    # NVIDIA's repository.
+
+    def keyring(self, url: str, sha256: str) -> str:
+        """Return the command that fetches the repository's keyring and prints it as base64.
+
+        + url: the repository, without a slash at its end
+        + sha256: digest of the package that holds it; nothing of another one is opened
+        """
+
+    def keyring_url(self, url: str) -> str:
+        """Return where in a repository that package is."""
+
+    def sources_text(self, url: str) -> str:
+        """Return what `files.sources` holds: the repository, signed by our keyring alone."""
+
+    def pins_text(
+        self,
+        branch: int,
+        version: str | None,
+        toolkit: tuple[str, str] | None,
+        absent_pin: str | None = None,
+    ) -> str:
+        """Return what `files.pins` holds: the driver from NVIDIA alone, of one branch or version.
+
+        + branch, version: the declared ones; None as version = any of the branch
+        + toolkit: package and exact release of the toolkit, where one is declared
+        + absent_pin: the pin package that the repository does not have, so that these stand alone
+        """
+
+    def unattended_text(self) -> str:
+        """Return what `files.unattended` holds."""
+
+    def set_aside(self, file: str, url: str) -> str:
+        """Return the command that takes a list out of use that names nothing but `url`.
+
+        It fails, with a sentence, where the list names another repository too.
+        """
+
+    def sources_in(self, file: str, lines: Sequence[str]) -> Iterator[Source]:
+        """Read one of the lists of sources: those that are enabled."""
+
+    def changes_in(self, rows: Sequence[str]) -> Iterator[PackageChange]:
+        """Read the rows that the probe makes of its log; a damaged one is passed over."""
+
+    # Words for people.
+
+    def cause(self, lines: Sequence[str]) -> str:
+        """Return why it could not fetch something, one clause with its own line behind it."""
+
+    def failure(self, lines: Sequence[str]) -> str:
+        """Return why a transaction failed, one line."""
+
+    def install_by_hand(self, names: Sequence[str]) -> str:
+        """Return the command line by which a person installs packages."""
+
+    def remove_by_hand(self, names: Sequence[str], *, entirely: bool = False) -> str:
+        """Return the command line by which a person removes packages.
+
+        + entirely: their configuration too
+        """
+
+    def unhold_by_hand(self, name: str) -> str:
+        """Return the command line by which a person takes a package off hold."""
+
+    def owner_by_hand(self, path: str) -> str:
+        """Return the command line that tells a person whose a path is."""
+
+    def offers_by_hand(self, name: str) -> str:
+        """Return the command line that tells a person which versions are on offer."""
+
+    def finish_by_hand(self) -> str:
+        """Return the command line by which a person finishes an interrupted installation."""

@@ -1,0 +1,245 @@
+"""The programs of `on_host/packages`, under each POSIX shell, with stand-ins for what they call."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu.packages import program
+
+FOLDER = Path(__file__).parents[2] / "pyinfra_gpu" / "on_host" / "packages"
+PROGRAMS = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.sh"))
+SHELLS = {"dash": ["dash"], "busybox": ["busybox", "sh"], "bash": ["bash", "--posix"]}
+TOOLS = ("base64", "cat", "chmod", "env", "find", "grep", "ls", "mkdir", "mktemp", "mv", "rm")
+
+
+@pytest.fixture(params=sorted(SHELLS))
+def shell(request: pytest.FixtureRequest) -> list[str]:
+    name, *words = SHELLS[request.param]
+    if (found := shutil.which(name)) is None:
+        pytest.skip(f"{name} is not on this machine")
+    return [found, *words]
+
+
+@dataclass
+class Desk:
+    """A folder with the tools a program may call, some of them replaced."""
+
+    root: Path
+    shell: list[str]
+    tools: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tools = self.root / "tools"
+        self.tools.mkdir()
+        for name in TOOLS:
+            (self.tools / name).symlink_to(str(shutil.which(name)))
+        # Whatever says "sh" gets the shell under test.
+        self.tool(
+            "sh", f'exec {shlex.join([str(shutil.which(self.shell[0])), *self.shell[1:]])} "$@"'
+        )
+
+    def tool(self, name: str, text: str) -> Path:
+        path = self.tools / name
+        path.unlink(missing_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    def run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of ours as it travels: as a command line."""
+        return subprocess.run(
+            [*self.shell, "-c", program.program(name, *arguments)],
+            env={"PATH": str(self.tools), "LC_ALL": "C"},
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+
+@pytest.fixture
+def desk(tmp_path: Path, shell: list[str]) -> Desk:
+    return Desk(tmp_path, shell)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_shell_understands_a_program_and_what_travels_of_it(
+    name: str, shell: list[str]
+) -> None:
+    whole = (FOLDER / name).read_text(encoding="ascii")
+    for text in (whole, program.text(name)):
+        done = subprocess.run(
+            [*shell, "-n"], input=text, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_travels_is_the_program_without_its_comments(name: str) -> None:
+    whole = (FOLDER / name).read_text(encoding="ascii").splitlines()
+    kept = program.text(name).splitlines()
+    assert [line for line in whole if line in kept or not re.match(r"\t*#( |$)", line)] == kept
+    assert len(kept) > 3
+    assert not any(re.match(r"\s*# ", line) for line in kept)
+
+
+@pytest.mark.parametrize("value", ["two words", "$(touch evil)", "`touch evil`", "a'b\"c", "*", ""])
+def test_a_value_is_an_argument_and_never_a_part_of_the_program(value: str, desk: Desk) -> None:
+    desk.tool("apt-mark", "echo held")
+    printing = desk.tool("printing", 'printf "<%s>" "$@"; echo')
+    done = desk.run("apt/simulate.sh", value, str(printing), value)
+    assert done.stdout.splitlines() == [
+        f"<{value}><--simulate>",
+        value,
+        "held",
+        value,
+        f"<{value}><--print-uris>",
+        value,
+    ]
+    assert not (desk.root / "evil").exists()
+
+
+def test_a_simulation_goes_on_where_apt_fails_and_tells_its_errors(desk: Desk) -> None:
+    desk.tool("apt-mark", "exit 1")
+    failing = desk.tool("apt-get", 'echo "E: no $1" >&2; exit 100')
+    done = desk.run("apt/simulate.sh", "==", str(failing), "install")
+    assert done.stdout.splitlines() == ["E: no install", "==", "==", "E: no install", "=="]
+
+
+GUARD = "#!/bin/sh\nexit 7\n"
+LOOKING = """
+set -- "${APT_CONFIG%/*}" "$@"
+ls -l "$1/guard"; cat "$1/allowed" "$APT_CONFIG"; "$1/guard"; echo "guard $?"; echo "rest $2 $3"
+exit 4
+"""
+
+
+def test_a_transaction_has_its_guard_while_it_lasts_and_nothing_after_it(desk: Desk) -> None:
+    looking = desk.tool("looking", LOOKING)
+    where = desk.root / "lib"
+    where.mkdir()
+    done = desk.run(
+        "apt/transaction.sh", str(where), GUARD, "a 1\nb -\n", str(looking), "install", "a b"
+    )
+    assert done.returncode == 4, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("-rwx------")
+    assert lines[1:3] == ["a 1", "b -"]
+    match = re.fullmatch(r'DPkg::Pre-Install-Pkgs \{ "(.*)/guard (.*)/allowed"; \};', lines[3])
+    assert match
+    assert match[1] == match[2]
+    assert match[1].startswith(f"{where}/pyinfra-gpu-apt.")
+    assert lines[4] == f'DPkg::Tools::Options::{match[1]}/guard::Version "3";'
+    assert lines[5:] == ["guard 7", "rest install a b"]
+    assert list(where.iterdir()) == []
+
+
+def test_what_a_power_cut_left_is_removed_and_nothing_else(desk: Desk) -> None:
+    where = desk.root / "lib"
+    old, new = (where / f"pyinfra-gpu-apt.{end}" for end in ("old", "new"))
+    others = where / "somebodys"
+    for folder in (old, new, others):
+        folder.mkdir(parents=True)
+    for folder in (old, others):
+        os.utime(folder, (time.time() - 200_000,) * 2)
+    desk.run("apt/transaction.sh", str(where), GUARD, "", str(desk.tool("nothing", "exit 0")))
+    assert sorted(path.name for path in where.iterdir()) == ["pyinfra-gpu-apt.new", "somebodys"]
+
+
+def test_without_a_place_for_the_guard_nothing_runs(desk: Desk) -> None:
+    running = desk.tool("running", "echo ran")
+    done = desk.run("apt/transaction.sh", str(desk.root / "absent"), GUARD, "", str(running))
+    assert done.returncode == 1
+    assert "ran" not in done.stdout
+
+
+def test_packages_that_lost_files_are_named_as_dpkg_names_owners(desk: Desk) -> None:
+    home = desk.root / "cuda 13"
+    home.mkdir()
+    (home / "there").write_text("x")
+    (home / "link").symlink_to("nowhere")
+    rows = [f"a: {home}/there", f"b, c: {home}/gone", f"d: {home}/link", f"e: {home}/x y"]
+    desk.tool(
+        "dpkg-query",
+        f'[ "$1|$2" = "-S|{home}/*" ] || exit 9; cat <<"E"\n' + "\n".join(rows) + "\nE",
+    )
+    done = desk.run("apt/missing_files.sh", str(home))
+    assert done.stdout.splitlines() == [rows[1], rows[3]]
+
+
+OURS = "http://mirror.example/nvidia"
+LISTS = {
+    "deb http://mirror.example/nvidia /\n": True,
+    "# deb http://other.example/ /\n deb [a=b] http://mirror.example/nvidia/ /\n": True,
+    "Types: deb\nURIs: http://mirror.example/nvidia\nSuites: /\n": True,
+    "deb http://mirror.example/nvidia /\ndeb http://other.example/ /\n": False,
+    "Types: deb\nURIs: http://other.example/\n\nURIs: http://mirror.example/nvidia\n": False,
+}
+
+
+@pytest.mark.parametrize("text", LISTS)
+def test_a_list_that_names_one_repository_alone_is_set_aside(text: str, desk: Desk) -> None:
+    file = desk.root / "lists d" / "cuda.list"
+    file.parent.mkdir()
+    file.write_text(text)
+    done = desk.run("apt/set_aside.sh", str(file.parent), str(file), OURS)
+    kept = file.with_name("cuda.list.disabled")
+    assert (done.returncode == 0) is LISTS[text]
+    assert (kept.exists(), file.exists()) == (LISTS[text], not LISTS[text])
+    assert ("names other repositories too" in done.stdout) is not LISTS[text]
+
+
+def test_a_list_elsewhere_is_left_alone(desk: Desk) -> None:
+    file = desk.root / "sources.list"
+    file.write_text(f"deb {OURS} /\n")
+    done = desk.run("apt/set_aside.sh", str(desk.root / "lists"), str(file), OURS)
+    assert done.returncode == 1
+    assert "take http://mirror.example/nvidia out of it yourself" in done.stdout
+    assert file.exists()
+
+
+KEY = b"\0not text\n" * 20  # more than a line of base64
+HELPER = Path("/usr/lib/apt/apt-helper")
+
+
+@pytest.mark.skipif(
+    not HELPER.exists() or shutil.which("dpkg-deb") is None, reason="no apt and dpkg here"
+)
+@pytest.mark.parametrize("right", [True, False], ids=["its digest", "another digest"])
+def test_a_keyring_is_printed_only_out_of_a_package_of_its_digest(
+    right: bool, shell: list[str], tmp_path: Path
+) -> None:
+    root = tmp_path / "package"
+    (root / "DEBIAN").mkdir(parents=True)
+    (root / "DEBIAN/control").write_text(
+        "Package: k\nVersion: 1\nArchitecture: all\nMaintainer: x <x@example.org>\nDescription: x\n"
+    )
+    (root / "usr").mkdir()
+    (root / "usr/k.gpg").write_bytes(KEY)
+    deb = tmp_path / "k.deb"
+    subprocess.run(["dpkg-deb", "-b", str(root), str(deb)], check=True, capture_output=True)
+    digest = hashlib.sha256(deb.read_bytes()).hexdigest() if right else "0" * 64
+    command = program.program("apt/keyring.sh", f"file://{deb}", f"SHA256:{digest}", "usr/k.gpg")
+    done = subprocess.run(
+        [*shell, "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert (done.returncode == 0) is right
+    assert done.stdout == (f"{base64.b64encode(KEY).decode()}\n" if right else "")
+    assert list(tmp_path.glob("tmp.*")) == []
