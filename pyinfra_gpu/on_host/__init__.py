@@ -15,14 +15,23 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip file can express
 _ENTRY = b"import sys\n\nfrom smoke.__main__ import main\n\nsys.exit(main())\n"
 
 
+@cache
+def text(path: str) -> str:
+    """Return the text of a shell program without its comments, as it travels to a host.
+
+    + path: below this folder, e.g. "driver/reload_module.sh"
+    """
+    lines = (_HERE / path).read_text(encoding="ascii").splitlines(keepends=True)
+    return "".join(line for line in lines if not line.lstrip("\t").startswith(("# ", "#\n")))
+
+
 def program(path: str, *arguments: str) -> str:
     """Return the command line that runs a POSIX shell program of ours, which it brings along.
 
     + path: below this folder, e.g. "driver/reload_module.sh"
     + arguments: its $1, $2 and so on; never part of the program's text
     """
-    text = (_HERE / path).read_text(encoding="ascii")
-    return shlex.join(["sh", "-c", text, path.rpartition("/")[2], *arguments])
+    return shlex.join(["sh", "-c", text(path), path.rpartition("/")[2], *arguments])
 
 
 @cache

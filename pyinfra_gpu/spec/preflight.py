@@ -1,4 +1,4 @@
-"""What must be in the machine before anything is written: GPUs, disk, memory, a free package manager."""
+"""What must be so before anything is written: GPUs, disk, memory, a free package manager."""
 
 from __future__ import annotations
 

@@ -15,11 +15,12 @@ AT_HOME = ("pyinfra_gpu/packages/", "pyinfra_gpu/on_host/packages/")
 KEY = re.compile(r"(preflight_)?apt_wait_s")
 ALLOWED = {
     # A user's own words: what a key is for, and why a value is refused.
-    "pyinfra_gpu/spec/": r"description=|apt source line|that apt|which apt|/etc/apt/auth|debian12",
+    "pyinfra_gpu/spec/": r"help=|apt source line|that apt|which apt|/etc/apt/auth|debian12",
     # Folders a user may not choose for our files, by the name of whose they are.
     "pyinfra_gpu/spec/sources.py": r'"/var/lib/(apt|dpkg)"',
-    # Which distributions are supported, and from which on a library is new enough.
-    "pyinfra_gpu/drift/preflight.py": r"^SUPPORTED = ",
+    # What the data of stacks.yaml looks like.
+    "pyinfra_gpu/stacks/": r"debian 12'|\{\"debian\": ",
+    # From which distribution on a library is new enough.
     "pyinfra_gpu/compatibility/software.py": r"Debian 11 or Ubuntu 22.04 at least",
     # Remedies for what a command printed; they move to the catalogue, which is data.
     "pyinfra_gpu/engine/steps.py": r"run `sudo apt-get install [a-z0-9-]+` there once",

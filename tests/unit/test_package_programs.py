@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.packages import program
+from pyinfra_gpu import on_host
 
 FOLDER = Path(__file__).parents[2] / "pyinfra_gpu" / "on_host" / "packages"
 PROGRAMS = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.sh"))
@@ -59,7 +59,7 @@ class Desk:
     def run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a program of ours as it travels: as a command line."""
         return subprocess.run(
-            [*self.shell, "-c", program.program(name, *arguments)],
+            [*self.shell, "-c", on_host.program(f"packages/{name}", *arguments)],
             env={"PATH": str(self.tools), "LC_ALL": "C"},
             cwd=self.root,
             capture_output=True,
@@ -79,7 +79,7 @@ def test_every_shell_understands_a_program_and_what_travels_of_it(
     name: str, shell: list[str]
 ) -> None:
     whole = (FOLDER / name).read_text(encoding="ascii")
-    for text in (whole, program.text(name)):
+    for text in (whole, on_host.text(f"packages/{name}")):
         done = subprocess.run(
             [*shell, "-n"], input=text, capture_output=True, text=True, check=False
         )
@@ -89,7 +89,7 @@ def test_every_shell_understands_a_program_and_what_travels_of_it(
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_travels_is_the_program_without_its_comments(name: str) -> None:
     whole = (FOLDER / name).read_text(encoding="ascii").splitlines()
-    kept = program.text(name).splitlines()
+    kept = on_host.text(f"packages/{name}").splitlines()
     assert [line for line in whole if line in kept or not re.match(r"\t*#( |$)", line)] == kept
     assert len(kept) > 3
     assert not any(re.match(r"\s*# ", line) for line in kept)
@@ -231,7 +231,8 @@ def test_a_keyring_is_printed_only_out_of_a_package_of_its_digest(
     deb = tmp_path / "k.deb"
     subprocess.run(["dpkg-deb", "-b", str(root), str(deb)], check=True, capture_output=True)
     digest = hashlib.sha256(deb.read_bytes()).hexdigest() if right else "0" * 64
-    command = program.program("apt/keyring.sh", f"file://{deb}", f"SHA256:{digest}", "usr/k.gpg")
+    arguments = (f"file://{deb}", f"SHA256:{digest}", "usr/k.gpg")
+    command = on_host.program("packages/apt/keyring.sh", *arguments)
     done = subprocess.run(
         [*shell, "-c", command],
         capture_output=True,

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyinfra.operations import apt as stock_apt
 
+from pyinfra_gpu.on_host import program, text
 from pyinfra_gpu.packages.apt import errors, files, history, simulation, sources, versions
 from pyinfra_gpu.packages.model import (
     Files,
@@ -17,7 +18,6 @@ from pyinfra_gpu.packages.model import (
     Transaction,
 )
 from pyinfra_gpu.packages.names import plain
-from pyinfra_gpu.packages.program import program, text
 
 _PART = "== pyinfra-gpu =="
 _STATE = "/var/lib"  # /tmp and /run may forbid to run programs; dpkg itself runs scripts below it
@@ -41,7 +41,7 @@ class Apt:
 
     def simulate(self, transaction: Transaction) -> str:
         """See the protocol: one round trip for the changes, the holds and what is to be fetched."""
-        return program("apt/simulate.sh", _PART, *self._words(transaction))
+        return program("packages/apt/simulate.sh", _PART, *self._words(transaction))
 
     def simulated(self, lines: Sequence[str]) -> Simulation | None:
         """See the protocol."""
@@ -56,8 +56,10 @@ class Apt:
         allowed = "".join(
             f"{plain(change.name)} {change.new or '-'}\n" for change in simulation.changes
         )
-        guard = text("apt/guard.sh")
-        return program("apt/transaction.sh", _STATE, guard, allowed, *self._words(transaction))
+        guard = text("packages/apt/guard.sh")
+        return program(
+            "packages/apt/transaction.sh", _STATE, guard, allowed, *self._words(transaction)
+        )
 
     def _words(self, transaction: Transaction) -> tuple[str, ...]:
         """Return the words of apt-get; simulation and real run must not differ in more."""
@@ -139,7 +141,7 @@ class Apt:
 
     def missing_files(self, folder: str) -> str:
         """See the protocol."""
-        return program("apt/missing_files.sh", folder)
+        return program("packages/apt/missing_files.sh", folder)
 
     def owners_in(self, lines: Sequence[str]) -> list[str]:
         """See the protocol; a line is "libcuda1:amd64: /usr/lib/.../libcuda.so".
@@ -160,7 +162,9 @@ class Apt:
     def keyring(self, url: str, sha256: str) -> str:
         """See the protocol: the package is never installed, its own list would point elsewhere."""
         digest = f"SHA256:{sha256}"
-        return program("apt/keyring.sh", self.keyring_url(url), digest, _KEYRING_IN_PACKAGE)
+        return program(
+            "packages/apt/keyring.sh", self.keyring_url(url), digest, _KEYRING_IN_PACKAGE
+        )
 
     def keyring_url(self, url: str) -> str:
         """See the protocol."""
@@ -186,7 +190,7 @@ class Apt:
 
     def set_aside(self, file: str, url: str) -> str:
         """See the protocol: apt passes over files that end in ".disabled"."""
-        return program("apt/set_aside.sh", files.SOURCES_FOLDER, file, url)
+        return program("packages/apt/set_aside.sh", files.SOURCES_FOLDER, file, url)
 
     def sources_in(self, file: str, lines: Sequence[str]) -> Iterator[Source]:
         """See the protocol."""
