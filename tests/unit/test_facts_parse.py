@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 import types
 import typing
@@ -18,6 +19,9 @@ from pyinfra_gpu.facts.record import Record
 FOLDER = Path(__file__).parent / "fixtures" / "probe"
 WHOLE = (FOLDER / "ubuntu2404-2x-rtx5090.txt").read_text()
 ANSWERS = {path.name: path.read_text() for path in sorted(FOLDER.glob("*.txt"))}
+
+
+hints = functools.cache(typing.get_type_hints)
 
 
 def fits(value: object, hint: object) -> bool:
@@ -38,14 +42,14 @@ def fits(value: object, hint: object) -> bool:
     assert isinstance(hint, type), hint
     if dataclasses.is_dataclass(hint):
         return type(value) is hint and all(
-            fits(getattr(value, name), part) for name, part in typing.get_type_hints(hint).items()
+            fits(getattr(value, name), part) for name, part in hints(hint).items()
         )
     return type(value) is hint
 
 
 def agrees(part: object, whole: object) -> bool:
     """Whether what a damaged answer tells is what the whole answer tells, or "unknown"."""
-    if isinstance(part, Unknown):
+    if part == whole or isinstance(part, Unknown):
         return True
     if dataclasses.is_dataclass(part):
         return type(part) is type(whole) and all(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -164,12 +167,43 @@ def test_the_table_of_tools_names_every_tool_of_the_probe() -> None:
     }
 
 
-@pytest.mark.parametrize("tool", sorted(NEEDED))
-def test_without_a_tool_only_its_fields_are_unknown(tree: Tree, shell: str, tool: str) -> None:
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """One host with everything, for the tests that leave it as it was."""
+    tree = Tree(tmp_path_factory.mktemp("furnished") / "host")
     furnish(tree)
-    whole = see(tree, shell)
-    (tree.tools / tool).unlink()
-    less = see(tree, shell)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def whole(furnished: Tree) -> Callable[[str], dict[str, object]]:
+    """What that host says, asked once by each shell."""
+    return functools.cache(functools.partial(see, furnished))
+
+
+@contextmanager
+def without(tree: Tree, tool: str) -> Iterator[None]:
+    """Have the tree lack a tool for a while."""
+    place, aside = tree.tools / tool, tree.base / f"{tool}.aside"
+    place.rename(aside)
+    try:
+        yield
+    finally:
+        aside.rename(place)
+
+
+@pytest.mark.parametrize("tool", sorted(NEEDED))
+def test_without_a_tool_only_its_fields_are_unknown(
+    furnished: Tree, whole: Callable[[str], dict[str, object]], shell: str, tool: str
+) -> None:
+    every = whole(shell)
+    with without(furnished, tool):
+        less = see(furnished, shell)
+    compare(less, every, shell, tool)
+
+
+def compare(less: dict[str, object], whole: dict[str, object], shell: str, tool: str) -> None:
+    """See that all that `less` lacks of `whole` is what the tool is needed for."""
     names, reason = NEEDED[tool]
     for name in names:
         # Busybox may carry the tool in itself; its answer must then be the right one.
