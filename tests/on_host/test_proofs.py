@@ -12,20 +12,9 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu.on_host import proofs
+from tests.on_host.proving import SHELLS, last_line, prove_cuda
 
-FOLDER = Path(proofs.__file__).parent
 VERSION = "580.95.05"
-SHELLS = [
-    pytest.param(command, id=command[-1] if len(command) == 1 else "busybox")
-    for command in (["dash"], ["bash"], ["busybox", "sh"])
-    if shutil.which(command[0])
-]
-needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
-TOOLKIT = Path("/usr/local/cuda-13.0")
-needs_nvcc = pytest.mark.skipif(
-    not (TOOLKIT / "bin/nvcc").exists() or shutil.which("g++") is None,
-    reason="needs nvcc 13.0 and g++",
-)
 
 
 @dataclass
@@ -106,11 +95,6 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
     return Machine(tmp_path, request.param)
 
 
-def last_line(result: subprocess.CompletedProcess[str]) -> str:
-    return (result.stdout + result.stderr).strip().splitlines()[-1]
-
-
-@needs_gcc
 def test_both_programs_load_the_drivers_library(machine: Machine) -> None:
     real = machine.driver()
     result = machine.prove(fingerprint='a"b\\c')
@@ -130,14 +114,12 @@ def test_both_programs_load_the_drivers_library(machine: Machine) -> None:
     assert not machine.output.with_name("libcuda.json.new").exists()
 
 
-@needs_gcc
 def test_a_rehearsal_says_so_in_what_it_leaves(machine: Machine) -> None:
     machine.driver()
     assert machine.prove(kind="rehearsal").returncode == 0
     assert json.loads(machine.output.read_text())["kind"] == "rehearsal"
 
 
-@needs_gcc
 def test_a_library_of_no_package_is_no_proof_unless_the_driver_came_as_none(
     machine: Machine,
 ) -> None:
@@ -151,7 +133,6 @@ def test_a_library_of_no_package_is_no_proof_unless_the_driver_came_as_none(
     assert json.loads(machine.output.read_text())["package"] == ""
 
 
-@needs_gcc
 def test_what_the_person_set_in_the_environment_proves_nothing(machine: Machine) -> None:
     machine.driver()
     foreign = machine.library(machine.root / "opt" / "libcuda.so.1").parent
@@ -229,7 +210,6 @@ SPOILS = [
 ]
 
 
-@needs_gcc
 @pytest.mark.parametrize("spoil", SPOILS, ids=lambda spoil: spoil.__name__)
 def test_whatever_is_wrong_is_said_in_the_last_line_and_nothing_is_written(
     machine: Machine, spoil: object
@@ -246,59 +226,6 @@ def test_without_a_compiler_there_is_no_proof(machine: Machine) -> None:
     result = machine.prove(compiler="cc-99")
     assert result.returncode == 1
     assert last_line(result) == "there is no compiler cc-99"
-
-
-def prove_cuda(
-    shell: list[str],
-    tmp_path: Path,
-    *archs: str,
-    release: str = "13.0",
-    compiler: str = "g++",
-    toolkit: Path = TOOLKIT,
-    **environment: str,
-) -> subprocess.CompletedProcess[str]:
-    script, output = str(FOLDER / "cuda_proof.sh"), str(tmp_path / "cuda.json")
-    arguments = ["f1", "proof", str(toolkit), release, compiler, output, *archs]
-    return subprocess.run(
-        [*shell, script, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path), **environment},
-    )
-
-
-@needs_nvcc
-@pytest.mark.parametrize("shell", SHELLS)
-def test_nvcc_makes_code_for_each_architecture(shell: list[str], tmp_path: Path) -> None:
-    # Flags of a person's shell, which would break the compilation.
-    result = prove_cuda(shell, tmp_path, "120", "90", NVCC_APPEND_FLAGS="--no-such-flag")
-    assert result.returncode == 0, result.stdout + result.stderr
-    proof = json.loads((tmp_path / "cuda.json").read_text())
-    assert proof["archs"] == [120, 90]
-    assert proof["fingerprint"] == "f1"
-    assert proof["nvcc"].startswith("13.0.")
-    assert [path.name for path in tmp_path.iterdir()] == ["cuda.json"]
-
-
-@needs_nvcc
-@pytest.mark.parametrize(
-    ("archs", "changes", "words"),
-    [
-        (("70",), {}, "nvcc cannot make code for sm_70: "),
-        ((), {}, "no architecture was given"),
-        (("120",), {"compiler": "g++-99"}, "there is no compiler g++-99"),
-        (("120",), {"release": "13.1"}, "the program that nvcc linked is of CUDA 13.0, not 13.1"),
-        (("120",), {"toolkit": Path("/nowhere")}, "nvcc cannot make code for sm_120: "),
-    ],
-)
-def test_what_nvcc_cannot_do_is_said(
-    tmp_path: Path, archs: tuple[str, ...], changes: dict[str, object], words: str
-) -> None:
-    result = prove_cuda(["sh"], tmp_path, *archs, **changes)  # type: ignore[arg-type]
-    assert result.returncode == 1
-    assert last_line(result).startswith(words)
-    assert not (tmp_path / "cuda.json").exists()
 
 
 @pytest.mark.parametrize(
