@@ -1,4 +1,4 @@
-# The two commands:  make rehearsal   make test
+# The two commands:  make rehearsal   make test   (while you work: make quick)
 # The real thing:    make deploy INVENTORY=inventories/lab.py   (= pyinfra INVENTORY deploy.py)
 
 PYTHON ?= python3
@@ -6,25 +6,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: rehearsal test test-on-hosts test-others check deploy clean
+.PHONY: rehearsal test quick check deploy clean
 
 rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearse
 
-# Two processes: what the first one tests starts and watches processes without gevent, and
-# importing pyinfra's command line, as the second one does, replaces those parts of Python. The
-# first one mostly waits for its hosts, so the second runs beside it and is shown after it. By make
-# and not by the shell's &, which would have the second one, and all it starts, ignore Ctrl-C.
+# Lanes: processes beside one another, each with its own output. How many share the tests on hosts,
+# each with a lab of its own: make test REHEARSAL_LANES=1
+REHEARSAL_LANES ?= 2
+
 test: check $(VENV)/torch
-	@echo "tests/unit and tests/fake run beside the tests on hosts; their result is shown at the end"
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 test-on-hosts test-others; \
-	  result=$$?; cat $(VENV)/test.log; exit $$result
+	@$(BIN)/python -m tests.suite all --rehearsal-lanes $(REHEARSAL_LANES)
 
-test-on-hosts:
-	@$(BIN)/python -m pytest tests/on_host tests/rehearsal
-
-test-others:
-	@$(BIN)/python -m pytest tests/unit tests/fake >$(VENV)/test.log 2>&1
+quick: check
+	@$(BIN)/python -m tests.suite quick
 
 check: $(VENV)/installed
 	@$(BIN)/ruff check .
@@ -43,6 +38,10 @@ clean:
 $(VENV)/installed: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	  package="$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"; \
+	  test "$$(id -u)" = 0 && apt-get install -y -qq --no-install-recommends "$$package" || { \
+	  echo "Python cannot make virtual environments; run: apt-get install $$package" >&2; exit 1; }; }
 	@echo "installing the project into $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --require-hashes -r requirements.lock

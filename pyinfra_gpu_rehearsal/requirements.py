@@ -71,11 +71,20 @@ def ensure_packages(say: Callable[[str], None], *, gpu: bool = False) -> None:
 
     Raises LabError naming them in one line where they cannot be installed.
     """
-    packages = missing_packages(gpu=gpu)
+    install_packages(missing_packages(gpu=gpu), say, whose="throwaway hosts")
+
+
+def install_packages(packages: list[str], say: Callable[[str], None], *, whose: str) -> None:
+    """Install Debian packages, as root with apt.
+
+    + whose: who needs them, e.g. "the tests"
+
+    Raises LabError naming them in one line where they cannot be installed.
+    """
     if not packages:
         return
     if not is_root() or shutil.which("apt-get") is None:
-        raise LabError(f"throwaway hosts need some packages: run `{_install_line(packages)}`")
+        raise LabError(f"{whose} need some packages: run `{_install_line(packages)}`")
     say(f"installing the Debian packages {', '.join(packages)} ...")
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     patient = ["-o", "DPkg::Lock::Timeout=120"]

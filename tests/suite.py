@@ -1,0 +1,277 @@
+"""Run the tests in lanes: processes beside one another, each with a log of its own.
+
+    python -m tests.suite quick     tests/unit and tests/fake
+    python -m tests.suite all       those, tests/on_host, tests/rehearsal and tests/gpu
+
+A lane's log is shown when the lane ends, so that two never mix; meanwhile one line now and then
+says how far each is. Logs and JUnit files stay in .venv/lanes, where benchmarks/suite_times.py
+reads them. The exit code is 0 only if every lane passed and no test outside tests/gpu was skipped.
+
+Why processes: importing pyinfra's command line, as tests/unit and tests/fake do, has gevent replace
+the parts of Python that start and watch processes, which is what the other folders test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+from pyinfra_gpu_rehearsal.errors import LabError
+from tests import needs
+
+ROOT = Path(__file__).resolve().parents[1]
+LOGS = ROOT / ".venv" / "lanes"
+MAY_SKIP = "tests.gpu."
+"""Where a skipped test is no fault, as the start of its name in a JUnit file."""
+
+_POLL = 0.2
+_NEWS = 30.0  # seconds between two lines that say how far the lanes are
+_ENDING = ((signal.SIGINT, 60.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0))
+"""How a lane is ended, and the seconds it then has: first those for taking its hosts down."""
+_PROGRESS = re.compile(r"\[ *(\d+)%\]")
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What one process of pytest runs."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+@dataclass
+class Counts:
+    """How the tests of a lane ended; errors count as failed."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why tests were skipped that must not be, with their number."""
+
+    def add(self, other: Counts) -> None:
+        """Add another lane's."""
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.reasons += other.reasons
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+@dataclass
+class Running:
+    """A lane that was started."""
+
+    lane: Lane
+    process: subprocess.Popen[bytes]
+    began: float
+    seconds: float = 0.0
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def log(self) -> Path:
+        """What the lane printed."""
+        return log_of(self.lane)
+
+    @property
+    def passed(self) -> bool:
+        """Whether it ended well, with at least one test, and skipped none that must run."""
+        counts = self.counts
+        ran = counts.passed + counts.failed + counts.skipped > 0
+        return self.process.returncode == 0 and ran and not counts.reasons
+
+    def progress(self) -> str:
+        """How far it is, by what pytest printed last."""
+        shown = _PROGRESS.findall(self.log.read_text(errors="replace"))
+        return f"{self.lane.name} {shown[-1] if shown else '0'}%"
+
+    def finish(self) -> None:
+        """Note the result, and end whatever is left of its process group."""
+        self.seconds = time.monotonic() - self.began
+        _signal(self.process.pid, signal.SIGKILL)
+        self.counts = count(junit_of(self.lane))
+        print(f"\n=== {self.lane.name}: {' '.join(self.lane.arguments)}", flush=True)
+        sys.stdout.buffer.write(self.log.read_bytes())
+        sys.stdout.buffer.flush()
+        how = "passed" if self.passed else f"FAILED (exit code {self.process.returncode})"
+        print(f"=== {self.lane.name} {how} after {clock(self.seconds)}: {self.counts}", flush=True)
+
+
+def lanes(which: str, rehearsal: int) -> list[Lane]:
+    """Return the lanes of a run, the longest first.
+
+    + which: "quick" or "all"
+    + rehearsal: how many share the tests on hosts; each makes a lab of its own
+    """
+    quick = [shared("unit", number, 2, "tests/unit", "tests/fake") for number in (1, 2)]
+    if which == "quick":
+        return quick
+    hosts = [shared("rehearsal", n + 1, rehearsal, "tests/rehearsal") for n in range(rehearsal)]
+    on_host = Lane("on_host", ("tests/on_host",))
+    return [*hosts, on_host, *quick, Lane("gpu", ("tests/gpu",))]
+
+
+def shared(name: str, number: int, of: int, *paths: str) -> Lane:
+    """Return one of `of` lanes that share the tests below `paths`."""
+    if of == 1:
+        return Lane(name, paths)
+    return Lane(f"{name}-{number}", (*paths, "--lane", f"{number}/{of}"))
+
+
+def log_of(lane: Lane) -> Path:
+    """Return the file for what a lane prints."""
+    return LOGS / f"{lane.name}.log"
+
+
+def junit_of(lane: Lane) -> Path:
+    """Return the file for a lane's results."""
+    return LOGS / f"{lane.name}.xml"
+
+
+def count(junit: Path) -> Counts:
+    """Return how the tests in a JUnit file ended; all zero where a lane came to write none."""
+    counts = Counts()
+    if not junit.exists():
+        return counts
+    for case in ElementTree.parse(junit).iter("testcase"):
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            counts.failed += 1
+        elif skipped is None:
+            counts.passed += 1
+        else:
+            counts.skipped += 1
+            if not case.get("classname", "").startswith(MAY_SKIP):
+                counts.reasons[f"{case.get('classname')}: {skipped.get('message')}"] += 1
+    return counts
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as a person says it."""
+    return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+
+
+def run(wanted: Sequence[Lane], at_once: int) -> list[Running]:
+    """Run all lanes, at most `at_once` beside one another; return them, ended.
+
+    Whatever ends this early, Ctrl-C included, ends every lane and what it started.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    for old in LOGS.iterdir():
+        old.unlink()
+    waiting, ended = list(wanted), []
+    with _ending_all() as running:
+        news = time.monotonic() + _NEWS
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                running.append(_start(waiting.pop(0)))
+            for each in [each for each in running if each.process.poll() is not None]:
+                running.remove(each)
+                each.finish()
+                ended.append(each)
+            if time.monotonic() > news:
+                print("... " + ", ".join(each.progress() for each in running), flush=True)
+                news = time.monotonic() + _NEWS
+            time.sleep(_POLL)
+    return ended
+
+
+def _start(lane: Lane) -> Running:
+    command = [sys.executable, "-m", "pytest", *lane.arguments]
+    with log_of(lane).open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--color=no", f"--junitxml={junit_of(lane)}"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return Running(lane, process, time.monotonic())
+
+
+@contextmanager
+def _ending_all() -> Iterator[list[Running]]:
+    """Yield a list; lanes that are in it at the end are interrupted, and killed if they stay."""
+    running: list[Running] = []
+    try:
+        yield running
+    finally:
+        for number, seconds in _ENDING:
+            for each in running:
+                _signal(each.process.pid, number)
+            _wait(running, seconds)
+
+
+def _wait(running: Sequence[Running], seconds: float) -> None:
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit and any(each.process.poll() is None for each in running):
+        try:
+            time.sleep(_POLL)
+        except KeyboardInterrupt:  # a second Ctrl-C: no more patience
+            return
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return
+
+
+def report(ended: Sequence[Running], seconds: float) -> bool:
+    """Print the table of the lanes and, last, what all tests together came to.
+
+    Returns whether the whole run passed.
+    """
+    total = Counts()
+    print(f"\n{'lane':<14}{'passed':>8}{'failed':>8}{'skipped':>9}  time")
+    for each in sorted(ended, key=lambda each: each.lane.name):
+        total.add(each.counts)
+        counts, how = each.counts, "" if each.passed else "  FAILED"
+        row = f"{counts.passed:>8}{counts.failed:>8}{counts.skipped:>9}  {clock(each.seconds)}"
+        print(f"{each.lane.name:<14}{row}{how}")
+    for reason, number in total.reasons.items():
+        print(f"skipped, though only tests/gpu may be: {number} of {reason}")
+    print(f"{total} in {clock(seconds)}", flush=True)
+    return all(each.passed for each in ended)
+
+
+def main() -> int:
+    """Run what the command line asks for; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("which", choices=("quick", "all"))
+    parser.add_argument("--rehearsal-lanes", type=int, default=2, metavar="M")
+    parser.add_argument("--at-once", type=int, default=4, metavar="N", help="lanes side by side")
+    asked = parser.parse_args()
+    began = time.monotonic()
+    try:
+        needs.ensure(print, everything=asked.which == "all")
+        ended = run(lanes(asked.which, asked.rehearsal_lanes), asked.at_once)
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted; every lane was ended", file=sys.stderr)
+        return INTERRUPTED
+    return 0 if report(ended, time.monotonic() - began) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

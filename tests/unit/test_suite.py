@@ -1,0 +1,135 @@
+"""What runs the tests: lanes beside one another, honest counts, and nothing left at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.unit import conftest
+
+PROJECT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import signal, sys
+from pathlib import Path
+from tests import suite
+folder = Path(sys.argv[1])
+suite.LOGS = folder / "lanes"
+lanes = [suite.Lane(path.stem, (str(path),)) for path in sorted(folder.glob("test_*.py"))]
+try:
+    ended = suite.run(lanes, 2)
+except KeyboardInterrupt:
+    sys.exit(suite.INTERRUPTED)
+sys.exit(0 if suite.report(ended, 61.0) else 1)
+"""
+SLEEPER = """
+import os, subprocess, pathlib
+def test_that_starts_a_program():
+    program = subprocess.Popen(["sleep", "1000"])
+    pathlib.Path(__file__).with_suffix(".pid").write_text(f"{program.pid}")
+"""
+
+
+def start(folder: Path, **files: str) -> subprocess.Popen[str]:
+    for name, text in files.items():
+        (folder / f"test_{name}.py").write_text(text)
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(folder)],
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended within ten seconds; what nobody has waited for counts too."""
+    limit = time.monotonic() + 10
+    while time.monotonic() < limit:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_every_lane_is_shown_whole_and_the_last_line_counts_all(tmp_path: Path) -> None:
+    process = start(
+        tmp_path,
+        a="def test_1(): pass\ndef test_2(): pass\n",
+        b="def test_1(): assert 'this one' == 'is wrong'\n",
+        c="import nosuchmodule\n",
+    )
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert output.splitlines()[-1] == "2 passed, 2 failed, 0 skipped in 1 min 01 s"
+    assert "test_a passed after" in output
+    assert "test_b FAILED (exit code 1) after" in output
+    assert "'this one' == 'is wrong'" in output
+    assert "No module named 'nosuchmodule'" in output
+
+
+def test_whatever_is_skipped_in_silence_fails_the_run(tmp_path: Path) -> None:
+    process = start(tmp_path, a="import pytest\ndef test_1(): pytest.skip('busybox is not here')\n")
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "busybox is not here" in output.splitlines()[-2]
+    assert output.splitlines()[-1].startswith("0 passed, 0 failed, 1 skipped")
+
+
+def test_a_lane_without_tests_or_without_a_result_fails(tmp_path: Path) -> None:
+    process = start(tmp_path, a="", b="import os\ndef test_1(): os._exit(0)\n")
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert output.count(" FAILED (") == 2
+
+
+def test_what_a_test_left_running_ends_with_its_lane(tmp_path: Path) -> None:
+    process = start(tmp_path, a=SLEEPER)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert gone(int((tmp_path / "test_a.pid").read_text()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_every_lane(number: signal.Signals, tmp_path: Path) -> None:
+    waits = f"{SLEEPER}    program.wait()\n"
+    process = start(tmp_path, a=waits, b=waits)
+    files = [tmp_path / f"test_{name}.pid" for name in "ab"]
+    limit = time.monotonic() + 60
+    while not all(file.exists() and file.read_text() for file in files):
+        assert time.monotonic() < limit, "the lanes did not start"
+        time.sleep(0.05)
+    os.kill(process.pid, number)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert all(gone(int(file.read_text())) for file in files)
+
+
+def config_with(lane: str | None) -> SimpleNamespace:
+    hook = SimpleNamespace(pytest_deselected=lambda items: None)
+    return SimpleNamespace(getoption=lambda name: lane, hook=hook)
+
+
+def test_lanes_share_all_tests_and_none_twice() -> None:
+    shares = []
+    for lane in ("1/3", "2/3", "3/3"):
+        items = list(range(10))
+        conftest.pytest_collection_modifyitems(config_with(lane), items)  # type: ignore[arg-type]
+        shares += items
+    assert sorted(shares) == list(range(10))
+
+
+@pytest.mark.parametrize("lane", ["0/2", "3/2", "1", "a/b", ""])
+def test_a_lane_that_is_none_is_an_error(lane: str) -> None:
+    with pytest.raises(pytest.UsageError, match="expected N/M"):
+        conftest.pytest_collection_modifyitems(config_with(lane), [])  # type: ignore[arg-type]
