@@ -11,6 +11,8 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 
+from pydantic import BaseModel
+
 FIRST_LINE = "pyinfra-gpu-probe 1"
 LAST_LINE = "pyinfra-gpu-probe end"
 CUT_OFF = "the probe's output was cut off"
@@ -39,6 +41,8 @@ def as_json(value: object) -> object:
     """
     if isinstance(value, Unknown):
         return value.to_json()
+    if isinstance(value, BaseModel):
+        return as_json(value.model_dump(mode="json", by_alias=True, exclude_unset=True))
     if dataclasses.is_dataclass(value):
         return {
             field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)

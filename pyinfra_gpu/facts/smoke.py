@@ -6,15 +6,19 @@ from dataclasses import dataclass
 
 from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
+from pyinfra_gpu.facts.verdict import Stamp, Verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SmokeRecord(Jsonable):
-    """The raw texts, which may be half-written or foreign: whoever reads them judges them.
+    """What the host wrote, read once; half a file, or a foreign one, is unknown.
 
-    + stamp_text: the stamp of the last pass; verdict_text: the verdict of the last run
+    + stamp: of the last pass; verdict: of the last run
+    + stamp_text, verdict_text: the same as they stand on the host
     """
 
+    stamp: Stamp | Unknown | None
+    verdict: Verdict | Unknown | None
     stamp_text: str | Unknown | None
     verdict_text: str | Unknown | None
 
@@ -29,6 +33,10 @@ class Smoke(ConcernFact[SmokeRecord]):
 
 def parse(fields: Fields) -> SmokeRecord:
     """The traces, from the probe's fields."""
+    stamp, verdict = fields.document("smoke.stamp"), fields.document("smoke.verdict")
     return SmokeRecord(
-        stamp_text=fields.document("smoke.stamp"), verdict_text=fields.document("smoke.verdict")
+        stamp=Stamp.read(stamp),
+        verdict=Verdict.read(verdict),
+        stamp_text=stamp,
+        verdict_text=verdict,
     )

@@ -12,6 +12,7 @@ from pyinfra_gpu.facts.fields import CUT_OFF, Unknown, read_fields
 from pyinfra_gpu.facts.layout import Entry
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.facts.verdict import Stamp
 
 FOLDER = Path(__file__).parent / "fixtures" / "probe"
 FILES = sorted(path.name for path in FOLDER.glob("*.txt"))
@@ -155,7 +156,8 @@ def test_a_finished_gpu_host_is_read_whole() -> None:
     assert host.training.commit == "ea0306bebbfe134cb489eb1d185a8da843dcacb9"
     assert host.training.dirty == (" M train.py", r'?? "caf\303\251\n.txt"')
     assert host.training.dirty_count == 2
-    assert host.smoke.stamp_text == '{"fingerprint": "00ff", "status": "pass"}\n'
+    assert isinstance(host.smoke.stamp, Stamp)
+    assert (host.smoke.stamp.fingerprint, host.smoke.stamp.status) == ("00ff", "pass")
     wrapper = host.layout.entry(f"{PREFIX}/bin/torchrun")
     assert isinstance(wrapper, Entry)
     assert (wrapper.kind, wrapper.mode, wrapper.owner, wrapper.size) == ("file", "0755", "root", 10)

@@ -1,0 +1,249 @@
+"""What the smoke test writes on a host, as types: its verdict and the stamp of a pass.
+
+The published schemas (`on_host/verdict.schema.json`, `on_host/across.schema.json`) are made from
+these types by `python -m pyinfra_gpu.facts.verdict_schema`; a test compares them. A text comes
+from a host, so it is read once and strictly: what does not fit is `Unknown`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+
+from pyinfra_gpu.errors import one_line
+from pyinfra_gpu.facts.fields import TEXT_LIMIT, Unknown
+from pyinfra_gpu.facts.verdict_parts import (
+    LARGEST,
+    AllReduce,
+    Check,
+    CheckStatus,
+    Count,
+    Environment,
+    Failed,
+    FailedAcross,
+    Fingerprint,
+    Gpu,
+    Member,
+    Metrics,
+    Mode,
+    Number,
+    Part,
+    Rank,
+    RankAcross,
+    Rerun,
+    Seconds,
+    Software,
+    Stage,
+    Status,
+    Time,
+    Words,
+    Xid,
+)
+
+PASSED: tuple[Status, ...] = ("pass", "warn")
+"""A test that only warns has passed: its stamp counts, and its warnings are shown."""
+
+_LONGEST_REASON = 200  # characters
+
+# Not Literal: that takes `true` for 1.
+Version1 = Annotated[int, Field(ge=1, le=1), WithJsonSchema({"const": 1})]
+Version2 = Annotated[int, Field(ge=2, le=2), WithJsonSchema({"const": 2})]
+
+
+def _when(name: str, values: list[str], then: Any, otherwise: Any = None) -> Any:
+    """Return a condition of JSON Schema: what holds where a field has one of these values."""
+    rule = {"if": {"properties": {name: {"enum": values}}}, "then": {"properties": then}}
+    return rule if otherwise is None else {**rule, "else": {"properties": otherwise}}
+
+
+_RULES = [
+    _when("status", list(PASSED), {"failed": {"type": "null"}}, {"failed": {"type": "object"}}),
+    _when("mode", ["rehearsal-cpu", "rehearsal-1gpu"], {"proof": {"const": False}}),
+]
+
+
+class _Document(Part):
+    """What a verdict of one host's test and one of a step across hosts have in common."""
+
+    mode: Mode = Field(
+        description="How the test ran; rehearsal modes are never proof of a host with several GPUs."
+    )
+    label: Words = Field(description="The mode in words, to be shown with every result.")
+    status: Status = Field(
+        description="The worst status of any check; unknown if the test was interrupted."
+    )
+    proof: bool = Field(description="Whether this run proves that a GPU host works.")
+    host: str = Field(description="Whose verdict this is.")
+    started: Time
+    finished: Time
+    duration_s: Seconds
+    checks: tuple[Check, ...] = Field(min_length=1)
+    metrics: Metrics
+    failed: Failed | None = Field(description="The first check that failed; null on a pass.")
+    logs: str = Field(description="Directory with torchrun's log, the ranks' journals and logs.")
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if (self.failed is None) is not self.passed:
+            raise ValueError("status and failed contradict each other")
+        if self.proof and self.mode != "gpu":
+            raise ValueError("a rehearsal is no proof")
+        return self
+
+    @classmethod
+    def read(cls, text: str | Unknown | None) -> Self | Unknown | None:
+        """Return what a host wrote; `Unknown` with the reason where it does not fit the schema.
+
+        + text: the file's; `None` = there is none
+
+        Never raises, whatever the text is: too long, too deep, cut off, not JSON.
+        """
+        return _read(cls, text)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document as it came, as plain data."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the test passed, with or without warnings."""
+        return self.status in PASSED
+
+    def check(self, check_id: str) -> Check | None:
+        """Return the check of this id, None where there is none."""
+        return next((each for each in self.checks if each.id == check_id), None)
+
+    def having(self, *statuses: CheckStatus) -> tuple[Check, ...]:
+        """Return the checks that ended so, in the verdict's order."""
+        return tuple(each for each in self.checks if each.status in statuses)
+
+
+class Verdict(_Document):
+    """Verdict of the smoke test, one document a run. Numbers that JSON cannot express are the
+    strings nan, inf and -inf.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "$id": "urn:pyinfra-gpu:smoke-verdict:2",
+            "allOf": [*_RULES, _when("mode", ["rehearsal-cpu"], {"gpus": {"maxItems": 0}})],
+        }
+    )
+    schema_version: Version2
+    fingerprint: Fingerprint | None = Field(
+        description="As given by the caller: what the result depends on; null for a test by hand."
+    )
+    deadline_s: Annotated[int, Field(ge=10, le=3600)]
+    deadline_extra_s: Count = Field(description="Granted after a hang, to find its layer.")
+    stages: tuple[Stage, ...] = Field(min_length=6, max_length=6)
+    software: Software
+    environment: Environment
+    gpus: tuple[Gpu, ...] = Field(description="As seen by nvidia-smi; empty on a CPU.")
+    ranks: tuple[Rank, ...]
+    xids_new: tuple[Xid, ...] | None = Field(
+        description="GPU errors in the kernel's log since the test began; null if it cannot be"
+        " read."
+    )
+    reruns: tuple[Rerun, ...] = Field(
+        description="What was tried after a hang, in this order; the first that passes names the"
+        " layer."
+    )
+    evidence: str | None = Field(
+        description="File with the ends of all logs, of the rank that failed first foremost; null"
+        " on a pass, or if it could not be written."
+    )
+    rerun_command: Words = Field(description="Runs this test again by hand, on the host.")
+
+    @model_validator(mode="after")
+    def _without_gpus(self) -> Self:
+        if self.mode == "rehearsal-cpu" and self.gpus:
+            raise ValueError("a test on the CPU lists GPUs")
+        return self
+
+
+class AcrossVerdict(_Document):
+    """One host's verdict of a step across hosts: each host judges the whole step. Numbers that
+    JSON cannot express are the strings nan, inf and -inf.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={"$id": "urn:pyinfra-gpu:across-verdict:1", "allOf": [*_RULES]}
+    )
+    schema_version: Version1
+    hosts: dict[str, Member] = Field(
+        min_length=2, description="All hosts of the step, the meeting point first."
+    )
+    run_id: Words
+    deadline_s: Annotated[int, Field(ge=1, le=LARGEST)]
+    ranks: tuple[RankAcross, ...]
+    failed: FailedAcross | None
+
+
+class AcrossStamp(Part):
+    """What a host's stamp says of a step across hosts that passed."""
+
+    hosts: dict[str, str] = Field(description="Host -> what its own test had passed with.")
+    ranks: Count
+    all_reduce: AllReduce | None
+    taylor_ratio: Number | None
+    mode: Mode
+    finished: Time
+    duration_s: Seconds
+    proof: bool
+
+
+class Stamp(Part):
+    """The stamp of the last pass: what it stands for, and with whom one step was trained."""
+
+    fingerprint: str | None
+    status: Status
+    mode: Mode
+    finished: Time
+    across: AcrossStamp | None = None
+
+    @classmethod
+    def read(cls, text: str | Unknown | None) -> Self | Unknown | None:
+        """Return what a host wrote; `Unknown` with the reason where it is no stamp."""
+        return _read(cls, text)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document as it came, as plain data."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is the stamp of a pass, with or without warnings."""
+        return self.status in PASSED
+
+
+AnyVerdict = Verdict | AcrossVerdict
+
+
+def finite(value: float | str | None) -> float | None:
+    """Return a figure that can be shown and drawn; None for nan, inf and what is not there."""
+    return None if isinstance(value, str) else value
+
+
+D = TypeVar("D", bound=BaseModel)
+
+
+def _read(form: type[D], text: str | Unknown | None) -> D | Unknown | None:
+    if text is None or isinstance(text, Unknown):
+        return text
+    if len(text) > TEXT_LIMIT:
+        return Unknown(f"it is longer than {TEXT_LIMIT // 1024} KiB")
+    try:
+        return form.model_validate_json(text)
+    except ValidationError as error:
+        return Unknown(_reason(error))
+    except ValueError:  # what is no Unicode at all
+        return Unknown("it is no text")
+
+
+def _reason(error: ValidationError) -> str:
+    """Return the first thing that does not fit, in one clause; names in it are the host's."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    text = one_line(f"{place}: {first['msg']}" if place else first["msg"])
+    return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."

@@ -1,0 +1,165 @@
+"""Whole documents as the smoke test writes them, for tests to change."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Stamp, Verdict
+from pyinfra_gpu.on_host.smoke.verdict import LABELS
+
+FINISHED = "2026-11-21T08:12:45Z"
+
+
+def check(check_id: str, status: str = "pass", **changes: Any) -> dict[str, Any]:
+    """One check."""
+    values = {"measured": None, "expected": None, "seconds": 0.1, "detail": ""}
+    return {"id": check_id, "status": status, **values, **changes}
+
+
+def failed(check_id: str, sentence: str, **changes: Any) -> dict[str, Any]:
+    """What a verdict says of the check that failed first."""
+    return {"id": check_id, "sentence": sentence, "rank": None, "log": None, "tail": [], **changes}
+
+
+def rank(number: int, **changes: Any) -> dict[str, Any]:
+    """One rank that did all its work."""
+    ended = {"exit": 0, "signal": None, "finished": True, "last_step": "done"}
+    return {"rank": number, "pid": 40 + number, **ended, "store": None, "log": None, **changes}
+
+
+def gpu(index: int, **changes: Any) -> dict[str, Any]:
+    """One GPU."""
+    link = {"gen_loaded": 5, "width_loaded": 16, "gen_max": 5, "width_max": 16}
+    return {
+        "index": index,
+        "uuid": f"GPU-{index}",
+        "name": "NVIDIA GeForce RTX 5090",
+        "pci": f"00000000:0{index}:00.0",
+        "cc": [12, 0],
+        "memory_mib": 32607,
+        "pcie": link,
+        "throttle": [],
+        "driver": "580.95.05",
+        "power_limit_w": 575.0,
+        **changes,
+    }
+
+
+def stage(number: int, **changes: Any) -> dict[str, Any]:
+    """One stage."""
+    return {"id": f"S{number}", "status": "pass", "seconds": 1.5, "deadline_s": 30, **changes}
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """A verdict that the schema takes: a pass on the CPU."""
+    mode = changes.get("mode", "rehearsal-cpu")
+    return {
+        "schema_version": 2,
+        "mode": mode,
+        "label": LABELS.get(mode, "?"),
+        "status": "pass",
+        "proof": False,
+        "host": "ws1",
+        "fingerprint": "c0ffee",
+        "started": "2026-11-21T08:11:33Z",
+        "finished": FINISHED,
+        "duration_s": 18.9,
+        "deadline_s": 180,
+        "deadline_extra_s": 0,
+        "stages": [stage(number) for number in range(6)],
+        "software": {
+            "smoke_test_sha256": "0" * 64,
+            "python": "3.12.3",
+            "python_path": "/opt/pyinfra-gpu/venv/bin/python",
+            "torch": "2.14.1",
+            "torch_path": "/opt/venv/torch",
+            "kernel": "6.8",
+            "boot_id": "b",
+        },
+        "environment": {"removed": {}},
+        "gpus": [],
+        "ranks": [rank(0), rank(1)],
+        "checks": [check("S4.finite")],
+        "metrics": {},
+        "xids_new": [],
+        "failed": None,
+        "reruns": [],
+        "evidence": None,
+        "rerun_command": "/venv/bin/python smoke_test.pyz --mode rehearsal-cpu",
+        "logs": "/opt/pyinfra-gpu/smoke/verdict.json.logs",
+        **changes,
+    }
+
+
+def across(**changes: Any) -> dict[str, Any]:
+    """One host's verdict of a step that two hosts trained together."""
+    members = {"ws1": {"ranks": 2, "fingerprint": "a"}, "ws2": {"ranks": 2, "fingerprint": "b"}}
+    return {
+        "schema_version": 1,
+        "mode": "gpu",
+        "label": "gpu: NCCL across 2 hosts",
+        "status": "pass",
+        "proof": True,
+        "host": "ws1",
+        "hosts": members,
+        "run_id": "r1",
+        "started": "2026-11-21T08:13:05Z",
+        "finished": "2026-11-21T08:13:45Z",
+        "duration_s": 40.0,
+        "deadline_s": 180,
+        "ranks": [
+            {"rank": n, "host": host, "pid": 7, "finished": True, "last_step": "done"}
+            for n, host in enumerate(("ws1", "ws1", "ws2", "ws2"))
+        ],
+        "checks": [check("S6.met")],
+        "metrics": {},
+        "failed": None,
+        "logs": "/opt/x",
+        **changes,
+    }
+
+
+def across_stamp(**changes: Any) -> dict[str, Any]:
+    """What a stamp says of such a step."""
+    reduced = {"kind": "float32", "bytes": 2**26, "seconds": 0.06, "mb_per_s": 1100.0}
+    return {
+        "hosts": {"ws1": "a", "ws2": "b"},
+        "ranks": 4,
+        "mode": "gpu",
+        "duration_s": 40.0,
+        "finished": "2026-11-21T08:13:45Z",
+        "all_reduce": reduced,
+        "taylor_ratio": 0.998,
+        "proof": True,
+        **changes,
+    }
+
+
+def stamp(**changes: Any) -> dict[str, Any]:
+    """The stamp of a pass."""
+    values = {"fingerprint": "c0ffee", "status": "pass", "mode": "rehearsal-cpu"}
+    return {**values, "finished": FINISHED, **changes}
+
+
+def verdict(**changes: Any) -> Verdict:
+    """The type of `document`."""
+    found = Verdict.read(json.dumps(document(**changes)))
+    assert isinstance(found, Verdict), found
+    return found
+
+
+def across_verdict(**changes: Any) -> AcrossVerdict:
+    """The type of `across`."""
+    found = AcrossVerdict.read(json.dumps(across(**changes)))
+    assert isinstance(found, AcrossVerdict), found
+    return found
+
+
+def across_stamped(**changes: Any) -> AcrossStamp:
+    """The type of `across_stamp`."""
+    found = Stamp.read(json.dumps(stamp(across=across_stamp(**changes))))
+    assert found is not None and not isinstance(found, Unknown), found
+    assert found.across is not None
+    return found.across
