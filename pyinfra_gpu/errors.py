@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from pyinfra.api.exceptions import DeployError
 
+from pyinfra_gpu.text import one_line
+
 LONGEST_VALUE = 60  # characters of a value that an error shows
 
 SECRET_NAME = re.compile(
@@ -23,7 +25,6 @@ _URL_USER = re.compile(r"://[^/@\s]*@")
 _URL_QUERY = re.compile(
     rf"([?&][^=&#\s]*(?:{SECRET_NAME.pattern})[^=&#\s]*=)[^&#\s'\"]+", re.IGNORECASE
 )
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class SpecError(DeployError):
@@ -44,7 +45,7 @@ def shown(key: object, value: object) -> str:
     if _SECRET_VALUE.search(text) or "HiddenValue" in type(value).__name__:
         return "(not shown, it looks like a secret)"
     text = _URL_QUERY.sub(r"\1***", _URL_USER.sub("://***@", text))
-    text = _CONTROL.sub(" ", text)
+    text = one_line(text)
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
 
 
@@ -53,11 +54,6 @@ def _repr(value: object) -> str:
         return repr(value)
     except Exception:  # a stranger's __repr__ must not turn one sentence into a traceback
         return f"<{type(value).__name__}>"
-
-
-def one_line(text: str) -> str:
-    """Return `text` with every run of control characters replaced by one space."""
-    return _CONTROL.sub(" ", text).strip()
 
 
 def sentence(

@@ -15,9 +15,10 @@ from pyinfra_gpu import spec as declared
 from pyinfra_gpu.compatibility import hardware, software, versions
 from pyinfra_gpu.compatibility.case import Case, HostFacts, Problem
 from pyinfra_gpu.compatibility.remedy import Check, remedy
-from pyinfra_gpu.errors import SpecError, one_line, sentence, shown
+from pyinfra_gpu.errors import SpecError, sentence, shown
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu.text import one_line
 
 __all__ = [
     "RULES",

@@ -4,56 +4,73 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyinfra_gpu.diagnosis.host_facts import HostFacts
 from pyinfra_gpu.diagnosis.log import Source
-from pyinfra_gpu.diagnosis.matcher import diagnose
+from pyinfra_gpu.diagnosis.matcher import Diagnosis, Finding, diagnose
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.facts.verdict import AcrossVerdict, Verdict
 
 
-def explained(verdict: Mapping[str, Any], record: Record, evidence: str = "") -> dict[str, Any]:
-    """Return a failed test's verdict with its `diagnosis` (what `pyinfra-gpu explain` prints).
+@dataclass(frozen=True)
+class Explained:
+    """A verdict, and what is known of why its test failed.
+
+    + diagnosis: None where nothing failed, or where nobody asked
+    """
+
+    verdict: Verdict | AcrossVerdict
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def root(self) -> Finding | None:
+        """The finding that explains the failure, None where nothing known does."""
+        found = self.diagnosis.findings if self.diagnosis else ()
+        return next((each for each in found if each.kind == "root"), None)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict as it came, a failed one with its `diagnosis`."""
+        document = self.verdict.as_json()
+        if self.diagnosis is None:
+            return document
+        return {**document, "diagnosis": self.diagnosis.as_json()}
+
+
+def explained(verdict: Verdict | AcrossVerdict, record: Record, evidence: str = "") -> Explained:
+    """Return a verdict, that of a failed test with what `pyinfra-gpu explain` says of it.
 
     + record: of the host, whose facts decide between two readings of a message
     + evidence: the file that the test left; without it, the lines in the verdict have to do
     """
+    if verdict.passed:
+        return Explained(verdict)
     sources = of_file(evidence, ended=ended_by_the_test(verdict)) or of_verdict(verdict)
-    return {**verdict, "diagnosis": diagnose(sources, HostFacts.of(record)).as_json()}
+    return Explained(verdict, diagnose(sources, HostFacts.of(record)))
 
 
-def ended_by_the_test(verdict: Mapping[str, Any]) -> bool:
+def ended_by_the_test(verdict: Verdict | AcrossVerdict) -> bool:
     """Tell whether the test itself ended its ranks: at a deadline, or for what it had measured.
 
     torchrun's log then ends with a signal that came from the test, and names no cause.
     """
-    failed = verdict.get("failed")
-    late = isinstance(failed, Mapping) and "(the deadline)" in str(failed.get("sentence"))
+    late = verdict.failed is not None and "(the deadline)" in verdict.failed.sentence
     return late or measured_by_the_test(verdict)
 
 
-def measured_by_the_test(verdict: Mapping[str, Any]) -> bool:
+def measured_by_the_test(verdict: Verdict | AcrossVerdict) -> bool:
     """Tell whether what failed is a figure that the test measured, and not the end of a rank."""
-    failed, checks = verdict.get("failed"), verdict.get("checks")
-    if not isinstance(failed, Mapping) or not isinstance(checks, list):
-        return False
-    return any(
-        isinstance(check, Mapping)
-        and check.get("id") == failed.get("id")
-        and (check.get("measured") is not None or check.get("expected") is not None)
-        for check in checks
-    )
+    check = verdict.check(verdict.failed.id) if verdict.failed else None
+    return check is not None and (check.measured is not None or check.expected is not None)
 
 
-def of_verdict(verdict: Mapping[str, Any]) -> list[Source]:
+def of_verdict(verdict: Verdict | AcrossVerdict) -> list[Source]:
     """Return the last lines that the verdict holds."""
-    failed = verdict.get("failed")
-    if not isinstance(failed, Mapping) or not isinstance(failed.get("tail"), list):
-        return []
-    text = "\n".join(map(str, failed["tail"]))
-    return [Source(text, _rank(failed))] if text.strip() else []
+    text = "\n".join(verdict.failed.tail) if verdict.failed else ""
+    return [Source(text, verdict.failed.rank)] if verdict.failed and text.strip() else []
 
 
 def of_file(text: str, *, ended: bool = False) -> list[Source]:
@@ -63,7 +80,7 @@ def of_file(text: str, *, ended: bool = False) -> list[Source]:
     """
     try:
         entries = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return [
         Source(entry["text"], _rank(entry))

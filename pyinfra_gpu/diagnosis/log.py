@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from pyinfra_gpu.diagnosis.patterns import Text
 from pyinfra_gpu.diagnosis.prefixes import LABEL, split
+from pyinfra_gpu.text import without_escapes
 
 HEAD_LINES, TAIL_LINES = 20_000, 100_000  # of a longer log, the middle is left out
 MOST_STREAMS = 200  # of more writers, the rest share one stream; a search costs time in each
@@ -19,10 +20,6 @@ SHORTEST_WRAP = 60  # columns: narrower terminals are rare, shorter full lines a
 LABELLED = 0.8
 LINES_OF_ONE = 3
 
-_ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|\x1b[@-Z\\-_=>]"
-)
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\ufeff]")
 _QUOTES = str.maketrans("\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u00b4\u00a0", "''''\"\"\"' ")
 _QUOTING = " \t>"
 _BLANKS = re.compile(r"[ \t]+")
@@ -109,8 +106,7 @@ def read(sources: Iterable[Source]) -> list[Line]:
 def clean(text: str) -> str:
     """Return `text` without colours and control characters, with plain quotes."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    text = _ESCAPES.sub("", text) if "\x1b" in text else text
-    return _CONTROL.sub("", text).translate(_QUOTES)
+    return without_escapes(text).translate(_QUOTES)
 
 
 def streams(lines: Sequence[Line]) -> list[Stream]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
 from pyinfra_gpu.drift.fingerprint import differences, fingerprint
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.verdict import Verdict
 from pyinfra_gpu.on_host import smoke_digest
 
 if TYPE_CHECKING:
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.SMOKE
-
-PASSED = ("pass", "warn")
-"""A test that only warns has passed: its stamp counts, and its warnings are shown."""
 
 CHANGED = "since it passed, changed: "
 
@@ -85,27 +83,15 @@ def _unproven(spec: HostSpec, why: str | None, *, asked: bool) -> Finding:
 
 def stale(spec: HostSpec, record: Record) -> str | None:
     """Return why the stamp on the host does not count, in a few words; None if it does."""
-    text = record.smoke.stamp_text
-    if text is None:
-        failed = read_object(record.smoke.verdict_text).get("status") == "fail"
+    stamp, verdict = record.smoke.stamp, record.smoke.verdict
+    if stamp is None:
+        failed = isinstance(verdict, Verdict) and verdict.status == "fail"
         return "the last test failed" if failed else "never passed here"
-    try:
-        stamp = json.loads(str(text))
-        if stamp["status"] not in PASSED:
-            return "the last test did not pass"
-        noted, mode = stamp["fingerprint"], stamp["mode"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    if isinstance(stamp, Unknown):
         return "the stamp is not readable"
-    changed = differences(str(noted), fingerprint(spec, record, smoke_digest()))
-    if not changed and mode != spec.smoke.mode:
-        return f"it passed as {mode}"
+    if not stamp.passed:
+        return "the last test did not pass"
+    changed = differences(str(stamp.fingerprint), fingerprint(spec, record, smoke_digest()))
+    if not changed and stamp.mode != spec.smoke.mode:
+        return f"it passed as {stamp.mode}"
     return f"{CHANGED}{', '.join(changed)}" if changed else None
-
-
-def read_object(text: object) -> dict[str, Any]:
-    """Read a JSON object; anything else, half a file for instance, is an empty one."""
-    try:
-        value = json.loads(str(text))
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

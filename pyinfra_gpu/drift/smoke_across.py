@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.drift.smoke import read_object
+from pyinfra_gpu.facts.verdict import AcrossStamp, Stamp
 from pyinfra_gpu.on_host import smoke_digest
 
 if TYPE_CHECKING:
@@ -86,20 +86,20 @@ def stale(spec: HostSpec, record: Record) -> str | None:
     """Return why what the stamp says of the step does not count, None if it does."""
     across, stamped = spec.smoke.across, stamp(record)
     members = across.members if across else ()
-    if not isinstance(stamped.get("hosts"), dict):
+    if stamped is None:
         return "never passed together"
-    if set(stamped["hosts"]) != set(members):
-        return f"it passed with {listed(sorted(set(stamped['hosts']) - {spec.host}))}"
-    if stamped.get("mode") != mode(spec):
-        return f"it passed as {stamped.get('mode')}"
+    if set(stamped.hosts) != set(members):
+        return f"it passed with {listed(sorted(set(stamped.hosts) - {spec.host}))}"
+    if stamped.mode != mode(spec):
+        return f"it passed as {stamped.mode}"
     now = fingerprint(spec, record, smoke_digest())
-    return None if stamped["hosts"][spec.host] == now else "this host changed since"
+    return None if stamped.hosts[spec.host] == now else "this host changed since"
 
 
-def stamp(record: Record) -> dict[str, Any]:
-    """Return what the host's stamp says of the step, empty where it says nothing."""
-    across = read_object(record.smoke.stamp_text).get("across")
-    return across if isinstance(across, dict) else {}
+def stamp(record: Record) -> AcrossStamp | None:
+    """Return what the host's stamp says of the step, None where it says nothing."""
+    whole = record.smoke.stamp
+    return whole.across if isinstance(whole, Stamp) else None
 
 
 def mode(spec: HostSpec) -> str:

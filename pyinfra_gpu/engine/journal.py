@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyinfra import context
 from pyinfra.api.state import BaseStateCallback, StateStage
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
+    from pyinfra_gpu.diagnosis.evidence import Explained
     from pyinfra_gpu.drift.finding import Finding
     from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.facts.verdict import AcrossStamp
 
 ERROR_ABOVE = "the error stands above"
 """In a sentence: pyinfra has printed the error itself, at the host's name."""
@@ -55,8 +57,8 @@ class Journal(BaseStateCallback):
 
     def __init__(self, finish: Callable[[State, Journal], None]) -> None:
         self.entries: dict[tuple[str, str], Entry] = {}
-        self.verdicts: dict[str, dict[str, Any]] = {}
-        self.across: dict[str, dict[str, Any]] = {}
+        self.verdicts: dict[str, Explained] = {}
+        self.across: dict[str, AcrossStamp | Explained] = {}
         self.looks: dict[str, Record] = {}
         self.planned: set[str] = set()
         self.plan_shown = False
@@ -176,15 +178,15 @@ def unreadable(stage: str) -> None:
         entry.unreadable = True
 
 
-def verdict(value: dict[str, Any]) -> None:
+def verdict(value: Explained) -> None:
     """Keep the smoke test's verdict of the current host for the report."""
     if journal := current():
         journal.verdicts[context.host.name] = value
 
 
-def across(value: dict[str, Any]) -> None:
+def across(value: AcrossStamp | Explained | None) -> None:
     """Keep what is known of the step across hosts: a failed one's verdict, or the stamp's part."""
-    if (journal := current()) and value:
+    if (journal := current()) and value is not None:
         journal.across[context.host.name] = value
 
 

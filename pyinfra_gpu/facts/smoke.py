@@ -14,13 +14,10 @@ class SmokeRecord(Jsonable):
     """What the host wrote, read once; half a file, or a foreign one, is unknown.
 
     + stamp: of the last pass; verdict: of the last run
-    + stamp_text, verdict_text: the same as they stand on the host
     """
 
     stamp: Stamp | Unknown | None
     verdict: Verdict | Unknown | None
-    stamp_text: str | Unknown | None
-    verdict_text: str | Unknown | None
 
 
 class Smoke(ConcernFact[SmokeRecord]):
@@ -33,10 +30,7 @@ class Smoke(ConcernFact[SmokeRecord]):
 
 def parse(fields: Fields) -> SmokeRecord:
     """The traces, from the probe's fields."""
-    stamp, verdict = fields.document("smoke.stamp"), fields.document("smoke.verdict")
     return SmokeRecord(
-        stamp=Stamp.read(stamp),
-        verdict=Verdict.read(verdict),
-        stamp_text=stamp,
-        verdict_text=verdict,
+        stamp=Stamp.read(fields.document("smoke.stamp")),
+        verdict=Verdict.read(fields.document("smoke.verdict")),
     )

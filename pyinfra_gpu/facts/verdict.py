@@ -11,7 +11,6 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
-from pyinfra_gpu.errors import one_line
 from pyinfra_gpu.facts.fields import TEXT_LIMIT, Unknown
 from pyinfra_gpu.facts.verdict_parts import (
     LARGEST,
@@ -40,6 +39,7 @@ from pyinfra_gpu.facts.verdict_parts import (
     Words,
     Xid,
 )
+from pyinfra_gpu.text import shortened
 
 PASSED: tuple[Status, ...] = ("pass", "warn")
 """A test that only warns has passed: its stamp counts, and its warnings are shown."""
@@ -100,10 +100,6 @@ class _Document(Part):
         Never raises, whatever the text is: too long, too deep, cut off, not JSON.
         """
         return _read(cls, text)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document as it came, as plain data."""
-        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     @property
     def passed(self) -> bool:
@@ -207,10 +203,6 @@ class Stamp(Part):
         """Return what a host wrote; `Unknown` with the reason where it is no stamp."""
         return _read(cls, text)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the document as it came, as plain data."""
-        return self.model_dump(mode="json", exclude_unset=True)
-
     @property
     def passed(self) -> bool:
         """Whether it is the stamp of a pass, with or without warnings."""
@@ -245,5 +237,5 @@ def _reason(error: ValidationError) -> str:
     """Return the first thing that does not fit, in one clause; names in it are the host's."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
-    text = one_line(f"{place}: {first['msg']}" if place else first["msg"])
-    return text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."
+    text = f"{place}: {first['msg']}" if place else first["msg"]
+    return shortened(text, _LONGEST_REASON)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
@@ -43,6 +43,10 @@ class Part(BaseModel):
     """A part of a document: frozen, without keys that nobody knows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as it came, as plain data."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 class Open(Part):

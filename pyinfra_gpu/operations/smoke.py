@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import posixpath
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyinfra import state
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.state import StateStage
 from pyinfra.operations import files
 
-from pyinfra_gpu.diagnosis import evidence as smoke_evidence
+from pyinfra_gpu.diagnosis.evidence import Explained, explained
 from pyinfra_gpu.drift import smoke as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
@@ -21,6 +21,8 @@ from pyinfra_gpu.engine.converge import Commands, converging, fresh, refuse
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_owner, file_owner
 from pyinfra_gpu.engine.steps import failed, quoted, step
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.verdict import Verdict
 from pyinfra_gpu.on_host import smoke_bundle, smoke_digest
 
 if TYPE_CHECKING:
@@ -93,7 +95,7 @@ def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
         stream=len(state.inventory) <= FEW_HOSTS,
         success=EXIT_CODES,
     )
-    yield FunctionCommand(_check_verdict, (spec, str(record.smoke.verdict_text)), {})
+    yield FunctionCommand(_check_verdict, (spec, record.smoke.verdict), {})
 
 
 def bundle(spec: HostSpec, record: Record) -> Commands:
@@ -120,7 +122,9 @@ def _command(spec: HostSpec, record: Record) -> list[str]:
     ]
 
 
-def _check_verdict(state: State, host: Host, spec: HostSpec, before: str) -> bool:
+def _check_verdict(
+    state: State, host: Host, spec: HostSpec, before: Verdict | Unknown | None
+) -> bool:
     """Believe the stamp on the host, not the exit code of a command.
 
     + before: the verdict that stood there before the test: it does not count
@@ -129,25 +133,21 @@ def _check_verdict(state: State, host: Host, spec: HostSpec, before: str) -> boo
     record = look(spec)
     if record is None:
         return False
-    verdict = drift.read_object(record.smoke.verdict_text)
+    verdict = record.smoke.verdict
     current = fingerprint(spec, record, smoke_digest())
-    if verdict.get("fingerprint") != current or str(record.smoke.verdict_text) == before:
-        verdict = {}
-    if verdict and drift.stale(spec, record) is None:
-        _keep_verdict(verdict)
+    if not isinstance(verdict, Verdict) or verdict.fingerprint != current or verdict == before:
+        return failed(host, STAGE, f"{spec.host}: {_without_verdict(spec, verdict)}")
+    if drift.stale(spec, record) is None:
+        journal.verdict(Explained(verdict))
         return True
-    if verdict:
-        evidence = _evidence(state, host, spec, record, verdict)
-        verdict = smoke_evidence.explained(verdict, record, evidence)
-        _keep_verdict(verdict)
-    return failed(host, STAGE, f"{spec.host}: {_failure(spec, verdict)}")
+    evidence = "" if verdict.passed else _evidence(state, host, spec, record, verdict)
+    journal.verdict(explained(verdict, record, evidence))
+    return failed(host, STAGE, f"{spec.host}: {_failure(verdict)}")
 
 
-def _evidence(
-    state: State, host: Host, spec: HostSpec, record: Record, verdict: dict[str, Any]
-) -> str:
+def _evidence(state: State, host: Host, spec: HostSpec, record: Record, verdict: Verdict) -> str:
     """Fetch what a failed test has left on the host, as far as it can be read."""
-    path = posixpath.normpath(str(verdict.get("evidence") or ""))
+    path = posixpath.normpath(verdict.evidence or "")
     if not path.startswith(f"{spec.paths.smoke}/"):
         return ""  # the verdict names a file, and not just any file belongs into a report
     command = quoted("head", "-c", str(_EVIDENCE_BYTES), "--", path)
@@ -155,17 +155,17 @@ def _evidence(
     return "\n".join(answer.stdout) if answer.ok else ""
 
 
-def _failure(spec: HostSpec, verdict: dict[str, Any]) -> str:
-    """Say which check failed and why, if this very test wrote that down."""
-    failed = verdict.get("failed")
-    if not isinstance(failed, dict):
-        return (
-            "the smoke test ended without a verdict for what is installed now;"
-            f" run it again, or look at {spec.paths.smoke} there"
-        )
-    return f"the smoke test failed at {failed.get('id')}: {failed.get('sentence')}"
+def _without_verdict(spec: HostSpec, found: Verdict | Unknown | None) -> str:
+    """Say that this very test wrote nothing down that counts."""
+    why = f" ({found.reason})" if isinstance(found, Unknown) else ""
+    return (
+        f"the smoke test ended without a verdict for what is installed now{why};"
+        f" run it again, or look at {spec.paths.smoke} there"
+    )
 
 
-def _keep_verdict(verdict: dict[str, Any]) -> None:
-    if verdict:
-        journal.verdict(verdict)
+def _failure(verdict: Verdict) -> str:
+    """Say which check failed and why."""
+    if verdict.failed is None:
+        return "the smoke test passed and left no stamp; run it again"
+    return f"the smoke test failed at {verdict.failed.id}: {verdict.failed.sentence}"

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
 
-from pyinfra_gpu.diagnosis import evidence as smoke_evidence
+from pyinfra_gpu.diagnosis.evidence import explained
 from pyinfra_gpu.drift import smoke_across as drift
 from pyinfra_gpu.drift.finding import Effect, Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.drift.smoke import PASSED, read_object
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, looking, note_findings, refuse, refused
@@ -21,6 +20,7 @@ from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.engine.together import Together, executing, together
+from pyinfra_gpu.facts.verdict import AcrossVerdict
 from pyinfra_gpu.on_host import smoke_digest
 from pyinfra_gpu.operations.smoke import EXIT_CODES, FEW_HOSTS, STAGE, bundle
 
@@ -221,18 +221,17 @@ def _judge(
     """Believe what this run left on the host, not the exit code of a command."""
     command = quoted("cat", spec.paths.across_verdict)
     answer = ask(state, host, command, as_owner(spec, record), _timeout=30)
-    verdict = read_object("\n".join(answer.stdout)) if answer.ok else {}
-    if verdict.get("run_id") != run_id:
+    verdict = AcrossVerdict.read("\n".join(answer.stdout) if answer.ok else None)
+    if not isinstance(verdict, AcrossVerdict) or verdict.run_id != run_id:
         return failed(host, STAGE, f"{spec.host}: the step across hosts ended without a verdict")
     forget()
     fresh = look(spec)
     if fresh is None:
         return False
-    if verdict.get("status") in PASSED:
+    if verdict.failed is None:
         stale = drift.stale(spec, fresh)
         journal.across(drift.stamp(fresh))
         return stale is None or failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({stale})")
-    journal.across(smoke_evidence.explained(verdict, fresh))
-    reason = verdict.get("failed") or {}
-    sentence = f"{reason.get('id')}: {reason.get('sentence')}"
+    journal.across(explained(verdict, fresh))
+    sentence = f"{verdict.failed.id}: {verdict.failed.sentence}"
     return failed(host, STAGE, f"{spec.host}: the step across hosts failed at {sentence}")

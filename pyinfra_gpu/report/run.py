@@ -4,37 +4,39 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import textwrap
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 from pyinfra import context
 from pyinfra.api.state import StateStage
 
-from pyinfra_gpu.diagnosis import evidence as smoke_evidence
+from pyinfra_gpu.diagnosis.evidence import Explained, explained
 from pyinfra_gpu.drift.finding import Id, Stage
 from pyinfra_gpu.drift.history import as_since
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.journal import Entry, Journal
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.verdict import AcrossStamp, Verdict
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu.report.plain import finding_as_json
 from pyinfra_gpu.report.versions import versions
+from pyinfra_gpu.text import row, wrapped
 
 if TYPE_CHECKING:
     from pyinfra.api.state import State
 
     from pyinfra_gpu.facts.record import Record
 
-WIDTH = 80
 REPORT_VARIABLE = "PYINFRA_GPU_REPORT"
 """Environment variable naming a file that gets the run's verdict as JSON."""
 
 RECENT = 40
 """So many of the latest changes of packages are reported for each host."""
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
 _COLUMNS = (("host", 8), ("stage", 11), ("found", 27), ("changed", 24), ("s", 6))
 
 
@@ -55,13 +57,13 @@ def plan() -> None:
     book.planned.add(context.host.name)
     if state.check_for_changes and book.planned >= {host.name for host in state.active_hosts}:
         book.plan_shown = True
-        click.echo("\n" + render(as_json(state, book)), err=True)
+        click.echo("\n" + render(as_json(state, book), book.verdicts, book.across), err=True)
 
 
 def _finish(state: State, book: Journal) -> None:
     result = as_json(state, book)
     if not (book.plan_shown and result["dry"]):
-        click.echo("\n" + render(result), err=True)
+        click.echo("\n" + render(result, book.verdicts, book.across), err=True)
     if path := os.environ.get(REPORT_VARIABLE):
         Path(path).write_text(json.dumps(result, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
@@ -72,10 +74,10 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
     ``hosts`` maps each host of the run to its stages, its smoke test's verdict, and its status:
     ``as declared``, ``changed``, ``failed``, ``unreachable``, ``cut off``, ``not looked at``; in
     a dry run ``differs``. ``complete`` tells whether the deploy file was gone through to its end;
-    ``last_smoke`` is the verdict that the first look found, which ``smoke`` holds only while it is
-    good; the verdict of a test that failed in this run has its ``diagnosis``. ``smoke_across`` is
-    what is known of the step across hosts. ``facts`` are the versions at the first look,
-    ``history`` is what happened to packages lately.
+    ``last_smoke`` is the verdict that the first look found (``{"unknown": reason}`` where it
+    cannot be read), which ``smoke`` holds only while it is good; the verdict of a test that failed
+    in this run has its ``diagnosis``. ``smoke_across`` is what is known of the step across hosts.
+    ``facts`` are the versions at the first look, ``history`` is what happened to packages lately.
     """
     dry = state.current_stage == StateStage.Prepare or not _executed(state)
     hosts = {}
@@ -92,33 +94,37 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
             "complete": host.name in book.planned,
             "rehearsal": bool(host.data.get("rehearsal", False)),
             "stages": [_stage(entry) for entry in entries],
-            "smoke": book.verdicts.get(host.name) or _still_good(entries, look),
-            "smoke_across": book.across.get(host.name),
-            "last_smoke": last_smoke(look),
+            "smoke": _as_json(book.verdicts.get(host.name) or _still_good(entries, look)),
+            "smoke_across": _as_json(book.across.get(host.name)),
+            "last_smoke": _as_json(last_smoke(look)),
             "facts": versions(look) if look else {},
             "history": [as_since(each) for each in changes[-RECENT:]],
         }
     return {"schema_version": 1, "dry": dry, "hosts": hosts}
 
 
-def _still_good(entries: list[Entry], look: Record | None) -> dict[str, Any] | None:
+def _still_good(entries: list[Entry], look: Record | None) -> Explained | None:
     """Return the verdict that the host had already, where the stage found it to hold."""
     smoke = next((each for each in entries if each.stage == Stage.SMOKE), None)
     ids = {each.id for each in smoke.findings} if smoke else set()
     if smoke is None or smoke.problem or ids - {Id.SMOKE_UNPROVEN_ACROSS_HOSTS}:
         return None
-    return last_smoke(look)
+    found = last_smoke(look)
+    return found if isinstance(found, Explained) else None
 
 
-def last_smoke(look: Record | None) -> dict[str, Any] | None:
-    """Return the verdict that a look found on the host, a failed one with its diagnosis."""
-    try:
-        value = json.loads(str(look.smoke.verdict_text)) if look else None
-    except ValueError:
-        return None  # none was written, or only half of one
-    if look is None or not isinstance(value, dict):
+def _as_json(value: Explained | AcrossStamp | Unknown | None) -> dict[str, Any] | None:
+    if value is None:
         return None
-    return smoke_evidence.explained(value, look) if value.get("status") == "fail" else value
+    return value.to_json() if isinstance(value, Unknown) else value.as_json()
+
+
+def last_smoke(look: Record | None) -> Explained | Unknown | None:
+    """Return the verdict that a look found, that of a failed test with its diagnosis."""
+    if look is None:
+        return None
+    found = look.smoke.verdict
+    return explained(found, look) if isinstance(found, Verdict) else found
 
 
 def _executed(state: State) -> bool:
@@ -151,14 +157,20 @@ def _stage(entry: Entry) -> dict[str, Any]:
     }
 
 
-def render(result: dict[str, Any]) -> str:
-    """Return the table, the smoke test's figures and what needs attention, 80 columns wide."""
+def render(
+    result: dict[str, Any],
+    tests: Mapping[str, Explained] = _NONE,
+    across: Mapping[str, smoke_report.Across] = _NONE,
+) -> str:
+    """Return the table, the smoke test's figures and what needs attention, 80 columns wide.
+
+    + tests: host -> its own smoke test; + across: host -> what it has to say of a step across hosts
+    """
     lines = _table(result)
-    for name, host in result["hosts"].items():
-        if shown := smoke_report.lines(name, host["smoke"]):
+    for name in result["hosts"]:
+        if shown := smoke_report.lines(name, tests.get(name)):
             lines += ["", *shown]
-    across = {name: host.get("smoke_across") for name, host in result["hosts"].items()}
-    lines += smoke_report.across_lines(across)
+    lines += smoke_report.across_lines({name: across.get(name) for name in result["hosts"]})
     lines += _attention(result)
     lines += ["", _summary(result)]
     return "\n".join(lines)
@@ -192,26 +204,8 @@ def _brief(texts: list[str], separator: str, most: int = 3) -> str:
     return separator.join(shown)
 
 
-class _Cell(textwrap.TextWrapper):
-    """Wraps a cell at blanks, and within a path behind a slash."""
-
-    wordsep_re = re.compile(r"(\s+|[^\s/]*/(?=[^\s/]))")
-
-
 def _row(cells: list[str]) -> str:
-    """Lay one row out, wrapping what does not fit its column."""
-    wrapped = [
-        _Cell(width).wrap(cell) or [""] for cell, (_, width) in zip(cells, _COLUMNS, strict=True)
-    ]
-    height = max(len(cell) for cell in wrapped)
-    rows = []
-    for index in range(height):
-        parts = [
-            (cell[index] if index < len(cell) else "").ljust(width)
-            for cell, (_, width) in zip(wrapped, _COLUMNS, strict=True)
-        ]
-        rows.append(" ".join(parts).rstrip())
-    return "\n".join(rows)
+    return row(cells, [width for _, width in _COLUMNS])
 
 
 def _attention(result: dict[str, Any]) -> list[str]:
@@ -222,7 +216,7 @@ def _attention(result: dict[str, Any]) -> list[str]:
         for stage in host["stages"]:
             texts = [*stage["warnings"], *([stage["problem"]] if stage["problem"] else [])]
             for text in texts:
-                lines += textwrap.wrap(text, WIDTH, initial_indent="! ", subsequent_indent="  ")
+                lines += wrapped(text, "! ", "  ")
     return ["", *lines] if lines else []
 
 

@@ -23,7 +23,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from pyinfra_gpu.errors import SpecError, one_line, shown
+from pyinfra_gpu.errors import SpecError, shown
+from pyinfra_gpu.text import one_line
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as _SafeLoader

@@ -117,6 +117,7 @@ class FakeHost:
                     "fingerprint": fingerprint(self.spec(), record, smoke_digest()),
                     "status": "pass",
                     "mode": self.spec().smoke.mode,
+                    "finished": "2026-11-21T08:12:45Z",
                 }
             ),
         }

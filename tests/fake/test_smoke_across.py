@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import verdicts
 from fake_host import DATA, FakeHost
 from gpu_host import DATA as GPU_DATA
 from gpu_host import GpuHost, GpuRun
@@ -55,7 +56,8 @@ def passed_together(*names: str, **changes: Any) -> list[Answering]:
     """Hosts whose stamps say that they have passed together."""
     hosts = [Answering(name=name) for name in names]
     fingerprints = {f"@fake/{host.name}": stamp_of(host)["fingerprint"] for host in hosts}
-    across = {"hosts": fingerprints, "mode": "rehearsal-cpu", "ranks": 4, **changes}
+    passed = {"hosts": fingerprints, "mode": "rehearsal-cpu", "proof": False}
+    across = {**verdicts.across_stamp(), **passed, **changes}
     for host in hosts:
         host.plain = {"smoke.stamp": json.dumps({**stamp_of(host), "across": across})}
     return hosts
@@ -89,14 +91,21 @@ def test_hosts_that_passed_together_have_nothing_to_do() -> None:
     [
         {"hosts": {TWO[0]: "00", TWO[1]: "00"}},
         {"hosts": {TWO[0]: "00"}},
-        {"hosts": None},
         {"mode": "gpu"},
     ],
-    ids=["changed", "others", "damaged", "another mode"],
+    ids=["changed", "others", "another mode"],
 )
 def test_what_no_longer_holds_is_owed(changes: dict[str, Any]) -> None:
     run = Run(*passed_together("ws1", "ws2", **changes)).prepare()
     assert run.changing("ws1") == ["Smoke | Train one across hosts"]
+
+
+def test_a_damaged_stamp_counts_for_neither_test() -> None:
+    run = Run(*passed_together("ws1", "ws2", hosts=None)).prepare()
+    assert run.changing("ws1") == [
+        "Smoke | Train one checked step",
+        "Smoke | Train one across hosts",
+    ]
 
 
 def test_one_host_that_changed_brings_the_others_along() -> None:

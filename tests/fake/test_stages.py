@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+import verdicts
 from fake_host import FakeHost, FakeRun
 from gpu_host import DATA as HEALTHY_DATA
 from gpu_host import GpuHost
@@ -132,7 +135,9 @@ def test_a_host_that_does_not_answer_fails_alone() -> None:
 
 
 def test_a_failed_test_is_not_hidden_by_an_older_stamp() -> None:
-    host = FakeHost(plain={"smoke.stamp": None, "smoke.verdict": '{"status": "fail"}'})
+    failed = verdicts.failed("S4.finished", "rank 1 raised")
+    verdict = json.dumps(verdicts.document(status="fail", failed=failed))
+    host = FakeHost(plain={"smoke.stamp": None, "smoke.verdict": verdict})
     assert FakeRun(host).prepare().changing("ws1") == ["Smoke | Train one checked step"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import verdicts
 from check_reports import (
     NOTE,
     REPAIR,
@@ -17,6 +18,7 @@ from check_reports import (
 )
 
 from pyinfra_gpu.drift.host import StageJudgement
+from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.report.check.answer import EXIT_CODES, Answer, HostAnswer, Verdict, worst
 
 VERDICTS: dict[str, tuple[tuple[StageJudgement, ...], Verdict]] = {
@@ -146,12 +148,22 @@ def test_a_host_that_was_not_reached_is_not_a_healthy_one() -> None:
 def test_the_smoke_test_says_whether_it_stands_for_what_is_installed(
     stages: tuple[StageJudgement, ...],
 ) -> None:
-    verdict = {"status": "pass", "mode": "rehearsal-cpu", "proof": False, "finished": "then"}
-    told = host("gpu1", *stages, smoke=verdict).as_json()["smoke"]
+    whole = verdicts.document()
+    verdict = {key: whole[key] for key in ("status", "mode", "proof", "finished")}
+    told = host("gpu1", *stages, smoke=verdicts.explained(whole)).as_json()["smoke"]
     assert told == {**verdict, "current": not stages[0].findings}
 
 
+def test_a_verdict_that_cannot_be_read_is_unknown_with_its_reason() -> None:
+    told = host("gpu1", smoke=Unknown("it is longer than 64 KiB")).as_json()
+    assert told["smoke"] == {"unknown": "it is longer than 64 KiB"}
+    assert host("gpu1").as_json()["smoke"] is None
+
+
 def test_a_host_that_was_refused_before_its_smoke_stage_has_no_current_test() -> None:
-    verdict = {"status": "pass", "mode": "rehearsal-cpu", "proof": False, "finished": "then"}
-    told = host("gpu1", stage("preflight", STOP), smoke=verdict).as_json()["smoke"]
+    whole = verdicts.document()
+    verdict = {key: whole[key] for key in ("status", "mode", "proof", "finished")}
+    told = host("gpu1", stage("preflight", STOP), smoke=verdicts.explained(whole)).as_json()[
+        "smoke"
+    ]
     assert told["current"] is False

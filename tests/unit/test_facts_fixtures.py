@@ -83,7 +83,7 @@ def test_a_fresh_host_is_bare_and_wholly_known(name: str) -> None:
     assert host.torch.distributions == {}
     assert (host.training.commit, host.training.dirty_count) == (None, 0)
     assert host.environment.text is None
-    assert (host.smoke.stamp_text, host.smoke.verdict_text) == (None, None)
+    assert (host.smoke.stamp, host.smoke.verdict) == (None, None)
 
 
 # file: (how many, device, driver, windows in MiB, loaded, on disk, open, nouveau, Secure Boot)
@@ -185,7 +185,7 @@ def test_without_root_what_root_hides_is_unknown_and_the_rest_is_told() -> None:
     assert host.layout.entry(PREFIX) == Entry(kind="dir", mode="0700", owner="root")
     names = set(unknowns(host))
     assert {name for name in names if name.split(".")[0] in ("system", "gpus", "driver")} == set()
-    assert {"torch.version", "torch.installing", "environment.text", "smoke.stamp_text"} <= names
+    assert {"torch.version", "torch.installing", "environment.text", "smoke.stamp"} <= names
     assert {"training.commit", "training.dirty"} <= names
     reason = f"no permission to look at {PREFIX}/env/training.env"
     assert host.environment.text == Unknown(reason)
@@ -198,7 +198,7 @@ def test_an_answer_that_was_cut_off_is_known_up_to_the_cut() -> None:
     assert host.packages == whole.packages
     assert host.torch.version == Unknown(CUT_OFF)
     assert host.training.dirty == Unknown(CUT_OFF)
-    assert host.smoke.stamp_text == Unknown(CUT_OFF)
+    assert host.smoke.stamp == Unknown(CUT_OFF)
     assert host.environment.text == Unknown(CUT_OFF)
 
 

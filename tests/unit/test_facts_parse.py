@@ -206,8 +206,8 @@ SOURCES = {
     "training.dirty_count": ["training.dirty_count"],
     "training.requirements": ["training.requirements_sha256"],
     "training.stamp": ["training.stamp_text"],
-    "smoke.stamp": ["smoke.stamp", "smoke.stamp_text"],
-    "smoke.verdict": ["smoke.verdict", "smoke.verdict_text"],
+    "smoke.stamp": ["smoke.stamp"],
+    "smoke.verdict": ["smoke.verdict"],
 }
 
 

@@ -151,3 +151,15 @@ def test_facts_and_operations_are_twins_where_they_share_a_concern() -> None:
         "smoke",
         "training",
     } <= facts & operations
+
+
+def test_nobody_reads_a_verdict_but_through_its_type() -> None:
+    """What a host wrote is checked once, on arrival; behind that it has fields and no keys."""
+    by_key = re.compile(
+        r"\b(?:verdict|stamp|stamped|metrics|failed|check|test|explained)\.get\("
+        r"|\b(?:verdict|stamp|stamped|metrics|failed)\[\""
+    )
+    for path in (PROJECT / "pyinfra_gpu").rglob("*.py"):
+        if "on_host" not in path.parts:
+            for line in path.read_text(encoding="utf-8").splitlines():
+                assert not by_key.search(line), f"{path}: {line}"

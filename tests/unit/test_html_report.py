@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
@@ -9,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import verdicts
 from check_reports import REPORT, RESTART, SMOKE_OWED, UPGRADE, finding, host, stage, unreachable
 
 from pyinfra_gpu import cli
+from pyinfra_gpu.diagnosis.evidence import Explained
 from pyinfra_gpu.drift.finding import Id
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.verdict import Verdict
+from pyinfra_gpu.facts.verdict_parts import Metrics
 from pyinfra_gpu.report.check import cli as check_cli
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.past import Past
@@ -31,16 +37,8 @@ METRICS: dict[str, Any] = {
     "loss1": 9.0337,
     "loss_drop_predicted": 0.0202,
 }
-VERDICT: dict[str, Any] = {
-    "status": "pass",
-    "mode": "rehearsal-cpu",
-    "label": "rehearsal-cpu: gloo on the CPU, no GPU was used",
-    "finished": "2026-11-21T08:12:45Z",
-    "duration_s": 18.9,
-    "ranks": [{}, {}],
-    "checks": [{"id": "S4.x", "status": "pass", "detail": ""}],
-    "metrics": METRICS,
-}
+VERDICT: dict[str, Any] = verdicts.document(checks=[verdicts.check("S4.x")], metrics=METRICS)
+SMOKE = verdicts.explained(VERDICT)
 FACTS = {
     "os": "Ubuntu 24.04.3 LTS",
     "kernel": "6.8.0-87-generic",
@@ -110,10 +108,10 @@ def fleet() -> Answer:
             stage("preflight"),
             stage("driver", found=""),
             stage("smoke"),
-            smoke=VERDICT,
+            smoke=SMOKE,
             facts=FACTS,
         ),
-        host("waits", RESTART, SMOKE_OWED, smoke=VERDICT, history=(UPGRADE,) * 12),
+        host("waits", RESTART, SMOKE_OWED, smoke=SMOKE, history=(UPGRADE,) * 12),
         host("drifts", stage("cuda", REPORT), stage("training", left_alone)),
         unreachable("gone"),
     )
@@ -145,8 +143,8 @@ def test_the_state_of_a_stage_is_told_in_words_beside_its_colour(cell: str) -> N
 
 def test_an_old_smoke_test_is_not_shown_as_if_it_stood() -> None:
     old = "This test does not stand for what is installed now."
-    assert old in read(page(answer(host("a", SMOKE_OWED, smoke=VERDICT)))).text
-    assert old not in read(page(answer(host("a", smoke=VERDICT)))).text
+    assert old in read(page(answer(host("a", SMOKE_OWED, smoke=SMOKE)))).text
+    assert old not in read(page(answer(host("a", smoke=SMOKE)))).text
 
 
 def test_nothing_comes_from_outside() -> None:
@@ -161,7 +159,10 @@ def test_nothing_comes_from_outside() -> None:
 
 def evil(value: Any) -> Any:
     """Put markup into every text of an answer, and leave what the page goes by."""
-    kept = {"effect", "id", "verdict", "status", "when", "action_"}
+    kept = {"effect", "id", "verdict", "status", "when", "action_", "kind"}
+    if isinstance(value, Explained):
+        diagnosis = evil(value.diagnosis)
+        return Explained(verdicts.verdict(**_freely(value.verdict.as_json())), diagnosis)
     if is_dataclass(value) and not isinstance(value, type):
         changes = {
             each.name: evil(getattr(value, each.name))
@@ -176,14 +177,31 @@ def evil(value: Any) -> Any:
     return value + EVIL if type(value) is str else value
 
 
+FREE = ("label", "host", "logs", "rerun_command", "detail", "sentence", "tail", "last_step")
+"""The keys of a verdict whose texts no schema bounds."""
+
+
+def _freely(value: Any) -> Any:
+    """Put markup wherever a verdict with markup is still one."""
+    if isinstance(value, dict):
+        return {key: evil(each) if key in FREE else _freely(each) for key, each in value.items()}
+    return [_freely(each) for each in value] if isinstance(value, list) else value
+
+
 def test_whatever_a_host_says_is_escaped() -> None:
     change = replace(UPGRADE, command="apt" + EVIL, name="libcuda1" + EVIL)
     wrong = finding(Id.DRIVER_MODULE_DIFFERS, since=change, command="x")
+    failed = {
+        **VERDICT,
+        "status": "fail",
+        "checks": [verdicts.check("S4.a", "fail", detail="b")],
+        "failed": verdicts.failed("S4.a", "b", tail=["t"]),
+    }
     judged = host(
         f"gpu{EVIL}",
         stage("driver", wrong),
         stage("smoke", finding(Id.SMOKE_UNPROVEN, "note")),
-        smoke={**VERDICT, "checks": [{"id": "a", "status": "fail", "detail": "b"}]},
+        smoke=verdicts.explained(failed),
         facts=FACTS,
     )
     told_host = replace(
@@ -229,42 +247,63 @@ def test_earlier_checks_of_a_host_are_those_it_took_part_in() -> None:
     assert 'title="t9: drift"' not in text  # only the last 30
 
 
-@pytest.mark.parametrize("metrics", [{}, {"allreduce": None}, {"allreduce": [7, {}]}])
-def test_without_figures_there_is_no_plot(metrics: dict[str, Any]) -> None:
-    assert plots.bandwidth(metrics) is None
-    assert plots.loss(metrics) is None
+def metrics(**changes: Any) -> Metrics:
+    """The figures of a verdict."""
+    return verdicts.verdict(metrics={**METRICS, **changes}).metrics
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", None, True, -1, 0])
-def test_figures_that_are_no_numbers_are_left_out(value: object) -> None:
-    rows = [{**each, "mb_per_s": value} for each in METRICS["allreduce"][:3]]
-    rows += METRICS["allreduce"][3:5]
-    drawing = plots.bandwidth({"allreduce": rows})
+@pytest.mark.parametrize("rows", [None, [], METRICS["allreduce"][:1]])
+def test_without_figures_there_is_no_plot(rows: list[dict[str, Any]] | None) -> None:
+    found = verdicts.verdict(metrics={} if rows is None else {"allreduce": rows}).metrics
+    assert plots.bandwidth(found) is None
+    assert plots.loss(found) is None
+
+
+@pytest.mark.parametrize("rows", [None, [7, {}], [None]])
+def test_figures_of_another_form_are_none(rows: object) -> None:
+    text = json.dumps(verdicts.document(metrics={**METRICS, "allreduce": rows}))
+    assert isinstance(Verdict.read(text), Unknown)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", None, True, -1])
+def test_a_rate_that_is_no_number_makes_the_verdict_unknown(value: object) -> None:
+    rows = [{**METRICS["allreduce"][0], "mb_per_s": value}, *METRICS["allreduce"][1:]]
+    text = json.dumps(verdicts.document(metrics={**METRICS, "allreduce": rows}))
+    assert isinstance(Verdict.read(text), Unknown)
+
+
+def test_a_rate_of_nothing_is_left_out() -> None:
+    rows = [{**each, "mb_per_s": 0} for each in METRICS["allreduce"][:3]]
+    drawing = plots.bandwidth(metrics(allreduce=[*rows, *METRICS["allreduce"][3:5]]))
     assert drawing is not None
     assert drawing.count("<circle") == 2
 
 
 @pytest.mark.parametrize("name", ["loss0", "loss1", "loss_drop_predicted"])
 def test_a_loss_that_is_no_number_is_not_drawn(name: str) -> None:
-    assert plots.loss({**METRICS, name: "nan"}) is None
-    assert plots.loss(METRICS) is not None
+    assert plots.loss(metrics(**{name: "nan"})) is None
+    assert plots.loss(metrics()) is not None
 
 
 def test_a_plot_says_in_words_what_it_shows() -> None:
-    drawing = str(plots.bandwidth(METRICS))
+    drawing = str(plots.bandwidth(metrics()))
     assert 'aria-label="All-reduce rate by size: float32 168 GB/s at 16 MiB' in drawing
-    assert "9.0537 before and 9.0337 after" in str(plots.loss(METRICS))
+    assert "9.0537 before and 9.0337 after" in str(plots.loss(metrics()))
 
 
 @pytest.mark.parametrize(
     "damaged",
-    [{"metrics": 7}, {"checks": 7}, {"checks": [7]}, {"ranks": 7}, {"duration_s": "x"}, {}],
+    [{"metrics": 7}, {"checks": 7}, {"checks": [7]}, {"ranks": 7}, {"duration_s": "x"}, {"x": 1}],
 )
 def test_a_damaged_verdict_does_not_break_the_page(damaged: dict[str, Any]) -> None:
-    text = read(
-        page(answer(host("a", smoke={**VERDICT, **damaged}), host("b", smoke={"x": 1})))
-    ).text
-    assert "Smoke test" in text
+    documents = ({**VERDICT, **damaged}, {"x": 1})
+    read_ones = [Verdict.read(json.dumps(each)) for each in documents]
+    assert all(isinstance(each, Unknown) for each in read_ones)
+    hosts = [host(f"ws{number}", smoke=each) for number, each in enumerate(read_ones)]
+    text = read(page(answer(*hosts))).text
+    assert text.count("Smoke test The last verdict on the host cannot be read: ") == 2
+    (name,) = damaged
+    assert f"cannot be read: {name}" in text
 
 
 def _luminance(colour: str) -> float:
@@ -342,14 +381,15 @@ def test_a_page_that_fails_in_the_middle_leaves_nothing(
 
 
 def failed_page(**diagnosis: Any) -> str:
-    failed = {"id": "S4.finished", "sentence": f"rank 1 raised {EVIL}", "tail": [EVIL, "the end"]}
+    failed = verdicts.failed("S4.finished", f"rank 1 raised {EVIL}", tail=[EVIL, "the end"])
     verdict = {**VERDICT, "status": "fail", "failed": failed, "diagnosis": diagnosis}
-    return page(answer(host("ws1", SMOKE_OWED, smoke=verdict)))
+    return page(answer(host("ws1", SMOKE_OWED, smoke=verdicts.explained(verdict))))
 
 
 def test_a_failed_smoke_test_shows_the_line_why_and_what_to_do() -> None:
     finding = {
         "id": "HOST-01",
+        "layer": "host",
         "kind": "root",
         "evidence": EVIL,
         "cause": f"full, see `df -h {EVIL}`",
@@ -370,7 +410,8 @@ def test_a_failed_smoke_test_that_nothing_explains_shows_its_last_lines() -> Non
 
 
 def test_a_degraded_pass_and_the_step_across_hosts_are_shown() -> None:
-    across = {"hosts": {"ws1": "a", "ws2": "b"}, "ranks": 4, "mode": "gpu", "duration_s": 4.0}
-    text = page(answer(host("ws1", smoke={**VERDICT, "status": "warn"}, across=across)))
+    across = verdicts.across_stamped()
+    test = verdicts.explained({**VERDICT, "status": "warn"})
+    text = page(answer(host("ws1", smoke=test, across=across)))
     assert "pass, degraded" in text
     assert "step across 2 hosts PASS" in text

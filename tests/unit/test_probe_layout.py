@@ -5,17 +5,20 @@ from __future__ import annotations
 import fcntl
 import getpass
 import hashlib
+import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
+import verdicts
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from probing import Tree, shell_fixture, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.layout import Entry
+from pyinfra_gpu.facts.verdict import Stamp, Verdict
 
 
 def look_at(tree: Tree, shell: str, *paths: Path) -> list[Entry | Unknown]:
@@ -115,13 +118,26 @@ def test_texts_are_told_byte_for_byte(tree: Tree, shell: str, kind: str) -> None
     write(Path(tree.paths.verdict), content)
     record = tree.look(shell)
     assert record.environment.text == text
-    assert record.smoke.stamp_text == text
-    assert record.smoke.verdict_text == text
+    assert record.smoke.stamp == Stamp.read(text)
+    assert record.smoke.verdict == Verdict.read(text)
+    assert isinstance(record.smoke.verdict, Unknown)
+
+
+def test_the_smoke_tests_documents_are_told_whole(tree: Tree, shell: str) -> None:
+    label = "caf\N{LATIN SMALL LETTER E WITH ACUTE}\n\tpyinfra-gpu-probe end"
+    documents = verdicts.stamp(across=verdicts.across_stamp()), verdicts.document(label=label)
+    write(Path(tree.paths.stamp), json.dumps(documents[0], indent=1))
+    write(Path(tree.paths.verdict), json.dumps(documents[1], ensure_ascii=False))
+    record = tree.look(shell)
+    assert isinstance(record.smoke.stamp, Stamp)
+    assert isinstance(record.smoke.verdict, Verdict)
+    assert record.smoke.stamp.as_json() == documents[0]
+    assert record.smoke.verdict.as_json() == documents[1]
 
 
 def test_a_text_that_is_too_long_is_unknown(tree: Tree, shell: str) -> None:
     write(Path(tree.paths.verdict), "x" * 65537)
-    assert tree.look(shell).smoke.verdict_text == Unknown("the file is longer than 64 KiB")
+    assert tree.look(shell).smoke.verdict == Unknown("the file is longer than 64 KiB")
 
 
 def test_what_is_no_file_has_no_text_and_is_never_opened(tree: Tree, shell: str) -> None:
@@ -132,8 +148,8 @@ def test_what_is_no_file_has_no_text_and_is_never_opened(tree: Tree, shell: str)
     record = tree.look(shell)
     assert record.environment.text is None
     assert record.layout.entry(tree.paths.env_file).kind == "dir"  # type: ignore[union-attr]
-    assert record.smoke.stamp_text is None
-    assert record.smoke.verdict_text == Unknown(
+    assert record.smoke.stamp is None
+    assert record.smoke.verdict == Unknown(
         f"{tree.paths.verdict} is a link to something that cannot be read"
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import verdicts
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import asked, furnish_nvidia
@@ -21,6 +22,7 @@ from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.layout import Entry
 from pyinfra_gpu.facts.probe import script
 from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.facts.verdict import Stamp, Verdict
 
 
 def furnish(tree: Tree) -> None:
@@ -29,8 +31,8 @@ def furnish(tree: Tree) -> None:
     checkout(tree)
     write(tree.base / "prefix/tools/bin/uv", "#!/bin/sh\necho 'uv 0.13.8 (x86_64)'\n", 0o755)
     write(tree.base / "prefix/env/training.env", "# managed\nOMP_NUM_THREADS=1\n")
-    write(tree.base / "prefix/smoke/stamp.json", '{"status": "pass"}\n')
-    write(tree.base / "prefix/smoke/verdict.json", '{"verdict": "pass"}\n')
+    write(tree.base / "prefix/smoke/stamp.json", json.dumps(verdicts.stamp()))
+    write(tree.base / "prefix/smoke/verdict.json", json.dumps(verdicts.document()))
     write(tree.base / "prefix/venv/.pyinfra-gpu-training.json", "{}")
 
 
@@ -92,8 +94,10 @@ def test_a_finished_host_is_described_without_anything_unknown(tree: Tree, shell
     assert record.torch.damaged == ()
     assert record.training.dirty_count == 0
     assert record.environment.text == "# managed\nOMP_NUM_THREADS=1\n"
-    assert record.smoke.stamp_text == '{"status": "pass"}\n'
-    assert record.smoke.verdict_text == '{"verdict": "pass"}\n'
+    assert isinstance(record.smoke.stamp, Stamp)
+    assert isinstance(record.smoke.verdict, Verdict)
+    assert record.smoke.stamp.passed
+    assert record.smoke.verdict.as_json() == verdicts.document()
     assert record.training.stamp_text == "{}"
     assert json.loads(json.dumps(record.to_json()))["torch"]["cuda"] is None
 
@@ -222,4 +226,4 @@ def test_a_file_server_that_never_answers_is_given_up(tree: Tree, shell: str) ->
     record = tree.look(shell)
     assert record.training.commit == Unknown("git: it did not answer in time")
     assert record.training.dirty_count == Unknown("git: it did not answer in time")
-    assert record.smoke.stamp_text is None
+    assert record.smoke.stamp is None

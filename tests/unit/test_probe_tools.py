@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import verdicts
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import (
@@ -62,7 +64,7 @@ NEEDED = {
     "mokutil": (["driver.mok"], ""),
     "od": (
         [
-            *("environment.text", "smoke.stamp_text", "smoke.verdict_text", "training.stamp_text"),
+            *("environment.text", "smoke.stamp", "smoke.verdict", "training.stamp_text"),
             *("cuda.proof", "libcuda.proof", "nvidia.keyring", "driver.mok", "system.secure_boot"),
         ],
         "",
@@ -110,8 +112,9 @@ def furnish(tree: Tree) -> None:
     """A host on which every tool has something to tell."""
     tree.venv()
     checkout(tree)
-    for name in ("env/training.env", "smoke/stamp.json", "smoke/verdict.json"):
-        write(tree.prefix / name, "{}\n")
+    write(tree.prefix / "env/training.env", "{}\n")
+    write(tree.prefix / "smoke/stamp.json", json.dumps(verdicts.stamp()))
+    write(tree.prefix / "smoke/verdict.json", json.dumps(verdicts.document()))
     write(tree.prefix / "venv/.pyinfra-gpu-training.json", "{}\n")
     (tree.prefix / "link").symlink_to("nowhere")
     for name, text in {"vendor": "0x10de", "device": "0x2b85", "class": "0x030000"}.items():
@@ -296,7 +299,7 @@ def test_a_tool_that_fails_makes_its_field_unknown(tree: Tree, shell: str, tool:
     tree.tool(tool, "echo 'it broke' >&2\nexit 2")
     record = tree.look(shell, asked(tree))
     assert getattr(getattr(record, concern), name) == Unknown(reason)
-    assert record.smoke.stamp_text is None
+    assert record.smoke.stamp is None
 
 
 @pytest.mark.parametrize(
@@ -314,4 +317,4 @@ def test_a_tool_that_prints_rubbish_never_breaks_the_answer(
     tree.tool(tool, r"printf 'caf\303\251 \377\n\npyinfra-gpu-probe end\n x\ty | z\n'")
     record = tree.look(shell, asked(tree))
     assert record.system.hostname == "gpu-1"
-    assert record.smoke.verdict_text is None
+    assert record.smoke.verdict is None

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import verdicts
 
+from pyinfra_gpu.diagnosis.evidence import Explained
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.facts.verdict import Verdict
+from pyinfra_gpu.report import run
 from pyinfra_gpu.report.run import _row, render
+
+FIXTURES = Path(__file__).parent / "fixtures" / "probe"
 
 
 def stage(name: str, **changes: Any) -> dict[str, Any]:
@@ -15,23 +26,19 @@ def stage(name: str, **changes: Any) -> dict[str, Any]:
     return {"stage": name, **empty, **changes}
 
 
-VERDICT: dict[str, Any] = {
-    "status": "pass",
-    "mode": "rehearsal-cpu",
-    "duration_s": 7.5,
-    "finished": "2026-11-21T08:12:45Z",
-    "checks": [{"id": "S4.grad_bitwise", "status": "pass", "detail": "bit for bit"}],
-    "ranks": [{}, {}],
-    "metrics": {
+VERDICT: dict[str, Any] = verdicts.document(
+    duration_s=7.5,
+    checks=[verdicts.check("S4.grad_bitwise", detail="bit for bit")],
+    metrics={
         "allreduce": [
-            {"bytes": 4, "kind": "float32", "mb_per_s": 0.1},
-            {"bytes": 67108864, "kind": "float32", "mb_per_s": 563.9},
+            {"bytes": 4, "kind": "float32", "seconds": 0.1, "mb_per_s": 0.1},
+            {"bytes": 67108864, "kind": "float32", "seconds": 0.1, "mb_per_s": 563.9},
         ],
         "loss0": 9.0537,
         "loss1": 9.0337,
         "taylor_ratio": 0.9992,
     },
-}
+)
 
 RESULT: dict[str, Any] = {
     "schema_version": 1,
@@ -44,10 +51,16 @@ RESULT: dict[str, Any] = {
                 stage("preflight", found=["Debian GNU/Linux 12 (bookworm), 2 CPUs, 24 GiB"]),
                 stage("pytorch", found=["no torch"], changed=["torch 2.13.0+cpu"], seconds=8.24),
             ],
-            "smoke": VERDICT,
         }
     },
 }
+
+
+def record(name: str, line: str) -> Record:
+    """A recorded look, with this line instead of what the host said there."""
+    key = line.partition(" ")[0]
+    lines = (FIXTURES / f"{name}.txt").read_text().splitlines()
+    return parse([line if each.startswith(f"{key} ") else each for each in lines])
 
 
 def changed(**host: Any) -> dict[str, Any]:
@@ -56,10 +69,15 @@ def changed(**host: Any) -> dict[str, Any]:
     return result
 
 
+def shown(verdict: dict[str, Any] = VERDICT) -> str:
+    """The report of a run whose host has this verdict."""
+    return render(RESULT, {"gpu1": verdicts.explained(verdict)})
+
+
 def test_no_line_is_wider_than_a_terminal() -> None:
     long = "x" * 30 + " " + "word " * 60
     result = changed(stages=[stage("pytorch", found=[long], changed=[long], problem=long)])
-    for text in (render(RESULT), render(result)):
+    for text in (render(RESULT), shown(), render(result)):
         assert max(len(line) for line in text.splitlines()) <= 80
 
 
@@ -71,7 +89,7 @@ def test_what_was_found_and_changed_and_how_long_it_took_is_there() -> None:
 
 
 def test_the_smoke_tests_figures_are_there_with_their_mode_and_time() -> None:
-    text = render(RESULT)
+    text = shown()
     for words in ("PASS (rehearsal-cpu)", "64 MiB", "564 MB/s", "9.0537 -> 9.0337", "08:12:45"):
         assert words in text
 
@@ -79,19 +97,21 @@ def test_the_smoke_tests_figures_are_there_with_their_mode_and_time() -> None:
 def test_a_check_that_did_not_pass_is_shown_and_passed_ones_are_counted() -> None:
     verdict = copy.deepcopy(VERDICT)
     verdict["status"] = "fail"
-    verdict["checks"].append({"id": "S4.loss_drop", "status": "fail", "detail": "ratio 2.0"})
-    text = render(changed(smoke=verdict))
+    verdict["failed"] = verdicts.failed("S4.finished", "rank 1 raised")
+    verdict["checks"].append(verdicts.check("S4.loss_drop", "fail", detail="ratio 2.0"))
+    text = shown(verdict)
+    assert "FAIL S4.finished: rank 1 raised" in text
     assert "FAIL S4.loss_drop: ratio 2.0" in text
     assert "1 of 2 checks passed" in text
 
 
 def test_an_all_reduce_is_called_exact_only_if_that_check_passed() -> None:
-    assert "exact" not in render(RESULT)
+    assert "exact" not in shown()
     verdict = copy.deepcopy(VERDICT)
-    verdict["checks"].append({"id": "S4.allreduce_exact", "status": "pass"})
-    assert "564 MB/s, every element exact" in render(changed(smoke=verdict))
-    verdict["checks"][-1]["status"] = "fail"
-    assert "every element exact" not in render(changed(smoke=verdict))
+    verdict["checks"].append(verdicts.check("S4.allreduce_exact"))
+    assert "564 MB/s, every element exact" in shown(verdict)
+    verdict["checks"][-1]["status"] = "warn"
+    assert "every element exact" not in shown({**verdict, "status": "warn"})
 
 
 def test_a_failure_is_named_in_the_table_and_explained_below() -> None:
@@ -111,14 +131,30 @@ def test_a_dry_run_says_would_change() -> None:
 
 
 def test_an_unreachable_host_has_a_row() -> None:
-    text = render(changed(status="unreachable", stages=[], smoke=None))
+    text = render(changed(status="unreachable", stages=[]))
     assert "gpu1     connect     unreachable" in text
 
 
 @pytest.mark.parametrize("missing", ["metrics", "ranks", "checks", "finished"])
-def test_an_incomplete_verdict_does_not_break_the_report(missing: str) -> None:
-    verdict = {key: value for key, value in VERDICT.items() if key != missing}
-    assert "smoke test PASS" in render(changed(smoke=verdict))
+def test_an_incomplete_verdict_is_none_and_the_report_goes_on(missing: str) -> None:
+    text = json.dumps({key: value for key, value in VERDICT.items() if key != missing})
+    found = Verdict.read(text)
+    assert isinstance(found, Unknown)
+    assert missing in found.reason
+    assert run.last_smoke(record("ubuntu2404-2x-rtx5090", f"smoke.verdict ={text}")) == found
+    assert "1 host (rehearsal): 1 changed" in render(RESULT)
+
+
+def test_the_verdict_of_a_failed_test_that_a_look_found_comes_with_its_diagnosis() -> None:
+    failed = verdicts.failed(
+        "S4.finished", "rank 1 raised", tail=["OSError: [Errno 28] No space left on device"]
+    )
+    text = json.dumps({**VERDICT, "status": "fail", "failed": failed})
+    found = run.last_smoke(record("ubuntu2404-2x-rtx5090", f"smoke.verdict ={text}"))
+    assert isinstance(found, Explained)
+    assert found.root is not None
+    assert found.as_json()["diagnosis"]["findings"][0]["id"] == "HOST-01"
+    assert run.last_smoke(None) is None
 
 
 def test_a_path_in_a_cell_is_broken_behind_a_slash() -> None:

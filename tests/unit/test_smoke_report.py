@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
+import verdicts
 
 from pyinfra_gpu.diagnosis import advice as smoke_advice
-from pyinfra_gpu.diagnosis.evidence import ended_by_the_test, of_file, of_verdict
+from pyinfra_gpu.diagnosis.evidence import Explained, ended_by_the_test, of_file, of_verdict
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.report import smoke as smoke_report
 
-PASS: dict[str, Any] = {
-    "status": "pass",
-    "mode": "gpu",
-    "proof": True,
-    "duration_s": 71.24,
-    "finished": "2026-11-21T08:12:45Z",
-    "gpus": [{"index": n, "name": "NVIDIA GeForce RTX 5090"} for n in (0, 1)],
-    "ranks": [{"rank": 0}, {"rank": 1}],
-    "stages": [
-        {"id": f"S{n}", "status": "pass", "seconds": 1.5 * n, "deadline_s": 30} for n in range(6)
+PASS: dict[str, Any] = verdicts.document(
+    mode="gpu",
+    proof=True,
+    duration_s=71.24,
+    gpus=[verdicts.gpu(0), verdicts.gpu(1)],
+    stages=[verdicts.stage(n, seconds=1.5 * n) for n in range(6)],
+    checks=[
+        verdicts.check("S4.allreduce_exact"),
+        verdicts.check("S5.kernel_log", "skip", detail="no permission"),
     ],
-    "checks": [
-        {"id": "S4.allreduce_exact", "status": "pass", "detail": ""},
-        {"id": "S5.kernel_log", "status": "skip", "detail": "no permission"},
-    ],
-    "metrics": {
-        "allreduce": [{"kind": "float32", "bytes": 2**28, "mb_per_s": 25000.0}],
+    metrics={
+        "allreduce": [{"kind": "float32", "bytes": 2**28, "seconds": 0.01, "mb_per_s": 25000.0}],
         "allreduce_busbw_gb_s": 25.31,
         "allreduce_bytes": 2**28,
         "link": {n: {"gen": 5, "width": 16, "gb_s": 63.0} for n in ("0", "1")},
@@ -42,11 +41,9 @@ PASS: dict[str, Any] = {
         "loss1": 9.0337,
         "taylor_ratio": 0.9992,
     },
-    "failed": None,
-    "logs": "/opt/pyinfra-gpu/smoke/verdict.json.logs",
-    "rerun_command": "/opt/pyinfra-gpu/venv/bin/python /opt/pyinfra-gpu/smoke/smoke_test.pyz"
+    rerun_command="/opt/pyinfra-gpu/venv/bin/python /opt/pyinfra-gpu/smoke/smoke_test.pyz"
     " --mode gpu --host ws1 --gpus 2 --deadline 180 --output /opt/pyinfra-gpu/smoke/by-hand.json",
-}
+)
 FINDING: dict[str, Any] = {
     "id": "NCCL-04",
     "layer": "nccl",
@@ -62,16 +59,17 @@ FINDING: dict[str, Any] = {
 FAIL: dict[str, Any] = {
     **PASS,
     "status": "fail",
+    "proof": False,
     "checks": [
-        {"id": "S4.finished", "status": "fail", "detail": "rank 1 raised"},
-        {"id": "S5.shared_files", "status": "fail", "detail": "/dev/shm/nccl-x is left"},
+        verdicts.check("S4.finished", "fail", detail="rank 1 raised"),
+        verdicts.check("S5.shared_files", "fail", detail="/dev/shm/nccl-x is left"),
     ],
     "failed": {
         "id": "S4.finished",
         "sentence": "rank 1 (pid 12) raised at 'all-reduce of 64 MiB': ncclSystemError",
         "rank": 1,
         "log": None,
-        "tail": [f"line {n}" for n in range(40)],
+        "tail": [f"line {n}" for n in range(10, 40)],
     },
     "diagnosis": {"findings": [FINDING], "suppressed": [], "unclassified": False, "tail": []},
 }
@@ -79,19 +77,11 @@ UNEXPLAINED = {
     **FAIL,
     "diagnosis": {"findings": [], "suppressed": [], "unclassified": True, "tail": ["line 39"]},
 }
-STAMP: dict[str, Any] = {
-    "hosts": {"ws1": "a", "ws2": "b"},
-    "ranks": 4,
-    "mode": "gpu",
-    "duration_s": 40.0,
-    "finished": "2026-11-21T08:13:45Z",
-    "all_reduce": {"kind": "float32", "bytes": 2**26, "mb_per_s": 1100.0},
-    "taylor_ratio": 0.998,
-}
+STAMP: dict[str, Any] = verdicts.across_stamp()
 
 
 def shown(verdict: dict[str, Any]) -> str:
-    return "\n".join(smoke_report.lines("ws1", verdict))
+    return "\n".join(smoke_report.lines("ws1", verdicts.explained(verdict)))
 
 
 @pytest.mark.parametrize("verdict", [PASS, FAIL, UNEXPLAINED], ids=["pass", "fail", "unknown"])
@@ -122,11 +112,11 @@ def test_a_pass_shows_ranks_bandwidth_link_transport_formats_step_and_seconds() 
     ("rehearsal-cpu", "this proves nothing about GPUs"),
 ])  # fmt: skip
 def test_a_pass_that_is_less_than_proof_says_so(mode: str, words: str) -> None:
-    assert words in " ".join(shown({**PASS, "mode": mode}).split())
+    assert words in " ".join(shown({**PASS, "mode": mode, "proof": False, "gpus": []}).split())
 
 
 def test_a_degraded_pass_shows_its_warnings() -> None:
-    check = {"id": "S4.link", "status": "warn", "detail": "x8 where x16 is possible"}
+    check = verdicts.check("S4.link", "warn", detail="x8 where x16 is possible")
     text = shown({**PASS, "status": "warn", "checks": [*PASS["checks"], check]})
     assert "PASS, degraded" in text
     assert "WARN S4.link: x8 where x16 is possible" in text
@@ -158,8 +148,8 @@ def test_a_failure_that_nothing_explains_shows_its_last_lines() -> None:
 
 
 def test_a_wrong_number_that_was_measured_comes_with_what_to_do_and_no_log() -> None:
-    check = {"id": "S4.broadcast", "status": "fail", "measured": {"wrong": 1}, "detail": "wrong"}
-    failed = {"id": "S4.broadcast", "sentence": "1 element wrong", "tail": ["a stack"]}
+    check = verdicts.check("S4.broadcast", "fail", measured={"wrong": 1}, detail="wrong")
+    failed = verdicts.failed("S4.broadcast", "1 element wrong", tail=["a stack"])
     text = shown({**UNEXPLAINED, "checks": [check], "failed": failed})
     assert "1. run the test again by hand" in text
     assert "a stack" not in text
@@ -203,31 +193,50 @@ def test_a_long_command_is_broken_where_a_shell_does_not_mind() -> None:
     assert lines[start].endswith(" \\")
 
 
-@pytest.mark.parametrize("damage", [None, 3, "text", [], {}, [None, 3]])
-@pytest.mark.parametrize("name", sorted(FAIL))
-def test_no_damaged_verdict_breaks_the_report(name: str, damage: object) -> None:
+DAMAGE = [None, 3, "text", [], {}, [None, 3], 10**30, "\x1b[2Jtext"]
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=str)
+@pytest.mark.parametrize("name", sorted({*PASS, *FAIL} - {"diagnosis"}))
+def test_a_damaged_verdict_is_none_or_can_be_shown(name: str, damage: object) -> None:
     for verdict in (PASS, FAIL, UNEXPLAINED):
-        smoke_report.lines("ws1", {**verdict, name: damage})
-        smoke_report.figures({**verdict, name: damage})
+        document = {**verdict, name: damage}
+        diagnosis = document.pop("diagnosis", None)
+        found = Verdict.read(json.dumps(document))
+        if isinstance(found, Unknown):
+            assert found.reason
+            continue
+        assert isinstance(found, Verdict)
+        known = verdicts.diagnosis(**diagnosis) if diagnosis else None
+        lines = smoke_report.lines("ws1", Explained(found, known))
+        assert lines
+        assert "\x1b" not in "".join(lines)
 
 
-@pytest.mark.parametrize("damage", [None, 3, "text", [], {}])
+@pytest.mark.parametrize("damage", DAMAGE, ids=str)
 @pytest.mark.parametrize("name", sorted(STAMP))
-def test_no_damaged_stamp_breaks_the_report(name: str, damage: object) -> None:
-    smoke_report.across_lines({"ws1": {**STAMP, name: damage}})
+def test_a_damaged_stamp_is_none_or_can_be_shown(name: str, damage: object) -> None:
+    text = json.dumps(verdicts.stamp(across={**STAMP, name: damage}))
+    found = Stamp.read(text)
+    if isinstance(found, Unknown):
+        assert "across" in found.reason
+        return
+    assert isinstance(found, Stamp)
+    assert smoke_report.across_lines({"ws1": found.across})
 
 
 def test_what_all_hosts_say_of_a_step_together_is_said_once() -> None:
-    text = "\n".join(smoke_report.across_lines({"ws1": STAMP, "ws2": STAMP, "ws3": None}))
+    stamped = verdicts.across_stamped()
+    text = "\n".join(smoke_report.across_lines({"ws1": stamped, "ws2": stamped, "ws3": None}))
     assert text.count("step across 2 hosts PASS (gpu), 4 ranks, 40.0 s") == 1
     assert "ws1, ws2: " in text
     assert "64 MiB: 1100 MB/s" in text
 
 
 def test_a_failed_step_across_hosts_names_the_host_that_was_lost() -> None:
-    failed = {"id": "S6.finished", "sentence": "ws2 did not answer ws1 for 15 s", "tail": []}
-    verdict = {**STAMP, "status": "fail", "failed": failed, "logs": "/opt/x"}
-    text = "\n".join(smoke_report.across_lines({"ws1": verdict, "ws2": None}))
+    failed = {**verdicts.failed("S6.finished", "ws2 did not answer ws1 for 15 s"), "host": "ws2"}
+    verdict = verdicts.across_verdict(status="fail", proof=False, failed=failed)
+    text = "\n".join(smoke_report.across_lines({"ws1": Explained(verdict), "ws2": None}))
     assert "ws1: step across ws1, ws2 FAIL (gpu), 40.0 s" in text
     assert "FAIL S6.finished: ws2 did not answer ws1 for 15 s" in text
 
@@ -237,6 +246,7 @@ def test_evidence_is_read_as_far_as_it_is_evidence() -> None:
     assert [(each.text, each.rank) for each in of_file(text)] == [("a", 1), ("b", None)]
     assert of_file('[{"text": "cut o') == []
     assert of_file("3") == []
+    assert of_file("[" * 60_000) == []
 
 
 @pytest.mark.parametrize(
@@ -251,14 +261,16 @@ def test_evidence_is_read_as_far_as_it_is_evidence() -> None:
 def test_torchruns_log_is_no_evidence_where_the_test_itself_ended_it(
     check: dict[str, Any], sentence: str, ended: bool
 ) -> None:
-    failed = {"id": "S4.x", "sentence": sentence}
-    verdict = {"failed": failed, "checks": [{"id": "S4.x", "status": "fail", **check}]}
+    failed = verdicts.failed("S4.x", sentence)
+    verdict = verdicts.verdict(
+        status="fail", failed=failed, checks=[verdicts.check("S4.x", "fail", **check)]
+    )
     assert ended_by_the_test(verdict) is ended
     text = '[{"source": "torchrun", "text": "got signal: 15"}, {"source": "rank", "text": "a"}]'
     assert len(of_file(text, ended=ended)) == (1 if ended else 2)
 
 
 def test_the_verdicts_own_lines_stand_in_for_evidence() -> None:
-    (source,) = of_verdict(FAIL)
+    (source,) = of_verdict(verdicts.explained(FAIL).verdict)
     assert (source.rank, source.text.splitlines()[-1]) == (1, "line 39")
-    assert of_verdict(PASS) == []
+    assert of_verdict(verdicts.explained(PASS).verdict) == []

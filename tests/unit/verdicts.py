@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from pyinfra_gpu.diagnosis.evidence import Explained
+from pyinfra_gpu.diagnosis.matcher import Diagnosis, Finding
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Stamp, Verdict
 from pyinfra_gpu.on_host.smoke.verdict import LABELS
@@ -148,6 +151,24 @@ def verdict(**changes: Any) -> Verdict:
     found = Verdict.read(json.dumps(document(**changes)))
     assert isinstance(found, Verdict), found
     return found
+
+
+def explained(document: dict[str, Any]) -> Explained:
+    """A document's type, with the diagnosis that stands in it."""
+    plain = {key: value for key, value in document.items() if key != "diagnosis"}
+    form = AcrossVerdict if "hosts" in plain else Verdict
+    found = form.read(json.dumps(plain))
+    assert isinstance(found, form), found
+    known = document.get("diagnosis")
+    return Explained(found, diagnosis(**known) if known else None)
+
+
+def diagnosis(
+    findings: Sequence[dict[str, Any]] = (), tail: Sequence[str] = (), **_: object
+) -> Diagnosis:
+    """A diagnosis, from what it is as plain data."""
+    causes = [Finding(**{**each, "fix": tuple(each["fix"]), "rank": None}) for each in findings]
+    return Diagnosis(tuple(causes), (), tuple(tail))
 
 
 def across_verdict(**changes: Any) -> AcrossVerdict:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.report.plain import finding_as_json
 
 if TYPE_CHECKING:
+    from pyinfra_gpu.diagnosis.evidence import Explained
     from pyinfra_gpu.drift.finding import Finding
+    from pyinfra_gpu.facts.verdict import AcrossStamp
     from pyinfra_gpu.packages.model import PackageChange
 
 SCHEMA_VERSION = 1
@@ -46,7 +49,8 @@ class HostAnswer:
       keeps a host from the restart that it is owed
     + unreachable: whether it was not even connected to
     + findings: every deviation, and what is only worth knowing (effect "note")
-    + facts, smoke: versions and the smoke test's last verdict, as the run's report has them
+    + facts: versions, as the run's report has them
+    + smoke: the smoke test's last verdict, a failed one with its diagnosis
     + smoke_is_good: whether that verdict stands for what is installed now
     + across: what the host's stamp says of a step across hosts that still holds
     + history: what happened to packages lately, oldest first
@@ -60,9 +64,9 @@ class HostAnswer:
     findings: tuple[Finding, ...] = ()
     stages: tuple[StageAnswer, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
-    smoke: dict[str, Any] | None = None
+    smoke: Explained | Unknown | None = None
     smoke_is_good: bool = False
-    across: dict[str, Any] | None = None
+    across: AcrossStamp | None = None
     history: tuple[PackageChange, ...] = ()
 
     @property
@@ -97,8 +101,16 @@ class HostAnswer:
     def _smoke(self) -> dict[str, Any] | None:
         if self.smoke is None:
             return None
-        told = {key: self.smoke.get(key) for key in ("status", "mode", "proof", "finished")}
-        return {**told, "current": self.smoke_is_good}
+        if isinstance(self.smoke, Unknown):
+            return dict(self.smoke.to_json())
+        verdict = self.smoke.verdict
+        return {
+            "status": verdict.status,
+            "mode": verdict.mode,
+            "proof": verdict.proof,
+            "finished": verdict.finished,
+            "current": self.smoke_is_good,
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

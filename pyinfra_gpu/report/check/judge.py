@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyinfra_gpu.drift.host import StageJudgement
     from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.facts.verdict import AcrossStamp
     from pyinfra_gpu.spec import HostSpec
 
 _EFFECTS: dict[Effect, Verdict] = {
@@ -81,14 +82,12 @@ def _smoke_holds(stages: Sequence[StageJudgement]) -> bool:
     return smoke is not None and smoke.findings.ids <= {Id.SMOKE_UNPROVEN_ACROSS_HOSTS}
 
 
-def _across(
-    spec: HostSpec, record: Record, stages: Sequence[StageJudgement]
-) -> dict[str, object] | None:
+def _across(spec: HostSpec, record: Record, stages: Sequence[StageJudgement]) -> AcrossStamp | None:
     """Return what the stamp says of the step across hosts, as long as that holds."""
     owed = any(each.findings.of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS) for each in stages)
     if owed or smoke_across.declared(spec) is None:
         return None
-    return smoke_across.stamp(record) or None
+    return smoke_across.stamp(record)
 
 
 def _with_consequences(answer: HostAnswer) -> HostAnswer:

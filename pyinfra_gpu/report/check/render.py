@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Sequence
 
 from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, Verdict
+from pyinfra_gpu.text import labelled, one_line, wrapped
 
-WIDTH = 80
 Style = Callable[[str, Verdict], str]
 """Colours a piece of text after a verdict."""
 
@@ -53,10 +52,10 @@ def closing(answer: Answer, behind_text: bool) -> list[str]:
     """
     lines: list[str] = []
     for reason in answer.reasons:
-        lines += textwrap.wrap(reason, WIDTH, initial_indent="! ", subsequent_indent="  ")
+        lines += wrapped(reason, "! ", "  ")
     if lines or behind_text:
         lines.append("")
-    return [*lines, *textwrap.wrap(summary(answer), WIDTH)]
+    return [*lines, *wrapped(summary(answer))]
 
 
 def summary(answer: Answer) -> str:
@@ -75,7 +74,7 @@ def _host(host: HostAnswer, width: int, style: Style) -> list[str]:
     tail = f", {count} deviation{'s' if count != 1 else ''}" if count else ""
     word = WORDS[host.verdict]
     shown = style(word if host.verdict == "declared" else word.upper(), host.verdict)
-    lines = [f"{host.label.ljust(width)}  {shown}{tail}"]
+    lines = [f"{one_line(host.label).ljust(width)}  {shown}{tail}"]
     if host.reason:
         lines += _labelled("because", host.reason, indent=2)
     for note in host.notes:
@@ -100,11 +99,4 @@ def _finding(finding: Finding, style: Style) -> list[str]:
 
 
 def _labelled(label: str, text: str, indent: int = 4) -> list[str]:
-    first = f"{' ' * indent}{label}".ljust(_TEXT_AT)
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=" " * _TEXT_AT,
-        break_on_hyphens=False,
-    ) or [first.rstrip()]
+    return labelled(label, text, column=_TEXT_AT, indent=indent)

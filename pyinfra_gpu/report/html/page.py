@@ -12,10 +12,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pyinfra_gpu import __version__
+from pyinfra_gpu.diagnosis.evidence import Explained
 from pyinfra_gpu.drift.finding import Stage
 from pyinfra_gpu.drift.history import moment, what, who
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.verdict import AcrossStamp, Verdict
 from pyinfra_gpu.report import smoke as smoke_report
-from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, Verdict
+from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer
+from pyinfra_gpu.report.check.answer import Verdict as Outcome
 from pyinfra_gpu.report.check.past import Past
 from pyinfra_gpu.report.html import plots
 
@@ -57,7 +61,7 @@ class Cell:
 
     stage: str
     state: str
-    told: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class Mark:
     """One earlier check in a strip."""
 
     when: str
-    verdict: Verdict
+    verdict: Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +81,20 @@ class HostView:
     cells: tuple[Cell, ...]
     facts: tuple[tuple[str, str], ...]
     strip: tuple[Mark, ...]
-    smoke: SmokeView | None
+    smoke: SmokeView | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class SmokeView:
-    """The smoke test's last verdict."""
+    """The smoke test's last verdict; `good`: whether it stands for what is installed now."""
 
     status: str
     passed: bool
     good: bool
     label: str
     finished: str
+    summary: tuple[str, ...]
     figures: tuple[str, ...]
-    told: tuple[str, ...]
     failed: FailureView | None
     across: tuple[str, ...]
     checks: tuple[tuple[str, str, str], ...]
@@ -195,85 +199,63 @@ def _machine(facts: Mapping[str, Any]) -> str:
     return f"{_text(facts.get('cpus'))} CPUs, {amount}"
 
 
-def _smoke(host: HostAnswer) -> SmokeView | None:
-    verdict = host.smoke
-    if verdict is None:
+def _smoke(host: HostAnswer) -> SmokeView | str | None:
+    """Return the test to show; a sentence where the host has a verdict that cannot be read."""
+    test = host.smoke
+    if isinstance(test, Unknown):
+        return f"The last verdict on the host cannot be read: {test.reason}"
+    if test is None or not isinstance(test.verdict, Verdict):
         return None
-    metrics = verdict.get("metrics")
-    metrics = metrics if isinstance(metrics, Mapping) else {}
+    verdict = test.verdict
     drawn = (
-        ("All-reduce rate by size", plots.bandwidth(metrics)),
-        ("Loss of one training step", plots.loss(metrics)),
+        ("All-reduce rate by size", plots.bandwidth(verdict.metrics)),
+        ("Loss of one training step", plots.loss(verdict.metrics)),
     )
     return SmokeView(
-        status=_STATUS.get(str(verdict.get("status")), "unknown"),
-        passed=verdict.get("status") in ("pass", "warn"),
+        status=_STATUS.get(verdict.status, "unknown"),
+        passed=verdict.passed,
         good=host.smoke_is_good,
-        label=str(verdict.get("label") or verdict.get("mode") or ""),
-        finished=str(verdict.get("finished", "never finished")),
-        figures=_figures(verdict),
-        told=tuple(smoke_report.figures(verdict)),
-        failed=_failed(verdict),
+        label=verdict.label,
+        finished=verdict.finished,
+        summary=(
+            f"{len(verdict.having('pass'))} of {len(verdict.checks)} checks passed",
+            f"{len(verdict.ranks)} ranks",
+            f"{verdict.duration_s:.1f} s",
+        ),
+        figures=tuple(smoke_report.figures(verdict)),
+        failed=_failed(test),
         across=_across(host.across),
-        checks=_checks(verdict),
+        checks=tuple(
+            (each.status, each.id, each.detail)
+            for each in verdict.having("warn", "fail", "unknown")
+        ),
         plots=tuple((title, drawing) for title, drawing in drawn if drawing is not None),
     )
 
 
-def _across(stamped: Mapping[str, Any] | None) -> tuple[str, ...]:
-    if stamped is None or "failed" in stamped:
+def _across(value: smoke_report.Across | None) -> tuple[str, ...]:
+    if not isinstance(value, AcrossStamp):
         return ()
-    return tuple(smoke_report.across_figures(stamped))
+    return tuple(smoke_report.across_figures(value))
 
 
-def _failed(verdict: Mapping[str, Any]) -> FailureView | None:
-    failed = verdict.get("failed")
-    if not isinstance(failed, Mapping):
+def _failed(test: Explained) -> FailureView | None:
+    failed, root = test.verdict.failed, test.root
+    if failed is None:
         return None
-    root = smoke_report.root(verdict) or {}
-    tail = failed.get("tail")
-    lines = tail[-_TAIL:] if isinstance(tail, list) and not root else []
     return FailureView(
-        what=f"{failed.get('id')}: {failed.get('sentence')}",
-        evidence=str(root.get("evidence") or ""),
-        cause=_code(root.get("cause") or ""),
-        fix=tuple(_code(step) for step in root.get("fix") or ()),
-        tail="\n".join(map(str, lines)),
+        what=f"{failed.id}: {failed.sentence}",
+        evidence=root.evidence if root else "",
+        cause=_code(root.cause if root else ""),
+        fix=tuple(_code(step) for step in root.fix) if root else (),
+        tail="" if root else "\n".join(failed.tail[-_TAIL:]),
     )
 
 
-def _code(text: object) -> Markup:
+def _code(text: str) -> Markup:
     """Escape a text; what stands in it between backquotes is code."""
-    parts = str(text).split("`")
+    parts = text.split("`")
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if number % 2 else part
         for number, part in enumerate(parts)
-    )
-
-
-def _all_checks(verdict: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    checks = verdict.get("checks")
-    return (
-        [each for each in checks if isinstance(each, Mapping)] if isinstance(checks, list) else []
-    )
-
-
-def _figures(verdict: Mapping[str, Any]) -> tuple[str, ...]:
-    checks = _all_checks(verdict)
-    passed = sum(check.get("status") == "pass" for check in checks)
-    ranks = verdict.get("ranks")
-    figures = [f"{passed} of {len(checks)} checks passed"]
-    if isinstance(ranks, list):
-        figures.append(f"{len(ranks)} ranks")
-    if isinstance(verdict.get("duration_s"), int | float):
-        figures.append(f"{verdict['duration_s']:.1f} s")
-    return tuple(figures)
-
-
-def _checks(verdict: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
-    """Return (status, id, detail) of the checks that neither passed nor were skipped."""
-    return tuple(
-        (str(each.get("status")), str(each.get("id")), str(each.get("detail", "")))
-        for each in _all_checks(verdict)
-        if each.get("status") not in ("pass", "skip")
     )

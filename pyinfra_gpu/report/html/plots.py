@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
+
+from pyinfra_gpu.facts.verdict import finite
+from pyinfra_gpu.facts.verdict_parts import Metrics
 
 _WIDTH, _HEIGHT = 340, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 12, 22, 28
@@ -31,7 +33,7 @@ class _Scale:
         return round(self.first + part * (self.last - self.first), 1)
 
 
-def bandwidth(metrics: Mapping[str, Any]) -> Markup | None:
+def bandwidth(metrics: Metrics) -> Markup | None:
     """Return the all-reduce's rate by size, one line for each kind of number; None without data.
 
     Both axes are logarithmic: sizes go from bytes to megabytes, and so do the rates.
@@ -56,10 +58,10 @@ def bandwidth(metrics: Mapping[str, Any]) -> Markup | None:
     return _svg("All-reduce rate by size: " + ", ".join(best), parts)
 
 
-def loss(metrics: Mapping[str, Any]) -> Markup | None:
+def loss(metrics: Metrics) -> Markup | None:
     """Return the loss before and after one training step, beside what its gradient predicts."""
-    values = [_number(metrics.get(name)) for name in ("loss0", "loss1", "loss_drop_predicted")]
-    before, after, drop = values
+    before, after = finite(metrics.loss0), finite(metrics.loss1)
+    drop = finite(metrics.loss_drop_predicted)
     if before is None or after is None or drop is None:
         return None
     predicted = before - drop
@@ -75,26 +77,17 @@ def loss(metrics: Mapping[str, Any]) -> Markup | None:
         _below(end, "after one step"),
         _text(14, 12, "dashed: what the gradient predicts", "start"),
     ]
-    told = f"Loss {before:.4f} before and {after:.4f} after one step; predicted {predicted:.4f}"
-    return _svg(told, parts)
+    words = f"Loss {before:.4f} before and {after:.4f} after one step; predicted {predicted:.4f}"
+    return _svg(words, parts)
 
 
-def _points(metrics: Mapping[str, Any], kind: str) -> list[tuple[float, float]]:
-    """Return (bytes, MB/s) in the order of the sizes; what is no positive number is left out."""
-    points = []
-    for each in metrics.get("allreduce") or ():
-        if isinstance(each, Mapping) and each.get("kind") == kind:
-            size, rate = _number(each.get("bytes")), _number(each.get("mb_per_s"))
-            if size and rate and size > 0 and rate > 0:
-                points.append((size, rate))
-    return sorted(points)
-
-
-def _number(value: object) -> float | None:
-    """Return a finite number; a verdict has "nan" and "inf" as text."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+def _points(metrics: Metrics, kind: str) -> list[tuple[float, float]]:
+    """Return (bytes, MB/s) in the order of the sizes; a rate of nothing has no logarithm."""
+    return sorted(
+        (each.bytes, each.mb_per_s)
+        for each in metrics.allreduce
+        if each.kind == kind and each.mb_per_s > 0
+    )
 
 
 def _powers(scale: _Scale) -> list[int]:
@@ -153,6 +146,6 @@ def _text(x: float, y: float, label: str, anchor: str) -> Markup:
     return text.format(round(x, 1), round(y, 1), anchor, label)
 
 
-def _svg(told: str, parts: Sequence[Markup]) -> Markup:
+def _svg(words: str, parts: Sequence[Markup]) -> Markup:
     drawing = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
-    return drawing.format(_WIDTH, _HEIGHT, told, Markup("").join(parts))
+    return drawing.format(_WIDTH, _HEIGHT, words, Markup("").join(parts))

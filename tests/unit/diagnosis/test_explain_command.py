@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu.cli import main
-from pyinfra_gpu.diagnosis import reading, render
+from pyinfra_gpu.diagnosis import reading
+from pyinfra_gpu.text import unbroken, wrapped
 
 LOG = (
     "[rank1]: Traceback (most recent call last):\n"
@@ -234,4 +235,4 @@ def test_what_a_program_only_talks_about_is_no_cause(line: str) -> None:
 
 def test_a_command_in_a_sentence_is_never_broken() -> None:
     long = "`sudo apt-get update && sudo apt-get install --only-upgrade nvidia-dkms-580-open now`"
-    assert long[1:-1] in "\n".join(render._wrapped(render._plain(f"do {long} then"), "  ", "  "))
+    assert long[1:-1] in "\n".join(wrapped(unbroken(f"do {long} then"), "  ", "  "))

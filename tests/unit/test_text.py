@@ -1,0 +1,85 @@
+"""The one writer: 80 columns, nothing lost, and no escape sequence of a host on a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyinfra_gpu import text
+
+HOSTILE = {
+    "colour": ("\x1b[31mred\x1b[0m", "red"),
+    "clear": ("\x1b[2Ja", "a"),
+    "title": ("\x1b]0;gotcha\x07a", "a"),
+    "half an escape": ("a\x1b", "a"),
+    "C1": ("a\x9b2Jb", "a 2Jb"),
+    "carriage return": ("good\rbad", "good bad"),
+    "breaks": ("a\n\tb\u2028c", "a b c"),
+    "backwards": ("a\u202eb", "a b"),
+    "isolates": ("a\u2066b", "a b"),
+    "without width": ("a\u200bb", "a b"),
+    "half a character": ("a\ud800b", "a b"),
+    "NUL": ("a\x00b", "a b"),
+    "letters": ("caf\u00e9 \u2713", "caf\u00e9 \u2713"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_what_a_host_wrote_does_nothing_to_a_terminal(kind: str) -> None:
+    written, shown = HOSTILE[kind]
+    assert text.one_line(written) == shown
+    for lines in (
+        text.wrapped(written, "  ", "    "),
+        text.labelled("found", written, column=14, indent=4),
+        text.row([written, "x"], [20, 5]).splitlines(),
+        text.command(written, "  "),
+        text.step(1, f"do {written}"),
+        [text.cut(written), text.shortened(written, 50)],
+    ):
+        joined = "\n".join(lines)
+        assert joined.encode("utf-8")
+        assert not set(joined) & set("\x1b\x9b\x00\r\u202e\u2066\u200b")
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_logs_lines_and_tabs_are_kept(kind: str) -> None:
+    cleaned = text.without_escapes(f"one\n\t{HOSTILE[kind][0]}\nthree")
+    assert cleaned.startswith("one\n\t")
+    assert cleaned.endswith("\nthree")
+    assert "\x1b" not in cleaned
+
+
+def test_a_paragraph_keeps_all_its_words_within_the_columns() -> None:
+    words = [f"word{n}" for n in range(90)]
+    lines = text.wrapped(" ".join(words), "  ", "    ")
+    assert max(map(len, lines)) <= text.WIDTH
+    assert " ".join(lines).split() == words
+    assert text.wrapped("", "  > ", "") == ["  >"]
+
+
+def test_a_row_keeps_its_columns() -> None:
+    table = text.row(["ws1", "a/long/path/that/must/break"], [8, 12]).splitlines()
+    assert table[0].startswith("ws1      a/long/path/")
+    assert "".join(line[9:].strip() for line in table) == "a/long/path/that/must/break"
+    with pytest.raises(ValueError, match="argument 2"):
+        text.row(["one"], [1, 2])
+
+
+def test_lines_are_bounded_and_the_last_says_so() -> None:
+    assert text.bounded(["a", "b"], 2, "more") == ["a", "b"]
+    assert text.bounded(["a", "b", "c"], 2, "more") == ["a", "more"]
+
+
+def test_a_command_stands_on_lines_of_its_own_that_a_shell_takes() -> None:
+    long = "run " + "--option value " * 12
+    lines = text.step(1, f"first: `{long.strip()}`, then wait")
+    assert max(map(len, lines)) <= text.WIDTH
+    assert lines[0] == "  1. first:"
+    assert lines[-1] == "     then wait"
+    assert "\n".join(lines[1:-1]).replace("\\\n", " ").split() == long.split()
+
+
+def test_a_step_that_begins_with_a_command_has_its_number_before_it() -> None:
+    assert text.step(2, "`df -h /dev/shm` shows what is free") == [
+        "  2. df -h /dev/shm",
+        "     shows what is free",
+    ]
