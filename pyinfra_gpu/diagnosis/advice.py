@@ -1,58 +1,30 @@
-"""What to do about a failed check whose figure the smoke test measured itself.
-
-No log explains those: nothing complained, and yet the numbers are wrong.
-"""
+"""What to do about a failed check whose figure the smoke test measured itself: data, read once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, ClassVar
 
-_DATA = (
-    "run the test again by hand: whether the same element is wrong again tells a fault of the"
-    " software from one of memory or link",
-    "on GPUs: run it with `NCCL_P2P_DISABLE=1` as well; if that passes, the path from GPU to GPU"
-    " damages data (IOMMU or ACS settings, a patched driver)",
-    "on a CPU host: test the memory (`memtester 1G 1`)",
-)
-_STEP = (
-    "compare with another host that has the same torch: if the figures differ, suspect this"
-    " host's memory or GPU; if not, torch itself",
-)
-_OTHER_TORCH = (
-    "find what leads the ranks to it: `env | grep -E 'PYTHONPATH|PYTHONHOME'`, and .pth files in"
-    " the virtual environment",
-    "`pyinfra INVENTORY deploy.py` puts the declared torch back",
-)
-_LIBUV = (
-    "install a torch that was built with libuv, as the official wheels are; no variable makes"
-    " torchrun do without",
-)
+from pydantic import Field, TypeAdapter
 
-_ADVICE: Mapping[str, tuple[str, ...]] = {
-    "allreduce_exact": _DATA,
-    "allreduce_exact_bf16": _DATA,
-    "broadcast": _DATA,
-    "all_gather": _DATA,
-    "reduce_scatter": _DATA,
-    "send_recv": _DATA,
-    "pairs_exact": _DATA,
-    "grad_bitwise": _DATA,
-    "grad_equal": _DATA,
-    "params_initial": _DATA,
-    "params_equal": _DATA,
-    "finite": _STEP,
-    "loss_initial": _STEP,
-    "loss_drop": _STEP,
-    "torch": _OTHER_TORCH,
-    "software": (
-        "install the same torch on all hosts of the group: `pyinfra INVENTORY deploy.py`",
-    ),
-    "store_libuv": _LIBUV,
-    "libuv": _LIBUV,
-    "leftovers": (
-        "look at what was left: `ps -o pid,ppid,stat,wchan:20,cmd -e | grep smoke_test`",
-    ),
-}
+from pyinfra_gpu.stacks.reading import FileEntry, Table, Text, keyed, read, wrong
+
+_NAME = "catalogue/checks.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice(FileEntry):
+    """The steps to take after any of these checks; `source` tells where they are from."""
+
+    KEYED_BY: ClassVar[str] = "name"
+
+    name: str
+    checks: tuple[Text, ...]
+    fix: Annotated[tuple[Text, ...], Field(min_length=1)]
+    source: Text
 
 
 def advice(check_id: str) -> tuple[str, ...]:
@@ -60,4 +32,26 @@ def advice(check_id: str) -> tuple[str, ...]:
 
     + check_id: as in the verdict, such as "S4.grad_equal"
     """
-    return _ADVICE.get(check_id.rpartition(".")[2], ())
+    return known().get(check_id.rpartition(".")[2], ())
+
+
+@cache
+def known() -> Mapping[str, tuple[str, ...]]:
+    """Return check's id without its stage -> steps.
+
+    Raises StacksError, with file, entry and reason in one sentence, if the data is wrong.
+    """
+    text = (files("pyinfra_gpu.diagnosis") / _NAME).read_text(encoding="utf-8")
+    return read_advice(text)
+
+
+def read_advice(text: str) -> dict[str, tuple[str, ...]]:
+    """Return what the YAML `text` holds, in the same form; raises StacksError as `known` does."""
+    steps: dict[str, tuple[str, ...]] = {}
+    model = TypeAdapter(Annotated[Table[str, Advice], keyed(Advice)])
+    for entry in read(text, _NAME, model).values():
+        for check in entry.checks:
+            if check in steps:
+                raise wrong(_NAME, f"{entry.name}.checks", "must have one advice a check", check)
+            steps[check] = entry.fix
+    return steps

@@ -14,7 +14,9 @@
       cause: what is wrong      # <file> stands for the pattern's group of that name
       fix: ["first step"]
       source: where the facts are from
-      weak: yes                 # optional, as the rest: names a cause only if nothing else failed
+      remedy: do this           # optional, as the rest: the fix in one clause, for the sentence in
+                                # which a run says why one of its commands failed
+      weak: yes                 # names a cause only if nothing else failed
       explains: [CUDA-02, nccl] # ids and layers that are its consequences where both are seen
       case_group: file          # the group whose value chooses among the cases
       cases:                    # other readings of the same message. The first that fits replaces
@@ -39,10 +41,9 @@ from importlib.resources import files
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PlainValidator, TypeAdapter
-from pydantic_core import PydanticCustomError
 
 from pyinfra_gpu.diagnosis.host_facts import Condition, HostFacts, read_conditions
-from pyinfra_gpu.diagnosis.patterns import Pattern, PatternError, compiled
+from pyinfra_gpu.diagnosis.patterns import Pattern, PatternError, check, pattern
 from pyinfra_gpu.stacks.reading import (
     FileEntry,
     Flag,
@@ -77,10 +78,7 @@ _ID = re.compile(r"([A-Z]+)-\d{2,3}")
 def _pattern(source: object) -> Pattern:
     if not isinstance(source, str) or not source:
         raise expected("text")
-    try:
-        return compiled(source)
-    except PatternError as error:
-        raise PydanticCustomError("pattern", "{it}", {"it": str(error)}) from None
+    return pattern(source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +111,7 @@ class Entry(FileEntry):
       where nothing failed that they do not explain
     + patterns: the message's wordings; + samples: lines as people see them
     + fix: what to do, in this order; `<name>` stands for the pattern's group of that name
+    + remedy: what to do, in one clause; empty where nobody wrote one
     + weak: names a cause only if nothing else failed: a time-out, a signal
     + explains: ids and layers that are its consequences where both are seen
     + case_group: the group whose value chooses one of `cases`
@@ -129,6 +128,7 @@ class Entry(FileEntry):
     cause: Text
     fix: Annotated[tuple[Text, ...], Field(min_length=1)]
     source: Text
+    remedy: Text = ""
     weak: Flag = False
     explains: frozenset[Text] = NONE
     case_group: Text | None = None
@@ -194,19 +194,26 @@ class Catalogue:
 
 @cache
 def catalogue() -> Catalogue:
-    """Return the catalogue.
+    """Return the package's own catalogue.
 
-    Raises StacksError, with file, entry and reason in one sentence, if the data is wrong.
+    Its patterns and samples are not tried on each other here, which takes longer than all the
+    rest: a test does that.
     """
+    return read_catalogue(own_texts(), tried=True)
+
+
+def own_texts() -> dict[str, str]:
+    """Return the package's own data: layer -> its file's text."""
     folder = files("pyinfra_gpu.diagnosis") / "catalogue"
-    texts = {layer: (folder / f"{layer}.yaml").read_text(encoding="utf-8") for layer in LAYERS}
-    return read_catalogue(texts)
+    return {layer: (folder / f"{layer}.yaml").read_text(encoding="utf-8") for layer in LAYERS}
 
 
-def read_catalogue(texts: Mapping[str, str]) -> Catalogue:
+def read_catalogue(texts: Mapping[str, str], *, tried: bool = False) -> Catalogue:
     """Return the catalogue that the YAML `texts` (layer -> file's text) hold, checked as a whole.
 
-    Raises StacksError as `catalogue` does.
+    + tried: whether patterns and samples are known to fit each other
+
+    Raises StacksError, with file, entry and reason in one sentence, if the data is wrong.
     """
     entries: dict[str, Entry] = {}
     files: dict[str, str] = {}
@@ -216,8 +223,8 @@ def read_catalogue(texts: Mapping[str, str]) -> Catalogue:
             found = _ID.fullmatch(entry.id)
             if not found or found[1] != LAYERS[layer]:
                 raise wrong(file, entry.id, f"must be an id such as {LAYERS[layer]}-01")
-            _check_samples(entry, file)
-            _check_groups(entry, file)
+            if not tried:
+                _try(entry, file)
             entries[entry.id], files[entry.id] = entry, file
     for entry in entries.values():
         for target in sorted(entry.explains.union(*(case.explains for case in entry.cases))):
@@ -236,26 +243,37 @@ def _model() -> TypeAdapter[Mapping[str, Entry]]:
     return TypeAdapter(Annotated[Table[str, Entry], keyed(Entry)])
 
 
+def _try(entry: Entry, file: str) -> None:
+    for each in entry.patterns:
+        try:
+            check(each)
+        except PatternError as error:
+            raise wrong(file, f"{entry.id}.patterns", str(error), repr(each.source)) from None
+    _check_samples(entry, file)
+    _check_groups(entry, file)
+
+
 def _check_samples(entry: Entry, file: str) -> None:
     for sample in entry.samples:
-        if not any(pattern.regex.search(sample) for pattern in entry.patterns):
+        if not any(each.regex.search(sample) for each in entry.patterns):
             it = "is matched by none of the patterns"
             raise wrong(file, f"{entry.id}.samples", it, sample)
-    for pattern in entry.patterns:
-        if not any(pattern.regex.search(sample) for sample in entry.samples):
+    for each in entry.patterns:
+        if not any(each.regex.search(sample) for sample in entry.samples):
             it = "matches none of the samples"
-            raise wrong(file, f"{entry.id}.patterns", it, pattern.source)
+            raise wrong(file, f"{entry.id}.patterns", it, each.source)
 
 
 def _check_groups(entry: Entry, file: str) -> None:
-    groups = {name for pattern in entry.patterns for name in pattern.regex.groupindex}
+    groups = {name for each in entry.patterns for name in each.regex.groupindex}
     by_value = any(case.values is not None for case in entry.cases)
     if (entry.case_group is not None) != by_value or not {entry.case_group} - {None} <= groups:
         it = "must be a group that the cases have values of"
         raise wrong(file, f"{entry.id}.case_group", it)
     if any(case.values is None and not case.facts for case in entry.cases):
         raise wrong(file, f"{entry.id}.cases", "must each have values or facts")
-    texts = [entry.cause, *entry.fix, *(t for case in entry.cases for t in (case.cause, *case.fix))]
+    texts = [entry.cause, entry.remedy, *entry.fix]
+    texts += [text for case in entry.cases for text in (case.cause, *case.fix)]
     for text in texts:
         for name in re.findall(r"<([a-z_]+)>", text):
             if name not in groups:

@@ -22,7 +22,10 @@ _SAFE = re.compile(r"[\w./:@%+,-]{1,200}")
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause, in the words of the catalogue, with the line that shows it."""
+    """A cause, in the words of the catalogue, with the line that shows it.
+
+    + remedy: what to do in one clause; empty where the catalogue has only steps
+    """
 
     id: str
     layer: str
@@ -31,6 +34,7 @@ class Finding:
     cause: str
     fix: tuple[str, ...]
     rank: int | None
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,7 @@ def _finding(hit: Hit, telling: Hit, kind: Kind) -> Finding:
         cause=_filled(meaning.cause, groups),
         fix=tuple(_filled(step, groups) for step in meaning.fix),
         rank=hit.rank,
+        remedy=_filled(hit.entry.remedy, groups),
     )
 
 

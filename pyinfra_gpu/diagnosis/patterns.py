@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 BEFORE, AFTER = 200, 600  # characters around an anchor in which its message stands
 SHORTEST_ANCHOR = 6
@@ -29,7 +30,11 @@ class Pattern:
 
     source: str
     anchor: str
-    regex: re.Pattern[str]
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """What is searched for near the anchor; most logs need few of them."""
+        return re.compile(_spaces_match_line_breaks(self.source), re.MULTILINE)
 
     def find(self, text: Text, limit: int) -> Iterator[re.Match[str]]:
         """Return the matches in `text`, in order.
@@ -73,27 +78,30 @@ class Text:
         return first + last[::-1]
 
 
-def compiled(source: str) -> Pattern:
-    """Return `source` ready to search with.
+def pattern(source: str) -> Pattern:
+    """Return `source` ready to search with; `check` tells whether it can be."""
+    return Pattern(source, max(_literals(source), key=len, default=""))
+
+
+def check(found: Pattern) -> None:
+    """Refuse a pattern that cannot be searched for in bounded time.
 
     Raises PatternError if it is not a regular expression, ignores case, repeats without a bound
     or holds no text to look for.
     """
     try:
-        regex = re.compile(_spaces_match_line_breaks(source), re.MULTILINE)
+        flags = found.regex.flags
     except re.error as error:
         raise PatternError(f"is not a regular expression ({error})") from None
-    if regex.flags & re.IGNORECASE:
+    if flags & re.IGNORECASE:
         raise PatternError("ignores case, which its search for plain text cannot")
-    if any(part in ("*", "+") for part, _ in _parts(source)):
+    if any(part in ("*", "+") for part, _ in _parts(found.source)):
         raise PatternError("repeats without a bound; write {0,40} or {1,40}")
-    anchor = max(_literals(source), key=len, default="")
-    if len(anchor) < SHORTEST_ANCHOR:
+    if len(found.anchor) < SHORTEST_ANCHOR:
         raise PatternError(
             f"holds no text of {SHORTEST_ANCHOR} characters outside its brackets, so that"
             " searching for it would be slow"
         )
-    return Pattern(source, anchor, regex)
 
 
 def _spaces_match_line_breaks(source: str) -> str:

@@ -9,8 +9,10 @@ from pyinfra import logger
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
 
+from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.transport import is_alive
+from pyinfra_gpu.text import shortened
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -21,25 +23,7 @@ LOCK_WAIT_S = 900
 
 _LOST = "the connection was lost; what was begun may go on there, and the next run waits for it"
 _TAIL = 12  # lines of a failed command's output that are shown
-
-_HINTS = (
-    ("No space left on device", "free some disk space there and run again"),
-    ("Disk quota exceeded", "raise the quota of that user and run again"),
-    ("Failed to fetch", "check that the host reaches that URL, or declare another index"),
-    ("Temporary failure in name resolution", "check DNS on the host"),
-    ("Could not resolve", "check DNS and the route from the host"),
-    ("Connection refused", "check that the URL is served and reachable from the host"),
-    ("reference is not a tree", "that commit is not in the repository: check `training_commit`"),
-    ("Directory not empty", "something that is not ours stands there: move it away"),
-    ("Not a directory", "something that is not ours stands there: move it away"),
-    ("No interpreter found", "install that Python there, or correct `pytorch_python`"),
-    ("no such user", "create that user on the host, or correct `owner`"),
-    ("No solution found", "check the declared version and index"),
-    ("was not found in the package registry", "check the declared version and index"),
-    ("ensurepip is not available", "run `sudo apt-get install python3-venv` there once"),
-    ("git: not found", "run `sudo apt-get install git` there once"),
-    ("Permission denied", "check who owns the directory, and the `owner` key"),
-)
+_LONGEST_LINE = 300  # characters of the last one, in the sentence
 
 
 def step(
@@ -109,17 +93,9 @@ def _run(
 
 
 def _reason(lines: list[str]) -> str:
-    text = "\n".join(lines)
-    for needle, hint in _HINTS:
-        if needle in text:
-            found = next(line for line in reversed(lines) if needle in line)
-            return f"{_shortened(found)}; {hint}"
-    return _shortened(lines[-1]) if lines else "it printed nothing; try the command by hand (-vv)"
-
-
-def _shortened(line: str, limit: int = 300) -> str:
-    line = " ".join(line.split())
-    return line if len(line) <= limit else line[: limit - 3] + "..."
+    if not lines:
+        return "it printed nothing; try the command by hand (-vv)"
+    return explain_lines(lines) or shortened(lines[-1], _LONGEST_LINE)
 
 
 def failed(host: Host, stage: str, sentence: str) -> bool:

@@ -14,6 +14,7 @@ from pyinfra_gpu.diagnosis.evidence import Explained, ended_by_the_test, of_file
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.report import smoke as smoke_report
+from pyinfra_gpu.stacks import StacksError
 
 PASS: dict[str, Any] = verdicts.document(
     mode="gpu",
@@ -163,7 +164,16 @@ def test_advice_is_for_checks_that_there_are() -> None:
     known |= {each.id for mode in ("rehearsal-cpu", "gpu") for checks in
               stages.checks_of(mode).values() for each in checks}  # fmt: skip
     known |= {check.id for check in gpu.RANK_CHECKS}
-    assert set(smoke_advice._ADVICE) <= {name.rpartition(".")[2] for name in known}
+    assert set(smoke_advice.known()) <= {name.rpartition(".")[2] for name in known}
+
+
+def test_advice_that_is_given_twice_or_says_nothing_is_refused() -> None:
+    entry = "one:\n  checks: [finite]\n  fix: ['do this']\n  source: made up\n"
+    assert smoke_advice.read_advice(entry) == {"finite": ("do this",)}
+    for wrong in (entry + entry.replace("one:", "two:"), entry.replace("['do this']", "[]"),
+                  entry.replace("  source: made up\n", ""), entry + "  more: x\n"):  # fmt: skip
+        with pytest.raises(StacksError, match=r"catalogue/checks\.yaml"):
+            smoke_advice.read_advice(wrong)
 
 
 def test_a_long_list_of_steps_is_cut_and_says_so() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from diagnosis.small_catalogue import TEXTS
 
-from pyinfra_gpu.diagnosis.catalogue import LAYERS, Entry, catalogue, read_catalogue
+from pyinfra_gpu.diagnosis.catalogue import LAYERS, Entry, catalogue, own_texts, read_catalogue
 from pyinfra_gpu.diagnosis.matcher import explain
 from pyinfra_gpu.diagnosis.patterns import AFTER, BEFORE, Text
 from pyinfra_gpu.stacks import StacksError
@@ -27,6 +27,10 @@ def test_every_failure_handed_over_is_in_it_and_many_more() -> None:
     assert ids <= set(KNOWN.by_id)
     assert len(KNOWN.entries) >= 150
     assert {entry.layer for entry in KNOWN.entries} == set(LAYERS)
+
+
+def test_patterns_and_samples_of_the_packages_own_data_fit_each_other() -> None:
+    assert read_catalogue(own_texts()).entries == KNOWN.entries
 
 
 @entries

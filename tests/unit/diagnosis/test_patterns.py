@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyinfra_gpu.diagnosis.patterns import PatternError, Text, compiled
+from pyinfra_gpu.diagnosis.patterns import PatternError, Text, check, pattern
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from pyinfra_gpu.diagnosis.patterns import PatternError, Text, compiled
     ],
 )
 def test_the_anchor_is_the_longest_text_that_every_match_holds(source: str, anchor: str) -> None:
-    assert compiled(source).anchor == anchor
+    assert pattern(source).anchor == anchor
 
 
 @pytest.mark.parametrize(
@@ -36,23 +36,23 @@ def test_the_anchor_is_the_longest_text_that_every_match_holds(source: str, anch
 )
 def test_a_pattern_that_cannot_be_searched_quickly_is_refused(source: str, reason: str) -> None:
     with pytest.raises(PatternError, match=reason):
-        compiled(source)
+        check(pattern(source))
 
 
 def test_a_blank_also_matches_the_break_between_two_lines() -> None:
     found = list(
-        compiled("already in use by another").find(Text("x already\nin use by\nanother"), 9)
+        pattern("already in use by another").find(Text("x already\nin use by\nanother"), 9)
     )
     assert [match.span() for match in found] == [(2, 27)]
 
 
 def test_of_very_many_anchors_those_at_both_ends_are_looked_at() -> None:
     text = Text("".join(f"number {n} here\n" for n in range(1000)))
-    found = [int(match[1]) for match in compiled(r"number (\d{1,4}) here").find(text, 3)]
+    found = [int(match[1]) for match in pattern(r"number (\d{1,4}) here").find(text, 3)]
     assert found == [0, 1, 2, 997, 998, 999]
 
 
 def test_a_match_is_found_once_however_often_its_anchor_stands_in_it() -> None:
     text = Text("number number number 7 end\nnumber 8 end")
-    found = compiled(r"number (?P<value>\d) end").find(text, 9)
+    found = pattern(r"number (?P<value>\d) end").find(text, 9)
     assert [match["value"] for match in found] == ["7", "8"]

@@ -1,0 +1,91 @@
+"""Why a command of ours failed: the line that says it and what to do, from the catalogue alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pyinfra_gpu.diagnosis.command import explain_lines
+from pyinfra_gpu.engine.steps import _reason
+
+# What a step's output says -> what the run says to do about it.
+REMEDIES = {
+    "OSError: [Errno 28] No space left on device": "free some disk space there and run again",
+    "cp: error writing 'x': Disk quota exceeded": "raise the quota of that user",
+    "error: Failed to fetch: `http://127.0.0.1:9/simple/torch/`": "declare another index",
+    "ping: pypi.org: Temporary failure in name resolution": "check DNS",
+    "fatal: unable to access 'https://x.org/': Could not resolve host: x.org": "check DNS",
+    "fatal: unable to access 'http://x:9/': Failed to connect to x port 9: Connection refused": (
+        "check that the host reaches that URL"
+    ),
+    "fatal: reference is not a tree: 0123456789abcdef0123456789abcdef01234567": "training_commit",
+    "mv: cannot move 'a' to '/opt/b': Directory not empty": "move it away",
+    "mkdir: cannot create directory '/opt/b': Not a directory": "move it away",
+    "error: No interpreter found for Python 3.99 in managed installations": "pytorch_python",
+    "sudo: unknown user ada": "correct `owner`",
+    "id: 'ada': no such user": "correct `owner`",
+    "  x No solution found when resolving dependencies:": "check the declared version and index",
+    "  Because torchx was not found in the package registry and you require torchx, so": (
+        "check the declared version and index"
+    ),
+    "The virtual environment was not created because ensurepip is not available.": (
+        "run `sudo apt-get install python3-venv` there once"
+    ),
+    "sh: 1: git: not found": "run `sudo apt-get install git` there once",
+    "bash: line 1: git: command not found": "run `sudo apt-get install git` there once",
+    "mkdir: cannot create directory '/opt/x': Permission denied": "the `owner` key",
+    "cp: cannot create regular file '/opt/x': Permission denied": "the `owner` key",
+}
+
+
+@pytest.mark.parametrize("line", REMEDIES)
+def test_the_line_and_what_to_do_are_said(line: str) -> None:
+    sentence = explain_lines(["Collecting torch", line, "  (exit 1)"])
+    assert sentence is not None
+    assert " ".join(line.split()) in sentence
+    assert REMEDIES[line] in sentence
+    assert "\n" not in sentence
+    assert _reason(["Collecting torch", line, "  (exit 1)"]) == sentence
+
+
+def test_without_a_known_cause_the_last_line_has_to_do() -> None:
+    assert explain_lines(["all is well", "what was that"]) is None
+    assert _reason(["all is well", "what\x1b[2J was that" + " x" * 400]).startswith("what was that")
+    assert len(_reason(["y" * 900])) == 300
+    assert "by hand" in _reason([])
+    assert explain_lines([]) is None
+
+
+def test_a_program_that_is_missing_is_named() -> None:
+    sentence = explain_lines(["bash: line 3: unzip: command not found"])
+    assert sentence is not None
+    assert "unzip" in sentence
+
+
+def test_a_long_output_costs_less_than_a_second() -> None:
+    lines = [f"[{n}/9000] Building CXX object x{n}.o: Permission" for n in range(9000)]
+    explain_lines(["x"])
+    start = time.process_time()
+    assert explain_lines([*lines, "c++: fatal error: No space left on device"]) is not None
+    assert time.process_time() - start < 1
+
+
+def test_the_first_failure_of_a_run_costs_less_than_a_second_of_work() -> None:
+    code = (
+        "import time; from pyinfra_gpu.diagnosis.command import explain_lines;"
+        "import pyinfra_gpu.stacks, pyinfra_gpu.facts.record; start = time.process_time();"
+        "explain_lines(['No space left on device']); print(time.process_time() - start)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert float(done.stdout) < 1
+
+
+def test_a_run_without_a_failure_never_reads_the_catalogue() -> None:
+    code = (
+        "import sys, pyinfra_gpu.engine.steps;"
+        " sys.exit('pyinfra_gpu.diagnosis.catalogue' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
