@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import verdicts
 from running import Deployer
 
 from pyinfra_gpu.report import smoke as smoke_report
@@ -104,7 +105,7 @@ def test_a_failed_test_says_what_why_and_where_on_one_screen(
     assert verdict["diagnosis"]["unclassified"] is not known
     if known:
         assert "libcudart.so.13" in verdict["diagnosis"]["findings"][0]["evidence"]
-    shown = smoke_report.lines("gpu1", verdict)
+    shown = smoke_report.lines("gpu1", verdicts.explained(verdict))
     assert len(shown) < 25
     assert max(map(len, shown)) <= 80
     for line in shown:

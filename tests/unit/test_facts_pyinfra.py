@@ -109,7 +109,7 @@ def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
     data = json.loads(json.dumps(record, default=lambda thing: thing.to_json()))
     assert data["driver"]["loaded"] == "580.95.05"
     assert data["gpus"]["devices"][0]["bar1_mib"] == 32768
-    assert data["smoke"]["stamp_text"] == {"unknown": "the probe did not report it"}
+    assert data["smoke"]["stamp"] == {"unknown": "the probe did not report it"}
     assert as_json((Unknown("x"), {"a": (1, None, True)})) == [
         {"unknown": "x"},
         {"a": [1, None, True]},
