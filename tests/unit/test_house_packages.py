@@ -22,8 +22,6 @@ ALLOWED = {
     "pyinfra_gpu/stacks/": r"debian 12'|\{\"debian\": ",
     # From which distribution on a library is new enough.
     "pyinfra_gpu/compatibility/software.py": r"Debian 11 or Ubuntu 22.04 at least",
-    # Remedies for what a command printed; they move to the catalogue, which is data.
-    "pyinfra_gpu/engine/steps.py": r"run `sudo apt-get install [a-z0-9-]+` there once",
     # Leftovers beside kernels are no kernels, whoever left them.
     "pyinfra_gpu/on_host/probe/kernel.sh": r"\*\.dpkg-\*",
     # A proof is one file that runs alone; it asks whose a library is where there is one to ask.
