@@ -7,6 +7,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from pyinfra_gpu.drift import compilers
 from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage
 from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown
@@ -35,7 +36,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """
     if spec.accelerator != "nvidia":
         return []
-    found = [*_compiler(spec, record)]
+    found = [*compilers.judge(spec, record)]
     if spec.cuda.toolkit:
         found = [
             *_toolkit(spec, record),
@@ -112,7 +113,7 @@ def toolkit_owed(spec: HostSpec, record: Record, found: Findings) -> bool:
     return bool(found.of(Id.CUDA_NOT_INSTALLED, Id.CUDA_VERSION_DIFFERS))
 
 
-def compilers(spec: HostSpec, record: Record) -> list[str]:
+def nvcc_packages(spec: HostSpec, record: Record) -> list[str]:
     """Return the declared release's packages that nvcc is made of; its own even if it is gone.
 
     A part that was forced off leaves the toolkit's package there, with a dependency unmet.
@@ -203,77 +204,6 @@ def _foreign(spec: HostSpec, record: Record) -> Finding:
         command=f"sudo mv {home(spec)} {home(spec)}.before",
         stops=bool(record.cuda.missing),
     )
-
-
-def compiler_name(spec: HostSpec) -> str:
-    """Return the C++ compiler nvcc uses: the declared one's, else the distribution's."""
-    declared = spec.cuda.host_compiler
-    if declared is None:
-        return "g++"
-    name, _, major = declared.partition("-")
-    return f"{'clang++' if name == 'clang' else 'g++'}-{major}"
-
-
-def compiler_packages(spec: HostSpec, record: Record) -> list[str]:
-    """Return the packages of the compilers that are missing; [] where none is."""
-    cuda, declared = record.cuda, spec.cuda.host_compiler
-    wanted = []
-    if spec.cuda.toolkit and declared is not None and cuda.compiler is None:
-        wanted += [declared] if declared.startswith("clang") else [declared, compiler_name(spec)]
-    if spec.cuda.toolkit and cuda.gxx is False:
-        wanted.append("g++")
-    elif cuda.gcc is None:
-        wanted.append("gcc")  # Triton and torch.compile need one at run time
-    return wanted
-
-
-def _compiler(spec: HostSpec, record: Record) -> list[Finding]:
-    wanted = compiler_packages(spec, record)
-    if not wanted:
-        return _out_of_range(spec, record)
-    rooted = spec.privilege == "sudo"
-    by_hand = manager_for(record.system.os_id).install_by_hand(wanted)
-    return [
-        Finding(
-            id=Id.CUDA_COMPILER_MISSING,
-            found=f"no {wanted[0]}",
-            expected=f"{', '.join(wanted)} for nvcc and torch.compile",
-            effect="repair" if rooted else "report",
-            action=f"install {', '.join(wanted)}"
-            if rooted
-            else "left alone, as nothing is installed with privilege = 'none'",
-            command=None if rooted else by_hand,
-            packages=(*wanted, "gcc-*"),
-        )
-    ]
-
-
-def _out_of_range(spec: HostSpec, record: Record) -> list[Finding]:
-    if not spec.cuda.toolkit:
-        return []
-    declared = spec.cuda.host_compiler
-    family = declared.partition("-")[0] if declared else "gcc"
-    release = catalogue().cuda[str(spec.cuda.release)]
-    bounds = release.clang if family == "clang" else release.gcc
-    version = record.cuda.compiler if declared else record.cuda.gcc
-    if bounds is None or not isinstance(version, str):
-        return []
-    if bounds[0] <= int(version.partition(".")[0]) <= bounds[1]:
-        return []
-    good = f"{family}-{bounds[1]}"
-    install = [good] if family == "clang" else [good, f"g++-{bounds[1]}"]
-    return [
-        Finding(
-            id=Id.CUDA_COMPILER_OUT_OF_RANGE,
-            found=f"{declared or family} is version {version}",
-            expected=f"{family} {bounds[0]} to {bounds[1]}, as CUDA {release.release} needs",
-            effect="report",
-            action=f"nvcc would refuse it, so install another and declare host_compiler = '{good}'",
-            command=manager_for(record.system.os_id).install_by_hand(install),
-            packages=(declared or family, f"{family}-*"),
-            stops=True,
-        )
-    ]
 
 
 def _plain_path(spec: HostSpec, record: Record) -> list[Finding]:
@@ -393,7 +323,7 @@ def _ingredients(spec: HostSpec, record: Record) -> list[Any]:
     return [
         sorted(f"{each.name} {each.version}" for each in of_release(spec, record)),
         str(record.cuda.nvcc),
-        compiler_name(spec),
+        compilers.compiler_name(spec),
         str(record.cuda.compiler if spec.cuda.host_compiler else record.cuda.gcc),
         list(spec.cuda.archs),
         spec.rehearsal,

@@ -11,19 +11,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import replace
 from posixpath import basename, dirname
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyinfra_gpu.drift.cuda import home
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
+from pyinfra_gpu.drift.libcuda_files import (
+    DEV,
+    ML,
+    SONAME,
+    has_driver,
+    is_drivers,
+    link,
+    path,
+    version_of,
+)
 from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.libcuda import CacheEntry, Link
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.packages import manager_for
-from pyinfra_gpu.packages.names import LIBRARIES, matching
+from pyinfra_gpu.packages.names import LIBRARIES
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -31,9 +40,6 @@ if TYPE_CHECKING:
 
 STAGE = Stage.LIBCUDA
 
-SONAME = "libcuda.so.1"
-DEV = "libcuda.so"
-ML = "libnvidia-ml.so.1"
 
 Trouble = Literal[
     "missing", "dangling", "into-stubs", "into-compat", "to-a-version", "not-driver-owned"
@@ -82,60 +88,9 @@ def summary(spec: HostSpec, record: Record) -> str:
     return entry.real or "" if entry else "no driver's library yet"
 
 
-def path(record: Record, name: str) -> str:
-    """Return where a library's link belongs on this host."""
-    return f"{record.libcuda.libdir}/{name}"
-
-
 def toolkit_link(spec: HostSpec) -> str:
     """Return the path of the link inside the declared toolkit."""
     return f"{home(spec)}/lib64/{DEV}"
-
-
-def link(record: Record, where: str) -> Link:
-    """Return what stands at a path; nothing where it was not looked at."""
-    links = record.libcuda.links
-    absent = Link(kind="absent", target=None, real=None)
-    return absent if isinstance(links, Unknown) else links.get(where, absent)
-
-
-def has_driver(record: Record) -> bool:
-    """Tell whether a driver's library, or a package that brings it, is on the host."""
-    return bool(driver_files(record)) or bool(library_packages(record))
-
-
-def driver_files(record: Record) -> tuple[str, ...]:
-    """Return the driver's libcuda files: where packages put libraries, named by a version.
-
-    Some distributions' own packages keep them one folder deeper, below nvidia/, and link to them.
-    """
-    files = record.libcuda.files
-    candidates = [*(files if isinstance(files, tuple) else ())]
-    candidates += [str(link(record, path(record, SONAME)).real)]
-    return tuple(dict.fromkeys(each for each in candidates if is_drivers(record, each)))
-
-
-def is_drivers(record: Record, file: str | None) -> bool:
-    """Tell whether a file is where the driver's packages put it, and named as they name it."""
-    libdir = record.libcuda.libdir
-    if file is None or not libdir:
-        return False
-    place = rf"{re.escape(libdir)}/(nvidia/([^/]+/)?)?"
-    return re.fullmatch(rf"{place}lib(cuda|nvidia-ml)\.so\.\d{{3}}(\.\d+)+", file) is not None
-
-
-def library_packages(record: Record) -> list[str]:
-    """Return the installed packages that bring the driver's libraries, the most telling first."""
-    packages = record.nvidia.packages
-    if isinstance(packages, Unknown):
-        return []
-    return matching((each.name for each in packages), LIBRARIES)
-
-
-def version_of(file: str | None) -> str | None:
-    """Return the version in a library's file name, "580.95.05" of libcuda.so.580.95.05."""
-    match = re.search(r"\.so\.(\d+(?:\.\d+)+)$", file or "")
-    return match[1] if match else None
 
 
 def troubles(record: Record) -> dict[str, Trouble]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
 
+from pyinfra_gpu.drift import compilers
 from pyinfra_gpu.drift import cuda as drift
 from pyinfra_gpu.drift.finding import Finding, Findings, Id
 from pyinfra_gpu.engine import proof, reinstall, transaction
@@ -76,7 +77,7 @@ def _hint(spec: HostSpec, record: Record) -> str:
 
 
 def _install(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    wanted = drift.compiler_packages(spec, record)
+    wanted = compilers.compiler_packages(spec, record)
     if drift.toolkit_owed(spec, record, found):
         name, version = drift.package(spec), spec.cuda.version
         wanted.append(manager_of(record).build_of(name, version) if version else name)
@@ -89,7 +90,7 @@ def _install(spec: HostSpec, record: Record, found: Findings) -> Commands:
 def _reinstall(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Install again what lost files, and only that: a whole toolkit is gigabytes."""
     lost = reinstall.with_missing_files(state, host, spec, drift.home(spec))
-    packages = [*lost, *drift.incomplete(spec, record)] or drift.compilers(spec, record)
+    packages = [*lost, *drift.incomplete(spec, record)] or drift.nvcc_packages(spec, record)
     return reinstall.again(state, host, STAGE, spec, packages)
 
 
@@ -151,7 +152,7 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     record = fresh(spec, record)
     arguments = (
         *(drift.fingerprint(spec, record), "rehearsal" if spec.rehearsal else "proof"),
-        *(drift.home(spec), str(spec.cuda.release), drift.compiler_name(spec)),
+        *(drift.home(spec), str(spec.cuda.release), compilers.compiler_name(spec)),
         *(spec.paths.cuda_proof, *(str(arch) for arch in spec.cuda.archs)),
     )
     archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import libcuda as drift
+from pyinfra_gpu.drift import libcuda_files as files
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import proof, reinstall
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
@@ -51,16 +52,16 @@ def linked(spec: HostSpec, record: Record, found: Findings) -> Commands:
         command = " && ".join(_set_aside(record, path) for path in in_the_way)
         yield step(STAGE, what, command, run_as=as_root(spec), stream=True)
     if wrong:
-        packages = [] if drift.driver_files(record) else drift.library_packages(record)
+        packages = [] if files.driver_files(record) else files.library_packages(record)
         yield FunctionCommand(_reinstall, (spec, wrong, packages), {})
-    links = [_link(record, path) for path in wrong if path == drift.path(record, drift.DEV)]
-    links += [quoted("ln", "-sfn", drift.path(record, drift.SONAME), path) for path in ours]
+    links = [_link(record, path) for path in wrong if path == files.path(record, files.DEV)]
+    links += [quoted("ln", "-sfn", files.path(record, files.SONAME), path) for path in ours]
     yield step(STAGE, "update the linker's cache", _then(links), run_as=as_root(spec))
 
 
 def _is_in_the_way(record: Record, path: str) -> bool:
     """Tell whether something is lost when a link is made there; a dangling link leads nowhere."""
-    there = drift.link(record, path)
+    there = files.link(record, path)
     return there.kind != "absent" and not (there.kind == "link" and there.real is None)
 
 
@@ -92,9 +93,9 @@ def _link(record: Record, path: str) -> str:
 
     Some distributions' packages lead it through /etc/alternatives.
     """
-    good = f"{drift.SONAME}|/etc/alternatives/*"
-    ours = quoted("ln", "-sfn", drift.SONAME, path)
-    soname = drift.path(record, drift.SONAME)
+    good = f"{files.SONAME}|/etc/alternatives/*"
+    ours = quoted("ln", "-sfn", files.SONAME, path)
+    soname = files.path(record, files.SONAME)
     target = f'"$(readlink -- {quoted(path)})"'
     same = f"test {quoted(path)} -ef {quoted(soname)}"
     return f"{{ case {target} in {good}) {same} ;; *) false ;; esac || {ours}; }}"

@@ -10,7 +10,7 @@ import pytest
 from gpu_host import bare_gpu_host
 from proven_host import proofs, proven_host, record_of
 
-from pyinfra_gpu.drift import cuda
+from pyinfra_gpu.drift import compilers, cuda
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown
@@ -282,14 +282,14 @@ def test_the_packages_of_a_compiler(
     host = proven_host(data={"host_compiler": declared})
     record = record_of(host)
     record = replace(record, cuda=replace(record.cuda, **there))
-    assert cuda.compiler_packages(host.spec(), record) == packages
+    assert compilers.compiler_packages(host.spec(), record) == packages
 
 
 @pytest.mark.parametrize(
     ("declared", "name"), [(None, "g++"), ("gcc-13", "g++-13"), ("clang-18", "clang++-18")]
 )
 def test_nvcc_gets_the_compiler_for_cpp(declared: str | None, name: str) -> None:
-    assert cuda.compiler_name(proven_host(data={"host_compiler": declared}).spec()) == name
+    assert compilers.compiler_name(proven_host(data={"host_compiler": declared}).spec()) == name
 
 
 def test_the_packages_of_nvcc_are_those_of_the_declared_release() -> None:
@@ -297,7 +297,7 @@ def test_the_packages_of_nvcc_are_those_of_the_declared_release() -> None:
     rows += ["libcublas-13-0 13.1.1.3-1 0 0", "cuda-nvcc-13-1 13.1.80-1 0 0"]
     host = proven_host(lists=packages(*rows))
     spec, record = host.spec(), record_of(host)
-    assert cuda.compilers(spec, record) == ["cuda-nvcc-13-0", "libnvvm-13-0"]
+    assert cuda.nvcc_packages(spec, record) == ["cuda-nvcc-13-0", "libnvvm-13-0"]
     assert cuda.incomplete(spec, record) == ["libcublas-13-0"]
 
 
@@ -324,7 +324,7 @@ def test_of_a_toolkit_that_was_cut_off_the_rest_is_installed_too(
 
 def test_an_nvcc_that_was_forced_off_is_asked_for_by_its_name() -> None:
     host = proven_host(lists=packages(TOOLKIT[0], "cuda-crt-13-0 13.0.88-1 0 1"))
-    assert cuda.compilers(host.spec(), record_of(host)) == ["cuda-nvcc-13-0", "cuda-crt-13-0"]
+    assert cuda.nvcc_packages(host.spec(), record_of(host)) == ["cuda-nvcc-13-0", "cuda-crt-13-0"]
 
 
 @pytest.mark.parametrize(

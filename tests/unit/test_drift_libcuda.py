@@ -10,7 +10,7 @@ import pytest
 from gpu_host import LIB, VERSION, bare_gpu_host
 from proven_host import proven_host, record_of
 
-from pyinfra_gpu.drift import libcuda
+from pyinfra_gpu.drift import libcuda, libcuda_files
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages import manager_for
 
@@ -369,14 +369,14 @@ def test_the_remedy_of_a_line_in_the_loaders_settings_names_its_file() -> None:
     ],
 )
 def test_what_counts_as_the_drivers_file(file: str | None, is_drivers: bool) -> None:
-    assert libcuda.is_drivers(record_of(proven_host()), file) is is_drivers
+    assert libcuda_files.is_drivers(record_of(proven_host()), file) is is_drivers
 
 
 def test_packages_are_told_the_most_telling_first() -> None:
     rows = ["libnvidia-ml1 580.95.05-1 0 1", "libcuda1 580.95.05-1 0 1", "libcuda2 1 0 1"]
     rows.append("libnvidia-compute-580 580.95.05-0ubuntu1 0 1")
     record = record_of(proven_host(lists={"nvidia.package": rows}))
-    assert libcuda.library_packages(record) == [
+    assert libcuda_files.library_packages(record) == [
         "libcuda1",
         "libnvidia-ml1",
         "libnvidia-compute-580",

@@ -10,11 +10,11 @@ from getpass import getpass
 
 import click
 
+from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check import past
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, Verdict
 from pyinfra_gpu.report.check.render import Style, closing, host_lines, width_for
 from pyinfra_gpu.report.check.running import Arrived, Request, run
-from pyinfra_gpu.report.output import show
 
 EXIT_CODES_TEXT = (
     "exit code: 0 every host is as declared; 2 drift; 3 only a restart is owed;"

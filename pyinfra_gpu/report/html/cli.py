@@ -6,11 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check import past
 from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, add_request, keep, look
 from pyinfra_gpu.report.check.render import summary
 from pyinfra_gpu.report.html.page import page
-from pyinfra_gpu.report.output import show
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
