@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 .PHONY: rehearsal test quick check deploy clean
 
 rehearsal: $(VENV)/installed
-	@$(BIN)/pyinfra-gpu rehearse
+	@$(BIN)/pyinfra-gpu rehearsal run
 
 # Lanes: processes beside one another, each with its own output. How many share the tests on hosts,
 # each with a lab of its own: make test REHEARSAL_LANES=1

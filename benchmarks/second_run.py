@@ -1,4 +1,4 @@
-"""How long a run with nothing to do takes, and how many SSH channels it opens.
+"""How long a run with nothing to do takes, and a check, and how many SSH channels each opens.
 
     .venv/bin/python benchmarks/second_run.py [RUNS]
 
@@ -13,30 +13,44 @@ import sys
 import time
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal import Lab
+from pyinfra_gpu_rehearsal import Lab, LabHost
 
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
 
 
-def main() -> None:
-    """Run it RUNS times, and print what a person wants to know."""
-    lab = Lab()
-    hosts = lab.hosts()
-    pyinfra = str(Path(sys.executable).parent / "pyinfra")
-    command = [pyinfra, "-y", "inventories/rehearsal.py", "deploy.py"]
+def timed(command: list[str]) -> tuple[float, str]:
+    """Run COMMAND; return how many seconds it took, and what it printed."""
+    started = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return time.perf_counter() - started, done.stdout + done.stderr
+
+
+def measure(what: str, command: list[str], hosts: list[LabHost], as_declared: str) -> None:
+    """Run COMMAND RUNS times, and print what a person wants to know."""
+    before = [host.ssh_sessions() for host in hosts]
     seconds = []
-    time.sleep(1.1)  # the journal counts in whole seconds
-    since = time.time()
     for _ in range(RUNS):
-        started = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        seconds.append(time.perf_counter() - started)
-        if f"{len(hosts)} as declared" not in done.stderr:
-            sys.exit("the hosts are not deployed: make rehearsal\n" + done.stderr)
-    print(f"{len(hosts)} hosts, {RUNS} runs with nothing to do")
-    print(f"wall time: min {min(seconds):.2f} s, median {statistics.median(seconds):.2f} s")
-    for host in hosts:
-        print(f"{host.name}: {host.ssh_sessions(since) / RUNS:g} SSH channels a run")
+        wall, text = timed(command)
+        seconds.append(wall)
+        if as_declared not in text:
+            sys.exit(f"the hosts are not deployed: make rehearsal\n{text}")
+    channels = [
+        f"{host.name} {(host.ssh_sessions() - count) / RUNS:g}"
+        for host, count in zip(hosts, before, strict=True)
+    ]
+    wall_text = f"min {min(seconds):.2f} s, median {statistics.median(seconds):.2f} s"
+    print(f"{what}: {wall_text}; SSH channels each: {', '.join(channels)}")
+
+
+def main() -> None:
+    """Measure both on the throwaway hosts that are up."""
+    hosts = Lab().hosts()
+    folder, inventory = Path(sys.executable).parent, "inventories/rehearsal.py"
+    print(f"{len(hosts)} hosts, {RUNS} runs each")
+    run = [str(folder / "pyinfra"), "-y", inventory, "deploy.py"]
+    measure("a run with nothing to do", run, hosts, f"{len(hosts)} as declared")
+    check = [str(folder / "pyinfra-gpu"), "check", inventory]
+    measure("a check", check, hosts, "exit code 0")
 
 
 if __name__ == "__main__":

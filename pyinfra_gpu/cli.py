@@ -11,8 +11,9 @@ from pyinfra_gpu import __version__
 from pyinfra_gpu.diagnosis.cli import add_parser as add_explain
 from pyinfra_gpu.report.check.cli import add_parser as add_check
 from pyinfra_gpu.report.html.cli import add_parser as add_report
-from pyinfra_gpu_rehearsal import rehearse
-from pyinfra_gpu_rehearsal.cli import add_parser as add_rehearsal
+
+REHEARSAL = "rehearsal"
+REHEARSAL_HELP = "throwaway hosts to try a deploy on"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -39,11 +40,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_check(subparsers)
     add_report(subparsers)
     add_explain(subparsers)
-    rehearse.add_parser(subparsers)
-    add_rehearsal(subparsers)
-    options = parser.parse_args(arguments)
+    subparsers.add_parser(REHEARSAL, help=REHEARSAL_HELP)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if words[:1] == [REHEARSAL]:
+            return _rehearsal(words[1:])
+        options = parser.parse_args(words)
         return cast(int, options.handler(options))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _rehearsal(words: Sequence[str]) -> int:
+    """Run a command of the throwaway hosts, which are a package beside this one.
+
+    It is the only place that knows that package, and no other verb needs it.
+    """
+    try:
+        from pyinfra_gpu_rehearsal.cli import run_command
+    except ModuleNotFoundError as error:
+        if error.name != "pyinfra_gpu_rehearsal":
+            raise
+        print(
+            "the throwaway hosts are not installed: run `pip install 'pyinfra-gpu[rehearsal]'`",
+            file=sys.stderr,
+        )
+        return 1
+    return run_command(_Parser(prog=f"pyinfra-gpu {REHEARSAL}", description=REHEARSAL_HELP), words)

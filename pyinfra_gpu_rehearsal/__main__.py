@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from pyinfra_gpu_rehearsal.cli import add_commands
-
-
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m pyinfra_gpu_rehearsal")
-    add_commands(parser)
-    arguments = parser.parse_args()
-    code: int = arguments.handler(arguments)
-    return code
-
+from pyinfra_gpu_rehearsal.cli import run_command
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    parser = argparse.ArgumentParser(prog="python -m pyinfra_gpu_rehearsal")
+    raise SystemExit(run_command(parser))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyinfra_gpu_rehearsal.apt_repository import source_line
 from pyinfra_gpu_rehearsal.base_image import BaseImage
 from pyinfra_gpu_rehearsal.commands import run
-from pyinfra_gpu_rehearsal.ground import remove_tree
+from pyinfra_gpu_rehearsal.namespaces import remove_tree
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware, write_kernel, write_programs
 from pyinfra_gpu_rehearsal.nvidia.repository import NvidiaRepository
 from pyinfra_gpu_rehearsal.state import write_atomically
@@ -85,7 +85,9 @@ def write_identity(host: LabHost, image: BaseImage, repository: str, directory: 
     (home / ".ssh").chmod(0o700)
     # A folder that is in two layers has the upper one's owner and mode.
     home.chmod((image.root / "home/ubuntu").stat().st_mode & 0o7777)
-    host.ground.run(["chown", "-R", "1000:1000", home], purpose=f"making the home of {host.name}")
+    host.namespaces.run(
+        ["chown", "-R", "1000:1000", home], purpose=f"making the home of {host.name}"
+    )
 
 
 def write_machine(host: LabHost, image: BaseImage, repository: NvidiaRepository) -> None:

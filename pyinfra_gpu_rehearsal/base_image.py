@@ -21,8 +21,8 @@ from pyinfra_gpu_rehearsal.apt_repository import KEY_NAME, make_repository
 from pyinfra_gpu_rehearsal.aptconfig import AptConfiguration
 from pyinfra_gpu_rehearsal.commands import run
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.ground import USER_NAMESPACE, remove_tree
-from pyinfra_gpu_rehearsal.placing import is_root
+from pyinfra_gpu_rehearsal.namespaces import remove_tree
+from pyinfra_gpu_rehearsal.placing import USER_NAMESPACE, is_root
 from pyinfra_gpu_rehearsal.state import cache_folder, locked
 
 Say = Callable[[str], None]
@@ -65,33 +65,7 @@ ALONE = (
     "--mount-proc",
 )  # fmt: skip
 
-# Runs after the packages are in; $root is the tree, $@ the packages to download, $ALONE those
-# without what they recommend, $MASKED units.
-FINISH = r"""
-set -eu
-rm -f "$root"/var/cache/apt/archives/*.deb
-APT_CONFIG=$MMDEBSTRAP_APT_CONFIG \
-  apt-get --yes -o APT::Install-Recommends=true --download-only install "$@" >/dev/null
-APT_CONFIG=$MMDEBSTRAP_APT_CONFIG \
-  apt-get --yes -o APT::Install-Recommends=false --download-only install $ALONE >/dev/null
-mkdir "$root/installable"
-mv "$root"/var/cache/apt/archives/*.deb "$root/installable/"
-chroot "$root" useradd --create-home --uid 1000 --shell /bin/bash ubuntu
-echo 'ubuntu ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/ubuntu"
-chmod 0440 "$root/etc/sudoers.d/ubuntu"
-printf 'LogLevel VERBOSE\nPasswordAuthentication no\nUseDNS no\n' \
-  >"$root/etc/ssh/sshd_config.d/rehearsal.conf"
-mkdir -p "$root/etc/systemd/journald.conf.d"
-printf '[Journal]\nStorage=volatile\n' >"$root/etc/systemd/journald.conf.d/rehearsal.conf"
-for unit in $MASKED; do ln -sf /dev/null "$root/etc/systemd/system/$unit"; done
-rm -f "$root"/etc/ssh/ssh_host_* "$root/etc/hostname" "$root/etc/resolv.conf"
-rm -f "$root/etc/apt/sources.list" "$root"/etc/apt/sources.list.d/*
-rm -f "$root/etc/apt/apt.conf.d/99mmdebstrap"
-rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/* "$root"/var/log/journal
-: >"$root/etc/machine-id"
-: >"$root/etc/resolv.conf"
-rm -f "$root/var/lib/dbus/machine-id"
-"""
+FINISH = Path(__file__).parent / "on_host/finish_image.sh"
 
 # Documentation and translations are half of the image and nothing on a host reads them.
 DPKG_OPTIONS = (
@@ -140,7 +114,7 @@ def image_digest(apt: AptConfiguration) -> str:
         *INSTALLABLE,
         *INSTALLABLE_ALONE,
         *MASKED,
-        FINISH,
+        FINISH.read_text(),
         *DPKG_OPTIONS,
         platform.machine(),
         str(os.geteuid()),  # without root the tree's owners are this user's sub-ids
@@ -165,11 +139,8 @@ def _python_version(root: Path) -> str:
 
 def _bootstrap(apt: AptConfiguration, work: Path) -> None:
     """Make the tree WORK/root with mmdebstrap, as the machine's own apt is configured."""
-    words = shlex.join(INSTALLABLE)
-    lists = (
-        f"ALONE={shlex.quote(' '.join(INSTALLABLE_ALONE))}; MASKED={shlex.quote(' '.join(MASKED))}"
-    )
-    hook = f"root=$1; set -- {words}; {lists}\n{FINISH}"
+    lists = (" ".join(MASKED), " ".join(INSTALLABLE_ALONE), *INSTALLABLE)
+    hook = f'sh {shlex.quote(str(FINISH))} "$1" {shlex.join(lists)}'
     # Without root mmdebstrap hands over an archive; its tree's owners are to be this user's ids.
     target = work / ("root" if is_root() else "root.tar")
     command: list[str | Path] = [

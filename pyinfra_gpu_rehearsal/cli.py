@@ -1,40 +1,48 @@
-"""The verb `rehearsal` of the command line: throwaway hosts up, down, and their faults."""
+"""The command line of the lab: throwaway hosts up, down, their faults, and a whole rehearsal."""
 
 from __future__ import annotations
 
 import argparse
 import shutil
 import sys
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.ground import remove_tree
 from pyinfra_gpu_rehearsal.host import LabHost
 from pyinfra_gpu_rehearsal.lab import NONE_UP, Lab
+from pyinfra_gpu_rehearsal.namespaces import remove_tree
 from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES
+from pyinfra_gpu_rehearsal.run import run as rehearse
 from pyinfra_gpu_rehearsal.state import Machine, cache_folder, local_prefix
 
-Handler = Callable[[argparse.Namespace], int]
+# Does one command; None = it succeeded, otherwise its exit code.
+Handler = Callable[[argparse.Namespace], int | None]
 
 
-def _honest(handler: Callable[[argparse.Namespace], None]) -> Handler:
-    """Turn HANDLER's LabError into its one sentence and exit code 1."""
+def run_command(parser: argparse.ArgumentParser, words: Sequence[str] | None = None) -> int:
+    """Run one command of the lab and return its exit code: 0 done, 1 failed, 130 interrupted.
 
-    @wraps(handler)
-    def run(arguments: argparse.Namespace) -> int:
-        try:
-            handler(arguments)
-        except LabError as error:
-            print(error, file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            print("interrupted: the next `up` cleans up, or `down` does", file=sys.stderr)
-            return 130
-        return 0
+    + parser: an empty one, which knows how the program is called
+    + words: what stands after that; None = what this process was called with
 
-    return run
+    A LabError is shown as its one sentence.
+    """
+    _add_commands(parser)
+    arguments = parser.parse_args(words)
+    handler: Handler = arguments.handler
+    try:
+        return handler(arguments) or 0
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted: the next `up` cleans up, or `down` does", file=sys.stderr)
+        return 130
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return rehearse(Path(arguments.directory))
 
 
 def _lab(arguments: argparse.Namespace) -> Lab:
@@ -71,10 +79,7 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _row(lab: Lab, host: LabHost) -> tuple[str, str, str, str, str, str]:
-    config = lab.ssh_config
-    if config.is_relative_to(Path.cwd()):
-        config = config.relative_to(Path.cwd())
-    command = f"ssh -F {config} {host.name}"
+    command = f"ssh -F {lab.shown_ssh_config} {host.name}"
     machine = host.machine.name if host.machine else "no GPU"
     if not host.is_on():
         return host.name, host.where, "off", "-", machine, command
@@ -95,6 +100,16 @@ def _table(lab: Lab) -> None:
 def _fresh(arguments: argparse.Namespace) -> None:
     _lab(arguments).fresh(arguments.name)
     print(f"{arguments.name} is a bare machine again")
+
+
+def _snapshot(arguments: argparse.Namespace) -> None:
+    _lab(arguments).snapshot(arguments.name, arguments.snapshot)
+    print(f"{arguments.name} is kept as {arguments.snapshot}")
+
+
+def _restore(arguments: argparse.Namespace) -> None:
+    _lab(arguments).restore(arguments.name, arguments.snapshot)
+    print(f"{arguments.name} is again as it was in {arguments.snapshot}")
 
 
 def _reboot(arguments: argparse.Namespace) -> None:
@@ -130,20 +145,18 @@ def _disk(arguments: argparse.Namespace) -> None:
         print(f"/opt of {arguments.name} has space again")
 
 
-def add_commands(parser: argparse.ArgumentParser) -> None:
-    """Give PARSER the commands of `rehearsal`; each sets `handler`, which returns an exit code."""
+def _add_commands(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--directory", default=".rehearsal", help="the lab's folder (default: %(default)s)"
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def add(
-        name: str, handler: Callable[[argparse.Namespace], None], help_: str
-    ) -> argparse.ArgumentParser:
+    def add(name: str, handler: Handler, help_: str) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=help_, description=help_)
-        command.set_defaults(handler=_honest(handler))
+        command.set_defaults(handler=handler)
         return command
 
+    add("run", _run, "make two throwaway hosts, deploy to them twice, and show what happened")
     up = add("up", _up, "make throwaway hosts, or switch them on again")
     up.add_argument("count", nargs="?", type=int, default=2, help="how many (default: 2)")
     up.add_argument(
@@ -161,16 +174,17 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         ("power-on", _power_on, "switch a host on again"),
     ):
         add(name, handler, help_).add_argument("name", help="gpu1, gpu2 ...")
-    network = add("network", _network, "break or mend a host's network")
+    for name, handler, help_ in (
+        ("snapshot", _snapshot, "keep what a host has on its disk, to come back to it"),
+        ("restore", _restore, "bring a host back to a snapshot"),
+    ):
+        command = add(name, handler, help_)
+        command.add_argument("name", help="gpu1, gpu2 ...")
+        command.add_argument("snapshot", help="the name of the snapshot")
+    network = add("network", _network, "break or restore a host's network")
     network.add_argument("name", help="gpu1, gpu2 ...")
     network.add_argument("what", choices=("cut", "restore", "delay"))
     network.add_argument("ms", nargs="?", type=int, default=0, help="delay in milliseconds")
     disk = add("disk", _disk, "fill or free the disk under a host's /opt")
     disk.add_argument("name", help="gpu1, gpu2 ...")
     disk.add_argument("what", choices=("full", "free"))
-
-
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb `rehearsal` to a command line."""
-    help_ = "throwaway hosts to try a deploy on"
-    add_commands(subparsers.add_parser("rehearsal", help=help_, description=help_))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu_rehearsal import delay_line
 from pyinfra_gpu_rehearsal.commands import run
+from pyinfra_gpu_rehearsal.control_group import wait_until_ready
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.ground import wait_until_ready
 from pyinfra_gpu_rehearsal.network import ip_batch
 from pyinfra_gpu_rehearsal.placing import is_root
 
@@ -19,37 +19,10 @@ if TYPE_CHECKING:
 LONGEST_DELAY_MS = 5000
 DISK_MIB = 16
 
-# In the host's namespaces, without root: a memory file system instead of a real disk.
-MOUNT_FULL_MEMORY = r"""
-set -eu
-mkdir /dev/.full
-mount -t tmpfs -o size=1m,nr_inodes=64 full /dev/.full
-mkdir /dev/.full/up /dev/.full/work
-options=userxattr,lowerdir=/opt,upperdir=/dev/.full/up,workdir=/dev/.full/work
-mount -t overlay overlay -o "$options" /opt
-dd if=/dev/zero of=/dev/.full/fill bs=1k 2>/dev/null || :
-n=0; while true >"/dev/.full/fill.$n"; do n=$((n + 1)); done 2>/dev/null
-"""
-
-# In the host's namespaces; $1, $2: major and minor number of the loop device. The full file system
-# is the upper layer of an overlay, so that what is in /opt stays there to be read.
-MOUNT_FULL = r"""
-set -eu
-mkdir /dev/.full
-mknod /dev/.full.disk b "$1" "$2"
-mount /dev/.full.disk /dev/.full
-rm /dev/.full.disk
-mkdir /dev/.full/up /dev/.full/work
-mount -t overlay overlay -o lowerdir=/opt,upperdir=/dev/.full/up,workdir=/dev/.full/work /opt
-for size in 1M 4k 1k; do dd if=/dev/zero of=/dev/.full/fill.$size bs=$size 2>/dev/null || :; done
-"""
-
-UNMOUNT_FULL = r"""
-set -eu
-umount -l /opt
-umount -l /dev/.full
-rmdir /dev/.full
-"""
+ON_HOST = Path(__file__).parent / "on_host"
+FILL, FILL_MEMORY, FREE = (
+    ON_HOST / name for name in ("fill_disk.sh", "fill_disk_in_memory.sh", "free_disk.sh")
+)
 
 
 def change_network(host: LabHost, what: str, ms: int) -> None:
@@ -71,21 +44,22 @@ def change_network(host: LabHost, what: str, ms: int) -> None:
 
 def _attach(host: LabHost, holder: int, where: str) -> None:
     line = f"link set {host.name} {where}"
-    ip_batch(host.ground, holder, [line], purpose=f"changing the network of {host.name}")
+    ip_batch(host.namespaces, holder, [line], purpose=f"changing the network of {host.name}")
 
 
 def _inside(host: LabHost, pid: int, *words: str) -> list[str]:
-    return [*host.ground.enter(), "nsenter", f"--net=/proc/{pid}/ns/net", *words]
+    return [*host.namespaces.enter(), "nsenter", f"--net=/proc/{pid}/ns/net", *words]
 
 
 def _ends(host: LabHost, holder: int) -> list[tuple[int, str]]:
-    """Return both ends of the host's cable: a process in the namespace, and the interface."""
-    wire = host.wire.only_process(comm="sleep", purpose=f"finding the network of {host.name}")
-    return [(holder, host.name), (wire, "eth0")]
+    """Return both ends of the host's veth pair: a process in the namespace, and the interface."""
+    purpose = f"finding the network of {host.name}"
+    own = host.network_holder.only_process(comm="sleep", purpose=purpose)
+    return [(holder, host.name), (own, "eth0")]
 
 
 def _delay_in_kernel(host: LabHost, holder: int, ms: int) -> bool:
-    """Let the kernel delay what leaves each end of the cable; False where it cannot."""
+    """Let the kernel delay what leaves each end of the veth pair; False where it cannot."""
     for pid, device in _ends(host, holder):
         rule = ["tc", "qdisc", "replace", "dev", device, "root", "netem"]
         words = [*rule, "delay", f"{ms}ms", "limit", "100000"]
@@ -99,7 +73,7 @@ def _delay_by_line(host: LabHost, holder: int, ms: int) -> None:
     near, far = f"slow{host.last}", f"slow{host.last}b"
     purpose = f"slowing the network of {host.name}"
     ip_batch(
-        host.ground,
+        host.namespaces,
         holder,
         [
             f"link set {host.name} nomaster arp off",
@@ -137,7 +111,7 @@ def fill_disk(host: LabHost) -> None:
         return
     image, purpose = image_file(host), f"filling the disk of {host.name}"
     if not is_root():
-        host.enter(MOUNT_FULL_MEMORY, purpose=purpose)
+        host.enter(FILL_MEMORY, purpose=purpose)
         return
     release_disk(host)
     with image.open("wb") as content:
@@ -146,7 +120,7 @@ def fill_disk(host: LabHost) -> None:
     device = run(["losetup", "--find", "--show", image], purpose=purpose).stdout.strip()
     try:
         number = Path(device).stat().st_rdev
-        host.enter(MOUNT_FULL, str(number >> 8), str(number & 0xFF), purpose=purpose)
+        host.enter(FILL, str(number >> 8), str(number & 0xFF), purpose=purpose)
     finally:
         # While it is mounted the kernel only notes that the device is to go with the mount.
         run(["losetup", "--detach", device], purpose=purpose)
@@ -155,7 +129,7 @@ def fill_disk(host: LabHost) -> None:
 def free_disk(host: LabHost) -> None:
     """Do what LabHost.free_disk() promises."""
     if host.run("mountpoint -q /dev/.full", check=False).returncode == 0:
-        host.enter(UNMOUNT_FULL, purpose=f"freeing the disk of {host.name}")
+        host.enter(FREE, purpose=f"freeing the disk of {host.name}")
     release_disk(host)
 
 

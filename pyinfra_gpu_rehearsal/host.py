@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 import socket
 import subprocess
@@ -9,11 +10,12 @@ import sys
 import time
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal import door, faults, network
+from pyinfra_gpu_rehearsal import faults, network, port_forward
 from pyinfra_gpu_rehearsal.boot import FEWER_RIGHTS, button_command
 from pyinfra_gpu_rehearsal.commands import last_line, run
+from pyinfra_gpu_rehearsal.control_group import Group, wait_until_ready
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.ground import Ground, Group, wait_until_ready
+from pyinfra_gpu_rehearsal.namespaces import Namespaces
 from pyinfra_gpu_rehearsal.network import Subnet
 from pyinfra_gpu_rehearsal.nvidia.gpu import GpuControls
 from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
@@ -30,17 +32,19 @@ class LabHost:
 
     user = "ubuntu"
 
-    def __init__(self, record: HostRecord, *, subnet: Subnet, ground: Ground, folder: Path) -> None:
+    def __init__(
+        self, record: HostRecord, *, subnet: Subnet, namespaces: Namespaces, folder: Path
+    ) -> None:
         self.name = record.name
         self.last = record.last
         self.machine = machine_named(record.machine) if record.machine else None
         self.subnet = subnet
         # Where SSH reaches it; among themselves hosts use subnet.address(last).
-        self.address = "127.0.0.1" if record.door else subnet.address(record.last)
-        self.port = record.door or SSH_PORT
-        self.ground = ground
-        self.group = ground.group.sub(record.name)
-        self.bridge = ground.group.sub("bridge")  # of the process that holds the lab's network
+        self.address = "127.0.0.1" if record.forwarded_port else subnet.address(record.last)
+        self.port = record.forwarded_port or SSH_PORT
+        self.namespaces = namespaces
+        self.group = namespaces.group.sub(record.name)
+        self.bridge = namespaces.group.sub("bridge")  # of the process that holds the lab's network
         self.folder = folder
         self.upper = folder / "up"
 
@@ -62,9 +66,9 @@ class LabHost:
     # -- processes
 
     @property
-    def wire(self) -> Group:
-        """The group of the process that holds the host's network, on or off."""
-        return self.group.sub("wire")
+    def network_holder(self) -> Group:
+        """The group of the process that holds the host's network namespace, on or off."""
+        return self.group.sub("network")
 
     @property
     def power(self) -> Group:
@@ -91,12 +95,14 @@ class LabHost:
     # -- commands
 
     def run(
-        self, command: str, *, root: bool = True, check: bool = True, timeout: float = 60
-    ) -> subprocess.CompletedProcess[str]:
+        self, command: str, *, root: bool = True, check: bool = True, timeout: float = 300,
+        stdin: str | None = None,
+    ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """Run the shell COMMAND on the host without SSH and return what it printed.
 
         + root: as root, otherwise as the host's user.
         + timeout: seconds; the command is ended then.
+        + stdin: what the command can read; None = nothing.
 
         Raises LabError where the host is off, the command fails (with check) or takes too long.
         """
@@ -110,6 +116,7 @@ class LabHost:
         done = run(
             [*self._nsenter(), *inside],
             purpose=f"a command on {self.name}",
+            stdin=stdin,
             timeout=timeout + 5,
             check=False,
         )
@@ -119,19 +126,25 @@ class LabHost:
             raise LabError(f"{self.name}: `{command}` failed (exit {done.returncode}): {said}")
         return done
 
-    def enter(self, script: str, *words: str, purpose: str) -> None:
-        """Run the shell SCRIPT in the host's namespaces, with every right of this machine's root.
+    def put(self, source: Path, target: str) -> None:
+        """Copy the file SOURCE to the host as TARGET, root's and readable by all."""
+        text = base64.b64encode(source.read_bytes()).decode()
+        self.run(f"base64 -d >{target}", stdin=text)
 
+    def enter(self, program: Path, *words: str, purpose: str) -> None:
+        """Run the shell PROGRAM in the host's namespaces, with every right of this machine's root.
+
+        + program: a file of this machine, which the host cannot see
         + words: its $1, $2 ...
         """
-        shell = ["env", "-i", f"PATH={PATH}", "sh", "-c", script, "sh", *words]
+        shell = ["env", "-i", f"PATH={PATH}", "sh", "-c", program.read_text(), "sh", *words]
         run([*self._nsenter(), *shell], purpose=purpose)
 
     def _nsenter(self) -> list[str]:
         pid = self.pid()
         if pid is None:
             raise LabError(f"{self.name} is off: `pyinfra-gpu rehearsal power-on {self.name}`")
-        return [*self.ground.enter(), "nsenter", f"--target={pid}", *NAMESPACES, "--"]
+        return [*self.namespaces.enter(), "nsenter", f"--target={pid}", *NAMESPACES, "--"]
 
     def boot_id(self) -> str:
         """Return the id of the host's current boot."""
@@ -156,35 +169,37 @@ class LabHost:
     def connect(self) -> None:
         """Make the host's network, which stays while the host is switched off and on."""
         purpose = f"making the network of {self.name}"
-        self.ground.start(
-            self.wire, network.HOLDER, log=self.folder / "console.log", purpose=purpose
+        self.namespaces.start(
+            self.network_holder, network.HOLDER, log=self.folder / "console.log", purpose=purpose
         )
-        wire = self.wire.only_process(comm="sleep", purpose=purpose)
+        own = self.network_holder.only_process(comm="sleep", purpose=purpose)
         holder = self.bridge.only_process(comm="sleep", purpose=purpose)
         network.set_up_host(
-            self.ground, self.subnet, self.name, self.last, holder=holder, host=wire
+            self.namespaces, self.subnet, self.name, self.last, holder=holder, host=own
         )
         if self.address != self.subnet.address(self.last):
-            self._open_door()
+            self._forward_port()
 
-    def _open_door(self) -> None:
+    def _forward_port(self) -> None:
         """Let a port of this machine lead to the host."""
-        group, log = self.group.sub("door"), self.folder / "door.log"
+        group, log = self.group.sub("port-forward"), self.folder / "port-forward.log"
         log.write_text("")
-        target = self.ground.group.sub("ground").only_process(comm="sleep", purpose="entering")
+        target = self.namespaces.holder.only_process(comm="sleep", purpose="entering")
         words = [str(self.port), str(target), self.subnet.address(self.last), str(SSH_PORT)]
-        program = [sys.executable, "-I", door.__file__, *words]
-        group.start(program, log=log, purpose=f"opening a port for {self.name}")
-        wait_until_ready(group, log, purpose=f"opening a port for {self.name}")
+        program = [sys.executable, "-I", port_forward.__file__, *words]
+        group.start(program, log=log, purpose=f"forwarding a port to {self.name}")
+        wait_until_ready(group, log, purpose=f"forwarding a port to {self.name}")
 
     def power_on(self) -> None:
         """Switch the host on; nothing happens where it is on. Does not wait: wait_ready()."""
         if self.is_on():
             return
         self.power.remove()
-        holder = self.wire.only_process(comm="sleep", purpose=f"finding the network of {self.name}")
+        holder = self.network_holder.only_process(
+            comm="sleep", purpose=f"finding the network of {self.name}"
+        )
         command = button_command(self.folder, self.power.path, self.name)
-        self.ground.start(
+        self.namespaces.start(
             self.power.sub("button"),
             ["nsenter", f"--net=/proc/{holder}/ns/net", *command],
             log=self.folder / "console.log",
@@ -200,7 +215,7 @@ class LabHost:
         """Let the host reboot in good order and wait until it is ready again."""
         before = self.pid()
         self.run("systemctl --no-block reboot")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while self.pid() in (before, None):
             if time.monotonic() > deadline or not self.is_on():
                 raise LabError(f"{self.name} did not come back from its reboot")
@@ -221,11 +236,11 @@ class LabHost:
             folder.chmod(0o755)
         log = self.folder / "console.log"
         command: list[str | Path] = ["sh", "-c", 'nice rm -rf -- "$1"/*', "sh", trash]
-        self.ground.start(
+        self.namespaces.start(
             self.group.sub("trash"), command, log=log, purpose=f"emptying {self.name}"
         )
 
-    def wait_ready(self, timeout: float = 20) -> None:
+    def wait_ready(self, timeout: float = 60) -> None:
         """Wait until the host has booted without a failed unit and answers SSH.
 
         Raises LabError after TIMEOUT seconds, or at once where the host does not boot.
@@ -272,7 +287,7 @@ class LabHost:
     # -- faults
 
     def network(self, what: str, ms: int = 0) -> None:
-        """Break or mend the host's network.
+        """Break or restore the host's network.
 
         + what: "cut" (silence: no answer, no refusal), "restore", or "delay".
         + ms: with "delay", the milliseconds each packet takes in each direction.

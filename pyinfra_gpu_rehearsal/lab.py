@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal import access, faults, network, server
+from pyinfra_gpu_rehearsal import access, faults, network, server, snapshots
 from pyinfra_gpu_rehearsal.aptconfig import read_machine
 from pyinfra_gpu_rehearsal.base_image import BaseImage, Say, ensure_base_image
+from pyinfra_gpu_rehearsal.control_group import Group, wait_until_ready
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.git_repository import publish
-from pyinfra_gpu_rehearsal.ground import Ground, Group, remove_tree, wait_until_ready
 from pyinfra_gpu_rehearsal.host import LabHost
+from pyinfra_gpu_rehearsal.namespaces import Namespaces, remove_tree
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware
 from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
 from pyinfra_gpu_rehearsal.nvidia.repository import NvidiaRepository
@@ -49,6 +50,13 @@ class Lab:
     def ssh_config(self) -> Path:
         """The SSH client configuration that names the hosts."""
         return self.directory / "ssh_config"
+
+    @property
+    def shown_ssh_config(self) -> Path:
+        """The same as a person types it: from the current folder, where it lies below that."""
+        here = Path.cwd()
+        inside = self.ssh_config.is_relative_to(here)
+        return self.ssh_config.relative_to(here) if inside else self.ssh_config
 
     @property
     def url(self) -> str:
@@ -115,14 +123,14 @@ class Lab:
         return network.Subnet(lab_id=record.lab_id, number=record.subnet)
 
     @staticmethod
-    def _ground(record: LabRecord) -> Ground:
-        return Ground(Group(Path(record.group)))
+    def _namespaces(record: LabRecord) -> Namespaces:
+        return Namespaces(Group(Path(record.group)))
 
     def _host(self, record: LabRecord, host: HostRecord) -> LabHost:
         return LabHost(
             host,
             subnet=self._subnet(record),
-            ground=self._ground(record),
+            namespaces=self._namespaces(record),
             folder=self.directory / "hosts" / host.name,
         )
 
@@ -233,22 +241,22 @@ class Lab:
 
     def _start_services(self, record: LabRecord, www: Path, say: Say) -> None:
         """Make sure the lab's network and file server are there."""
-        subnet, ground = self._subnet(record), self._ground(record)
-        bridge, files = ground.group.sub("bridge"), ground.group.sub("files")
+        subnet, namespaces = self._subnet(record), self._namespaces(record)
+        bridge, files = namespaces.group.sub("bridge"), namespaces.group.sub("files")
         if files.populated() and bridge.populated() and network.reachable(subnet):
             return
-        self._remove_traces(record.lab_id, ground.group.path)
+        self._remove_traces(record.lab_id, namespaces.group.path)
         if not is_root():
             say("without root: hosts are reached at ports of 127.0.0.1, a full disk is in memory")
         log = self.directory / "services.log"
         log.write_text("")
-        ground.prepare(log)
-        ground.start(bridge, network.HOLDER, log=log, purpose="making a network")
+        namespaces.prepare(log)
+        namespaces.start(bridge, network.HOLDER, log=log, purpose="making a network")
         holder = bridge.only_process(comm="sleep", purpose="making a network")
-        network.set_up_lab(ground, subnet, holder)
+        network.set_up_lab(namespaces, subnet, holder)
         program = Path(server.__file__)
         address = subnet.address(network.SERVICES)
-        ground.start(
+        namespaces.start(
             files,
             [
                 "nsenter", f"--net=/proc/{holder}/ns/net", sys.executable, "-I", program, www,
@@ -288,9 +296,9 @@ class Lab:
         known = record.hosts.get(name)
         if known is None:
             last = network.FIRST_HOST + int(name.removeprefix("gpu")) - 1
-            door = 0 if is_root() else access.free_port()
+            port = 0 if is_root() else access.free_port()
             known = record.hosts[name] = HostRecord(
-                name=name, last=last, door=door, machine=machine
+                name=name, last=last, forwarded_port=port, machine=machine
             )
             record.save(self.directory)
         host = self._host(record, known)
@@ -313,12 +321,46 @@ class Lab:
     # -- unmaking
 
     def fresh(self, name: str) -> LabHost:
-        """Make the host NAME a bare machine again: power cut, all its files gone, booted."""
+        """Make the host NAME a bare machine again: power cut, all its files gone, booted.
+
+        Its snapshots are kept.
+        """
         host = self.host(name)
         host.power_off()
         host.wipe()
+        snapshots.leave(host)
         if host.machine is not None:
             write_hardware(host.machine, host.folder / "hardware")
+        return self._switched_on(host)
+
+    def snapshot(self, name: str, snapshot: str) -> LabHost:
+        """Keep what the host NAME, which is on, has on its disk as its snapshot SNAPSHOT.
+
+        + snapshot: small letters, digits and hyphens
+
+        Its power is cut for that and switched on again. Raises LabError where it is off, or where
+        it has such a snapshot or cannot have it.
+        """
+        host = self.host(name)
+        snapshots.check_new(host, snapshot)
+        boot_id = host.boot_id()
+        host.power_off()
+        snapshots.take(host, snapshot, boot_id)
+        return self._switched_on(host)
+
+    def restore(self, name: str, snapshot: str) -> LabHost:
+        """Bring the host NAME, on or off, back to its snapshot SNAPSHOT, and switch it on.
+
+        Raises LabError where it has no such snapshot.
+        """
+        host = self.host(name)
+        snapshots.check_known(host, snapshot)
+        host.power_off()
+        snapshots.restore(host, snapshot)
+        return self._switched_on(host)
+
+    @staticmethod
+    def _switched_on(host: LabHost) -> LabHost:
         host.power_on()
         host.wait_ready(PATIENCE_S)
         return host

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pyinfra_gpu_rehearsal.commands import run
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.ground import Ground
+from pyinfra_gpu_rehearsal.namespaces import Namespaces
 from pyinfra_gpu_rehearsal.placing import is_root
 
 FIRST_HOST = 11
@@ -85,10 +85,12 @@ class Subnet:
         return f"pgpu-{self.lab_id}"
 
 
-def ip_batch(ground: Ground, pid: int | None, lines: Sequence[str], *, purpose: str) -> None:
-    """Run the `ip` commands LINES in the network namespace of process PID (None: the ground's)."""
+def ip_batch(
+    namespaces: Namespaces, pid: int | None, lines: Sequence[str], *, purpose: str
+) -> None:
+    """Run the `ip` commands LINES in the network namespace of process PID (None: the lab's)."""
     enter = [] if pid is None else ["nsenter", f"--net=/proc/{pid}/ns/net"]
-    ground.run([*enter, "ip", "-batch", "-"], stdin="\n".join(lines) + "\n", purpose=purpose)
+    namespaces.run([*enter, "ip", "-batch", "-"], stdin="\n".join(lines) + "\n", purpose=purpose)
 
 
 def link_exists(name: str) -> bool:
@@ -108,11 +110,11 @@ def reachable(subnet: Subnet) -> bool:
     return link_exists(subnet.link) or not is_root()
 
 
-def set_up_lab(ground: Ground, subnet: Subnet, holder: int) -> None:
+def set_up_lab(namespaces: Namespaces, subnet: Subnet, holder: int) -> None:
     """Make the bridge in the namespace of process HOLDER and this machine's link to it."""
     services, machine = subnet.address(SERVICES), subnet.address(MACHINE)
     ip_batch(
-        ground,
+        namespaces,
         holder,
         [
             "link set lo up",
@@ -123,7 +125,7 @@ def set_up_lab(ground: Ground, subnet: Subnet, holder: int) -> None:
         purpose="making the lab's network",
     )
     ip_batch(
-        ground,
+        namespaces,
         None,
         [
             f"link add {subnet.link} address {subnet.mac(MACHINE)} type veth"
@@ -135,7 +137,7 @@ def set_up_lab(ground: Ground, subnet: Subnet, holder: int) -> None:
         purpose="making this machine's link to the lab",
     )
     ip_batch(
-        ground,
+        namespaces,
         holder,
         ["link set machine master br0 up", *_neighbours(subnet, "br0", (MACHINE,))],
         purpose="making the lab's network",
@@ -143,12 +145,12 @@ def set_up_lab(ground: Ground, subnet: Subnet, holder: int) -> None:
 
 
 def set_up_host(
-    ground: Ground, subnet: Subnet, name: str, last: int, *, holder: int, host: int
+    namespaces: Namespaces, subnet: Subnet, name: str, last: int, *, holder: int, host: int
 ) -> None:
     """Connect the namespace of process HOST, as address(LAST), to the lab's bridge."""
     purpose = f"connecting {name}"
     ip_batch(
-        ground,
+        namespaces,
         holder,
         [
             f"link add {name} type veth peer name eth0 address {subnet.mac(last)} netns {host}",
@@ -158,7 +160,7 @@ def set_up_host(
         purpose=purpose,
     )
     ip_batch(
-        ground,
+        namespaces,
         host,
         [
             "link set lo up",
@@ -168,7 +170,7 @@ def set_up_host(
         ],
         purpose=purpose,
     )
-    ip_batch(ground, None, _neighbours(subnet, subnet.link, (last,)), purpose=purpose)
+    ip_batch(namespaces, None, _neighbours(subnet, subnet.link, (last,)), purpose=purpose)
 
 
 def _neighbours(subnet: Subnet, device: str, lasts: Iterable[int]) -> list[str]:

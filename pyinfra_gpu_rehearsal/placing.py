@@ -15,6 +15,9 @@ from pyinfra_gpu_rehearsal.errors import LabError
 
 NAMES = "pyinfra-gpu-"  # what the names of labs' control groups begin with
 
+# This user becomes root in it, and its subordinate ids (/etc/subuid) become all other users.
+USER_NAMESPACE = ("unshare", "--user", "--map-root-user", "--map-auto")
+
 # The user's own manager starts what follows within the part of the tree that is the user's.
 USER_SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--")
 

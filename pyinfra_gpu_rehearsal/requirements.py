@@ -12,8 +12,7 @@ from pathlib import Path
 from pyinfra_gpu_rehearsal.boot import overlay_option
 from pyinfra_gpu_rehearsal.commands import run, search_path
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.ground import USER_NAMESPACE
-from pyinfra_gpu_rehearsal.placing import is_root, lab_place
+from pyinfra_gpu_rehearsal.placing import USER_NAMESPACE, is_root, lab_place
 
 # Program -> the Debian package it is in.
 PROGRAMS = {
@@ -33,15 +32,7 @@ C_HEADERS = Path("/usr/include/stdio.h")  # in libc6-dev, which gcc only recomme
 EVERY_NAMESPACE = (
     "--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup", "--time", "--fork", "--mount-proc",
 )  # fmt: skip
-# What a host's boot mounts, tried in namespaces that are gone at once; $1: more for the overlay.
-TRY_MOUNTS = """
-set -eu
-mount -t sysfs -o ro sysfs /sys
-mount -t tmpfs try /tmp
-cd /tmp
-mkdir low up work root
-mount -t overlay overlay -o "lowerdir=low,upperdir=up,workdir=work,volatile$1" root
-"""
+TRY_MOUNTS = Path(__file__).parent / "on_host/try_mounts.sh"
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "uts")
 
 
@@ -110,7 +101,7 @@ def available() -> str | None:
     owners = () if is_root() else USER_NAMESPACE
     tried = [*owners, *(() if owners else ("unshare",)), *EVERY_NAMESPACE]
     try:
-        run([*tried, "sh", "-c", TRY_MOUNTS, "sh", overlay_option()], purpose="trying namespaces")
+        run([*tried, "sh", str(TRY_MOUNTS), overlay_option()], purpose="trying namespaces")
         lab_place("probe")
     except LabError as error:
         remedy = "" if is_root() else ": use sudo"

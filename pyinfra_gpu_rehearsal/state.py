@@ -58,7 +58,7 @@ class HostRecord:
     name: str
     last: int  # the last byte of its address
     made: bool = False  # it was ready once: its files are worth keeping
-    door: int = 0  # the port of this machine that leads to it, where only a port does
+    forwarded_port: int = 0  # of this machine, which leads to it, where only a port does
     machine: str = ""  # the simulated machine it is, "" = without GPU
 
 

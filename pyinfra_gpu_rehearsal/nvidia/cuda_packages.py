@@ -8,10 +8,9 @@ import zipfile
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.commands import run
-from pyinfra_gpu_rehearsal.nvidia.debs import Link, Package
+from pyinfra_gpu_rehearsal.nvidia.debs import ON_HOST, Link, Package, script
 from pyinfra_gpu_rehearsal.wheelhouse import pip_command
 
-SOURCES = Path(__file__).parent / "on_host"
 VERSION = "13.0.3"
 TARGET = "targets/x86_64-linux"
 # Debian package -> the wheel its files are in, and the part of that which is its own.
@@ -103,21 +102,13 @@ def _real_packages(wheels: Path, work: Path) -> list[Package]:
 
 
 def _alternatives(release: str, priority: int) -> dict[str, str]:
-    folder = f"/usr/local/cuda-{release}"
-    lines = [
-        f"update-alternatives --install /usr/local/{name} {name} {folder} {priority}\n"
-        for name in ("cuda", "cuda-13")
-    ]
-    remove = [f"update-alternatives --remove {name} {folder}\n" for name in ("cuda", "cuda-13")]
-    return {
-        "postinst": 'if [ "$1" = configure ]; then\n' + "".join(lines) + "ldconfig\nfi\n",
-        "prerm": 'if [ "$1" = remove ]; then\n' + "".join(remove) + "fi\n",
-    }
+    values = {"release": release, "priority": str(priority)}
+    return {name: script(f"cuda-alternatives.{name}", **values) for name in ("postinst", "prerm")}
 
 
 def _compile_library(source: str, soname: str, target: Path, *words: str) -> Path:
     link: list[str | Path] = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{soname}", *words]
-    run([*link, "-o", target, SOURCES / source], purpose=f"compiling {source}")
+    run([*link, "-o", target, ON_HOST / source], purpose=f"compiling {source}")
     return target
 
 
@@ -178,7 +169,7 @@ def _newer_toolkit() -> Package:
         version="13.1.1-1",
         relations={"Depends": "cuda-toolkit-config-common"},
         files={
-            f"{root}/bin/nvcc": SOURCES / "nvcc-13.1",
+            f"{root}/bin/nvcc": ON_HOST / "nvcc-13.1",
             f"{root}/version.json": json.dumps(about, indent=1) + "\n",
             f"{root}/{TARGET}/lib/rehearsal": "",
             f"{root}/lib64": Link(f"{TARGET}/lib"),

@@ -12,6 +12,9 @@ from pathlib import Path
 from pyinfra_gpu_rehearsal.apt_repository import stanza
 from pyinfra_gpu_rehearsal.commands import run
 
+ON_HOST = Path(__file__).parent / "on_host"
+"""Programs and files for the hosts, and sources of what is compiled for them."""
+
 # The time in every package, so that one made again is the same, byte for byte.
 SAME_TIME = "1767225600"
 MAINTAINER = "pyinfra-gpu rehearsal <rehearsal@localhost>"
@@ -68,6 +71,14 @@ class Package:
     def changed(self, **relations: str) -> Package:
         """Return the package with other relations: a value replaces, "" removes."""
         return replace(self, relations={**self.relations, **relations})
+
+
+def script(name: str, **values: str) -> str:
+    """Return the text of the file NAME of on_host, each @KEY@ in it replaced by its value."""
+    text = (ON_HOST / name).read_text()
+    for key, value in values.items():
+        text = text.replace(f"@{key.upper()}@", value)
+    return text
 
 
 def _lay_out(package: Package, tree: Path) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.commands import run
-from pyinfra_gpu_rehearsal.nvidia.debs import Link, Package
+from pyinfra_gpu_rehearsal.nvidia.debs import ON_HOST, Link, Package, script
 
-SOURCES = Path(__file__).parent / "on_host"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 BRANCHES = ("580", "595")
 # What the CUDA part of a driver says it is: of the release the branch was made with.
@@ -27,48 +26,7 @@ SAME_VERSION = (
 # Of the same source, but nothing holds them to the driver's version.
 UNPINNED = ("nvidia-modprobe", "nvidia-fabricmanager", "nvidia-imex", "libnvidia-nscq")
 
-DKMS_CONF = """\
-PACKAGE_NAME="nvidia"
-PACKAGE_VERSION="@VERSION@"
-MAKE[0]="make KERNEL_UNAME=${kernelver} modules"
-CLEAN="make KERNEL_UNAME=${kernelver} clean"
-AUTOINSTALL="yes"
-"""
 DKMS_MODULES = ("nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm")
-# A build that fails ends in a line of the log, and the package is installed all the same.
-DKMS_POSTINST = """
-if [ "$1" = configure ]; then
-  /usr/lib/dkms/common.postinst nvidia @VERSION@ /usr/share/nvidia "" "$2" ||
-    echo "dkms: the modules of nvidia @VERSION@ were not built for every kernel"
-fi
-"""
-DKMS_PRERM = """
-if [ "$(dkms status -m nvidia -v @VERSION@)" ]; then
-  dkms remove -m nvidia -v @VERSION@ --all
-fi
-"""
-PERSISTENCED_POSTINST = """
-if [ "$1" = configure ]; then
-  [ "$2" ] || systemctl enable --quiet nvidia-persistenced.service
-  [ ! -d /run/systemd/system ] || systemctl daemon-reload
-fi
-"""
-# On an upgrade too, and nothing starts it again.
-PERSISTENCED_PRERM = """
-if [ -d /run/systemd/system ]; then
-  systemctl stop nvidia-persistenced.service || true
-fi
-"""
-PERSISTENCED_POSTRM = """
-if [ "$1" = remove ]; then
-  rm -f /etc/systemd/system/multi-user.target.wants/nvidia-persistenced.service
-fi
-"""
-MODPROBE = """\
-#!/bin/sh
-# rehearsal: the real one loads the modules for a user who may not; this one only root can use.
-/usr/sbin/modprobe nvidia && case " $* " in *" -u "*) /usr/sbin/modprobe nvidia-uvm ;; esac
-"""
 
 
 def branch_of(version: str) -> str:
@@ -79,7 +37,7 @@ def branch_of(version: str) -> str:
 def _compile(source: str, target: Path, version: str, *words: str) -> Path:
     number, text = CUDA[branch_of(version)]
     defines = [f'-DVERSION="{version}"', f"-DCUDA={number}", f'-DCUDA_TEXT="{text}"']
-    command: list[str | Path] = ["gcc", "-O1", *defines, *words, "-o", target, SOURCES / source]
+    command: list[str | Path] = ["gcc", "-O1", *defines, *words, "-o", target, ON_HOST / source]
     run([*command, "-ldl"], purpose=f"compiling {source}")
     return target
 
@@ -106,7 +64,7 @@ def _library(name: str, version: str, source: str, work: Path, *links: str) -> P
 
 def _dkms(name: str, version: str, exact: str) -> Package:
     source = f"usr/src/nvidia-{version}"
-    configuration = DKMS_CONF.replace("@VERSION@", version)
+    configuration = script("dkms.conf", version=version)
     for number, module in enumerate(DKMS_MODULES):
         configuration += f'BUILT_MODULE_NAME[{number}]="{module}"\n'
         configuration += f'DEST_MODULE_LOCATION[{number}]="/kernel/drivers/video"\n'
@@ -120,15 +78,15 @@ def _dkms(name: str, version: str, exact: str) -> Package:
         },
         files={
             f"{source}/dkms.conf": configuration,
-            f"{source}/Makefile": SOURCES / "driver.Makefile",
-            f"{source}/Kbuild": SOURCES / "driver.Kbuild",
-            f"{source}/nvidia.c": SOURCES / "nvidia.c",
+            f"{source}/Makefile": ON_HOST / "driver.Makefile",
+            f"{source}/Kbuild": ON_HOST / "driver.Kbuild",
+            f"{source}/nvidia.c": ON_HOST / "nvidia.c",
             f"{source}/version": f"{version}\n",
             f"{source}/license": f"{LICENSES[name]}\n",
         },
         scripts={
-            "postinst": DKMS_POSTINST.replace("@VERSION@", version),
-            "prerm": DKMS_PRERM.replace("@VERSION@", version),
+            "postinst": script("dkms.postinst", version=version),
+            "prerm": script("dkms.prerm", version=version),
         },
     )
 
@@ -136,7 +94,7 @@ def _dkms(name: str, version: str, exact: str) -> Package:
 def _programs(version: str, work: Path, exact: str) -> list[Package]:
     smi = _compile("nvidia_smi.c", work / f"nvidia-smi-{version}", version)
     daemon = _compile("persistenced.c", work / f"persistenced-{version}", version)
-    unit = SOURCES / "nvidia-persistenced.service"
+    unit = ON_HOST / "nvidia-persistenced.service"
     return [
         Package(
             name="nvidia-smi",
@@ -155,15 +113,15 @@ def _programs(version: str, work: Path, exact: str) -> list[Package]:
             },
             programs=("usr/bin/nvidia-persistenced",),
             scripts={
-                "postinst": PERSISTENCED_POSTINST,
-                "prerm": PERSISTENCED_PRERM,
-                "postrm": PERSISTENCED_POSTRM,
+                "postinst": script("nvidia-persistenced.postinst"),
+                "prerm": script("nvidia-persistenced.prerm"),
+                "postrm": script("nvidia-persistenced.postrm"),
             },
         ),
         Package(
             name="nvidia-modprobe",
             version=f"{version}-1",
-            files={"usr/bin/nvidia-modprobe": MODPROBE},
+            files={"usr/bin/nvidia-modprobe": ON_HOST / "nvidia-modprobe"},
             programs=("usr/bin/nvidia-modprobe",),
         ),
     ]

@@ -6,29 +6,16 @@ machine's memory, and the host's own layer of files, where the programs are that
 
 from __future__ import annotations
 
-import importlib.resources
 import shutil
 import tarfile
 from pathlib import Path
 
+from pyinfra_gpu_rehearsal.nvidia.debs import ON_HOST
 from pyinfra_gpu_rehearsal.nvidia.kernels import Kernels
 from pyinfra_gpu_rehearsal.nvidia.machines import Machine
 
-ON_HOST = Path(str(importlib.resources.files("pyinfra_gpu_rehearsal.nvidia"))) / "on_host"
-
-# Runs in the root of a host that boots, with every right, before the machine's own first process.
-# Only the folder `hardware` is read, which the machine cannot write. A host without GPU has none.
-CONNECT = r"""
-if [ -d ../hardware ]; then
-  mkdir -p run/rehearsal/driver run/rehearsal/module run/rehearsal/work
-  cp -R ../hardware/. run/rehearsal
-  mount --bind run/rehearsal/pci sys/bus/pci/devices
-  mount --bind run/rehearsal/firmware sys/firmware
-  mount --bind run/rehearsal/driver proc/driver
-  mount -t overlay overlay -o "lowerdir=sys/module,upperdir=run/rehearsal/module,\
-workdir=run/rehearsal/work$OVERLAY" sys/module
-fi
-"""
+CONNECT_GPUS = ON_HOST / "connect_gpus.sh"
+"""Runs in the root folder of a host that boots; see on_host/boot.sh."""
 
 EFI_GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 SECURE_BOOT = f"efi/efivars/SecureBoot-{EFI_GLOBAL}"

@@ -13,27 +13,11 @@ from pathlib import Path
 
 from pyinfra_gpu_rehearsal.commands import run
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.nvidia.debs import Link, Package
+from pyinfra_gpu_rehearsal.nvidia.debs import ON_HOST, Link, Package, script
 
-FOLDER = Path(__file__).parent / "on_host"
 NOUVEAU = "kernel/drivers/gpu/drm/nouveau/nouveau.ko"
 CARDS = "pci:v000010DEd*sv*sd*bc03sc*i*"
 DESKTOP = "rehearsal-desktop"
-HEADERS_POSTINST = """
-if [ "$1" = configure ]; then
-  mkdir -p /etc/kernel/header_postinst.d
-  run-parts --report --exit-on-error --arg=RELEASE /etc/kernel/header_postinst.d
-fi
-"""
-IMAGE_POSTINST = """
-if [ "$1" = configure ]; then
-  depmod RELEASE
-  mkdir -p /etc/kernel/postinst.d
-  DEB_MAINT_PARAMS="$*" run-parts --report --exit-on-error --arg=RELEASE \
-    --arg=/boot/vmlinuz-RELEASE /etc/kernel/postinst.d
-  update-initramfs -c -k RELEASE
-fi
-"""
 
 
 def newer_release(release: str) -> str:
@@ -63,7 +47,7 @@ class Kernels:
 
     @classmethod
     def of_this_machine(cls, folder: Path) -> Kernels:
-        """Return the kernels for what runs here; FOLDER holds the running one's files.
+        """Return the kernels for what runs here; ON_HOST holds the running one's files.
 
         Raises LabError where no package can be named after the running kernel.
         """
@@ -120,7 +104,7 @@ class Kernels:
         words = {"NAME": "nouveau", "LICENSE": "GPL and additional rights", "DEPENDS": ""}
         words |= {"VERMAGIC": vermagic(release), "ALIAS": CARDS}
         defines = [f'-D{name}="{value}"' for name, value in words.items()]
-        command: list[str | Path] = ["gcc", "-c", *defines, "-o", target, FOLDER / "nvidia.c"]
+        command: list[str | Path] = ["gcc", "-c", *defines, "-o", target, ON_HOST / "nvidia.c"]
         run(command, purpose="compiling the simulated nouveau")
 
     def _image(self, release: str, nouveau: Path) -> Package:
@@ -131,7 +115,7 @@ class Kernels:
             relations={"Depends": "kmod"},
             files={**self._image_texts(release), self._nouveau(release): nouveau},
             scripts={
-                "postinst": IMAGE_POSTINST.replace("RELEASE", release),
+                "postinst": script("linux-image.postinst", release=release),
                 "postrm": f"rm -f /boot/initrd.img-{release}\n",
             },
         )
@@ -145,13 +129,13 @@ class Kernels:
             description=f"headers of the kernel {release}",
             relations={"Depends": "make"},
             files={
-                f"{source}/Makefile": FOLDER / "headers.mk",
+                f"{source}/Makefile": ON_HOST / "headers.mk",
                 f"{source}/include/vermagic": f"{vermagic(release)}\n",
-                f"{source}/scripts/sign-file": FOLDER / "sign-file",
+                f"{source}/scripts/sign-file": ON_HOST / "sign-file",
                 f"usr/lib/modules/{release}/build": Link(f"/{source}"),
             },
             programs=(f"{source}/scripts/sign-file",),
-            scripts={"postinst": HEADERS_POSTINST.replace("RELEASE", release)},
+            scripts={"postinst": script("linux-headers.postinst", release=release)},
         )
 
     def packages(self, work: Path) -> list[Package]:

@@ -14,10 +14,10 @@ from pyinfra_gpu_rehearsal.aptconfig import os_release
 from pyinfra_gpu_rehearsal.base_image import BaseImage, Say
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.nvidia.archive import DRIVERS, Archive, ensure_archive
+from pyinfra_gpu_rehearsal.nvidia.bad_repository import KINDS, Offer, newest, spoil_file, spoiled
 from pyinfra_gpu_rehearsal.nvidia.debs import Package, build
 from pyinfra_gpu_rehearsal.nvidia.flat import FlatRepository
 from pyinfra_gpu_rehearsal.nvidia.kernels import package_version
-from pyinfra_gpu_rehearsal.nvidia.poison import KINDS, Offer, newest, poisoned, spoil
 from pyinfra_gpu_rehearsal.nvidia.signing import SigningKey
 from pyinfra_gpu_rehearsal.server import CLOSED
 from pyinfra_gpu_rehearsal.state import write_atomically
@@ -51,7 +51,7 @@ class State:
     """What one lab's repositories were made for, and what they offer now.
 
     + distribution: "debian12"; archive: the folder of the packages; server: its address
-    + versions: the drivers on offer; poison: a key of poison.KINDS, or ""
+    + versions: the drivers on offer; bad: a key of bad_repository.KINDS, or ""
     + newer_kernel: whether the distribution's kernel of no special version is the newer one
     """
 
@@ -59,7 +59,7 @@ class State:
     archive: str
     server: str
     versions: tuple[str, ...] = DEFAULT
-    poison: str = ""
+    bad: str = ""
     newer_kernel: bool = False
 
     def made_for(self) -> tuple[str, str, str]:
@@ -164,20 +164,25 @@ class NvidiaRepository:
                 raise LabError(f"there is no simulated driver {version}: there are {known}")
         self._offer(replace(self._state, versions=versions or DEFAULT))
 
-    def poison(self, kind: str) -> None:
-        """Let the repository go wrong in the way KIND (see poison.KINDS) until `restore`."""
+    def go_bad(self, kind: str) -> None:
+        """Let the repository go wrong in the way KIND (see bad_repository.KINDS) until `restore`.
+
+        Raises LabError where there is no such way.
+        """
         if kind not in KINDS:
-            raise LabError(f"there is no poison {kind!r}: there are {', '.join(KINDS)}")
+            raise LabError(
+                f"a repository cannot go bad in the way {kind!r}: there are {', '.join(KINDS)}"
+            )
         before = self._state
         try:
-            self._offer(replace(before, poison=kind))
+            self._offer(replace(before, bad=kind))
         except LabError:
             self._offer(before)
             raise
 
     def restore(self) -> None:
-        """Take the poison away; the versions on offer stay."""
-        self._offer(replace(self._state, poison=""))
+        """Let the repository be sound again; the versions on offer stay."""
+        self._offer(replace(self._state, bad=""))
 
     def offer_newer_kernel(self, on: bool = True) -> None:
         """Let linux-image-amd64 and linux-headers-amd64 lead to the newer kernel, or not."""
@@ -212,7 +217,7 @@ class NvidiaRepository:
         return [path for path in self.archive.of("kernels") if path.name not in hidden]
 
     def _write(self, state: State) -> None:
-        archive, versions, kind = self.archive, state.versions, state.poison
+        archive, versions, kind = self.archive, state.versions, state.bad
         special = self.folder / "special"
         shutil.rmtree(special, ignore_errors=True)
         special.mkdir()
@@ -226,11 +231,11 @@ class NvidiaRepository:
         drivers += [*archive.of("pins"), *archive.of("cuda"), self._keyring(key, special)]
         offer = Offer(nvidia=tuple(drivers), distribution=tuple(self._kernel_packages()))
         if kind:
-            offer = poisoned(kind, offer, versions, archive, special)
+            offer = spoiled(kind, offer, versions, archive, special)
         nvidia = FlatRepository(folder=self.place, origin="NVIDIA", label="NVIDIA CUDA")
         nvidia.write(offer.nvidia, signer, expired=kind == "expired-key")
         kernels = FlatRepository(folder=self.www / "kernels", origin=NAME, label=NAME)
         kernels.write(offer.distribution, self.distribution_key)
-        spoil(kind, self.place, newest(versions))
+        spoil_file(kind, self.place, newest(versions))
         if kind == "down":
             (self.place / CLOSED).touch()

@@ -1,19 +1,97 @@
-"""Throwaway hosts for the tests in this folder: two, made once, in a folder of their own."""
+"""Throwaway hosts for the tests in this folder, and the states in which tests want to find them.
+
+A lab is made once a session. A state is deployed for real, once, where the first test asks for it,
+and kept as a snapshot of the hosts; every other test that asks is given the snapshot back, which
+takes as long as a boot.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from running import Deployer
+from lanes import LaneError, Measuring, Test, Weights, lane_of
+from running import (
+    CONVERGED,
+    GPU_HOST,
+    PROVEN,
+    Bare,
+    Deployer,
+    Run,
+    quietly,
+    usual_offer,
+    written_files,
+)
 
-from pyinfra_gpu_rehearsal import Lab, available, gpus_available
+from pyinfra_gpu_rehearsal import Lab, LabHost, available, gpus_available
 
 
-def quietly(_: str) -> None:
-    """Take the place of print where a test does not look at what a lab says."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--lane N/M`, one of M shares for M processes beside one another, and the measuring."""
+    parser.addoption("--lane", metavar="N/M", help="run the N-th of M balanced shares of the tests")
+    parser.addoption("--measure-lanes", action="store_true", help="run all and write lanes.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to measure where that is asked for."""
+    if config.getoption("--measure-lanes", default=False):
+        config.pluginmanager.register(LaneTimes(Measuring(Weights.load())))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the lane alone."""
+    lane = config.getoption("--lane", default=None)
+    if lane is None:
+        return
+    names = {item.nodeid: frozenset(getattr(item, "fixturenames", ())) for item in items}
+    try:
+        kept = lane_of(lane, [Test(id=id_, fixtures=fixtures) for id_, fixtures in names.items()])
+    except LaneError as error:
+        raise pytest.UsageError(str(error)) from error
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+    items[:] = [item for item in items if item.nodeid in kept]
+
+
+class LaneTimes:
+    """Writes lanes.json from how long each test and each fixture of the session took."""
+
+    def __init__(self, measuring: Measuring) -> None:
+        self.measuring = measuring
+        self.test = ""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+    ) -> Iterator[None]:
+        """Take the time of a fixture of the session; those it stands on are set up already."""
+        started = time.monotonic()
+        yield
+        if fixturedef.scope == "session":
+            seconds = time.monotonic() - started
+            self.measuring.add_fixture(self.test, fixturedef.argname, seconds)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note which test asks for fixtures."""
+        self.test = nodeid
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the time of a set-up, a call or a tear-down."""
+        self.measuring.add(report.nodeid, report.duration)
+
+    def pytest_sessionfinish(self) -> None:
+        """Write what was measured."""
+        self.measuring.save()
+
+
+def require(why_not: str | None) -> None:
+    """Skip the tests that need hosts where none can be made; in CI that is a failure."""
+    if why_not is not None and "CI" in os.environ:
+        pytest.fail(f"in CI these tests must run, and {why_not}")
+    if why_not is not None:
+        pytest.skip(why_not)
 
 
 @pytest.fixture(scope="session")
@@ -22,14 +100,13 @@ def training_folder() -> Path:
     return Path(__file__).parents[2] / "examples/tiny-gpt"
 
 
+# -- two hosts without GPU
+
+
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory, training_folder: Path) -> Iterator[Lab]:
     """Return a lab with two hosts, gpu1 and gpu2, that are ready; skip where none can be made."""
-    why_not = available()
-    if why_not is not None and "CI" in os.environ:
-        pytest.fail(f"in CI these tests must run, and {why_not}")
-    if why_not is not None:
-        pytest.skip(why_not)
+    require(available())
     made = Lab(tmp_path_factory.mktemp("lab") / ".rehearsal", training=training_folder)
     try:
         made.up(2, say=quietly)
@@ -38,14 +115,51 @@ def lab(tmp_path_factory: pytest.TempPathFactory, training_folder: Path) -> Iter
         made.down(say=quietly)
 
 
+@pytest.fixture
+def gpu1(lab: Lab) -> LabHost:
+    """Return the first host as a bare machine."""
+    return lab.fresh("gpu1")
+
+
+@pytest.fixture(scope="session")
+def deployer(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
+    """Return what deploys to the two hosts, without the half-minute of compiling."""
+    return Deployer(lab, tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="session")
+def bare(lab: Lab, deployer: Deployer) -> Bare:
+    """Return what a dry run says of both hosts as bare machines, and whether it wrote to one."""
+    for host in lab.up(2, say=quietly):
+        lab.fresh(host.name)
+    before = {host.name: written_files(host) for host in lab.hosts()}
+    run = deployer.dry()
+    unwritten = {host.name: written_files(host) == before[host.name] for host in lab.hosts()}
+    return Bare(run, unwritten)
+
+
+@pytest.fixture(scope="session")
+def first(bare: Bare, deployer: Deployer) -> Run:
+    """Return the deploy that took both hosts from bare to proven."""
+    return deployer.cold().deploy()
+
+
+@pytest.fixture(scope="session")
+def proven(first: Run, lab: Lab) -> Callable[[str], LabHost]:
+    """Return what makes a host, by its name, one that is as declared and proven."""
+    assert first.code == 0, first.output
+    for host in lab.hosts():
+        lab.snapshot(host.name, PROVEN)
+    return lambda name: lab.restore(name, PROVEN)
+
+
+# -- one host with two simulated GPUs
+
+
 @pytest.fixture(scope="session")
 def gpu_lab(tmp_path_factory: pytest.TempPathFactory, training_folder: Path) -> Iterator[Lab]:
     """Return a lab with one host that has two simulated RTX 5090s; skip where none can be made."""
-    why_not = available() or gpus_available()
-    if why_not is not None and "CI" in os.environ:
-        pytest.fail(f"in CI these tests must run, and {why_not}")
-    if why_not is not None:
-        pytest.skip(why_not)
+    require(available() or gpus_available())
     made = Lab(tmp_path_factory.mktemp("gpu-lab") / ".rehearsal", training=training_folder)
     try:
         made.up(1, machine="2x RTX 5090", say=quietly)
@@ -58,3 +172,40 @@ def gpu_lab(tmp_path_factory: pytest.TempPathFactory, training_folder: Path) -> 
 def gpu_deployer(gpu_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
     """Return what deploys to the host with simulated GPUs, without the half-minute of proof."""
     return Deployer(gpu_lab, tmp_path_factory.mktemp("gpu-runs"), ("--data", "smoke=skip"))
+
+
+@pytest.fixture(scope="session")
+def gpu_first(gpu_lab: Lab, gpu_deployer: Deployer) -> Run:
+    """Return the deploy that took the GPU host from bare to as declared; it is kept so."""
+    usual_offer(gpu_lab)
+    gpu_lab.fresh(GPU_HOST)
+    run = gpu_deployer.cold().converge(limit=GPU_HOST)
+    gpu_lab.snapshot(GPU_HOST, CONVERGED)
+    return run
+
+
+@pytest.fixture(scope="session")
+def gpu_converged(gpu_first: Run, gpu_lab: Lab) -> Callable[[], LabHost]:
+    """Return what makes the GPU host one that is as declared, but for the smoke test."""
+
+    def restored() -> LabHost:
+        usual_offer(gpu_lab)
+        return gpu_lab.restore(GPU_HOST, CONVERGED)
+
+    return restored
+
+
+@pytest.fixture(scope="session")
+def gpu_proven(
+    gpu_converged: Callable[[], LabHost], gpu_lab: Lab, gpu_deployer: Deployer
+) -> Callable[[], LabHost]:
+    """Return what makes the GPU host one that is as declared, its smoke test included."""
+    gpu_converged()
+    Deployer(gpu_lab, gpu_deployer.folder).converge(limit=GPU_HOST)
+    gpu_lab.snapshot(GPU_HOST, PROVEN)
+
+    def restored() -> LabHost:
+        usual_offer(gpu_lab)
+        return gpu_lab.restore(GPU_HOST, PROVEN)
+
+    return restored

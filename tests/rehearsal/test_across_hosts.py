@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from running import Deployer
-from test_smoke_alone import OnlySmoke
+from running import PATIENCE_S, Deployer, OnlySmoke
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -22,18 +21,13 @@ IN_ALL_REDUCE = f"grep -q allreduce_float32 {FOLDER}/across.json.logs/rank*.json
 
 
 @pytest.fixture(scope="module")
-def alone(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> OnlySmoke:
-    lab.up(2, say=lambda text: None)
-    folder = tmp_path_factory.mktemp("across")
-    Deployer(lab, folder).converge()
-    return OnlySmoke(lab, folder, ACROSS)
-
-
-@pytest.fixture(scope="module")
-def together(alone: OnlySmoke) -> Iterator[OnlySmoke]:
-    """Both hosts, which have passed together."""
-    alone.converge()
-    yield alone
+def together(proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab) -> OnlySmoke:
+    """Return what tests both hosts, which have passed together."""
+    for name in NAMES:
+        proven(name)
+    smoke = OnlySmoke(lab, deployer.folder, ACROSS)
+    smoke.converge()
+    return smoke
 
 
 def _take_away(host: LabHost) -> None:
@@ -64,13 +58,12 @@ def test_two_hosts_train_one_step_together_and_each_notes_both(
 def test_the_second_run_changes_nothing_through_one_channel_per_host(
     together: OnlySmoke, lab: Lab
 ) -> None:
-    time.sleep(1.1)  # the journal's time stamps are compared in whole seconds
-    since = time.time()
+    before = {host.name: host.ssh_sessions() for host in lab.hosts()}
     run = together.deploy()
     assert run.code == 0, run.output
     for host in lab.hosts():
         assert run.status(host.name) == "as declared"
-        assert host.ssh_sessions(since) == 1
+        assert host.ssh_sessions() - before[host.name] == 1
     assert "step across 2 hosts PASS (rehearsal-cpu), 4 ranks" in run.output
 
 
@@ -104,7 +97,7 @@ def _lost_in_the_middle(together: OnlySmoke, lab: Lab, how: str) -> tuple[str, f
     _take_away(host)
     process = together.start()
     try:
-        limit = time.monotonic() + 120
+        limit = time.monotonic() + PATIENCE_S
         while host.run(IN_ALL_REDUCE, check=False).returncode != 0:
             assert process.poll() is None, process.stdout and process.stdout.read()
             assert time.monotonic() < limit
@@ -116,7 +109,7 @@ def _lost_in_the_middle(together: OnlySmoke, lab: Lab, how: str) -> tuple[str, f
             host.power_off()
         else:
             host.run("kill -9 $(pgrep -f '[-]-across-worker' | tail -1)")
-        output, _ = process.communicate(timeout=200)
+        output, _ = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
         process.wait()
@@ -147,15 +140,15 @@ def test_a_host_that_is_lost_in_the_middle_is_named_and_the_others_end(
         output, seconds = _lost_in_the_middle(together, lab, how)
         assert words in output
         assert "Traceback" not in output.split("Results:")[-1]
-        assert seconds < 60
-        _nothing_left(lab.host("gpu1"), 10)
+        assert seconds < 180  # 20 s where nobody else works on this machine
+        _nothing_left(lab.host("gpu1"), 60)
         assert "across" not in _stamp(lab.host("gpu1"))
     finally:
         if how == "network":
             host.network("restore")
         elif how == "power":
             host.power_on()
-            host.wait_ready()
-    _nothing_left(host, 60)
+            host.wait_ready(PATIENCE_S)
+    _nothing_left(host, 180)
     together.converge()
     assert together.converge().changed("gpu1") == []

@@ -7,13 +7,12 @@ import os
 import random
 import textwrap
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from drifts import DRIFTS, PRELUDE, R580, Drift
-from running import GPU_HOST, Deployer, Run
+from running import GPU_HOST, PATIENCE_S, Deployer, Kept, Run
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -23,29 +22,19 @@ TIMES = "PYINFRA_GPU_DRIFT_TIMES"  # a file that gets the seconds each class too
 
 
 @pytest.fixture(scope="module")
-def healthy(gpu_lab: Lab, gpu_deployer: Deployer) -> Run:
-    """Return the deploy of the fresh host, with a newer driver still to come."""
-    gpu_lab.nvidia.publish()
-    gpu_lab.nvidia.offer_newer_kernel(False)
-    gpu_lab.fresh(GPU_HOST)
-    run = gpu_deployer.converge(limit=GPU_HOST)
-    assert gpu_deployer.check(limit=GPU_HOST).code in (0, 2)
-    return run
+def kept(gpu_converged: Callable[[], LabHost], gpu_deployer: Deployer) -> Kept:
+    """Return the host that has the older driver and is as declared; each test leaves it so."""
 
+    def healthy() -> LabHost:
+        host = gpu_converged()
+        assert gpu_deployer.check(limit=GPU_HOST).code in (0, 2)
+        return host
 
-@contextmanager
-def left_as_declared(lab: Lab, deployer: Deployer) -> Iterator[LabHost]:
-    """Give the host; a test that fails on it leaves the next one a healthy host all the same."""
-    try:
-        yield lab.host(GPU_HOST)
-    except BaseException:
-        lab.fresh(GPU_HOST)
-        deployer.converge(limit=GPU_HOST)
-        raise
+    return Kept(healthy)
 
 
 def inject(host: LabHost, command: str) -> None:
-    host.run(PRELUDE + textwrap.dedent(command), timeout=300)
+    host.run(PRELUDE + textwrap.dedent(command), timeout=PATIENCE_S)
 
 
 def note_time(name: str, **seconds: float) -> None:
@@ -75,7 +64,7 @@ def see(deployer: Deployer, drifts: list[Drift]) -> None:
         assert structured or any(each["stage"] == stage and each["changed"] for each in stages)
 
 
-def mend(deployer: Deployer, host: LabHost, drifts: list[Drift]) -> Run:
+def repair(deployer: Deployer, host: LabHost, drifts: list[Drift]) -> Run:
     """The next run repairs what can be repaired; a person undoes the rest."""
     boot = host.boot_id()
     run = deployer.deploy(limit=GPU_HOST)
@@ -104,23 +93,23 @@ def nothing_left(deployer: Deployer) -> None:
 
 
 @pytest.mark.parametrize("name", DRIFTS)
-def test_a_drift_is_seen_named_and_mended(
-    name: str, healthy: Run, gpu_deployer: Deployer, gpu_lab: Lab
+def test_a_drift_is_seen_named_and_repaired(
+    name: str, kept: Kept, gpu_deployer: Deployer, gpu_lab: Lab
 ) -> None:
     drift = DRIFTS[name]
-    gpu_lab.nvidia.publish(*(drift.publish or R580))
-    gpu_lab.nvidia.offer_newer_kernel(drift.newer_kernel)
-    with left_as_declared(gpu_lab, gpu_deployer) as host:
+    with kept.lent() as host:
+        gpu_lab.nvidia.publish(*(drift.publish or R580))
+        gpu_lab.nvidia.offer_newer_kernel(drift.newer_kernel)
         inject(host, drift.inject)
         if drift.reboots:
             host.reboot()
         started = time.monotonic()
         see(gpu_deployer, [drift])
         seen = time.monotonic()
-        mend(gpu_deployer, host, [drift])
-        mended = time.monotonic()
+        repair(gpu_deployer, host, [drift])
+        repaired = time.monotonic()
         nothing_left(gpu_deployer)
-    note_time(name, see=seen - started, mend=mended - seen)
+    note_time(name, see=seen - started, repair=repaired - seen)
 
 
 # Chosen at random, and the same on every machine until the table grows. Left out is what by its
@@ -138,18 +127,18 @@ PAIRS = [tuple(_RANDOM.sample(_MIXABLE, 2)) for _ in range(8)]
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=[" + ".join(pair) for pair in PAIRS])
-def test_two_drifts_at_once_are_both_seen_and_mended(
-    pair: tuple[str, str], healthy: Run, gpu_deployer: Deployer, gpu_lab: Lab
+def test_two_drifts_at_once_are_both_seen_and_repaired(
+    pair: tuple[str, str], kept: Kept, gpu_deployer: Deployer, gpu_lab: Lab
 ) -> None:
     drifts = [DRIFTS[name] for name in pair]
-    gpu_lab.nvidia.publish(*R580)
-    gpu_lab.nvidia.offer_newer_kernel(False)
-    with left_as_declared(gpu_lab, gpu_deployer) as host:
+    with kept.lent() as host:
+        gpu_lab.nvidia.publish(*R580)
+        gpu_lab.nvidia.offer_newer_kernel(False)
         for drift in drifts:
             inject(host, drift.inject)
         if len({drift.id for drift in drifts}) == len(drifts):
             checked = gpu_deployer.check(limit=GPU_HOST)
             found = set(checked.deviations(GPU_HOST))
             assert {drift.id for drift in drifts} <= found, checked.answer
-        mend(gpu_deployer, host, drifts)
+        repair(gpu_deployer, host, drifts)
         nothing_left(gpu_deployer)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 
 import pytest
-from drifts import PRELUDE
-from running import GPU_HOST, Deployer
+from drifts import PRELUDE, R580
+from running import GPU_HOST, PATIENCE_S, Deployer, OnlyDriver, usual_offer
 
-from pyinfra_gpu_rehearsal import Lab
+from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 
@@ -23,18 +24,15 @@ UPGRADE = """
 
 
 def test_an_unattended_driver_update_is_explained_and_repaired(
-    gpu_lab: Lab, gpu_deployer: Deployer
+    gpu_lab: Lab, gpu_deployer: Deployer, gpu_proven: Callable[[], LabHost]
 ) -> None:
-    host = gpu_lab.host(GPU_HOST)
-    gpu_lab.nvidia.publish("580.82.07", "580.95.05")
-    gpu_lab.fresh(GPU_HOST)
+    host = gpu_proven()
     deployer = Deployer(gpu_lab, gpu_deployer.folder)  # with the smoke test
-    deployer.converge(limit=GPU_HOST)
     assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.95.05"
     assert "580.95.05" in host.run("nvidia-smi").stdout
 
-    gpu_lab.nvidia.publish("580.82.07", "580.95.05", "580.105.08")
-    host.run(PRELUDE + textwrap.dedent(UPGRADE), timeout=300)
+    gpu_lab.nvidia.publish(*R580)
+    host.run(PRELUDE + textwrap.dedent(UPGRADE), timeout=PATIENCE_S)
     broken = host.run("nvidia-smi", check=False)
     assert "Driver/library version mismatch" in broken.stdout + broken.stderr
     assert not host.run("ls /run/reboot-required", check=False).stdout
@@ -59,20 +57,19 @@ def test_an_unattended_driver_update_is_explained_and_repaired(
 
 
 def test_a_job_on_the_gpu_is_waited_for_and_then_repaired(
-    gpu_lab: Lab, gpu_deployer: Deployer
+    gpu_lab: Lab, gpu_deployer: Deployer, gpu_converged: Callable[[], LabHost]
 ) -> None:
-    host = gpu_lab.host(GPU_HOST)
-    gpu_deployer.converge(limit=GPU_HOST)
-    other = (
-        "580.82.07" if "580.105" in host.run("modinfo -F version nvidia").stdout else "580.105.08"
-    )
+    host = gpu_converged()
+    gpu_lab.nvidia.publish(*R580)
+    other = "580.105.08"
+    assert other not in host.run("modinfo -F version nvidia").stdout
     with host.gpu.busy() as job:
         move = """
             quiet apt-get update
             force $(dpkg-query -W -f '${Package} ${Version}\\n' | awk -v v="$V" -v n=NEW-1 \
               '$2 == v && $1 !~ /pinning/ {print $1 "=" n}')
         """.replace("NEW", other)
-        host.run(PRELUDE + textwrap.dedent(move), timeout=300)
+        host.run(PRELUDE + textwrap.dedent(move), timeout=PATIENCE_S)
         deployer = Deployer(gpu_lab, gpu_deployer.folder)
         run = deployer.deploy(limit=GPU_HOST)
         assert run.code == 1
@@ -90,17 +87,18 @@ def test_one_reboot_when_the_module_cannot_be_unloaded(
     gpu_lab: Lab, gpu_deployer: Deployer
 ) -> None:
     """nouveau holds the cards: only a reboot helps, one is enough, and `never` refuses it."""
-    host = gpu_lab.host(GPU_HOST)
-    gpu_lab.fresh(GPU_HOST)
+    usual_offer(gpu_lab)
+    host = gpu_lab.fresh(GPU_HOST)
+    deployer = OnlyDriver(gpu_lab, gpu_deployer.folder)
     assert host.gpu.nouveau()
     boot = host.boot_id()
-    never = gpu_deployer.deploy("--data", "driver_reboot=never", limit=GPU_HOST)
+    never = deployer.deploy("--data", "driver_reboot=never", limit=GPU_HOST)
     assert never.code == 1
     assert "reboot" in " ".join(never.problems(GPU_HOST))
     assert host.boot_id() == boot
-    run = gpu_deployer.converge(limit=GPU_HOST)
+    run = deployer.converge(limit=GPU_HOST)
     assert host.boot_id() != boot
     assert host.run("cat /proc/uptime").stdout
     boots = host.boot_id()
-    assert gpu_deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
+    assert deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
     assert host.boot_id() == boots, run.output

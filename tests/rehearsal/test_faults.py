@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from running import Deployer
+from running import PATIENCE_S, Deployer, hold_apt
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -18,31 +18,31 @@ PREFIX = "/opt/pyinfra-gpu"
 
 
 @pytest.fixture(scope="module")
-def deployer(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
-    lab.up(2, say=lambda text: None)
-    return Deployer(lab, tmp_path_factory.mktemp("faults"))
-
-
-@pytest.fixture(scope="module")
-def finished(deployer: Deployer, lab: Lab) -> LabHost:
+def finished(proven: Callable[[str], LabHost]) -> LabHost:
     """gpu1, completely deployed: the host that must not suffer from gpu2's trouble."""
-    deployer.converge(limit="gpu1")
-    return lab.host("gpu1")
+    return proven("gpu1")
 
 
 @pytest.fixture
-def troubled(finished: LabHost, lab: Lab) -> Iterator[LabHost]:
-    """gpu2, bare again; and gpu1 given something to do, so that finishing it can be seen."""
-    lab.fresh("gpu2")
+def without_ours(proven: Callable[[str], LabHost]) -> LabHost:
+    """gpu2 with the distribution's packages and nothing of ours: torch is installed next."""
+    host = proven("gpu2")
+    host.run(f"rm -rf {PREFIX}")
+    return host
+
+
+@pytest.fixture
+def troubled(finished: LabHost, without_ours: LabHost) -> Iterator[LabHost]:
+    """The same gpu2; and gpu1 given something to do, so that finishing it can be seen."""
     finished.run(f"rm -f {PREFIX}/env/training.env")
-    host = lab.host("gpu2")
-    yield host
-    host.network("restore")
-    host.free_disk()
-    lab.fresh("gpu2")
+    yield without_ours
+    without_ours.network("restore")
+    without_ours.free_disk()
 
 
-def _one_failed_the_other_finished(deployer: Deployer, words: str, seconds: float = 60) -> None:
+def _one_failed_the_other_finished(
+    deployer: Deployer, words: str, seconds: float = PATIENCE_S
+) -> None:
     run = deployer.run("-y", timeout=seconds)
     assert run.code == 1, run.output
     assert run.status("gpu1") == "changed"
@@ -67,15 +67,10 @@ def test_a_host_whose_disk_is_full(deployer: Deployer, troubled: LabHost) -> Non
     _one_failed_the_other_finished(deployer, "GiB free at")
 
 
-def test_a_host_whose_apt_is_in_use(deployer: Deployer, troubled: LabHost) -> None:
-    lock = (
-        "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w');"
-        " fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(120)"
-    )
-    troubled.run(f'systemd-run --unit held -q python3 -c "{lock}"')
-    time.sleep(0.5)
-    deployer_short = ("--data", "preflight_apt_wait_s=2")
-    run = deployer.run("-y", *deployer_short, timeout=120)
+def test_a_host_whose_apt_is_in_use(deployer: Deployer, troubled: LabHost, lab: Lab) -> None:
+    lab.fresh(troubled.name)  # it needs apt, for the distribution's packages
+    hold_apt(troubled, unit="held")
+    run = deployer.run("-y", "--data", "preflight_apt_wait_s=2", timeout=PATIENCE_S)
     assert run.code == 1, run.output
     assert run.status("gpu1") == "changed"
     assert "apt is in use by pid" in run.problems("gpu2")[0]
@@ -105,22 +100,19 @@ def _wait_for(host: LabHost, command: str, process: subprocess.Popen[str], secon
 
 IN_TORCH_INSTALL = f"test -e {PREFIX}/venv/.pyinfra-gpu-installing"
 IN_SMOKE_TEST = "pgrep -f smoke_test.pyz"
+STAMP = f"{PREFIX}/smoke/stamp.json"
 
 
 @pytest.mark.parametrize("moment", [IN_TORCH_INSTALL, IN_SMOKE_TEST], ids=["install", "smoke"])
 @pytest.mark.parametrize("how", ["controller killed", "power cut"])
 def test_a_run_that_was_cut_off_is_finished_by_the_next(
-    moment: str, how: str, deployer: Deployer, lab: Lab
+    moment: str, how: str, deployer: Deployer, proven: Callable[[str], LabHost]
 ) -> None:
-    host = lab.host("gpu2")
-    if moment == IN_TORCH_INSTALL:
-        lab.fresh("gpu2")
-    else:
-        deployer.converge(limit="gpu2")
-        host.run(f"rm {PREFIX}/smoke/stamp.json")
+    host = proven("gpu2")
+    host.run(f"rm -rf {PREFIX if moment == IN_TORCH_INSTALL else STAMP}")
     process = deployer.start(limit="gpu2")
     try:
-        _wait_for(host, moment, process, 120)
+        _wait_for(host, moment, process, PATIENCE_S)
         if how == "power cut":
             host.power_off()
     finally:
@@ -128,21 +120,20 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(
         process.wait()
     if how == "power cut":
         host.power_on()
-        host.wait_ready()
+        host.wait_ready(PATIENCE_S)
     deployer.converge(limit="gpu2")
     assert deployer.converge(limit="gpu2").changed("gpu2") == []
 
 
 def test_ctrl_c_ends_a_run_at_once_even_while_a_command_on_the_host_hangs(
-    deployer: Deployer, lab: Lab
+    deployer: Deployer, without_ours: LabHost
 ) -> None:
-    host = lab.host("gpu2")
-    lab.fresh("gpu2")
+    host = without_ours
     process = deployer.start(limit="gpu2")
     try:
-        _wait_for(host, f"{IN_TORCH_INSTALL} && pkill -STOP -x uv", process, 120)
+        _wait_for(host, f"{IN_TORCH_INSTALL} && pkill -STOP -x uv", process, PATIENCE_S)
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
         host.run("pkill -CONT -x uv", check=False)
@@ -159,9 +150,9 @@ def test_a_network_that_dies_in_the_middle_ends_the_host_not_the_run(
 ) -> None:
     process = deployer.start()
     try:
-        _wait_for(troubled, IN_TORCH_INSTALL, process, 120)
+        _wait_for(troubled, IN_TORCH_INSTALL, process, PATIENCE_S)
         troubled.network("cut")
-        output, _ = process.communicate(timeout=90)  # TCP_USER_TIMEOUT is 20 s
+        output, _ = process.communicate(timeout=PATIENCE_S)  # TCP_USER_TIMEOUT is 20 s
     finally:
         process.kill()
         process.wait()

@@ -11,7 +11,7 @@ import signal
 import time
 
 import pytest
-from running import GPU_HOST, Deployer
+from running import GPU_HOST, PATIENCE_S, Deployer, Run, usual_offer
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -28,13 +28,10 @@ CASES = [(point, ("controller", "power")[index % 2]) for index, point in enumera
 
 
 @pytest.fixture(scope="module")
-def whole_run_s(gpu_lab: Lab, gpu_deployer: Deployer) -> float:
+def whole_run_s(gpu_first: Run, gpu_lab: Lab) -> float:
     """Return how long a deploy of the fresh host takes undisturbed, in seconds."""
-    gpu_lab.nvidia.restore()
-    gpu_lab.nvidia.publish()  # other tests offer others
-    gpu_lab.nvidia.offer_newer_kernel(False)
-    gpu_lab.fresh(GPU_HOST)
-    return gpu_deployer.converge(limit=GPU_HOST).seconds
+    usual_offer(gpu_lab)
+    return gpu_first.seconds
 
 
 def boots(host: LabHost) -> int:
@@ -52,13 +49,13 @@ def test_a_run_ended_anywhere_is_finished_by_the_next_one(
     if what == "power":
         host.power_off()
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)
         host.power_on()
     else:
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)
         time.sleep(REBOOT_BEGINS_S)
-    host.wait_ready(90)
+    host.wait_ready(PATIENCE_S)
     run = gpu_deployer.converge(limit=GPU_HOST)
     assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.95.05", run.output
     assert gpu_deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []

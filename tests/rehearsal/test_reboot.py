@@ -6,11 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import GPU_HOST, PROJECT
+from running import GPU_HOST, ON_HOST, PATIENCE_S, PROJECT, usual_offer
 
 from pyinfra_gpu_rehearsal import Lab, LabHost, inventory
 
@@ -18,32 +17,18 @@ pytestmark = pytest.mark.rehearsal
 
 PASSWORD = "correct horse"
 JUMP = "gpu2"  # a host without GPUs
-# sshd goes on answering while this unit takes its time to stop.
-SLOW = """
-cat > /run/systemd/system/slow-to-stop.service <<'UNIT'
-[Unit]
-After=ssh.service
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/bin/true
-ExecStop=/bin/sleep 6
-UNIT
-systemctl daemon-reload; systemctl start slow-to-stop
-"""
+SLOW = "slow-to-stop.service"  # sshd goes on answering while this unit takes its time to stop
 
 
 @pytest.fixture
-def host(gpu_lab: Lab) -> Iterator[LabHost]:
+def host(gpu_lab: Lab) -> LabHost:
     """A bare GPU host whose sudo asks for a password, and beside it one to jump from."""
     gpu_lab.up(2, say=lambda text: None)
-    gpu_lab.nvidia.restore()
-    gpu_lab.fresh(GPU_HOST)
-    found = gpu_lab.host(GPU_HOST)
+    usual_offer(gpu_lab)
+    found = gpu_lab.fresh(GPU_HOST)
     found.run(f"echo 'ubuntu:{PASSWORD}' | chpasswd")
     found.run("echo 'ubuntu ALL=(ALL) ALL' > /etc/sudoers.d/ubuntu")
-    yield found
-    gpu_lab.fresh(GPU_HOST)
+    return found
 
 
 @pytest.fixture
@@ -70,7 +55,8 @@ def test_a_slow_host_behind_a_jump_host_with_a_sudo_password_is_rebooted_once(
     data = {**gpu, "rehearsal": True, "pytorch_version": "2.13.0", "pytorch_build": "cpu"}
     less = {"preflight_min_disk_gib": 1, "preflight_min_ram_gib": 1, "_sudo_password": PASSWORD}
     (home / "inventory.py").write_text(f"gpu = [('behind', {data | less!r})]\n")
-    host.run(SLOW)
+    host.put(ON_HOST / SLOW, f"/run/systemd/system/{SLOW}")
+    host.run(f"systemctl daemon-reload; systemctl start {SLOW}")
     report = home / "report.json"
     pyinfra = str(Path(sys.executable).parent / "pyinfra")
     done = subprocess.run(
@@ -85,7 +71,7 @@ def test_a_slow_host_behind_a_jump_host_with_a_sudo_password_is_rebooted_once(
         capture_output=True,
         stdin=subprocess.DEVNULL,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

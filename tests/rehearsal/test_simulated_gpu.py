@@ -7,10 +7,10 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
-from conftest import quietly
+from running import ON_HOST, PATIENCE_S, quietly
 
 from pyinfra_gpu_rehearsal import Lab, LabError, LabHost, available, inventory
-from pyinfra_gpu_rehearsal.nvidia.poison import KINDS
+from pyinfra_gpu_rehearsal.nvidia.bad_repository import KINDS
 
 pytestmark = pytest.mark.rehearsal
 
@@ -18,17 +18,8 @@ APT = "DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends"
 BLACKLIST = "printf 'blacklist nouveau\\n' >/etc/modprobe.d/no-nouveau.conf; update-initramfs -u"
 DRIVER = "nvidia-driver-cuda nvidia-kernel-open-dkms"
 QUERY = "nvidia-smi --query-gpu=index,name,driver_version,memory.total --format=csv,noheader"
-CU_INIT_C = """cat >/root/init.c <<'TEXT'
-#include <stdio.h>
-int cuInit(unsigned);
-int main(void) { printf("%d\\n", cuInit(0)); return 0; }
-TEXT
-gcc -o /root/init /root/init.c -lcuda && /root/init"""
-KERNEL = """cat >/tmp/add.cu <<'TEXT'
-__global__ void add(int *sum, int term) { atomicAdd(sum, term); }
-int main() { int *sum; cudaMalloc(&sum, 4); add<<<1, 32>>>(sum, 1); return 0; }
-TEXT
-/usr/local/cuda-13.0/bin/nvcc -arch=sm_120 -o /tmp/add /tmp/add.cu && strings -a /tmp/add"""
+CU_INIT = "gcc -o /root/init /root/init.c -lcuda && /root/init"
+KERNEL = "/usr/local/cuda-13.0/bin/nvcc -arch=sm_120 -o /tmp/add /tmp/add.cu && strings -a /tmp/add"
 
 
 def add_repository(lab: Lab, host: LabHost) -> None:
@@ -38,7 +29,7 @@ def add_repository(lab: Lab, host: LabHost) -> None:
 
 
 def apt(host: LabHost, words: str) -> subprocess.CompletedProcess[str]:
-    return host.run(f"{APT} {words} 2>&1", check=False, timeout=300)
+    return host.run(f"{APT} {words} 2>&1", check=False, timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +100,8 @@ def test_the_driver_is_built_by_dkms_and_loaded_after_a_reboot(driven: LabHost) 
     assert rows == [f"{i}, NVIDIA GeForce RTX 5090, 580.95.05, 32607 MiB" for i in (0, 1)]
     assert "rehearsal" in driven.run("nvidia-smi").stdout
     assert driven.run("systemctl is-active nvidia-persistenced").stdout.strip() == "active"
-    assert driven.run(CU_INIT_C).stdout.strip() == "0"
+    driven.put(ON_HOST / "init.c", "/root/init.c")
+    assert driven.run(CU_INIT).stdout.strip() == "0"
 
 
 def test_a_card_in_use_keeps_the_module(driven: LabHost) -> None:
@@ -150,6 +142,7 @@ def test_nvcc_is_the_real_one(driven: LabHost) -> None:
     done = apt(driven, "install g++ cuda-toolkit-13-0")
     assert done.returncode == 0, done.stdout
     assert "release 13.0, V13.0.88" in driven.run("/usr/local/cuda/bin/nvcc --version").stdout
+    driven.put(ON_HOST / "add.cu", "/tmp/add.cu")
     assert "sm_120" in driven.run(KERNEL).stdout
     assert apt(driven, "install cuda-toolkit-13-1").returncode == 0
     assert driven.run("readlink -f /usr/local/cuda").stdout.strip() == "/usr/local/cuda-13.1"
@@ -235,7 +228,7 @@ def newer_kernel(host: LabHost) -> str:
     return host.gpu.kernel_update()[0]
 
 
-# Poison -> what shows, on a host that does what is advised, that plain apt is taken in.
+# Kind -> what shows, on a host that does what is advised, that plain apt is taken in.
 SYMPTOMS: dict[str, Callable[[LabHost], bool]] = {
     "transitional": lambda host: (
         "Inst libcuda1 (595.71.05-1" in unpinned(host, "nvidia-driver-cuda=580.95.05-1")
@@ -255,11 +248,11 @@ SYMPTOMS: dict[str, Callable[[LabHost], bool]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_poison_takes_plain_apt_in(gpu_lab: Lab, customer: LabHost, kind: str) -> None:
+def test_each_bad_repository_takes_plain_apt_in(gpu_lab: Lab, customer: LabHost, kind: str) -> None:
     symptom = SYMPTOMS[kind]
     assert updated(customer).returncode == 0
     assert not symptom(customer)
-    gpu_lab.nvidia.poison(kind)
+    gpu_lab.nvidia.go_bad(kind)
     try:
         refused = updated(customer).returncode
         assert symptom(customer)
@@ -283,17 +276,17 @@ def test_the_keyring_stays_the_same_while_the_offer_changes(gpu_lab: Lab) -> Non
     gpu_lab.nvidia.publish("580.105.08")
     assert gpu_lab.nvidia.keyring_sha256 == before
     gpu_lab.nvidia.publish()
-    gpu_lab.nvidia.poison("replaced-key")
+    gpu_lab.nvidia.go_bad("replaced-key")
     assert gpu_lab.nvidia.keyring_sha256 != before
     gpu_lab.nvidia.restore()
     assert gpu_lab.nvidia.keyring_sha256 == before
 
 
-def test_an_unknown_driver_or_poison_is_refused(gpu_lab: Lab) -> None:
+def test_an_unknown_driver_or_kind_is_refused(gpu_lab: Lab) -> None:
     with pytest.raises(LabError, match=r"no simulated driver 1\.2\.3"):
         gpu_lab.nvidia.publish("1.2.3")
-    with pytest.raises(LabError, match="no poison 'arsenic'"):
-        gpu_lab.nvidia.poison("arsenic")
+    with pytest.raises(LabError, match="cannot go bad in the way 'arsenic'"):
+        gpu_lab.nvidia.go_bad("arsenic")
 
 
 def test_other_machines_stand_beside_it(gpu_lab: Lab) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import verdicts
-from running import Deployer
+from running import PATIENCE_S, SMOKE_PATIENCE, Deployer, Kept, OnlySmoke
 
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu_rehearsal import Lab, LabHost
@@ -19,27 +20,24 @@ FOLDER = "/opt/pyinfra-gpu/smoke"
 PYTHON = "/opt/pyinfra-gpu/venv/bin/python"
 
 
-class OnlySmoke(Deployer):
-    """Runs `pyinfra INVENTORY tasks/smoke.py`."""
-
-    def command(self, *arguments: str, inventory: str = "inventories/rehearsal.py") -> list[str]:
-        return [*super().command(*arguments, inventory=inventory)[:-1], "tasks/smoke.py"]
+@pytest.fixture(scope="module")
+def alone(proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab) -> OnlySmoke:
+    """Return what tests the hosts, without the half-minute of compiling."""
+    del proven
+    return OnlySmoke(lab, deployer.folder)
 
 
 @pytest.fixture(scope="module")
-def alone(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> OnlySmoke:
-    lab.up(2, say=lambda text: None)
-    return OnlySmoke(lab, tmp_path_factory.mktemp("alone"), data=())
+def kept(proven: Callable[[str], LabHost]) -> Kept:
+    """Return gpu1, completely deployed, which each test leaves proven."""
+    return Kept(lambda: proven("gpu1"))
 
 
-@pytest.fixture(scope="module")
-def host(alone: OnlySmoke, lab: Lab) -> LabHost:
-    """gpu1, completely deployed."""
-    Deployer(lab, alone.folder, data=()).converge(limit="gpu1")
-    return lab.host("gpu1")
-
-
-def test_a_compiled_kernel_ran_on_a_host_that_was_deployed(host: LabHost) -> None:
+def test_a_compiled_kernel_ran_on_a_host_that_was_deployed(
+    proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab
+) -> None:
+    host = proven("gpu2")
+    Deployer(lab, deployer.folder, data=(SMOKE_PATIENCE,)).converge(limit="gpu2")
     verdict = json.loads(host.run(f"cat {FOLDER}/verdict.json").stdout)
     assert verdict["status"] == "pass", verdict["checks"]
     status = {check["id"]: check["status"] for check in verdict["checks"]}
@@ -54,24 +52,26 @@ def test_a_host_that_was_not_deployed_is_told_what_to_do_first(alone: OnlySmoke,
 
 
 def test_what_has_passed_already_is_not_tested_again_unless_asked(
-    alone: OnlySmoke, host: LabHost
+    alone: OnlySmoke, kept: Kept
 ) -> None:
-    again = alone.deploy(limit="gpu1")
-    assert again.code == 0, again.output
-    assert again.changed("gpu1") == []
-    before = host.run(f"cat {FOLDER}/stamp.json").stdout
-    asked = alone.deploy("--data", "smoke=always", limit="gpu1")
-    assert asked.code == 0, asked.output
-    assert asked.changed("gpu1") == ["smoke: test of 2 ranks"]
-    assert host.run(f"cat {FOLDER}/stamp.json").stdout != before
+    with kept.lent() as host:
+        again = alone.deploy(limit="gpu1")
+        assert again.code == 0, again.output
+        assert again.changed("gpu1") == []
+        before = host.run(f"cat {FOLDER}/stamp.json").stdout
+        asked = alone.deploy("--data", "smoke=always", limit="gpu1")
+        assert asked.code == 0, asked.output
+        assert asked.changed("gpu1") == ["smoke: test of 2 ranks"]
+        assert host.run(f"cat {FOLDER}/stamp.json").stdout != before
 
 
-def test_the_command_that_the_verdict_prints_runs_the_test_by_hand(host: LabHost) -> None:
-    verdict = json.loads(host.run(f"cat {FOLDER}/verdict.json").stdout)
-    command = verdict["rerun_command"]
-    done = host.run(command, root=False, check=False, timeout=240)
-    assert done.returncode == 3, done.stdout  # passed, and is not proof of a GPU host
-    assert verdict["fingerprint"] in host.run(f"cat {FOLDER}/stamp.json").stdout
+def test_the_command_that_the_verdict_prints_runs_the_test_by_hand(kept: Kept) -> None:
+    with kept.lent() as host:
+        verdict = json.loads(host.run(f"cat {FOLDER}/verdict.json").stdout)
+        command = verdict["rerun_command"]
+        done = host.run(command, root=False, check=False, timeout=PATIENCE_S)
+        assert done.returncode == 3, done.stdout  # passed, and is not proof of a GPU host
+        assert verdict["fingerprint"] in host.run(f"cat {FOLDER}/stamp.json").stdout
 
 
 # The exception that a rank ends with when it imports torch, and whether it is a known failure.
@@ -86,18 +86,15 @@ BREAKAGES = {
 
 @pytest.mark.parametrize("what", BREAKAGES)
 def test_a_failed_test_says_what_why_and_where_on_one_screen(
-    what: str, alone: OnlySmoke, host: LabHost
+    what: str, alone: OnlySmoke, proven: Callable[[str], LabHost]
 ) -> None:
     exception, known = BREAKAGES[what]
+    host = proven("gpu1")
     torch = f"{Path(PYTHON).parents[1]}/lib/python3*/site-packages/torch/__init__.py"
     text = f"import os\nif os.environ.get('RANK') == '1': raise {exception}\n"
-    host.run(
-        f"cp -p {torch} /tmp/torch.py && cat >> $(echo {torch}) <<'EOF'\n{text}EOF", root=False
-    )
-    try:
-        run = alone.deploy("--data", "smoke=always", limit="gpu1")
-    finally:
-        host.run(f"cp -p /tmp/torch.py $(echo {torch})", root=False)
+    host.run(f"cp -p {torch} /tmp/torch.py && cat >> $(echo {torch})", root=False, stdin=text)
+    run = alone.deploy("--data", "smoke=always", limit="gpu1")
+    host.run(f"cp -p /tmp/torch.py $(echo {torch})", root=False)
     assert run.code == 1, run.output
     verdict: dict[str, Any] = run.report["hosts"]["gpu1"]["smoke"]
     assert verdict["failed"]["id"].startswith("S4.")

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import PROJECT
+from running import PATIENCE_S, PROJECT
+from warm import search_path
 
 from pyinfra_gpu_rehearsal import Lab
 
@@ -45,7 +46,7 @@ def look(host: str, home: Path) -> dict[str, object]:
         env={**os.environ, "HOME": str(home), "PYINFRA_PROGRESS": "off"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -62,26 +63,14 @@ def test_a_host_behind_a_jump_host_is_reached(lab: Lab, home: Path) -> None:
 
 
 def test_the_one_tcp_connection_through_a_jump_host_is_tuned_too(lab: Lab, home: Path) -> None:
-    script = """
-import socket
-from gevent import monkey
-monkey.patch_all()
-from pyinfra.connectors.sshuserclient import SSHClient
-from pyinfra_gpu.transport import CONNECT_KWARGS
-client = SSHClient()
-client.connect("behind", _pyinfra_ssh_strict_host_key_checking="yes",
-               _pyinfra_ssh_paramiko_connect_kwargs=CONNECT_KWARGS)
-carrier = client.get_transport().sock.get_transport().sock
-print(carrier.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY),
-      carrier.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
-"""
+    program = str(Path(__file__).with_name("connect_through_jump_host.py"))
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, program, "behind"],
         cwd=PROJECT,
-        env={**os.environ, "HOME": str(home)},
+        env={**os.environ, "HOME": str(home), "PYTHONPATH": search_path()},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.stdout.split() == ["1", "20000"], done.stderr

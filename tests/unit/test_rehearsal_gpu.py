@@ -10,6 +10,7 @@ from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, read_fields
 from pyinfra_gpu.facts.gpus import parse
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu_rehearsal import LabError
+from pyinfra_gpu_rehearsal.nvidia.bad_repository import newest
 from pyinfra_gpu_rehearsal.nvidia.debs import Package
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware, write_secure_boot
 from pyinfra_gpu_rehearsal.nvidia.kernels import newer_release
@@ -23,7 +24,6 @@ from pyinfra_gpu_rehearsal.nvidia.on_host.simulated_kernel import (
     modprobe,
     rmmod,
 )
-from pyinfra_gpu_rehearsal.nvidia.poison import newest
 
 RELEASE = "6.1.0-1"
 

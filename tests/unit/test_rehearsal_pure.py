@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 import zipfile
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
 
+from pyinfra_gpu.cli import main
 from pyinfra_gpu_rehearsal import requirements
 from pyinfra_gpu_rehearsal.commands import last_line, run
 from pyinfra_gpu_rehearsal.errors import LabError
@@ -295,3 +297,42 @@ def test_a_failed_program_is_told_in_one_sentence() -> None:
         run(["sleep", "5"], purpose="trying", timeout=0.1)
     assert last_line("a\n\n  b  \n\n") == "b"
     assert last_line("") == "it said nothing"
+
+
+# -- the command line
+
+
+class NotInstalled(MetaPathFinder):
+    """Lets the lab's package be one that is not installed."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name.split(".")[0] == "pyinfra_gpu_rehearsal":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_without_the_lab_its_verb_ends_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("pyinfra_gpu_rehearsal")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [NotInstalled(), *sys.meta_path])
+    assert main(["rehearsal", "up"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.endswith("run `pip install 'pyinfra-gpu[rehearsal]'`\n")
+    assert printed.err.count("\n") == 1
+
+
+def test_a_wrong_command_of_the_lab_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["rehearsal", "abacus"])
+    assert ended.value.code == 1
+    assert "pyinfra-gpu rehearsal: argument COMMAND: invalid choice" in capsys.readouterr().err
+
+
+def test_only_the_command_line_knows_the_lab_and_only_where_it_is_used() -> None:
+    folder = Path(__file__).resolve().parents[2] / "pyinfra_gpu"
+    knowing = [p for p in folder.rglob("*.py") if "pyinfra_gpu_rehearsal" in p.read_text()]
+    assert [path.name for path in knowing] == ["cli.py"]
+    code = "import pyinfra_gpu.cli, sys; sys.exit('pyinfra_gpu_rehearsal' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

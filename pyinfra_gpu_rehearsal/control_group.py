@@ -1,4 +1,4 @@
-"""The ground a lab stands on: its control group, its rights, how its processes start and end.
+"""Control groups: where a lab's processes live, how they start and how they end.
 
 Every process of a lab lives below one control group named after the lab's id. That is the whole
 record needed for cleaning up: the namespaces, mounts, network interfaces and loop devices of a
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -18,14 +17,9 @@ from pathlib import Path
 
 from pyinfra_gpu_rehearsal.commands import last_line, run
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.placing import is_root, launcher
+from pyinfra_gpu_rehearsal.placing import USER_NAMESPACE, is_root, launcher
 
-# This user becomes root in it, and its subordinate ids (/etc/subuid) become all other users.
-USER_NAMESPACE = ("unshare", "--user", "--map-root-user", "--map-auto")
-
-# The shell enters the group before it starts anything, so that no process is ever outside.
-LAUNCH = 'echo 0 >"$1/cgroup.procs" && shift && log=$1 && shift && \
-exec setsid --fork "$@" </dev/null >>"$log" 2>&1'
+ENTER_GROUP = Path(__file__).parent / "on_host/enter_group.sh"
 
 
 def process_comm(pid: int) -> str | None:
@@ -113,7 +107,7 @@ class Group:
     def start(self, command: Sequence[str | Path], *, log: Path, purpose: str) -> None:
         """Start COMMAND in this group, detached from the caller, its output appended to LOG."""
         self.make()
-        words = [*launcher(self.path), "sh", "-c", LAUNCH, "sh", self.path, log, *command]
+        words = [*launcher(self.path), "sh", ENTER_GROUP, self.path, log, *command]
         run(words, purpose=purpose)
 
     def only_process(self, *, comm: str, purpose: str, timeout: float = 5) -> int:
@@ -130,47 +124,6 @@ class Group:
         raise LabError(f"{purpose} failed: it did not start within {timeout:g} s")
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """Where the processes of one lab live and with which rights its namespaces are made.
-
-    Without root the lab stands in a user and a network namespace, held by a process of its own, in
-    which this user is root; every command that touches the lab is run in there.
-    """
-
-    group: Group
-
-    def prepare(self, log: Path) -> None:
-        """Make the namespaces the lab stands in, where it needs any."""
-        if is_root():
-            return
-        holder = self.group.sub("ground")
-        command = [*USER_NAMESPACE, "--net", "sleep", "infinity"]
-        holder.start(command, log=log, purpose="making a user namespace")
-        holder.only_process(comm="sleep", purpose="making a user namespace")
-
-    def enter(self) -> list[str]:
-        """Return the words that run what follows them where the lab stands."""
-        if is_root():
-            return []
-        holder = self.group.sub("ground")
-        pid = holder.only_process(comm="sleep", purpose="finding the lab's user namespace")
-        return ["nsenter", f"--target={pid}", "--user", "--net", "--"]
-
-    def run(
-        self, command: Sequence[str | Path], *, purpose: str, stdin: str | None = None,
-        check: bool = True,
-    ) -> None:  # fmt: skip
-        """Run COMMAND where the lab stands; see commands.run()."""
-        run([*self.enter(), *command], purpose=purpose, stdin=stdin, check=check)
-
-    def start(
-        self, group: Group, command: Sequence[str | Path], *, log: Path, purpose: str
-    ) -> None:
-        """Start COMMAND where the lab stands, in GROUP, detached from the caller."""
-        group.start([*self.enter(), *command], log=log, purpose=purpose)
-
-
 def wait_until_ready(group: Group, log: Path, *, purpose: str, timeout: float = 10) -> None:
     """Wait until the program in GROUP has written "ready" to LOG, its output alone.
 
@@ -181,14 +134,3 @@ def wait_until_ready(group: Group, log: Path, *, purpose: str, timeout: float = 
         if time.monotonic() > deadline or not group.populated():
             raise LabError(f"{purpose} failed: {last_line(said)}")
         time.sleep(0.01)
-
-
-def remove_tree(path: Path) -> None:
-    """Remove the folder PATH, whichever of the lab's users own what is in it."""
-    if not path.exists():
-        return
-    if not is_root():
-        command: list[str | Path] = [*USER_NAMESPACE, "rm", "-rf", "--", path]
-        run(command, purpose=f"removing {path}", timeout=600)
-    else:
-        shutil.rmtree(path)

@@ -1,6 +1,6 @@
-"""A way into a host that stands in a user's own network namespace: a port of this machine.
+"""A port forward: a port of this machine that leads to a host in a user's network namespace.
 
-Run as a program (`python door.py PORT TARGET-PID ADDRESS ADDRESS-PORT`). It listens on
+Run as a program (`python port_forward.py PORT TARGET-PID ADDRESS ADDRESS-PORT`). It listens on
 127.0.0.1:PORT here, then enters the namespaces of process TARGET-PID and passes every connection
 on to ADDRESS from there. Standard library only, started by its path.
 """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from running import GPU_HOST, Deployer, Run
+from running import GPU_HOST, ON_HOST, Deployer, Run
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -14,7 +14,7 @@ GUARD = Path(__file__).parents[2] / "pyinfra_gpu/on_host/packages/apt/guard.sh"
 pytestmark = pytest.mark.rehearsal
 
 # Kind -> words of the refusal, one of which it must have.
-POISONS = {
+REFUSALS = {
     "transitional": ("branch",),
     "vanished": ("404",),
     "hash-mismatch": ("hash", "Hash"),
@@ -27,13 +27,11 @@ POISONS = {
 
 
 @pytest.fixture(scope="module")
-def host(gpu_lab: Lab, gpu_deployer: Deployer) -> LabHost:
+def host(gpu_lab: Lab, gpu_deployer: Deployer, gpu_converged: Callable[[], LabHost]) -> LabHost:
     """A host with the older driver and everything else; what is declared asks for a newer one."""
-    gpu_lab.nvidia.restore()
-    gpu_lab.nvidia.publish("580.82.07", "580.95.05")
-    gpu_lab.fresh(GPU_HOST)
-    found = gpu_lab.host(GPU_HOST)
-    gpu_deployer.run("-y", "--data", "driver_version=580.82.07", limit=GPU_HOST)
+    found = gpu_converged()
+    run = moves(gpu_deployer, "580.82.07")
+    assert run.code == 0, run.output
     assert found.run("cat /sys/module/nvidia/version").stdout.strip() == "580.82.07"
     found.run("apt-get update -qq && apt-get install -y -qq rehearsal-desktop >/dev/null")
     return found
@@ -53,17 +51,17 @@ def moves(deployer: Deployer, version: str) -> Run:
     return deployer.deploy("--data", f"driver_version={version}", limit=GPU_HOST)
 
 
-@pytest.mark.parametrize("kind", POISONS)
-def test_a_poisoned_repository_is_refused_before_dpkg_starts(
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_a_bad_repository_is_refused_before_dpkg_starts(
     kind: str, host: LabHost, repository: Lab, gpu_deployer: Deployer
 ) -> None:
     host.run("apt-get clean")  # what was fetched before would hide a file that is gone
     before, log = installed(host), host.run("wc -l < /var/log/dpkg.log").stdout
-    repository.nvidia.poison(kind)
+    repository.nvidia.go_bad(kind)
     run = moves(gpu_deployer, "580.95.05")
     assert run.code == 1, run.output
     problem = " ".join(run.problems(GPU_HOST))
-    assert any(words in problem for words in POISONS[kind]), problem
+    assert any(words in problem for words in REFUSALS[kind]), problem
     assert installed(host) == before
     assert host.run("wc -l < /var/log/dpkg.log").stdout == log
     assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.82.07"
@@ -74,7 +72,7 @@ def test_a_repository_with_tempting_packages_does_not_tempt(
     kind: str, host: LabHost, repository: Lab, gpu_deployer: Deployer
 ) -> None:
     """Our pins name the origin and the version of every package of the driver."""
-    repository.nvidia.poison(kind)
+    repository.nvidia.go_bad(kind)
     run = moves(gpu_deployer, "580.95.05")
     assert run.code == 0, run.output
     rows = [row.split() for row in installed(host).splitlines()]
@@ -95,7 +93,7 @@ def test_a_package_that_somebody_holds_is_not_moved(
     """Not one of the driver's, which are ours to hold and to move."""
     host.run("apt-mark hold rehearsal-desktop")
     before = installed(host)
-    repository.nvidia.poison("removes-desktop")
+    repository.nvidia.go_bad("removes-desktop")
     try:
         run = moves(gpu_deployer, "580.95.05")
         assert run.code == 1, run.output
@@ -109,14 +107,10 @@ def test_a_package_that_somebody_holds_is_not_moved(
 def test_apt_itself_obeys_the_guard(allowed: str, code: int, host: LabHost) -> None:
     """What was not simulated stops apt before dpkg starts; what was, passes."""
     log = host.run("wc -l < /var/log/dpkg.log").stdout
-    remove = f"""
-        cat > /root/guard <<'GUARD'
-{GUARD.read_text()}GUARD
-        chmod 0700 /root/guard; echo '{allowed}' > /root/allowed
-        printf 'DPkg::Pre-Install-Pkgs {{ "/root/guard /root/allowed"; }};
-DPkg::Tools::Options::/root/guard::Version "3";\n' > /root/apt.conf
-        APT_CONFIG=/root/apt.conf apt-get remove -y rehearsal-desktop 2>&1
-    """
+    host.put(GUARD, "/root/guard")
+    host.put(ON_HOST / "guarded_apt.conf", "/root/apt.conf")
+    host.run(f"chmod 0700 /root/guard; echo '{allowed}' >/root/allowed")
+    remove = "APT_CONFIG=/root/apt.conf apt-get remove -y rehearsal-desktop 2>&1"
     done = host.run(remove, check=False)
     assert done.returncode == code, done.stdout
     stopped = "would do what it did not simulate: rehearsal-desktop -" in done.stdout

@@ -70,12 +70,12 @@ def _later_leaves(archive: Archive, version: str) -> list[Path]:
     return [path for path in found if path.name.split("_")[0] in LEAVES]
 
 
-def poisoned(
+def spoiled(
     kind: str, offer: Offer, versions: Sequence[str], archive: Archive, special: Path
 ) -> Offer:
-    """Return OFFER with poison KIND in it, where it is the packages that are poisoned.
+    """Return OFFER gone wrong in the way KIND, where it is the packages that are wrong.
 
-    + versions: the drivers on offer; the newest is poisoned
+    + versions: the drivers on offer; the newest is the one that is wrong
     + special: a folder for packages that are made for this
     """
     version = newest(versions)
@@ -99,7 +99,7 @@ def poisoned(
     return replace(offer, nvidia=_replaced(offer.nvidia, made))
 
 
-def spoil(kind: str, folder: Path, version: str) -> None:
+def spoil_file(kind: str, folder: Path, version: str) -> None:
     """Spoil, after the index was written, the file of libcuda1 of VERSION in FOLDER."""
     if kind not in ("vanished", "hash-mismatch"):
         return

@@ -1,8 +1,7 @@
-"""`make rehearsal`: bare throwaway hosts to a checked training step, twice, to watch."""
+"""`pyinfra-gpu rehearsal run`: bare throwaway hosts to a checked training step, twice, to watch."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -17,7 +16,7 @@ from typing import Any
 import click
 
 from pyinfra_gpu.report.run import REPORT_VARIABLE
-from pyinfra_gpu_rehearsal import Lab, LabError, available, gpus_available
+from pyinfra_gpu_rehearsal import Lab, available, gpus_available
 from pyinfra_gpu_rehearsal.git_repository import publish
 from pyinfra_gpu_rehearsal.state import local_prefix
 from pyinfra_gpu_rehearsal.wheelhouse import ensure_wheels, lay_out_index
@@ -29,24 +28,15 @@ MACHINE = "2x RTX 5090"
 _RULE = "=" * 80
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb ``rehearse``."""
-    parser = subparsers.add_parser(
-        "rehearse",
-        help="make two throwaway hosts, deploy to them twice, and show what happened",
-    )
-    parser.set_defaults(handler=run)
+def run(directory: Path) -> int:
+    """Rehearse the whole way; return 0 only if the second run changed nothing on any host.
 
+    + directory: the lab's folder
 
-def run(options: argparse.Namespace) -> int:
-    """Rehearse the whole way; return 0 only if the second run changed nothing on any host."""
-    del options
+    Where no hosts can be made, this machine is provisioned instead. Raises LabError.
+    """
     reason = available()
-    try:
-        return _on_throwaway_hosts() if reason is None else _on_this_machine(reason)
-    except LabError as error:
-        click.echo(str(error), err=True)
-        return 1
+    return _on_this_machine(directory, reason) if reason else _on_throwaway_hosts(Lab(directory))
 
 
 def _say(text: str) -> None:
@@ -54,8 +44,7 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _on_throwaway_hosts() -> int:
-    lab = Lab()
+def _on_throwaway_hosts(lab: Lab) -> int:
     started = time.monotonic()
     used = [host.name for host in lab.all_hosts()]
     without = gpus_available()
@@ -68,20 +57,22 @@ def _on_throwaway_hosts() -> int:
         _say(f"made bare again: {', '.join(used)}")
     names = ", ".join(f"{host.name} ({host.address})" for host in hosts)
     _say(f"{len(hosts)} throwaway hosts are up after {time.monotonic() - started:.1f} s: {names}")
+    # Where the inventory finds the hosts.
+    os.environ["PYINFRA_GPU_REHEARSAL"] = str(lab.directory)
     status = _twice("inventories/rehearsal.py", ())
     _say("")
-    _say("Look around on a host:    ssh -F .rehearsal/ssh_config gpu1")
+    _say(f"Look around on a host:    ssh -F {lab.shown_ssh_config} gpu1")
     _say("Deploy again yourself:    .venv/bin/pyinfra inventories/rehearsal.py deploy.py")
     _say("Make a host bare again:   .venv/bin/pyinfra-gpu rehearsal fresh gpu1")
     _say("Remove everything:        make clean")
     return status
 
 
-def _on_this_machine(reason: str) -> int:
+def _on_this_machine(directory: Path, reason: str) -> int:
     """Provision this machine instead, below the user's own directory and without root."""
     _say(textwrap.fill(reason[:1].upper() + reason[1:], 80))
     _say("So this machine is provisioned instead (inventories/local.py), without root.")
-    status = _twice("inventories/local.py", _local_data(Path(".rehearsal/local").absolute()))
+    status = _twice("inventories/local.py", _local_data(directory.absolute() / "local"))
     _say(f"What was made is below {local_prefix()}; `make clean` removes it.")
     return status
 

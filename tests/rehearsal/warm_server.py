@@ -1,0 +1,61 @@
+"""Runs pyinfra's and our own command line again and again, each in a fork of this process.
+
+Importing them is most of what a run costs the processor. Here it is done once; what a run does
+after that is what the installed program does, in a process of its own with its own environment,
+arguments and output. Started by warm.py, which writes one request a line, as JSON, and reads two
+lines for each: the id of the process, then its exit code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+from gevent.monkey import get_original
+from pyinfra_cli.main import main as pyinfra  # first: it replaces parts of Python by gevent's
+
+from pyinfra_gpu.cli import main as pyinfra_gpu
+
+PROGRAMS = {"pyinfra": pyinfra, "pyinfra-gpu": pyinfra_gpu}
+# Gevent's own would begin an event loop in this process, which the forks would share.
+fork, wait = get_original("os", ["fork", "waitpid"])
+
+
+def import_operations() -> None:
+    """Import what a deploy imports, as its file does first of all."""
+    for module in iter_modules(["pyinfra_gpu/operations"], "pyinfra_gpu.operations."):
+        import_module(module.name)
+    import_module("pyinfra_gpu.report.run")
+
+
+def become(request: dict[str, Any]) -> None:
+    """Make this process the one that was asked for, but for the program itself."""
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    for descriptor, path in ((0, os.devnull), (1, request["output"]), (2, request["errors"])):
+        opened = os.open(path, os.O_RDWR)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    sys.argv = request["command"]
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    import_operations()
+    while line := sys.stdin.readline():
+        request = json.loads(line)
+        process = fork()
+        if process == 0:
+            become(request)
+            sys.exit(PROGRAMS[Path(request["command"][0]).name]())
+        print(process, flush=True)
+        print(os.waitstatus_to_exitcode(wait(process, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
