@@ -1,0 +1,156 @@
+"""The house rules that a machine can hold: rooms in one order, one place that builds findings."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu.drift.finding import Id, Stage
+from pyinfra_gpu.drift.host import CONCERNS
+from pyinfra_gpu.spec import allowed_keys
+
+PROJECT = Path(__file__).resolve().parents[2]
+PRODUCT = PROJECT / "pyinfra_gpu"
+
+ROOMS = (
+    "text", "output", "errors", "stacks", "spec", "compatibility", "packages", "facts", "drift",
+    "diagnosis", "engine", "operations", "report", "cli",
+)  # fmt: skip
+"""From the ground up: a room imports those before it, and never one behind it."""
+
+ANYWHERE = {"on_host", "__init__"}
+"""What runs on hosts is read as data by whoever needs it, and imports nothing of ours."""
+
+
+def modules() -> Iterator[tuple[Path, str, ast.Module]]:
+    """Yield (path, room, syntax) of each module of the product that runs on the controller."""
+    for path in sorted(PRODUCT.rglob("*.py")):
+        parts = path.relative_to(PRODUCT).with_suffix("").parts
+        if parts[0] not in ANYWHERE:
+            yield path, parts[0], ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Yield the full names of the modules of the product that are imported, wherever it stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            if node.module == "pyinfra_gpu":
+                yield from (f"pyinfra_gpu.{each.name}" for each in node.names)
+            elif node.module.startswith("pyinfra_gpu."):
+                yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name.startswith("pyinfra_gpu."))
+
+
+def arrows() -> Iterator[tuple[str, str, Path]]:
+    """Yield (room, imported room, path) wherever one room imports another."""
+    for path, room, tree in modules():
+        for name in imports(tree):
+            target = name.split(".")[1]
+            if target not in (*ANYWHERE, room, "__version__"):
+                yield room, target, path
+
+
+def test_every_room_has_its_place_in_the_order() -> None:
+    assert {room for _, room, _ in modules()} <= set(ROOMS)
+
+
+def test_no_arrow_runs_up() -> None:
+    up = [
+        f"{path.relative_to(PROJECT)} imports {target}"
+        for room, target, path in arrows()
+        if ROOMS.index(target) >= ROOMS.index(room)
+    ]
+    assert up == []
+
+
+def test_only_drift_builds_findings() -> None:
+    for path, room, tree in modules():
+        calls = {
+            node.func.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        ours = "pyinfra_gpu.drift.finding" in set(imports(tree))
+        assert room == "drift" or not (ours and {"Finding", "stop"} & calls), path
+
+
+def operations() -> dict[str, frozenset[Id]]:
+    """Return module.operation -> the findings that it claims, of every operation there is."""
+    found: dict[str, frozenset[Id]] = {}
+    for path in sorted((PRODUCT / "operations").glob("[a-z]*.py")):
+        module = importlib.import_module(f"pyinfra_gpu.operations.{path.stem}")
+        for name, value in vars(module).items():
+            if getattr(value, "__module__", "") == module.__name__ and hasattr(value, "repairs"):
+                found[f"{path.stem}.{name}"] = value.repairs
+    return found
+
+
+@pytest.mark.parametrize("id_", Id)
+def test_each_finding_is_claimed_by_exactly_one_operation(id_: Id) -> None:
+    claims = [name for name, ids in operations().items() if id_ in ids]
+    assert len(claims) == 1, claims
+
+
+@pytest.mark.parametrize("id_", Id)
+def test_each_finding_is_made_somewhere(id_: Id) -> None:
+    texts = [
+        path.read_text() for path in (PRODUCT / "drift").glob("*.py") if path.stem != "finding"
+    ]
+    assert any(f"Id.{id_.name}" in text for text in texts)
+
+
+def test_an_operation_claims_findings_of_its_own_stage_alone() -> None:
+    for name, ids in operations().items():
+        assert len({each.stage for each in ids}) == 1, name
+
+
+def test_every_operation_has_its_twin_in_drift() -> None:
+    acting = {path.stem for path in (PRODUCT / "operations").glob("[a-z]*.py")}
+    judging = {path.stem for path in (PRODUCT / "drift").glob("[a-z]*.py")}
+    looking = {path.stem for path in (PRODUCT / "facts").glob("[a-z]*.py")}
+    assert acting <= judging
+    # driver_packages is looked at by facts/driver.py; preflight looks at every concern.
+    assert {name.partition("_")[0] for name in acting} - {"preflight"} <= looking
+
+
+def test_every_concern_is_judged_for_the_whole_host() -> None:
+    judged = {concern.__name__.rpartition(".")[2] for concern in CONCERNS}  # type: ignore[attr-defined]
+    assert judged == {path.stem for path in (PRODUCT / "operations").glob("[a-z]*.py")}
+
+
+def test_the_stages_of_the_keys_are_stages() -> None:
+    assert {key.stage for key in allowed_keys().values()} - {"general"} <= {*map(str, Stage)}
+
+
+def strings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Yield each string of a module that is not a docstring."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = set()
+    for node in ast.walk(tree):
+        if isinstance(node, documented):
+            docstrings |= {
+                id(each.value)
+                for each in node.body
+                if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+            }
+    for node in ast.walk(tree):
+        text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if text and id(node) not in docstrings:
+            yield node  # type: ignore[misc]
+
+
+_SHELL = re.compile(r"^\s*(if \[|for \w+ in|while |trap |set -e|case .* in$|fi$|done$|esac$)", re.M)
+
+
+@pytest.mark.parametrize("package", ["pyinfra_gpu", "pyinfra_gpu_rehearsal"])
+def test_no_program_for_a_host_is_a_text_inside_python(package: str) -> None:
+    for path in sorted((PROJECT / package).rglob("*.py")):
+        for node in strings(ast.parse(path.read_text(encoding="utf-8"))):
+            lines = str(node.value).strip().count("\n") + 1
+            assert lines < 4 or not _SHELL.search(str(node.value)), f"{path}:{node.lineno}"
