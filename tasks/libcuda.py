@@ -8,6 +8,6 @@ from pyinfra_gpu.spec import HostSpec
 
 @deploy("libcuda")
 def libcuda(wanted: HostSpec) -> None:
-    """Mend the links and the linker's cache, then load the library from two programs."""
+    """Repair the links and the linker's cache, then load the library from two programs."""
     operations.linked(name="Link libcuda", spec=wanted)
     operations.proven(name="Load libcuda", spec=wanted)

@@ -42,7 +42,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     + spec: what is declared
     + record: what the host looks like
 
-    What the driver stage mends itself (no driver, another one, nouveau) is no reason, unless
+    What the driver stage repairs itself (no driver, another one, nouveau) is no reason, unless
     somebody works on the GPUs meanwhile.
     """
     found = [each for each in _obstacles(spec, record) if isinstance(each, Finding)]

@@ -148,7 +148,7 @@ def _other_source(spec: HostSpec, record: Record) -> Finding | CannotTell | None
     other = [
         each
         for each in sources
-        # Our own file is the driver stage's to mend, and so is the same repository listed twice.
+        # Our own file is the driver stage's to repair, and so is the same repository listed twice.
         if each.file != own_files(record).sources
         and each.uri.rstrip("/") != ours.url
         and _CARRIES_DRIVERS.search(each.uri)

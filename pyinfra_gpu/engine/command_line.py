@@ -5,7 +5,7 @@ only after it connected. A typing error should not need a reachable host to be f
 executes `config.py` first of all, so ours calls `check` there: it reads the same command line
 with pyinfra's own parser, loads the same inventory, and resolves every host.
 
-This also mends an exit code: pyinfra 3.10 exits 0 when the inventory path does not exist, when
+This also corrects an exit code: pyinfra 3.10 exits 0 when the inventory path does not exist, when
 it holds no host, and when ``--limit`` matches none.
 """
 

@@ -136,7 +136,7 @@ def _hold(change: Change, simulation: Simulation, manager: PackageManager) -> st
 def mixture(simulation: Simulation, limits: Limits) -> str | None:
     """Return how the driver's packages would differ from each other afterwards, or None.
 
-    A transaction that leaves the driver alone may run while they differ: others mend that.
+    A transaction that leaves the driver alone may run while they differ: others repair that.
     """
     after, touched = dict(limits.installed), False
     for change in simulation.changes:

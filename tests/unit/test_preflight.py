@@ -125,7 +125,7 @@ WELCOME: dict[str, GpuHost] = {
 
 
 @pytest.mark.parametrize("name", WELCOME)
-def test_what_is_as_declared_or_is_mended_later_is_not_refused(name: str) -> None:
+def test_what_is_as_declared_or_is_repaired_later_is_not_refused(name: str) -> None:
     assert said(WELCOME[name]) == []
 
 
