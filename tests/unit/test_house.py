@@ -47,13 +47,6 @@ def test_the_page_lists_no_key_that_does_not_exist() -> None:
     assert re.findall(r"^\| `([a-z0-9_]+)` \|", keys, re.MULTILINE) == list(allowed_keys())
 
 
-def test_every_path_the_readme_names_exists() -> None:
-    for path in re.findall(
-        r"`((?:pyinfra_gpu|inventories|group_data|tasks|tests|examples)/[^`]*)`", README
-    ):
-        assert (PROJECT / path).exists(), path
-
-
 @pytest.mark.parametrize("name", allowed_keys())
 def test_the_lab_inventory_explains_every_key(name: str) -> None:
     assert f'"{name}":' in LAB
