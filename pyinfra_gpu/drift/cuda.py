@@ -22,6 +22,24 @@ if TYPE_CHECKING:
 
 STAGE = Stage.CUDA
 
+PROOF = (Id.CUDA_UNPROVEN,)
+"""What `cuda.proven` repairs."""
+
+PLAIN_PATH = (Id.CUDA_ALTERNATIVE_MOVED, Id.CUDA_LINK_BY_HAND)
+"""What `cuda.chosen` repairs."""
+
+TOOLKIT = (
+    Id.CUDA_NOT_INSTALLED,
+    Id.CUDA_VERSION_DIFFERS,
+    Id.CUDA_HALF_REMOVED,
+    Id.CUDA_NOT_FROM_PACKAGE,
+    Id.CUDA_COMPILER_MISSING,
+    Id.CUDA_COMPILER_OUT_OF_RANGE,
+    Id.CUDA_METAPACKAGE_INSTALLED,
+    Id.CUDA_NVCC_SHADOWED,
+)
+"""What `cuda.installed` repairs."""
+
 PLAIN = "/usr/local/cuda"
 """The path that is the same for every release, kept by update-alternatives."""
 

@@ -29,6 +29,16 @@ BLACKLIST = system_files.HEADER + "".join(
 
 STAGE = Stage.DRIVER
 
+IDS = (
+    Id.DRIVER_HOLD_MISSING,
+    Id.DRIVER_HOLD_UNWANTED,
+    Id.DRIVER_MODULE_NOT_BUILT,
+    Id.DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL,
+    Id.DRIVER_BLACKLIST_DIFFERS,
+    Id.DRIVER_INITRAMFS_STALE,
+)
+"""What `driver_modules.settled` repairs."""
+
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this part of the stage cannot do without."""

@@ -120,6 +120,25 @@ def too_old(spec: HostSpec, version: str) -> bool:
 
 STAGE = Stage.DRIVER
 
+MOVES = (
+    Id.DRIVER_NOT_INSTALLED,
+    Id.DRIVER_WRONG_FLAVOUR,
+    Id.DRIVER_BRANCH_MOVED,
+    Id.DRIVER_VERSION_DIFFERS,
+    Id.DRIVER_VERSIONS_MIXED,
+)
+
+INSTALL = (
+    *MOVES,
+    Id.DRIVER_PACKAGE_INCOMPLETE,
+    Id.DRIVER_LIBRARIES_DIFFER,
+    Id.DRIVER_HEADERS_MISSING,
+)
+"""What `driver_packages.installed` repairs."""
+
+PIN = (Id.DRIVER_PIN_PACKAGE_MISSING,)
+"""What `driver_packages.pinned` repairs."""
+
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this part of the stage cannot do without."""

@@ -63,6 +63,15 @@ def repository(spec: HostSpec, record: Record) -> Repository | str:
 
 STAGE = Stage.DRIVER
 
+IDS = (
+    Id.DRIVER_KEYRING_REPLACED,
+    Id.DRIVER_SOURCE_DIFFERS,
+    Id.DRIVER_SOURCE_TWICE,
+    Id.DRIVER_PINS_DIFFER,
+    Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED,
+)
+"""What `driver_repository.trusted` repairs."""
+
 
 def ours(spec: HostSpec) -> bool:
     """Tell whether the driver is ours to keep on this host."""

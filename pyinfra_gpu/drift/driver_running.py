@@ -21,6 +21,16 @@ STAGE = Stage.DRIVER
 CANNOT_WORK = (Id.DRIVER_NOUVEAU_LOADED, Id.DRIVER_NOT_LOADED, Id.DRIVER_MODULE_DIFFERS)
 """With one of these no program can begin to use a GPU."""
 
+LOADED = (*CANNOT_WORK, Id.DRIVER_RUNFILE)
+"""What `driver_running.running` repairs."""
+
+SERVICE = (
+    Id.DRIVER_PERSISTENCED_OFF,
+    Id.DRIVER_PERSISTENCED_ON,
+    Id.DRIVER_PERSISTENCED_MASKED,
+)
+"""What `driver_running.persistent` repairs."""
+
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this part of the stage cannot do without."""

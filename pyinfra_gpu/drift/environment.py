@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 STAGE = Stage.ENVIRONMENT
 
+IDS = Id.of(STAGE)
+"""What `environment.project_files` repairs."""
+
 
 def declared(spec: HostSpec) -> dict[str, tuple[str, str]]:
     """Return path -> (content, mode) of the files this stage keeps."""

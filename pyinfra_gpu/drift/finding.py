@@ -151,6 +151,11 @@ class Id(StrEnum):
         """The stage it belongs to."""
         return Stage(self.value.partition(".")[0])
 
+    @classmethod
+    def of(cls, stage: Stage) -> tuple[Id, ...]:
+        """Return all of a stage, for the operation that is alone in it."""
+        return tuple(each for each in cls if each.stage is stage)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.LAYOUT
+
+IDS = Id.of(STAGE)
+"""What `layout.directories` repairs."""
 MODE = "0755"
 
 

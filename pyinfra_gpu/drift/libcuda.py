@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 
 STAGE = Stage.LIBCUDA
 
+PROOF = (Id.LIBCUDA_UNPROVEN,)
+"""What `libcuda.proven` repairs."""
+
+LINKS = tuple(each for each in Id.of(STAGE) if each is not Id.LIBCUDA_UNPROVEN)
+"""What `libcuda.linked` repairs."""
+
 
 Trouble = Literal[
     "missing", "dangling", "into-stubs", "into-compat", "to-a-version", "not-driver-owned"

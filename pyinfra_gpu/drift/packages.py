@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 STAGE = Stage.PACKAGES
 
+IDS = Id.of(STAGE)
+"""What `packages.present` repairs."""
+
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this stage cannot do without."""

@@ -13,11 +13,24 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.PYTORCH
-_ENVIRONMENT = (
+
+TORCH = (
+    Id.PYTORCH_NOT_INSTALLED,
+    Id.PYTORCH_INSTALLATION_INTERRUPTED,
+    Id.PYTORCH_VERSION_DIFFERS,
+    Id.PYTORCH_FILES_DAMAGED,
+)
+"""What `pytorch.wheel` repairs."""
+
+ENVIRONMENT = (
     Id.PYTORCH_ENVIRONMENT_MISSING,
     Id.PYTORCH_ENVIRONMENT_BROKEN,
     Id.PYTORCH_PYTHON_DIFFERS,
 )
+"""What `pytorch.virtual_environment` repairs."""
+
+INSTALLER = (Id.PYTORCH_INSTALLER_MISSING, Id.PYTORCH_INSTALLER_DIFFERS)
+"""What `pytorch.installer` repairs."""
 
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
@@ -110,4 +123,4 @@ def _torch(spec: HostSpec, record: Record) -> list[Finding]:
 
 def environment_is_sound(spec: HostSpec, record: Record) -> bool:
     """Tell whether there is an environment as declared, whose Python runs."""
-    return not any(each.id in _ENVIRONMENT for each in _environment(spec, record))
+    return not any(each.id in ENVIRONMENT for each in _environment(spec, record))

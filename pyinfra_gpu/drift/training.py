@@ -14,6 +14,23 @@ if TYPE_CHECKING:
 
 STAGE = Stage.TRAINING
 
+REQUIREMENTS = (
+    Id.TRAINING_REQUIREMENTS_NOT_INSTALLED,
+    Id.TRAINING_REQUIREMENTS_CHANGED,
+    Id.TRAINING_REQUIREMENTS_INTERRUPTED,
+    Id.TRAINING_DISTRIBUTION_CHANGED,
+)
+"""What `training.requirements` repairs."""
+
+CHECKOUT = (
+    Id.TRAINING_NOT_CHECKED_OUT,
+    Id.TRAINING_COMMIT_DIFFERS,
+    Id.TRAINING_LOCAL_CHANGES,
+    Id.TRAINING_LOCAL_CHANGES_IN_THE_WAY,
+    Id.TRAINING_REMOTE_DIFFERS,
+)
+"""What `training.checkout` repairs."""
+
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this stage cannot do without."""

@@ -31,16 +31,7 @@ _NO_REPOSITORY = (
 
 @converging(
     drift,
-    repairs=(
-        Id.CUDA_NOT_INSTALLED,
-        Id.CUDA_VERSION_DIFFERS,
-        Id.CUDA_HALF_REMOVED,
-        Id.CUDA_NOT_FROM_PACKAGE,
-        Id.CUDA_COMPILER_MISSING,
-        Id.CUDA_COMPILER_OUT_OF_RANGE,
-        Id.CUDA_METAPACKAGE_INSTALLED,
-        Id.CUDA_NVCC_SHADOWED,
-    ),
+    repairs=drift.TOOLKIT,
 )
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared toolkit and a compiler for it are installed, and whole.
@@ -94,7 +85,7 @@ def _reinstall(state: State, host: Host, spec: HostSpec, record: Record) -> bool
     return reinstall.again(state, host, STAGE, spec, packages)
 
 
-@converging(drift, repairs=(Id.CUDA_ALTERNATIVE_MOVED, Id.CUDA_LINK_BY_HAND))
+@converging(drift, repairs=drift.PLAIN_PATH)
 def chosen(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that /usr/local/cuda leads to the declared toolkit, by update-alternatives.
 
@@ -132,7 +123,7 @@ def _choose(spec: HostSpec, finding: Finding) -> str:
     return f'{aside} && echo "the link of before is kept as $kept" && {{ {command}; }}'
 
 
-@converging(drift, repairs=(Id.CUDA_UNPROVEN,))
+@converging(drift, repairs=drift.PROOF)
 def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that nvcc compiled a kernel for each declared GPU architecture, with what is there.
 

@@ -28,14 +28,7 @@ STAGE = drift.STAGE
 
 @converging(
     drift,
-    repairs=(
-        Id.DRIVER_HOLD_MISSING,
-        Id.DRIVER_HOLD_UNWANTED,
-        Id.DRIVER_MODULE_NOT_BUILT,
-        Id.DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL,
-        Id.DRIVER_BLACKLIST_DIFFERS,
-        Id.DRIVER_INITRAMFS_STALE,
-    ),
+    repairs=drift.IDS,
 )
 def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that every boot finds this driver, and no other, ready.

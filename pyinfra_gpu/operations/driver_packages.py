@@ -30,16 +30,9 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
-_MOVES = (
-    Id.DRIVER_NOT_INSTALLED,
-    Id.DRIVER_WRONG_FLAVOUR,
-    Id.DRIVER_BRANCH_MOVED,
-    Id.DRIVER_VERSION_DIFFERS,
-    Id.DRIVER_VERSIONS_MIXED,
-)
 
 
-@converging(drift, repairs=(Id.DRIVER_PIN_PACKAGE_MISSING,))
+@converging(drift, repairs=drift.PIN)
 def pinned(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that NVIDIA's own pin package is there before the driver is.
 
@@ -97,12 +90,7 @@ def _pins_alone(state: State, host: Host, spec: HostSpec, record: Record) -> boo
 
 @converging(
     drift,
-    repairs=(
-        *_MOVES,
-        Id.DRIVER_PACKAGE_INCOMPLETE,
-        Id.DRIVER_LIBRARIES_DIFFER,
-        Id.DRIVER_HEADERS_MISSING,
-    ),
+    repairs=drift.INSTALL,
 )
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared driver is installed: its branch, flavour, all of one version.
@@ -123,7 +111,7 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     yield from _finished(spec, record)
     if found.of(Id.DRIVER_HEADERS_MISSING):
         yield FunctionCommand(_headers, (spec,), {})
-    if found.of(*_MOVES):
+    if found.of(*drift.MOVES):
         yield from install(STAGE, spec, requests(spec, record))
     yield from _again(spec, fresh(spec, record))
 

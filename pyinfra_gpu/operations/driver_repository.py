@@ -36,13 +36,7 @@ STAGE = drift.STAGE
 
 @converging(
     drift,
-    repairs=(
-        Id.DRIVER_KEYRING_REPLACED,
-        Id.DRIVER_SOURCE_DIFFERS,
-        Id.DRIVER_SOURCE_TWICE,
-        Id.DRIVER_PINS_DIFFER,
-        Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED,
-    ),
+    repairs=drift.IDS,
 )
 def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that NVIDIA's repository is known by its pinned key, and the driver comes from it.

@@ -8,7 +8,7 @@ from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import driver_running as drift
 from pyinfra_gpu.drift.driver_running import SERVICES, users
-from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.drift.kernels import next_kernel
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.ask import ask
@@ -35,7 +35,7 @@ _UNIT = "nvidia-persistenced"
 
 @converging(
     drift,
-    repairs=(*drift.CANNOT_WORK, Id.DRIVER_RUNFILE),
+    repairs=drift.LOADED,
     hint="see `dkms status` and `dmesg` there for the reason",
 )
 def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
@@ -167,11 +167,7 @@ def _interrupted(record: Record) -> list[str]:
 
 @converging(
     drift,
-    repairs=(
-        Id.DRIVER_PERSISTENCED_OFF,
-        Id.DRIVER_PERSISTENCED_ON,
-        Id.DRIVER_PERSISTENCED_MASKED,
-    ),
+    repairs=drift.SERVICE,
     hint=f"see `journalctl -u {_UNIT}` there",
 )
 def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyinfra.operations import files
 
 from pyinfra_gpu.drift import environment as drift
-from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.privilege import as_root, file_owner
@@ -25,13 +25,7 @@ STAGE = drift.STAGE
 
 @converging(
     drift,
-    repairs=(
-        Id.ENVIRONMENT_FILE_MISSING,
-        Id.ENVIRONMENT_NOT_A_FILE,
-        Id.ENVIRONMENT_VALUE_CHANGED,
-        Id.ENVIRONMENT_TEXT_CHANGED,
-        Id.ENVIRONMENT_MODE_DIFFERS,
-    ),
+    repairs=drift.IDS,
 )
 def project_files(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the environment file and the wrapper have exactly the declared content.

@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 @converging(
     drift,
-    repairs=(
-        Id.LAYOUT_NOT_A_DIRECTORY,
-        Id.LAYOUT_DIRECTORY_MISSING,
-        Id.LAYOUT_OWNER_DIFFERS,
-        Id.LAYOUT_MODE_DIFFERS,
-    ),
+    repairs=drift.IDS,
 )
 def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that our directories exist, belong to the owner and have mode 0755.

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
-_LINKS = tuple(each for each in Id if each.stage == STAGE and each is not Id.LIBCUDA_UNPROVEN)
 
 
-@converging(drift, repairs=_LINKS)
+@converging(drift, repairs=drift.LINKS)
 def linked(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the links to libcuda and the linker's cache lead to the driver's library.
 
@@ -106,7 +105,7 @@ def _then(links: list[str]) -> str:
     return " && ".join(["ldconfig", *links, *(["ldconfig"] if links else [])])
 
 
-@converging(drift, repairs=(Id.LIBCUDA_UNPROVEN,))
+@converging(drift, repairs=drift.PROOF)
 def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that programs were seen to load the driver's library, as it is now.
 

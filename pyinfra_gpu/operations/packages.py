@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import packages as drift
-from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of, wait_for_lock
 from pyinfra_gpu.packages.needed import missing
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 
-@converging(drift, repairs=(Id.PACKAGES_MISSING,))
+@converging(drift, repairs=drift.IDS)
 def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the few distribution packages the stages need are installed.
 

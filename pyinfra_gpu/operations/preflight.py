@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-_IDS = tuple(each for each in Id if each.stage == drift.STAGE)
+_IDS = Id.of(drift.STAGE)
 _TOLD_TOO: tuple[Concern, ...] = (*driver.PARTS, cuda, libcuda)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pyinfra_gpu.drift import pytorch as drift
-from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.look import look
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STAGE = drift.STAGE
 
 
-@converging(drift, repairs=(Id.PYTORCH_INSTALLER_MISSING, Id.PYTORCH_INSTALLER_DIFFERS))
+@converging(drift, repairs=drift.INSTALLER)
 def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared version of uv is in a small environment of its own.
 
@@ -62,11 +62,7 @@ def _have_uv(spec: HostSpec) -> str:
 
 @converging(
     drift,
-    repairs=(
-        Id.PYTORCH_ENVIRONMENT_MISSING,
-        Id.PYTORCH_ENVIRONMENT_BROKEN,
-        Id.PYTORCH_PYTHON_DIFFERS,
-    ),
+    repairs=drift.ENVIRONMENT,
 )
 def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the virtual environment exists and its Python runs.
@@ -104,12 +100,7 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
 
 @converging(
     drift,
-    repairs=(
-        Id.PYTORCH_NOT_INSTALLED,
-        Id.PYTORCH_INSTALLATION_INTERRUPTED,
-        Id.PYTORCH_VERSION_DIFFERS,
-        Id.PYTORCH_FILES_DAMAGED,
-    ),
+    repairs=drift.TORCH,
 )
 def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that torch is the declared version and build, complete on disk.

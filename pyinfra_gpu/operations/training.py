@@ -24,13 +24,7 @@ STAGE = drift.STAGE
 
 @converging(
     drift,
-    repairs=(
-        Id.TRAINING_NOT_CHECKED_OUT,
-        Id.TRAINING_COMMIT_DIFFERS,
-        Id.TRAINING_LOCAL_CHANGES,
-        Id.TRAINING_LOCAL_CHANGES_IN_THE_WAY,
-        Id.TRAINING_REMOTE_DIFFERS,
-    ),
+    repairs=drift.CHECKOUT,
 )
 def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared repository is checked out at the declared commit.
@@ -118,12 +112,7 @@ def kept_branch(record: Record) -> str:
 
 @converging(
     drift,
-    repairs=(
-        Id.TRAINING_REQUIREMENTS_NOT_INSTALLED,
-        Id.TRAINING_REQUIREMENTS_CHANGED,
-        Id.TRAINING_REQUIREMENTS_INTERRUPTED,
-        Id.TRAINING_DISTRIBUTION_CHANGED,
-    ),
+    repairs=drift.REQUIREMENTS,
 )
 def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the repository's dependencies are installed, and that torch stays ours.
@@ -147,7 +136,7 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
         run_as=as_owner(spec, record),
         lock=spec.paths.lock,
     )
-    yield verify(pytorch, spec, *(each for each in Id if each.stage == pytorch.STAGE))
+    yield verify(pytorch, spec, *Id.of(pytorch.STAGE))
     yield from _write_stamp(spec)
 
 
