@@ -6,7 +6,6 @@ Findings are made in `drift/` alone. Operations repair those whose ids they clai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
@@ -253,8 +252,3 @@ class CannotTell(str):
     """A sentence that says what could not be read on a host, and why: neither health nor drift."""
 
     __slots__ = ()
-
-
-def sentences(host: str, findings: Iterable[Finding]) -> Iterator[str]:
-    """Yield each finding as a sentence about `host`."""
-    return (each.sentence(host) for each in findings)

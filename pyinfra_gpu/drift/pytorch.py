@@ -119,8 +119,3 @@ def _torch(spec: HostSpec, record: Record) -> list[Finding]:
             action=f"torch {wanted}",
         )
     ]
-
-
-def environment_is_sound(spec: HostSpec, record: Record) -> bool:
-    """Tell whether there is an environment as declared, whose Python runs."""
-    return not any(each.id in ENVIRONMENT for each in _environment(spec, record))
