@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pyinfra_gpu.on_host.smoke import exactness, judge
+from pyinfra_gpu.on_host.smoke import exactness
+from pyinfra_gpu.on_host.smoke.judge.check import Expected
 from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation
 
 TORCH = TorchLocation("/venv/lib/torch", "2.13.0+cpu", "/venv/lib")
-EXPECTED = judge.Expected(ranks=2, allreduce_mib=4, torch=TORCH, removed=["NCCL_DEBUG"])
+EXPECTED = Expected(ranks=2, allreduce_mib=4, torch=TORCH, removed=["NCCL_DEBUG"])
 LN_V = math.log(8192)
 
 

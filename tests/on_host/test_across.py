@@ -27,11 +27,11 @@ pytestmark = pytest.mark.torch
 SCHEMA = json.loads((Path(on_host.__file__).parent / "across.schema.json").read_text())
 Replacement = tuple[str, str, str]
 TWO_MACHINES: Replacement = (
-    "across_rank.py",
+    "ranks/across_rank.py",
     'Path("/proc/sys/kernel/random/boot_id").read_text().strip()',
     "options.host",
 )
-PATIENT: Replacement = ("across_assembly.py", "SILENCE_S = 15.0", "SILENCE_S = 4.0")
+PATIENT: Replacement = ("launcher/across_assembly.py", "SILENCE_S = 15.0", "SILENCE_S = 4.0")
 
 
 def bundle(*replacements: Replacement) -> bytes:
@@ -152,7 +152,7 @@ BROKEN: dict[str, tuple[tuple[Replacement, ...], tuple[Replacement, ...], str, s
     "one machine under two names": ((), (), "S6.hosts", "the same machine"),
     "another torch on one host": (
         (TWO_MACHINES,),
-        (TWO_MACHINES, ("across_rank.py", '"torch": torch_version', '"torch": "2.0.0"')),
+        (TWO_MACHINES, ("ranks/across_rank.py", '"torch": torch_version', '"torch": "2.0.0"')),
         "S6.software",
         "two has torch 2.0.0",
     ),
@@ -161,7 +161,7 @@ BROKEN: dict[str, tuple[tuple[Replacement, ...], tuple[Replacement, ...], str, s
         (
             TWO_MACHINES,
             (
-                "across_rank.py",
+                "ranks/across_rank.py",
                 "    training_step.measure(",
                 '    raise ValueError("broken") if rank % 2 else None\n    training_step.measure(',
             ),
@@ -174,7 +174,7 @@ BROKEN: dict[str, tuple[tuple[Replacement, ...], tuple[Replacement, ...], str, s
         (
             TWO_MACHINES,
             (
-                "training_step.py",
+                "ranks/training_step.py",
                 "return default_hooks.allreduce_hook(group, bucket)",
                 "return default_hooks.allreduce_hook(group, bucket).then("
                 "lambda done: done.value() * 1.5)",

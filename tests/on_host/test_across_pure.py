@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke import across_assembly, across_end, across_judge, across_plan
-from pyinfra_gpu.on_host.smoke.across_assembly import Assembly, Message
-from pyinfra_gpu.on_host.smoke.across_end import End
-from pyinfra_gpu.on_host.smoke.failure import Failure
 from pyinfra_gpu.on_host.smoke.journal import Journal
-from pyinfra_gpu.on_host.smoke.judge import Expected
+from pyinfra_gpu.on_host.smoke.judge.check import Expected
+from pyinfra_gpu.on_host.smoke.judge.failure import Failure
+from pyinfra_gpu.on_host.smoke.launcher import (
+    across_assembly,
+    across_end,
+    across_judge,
+    across_plan,
+)
+from pyinfra_gpu.on_host.smoke.launcher.across_assembly import Assembly, Message
+from pyinfra_gpu.on_host.smoke.launcher.across_end import End
 from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation
 
 HOSTS = {"a": 2, "b": 2}

@@ -61,7 +61,10 @@ def test_a_module_is_python_3_10_and_imports_only_the_standard_library_and_torch
 def test_the_launchers_half_never_imports_torch() -> None:
     program = (
         "import sys; sys.modules['torch'] = None\n"
-        "from pyinfra_gpu.on_host.smoke import launcher, options, single, worker\n"
+        "from pyinfra_gpu.on_host.smoke import options\n"
+        "from pyinfra_gpu.on_host.smoke.checks import single\n"
+        "from pyinfra_gpu.on_host.smoke.launcher import run\n"
+        "from pyinfra_gpu.on_host.smoke.ranks import worker\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

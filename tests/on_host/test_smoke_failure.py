@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke import failure, hang
 from pyinfra_gpu.on_host.smoke.journal import Journal
+from pyinfra_gpu.on_host.smoke.judge import failure
+from pyinfra_gpu.on_host.smoke.launcher import hang
 
 _SUMMARY = """\
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:

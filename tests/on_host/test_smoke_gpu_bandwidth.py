@@ -24,7 +24,7 @@ from smoke_gpu_simulated import (
 
 from pyinfra_gpu.on_host.smoke.gpu import checks, link
 from pyinfra_gpu.on_host.smoke.gpu import expected as known
-from pyinfra_gpu.on_host.smoke.judge import Finding
+from pyinfra_gpu.on_host.smoke.judge.check import Finding
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke import judge
+from pyinfra_gpu.on_host.smoke.judge import ranks, single
+from pyinfra_gpu.on_host.smoke.judge.check import Expected, Finding
 from tests.on_host.sound_facts import EXPECTED, LN_V, TORCH, WRONG, sound
 
 
-def _decide(facts: dict[int, dict[str, Any]]) -> dict[str, judge.Finding]:
-    return {check.id: check.decide(facts, EXPECTED) for check in judge.CHECKS}
+def _decide(facts: dict[int, dict[str, Any]]) -> dict[str, Finding]:
+    return {check.id: check.decide(facts, EXPECTED) for check in ranks.CHECKS}
 
 
 def test_sound_facts_pass_every_check() -> None:
@@ -227,7 +228,7 @@ def test_what_is_wrong_is_noticed_by_its_check_alone(name: str) -> None:
 
 def test_every_check_is_among_those_shown_to_fail() -> None:
     shown = {check for _, noticing, _ in WRONGS.values() for check in noticing}
-    assert shown == {check.id for check in judge.CHECKS}
+    assert shown == {check.id for check in ranks.CHECKS}
 
 
 def test_without_a_compiler_the_compiled_step_is_skipped_and_says_so() -> None:
@@ -257,7 +258,7 @@ _LOCATION = {
 def test_a_torch_from_elsewhere_is_noticed_before_it_is_imported(
     changes: dict[str, Any], words: str
 ) -> None:
-    check = judge.SINGLE_CHECKS[0]
+    check = single.SINGLE_CHECKS[0]
     assert check.decide({0: {"torch_location": _LOCATION}}, EXPECTED).ok
     found = check.decide({0: {"torch_location": {**_LOCATION, **changes}}}, EXPECTED)
     assert not found.ok
@@ -265,7 +266,7 @@ def test_a_torch_from_elsewhere_is_noticed_before_it_is_imported(
 
 
 def test_a_process_that_imports_another_torch_is_noticed() -> None:
-    check = judge.SINGLE_CHECKS[1]
+    check = single.SINGLE_CHECKS[1]
     assert check.decide({0: sound(0)}, EXPECTED).ok
     wrong = sound(0)
     wrong["identity"]["torch"] = "2.12.0"
@@ -274,8 +275,8 @@ def test_a_process_that_imports_another_torch_is_noticed() -> None:
 
 @pytest.mark.parametrize("ended", [{"code": 1, "unfinished": []}, {"code": 0, "unfinished": [1]}])
 def test_a_run_that_did_not_end_well_is_not_finished(ended: dict[str, Any]) -> None:
-    assert judge.FINISHED.decide({0: {"ended": {"code": 0, "unfinished": []}}}, EXPECTED).ok
-    assert not judge.FINISHED.decide({0: {"ended": ended}}, EXPECTED).ok
+    assert ranks.FINISHED.decide({0: {"ended": {"code": 0, "unfinished": []}}}, EXPECTED).ok
+    assert not ranks.FINISHED.decide({0: {"ended": ended}}, EXPECTED).ok
 
 
 def test_no_predicted_drop_is_a_failure_and_not_a_division_by_zero() -> None:
@@ -287,6 +288,6 @@ def test_no_predicted_drop_is_a_failure_and_not_a_division_by_zero() -> None:
 
 def test_more_than_two_ranks_say_that_the_mean_is_compared_with_a_bound() -> None:
     facts = {0: sound(0), 1: sound(1)}
-    expected = judge.Expected(ranks=3, allreduce_mib=4, torch=TORCH, removed=[])
-    check = next(check for check in judge.CHECKS if check.id == "S4.grad_bitwise")
+    expected = Expected(ranks=3, allreduce_mib=4, torch=TORCH, removed=[])
+    check = next(check for check in ranks.CHECKS if check.id == "S4.grad_bitwise")
     assert "no fixed order" in check.decide(facts, expected).detail

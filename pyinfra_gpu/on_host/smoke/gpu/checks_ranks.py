@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..judge import Check, Expected, Facts, Finding
+from ..judge.check import Check, Expected, Facts, Finding
 from . import expected as known
 from . import one_gpu, precision
 from .checks_device import host_gpu
