@@ -11,7 +11,7 @@ from pyinfra_gpu.on_host.smoke.judge.check import Check, Finding
 from pyinfra_gpu.on_host.smoke.judge.decisions import Decisions
 from pyinfra_gpu.on_host.smoke.judge.failure import Failure
 from pyinfra_gpu.on_host.smoke.judge.verdict import CheckResult
-from tests.on_host.sound_facts import EXPECTED, WRONG, sound
+from tests.on_host.rank_facts import EXPECTED, WRONG, sound
 
 
 def _journals(*facts: dict[str, Any]) -> dict[int, Journal]:
@@ -70,14 +70,14 @@ def test_wrong_data_on_one_rank_is_blamed_before_the_peer_that_lost_its_connecti
     waiting = {name: sound(0)[name] for name in ("identity", "environment", "store")}
     journals = _journals(waiting, wrong)
     decisions.update(_ALL, journals, 2)
-    decisions.blame(_ALL, journals, 2)
+    decisions.blame(_ALL, journals)
     decisions.close(_ALL, Failure("rank 0 raised: connection closed", 0))
     assert (decisions.failed, decisions.failed_rank) == ("S4.allreduce_exact", 1)
 
 
 def test_one_rank_alone_is_never_blamed_for_what_only_all_ranks_show() -> None:
     decisions, told = _decisions()
-    decisions.blame(_ALL, _journals({}, sound(1)), 2)
+    decisions.blame(_ALL, _journals({}, sound(1)))
     assert told == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,12 +11,7 @@ from . import options
 
 def main() -> int:
     """Run what the command line asks for and return the exit code."""
-    arguments = sys.argv[1:]
-    if arguments[:1] in (["--across"], ["--across-worker"]):
-        from .launcher import across
-
-        return (across.main if arguments[0] == "--across" else across.worker)(arguments)
-    asked = options.parse(arguments)
+    asked = options.parse(sys.argv[1:])
     if isinstance(asked, options.WorkerOptions):
         from .ranks import worker
 
@@ -28,8 +24,10 @@ def main() -> int:
         from .gpu import precision
 
         return precision.main(asked.format, asked.device)
-    from .launcher import run
+    from .launcher import part, run
 
+    if isinstance(asked, options.ConcludeOptions):
+        return part.conclude(asked, json.load(sys.stdin))
     return run.run(asked, bundle=Path(__file__).parents[1])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 def write(path: Path, document: Mapping[str, Any]) -> None:
     """Replace `path` by `document`, as `write_text` does."""
-    write_text(path, json.dumps(_finite(document), indent=1, allow_nan=False) + "\n")
+    write_text(path, json.dumps(finite(document), indent=1, allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -42,12 +42,12 @@ def _write_durably(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Return `value` with numbers that JSON has no word for as strings ("nan", "inf")."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value

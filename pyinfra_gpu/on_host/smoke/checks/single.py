@@ -81,6 +81,7 @@ def identity(torch: ModuleType) -> dict[str, object]:
     return {
         "pid": os.getpid(),
         "host": socket.gethostname(),
+        "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "python": sys.executable,
         "torch": torch.__version__,
         "torch_path": str(Path(str(torch.__file__)).resolve()),

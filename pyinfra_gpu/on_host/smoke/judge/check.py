@@ -6,8 +6,8 @@ a host and by the controller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..options import REHEARSAL_CPU
@@ -34,6 +34,8 @@ class Expected:
     """What is known of the GPUs before torch is imported; None where none is used."""
     compile: bool = True
     """Whether programs on this host are meant to use torch.compile."""
+    hosts: Mapping[str, int] = field(default_factory=dict)
+    """Of a step across hosts: host -> the number of its ranks."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,21 @@ class Check:
     decide: Callable[[Facts, Expected], Finding]
     each: bool = False
     """Whether a failure shows on one rank's facts alone, when the other ranks have none."""
+    by: str | None = None
+    """The measurement on ranks that supplies the facts: a module of `ranks`, or "gpu.NAME". None:
+    every rank, or whoever takes part, writes them down anyway."""
+    across: bool = False
+    """Whether the step across hosts asks for it too."""
+
+
+def measured(by: str, *checks: Check, across: bool = False) -> tuple[Check, ...]:
+    """Return checks that have their facts from one measurement on ranks; see `Check`."""
+    return tuple(replace(check, by=by, across=across) for check in checks)
+
+
+def measurements(checks: Iterable[Check]) -> tuple[str, ...]:
+    """Return what ranks must measure for `checks`, in the order in which it is first needed."""
+    return tuple(dict.fromkeys(check.by for check in checks if check.by))
 
 
 def pairs(value: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import exactness
-from .check import Check, Expected, Facts, Finding
+from .check import Check, Expected, Facts, Finding, measured
 
 
 def _all_reduce(kind: str) -> Callable[[Facts, Expected], Finding]:
@@ -61,11 +61,13 @@ def _wrong_elements(rank: int, run: Mapping[str, Any], what: str) -> Finding:
     return Finding(False, {"wrong_elements": run["wrong"]}, {"wrong_elements": 0}, detail, rank)
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[Check, ...] = measured(
+    "collectives",
     Check("S4.allreduce_exact", ("allreduce_float32",), _all_reduce("float32"), each=True),
     Check("S4.allreduce_exact_bf16", ("allreduce_bfloat16",), _all_reduce("bfloat16"), each=True),
     Check("S4.broadcast", ("broadcast",), _collective("broadcast"), each=True),
     Check("S4.all_gather", ("all_gather",), _collective("all_gather"), each=True),
     Check("S4.reduce_scatter", ("reduce_scatter",), _collective("reduce_scatter"), each=True),
     Check("S4.send_recv", ("send_recv",), _collective("send_recv"), each=True),
+    across=True,
 )

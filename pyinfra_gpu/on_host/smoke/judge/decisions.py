@@ -53,17 +53,17 @@ class Decisions:
         for check in self.undecided(checks):
             if self._behind_a_gate(check):
                 continue
-            ready = _ready(check, journals, count)
-            if len(ready) == count:
+            ready = _ready(check, journals)
+            if len(ready) >= count:
                 self._take(check, check.decide(_facts(ready), self.expected), ready)
 
-    def blame(self, checks: Sequence[Check], journals: Mapping[int, Journal], count: int) -> None:
+    def blame(self, checks: Sequence[Check], journals: Mapping[int, Journal]) -> None:
         """Decide what failed on the facts of the ranks that have some, though others have none.
 
         For the end of a run: a rank that saw wrong data says more than its peer's lost connection.
         """
         for check in self.undecided(checks):
-            ready = _ready(check, journals, count)
+            ready = _ready(check, journals)
             if check.each and ready:
                 found = check.decide(_facts(ready), self.expected)
                 if not found.ok:
@@ -114,9 +114,9 @@ class Decisions:
         return sorted(self._results.values(), key=lambda result: self._order.index(result.id))
 
 
-def _ready(check: Check, journals: Mapping[int, Journal], count: int) -> list[Journal]:
+def _ready(check: Check, journals: Mapping[int, Journal]) -> list[Journal]:
     """Return the journals that hold all facts `check` needs, in the order of the participants."""
-    known = [journals[number] for number in range(count) if number in journals]
+    known = [journals[number] for number in sorted(journals)]
     return [journal for journal in known if all(need in journal.facts for need in check.needs)]
 
 

@@ -6,7 +6,7 @@ No rank has a say in its own case.
 from __future__ import annotations
 
 from . import collectives, training
-from .check import Check, Expected, Facts, Finding, pairs
+from .check import Check, Expected, Facts, Finding, measured, pairs
 from .single import ended, torch_imported
 
 
@@ -75,8 +75,11 @@ CHECKS: tuple[Check, ...] = (
     Check("S4.environment", ("environment",), _environment, each=True),
     Check("S4.torch", ("identity",), torch_imported("rank"), each=True),
     Check("S4.identity", ("identity",), _identity, each=True),
-    Check("S4.store_address", ("store",), _store_address, each=True),
-    Check("S4.store_libuv", ("store",), _store_libuv, each=True),
+    *measured(
+        "store",
+        Check("S4.store_address", ("store",), _store_address, each=True),
+        Check("S4.store_libuv", ("store",), _store_libuv, each=True),
+    ),
     *collectives.CHECKS,
     *training.CHECKS,
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..plan import VOCABULARY
-from .check import Check, Expected, Facts, Finding, pairs
+from .check import Check, Expected, Facts, Finding, measured, pairs
 
 LOSS_TOLERANCE = 0.2
 DROP_TOLERANCE = 0.1
@@ -136,21 +136,27 @@ def _compiled_step(facts: Facts, _: Expected) -> Finding:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check(
-        "S4.params_initial",
-        ("parameters_before",),
-        _equal_digests("parameters_before", "parameters before the step"),
+    *measured(
+        "training_step",
+        Check(
+            "S4.params_initial",
+            ("parameters_before",),
+            _equal_digests("parameters_before", "parameters before the step"),
+        ),
+        Check("S4.grad_local_differs", ("gradients",), _local_gradients),
+        Check("S4.grad_bitwise", ("gradients",), _mean_gradient),
+        Check("S4.grad_equal", ("gradients",), _equal_digests("gradients", "averaged gradients")),
+        Check("S4.finite", ("gradients", "step"), _finite, each=True),
+        Check("S4.loss_initial", ("step",), _initial_loss, each=True),
+        Check("S4.loss_drop", ("gradients", "step"), _loss_drop),
+        Check(
+            "S4.params_equal",
+            ("parameters_after",),
+            _equal_digests("parameters_after", "parameters after the step"),
+        ),
+        across=True,
     ),
-    Check("S4.grad_local_differs", ("gradients",), _local_gradients),
-    Check("S4.grad_bitwise", ("gradients",), _mean_gradient),
-    Check("S4.grad_equal", ("gradients",), _equal_digests("gradients", "averaged gradients")),
-    Check("S4.finite", ("gradients", "step"), _finite, each=True),
-    Check("S4.loss_initial", ("step",), _initial_loss, each=True),
-    Check("S4.loss_drop", ("gradients", "step"), _loss_drop),
-    Check(
-        "S4.params_equal",
-        ("parameters_after",),
-        _equal_digests("parameters_after", "parameters after the step"),
+    *measured(
+        "compiled_step", Check("S4.compiled_step", ("compiled_step",), _compiled_step, each=True)
     ),
-    Check("S4.compiled_step", ("compiled_step",), _compiled_step, each=True),
 )

@@ -104,7 +104,7 @@ class Group:
             tree.end()
         self._reader.follow()
         decisions.update(plan.checks, self.journals, plan.count)
-        decisions.blame(plan.checks, self.journals, plan.count)
+        decisions.blame(plan.checks, self.journals)
         self.exit_codes = failure.exit_codes(plan.log.read_text(errors="replace"))
         if self.finished and not decisions.undecided(plan.checks):
             decisions.decide([plan.ended], {"ended": {"code": self.code, "unfinished": []}})
@@ -161,7 +161,9 @@ class Group:
 
     def log_of(self, number: int) -> Path | None:
         """Return the file with what a process printed, None if it printed nothing."""
-        for path in sorted(self._directory.glob(self.plan.logs.format(number)), reverse=True):
+        journal = self.journals.get(number)
+        place = number if journal is None or journal.local_rank is None else journal.local_rank
+        for path in sorted(self._directory.glob(self.plan.logs.format(place)), reverse=True):
             if path.stat().st_size:
                 return path
         return None

@@ -26,6 +26,7 @@ from ..judge.single import SINGLE_FINISHED
 from ..options import GPU, REFUSED, REHEARSAL_CPU, Options
 from . import evidence, hang, stages, verdict_parts
 from .group import Group, Limit
+from .part import HostPart
 from .progress import Announcer
 from .site import Site
 
@@ -57,12 +58,16 @@ def run(options: Options, bundle: Path) -> int:
     """Run the whole smoke test as asked for; return the process's exit code."""
     announcer = Announcer(options.mode)
     interruption = Interruption()
-    announcer.say(f"{options.host}: {verdict.LABELS[options.mode].partition(': ')[2]}")
+    if options.across is None:
+        announcer.say(f"{options.host}: {verdict.LABELS[options.mode].partition(': ')[2]}")
     with _alone(options, announcer, interruption) as alone:
         if not alone:
             announcer.say(f"another smoke test still runs in {options.output.parent}; not started")
             return REFUSED
         try:
+            if options.across is not None:
+                asked = options.across
+                return HostPart(options, asked, bundle, announcer, interruption).run()
             return _Test(options, bundle, announcer, interruption).run()
         except OSError as error:
             announcer.say(f"the smoke test could not be run or recorded: {error}")

@@ -12,11 +12,14 @@ from .. import environment
 from ..checks import compile_check
 from ..journal import RANK, SINGLE
 from ..judge import failure
-from ..judge.check import Check
+from ..judge.check import Check, measurements
 from ..judge.ranks import FINISHED
 from ..judge.single import SINGLE_FINISHED
 from ..options import REHEARSAL_CPU, Options
 from .group import Plan
+
+# The store's address would otherwise be the hostname, which need not resolve.
+_ALONE = ("--standalone", "--local-addr", "127.0.0.1")
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,25 @@ class Site:
 
     def all_ranks(self, checks: Sequence[Check], compiled: bool) -> Plan:
         """Return the plan of S4; `compiled` is whether torch.compile works here."""
-        words = ["--compiled"] if compiled else []
-        variables = compile_check.caches(self.directory / "compiled" / "ranks")
-        return self._ranks(self.directory, checks, words, variables)
+        return self._ranks(
+            self.directory,
+            checks,
+            _ALONE,
+            ["--measure", ",".join(measurements(checks)), *(["--compiled"] if compiled else [])],
+            compile_check.caches(self.directory / "compiled" / "ranks"),
+        )
+
+    def across(
+        self, checks: Sequence[Check], rendezvous: Sequence[str], interface: str | None
+    ) -> Plan:
+        """Return the plan of this host's ranks in a step across hosts.
+
+        + rendezvous: torchrun's arguments that say where all hosts meet
+        + interface: by which the ranks reach the others, None to let the back end choose
+        """
+        variables = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+        words = ["--measure", ",".join(measurements(checks))]
+        return self._ranks(self.directory, checks, rendezvous, words, variables)
 
     def rerun(
         self, directory: Path, checks: Sequence[Check], variables: Mapping[str, str | None]
@@ -73,25 +92,24 @@ class Site:
 
         + variables: set for it, or with None, removed
         """
-        return self._ranks(directory, checks, ["--only", "allreduce"], variables)
+        return self._ranks(directory, checks, _ALONE, ["--measure", "allreduces"], variables)
 
     def _ranks(
         self,
         directory: Path,
         checks: Sequence[Check],
+        rendezvous: Sequence[str],
         words: Sequence[str],
         variables: Mapping[str, str | None],
     ) -> Plan:
         options, ranks = self.options, str(self.ranks)
         torchrun = [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *(sys.executable, "-m", "torch.distributed.run", *rendezvous),
             *("--nproc-per-node", ranks, "--max-restarts", "0"),
-            # The store's address would otherwise be the hostname, which need not resolve.
-            *("--local-addr", "127.0.0.1"),
             *("--log-dir", str(directory / "logs"), "--redirects", "3"),
         ]
         worker = Site(options, self.mode, self.ranks, self.bundle, directory)._common("--worker")
-        worker += ["--ranks", ranks, "--deadline", str(options.deadline)]
+        worker += ["--deadline", str(options.deadline)]
         worker += ["--allreduce-mib", str(options.allreduce_mib), *words]
         changed = {**self.environment, **self._of_nccl(directory), **variables}
         return Plan(

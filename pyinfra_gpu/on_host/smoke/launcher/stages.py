@@ -40,6 +40,9 @@ def checks_of(mode: str) -> dict[str, tuple[Check, ...]]:
         return own
     from ..gpu import checks as gpu
 
+    # A broken path between two GPUs is to be seen before the training step that would hang on it.
+    at = next(place for place, each in enumerate(own["S4"]) if each.by == "training_step")
+    own["S4"] = (*own["S4"][:at], *gpu.PAIR_CHECKS, *own["S4"][at:])
     added = {
         "S0": gpu.HOST_CHECKS,
         "S1": gpu.DEVICE_CHECKS,
@@ -47,7 +50,7 @@ def checks_of(mode: str) -> dict[str, tuple[Check, ...]]:
         "S5": gpu.AFTER_CHECKS,
     }
     return {
-        stage: (*checks, *(each for each in added.get(stage, ()) if gpu.applies(each.id, mode)))
+        stage: tuple(e for e in (*checks, *added.get(stage, ())) if gpu.applies(e.id, mode))
         for stage, checks in own.items()
     }
 

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from .. import exactness
-from ..journal import Writer
+from .rank import Rank
 
 _ONE_SIZE = 2**20
 """Bytes per rank for the collectives that are tried at one size."""
@@ -20,32 +20,23 @@ class WrongDataError(Exception):
     """A collective gave wrong data; what was wrong is in the journal."""
 
 
-def measure(
-    journal: Writer,
-    rank: int,
-    world_size: int,
-    largest_mib: int,
-    device: torch.device | str = "cpu",
-) -> None:
+def measure(it: Rank) -> None:
     """Record how many elements were wrong, and the first, for each collective.
-
-    + largest_mib: the largest all-reduce
-    + device: where the tensors are, as the process group's back end needs it
 
     Raises WrongDataError after the first wrong one: ranks that have lost step hang or abort later,
     where it would not be seen that the data was wrong before.
     """
+    rank = it.rank
     for kind in exactness.KINDS:
-        pattern = exactness.pattern(kind, world_size)
-        sizes = exactness.sizes(largest_mib)
-        with journal.measuring(f"allreduce_{kind}") as value:
-            value["runs"] = all_reduce_sizes(journal, pattern, rank, sizes, device)
+        sizes = exactness.sizes(it.options.allreduce_mib)
+        with it.journal.measuring(f"allreduce_{kind}") as value:
+            value["runs"] = all_reduce_sizes(it, kind, sizes)
         if value["runs"][-1]["wrong"]:
             raise WrongDataError(f"{kind} all-reduce")
-    pattern = exactness.pattern("float32", world_size)
-    values = _Values(pattern, world_size * _ONE_SIZE // 4, device)
+    pattern = exactness.pattern("float32", it.world_size)
+    values = _Values(pattern, it.world_size * _ONE_SIZE // 4, it.device)
     for name, collective in _ONE_SIZE_COLLECTIVES.items():
-        with journal.measuring(name) as value:
+        with it.journal.measuring(name) as value:
             value.update(collective(values, rank, _ONE_SIZE // 4))
         if value["wrong"]:
             raise WrongDataError(name)
@@ -71,22 +62,17 @@ class _Values:
         return summed.add_(self.pattern.offsets)
 
 
-def all_reduce_sizes(
-    journal: Writer,
-    pattern: exactness.Pattern,
-    rank: int,
-    sizes: Sequence[int],
-    device: torch.device | str,
-) -> list[dict[str, Any]]:
+def all_reduce_sizes(it: Rank, kind: str, sizes: Sequence[int]) -> list[dict[str, Any]]:
     """Reduce the pattern in each of `sizes` bytes; return what was found, up to the first wrong."""
-    item = exactness.item_size(pattern.kind)
-    values = _Values(pattern, max(sizes) // item, device)
+    pattern = exactness.pattern(kind, it.world_size)
+    item = exactness.item_size(kind)
+    values = _Values(pattern, max(sizes) // item, it.device)
     runs = []
     for size in sizes:
         for repeat in range(exactness.REPEATS):
-            where = f"{exactness.size_name(size)} {pattern.kind}, repeat {repeat + 1}"
-            journal.step(f"all-reduce of {where}")
-            runs.append({"size": size, **_all_reduce(values, rank, size // item, repeat)})
+            where = f"{exactness.size_name(size)} {kind}, repeat {repeat + 1}"
+            it.journal.step(f"all-reduce of {where}")
+            runs.append({"size": size, **_all_reduce(values, it.rank, size // item, repeat)})
             if runs[-1]["wrong"]:
                 return runs
     return runs

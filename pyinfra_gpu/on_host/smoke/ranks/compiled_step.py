@@ -10,36 +10,35 @@ import importlib
 import torch
 import torch.distributed as dist
 
-from ..journal import Writer
+from ..options import REHEARSAL_CPU
 from .model import SmallGpt
+from .rank import Rank
 from .training_step import batch
 
+_LAYERS = {REHEARSAL_CPU: 0}
+"""Of the compiled model; each is compiled twice, forward and backward. A C++ compiler takes 10 s
+for one; without any there are still the embeddings, the norm, the head and the loss."""
 
-def measure(
-    journal: Writer, rank: int, device: torch.device | str, compiled: bool, layers: int
-) -> None:
-    """Record the fact "compiled_step".
 
-    + compiled: whether torch.compile works here; if not, that is all that is recorded
-    + layers: of the model; every one more is compiled twice, forward and backward
-    """
-    with journal.measuring("compiled_step") as value:
-        value["compiled"] = compiled
-        if not compiled:
+def measure(it: Rank) -> None:
+    """Record the fact "compiled_step"; where torch.compile does not work here, only that."""
+    with it.journal.measuring("compiled_step") as value:
+        value["compiled"] = it.options.compiled
+        if not it.options.compiled:
             return
         torch.manual_seed(3000)
-        model = SmallGpt(layers).to(device)
-        tokens, targets = batch(rank, device)
+        model = SmallGpt(_LAYERS.get(it.options.mode, 2)).to(it.device)
+        tokens, targets = batch(it.rank, it.device)
         with torch.no_grad():
             value["eager_loss"] = float(model(tokens, targets))
         # Every rank loads the compiler. Then one fills the cache from which the others read: all
         # at once they would fight for the cores to compile the same.
         importlib.import_module("torch._inductor.compile_fx")
         dist.barrier()
-        if rank == 0:
+        if it.rank == 0:
             value.update(_step(model, tokens, targets))
         dist.barrier()
-        if rank != 0:
+        if it.rank != 0:
             value.update(_step(model, tokens, targets))
         dist.barrier()
 

@@ -14,10 +14,18 @@ from typing import Any
 
 from torch.distributed import distributed_c10d
 
+from .rank import Rank
+
 _LISTEN = "0A"  # include/net/tcp_states.h
 
 
-def inspect() -> dict[str, Any]:
+def measure(it: Rank) -> None:
+    """Record the fact "store"."""
+    with it.journal.measuring("store") as value:
+        value.update(_inspect())
+
+
+def _inspect() -> dict[str, Any]:
     """Return the store's class, its address as seen by this rank, and its server's threads."""
     store = distributed_c10d._get_default_store()
     while hasattr(store, "underlying_store"):

@@ -13,16 +13,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..journal import Writer
 from ..plan import BATCH, LOSS_DROP, SEQUENCE, VOCABULARY
 from . import tensors
 from .model import SmallGpt
+from .rank import Rank
 
 
-def measure(
-    journal: Writer, rank: int, world_size: int, device: torch.device | str = "cpu"
-) -> None:
+def measure(it: Rank) -> None:
     """Record initial parameters, gradients, losses and final parameters of one step."""
+    journal, rank, device = it.journal, it.rank, it.device
     with journal.measuring("parameters_before") as value:
         model, gradients = _replicate(rank, device)
         value["sha256"] = tensors.sha256(model.parameters())
@@ -30,7 +29,7 @@ def measure(
     with journal.measuring("gradients") as value:
         loss_before = model(tokens, targets)
         loss_before.backward()
-        value.update(gradients.compare(model, world_size))
+        value.update(gradients.compare(model, it.world_size))
     lr = LOSS_DROP / (value["norm_squared"] or float("inf"))  # zero is for the judge to see
     with journal.measuring("step") as value:
         torch.optim.SGD(model.parameters(), lr=lr).step()

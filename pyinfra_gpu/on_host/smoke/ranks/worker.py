@@ -1,26 +1,25 @@
-"""One rank: measures, writes its journal, decides nothing."""
+"""One rank: measures, writes its journal, decides nothing.
+
+Which measurements it makes, and in which order, follows from the checks that need them: `Check.by`
+names a module of this package (or of `gpu`) whose `measure` writes the facts down.
+"""
 
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import traceback
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from .. import environment, processes, stacks
 from ..checks import single
 from ..journal import RANK, Writer
-from ..options import GPU, REHEARSAL_CPU, WorkerOptions
-
-if TYPE_CHECKING:
-    import torch
+from ..options import REHEARSAL_CPU, WorkerOptions
+from .rank import Rank
 
 _NCCL_TIMEOUT = timedelta(seconds=60)
 """NCCL's watchdog writes its flight recorder down when this is over."""
-_LAYERS = {REHEARSAL_CPU: 0}
-"""Of the compiled model. A C++ compiler takes 10 s for a layer, forward and backward; without one
-there are still the embeddings, the norm, the head and the loss."""
 
 
 def run(options: WorkerOptions) -> int:
@@ -29,7 +28,7 @@ def run(options: WorkerOptions) -> int:
     rank = int(os.environ["RANK"])
     stacks.offer_stacks(options.directory, RANK, rank)
     journal = Writer(options.directory, rank)
-    journal.started(pid=os.getpid())
+    journal.started(pid=os.getpid(), local_rank=int(os.environ["LOCAL_RANK"]))
     try:
         _measure(options, journal, rank)
     except Exception as error:
@@ -63,7 +62,10 @@ def _measure(options: WorkerOptions, journal: Writer, rank: int) -> None:
         else:
             dist.init_process_group("nccl", timeout=_NCCL_TIMEOUT, device_id=device)
             journal.fact("gpu", gpu_ranks.identity(torch, device), 0.0)
-    _measure_in_group(options, journal, rank, world_size, device)
+    it = Rank(options, journal, rank, world_size, device)
+    for name in options.measure:
+        module = importlib.import_module(f"..{name}" if "." in name else f".{name}", __package__)
+        module.measure(it)
     journal.step("teardown")
     # Without these two, a process now and then aborts on its way out ("terminate called without
     # an active exception"): gloo's threads still serve a peer, or a DDP kept by a reference cycle.
@@ -71,33 +73,3 @@ def _measure(options: WorkerOptions, journal: Writer, rank: int) -> None:
     gc.collect()
     dist.destroy_process_group()
     journal.finished()
-
-
-def _measure_in_group(
-    options: WorkerOptions, journal: Writer, rank: int, world_size: int, device: torch.device
-) -> None:
-    # Imported here because they import torch, which must come after the journal has begun.
-    from .. import exactness
-    from . import collectives, compiled_step, store, training_step
-
-    if options.only == "allreduce":
-        for kind in exactness.KINDS:
-            pattern, sizes = exactness.pattern(kind, world_size), exactness.sizes(1)
-            with journal.measuring(f"allreduce_{kind}") as value:
-                runs = collectives.all_reduce_sizes(journal, pattern, rank, sizes, device)
-                value["runs"] = runs
-        return
-    with journal.measuring("store") as value:
-        value.update(store.inspect())
-    collectives.measure(journal, rank, world_size, options.allreduce_mib, device)
-    if options.mode == GPU:
-        from ..gpu import pairs
-
-        pairs.measure(journal, rank, world_size, device)
-    training_step.measure(journal, rank, world_size, device)
-    layers = _LAYERS.get(options.mode, 2)
-    compiled_step.measure(journal, rank, device, options.compiled, layers)
-    if options.mode == GPU:
-        from ..gpu import bandwidth
-
-        bandwidth.measure(journal, rank, world_size, device)
