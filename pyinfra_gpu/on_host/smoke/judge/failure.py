@@ -33,11 +33,12 @@ class Names:
     """What to call a process that keeps a journal, and the program that starts them all."""
 
     one: str
+    all: str
     starter: str
 
 
-RANKS = Names("rank", "torchrun")
-SINGLES = Names("process", "their starter")
+RANKS = Names("rank", "all ranks", "torchrun")
+SINGLES = Names("process", "all processes", "their starter")
 
 
 def exit_codes(log: str) -> dict[int, int]:
@@ -61,7 +62,7 @@ def at_deadline(
     behind = [journal for journal in journals.values() if len(journal.steps) == least]
     step = behind[0].step
     if len(behind) == len(journals):
-        every = f"all {names.one}s were" if len(journals) > 1 else f"{names.one} 0 was"
+        every = f"{names.all} were" if len(journals) > 1 else f"{names.one} 0 was"
         return Failure(f"{every} still at '{step}' after {deadline} s ({whose})", None)
     rank = behind[0].rank
     sentence = f"{names.one} {rank} was still at '{step}' after {deadline} s ({whose})"
