@@ -169,5 +169,5 @@ cpu: list[str] = []
 #     "smoke_across_address": "10.1.2.3",
 #         where the other hosts reach this one; default: None
 #     "smoke_across_port": 29400,
-#         TCP port at the group's first host for that step, and the next one
+#         TCP port at the group's first host, for torchrun's store in that step
 # --- end of every key ---

@@ -39,6 +39,7 @@ def ask(
     run_as: dict[str, Any],
     *,
     what: str | None = None,
+    stream: bool = False,
     **arguments: Any,
 ) -> Answer:
     """Run a shell command on the host, inside a FunctionCommand, and return what it said.
@@ -46,6 +47,7 @@ def ask(
     + command: POSIX shell; every value in it must already be quoted
     + run_as: pyinfra's global arguments from `pyinfra_gpu.engine.privilege`
     + what: what it does; told now, and every half minute while it lasts
+    + stream: show the command's output while it works
     + arguments: further ones of pyinfra's connector, e.g. `_timeout`
 
     A connection that breaks is an answer that is not ok.
@@ -57,7 +59,7 @@ def ask(
         with _told(host, what):
             ok, output = host.run_shell_command(
                 StringCommand(command),
-                print_output=state.print_output,
+                print_output=stream or state.print_output,
                 print_input=state.print_input,
                 **chosen,
             )

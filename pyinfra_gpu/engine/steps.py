@@ -46,9 +46,13 @@ def step(
     + stream: show the command's output while it works
     + success: exit codes that are not failures
     """
-    if lock is not None:
-        command = f"flock -w {LOCK_WAIT_S} {shlex.quote(lock)} sh -c {shlex.quote(command)}"
+    command = command if lock is None else locked(command, lock)
     return FunctionCommand(_run, (stage, what, command, run_as, stream, success), {})
+
+
+def locked(command: str, lock: str) -> str:
+    """Return `command` such that it waits for whoever holds the lock file; see `step`."""
+    return f"flock -w {LOCK_WAIT_S} {shlex.quote(lock)} sh -c {shlex.quote(command)}"
 
 
 def quoted(*words: str) -> str:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra import context
@@ -18,23 +18,38 @@ if TYPE_CHECKING:
     from pyinfra.api.state import State
 
 _POLL_S = 0.05
+_T = TypeVar("_T")
 
 
 class Together(BaseStateCallback):
     """Topic -> host -> what this host has said on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, given_up: Callable[[], set[str]]) -> None:
+        """Begin with nothing said.
+
+        + given_up: returns the hosts that nothing more is to be expected of
+        """
         self.run_id = secrets.token_hex(8)
+        self._given_up = given_up
         self._said: dict[str, dict[str, Any]] = {}
         self._left: set[str] = set()
+        self._once: dict[str, Any] = {}
 
     def say(self, topic: str, host: str, value: Any) -> None:
         """Tell the other hosts something."""
-        self._said.setdefault(topic, {})[host] = value
+        self.said(topic)[host] = value
+
+    def said(self, topic: str) -> dict[str, Any]:
+        """Return host -> what it has said on a topic by now."""
+        return self._said.setdefault(topic, {})
 
     def leave(self, host: str) -> None:
         """Tell the other hosts that this one will say nothing more."""
         self._left.add(host)
+
+    def silent(self, topic: str, hosts: Iterable[str]) -> set[str]:
+        """Return those of `hosts` that have left, or are given up, without a word on a topic."""
+        return (set(hosts) - self.said(topic).keys()) & (self._left | self._given_up())
 
     def hear(self, topic: str, hosts: Iterable[str], seconds: float) -> dict[str, Any]:
         """Return what each of `hosts` says on a topic, waiting for it for at most `seconds`.
@@ -42,12 +57,20 @@ class Together(BaseStateCallback):
         A host that has left, or that the run has given up, is not waited for: it is not in what
         is returned, unless it had said something before.
         """
-        said = self._said.setdefault(topic, {})
         wanted = set(hosts)
         limit = time.monotonic() + seconds
-        while wanted - said.keys() - self._left - _given_up() and time.monotonic() < limit:
+        while time.monotonic() < limit:
+            if not wanted - self.said(topic).keys() - self.silent(topic, wanted):
+                break
             gevent.sleep(_POLL_S)
-        return {host: value for host, value in said.items() if host in wanted}
+        return {host: value for host, value in self.said(topic).items() if host in wanted}
+
+    def once(self, topic: str, make: Callable[[], _T]) -> _T:
+        """Return what `make` returned for the first host that asked for this."""
+        if topic not in self._once:
+            self._once[topic] = make()
+        made: _T = self._once[topic]
+        return made
 
 
 def together() -> Together:
@@ -56,7 +79,7 @@ def together() -> Together:
     for handler in state.callback_handlers:
         if isinstance(handler, Together):
             return handler
-    made = Together()
+    made = Together(lambda: _given_up(state))
     state.add_callback_handler(made)  # type: ignore[no-untyped-call]
     return made
 
@@ -66,8 +89,7 @@ def executing() -> bool:
     return bool(context.state.current_stage == StateStage.Execute)
 
 
-def _given_up() -> set[str]:
+def _given_up(state: State) -> set[str]:
     """Return the hosts of the inventory that this run does not work on, or no more."""
-    state: State = context.state
     active = {host.name for host in state.active_hosts} - {h.name for h in state.failed_hosts}
     return {host.name for host in state.inventory} - active

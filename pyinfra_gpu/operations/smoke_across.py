@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
@@ -14,14 +13,18 @@ from pyinfra_gpu.drift import smoke_across as drift
 from pyinfra_gpu.drift.finding import Effect, Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.engine import journal
-from pyinfra_gpu.engine.ask import ask
+from pyinfra_gpu.engine.across_hosts import Member, Trained, gone
+from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.converge import Commands, looking, note_findings, refuse, refused
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_owner
-from pyinfra_gpu.engine.steps import failed, quoted, step
+from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted
 from pyinfra_gpu.engine.together import Together, executing, together
+from pyinfra_gpu.engine.transport import is_alive
 from pyinfra_gpu.facts.verdict import AcrossVerdict
 from pyinfra_gpu.on_host import smoke_digest
+from pyinfra_gpu.on_host.smoke.judge.across import Step
+from pyinfra_gpu.on_host.smoke.judge.ends import Part, read
 from pyinfra_gpu.operations.smoke import EXIT_CODES, FEW_HOSTS, STAGE, bundle
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ _NO_ADDRESS = (
     " reach; declare smoke_across_address for it"
 )
 _NO_STAMP = "the step across hosts passed, and its stamp does not say so"
+_WORDS = 200
 _PATIENCE_S = 45.0
 """For a host that is late to the operation: longer than it takes to notice a dead network."""
 
@@ -117,19 +121,17 @@ def _act(
     if missing:
         yield from _alone(spec, missing, why)
         return
-    plan = {
-        name: {**places[name]["place"], "fingerprint": said[name]["fingerprint"]} for name in hosts
-    }
-    yield step(
-        STAGE,
-        f"one step with {drift.listed(others)} ({why})",
-        quoted(*_command(spec, plan, places[hosts[0]]["terms"], meeting.run_id)),
-        run_as=as_owner(spec, record),
-        lock=spec.paths.lock,
-        stream=len(hosts) <= FEW_HOSTS and host.name == hosts[0],
-        success=EXIT_CODES,
+    step = Step(
+        mode=drift.mode(spec),
+        hosts={name: places[name]["ranks"] for name in hosts},
+        fingerprints={name: said[name]["fingerprint"] for name in hosts},
+        run_id=meeting.run_id,
+        deadline=places[hosts[0]]["deadline"],
+        allreduce_mib=places[hosts[0]]["allreduce_mib"],
     )
-    yield FunctionCommand(_judge, (spec, record, hosts, meeting.run_id), {})
+    asked = f"one step with {drift.listed(others)} ({why})"
+    arguments = (spec, record, Trained(meeting, step), places[hosts[0]]["endpoints"], asked)
+    yield FunctionCommand(_train, arguments, {})
 
 
 def _passed_earlier(record: Record, others: list[str], more: str) -> None:
@@ -174,9 +176,17 @@ def _tell_place(
     addresses = _addresses(state, host, spec, record)
     if not addresses:
         return failed(host, STAGE, f"{spec.host}: {_NO_ADDRESS}")
-    ranks = 1 if spec.smoke.mode == "rehearsal-1gpu" else drift.RANKS
-    place = {"addresses": addresses, "ranks": ranks}
-    meeting.say("place", host.name, {"place": place, "terms": _terms(spec)})
+    smoke, port = spec.smoke, spec.smoke.across.port if spec.smoke.across else 0
+    place = {
+        "ranks": 1 if smoke.mode == "rehearsal-1gpu" else drift.RANKS,
+        # What must be the same on all hosts of the step: the first one's is taken.
+        "endpoints": [
+            f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in addresses
+        ],
+        "deadline": smoke.deadline_s,
+        "allreduce_mib": smoke.allreduce_mib,
+    }
+    meeting.say("place", host.name, place)
     return True
 
 
@@ -184,46 +194,83 @@ def _addresses(state: State, host: Host, spec: HostSpec, record: Record) -> list
     across = spec.smoke.across
     if across is not None and across.address is not None:
         return [across.address]
-    command = quoted(spec.paths.python, spec.paths.smoke_bundle, "--across", "--addresses")
-    answer = ask(state, host, command, as_owner(spec, record), _timeout=60)
-    try:
-        found = json.loads(answer.stdout[-1]) if answer.ok and answer.stdout else []
-    except ValueError:
-        return []
-    return [str(each) for each in found] if isinstance(found, list) else []
+    # IPv6 only where data names an address: most hosts have some that lead nowhere.
+    answer = ask(state, host, "hostname -I", as_owner(spec, record), _timeout=60)
+    words = " ".join(answer.stdout).split() if answer.ok else []
+    return [each for each in words if ":" not in each]
 
 
-def _terms(spec: HostSpec) -> dict[str, str]:
-    """Return what must be the same on all hosts of the step: the first one's is taken."""
-    across, smoke = spec.smoke.across, spec.smoke
-    return {
-        "--port": str(across.port if across else 0),
-        "--deadline": str(smoke.deadline_s),
-        "--allreduce-mib": str(smoke.allreduce_mib),
-    }
+def _train(
+    state: State,
+    host: Host,
+    spec: HostSpec,
+    record: Record,
+    trained: Trained,
+    endpoints: list[str],
+    asked: str,
+) -> bool:
+    """Run this host's ranks beside the others'; believe what all ranks wrote down."""
+    hosts, run_as = list(trained.step.hosts), as_owner(spec, record)
+    verdict_file = spec.paths.across_verdict
+
+    def run() -> Part:
+        host.log(f"{asked} ...")
+        answer = ask(
+            state,
+            host,
+            locked(quoted(*_command(spec, trained.step, endpoints)), spec.paths.lock),
+            run_as,
+            stream=len(hosts) <= FEW_HOSTS and host.name == hosts[0],
+            _success_exit_codes=list(EXIT_CODES),
+            _timeout=LOCK_WAIT_S + 2 * trained.step.deadline,
+        )
+        part = ask(state, host, quoted("cat", f"{verdict_file}.part"), run_as, _timeout=30)
+        text = "\n".join(part.stdout) if part.ok else ""
+        return read(text, trained.step.run_id) or _gone(host, answer)
+
+    def end() -> None:
+        program = quoted("tee", f"{verdict_file}.end")
+        ask(state, host, program, run_as, _stdin=trained.step.run_id, _timeout=30)
+
+    judged = json.dumps(trained.take_part(Member(host.name, run, end)))
+    words = (spec.paths.python, spec.paths.smoke_bundle, "--conclude", verdict_file)
+    if is_alive(host.connector):
+        conclude = quoted(*words, "--stamp", spec.paths.stamp)
+        ask(state, host, conclude, run_as, _stdin=judged, _timeout=60)
+    verdict = AcrossVerdict.read(judged)
+    if not isinstance(verdict, AcrossVerdict):
+        return failed(host, STAGE, f"{spec.host}: what the hosts told cannot be read: {verdict}")
+    if not is_alive(host.connector):
+        return failed(host, STAGE, f"{spec.host}: {_failure(verdict)}")
+    return _judge(host, spec, verdict)
 
 
-def _command(
-    spec: HostSpec, plan: Mapping[str, Any], terms: Mapping[str, str], run_id: str
-) -> list[str]:
+def _command(spec: HostSpec, step: Step, endpoints: list[str]) -> list[str]:
     paths = spec.paths
     return [
-        *(paths.python, paths.smoke_bundle, "--across", host.name, "--mode", drift.mode(spec)),
-        *("--hosts", json.dumps(plan), "--run-id", run_id),
-        *(word for pair in terms.items() for word in pair),
+        *(paths.python, paths.smoke_bundle, "--mode", step.mode, "--host", host.name),
+        *("--hosts", ",".join(step.hosts), "--run-id", step.run_id),
+        *("--ranks", str(step.hosts[host.name]), "--world-size", str(step.world_size)),
+        *(word for each in endpoints for word in ("--rdzv-endpoint", each)),
+        *("--deadline", str(step.deadline), "--allreduce-mib", str(step.allreduce_mib)),
         *("--output", paths.across_verdict, "--stamp", paths.stamp),
     ]
 
 
-def _judge(
-    state: State, host: Host, spec: HostSpec, record: Record, hosts: list[str], run_id: str
-) -> bool:
-    """Believe what this run left on the host, not the exit code of a command."""
-    command = quoted("cat", spec.paths.across_verdict)
-    answer = ask(state, host, command, as_owner(spec, record), _timeout=30)
-    verdict = AcrossVerdict.read("\n".join(answer.stdout) if answer.ok else None)
-    if not isinstance(verdict, AcrossVerdict) or verdict.run_id != run_id:
-        return failed(host, STAGE, f"{spec.host}: the step across hosts ended without a verdict")
+def _gone(host: Host, answer: Answer) -> Part:
+    """Return the part of a host whose launcher has left none."""
+    if not is_alive(host.connector):
+        return gone(
+            host.name,
+            f"the connection to {host.name} was lost in the middle of the step: the machine, or"
+            " the network to it, is down",
+        )
+    last = next((line.strip() for line in reversed(answer.lines) if line.strip()), "")
+    told = f"; its last words: {last[:_WORDS]}" if last else ""
+    return gone(host.name, f"the test on {host.name} ended without a word: it was killed{told}")
+
+
+def _judge(host: Host, spec: HostSpec, verdict: AcrossVerdict) -> bool:
     forget()
     fresh = look(spec)
     if fresh is None:
@@ -233,5 +280,9 @@ def _judge(
         journal.across(drift.stamp(fresh))
         return stale is None or failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({stale})")
     journal.across(explained(verdict, fresh))
-    sentence = f"{verdict.failed.id}: {verdict.failed.sentence}"
-    return failed(host, STAGE, f"{spec.host}: the step across hosts failed at {sentence}")
+    return failed(host, STAGE, f"{spec.host}: {_failure(verdict)}")
+
+
+def _failure(verdict: AcrossVerdict) -> str:
+    why = verdict.failed
+    return f"the step across hosts failed at {why.id}: {why.sentence}" if why else ""

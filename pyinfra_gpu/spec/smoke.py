@@ -35,7 +35,7 @@ class AcrossSpec:
 
     + hosts: the inventory group whose hosts take part; True = all that say True
     + address: where the other hosts reach this one; None = any of its addresses
-    + port: at the group's first host, for torchrun; the next one is for the launchers
+    + port: at the group's first host, for torchrun's store
     + members: the names of those hosts, in the inventory's order; () until the inventory is known
     + impossible: why the group cannot train together, a clause; None where it can
     """
@@ -58,7 +58,7 @@ class AcrossSpec:
         v.integer(1024, 65_534),
         default=29400,
         example=29500,
-        help="TCP port at the group's first host for that step, and the next one",
+        help="TCP port at the group's first host, for torchrun's store in that step",
     )
     members: tuple[str, ...] = ()
     impossible: str | None = None

@@ -26,7 +26,7 @@ class Answering(FakeHost):
     """A host that tells its address when it is asked."""
 
     data: dict[str, object] = field(default_factory=lambda: dict(ACROSS))
-    tells: str = '["10.0.0.1"]'
+    tells: str = "10.0.0.1 fe80::1"
 
 
 class Run(GpuRun):
@@ -40,7 +40,7 @@ class Run(GpuRun):
     def _data(host: FakeHost) -> dict[str, Any]:
         data = GpuRun._data(host)
         if isinstance(host, Answering):
-            told = {"--addresses": {"stdout": [host.tells]}}
+            told = {"hostname -I": {"stdout": [host.tells]}}
             data["fake_responses"] = {**data["fake_responses"], **told}
         return data
 
@@ -64,17 +64,19 @@ def passed_together(*names: str, **changes: Any) -> list[Answering]:
 
 
 def test_hosts_that_never_passed_together_start_one_step_with_one_plan() -> None:
-    run = Run(Answering(name="ws1"), Answering(name="ws2", tells='["10.0.0.2", "10.1.0.2"]'))
+    run = Run(Answering(name="ws1", tells="10.0.0.2 10.1.0.2"), Answering(name="ws2"))
     assert run.prepare().changing("ws1") == ["Smoke | Train one across hosts"]
     run.execute()
     first, second = run.started("ws1"), run.started("ws2")
-    plans = [json.loads(words[words.index("--hosts") + 1]) for words in (first, second)]
-    assert plans[0] == plans[1]
-    assert list(plans[0]) == list(TWO)
-    assert plans[0]["@fake/ws2"]["addresses"] == ["10.0.0.2", "10.1.0.2"]
-    ids = {words[words.index("--run-id") + 1] for words in (first, second)}
-    assert len(ids) == 1
-    assert run.failed() == {"ws1", "ws2"}  # these hosts leave no verdict
+    for option in ("--hosts", "--run-id", "--world-size", "--rdzv-endpoint"):
+        assert len({words[words.index(option) + 1] for words in (first, second)}) == 1
+    assert first[first.index("--hosts") + 1] == ",".join(TWO)
+    assert first[first.index("--world-size") + 1] == "4"
+    for words, name in ((first, TWO[0]), (second, TWO[1])):
+        assert words[words.index("--host") + 1] == name
+        endpoints = [words[at + 1] for at, word in enumerate(words) if word == "--rdzv-endpoint"]
+        assert endpoints == ["10.0.0.2:29400", "10.1.0.2:29400"]  # any of the first one's
+    assert run.failed() == {"ws1", "ws2"}  # these hosts leave nothing to be judged
 
 
 def test_hosts_that_passed_together_have_nothing_to_do() -> None:
@@ -130,7 +132,7 @@ def test_a_host_whose_proof_still_holds_does_not_fail_with_another() -> None:
 
 
 def test_a_host_that_tells_no_address_fails_and_is_not_waited_for() -> None:
-    run = Run(Answering(name="ws1", tells="[]"), Answering(name="ws2")).prepare().execute()
+    run = Run(Answering(name="ws1", tells="fe80::1"), Answering(name="ws2")).prepare().execute()
     assert run.failed() == {"ws1", "ws2"}
     assert run.started("ws2") == []
 
@@ -138,12 +140,11 @@ def test_a_host_that_tells_no_address_fails_and_is_not_waited_for() -> None:
 def test_the_address_of_data_is_taken_without_asking() -> None:
     declared = {**ACROSS, "smoke_across_address": "10.9.9.9", "smoke_across_port": 31000}
     run = Run(Answering(name="ws1", data=declared), Answering(name="ws2")).prepare().execute()
-    words = run.started("ws2")
-    plan = json.loads(words[words.index("--hosts") + 1])
-    assert plan["@fake/ws1"]["addresses"] == ["10.9.9.9"]
     # What must be the same everywhere is the first host's.
-    assert words[words.index("--port") + 1] == "31000"
-    assert run.started("ws1")[run.started("ws1").index("--port") + 1] == "31000"
+    for name in ("ws1", "ws2"):
+        words = run.started(name)
+        assert words[words.index("--rdzv-endpoint") + 1] == "10.9.9.9:31000"
+        assert words.count("--rdzv-endpoint") == 1
 
 
 def test_hosts_that_would_not_speak_the_same_language_are_refused() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyinfra_gpu.on_host.smoke.gpu import host
 from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
-from pyinfra_gpu.on_host.smoke.judge import Expected
+from pyinfra_gpu.on_host.smoke.judge.check import Expected
 from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation
 
 OPEN = (

@@ -22,7 +22,7 @@ from pyinfra_gpu import on_host
 
 _PACKAGE = Path(on_host.__file__).parent
 _SCHEMA = json.loads((_PACKAGE / "verdict.schema.json").read_text())
-_STOP_AT_ONCE = ("group.py", "_AFTER_FAILURE = 5.0", "_AFTER_FAILURE = 0.1")
+_STOP_AT_ONCE = ("launcher/group.py", "_AFTER_FAILURE = 5.0", "_AFTER_FAILURE = 0.1")
 PASSED_BUT_NOT_PROOF, UNKNOWN, FAILED = 3, 3, 2
 NO_TORCH = "no torch here; set PYINFRA_GPU_TORCH_PYTHON to a Python that has it"
 

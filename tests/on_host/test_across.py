@@ -1,4 +1,4 @@
-"""The step across hosts, on this one machine: two launchers that meet at 127.0.0.1.
+"""The step across hosts, on this one machine: two launchers, led as the controller leads them.
 
 Two names for one machine are what the step itself finds out; where a test needs two machines, the
 bundle's line that reads the boot id is replaced, as every other breakage here.
@@ -6,55 +6,43 @@ bundle's line that reads the boot id is replaced, as every other breakage here.
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import socket
 import subprocess
-import time
-import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gevent  # type: ignore[import-untyped]
 import jsonschema
 import pytest
 
 from pyinfra_gpu import on_host
+from pyinfra_gpu.engine.across_hosts import Member, Trained, gone
+from pyinfra_gpu.engine.together import Together
+from pyinfra_gpu.on_host.smoke.judge.across import Step
+from pyinfra_gpu.on_host.smoke.judge.ends import Part, read
+from tests.on_host import smoke_runs
 
 pytestmark = pytest.mark.torch
 
 SCHEMA = json.loads((Path(on_host.__file__).parent / "across.schema.json").read_text())
 Replacement = tuple[str, str, str]
-TWO_MACHINES: Replacement = (
-    "across_rank.py",
-    'Path("/proc/sys/kernel/random/boot_id").read_text().strip()',
-    "options.host",
-)
-PATIENT: Replacement = ("across_assembly.py", "SILENCE_S = 15.0", "SILENCE_S = 4.0")
+_BOOT_ID = 'Path("/proc/sys/kernel/random/boot_id").read_text().strip(),'
+RUN_ID = "run-1"
 
 
-def bundle(*replacements: Replacement) -> bytes:
-    """The shipped bundle with lines of its source replaced."""
-    with zipfile.ZipFile(io.BytesIO(on_host.smoke_bundle())) as archive:
-        sources = {name: archive.read(name) for name in archive.namelist()}
-    for module, old, new in replacements:
-        text = sources[f"smoke/{module}"].decode()
-        assert text.count(old) == 1, f"{old!r} is not once in {module}"
-        sources[f"smoke/{module}"] = text.replace(old, new).encode()
-    return on_host.pack(sources)
+def machine(name: str) -> Replacement:
+    """What makes a launcher's ranks believe that they are on a machine of their own."""
+    return ("checks/single.py", f'"boot_id": {_BOOT_ID}', f'"boot_id": "{name}",')
 
 
 def free_port() -> int:
-    while True:
-        with socket.socket() as one, socket.socket() as next_one:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
-            try:
-                next_one.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 @dataclass
@@ -63,21 +51,41 @@ class Launcher:
 
     name: str
     folder: Path
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
 
-    def end(self, seconds: float = 120) -> tuple[int, str]:
-        output, _ = self.process.communicate(timeout=seconds)
-        return self.process.returncode, output
+    def run(self) -> Part:
+        """Wait for its end; return what it has left."""
+        while self.process.poll() is None:
+            gevent.sleep(0.05)
+        path = self.folder / "across.json.part"
+        part = read(path.read_text(), RUN_ID) if path.exists() else None
+        return part or gone(self.name, f"the test on {self.name} ended without a word")
+
+    def end(self) -> None:
+        (self.folder / "across.json.end").write_text(RUN_ID)
 
     @property
-    def verdict(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads((self.folder / "across.json").read_text())
-        jsonschema.Draft202012Validator(SCHEMA).validate(document)
-        return document
+    def output(self) -> str:
+        return (self.folder / "output").read_text()
 
     @property
     def stamp(self) -> dict[str, Any]:
         return dict(json.loads((self.folder / "stamp.json").read_text()))
+
+    def conclude(self, verdict: dict[str, Any]) -> dict[str, Any]:
+        """Have the bundle note the verdict; return what it has kept of it."""
+        subprocess.run(
+            [
+                *(self.process.args[0], str(self.folder / "smoke_test.pyz"), "--conclude"),  # type: ignore[index]
+                *(str(self.folder / "across.json"), "--stamp", str(self.folder / "stamp.json")),
+            ],
+            input=json.dumps(verdict),
+            text=True,
+            check=True,
+        )
+        document: dict[str, Any] = json.loads((self.folder / "across.json").read_text())
+        jsonschema.Draft202012Validator(SCHEMA).validate(document)
+        return document
 
     def ranks_at(self, words: str) -> bool:
         """Whether one of its ranks has written these words into its journal."""
@@ -89,97 +97,157 @@ class Launcher:
 def start(
     python: str,
     folder: Path,
-    *bundles: tuple[Replacement, ...],
-    names: tuple[str, ...] = ("one", "two"),
-    here: tuple[str, ...] | None = None,
+    *,
+    here: tuple[str, ...] = ("one", "two"),
+    changes: dict[str, tuple[Replacement, ...]] | None = None,
     deadline: int = 90,
+    port: int | None = None,
 ) -> list[Launcher]:
-    """Start a launcher for each of `here` (default: all `names`), each with its own bundle."""
-    port = free_port()
-    plan = {
-        name: {"ranks": 2, "addresses": ["127.0.0.1"], "fingerprint": f"{name}-is"}
-        for name in names
-    }
+    """Start launchers of the step of hosts one and two, each with its own bundle."""
+    port = port or free_port()
     launchers = []
-    for name, replacements in zip(here or names, bundles, strict=True):
+    for name in here:
         home = folder / name
         home.mkdir()
-        (home / "smoke_test.pyz").write_bytes(bundle(*replacements))
+        replacements = (changes or {}).get(name, (machine(name),))
+        (home / "smoke_test.pyz").write_bytes(smoke_runs.bundle(*replacements))
         (home / "stamp.json").write_text(
             json.dumps({"fingerprint": f"{name}-is", "status": "pass", "across": {"hosts": {}}})
         )
         command = [
-            *(python, str(home / "smoke_test.pyz"), "--across", name, "--mode", "rehearsal-cpu"),
-            *("--hosts", json.dumps(plan), "--run-id", "run-1", "--port", str(port)),
-            *("--deadline", str(deadline), "--allreduce-mib", "1"),
-            *("--output", str(home / "across.json"), "--stamp", str(home / "stamp.json")),
+            *(python, str(home / "smoke_test.pyz"), "--mode", "rehearsal-cpu", "--host", name),
+            *("--hosts", "one,two", "--ranks", "2", "--world-size", "4", "--run-id", RUN_ID),
+            *("--rdzv-endpoint", f"127.0.0.1:{port}", "--deadline", str(deadline)),
+            *("--allreduce-mib", "1", "--output", str(home / "across.json")),
+            *("--stamp", str(home / "stamp.json")),
         ]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=home
-        )
+        with (home / "output").open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, cwd=home)
         launchers.append(Launcher(name, home, process))
     return launchers
 
 
-def failed(launchers: list[Launcher]) -> list[tuple[str, str]]:
-    """Wait for all; return what each says has failed, and that none is stamped or proven."""
-    found = []
+def lead(
+    launchers: list[Launcher],
+    *,
+    wait_for: tuple[str, ...] | None = None,
+    deadline: int = 90,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> dict[str, dict[str, Any]]:
+    """Lead the step as the controller does; return host -> the verdict, kept there.
+
+    + wait_for: the hosts that are waited for, all by default
+    + meanwhile: called once, beside the launchers
+    """
+    meeting = Together(set)
+    names = ("one", "two")
+    step = Step(
+        mode="rehearsal-cpu",
+        hosts=dict.fromkeys(names, 2),
+        fingerprints={name: f"{name}-is" for name in names},
+        run_id=RUN_ID,
+        deadline=deadline,
+        allreduce_mib=1,
+    )
+    trained = Trained(meeting, step, grace_s=1.0, last_words_s=6.0)
+    tasks = {
+        each.name: gevent.spawn(trained.take_part, Member(each.name, each.run, each.end))
+        for each in launchers
+    }
+    gevent.spawn(meanwhile).join()
+    wanted = [each for each in launchers if each.name in (wait_for or names)]
+    try:
+        verdicts = {each.name: tasks[each.name].get(timeout=150) for each in wanted}
+    finally:
+        for each in launchers:
+            each.process.send_signal(signal.SIGCONT)
+            each.process.kill()
+        gevent.killall(list(tasks.values()))
+    return {each.name: each.conclude(verdicts[each.name]) for each in wanted}
+
+
+def failed(launchers: list[Launcher], **how: Any) -> tuple[str, str]:
+    """Return what has failed, and see that all hosts say the same and none is proven."""
+    verdicts = lead(launchers, **how)
+    told = {(each["failed"]["id"], each["failed"]["sentence"]) for each in verdicts.values()}
+    assert len(told) == 1, told
     for launcher in launchers:
-        code, output = launcher.end()
-        assert code == 2, output
         assert "across" not in launcher.stamp
-        told = launcher.verdict["failed"]
-        found.append((told["id"], told["sentence"]))
-    return found
+    assert not any(each["proof"] or each["status"] == "pass" for each in verdicts.values())
+    return told.pop()
 
 
 def test_two_launchers_train_one_step_and_note_both_fingerprints(
     python: str, tmp_path: Path
 ) -> None:
-    launchers = start(python, tmp_path, (TWO_MACHINES,), (TWO_MACHINES,))
+    launchers = start(python, tmp_path)
+    verdicts = lead(launchers)
     for launcher in launchers:
-        code, output = launcher.end()
-        assert code == 3, output  # passed, and is not proof of GPU hosts
-        verdict = launcher.verdict
-        assert verdict["status"] == "pass"
+        assert launcher.process.returncode == 3, launcher.output  # done, and no proof of GPU hosts
+        verdict = verdicts[launcher.name]
+        assert verdict["status"] == "pass", verdict["failed"]
+        assert verdict["host"] == launcher.name
         assert sorted(each["host"] for each in verdict["ranks"]) == ["one", "one", "two", "two"]
+        assert all(check["status"] == "pass" for check in verdict["checks"])
         assert launcher.stamp["across"]["hosts"] == {"one": "one-is", "two": "two-is"}
         assert launcher.stamp["fingerprint"] == f"{launcher.name}-is"
         assert 0.9 < launcher.stamp["across"]["taylor_ratio"] < 1.1
+        assert launcher.stamp["across"]["all_reduce"]["bytes"] == 2**20 + 4
 
 
-BROKEN: dict[str, tuple[tuple[Replacement, ...], tuple[Replacement, ...], str, str]] = {
-    "one machine under two names": ((), (), "S6.hosts", "the same machine"),
+BROKEN: dict[str, tuple[dict[str, tuple[Replacement, ...]], str, str]] = {
+    "one machine under two names": ({"one": (), "two": ()}, "S6.hosts", "the same machine"),
     "another torch on one host": (
-        (TWO_MACHINES,),
-        (TWO_MACHINES, ("across_rank.py", '"torch": torch_version', '"torch": "2.0.0"')),
+        {
+            "two": (
+                machine("two"),
+                ("checks/single.py", '"torch": torch.__', '"torch": "2" + torch.__'),
+            )
+        },
         "S6.software",
-        "two has torch 2.0.0",
+        "two has torch 22.",
     ),
     "a rank of one host that raises": (
-        (TWO_MACHINES,),
-        (
-            TWO_MACHINES,
-            (
-                "across_rank.py",
-                "    training_step.measure(",
-                '    raise ValueError("broken") if rank % 2 else None\n    training_step.measure(',
-            ),
-        ),
+        {
+            "two": (
+                machine("two"),
+                (
+                    "ranks/training_step.py",
+                    "    journal, rank, device = it.journal, it.rank, it.device\n",
+                    "    journal, rank, device = it.journal, it.rank, it.device\n"
+                    '    if rank % 2: raise ValueError("broken")\n',
+                ),
+            )
+        },
+        "S6.finished",
+        "on two, rank",
+    ),
+    "a rank that raises while the other host waits for it": (
+        {
+            "two": (
+                machine("two"),
+                (
+                    "ranks/worker.py",
+                    "        import torch\n",
+                    '        raise OSError("no torch")\n',
+                ),
+            )
+        },
         "S6.finished",
         "on two, rank",
     ),
     "gradients of one host that are not the mean": (
-        (TWO_MACHINES,),
-        (
-            TWO_MACHINES,
-            (
-                "training_step.py",
-                "return default_hooks.allreduce_hook(group, bucket)",
-                "return default_hooks.allreduce_hook(group, bucket).then("
-                "lambda done: done.value() * 1.5)",
-            ),
-        ),
+        {
+            "two": (
+                machine("two"),
+                (
+                    "ranks/training_step.py",
+                    "return default_hooks.allreduce_hook(group, bucket)",
+                    "return default_hooks.allreduce_hook(group, bucket).then("
+                    "lambda done: done.value() * 1.5)",
+                ),
+            )
+        },
         "S6.grad_bitwise",
         "are not the mean",
     ),
@@ -190,64 +258,65 @@ BROKEN: dict[str, tuple[tuple[Replacement, ...], tuple[Replacement, ...], str, s
 def test_what_is_wrong_on_one_host_fails_both_with_one_sentence(
     what: str, python: str, tmp_path: Path
 ) -> None:
-    first, second, check, words = BROKEN[what]
-    found = failed(start(python, tmp_path, first, second))
-    assert {each for each, _ in found} == {check}
-    assert all(words in sentence for _, sentence in found), found
+    changes, check, words = BROKEN[what]
+    found, sentence = failed(start(python, tmp_path, changes=changes))
+    assert found == check
+    assert words in sentence
 
 
 def test_a_host_that_never_comes_is_named_at_the_meeting(python: str, tmp_path: Path) -> None:
-    launchers = start(python, tmp_path, (), here=("one",), deadline=12)
-    assert failed(launchers) == [("S6.met", "two did not come to the meeting within 4 s")]
+    launchers = start(python, tmp_path, here=("one",), deadline=12)
+    assert failed(launchers, wait_for=("one",), deadline=1) == (
+        "S6.met",
+        "two did not come to the meeting within 4 s",
+    )
 
 
 def test_a_first_host_that_never_comes_is_named_with_what_was_tried(
     python: str, tmp_path: Path
 ) -> None:
-    launchers = start(python, tmp_path, (), here=("two",), deadline=12)
-    ((check, sentence),) = failed(launchers)
+    launchers = start(python, tmp_path, here=("two",), deadline=12)
+    check, sentence = failed(launchers, wait_for=("two",), deadline=1)
     assert check == "S6.met"
     assert "two could not reach one at port" in sentence
     assert "127.0.0.1: Connection refused" in sentence
 
 
 def test_a_port_in_use_is_one_sentence(python: str, tmp_path: Path) -> None:
-    (launcher,) = start(python, tmp_path, (), here=("one",), deadline=60)
-    command = launcher.process.args
-    time.sleep(2)  # it listens by now
-    second = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)  # type: ignore[call-overload]
-    launcher.process.send_signal(signal.SIGTERM)
-    launcher.end()
-    assert second.returncode == 2
-    assert "Address already in use" in " ".join(second.stdout.split())
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        launchers = start(python, tmp_path, here=("one",), port=port)
+        check, sentence = failed(launchers, wait_for=("one",), deadline=1)
+    assert check == "S6.met"
+    assert f"port {port} cannot be listened at on one: Address already in use" in sentence
 
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(signal.SIGKILL, "ended without a word"), (signal.SIGSTOP, "did not answer one for 4 s")],
+    [
+        (signal.SIGKILL, "the test on two ended without a word"),
+        (signal.SIGSTOP, "two did not finish in time"),
+    ],
     ids=["killed", "silent"],
 )
 def test_a_launcher_that_is_gone_ends_the_other_and_leaves_no_process(
     number: signal.Signals, words: str, python: str, tmp_path: Path
 ) -> None:
-    changes = (TWO_MACHINES, PATIENT)
-    one, two = start(python, tmp_path, changes, changes)
-    limit = time.monotonic() + 60
-    while not two.ranks_at('"import"') and time.monotonic() < limit:
-        time.sleep(0.05)
-    two.process.send_signal(number)
-    try:
-        ((check, sentence),) = failed([one])
-    finally:
-        two.process.send_signal(signal.SIGCONT)
-        two.process.kill()
-        two.end()
+    launchers = start(python, tmp_path)
+
+    def take_away() -> None:
+        two = launchers[1]
+        with gevent.Timeout(60):
+            while not two.ranks_at('"import"'):
+                gevent.sleep(0.05)
+        two.process.send_signal(number)
+
+    check, sentence = failed(launchers, wait_for=("one",), deadline=20, meanwhile=take_away)
     assert check == "S6.finished"
     assert words in sentence
-    limit = time.monotonic() + 10
-    while _running(tmp_path) and time.monotonic() < limit:
-        time.sleep(0.1)
-    assert _running(tmp_path) == []
+    with gevent.Timeout(10):
+        while _running(tmp_path):
+            gevent.sleep(0.1)
 
 
 def _running(folder: Path) -> list[str]:

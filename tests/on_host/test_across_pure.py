@@ -1,87 +1,208 @@
-"""The step across hosts without any rank: who is to blame, what is right, who speaks to whom."""
+"""The step across hosts without any rank: what is right, and who is to blame."""
 
 from __future__ import annotations
 
+import copy
 import json
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
-from pyinfra_gpu.on_host.smoke import across_assembly, across_end, across_judge, across_plan
-from pyinfra_gpu.on_host.smoke.across_assembly import Assembly, Message
-from pyinfra_gpu.on_host.smoke.across_end import End
-from pyinfra_gpu.on_host.smoke.failure import Failure
+from pyinfra_gpu import on_host
+from pyinfra_gpu.on_host.smoke import options
 from pyinfra_gpu.on_host.smoke.journal import Journal
-from pyinfra_gpu.on_host.smoke.judge import Expected
-from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation
+from pyinfra_gpu.on_host.smoke.judge import across, ends
+from pyinfra_gpu.on_host.smoke.judge.across import Step
+from pyinfra_gpu.on_host.smoke.judge.ends import End, Part
+from pyinfra_gpu.on_host.smoke.judge.failure import Failure
+from pyinfra_gpu.on_host.smoke.launcher import rendezvous
+from pyinfra_gpu.on_host.smoke.launcher.rendezvous import Met, Missed
+from tests.on_host.rank_facts import EXPECTED, LN_V, sound
 
-HOSTS = {"a": 2, "b": 2}
-EXPECTED = Expected(4, 64, TorchLocation("/v/torch", "2.13.0", "/v"), [])
-
-
-def identity(rank: int, **changes: Any) -> dict[str, Any]:
-    host = "ab"[rank // 2]
-    plain = {"rank": rank, "world_size": 4, "host": host, "boot_id": f"boot-{host}", "torch": "2"}
-    return {"identity": {**plain, **changes}}
-
-
-def found(check: str, facts: dict[int, dict[str, Any]]) -> Any:
-    journals = {}
-    for rank, fact in facts.items():
-        journal = Journal(rank, facts=fact, seconds=dict.fromkeys(fact, 0.0))
-        journals[rank] = journal
-    checks = [each for each in across_judge.checks(HOSTS) if each.id == check]
-    return across_judge.decide(checks, journals, EXPECTED)
+SCHEMA = json.loads((Path(on_host.__file__).parent / "across.schema.json").read_text())
+STEP = Step("gpu", {"a": 2, "b": 2}, {"a": "aa", "b": "bb"}, "run", 60, EXPECTED.allreduce_mib)
 
 
-GOOD = {rank: identity(rank) for rank in range(4)}
+def facts(rank: int) -> dict[str, Any]:
+    """What a sound rank of four writes down."""
+    made = sound(rank)
+    made["identity"] |= {"world_size": 4, "boot_id": "ab"[rank // 2]}
+    made["gradients"]["gathered_sha256"] = [f"local{each}" for each in range(4)]
+    return made
 
 
-def test_ranks_as_declared_on_machines_of_their_own_are_right() -> None:
-    ((result, _),) = found("S6.hosts", GOOD)
-    assert (result.status, result.detail) == ("pass", "4 ranks on 2 hosts")
-    ((result, _),) = found("S6.software", GOOD)
-    assert result.status == "pass"
+def journal(rank: int, **changes: Any) -> Journal:
+    """A journal of a rank that has done all its work."""
+    known = copy.deepcopy(facts(rank))
+    made = Journal(rank, pid=100 + rank, local_rank=rank % 2, started=1.0, finished=True)
+    return replace(made, facts=known, seconds=dict.fromkeys(known, 0.1), **changes)
 
 
-WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
-    "a rank of another host": ("S6.hosts", {"host": "a"}, "ranks per host: a 3, b 1"),
-    "one machine": ("S6.hosts", {"boot_id": "boot-a"}, "the same machine"),
-    "another world": ("S6.hosts", {"world_size": 2}, "takes itself for rank 3 of 2"),
-    "another torch": ("S6.software", {"torch": "3"}, "b has torch 3"),
+def parts(*changed: Part) -> dict[str, Part]:
+    """The parts of both hosts, sound where they are not among `changed`."""
+    sound = {
+        host: Part(host, End("done", host), "/logs", {rank: journal(rank) for rank in ranks})
+        for host, ranks in (("a", (0, 1)), ("b", (2, 3)))
+    }
+    return {**sound, **{part.host: part for part in changed}}
+
+
+def judged(told: dict[str, Part]) -> dict[str, Any]:
+    """The verdict, after the way that the parts take."""
+    read = {
+        host: ends.read(json.dumps(part.as_json("run")), "run") or part
+        for host, part in told.items()
+    }
+    now = "2026-11-22T00:00:00Z"
+    document = across.document(STEP, read, started=now, finished=now, seconds=4.2)
+    jsonschema.Draft202012Validator(SCHEMA).validate({**document, "host": "a"})
+    return document
+
+
+def with_fact(rank: int, fact: str, **changes: Any) -> dict[str, Part]:
+    """Sound parts, but for some values of one fact of one rank."""
+    made = parts()
+    made["ab"[rank // 2]].journals[rank].facts[fact] |= changes
+    return made
+
+
+def test_a_sound_step_passes_with_its_figures() -> None:
+    document = judged(parts())
+    assert (document["status"], document["proof"]) == ("pass", True)
+    assert {check["status"] for check in document["checks"]} == {"pass"}
+    details = {check["id"]: check["detail"] for check in document["checks"]}
+    assert details["S6.met"] == "2 hosts, the first is a"
+    assert details["S6.hosts"] == "4 ranks on 2 hosts"
+    stamp = across.stamp(document)
+    assert stamp["hosts"] == {"a": "aa", "b": "bb"}
+    assert (stamp["ranks"], round(stamp["taylor_ratio"], 3)) == (4, 0.995)
+    assert stamp["all_reduce"]["bytes"] == EXPECTED.allreduce_mib * 2**20
+
+
+WRONG: dict[str, tuple[str, dict[str, Part], str]] = {
+    "one machine": ("S6.hosts", with_fact(3, "identity", boot_id="a"), "the same machine"),
+    "another world": (
+        "S6.hosts",
+        with_fact(3, "identity", world_size=2),
+        "takes itself for rank 3 of 2",
+    ),
+    "another torch": ("S6.software", with_fact(3, "identity", torch="3"), "b has torch 3"),
+    "a wrong element": (
+        "S6.broadcast",
+        with_fact(2, "broadcast", wrong=1, first=[7, 1.0, 2.0]),
+        "on b: broadcast: rank 2 has 1 of 8 elements wrong",
+    ),
+    "other parameters": (
+        "S6.params_equal",
+        with_fact(1, "parameters_after", sha256="p2"),
+        "are not the same bytes",
+    ),
+    "a loss that does not fall": (
+        "S6.loss_drop",
+        with_fact(1, "step", loss_after=LN_V + 0.01),
+        "measured/predicted = 0.7462",
+    ),
+    "facts that are none": ("S6.hosts", with_fact(1, "identity", boot_id=[1]), "cannot be judged"),
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_not_as_declared_is_named(what: str) -> None:
-    check, changes, words = WRONG[what]
-    ((result, _),) = found(check, {**GOOD, 3: identity(3, **changes)})
-    assert result.status == "fail"
-    assert words in result.detail
+def test_what_is_not_as_it_must_be_is_named(what: str) -> None:
+    check, told, words = WRONG[what]
+    document = judged(told)
+    assert (document["status"], document["failed"]["id"]) == ("fail", check)
+    assert words in document["failed"]["sentence"]
 
 
-def test_nothing_is_decided_while_a_rank_is_missing() -> None:
-    assert found("S6.hosts", {rank: GOOD[rank] for rank in range(3)}) == []
+def test_ranks_that_are_not_where_they_belong_are_counted() -> None:
+    moved = parts(
+        Part("a", End("done", "a"), "/logs", {rank: journal(rank) for rank in (0, 1, 2)}),
+        Part("b", End("done", "b"), "/logs", {3: journal(3)}),
+    )
+    assert judged(moved)["failed"]["sentence"] == "ranks per host: a 3, b 1; expected a 2, b 2"
+
+
+def test_nothing_passes_while_a_rank_is_missing() -> None:
+    missing = parts(
+        Part("b", End("peer", "b", "on b, 1 of 2 ranks started"), "/l", {2: journal(2)})
+    )
+    document = judged(missing)
+    statuses = {check["id"]: check["status"] for check in document["checks"]}
+    assert statuses.pop("S6.met") == "pass"
+    assert statuses.pop("S6.finished") == "fail"
+    assert set(statuses.values()) == {"skip"}
 
 
 def test_every_check_has_a_place() -> None:
-    checks = across_judge.checks(HOSTS)
-    order = across_judge.order(checks)
-    assert order[0] == "S6.met"
-    assert order[-1] == "S6.finished"
-    assert len(set(order)) == len(order) == len(checks) + 2
+    ids = [check.id for check in across.CHECKS]
+    assert (ids[0], ids[-1]) == ("S6.met", "S6.finished")
+    assert len(set(ids)) == len(ids) == len(across.ON_RANKS) + 4
+    assert len(across.ON_RANKS) >= 14
 
 
 def test_the_root_is_what_the_others_follow_from() -> None:
-    lost, peer = End("lost", "b", "gone"), End("peer", "a", "connection reset")
+    lost, peer = End("gone", "b", "gone"), End("peer", "a", "connection reset")
     killed, done = End("killed", "b", "killed", 3), End("done", "a")
-    assert across_end.root([peer, lost, done]) is lost
-    assert across_end.root([peer, killed]) is killed
-    assert across_end.root([End("stopped", "a"), End("late", "b")]).kind == "late"  # type: ignore[union-attr]
-    assert across_end.root([done, End("done", "b")]) is None
+    assert ends.root([peer, lost, done]) is lost
+    assert ends.root([peer, killed]) is killed
+    assert ends.root([End("stopped", "a"), End("late", "b")]).kind == "late"  # type: ignore[union-attr]
+    assert ends.root([done, End("done", "b")]) is None
+
+
+def test_a_host_that_is_lost_in_the_middle_is_named() -> None:
+    begun = {rank: replace(journal(rank), finished=False, steps=["import"]) for rank in (0, 1)}
+    for rank in begun:
+        begun[rank].facts.pop("gradients")
+    told = {
+        "a": Part("a", End("stopped", "a", "ended with the others'"), "/logs", begun),
+        "b": Part("b", End(ends.GONE, "b", "the connection to b was lost")),
+    }
+    document = judged(told)
+    assert document["failed"]["id"] == "S6.finished"
+    assert document["failed"]["sentence"] == "the connection to b was lost"
+    assert document["failed"]["host"] == "b"
+
+
+def test_a_host_that_was_lost_before_any_rank_began_did_not_meet_the_others() -> None:
+    told = {
+        "a": Part("a", End("absent", "b", "b did not come"), "/logs"),
+        "b": Part("b", End(ends.GONE, "b", "the test on b ended without a word")),
+    }
+    document = judged(told)
+    assert document["failed"]["id"] == "S6.met"
+    assert document["failed"]["sentence"] == "the test on b ended without a word"
+
+
+def test_of_a_hang_the_rank_that_came_least_far_is_named_with_its_host() -> None:
+    steps = {0: 3, 1: 3, 2: 3, 3: 1}
+    hung = {
+        rank: Journal(rank, pid=1, steps=["import", "init", "gradients"][:count])
+        for rank, count in steps.items()
+    }
+    told = {
+        "a": Part("a", End("late", "a", "?"), "/logs", {0: hung[0], 1: hung[1]}),
+        "b": Part(
+            "b", End("late", "b", "?", 3, ("it stood here",)), "/logs", {2: hung[2], 3: hung[3]}
+        ),
+    }
+    failed = judged(told)["failed"]
+    assert failed["sentence"] == "on b, rank 3 was still at 'import' after 60 s (the deadline)"
+    assert (failed["host"], failed["rank"], failed["tail"]) == ("b", 3, ["it stood here"])
+
+
+def test_an_interrupted_host_makes_the_step_unknown() -> None:
+    begun = {rank: Journal(rank, pid=1) for rank in (0, 1)}
+    told = {
+        "a": Part("a", End("interrupted", "a", "the test on a was interrupted"), "/l", begun),
+        "b": Part("b", End("stopped", "b"), "/l", {2: Journal(2), 3: Journal(3)}),
+    }
+    assert judged(told)["status"] == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -100,97 +221,97 @@ def test_a_rank_that_lost_its_peer_is_told_from_one_that_failed(
     error: str | None, kind: str
 ) -> None:
     journals = {1: Journal(1, error=error)}
-    end = across_end.of_ranks("b", Failure("rank 1 did", 1), journals)
+    end = ends.of_ranks("b", Failure("rank 1 did", 1), journals)
     assert (end.kind, end.sentence) == (kind, "on b, rank 1 did")
 
 
-def test_an_end_survives_the_way_to_the_other_hosts() -> None:
-    end = End("raised", "b", "x" * 5000, 3, ("a", "b"))
-    told = json.loads(json.dumps(end.as_message()))
-    assert not {"kind", "host"} & told.keys()  # which belong to the message itself
-    assert across_end.read(told) == End("raised", "b", "x" * 2000, 3, ("a", "b"))
-    assert across_end.read({"end": "nonsense", "rank": "1", "tail": 3}).kind == "lost"
+def test_a_part_survives_the_way_to_the_controller() -> None:
+    part = Part(
+        "b", End("raised", "b", "x" * 5000, 3, ("a", "b")), "/l", {3: journal(3)}, {3: "/x"}
+    )
+    told = json.loads(json.dumps(part.as_json("run")))
+    read = ends.read(json.dumps(told), "run")
+    assert read == replace(part, end=replace(part.end, sentence="x" * 2000))
+    assert ends.read(json.dumps(told), "another run") is None
+    unknown = {**told, "end": {**told["end"], "kind": "nonsense", "rank": "1"}}
+    assert ends.read(json.dumps(unknown), "run").end.kind == ends.GONE  # type: ignore[union-attr]
 
 
-def test_a_wrong_plan_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = '{"a": {"ranks": 2, "addresses": [], "fingerprint": ""}}'
-    common = ["--mode", "rehearsal-cpu", "--run-id", "1", "--output", "/o", "--stamp", "/s"]
-    for hosts, me in ((plan, "b"), ("3", "a"), ('{"a": {}}', "a"), (plan.replace("2", "17"), "a")):
-        with pytest.raises(SystemExit) as ended:
-            across_plan.parse(["--across", me, "--hosts", hosts, *common])
-        assert ended.value.code == 2
-        assert "error:" in capsys.readouterr().err
+@pytest.mark.parametrize("damage", [None, 3, "text", [], {}, [None, 3], {"a": None}])
+@pytest.mark.parametrize("name", ["end", "journals", "logs", "directory", "host"])
+def test_a_damaged_part_is_none_or_can_be_judged(name: str, damage: object) -> None:
+    told = json.loads(json.dumps(parts()["b"].as_json("run")))
+    read = ends.read(json.dumps({**told, name: damage}), "run")
+    if read is not None:
+        judged(parts(replace(read, host="b")))
 
 
-# -- the launchers' own connections
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-@pytest.fixture
-def three(port: int) -> Iterator[dict[str, Assembly]]:
-    """Three launchers that have met."""
-    hosts = {name: ["127.0.0.1"] for name in ("a", "b", "c")}
-    made = {name: Assembly(name, hosts, "run", port) for name in hosts}
-    limit = time.monotonic() + 10
-    while any(each.missing for each in made.values()) and time.monotonic() < limit:
-        for each in made.values():
-            each.poll(0.01, "meeting")
-        if not made["a"].missing:
-            made["a"].say("go")
-    yield made
-    for each in made.values():
-        each.close()
-
-
-def heard(by: Assembly, all_: dict[str, Assembly], kind: str) -> list[Message]:
-    messages: list[Message] = []
-    limit = time.monotonic() + 3
-    while not messages and time.monotonic() < limit:
-        for each in all_.values():
-            got = each.poll(0.01, "step")
-            if each is by:
-                messages += [message for message in got if message["kind"] == kind]
-    return messages
-
-
-def test_what_one_host_says_reaches_all(three: dict[str, Assembly]) -> None:
-    three["b"].say("lines", rank=2)
-    (message,) = heard(three["c"], three, "lines")
-    assert (message["host"], message["rank"]) == ("b", 2)
-
-
-def test_only_hosts_of_this_run_are_listened_to(three: dict[str, Assembly], port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port)) as stranger:
-        stranger.sendall(b'{"kind": "end", "host": "b", "run": "another"}\nnot even JSON\n')
-        assert heard(three["a"], three, "end") == []
-        stranger.settimeout(2)
-        assert stranger.recv(10) == b""  # shown the door
-
-
-def test_nobody_but_the_first_speaks_for_others(three: dict[str, Assembly]) -> None:
-    message = {"kind": "end", "host": "b", "run": "run"}
-    next(iter(three["c"]._links.values())).send(message)
-    assert heard(three["a"], three, "end") == []
-
-
-def test_the_first_host_alone_is_blamed_where_all_are_silent(
-    three: dict[str, Assembly], monkeypatch: pytest.MonkeyPatch
+def test_a_wrong_command_line_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(across_assembly, "SILENCE_S", 0.2)
-    time.sleep(0.3)
-    assert three["b"].silent(time.monotonic()) == ["a"]
-    assert three["a"].silent(time.monotonic()) == ["b", "c"]
+    right = {
+        "--mode": "rehearsal-cpu",
+        "--host": "a",
+        "--hosts": "a,b",
+        "--ranks": "2",
+        "--world-size": "4",
+        "--rdzv-endpoint": "[::1]:29400",
+        "--run-id": "1",
+        "--output": str(tmp_path / "across.json"),
+        "--stamp": str(tmp_path / "stamp.json"),
+    }
+
+    def parsed(**changes: str) -> options.Asked:
+        given = right | {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
+        return options.parse([word for pair in given.items() if pair[1] for word in pair])
+
+    asked = parsed(ranks="1")
+    assert isinstance(asked, options.Options)
+    assert asked.across is not None
+    assert asked.across.endpoints == (("::1", 29400),)
+    for wrong, words in (
+        ({"host": "c"}, "c is not one of several hosts a, b"),
+        ({"hosts": "a"}, "a is not one of several hosts a"),
+        ({"run_id": ""}, "go together"),
+        ({"ranks": ""}, "go together"),
+        ({"world_size": "17"}, "'17' is not a whole number 2 to 16"),
+        ({"world_size": "2"}, "leaves no rank to the other hosts"),
+        ({"rdzv_endpoint": "10.0.0.1"}, "'10.0.0.1' is not ADDRESS:PORT"),
+        ({"mode": "rehearsal-1gpu"}, "cannot run as rehearsal-1gpu"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            parsed(**wrong)
+        assert ended.value.code == 2
+        assert words in capsys.readouterr().err
 
 
-def test_a_connection_that_ends_is_noticed(three: dict[str, Assembly]) -> None:
-    three["b"].close()
-    limit = time.monotonic() + 3
-    while "b" not in three["a"].closed_on and time.monotonic() < limit:
-        three["a"].poll(0.01, "step")
-    assert three["a"].closed_on == {"b"}
+# -- how the hosts find an address that works
+
+
+def _never() -> None:
+    return None
+
+
+def test_both_ends_learn_an_address_that_works() -> None:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = int(free.getsockname()[1])
+    found: list[Met | Missed] = []
+    until = time.monotonic() + 20
+    server = threading.Thread(target=lambda: found.append(rendezvous.serve(port, until, _never)))
+    server.start()
+    endpoints = [("127.0.0.2", port + 1), ("127.0.0.2", port)]  # nobody listens at the first one
+    reached = rendezvous.reach(endpoints, until, _never)
+    server.join()
+    assert reached == Met("127.0.0.1", ("127.0.0.2", port))
+    assert found == [Met("127.0.0.2", ("127.0.0.2", port))]
+
+
+def test_who_meets_nobody_says_what_was_tried_and_can_be_stopped() -> None:
+    past = time.monotonic()
+    missed = rendezvous.reach([("127.0.0.1", 1)], past, _never)
+    assert missed == Missed({"127.0.0.1": "Connection refused"})
+    until = time.monotonic() + 60
+    assert rendezvous.reach([("127.0.0.1", 1)], until, lambda: "SIGTERM") == missed
+    assert isinstance(rendezvous.serve(0, until, lambda: "SIGTERM"), Missed)
+    assert time.monotonic() < until - 30

@@ -28,7 +28,7 @@ PLANS = {
             "(S4's deadline)",
             "a small all-reduce alone passes here",
         ),
-        "collectives.py",
+        "ranks/collectives.py",
         '            value["runs"] = all_reduce_sizes',
         f"            if rank == 1 and kind == 'bfloat16': {_SLEEP}\n"
         '            value["runs"] = all_reduce_sizes',
@@ -37,23 +37,23 @@ PLANS = {
     "a rank hangs before the group is there": broken(
         "S4.store_address",
         ("all ranks were still at 'init' after", "none of 2 tries with other settings passes"),
-        "worker.py",
+        "ranks/worker.py",
         _INIT,
         f"            if rank == 1: {_SLEEP}\n{_INIT}",
-        *("hang.py", "_EACH_S = 15", "_EACH_S = 30"),
+        *("launcher/hang.py", "_EACH_S = 15", "_EACH_S = 30"),
         deadline=40,
     ),
     "a rank skips one all-reduce": broken(
         "S4.allreduce_exact",
         "elements wrong",
-        "collectives.py",
+        "ranks/collectives.py",
         _ALL_REDUCE,
         f"    if rank == 0 or elements != 1024 or repeat != 1:\n    {_ALL_REDUCE}",
     ),
     "one bit of one element of 64 MiB is wrong": broken(
         "S4.allreduce_exact",
         ("64 MiB float32", "rank 1 has 1 of 16777216 elements wrong", "element 12345678"),
-        "collectives.py",
+        "ranks/collectives.py",
         _ALL_REDUCE,
         f"{_ALL_REDUCE}    if rank == 1 and elements == 2**24 and tensor.dtype == torch.float32:\n"
         "        tensor.view(torch.int32)[12345678] ^= 1\n",
@@ -62,7 +62,7 @@ PLANS = {
     "one bit is wrong in bfloat16": broken(
         "S4.allreduce_exact_bf16",
         ("1 MiB bfloat16, repeat 1: rank 0 has 1 of 524288", "element 99"),
-        "collectives.py",
+        "ranks/collectives.py",
         _ALL_REDUCE,
         f"{_ALL_REDUCE}    if rank == 0 and elements == 2**19 and tensor.dtype == torch.bfloat16:\n"
         "        tensor.view(torch.int16)[99] ^= 1\n",
@@ -70,7 +70,7 @@ PLANS = {
     "an all-reduce returns the result of the one before": broken(
         "S4.allreduce_exact",
         "4 KiB float32, repeat 2",
-        "collectives.py",
+        "ranks/collectives.py",
         _ALL_REDUCE,
         f"{_ALL_REDUCE}    if elements == 1024 and repeat == 1:\n"
         "        tensor.copy_(values.of_sum(0, elements))\n",
@@ -78,7 +78,7 @@ PLANS = {
     "an all-reduce swaps two chunks": broken(
         "S4.allreduce_exact",
         "1 MiB float32, repeat 1",
-        "collectives.py",
+        "ranks/collectives.py",
         _ALL_REDUCE,
         f"{_ALL_REDUCE}    if elements == 2**18:\n"
         "        tensor.copy_(torch.cat([tensor[2**17:], tensor[:2**17]]))\n",
@@ -86,42 +86,46 @@ PLANS = {
     "a broadcast has the wrong source": broken(
         "S4.broadcast",
         ("broadcast: rank", "-1.0 in place of"),
-        *("collectives.py", "dist.broadcast(piece, source)", "dist.broadcast(piece, 0)"),
+        *("ranks/collectives.py", "dist.broadcast(piece, source)", "dist.broadcast(piece, 0)"),
     ),
     "an all-gather mixes up the ranks": broken(
         "S4.all_gather",
         "all_gather: rank 0 has 524288 of 524288 elements wrong",
-        *("collectives.py", "dist.all_gather(pieces, mine)", "dist.all_gather(pieces[::-1], mine)"),
+        *(
+            "ranks/collectives.py",
+            "dist.all_gather(pieces, mine)",
+            "dist.all_gather(pieces[::-1], mine)",
+        ),
     ),
     "a reduce-scatter gives each rank another's share": broken(
         "S4.reduce_scatter",
         "reduce_scatter: rank 0",
-        "collectives.py",
+        "ranks/collectives.py",
         "dist.reduce_scatter(mine, given)",
         "dist.reduce_scatter(mine, given[::-1])",
     ),
     "what is received is not what was sent": broken(
         "S4.send_recv",
         "send_recv: rank 1 has",
-        "collectives.py",
+        "ranks/collectives.py",
         "        dist.send(mine, target)\n        dist.recv(received, source)\n",
         "        dist.send(mine.flip(0), target)\n        dist.recv(received, source)\n",
     ),
     "both ranks have the same data": broken(
         "S4.grad_local_differs",
         "same data",
-        *("training_step.py", "manual_seed(2000 + rank)", "manual_seed(2000)"),
+        *("ranks/training_step.py", "manual_seed(2000 + rank)", "manual_seed(2000)"),
     ),
     "the ranks begin with other parameters": broken(
         "S4.params_initial",
         "parameters before the step are not the same",
-        *("training_step.py", f"{_DDP}({_MODEL})", f"{_DDP}({_MODEL}, init_sync=False)"),
+        *("ranks/training_step.py", f"{_DDP}({_MODEL})", f"{_DDP}({_MODEL}, init_sync=False)"),
     ),
     "a parameter is left out of synchronisation": broken(
         "S4.grad_bitwise",
         "left 1048576 gradient elements out",
-        *("training_step.py", "manual_seed(1000 + rank)", "manual_seed(1000)"),
-        "training_step.py",
+        *("ranks/training_step.py", "manual_seed(1000 + rank)", "manual_seed(1000)"),
+        "ranks/training_step.py",
         f"{_DDP}({_MODEL})",
         f"{_MODEL}\n    {_DDP}."
         "_set_params_and_buffers_to_ignore_for_model(model, ['head.weight'])\n"
@@ -130,7 +134,7 @@ PLANS = {
     "no gradient is exchanged": broken(
         "S4.grad_bitwise",
         "exchanged no gradient at all",
-        "training_step.py",
+        "ranks/training_step.py",
         "        loss_before = model(tokens, targets)\n        loss_before.backward()\n",
         "        with model.no_sync():\n            loss_before = model(tokens, targets)\n"
         "            loss_before.backward()\n",
@@ -138,7 +142,7 @@ PLANS = {
     "a parameter differs after the step": broken(
         "S4.params_equal",
         "parameters after the step are not the same",
-        "training_step.py",
+        "ranks/training_step.py",
         _STEP,
         f"{_STEP}        with torch.no_grad():\n"
         "            model.module.norm.weight[3] *= 1 + rank * 1e-6\n",
@@ -146,7 +150,7 @@ PLANS = {
     "gradients are summed in place of averaged": broken(
         "S4.grad_bitwise",
         "are not the mean",
-        "training_step.py",
+        "ranks/training_step.py",
         _HOOK,
         "work = dist.all_reduce(bucket.buffer(), async_op=True)\n"
         "        return work.get_future().then(lambda done: done.value()[0])",
@@ -154,27 +158,27 @@ PLANS = {
     "the optimizer's step is twice as long": broken(
         "S4.loss_drop",
         "measured/predicted = 1.9",
-        *("training_step.py", "(model.parameters(), lr=lr)", "(model.parameters(), lr=2*lr)"),
+        *("ranks/training_step.py", "(model.parameters(), lr=lr)", "(model.parameters(), lr=2*lr)"),
     ),
     "a loss is not a number": broken(
         "S4.finite",
         ("rank 0 has infinite or undefined numbers", "losses 1"),
-        *("training_step.py", "loss_after=loss_after.item()", "loss_after=float('nan')"),
+        *("ranks/training_step.py", "loss_after=loss_after.item()", "loss_after=float('nan')"),
     ),
     "the model does not begin untrained": broken(
         "S4.loss_initial",
         "untrained it must be 9.0109",
-        *("model.py", "std=0.02", "std=0.2"),
+        *("ranks/model.py", "std=0.02", "std=0.2"),
     ),
     "the compiled step computes something else": broken_compiled(
         "S4.compiled_step",
         "the compiled bfloat16 step has loss",
         *(
-            "compiled_step.py",
+            "ranks/compiled_step.py",
             "loss = compiled(tokens, targets)",
             "loss = 1.1 * model(tokens, targets)",
         ),
-        *("compiled_step.py", "torch.compile(model, fullgraph=True)", "model"),
+        *("ranks/compiled_step.py", "torch.compile(model, fullgraph=True)", "model"),
     ),
     "the store is served without libuv": broken(
         "S4.store_libuv",
@@ -184,35 +188,39 @@ PLANS = {
     "a rank is killed": broken(
         "S4.params_initial",
         ("rank 1 (pid", "was ended by signal 9 (SIGKILL) at 'parameters_before'"),
-        "training_step.py",
+        "ranks/training_step.py",
         _REPLICATE,
         "        import os\n        if rank == 1: os.kill(os.getpid(), 9)\n" + _REPLICATE,
     ),
     "a rank crashes": broken(
         "S4.params_initial",
         ("rank 0 (pid", "was ended by signal 11 (SIGSEGV) at 'parameters_before'"),
-        "training_step.py",
+        "ranks/training_step.py",
         _REPLICATE,
         "        import ctypes\n        if rank == 0: ctypes.string_at(0)\n" + _REPLICATE,
     ),
     "a rank raises": broken(
         "S4.params_initial",
         ("rank 1 (pid", "raised at 'parameters_before': MemoryError: too much"),
-        "training_step.py",
+        "ranks/training_step.py",
         _REPLICATE,
         "        if rank == 1: raise MemoryError('too much')\n" + _REPLICATE,
     ),
     "a rank exits with 0 too early": broken(
         "S4.send_recv",
         ("rank 1 (pid", "ended without an error at 'send_recv', before its work was done"),
-        "collectives.py",
+        "ranks/collectives.py",
         "        dist.recv(received, source)\n        dist.send(mine, target)\n",
         "        import os\n        os._exit(0)\n",
     ),
     "there is one rank too many": broken(
         "S4.identity",
         ("world_size 3", "expected", "world_size 2"),
-        *("ranks.py", '("--nproc-per-node", ranks,', '("--nproc-per-node", str(self.ranks + 1),'),
+        *(
+            "launcher/site.py",
+            '("--nproc-per-node", ranks,',
+            '("--nproc-per-node", str(self.ranks + 1),',
+        ),
     ),
     "a stray variable reaches the ranks": broken(
         "S4.environment",
@@ -222,14 +230,14 @@ PLANS = {
     "a rank imports another torch": broken(
         "S4.torch",
         "rank 1 imported torch 1.0",
-        "worker.py",
+        "ranks/worker.py",
         "    identity |= {",
         "    if rank == 1: identity['torch'] = '1.0'\n    identity |= {",
     ),
     "a process outlives the test": broken(
         "S5.leftovers",
         "left processes",
-        "worker.py",
+        "ranks/worker.py",
         _FINISHED,
         f"{_FINISHED}    import subprocess\n"
         "    subprocess.Popen(['sleep', '1000'], start_new_session=True)\n",
@@ -237,7 +245,7 @@ PLANS = {
     "a rank aborts on its way out": broken(
         "S4.finished",
         "was ended by signal 6 (SIGABRT) after its work was done",
-        *("worker.py", _FINISHED, f"{_FINISHED}    os.abort()\n"),
+        *("ranks/worker.py", _FINISHED, f"{_FINISHED}    os.abort()\n"),
     ),
 }
 

@@ -41,7 +41,7 @@ PLANS = {
     "the compiler hangs": broken_compiled(  # first, because others run while it waits
         "S3.compile",
         ("process 0 was still at 'compile' after", "(S3's deadline)"),
-        *("compile_check.py", _COMPILE, f"        {_SLEEP}\n{_COMPILE}"),
+        *("checks/compile_check.py", _COMPILE, f"        {_SLEEP}\n{_COMPILE}"),
         deadline=50,
     ),
     "shared memory is full": broken(
@@ -56,20 +56,28 @@ PLANS = {
     "the disk is full": broken(
         "S0.disk",
         "has 8 MiB free, the test needs 64 MiB",
-        *("launcher.py", "        self._site.directory.mkdir()\n", ""),
-        *("launcher.py", "        shutil.rmtree(self._site.directory, ignore_errors=True)\n", ""),
+        *("launcher/run.py", "        self._site.directory.mkdir()\n", ""),
+        *(
+            "launcher/run.py",
+            "        shutil.rmtree(self._site.directory, ignore_errors=True)\n",
+            "",
+        ),
         mounts='mkdir "$1/verdict.json.logs";'
         ' mount -t tmpfs -o size=8m tmpfs "$1/verdict.json.logs"',
     ),
     "torch dies on import": broken(
         "S1.import",
         ("process 0 (pid", "was ended by signal 6 (SIGABRT) at 'import'"),
-        *("single.py", "        import torch\n\n", "        os.abort()\n        import torch\n\n"),
+        *(
+            "checks/single.py",
+            "        import torch\n\n",
+            "        os.abort()\n        import torch\n\n",
+        ),
     ),
     "torch cannot be imported": broken(
         "S1.import",
         "raised at 'import': ImportError: libcudart.so.13: cannot open shared object file",
-        "single.py",
+        "checks/single.py",
         "        import torch\n\n",
         "        raise ImportError('libcudart.so.13: cannot open shared object file')\n"
         "        import torch\n\n",
@@ -77,51 +85,51 @@ PLANS = {
     "another torch is imported than was found": broken(
         "S1.import",
         "process 0 imported torch 1.0",
-        *("single.py", _IMPORT, f"    torch.__version__ = '1.0'\n{_IMPORT}"),
+        *("checks/single.py", _IMPORT, f"    torch.__version__ = '1.0'\n{_IMPORT}"),
     ),
     "a library is mapped twice": broken(
         "S1.libraries",
         ("libc10 is mapped 2 times", "other/libc10.so"),
-        *("single.py", _LIBRARIES, _COPY.format("other/libc10.so") + _LIBRARIES),
+        *("checks/single.py", _LIBRARIES, _COPY.format("other/libc10.so") + _LIBRARIES),
     ),
     "a library comes from a directory of compat libraries": broken(
         "S1.library_paths",
         ("libcuda is taken from a 'compat' directory", "compat/libcuda.so.1"),
-        *("single.py", _LIBRARIES, _COPY.format("compat/libcuda.so.1") + _LIBRARIES),
+        *("checks/single.py", _LIBRARIES, _COPY.format("compat/libcuda.so.1") + _LIBRARIES),
     ),
     "a library comes from outside of the environment": broken(
         "S1.library_paths",
         ("libtorch_cuda is taken from", "outside of"),
-        *("single.py", _LIBRARIES, _COPY.format("other/libtorch_cuda.so") + _LIBRARIES),
+        *("checks/single.py", _LIBRARIES, _COPY.format("other/libtorch_cuda.so") + _LIBRARIES),
     ),
     "torch serves a store without libuv": broken(
         "S2.libuv",
         "a store that asks for libuv is served by these threads: pt_tcpstore",
-        *("libuv.py", "use_libuv=True", "use_libuv=False"),
+        *("checks/libuv.py", "use_libuv=True", "use_libuv=False"),
     ),
     "torch was built without libuv": broken(
         "S2.libuv",
         "a store with libuv cannot be served: use_libuv was requested but PyTorch was built",
-        "libuv.py",
+        "checks/libuv.py",
         '        store.set("smoke", "test")\n',
         "        raise RuntimeError('use_libuv was requested but PyTorch was built without it')\n",
     ),
     "compiling falls back to eager in silence": broken_compiled(
         "S3.kernel",
         ("silently ran the function without a compiled kernel", "aten::mul"),
-        "compile_check.py",
+        "checks/compile_check.py",
         "torch.compile(_function, fullgraph=True)",
         "torch.compile(_function, fullgraph=True, backend='eager')",
     ),
     "the compiled result is wrong": broken_compiled(
         "S3.result",
         "compiled, 1 of 64 elements are wrong, the first is element 3",
-        *("compile_check.py", _COMPILE, f"{_COMPILE}        result[3] += 1\n"),
+        *("checks/compile_check.py", _COMPILE, f"{_COMPILE}        result[3] += 1\n"),
     ),
     "the compiler fails": broken_compiled(
         "S3.compile",
         "torch.compile does not work: ",
-        "compile_check.py",
+        "checks/compile_check.py",
         "    compiled = torch.compile(",
         "    import torch._inductor.config as config\n"
         "    config.cpp.cxx = ('/bin/false',)\n"
@@ -130,7 +138,7 @@ PLANS = {
     "the process that tries a device dies after its work": broken(
         "S3.finished",
         "was ended by signal 6 (SIGABRT) after its work was done",
-        *("single.py", _FINISHED, f"{_FINISHED}    os.abort()\n"),
+        *("checks/single.py", _FINISHED, f"{_FINISHED}    os.abort()\n"),
     ),
 }
 
@@ -191,7 +199,7 @@ def test_what_an_earlier_test_left_must_be_ended_first(python: str, tmp_path: Pa
 def test_a_file_left_in_shared_memory_is_told_and_not_removed(python: str, tmp_path: Path) -> None:
     file = Path(f"/dev/shm/smoke-test-{os.getpid()}")
     leave = f"    __import__('pathlib').Path({str(file)!r}).touch()\n"
-    plan = broken("", "", "worker.py", _FINISHED, leave + _FINISHED)
+    plan = broken("", "", "ranks/worker.py", _FINISHED, leave + _FINISHED)
     try:
         run = _run(python, tmp_path, plan)
         assert file.exists()
@@ -216,8 +224,12 @@ def test_a_directory_that_takes_no_verdict_is_told_in_one_sentence(
 def test_a_verdict_is_written_though_its_evidence_cannot_be(python: str, tmp_path: Path) -> None:
     plan = broken(
         *("S0.disk", ""),
-        *("host_checks.py", "_DISK_WISHED_MIB = 64, 1024", "_DISK_WISHED_MIB = 10**9, 10**9"),
-        *("evidence.py", "path = directory / FILE", "path = directory / 'none' / FILE"),
+        *(
+            "checks/host_checks.py",
+            "_DISK_WISHED_MIB = 64, 1024",
+            "_DISK_WISHED_MIB = 10**9, 10**9",
+        ),
+        *("launcher/evidence.py", "path = directory / FILE", "path = directory / 'none' / FILE"),
     )
     run = _run(python, tmp_path, plan)
     assert (run.code, run.verdict["failed"]["id"]) == (FAILED, "S0.disk"), run.output

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu import on_host
+from pyinfra_gpu.on_host.smoke import options
+from pyinfra_gpu.on_host.smoke.judge.check import measurements
+from pyinfra_gpu.on_host.smoke.launcher import stages
 
 _SMOKE = Path(on_host.__file__).parent / "smoke"
 _SOURCES = sorted(_SMOKE.rglob("*.py"))
@@ -61,7 +64,10 @@ def test_a_module_is_python_3_10_and_imports_only_the_standard_library_and_torch
 def test_the_launchers_half_never_imports_torch() -> None:
     program = (
         "import sys; sys.modules['torch'] = None\n"
-        "from pyinfra_gpu.on_host.smoke import launcher, options, single, worker\n"
+        "from pyinfra_gpu.on_host.smoke import options\n"
+        "from pyinfra_gpu.on_host.smoke.checks import single\n"
+        "from pyinfra_gpu.on_host.smoke.launcher import run\n"
+        "from pyinfra_gpu.on_host.smoke.ranks import worker\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -91,3 +97,19 @@ def test_a_python_without_torch_gets_a_failed_verdict_and_no_stamp(tmp_path: Pat
     assert "finds no torch" in " ".join(lines)  # the sentence is wrapped
     assert (tmp_path / "verdict.json").exists()
     assert not (tmp_path / "stamp.json").exists()
+
+
+@pytest.mark.parametrize("mode", options.MODES)
+def test_every_fact_of_a_check_on_ranks_has_a_measurement(mode: str) -> None:
+    for name in measurements(stages.checks_of(mode)["S4"]):
+        folder, _, module = name.rpartition(".")
+        source = (_SMOKE / (folder or "ranks") / f"{module}.py").read_text()
+        assert "measure" in {
+            node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)
+        }
+
+
+def test_what_runs_in_ranks_and_what_judges_knows_no_launcher() -> None:
+    for folder in ("ranks", "checks", "gpu", "judge"):
+        for path in (_SMOKE / folder).glob("*.py"):
+            assert "launcher import" not in path.read_text(), path

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from pyinfra_gpu.on_host.smoke import judge
-from pyinfra_gpu.on_host.smoke.decisions import Decisions
-from pyinfra_gpu.on_host.smoke.failure import Failure
 from pyinfra_gpu.on_host.smoke.journal import Journal
-from pyinfra_gpu.on_host.smoke.verdict import CheckResult
-from tests.on_host.sound_facts import EXPECTED, WRONG, sound
+from pyinfra_gpu.on_host.smoke.judge import ranks
+from pyinfra_gpu.on_host.smoke.judge.check import Check, Finding
+from pyinfra_gpu.on_host.smoke.judge.decisions import Decisions
+from pyinfra_gpu.on_host.smoke.judge.failure import Failure
+from pyinfra_gpu.on_host.smoke.judge.verdict import CheckResult
+from tests.on_host.rank_facts import EXPECTED, WRONG, sound
 
 
 def _journals(*facts: dict[str, Any]) -> dict[int, Journal]:
@@ -21,7 +22,7 @@ def _journals(*facts: dict[str, Any]) -> dict[int, Journal]:
     return journals
 
 
-_ALL = (*judge.CHECKS, judge.FINISHED)
+_ALL = (*ranks.CHECKS, ranks.FINISHED)
 
 
 def _decisions() -> tuple[Decisions, list[CheckResult]]:
@@ -36,15 +37,15 @@ def test_a_check_is_decided_when_the_last_rank_has_its_facts_and_told_once() -> 
     decisions.update(_ALL, _journals(sound(0), early), 2)
     assert [result.id for result in told] == ["S4.environment", "S4.torch", "S4.identity"]
     decisions.update(_ALL, _journals(sound(0), later), 2)
-    assert [result.id for result in told] == [check.id for check in judge.CHECKS]
-    assert decisions.undecided(_ALL) == [judge.FINISHED]
+    assert [result.id for result in told] == [check.id for check in ranks.CHECKS]
+    assert decisions.undecided(_ALL) == [ranks.FINISHED]
     assert not decisions.stopped
 
 
 def test_only_the_given_checks_are_decided() -> None:
     decisions, told = _decisions()
-    decisions.update(judge.CHECKS[:2], _journals(sound(0), sound(1)), 2)
-    assert [result.id for result in told] == [check.id for check in judge.CHECKS[:2]]
+    decisions.update(ranks.CHECKS[:2], _journals(sound(0), sound(1)), 2)
+    assert [result.id for result in told] == [check.id for check in ranks.CHECKS[:2]]
 
 
 def test_the_first_undecided_check_takes_the_blame_and_the_rest_were_not_reached() -> None:
@@ -69,14 +70,14 @@ def test_wrong_data_on_one_rank_is_blamed_before_the_peer_that_lost_its_connecti
     waiting = {name: sound(0)[name] for name in ("identity", "environment", "store")}
     journals = _journals(waiting, wrong)
     decisions.update(_ALL, journals, 2)
-    decisions.blame(_ALL, journals, 2)
+    decisions.blame(_ALL, journals)
     decisions.close(_ALL, Failure("rank 0 raised: connection closed", 0))
     assert (decisions.failed, decisions.failed_rank) == ("S4.allreduce_exact", 1)
 
 
 def test_one_rank_alone_is_never_blamed_for_what_only_all_ranks_show() -> None:
     decisions, told = _decisions()
-    decisions.blame(_ALL, _journals({}, sound(1)), 2)
+    decisions.blame(_ALL, _journals({}, sound(1)))
     assert told == []
 
 
@@ -99,9 +100,9 @@ def test_behind_a_closed_gate_nothing_is_decided_but_what_looks_back() -> None:
     assert statuses == ["pass", "fail", "skip", "skip", "pass"]
 
 
-def _answering(check_id: str, **finding: Any) -> judge.Check:
-    answer = judge.Finding(**{"ok": True, "measured": 0, "expected": 0, **finding})
-    return judge.Check(check_id, ("fact",), lambda *_: answer)
+def _answering(check_id: str, **finding: Any) -> Check:
+    answer = Finding(**{"ok": True, "measured": 0, "expected": 0, **finding})
+    return Check(check_id, ("fact",), lambda *_: answer)
 
 
 def test_a_warning_lets_the_run_go_on_and_what_is_unknown_does_not() -> None:

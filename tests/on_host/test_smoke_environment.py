@@ -11,11 +11,12 @@ from types import ModuleType
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke import environment, single, torch_location
+from pyinfra_gpu.on_host.smoke import environment, torch_location
+from pyinfra_gpu.on_host.smoke.checks import single
 from pyinfra_gpu.on_host.smoke.gpu import transport
 from pyinfra_gpu.on_host.smoke.journal import Reader, Writer
-from pyinfra_gpu.on_host.smoke.progress import Announcer
-from pyinfra_gpu.on_host.smoke.verdict import CheckResult
+from pyinfra_gpu.on_host.smoke.judge.verdict import CheckResult
+from pyinfra_gpu.on_host.smoke.launcher.progress import Announcer
 
 _STRAYS = (
     *("NCCL_DEBUG", "NCCL_P2P_DISABLE", "GLOO_SOCKET_IFNAME", "TORCHELASTIC_USE_AGENT_STORE"),
@@ -135,7 +136,7 @@ def test_lines_carry_the_mode_and_fit_80_columns(capsys: pytest.CaptureFixture[s
 def test_a_reader_that_has_gone_does_not_end_the_test(tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from pyinfra_gpu.on_host.smoke.progress import Announcer\n"
+        "from pyinfra_gpu.on_host.smoke.launcher.progress import Announcer\n"
         "announcer = Announcer('m')\n"
         "for _ in range(3): announcer.say('hello')\n"
         "open(sys.argv[1], 'w').write('went on')\n"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke import failure, hang
 from pyinfra_gpu.on_host.smoke.journal import Journal
+from pyinfra_gpu.on_host.smoke.judge import failure
+from pyinfra_gpu.on_host.smoke.launcher import hang
 
 _SUMMARY = """\
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
@@ -200,3 +201,9 @@ def test_a_stack_is_turned_round_and_its_calls_are_short() -> None:
     assert hang.main_stack(dump) == shown
     assert hang.main_stack([*dump[3:], "", *dump[:2]]) == shown
     assert hang.main_stack(["no stack"]) == ["no stack"]
+
+
+def test_all_processes_that_hang_are_named_in_plain_english() -> None:
+    journals = {number: Journal(number, pid=1, steps=["import"]) for number in (0, 1)}
+    found = failure.at_deadline(journals, 2, 40, failure.SINGLES, "S1's deadline")
+    assert found.sentence == "all processes were still at 'import' after 40 s (S1's deadline)"

@@ -24,7 +24,7 @@ from smoke_gpu_simulated import (
 
 from pyinfra_gpu.on_host.smoke.gpu import checks, link
 from pyinfra_gpu.on_host.smoke.gpu import expected as known
-from pyinfra_gpu.on_host.smoke.judge import Finding
+from pyinfra_gpu.on_host.smoke.judge.check import Finding
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -35,19 +35,22 @@ from datetime import timedelta
 from pathlib import Path
 from pyinfra_gpu.on_host.smoke.gpu import bandwidth, pairs
 from pyinfra_gpu.on_host.smoke.journal import Writer
+from pyinfra_gpu.on_host.smoke.options import WorkerOptions
+from pyinfra_gpu.on_host.smoke.ranks.rank import Rank
 torch.set_num_threads(1)
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-journal, cpu = Writer(Path(sys.argv[1]), rank), torch.device("cpu")
+options = WorkerOptions(Path(sys.argv[1]), os.getpid(), "gpu", 60, 1, False, ())
+it = Rank(options, Writer(options.directory, rank), rank, world, torch.device("cpu"))
 bandwidth._LOAD_LIMIT, bandwidth._SAMPLES = 90.0, 1  # this machine may be busy
 exec(sys.argv[2])
 try:
-    pairs.measure(journal, rank, world, cpu, mib=1)
+    pairs.measure(it, mib=1)
 except pairs.WrongDataError:
     sys.exit(3)
 if sys.argv[2]:
     sys.exit(0)
-bandwidth.measure(journal, rank, world, cpu, mib=1)
+bandwidth.measure(it, mib=1)
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -84,7 +87,7 @@ def _run(tmp_path: Path, world: int, breakage: str = "") -> dict[int, dict[str, 
 
 
 def _decide(name: str, facts: dict[int, dict[str, Any]], host: dict[str, Any]) -> Finding:
-    check = next(check for check in checks.RANK_CHECKS if check.id == name)
+    check = next(check for check in (*checks.PAIR_CHECKS, *checks.RANK_CHECKS) if check.id == name)
     return check.decide(facts, expected(gpus=len(facts), gpu_host=host))
 
 

@@ -12,7 +12,7 @@ from smoke_gpu_simulated import expected, sound_host
 
 from pyinfra_gpu.on_host.smoke.gpu import checks, device
 from pyinfra_gpu.on_host.smoke.gpu.checks_device import MATMUL_BOUNDS
-from pyinfra_gpu.on_host.smoke.judge import Finding
+from pyinfra_gpu.on_host.smoke.judge.check import Finding
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -68,7 +68,12 @@ def test_the_way_to_two_ranks_on_a_gpu_follows_nccls_version(version: Any, name:
 
 
 def test_a_mode_on_one_gpu_leaves_out_what_is_nobodys_speed() -> None:
-    everything = [*checks.HOST_CHECKS, *checks.DEVICE_CHECKS, *checks.RANK_CHECKS]
+    everything = [
+        *checks.HOST_CHECKS,
+        *checks.DEVICE_CHECKS,
+        *checks.PAIR_CHECKS,
+        *checks.RANK_CHECKS,
+    ]
     everything += [*checks.RUN_CHECKS, *checks.AFTER_CHECKS]
     ids = [check.id for check in everything]
     assert len(ids) == len(set(ids))

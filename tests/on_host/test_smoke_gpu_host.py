@@ -19,7 +19,7 @@ from smoke_gpu_simulated import (
 
 from pyinfra_gpu.on_host.smoke.gpu import checks, host, throttle
 from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
-from pyinfra_gpu.on_host.smoke.judge import Finding
+from pyinfra_gpu.on_host.smoke.judge.check import Finding
 
 
 def decide(gpu_host: dict[str, Any], mode: str = "gpu", gpus: int = 2) -> dict[str, Finding]:

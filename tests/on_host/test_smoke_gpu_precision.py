@@ -12,7 +12,7 @@ import pytest
 from smoke_gpu_simulated import expected
 
 from pyinfra_gpu.on_host.smoke.gpu import checks, formats, precision
-from pyinfra_gpu.on_host.smoke.judge import Finding
+from pyinfra_gpu.on_host.smoke.judge.check import Finding
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke import after, host_checks, kernel_log, libraries, libuv
-from pyinfra_gpu.on_host.smoke.judge import Check, Expected, Finding
+from pyinfra_gpu.on_host.smoke.checks import after, host_checks, kernel_log, libraries, libuv
+from pyinfra_gpu.on_host.smoke.judge.check import Check, Expected, Finding
 from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation
 
 _TORCH = TorchLocation("/venv/lib/torch", "2.13.0+cpu", "/venv/lib")

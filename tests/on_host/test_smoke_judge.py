@@ -2,214 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke import judge
-from tests.on_host.sound_facts import EXPECTED, LN_V, TORCH, WRONG, sound
+from pyinfra_gpu.on_host.smoke.judge import ranks, single
+from pyinfra_gpu.on_host.smoke.judge.check import Expected, Finding
+from tests.on_host.rank_facts import EXPECTED, TORCH, WRONGS, sound
 
 
-def _decide(facts: dict[int, dict[str, Any]]) -> dict[str, judge.Finding]:
-    return {check.id: check.decide(facts, EXPECTED) for check in judge.CHECKS}
+def _decide(facts: dict[int, dict[str, Any]]) -> dict[str, Finding]:
+    return {check.id: check.decide(facts, EXPECTED) for check in ranks.CHECKS}
 
 
-def test_sound_facts_pass_every_check() -> None:
+def test_rank_facts_pass_every_check() -> None:
     findings = _decide({0: sound(0), 1: sound(1)})
     assert [check_id for check_id, finding in findings.items() if not finding.ok] == []
-
-
-Break = Callable[[dict[str, Any]], object]
-# what is wrong on rank 1 -> the only checks that may notice, the first of them with these words
-WRONGS: dict[str, tuple[Break, list[str], str]] = {
-    "a stray variable": (
-        lambda fact: fact["environment"].append("LD_PRELOAD"),
-        ["S4.environment"],
-        "rank 1 was started with LD_PRELOAD set",
-    ),
-    "another torch version": (
-        lambda fact: fact["identity"].update(torch="2.12.0"),
-        ["S4.torch"],
-        "rank 1 imported torch 2.12.0",
-    ),
-    "a torch from elsewhere": (
-        lambda fact: fact["identity"].update(torch_path="/home/me/torch/__init__.py"),
-        ["S4.torch"],
-        "from /home/me/torch",
-    ),
-    "a wrong rank": (lambda fact: fact["identity"].update(rank=0), ["S4.identity"], "rank 1"),
-    "a wrong world size": (
-        lambda fact: fact["identity"].update(world_size=4),
-        ["S4.identity"],
-        "reports rank 1, world_size 4, host box; expected rank 1, world_size 2, host box",
-    ),
-    "another host": (lambda fact: fact["identity"].update(host="x"), ["S4.identity"], "host x"),
-    "the same process": (
-        lambda fact: fact["identity"].update(pid=100),
-        ["S4.identity"],
-        "two ranks are the same process",
-    ),
-    "another store": (
-        lambda fact: fact["store"].update(port=1),
-        ["S4.store_address"],
-        "rank 1 uses ['TCPStore', '127.0.0.1', 1]",
-    ),
-    "a file store": (
-        lambda fact: fact["store"].update({"class": "FileStore", "host": None, "port": None}),
-        ["S4.store_address"],
-        "FileStore",
-    ),
-    "a server without libuv": (
-        lambda fact: fact["store"].update(server_threads=["pt_tcpstore"]),
-        ["S4.store_libuv"],
-        "served by torchrun (pid 99), whose store threads are: pt_tcpstore",
-    ),
-    "a server with both": (
-        lambda fact: fact["store"].update(server_threads=["pt_tcpstore", "pt_tcpstore_uv"]),
-        ["S4.store_libuv"],
-        "pt_tcpstore, pt_tcpstore_uv",
-    ),
-    "no server": (
-        lambda fact: fact["store"].update(server_pid=None, server_threads=[]),
-        ["S4.store_libuv"],
-        "no process that listens on port 4711",
-    ),
-    "a wrong sum": (
-        lambda fact: fact["allreduce_float32"]["runs"][7].update(WRONG),
-        ["S4.allreduce_exact"],
-        "1 MiB float32, repeat 2: rank 1 has 3 of 262144 elements wrong, "
-        "the first is element 7: 1.0 in place of 2.0",
-    ),
-    "a wrong sum in bf16": (
-        lambda fact: fact["allreduce_bfloat16"]["runs"][0].update(WRONG),
-        ["S4.allreduce_exact_bf16"],
-        "4 B bfloat16, repeat 1: rank 1 has 3 of 2 elements",
-    ),
-    "a size left out": (
-        lambda fact: fact["allreduce_float32"]["runs"].pop(),
-        ["S4.allreduce_exact"],
-        "rank 1 did not compare every element of every size",
-    ),
-    "elements left out": (
-        lambda fact: fact["allreduce_float32"]["runs"][-1].update(elements=1),
-        ["S4.allreduce_exact"],
-        "did not compare every element",
-    ),
-    "a wrong broadcast": (
-        lambda fact: fact["broadcast"].update(WRONG),
-        ["S4.broadcast"],
-        "broadcast: rank 1 has 3 of 8 elements wrong",
-    ),
-    "a wrong all-gather": (
-        lambda fact: fact["all_gather"].update(WRONG),
-        ["S4.all_gather"],
-        "all_gather: rank 1",
-    ),
-    "a wrong reduce-scatter": (
-        lambda fact: fact["reduce_scatter"].update(WRONG),
-        ["S4.reduce_scatter"],
-        "reduce_scatter: rank 1",
-    ),
-    "a wrong receive": (
-        lambda fact: fact["send_recv"].update(WRONG),
-        ["S4.send_recv"],
-        "send_recv: rank 1",
-    ),
-    "nothing compared": (
-        lambda fact: fact["send_recv"].update(elements=0),
-        ["S4.send_recv"],
-        "rank 1 compared none",
-    ),
-    "other first parameters": (
-        lambda fact: fact["parameters_before"].update(sha256="zz"),
-        ["S4.params_initial"],
-        "the ranks' parameters before the step are not the same bytes",
-    ),
-    "the same data": (
-        lambda fact: fact["gradients"].update(
-            local_sha256="local0", gathered_sha256=["local0", "local0"]
-        ),
-        ["S4.grad_local_differs"],
-        "",
-    ),
-    "an exchange that changes gradients": (
-        lambda fact: fact["gradients"].update(gathered_sha256=["local0", "other"]),
-        ["S4.grad_local_differs"],
-        "rank 1 did not receive the other ranks' local gradients unchanged",
-    ),
-    "a gradient that is not the mean": (
-        lambda fact: fact["gradients"].update(WRONG),
-        ["S4.grad_bitwise"],
-        "rank 1: 3 of 50 averaged gradient elements are not the mean",
-    ),
-    "a parameter without averaging": (
-        lambda fact: fact["gradients"].update(averaged=40),
-        ["S4.grad_bitwise"],
-        "rank 1 left 10 gradient elements out",
-    ),
-    "other gradients": (
-        lambda fact: fact["gradients"].update(sha256="zz"),
-        ["S4.grad_equal"],
-        "averaged gradients are not the same bytes",
-    ),
-    "an undefined gradient": (
-        lambda fact: fact["gradients"].update(non_finite=2),
-        ["S4.finite"],
-        "rank 1 has infinite or undefined numbers: gradients 2",
-    ),
-    "an infinite parameter": (
-        lambda fact: fact["step"].update(non_finite=1),
-        ["S4.finite"],
-        "parameters 1",
-    ),
-    "an undefined loss": (
-        lambda fact: fact["step"].update(loss_after=math.nan),
-        ["S4.finite", "S4.loss_drop"],
-        "losses 1",
-    ),
-    "a first loss that is too good": (
-        lambda fact: fact["step"].update(loss_before=8.0, loss_after=7.9801),
-        ["S4.loss_initial"],
-        "rank 1 starts at loss 8.0000, untrained it must be 9.0109",
-    ),
-    "a loss that stays": (
-        lambda fact: fact["step"].update(loss_after=LN_V + 0.01),
-        ["S4.loss_drop"],
-        "measured/predicted = 0.4975",
-    ),
-    "a loss that rises": (
-        lambda fact: fact["step"].update(loss_after=LN_V + 0.03),
-        ["S4.loss_drop"],
-        "measured/predicted = ",
-    ),
-    "other final parameters": (
-        lambda fact: fact["parameters_after"].update(sha256="zz"),
-        ["S4.params_equal"],
-        "the ranks' parameters after the step are not the same bytes",
-    ),
-    "a compiled step with another loss": (
-        lambda fact: fact["compiled_step"].update(loss=9.2),
-        ["S4.compiled_step"],
-        "rank 1: the compiled bfloat16 step has loss 9.2000, in eager mode 9.0000",
-    ),
-    "a compiled step without a loss": (
-        lambda fact: fact["compiled_step"].update(loss=math.nan),
-        ["S4.compiled_step"],
-        "rank 1",
-    ),
-    "a compiled step that leaves a gradient out": (
-        lambda fact: fact["compiled_step"].update(missing=2),
-        ["S4.compiled_step"],
-        "rank 1, compiled: without a gradient 2",
-    ),
-    "a compiled step with an undefined gradient": (
-        lambda fact: fact["compiled_step"].update(non_finite=2),
-        ["S4.compiled_step"],
-        "not finite 2",
-    ),
-}
 
 
 @pytest.mark.parametrize("name", WRONGS)
@@ -227,7 +35,7 @@ def test_what_is_wrong_is_noticed_by_its_check_alone(name: str) -> None:
 
 def test_every_check_is_among_those_shown_to_fail() -> None:
     shown = {check for _, noticing, _ in WRONGS.values() for check in noticing}
-    assert shown == {check.id for check in judge.CHECKS}
+    assert shown == {check.id for check in ranks.CHECKS}
 
 
 def test_without_a_compiler_the_compiled_step_is_skipped_and_says_so() -> None:
@@ -257,7 +65,7 @@ _LOCATION = {
 def test_a_torch_from_elsewhere_is_noticed_before_it_is_imported(
     changes: dict[str, Any], words: str
 ) -> None:
-    check = judge.SINGLE_CHECKS[0]
+    check = single.SINGLE_CHECKS[0]
     assert check.decide({0: {"torch_location": _LOCATION}}, EXPECTED).ok
     found = check.decide({0: {"torch_location": {**_LOCATION, **changes}}}, EXPECTED)
     assert not found.ok
@@ -265,7 +73,7 @@ def test_a_torch_from_elsewhere_is_noticed_before_it_is_imported(
 
 
 def test_a_process_that_imports_another_torch_is_noticed() -> None:
-    check = judge.SINGLE_CHECKS[1]
+    check = single.SINGLE_CHECKS[1]
     assert check.decide({0: sound(0)}, EXPECTED).ok
     wrong = sound(0)
     wrong["identity"]["torch"] = "2.12.0"
@@ -274,8 +82,8 @@ def test_a_process_that_imports_another_torch_is_noticed() -> None:
 
 @pytest.mark.parametrize("ended", [{"code": 1, "unfinished": []}, {"code": 0, "unfinished": [1]}])
 def test_a_run_that_did_not_end_well_is_not_finished(ended: dict[str, Any]) -> None:
-    assert judge.FINISHED.decide({0: {"ended": {"code": 0, "unfinished": []}}}, EXPECTED).ok
-    assert not judge.FINISHED.decide({0: {"ended": ended}}, EXPECTED).ok
+    assert ranks.FINISHED.decide({0: {"ended": {"code": 0, "unfinished": []}}}, EXPECTED).ok
+    assert not ranks.FINISHED.decide({0: {"ended": ended}}, EXPECTED).ok
 
 
 def test_no_predicted_drop_is_a_failure_and_not_a_division_by_zero() -> None:
@@ -287,6 +95,6 @@ def test_no_predicted_drop_is_a_failure_and_not_a_division_by_zero() -> None:
 
 def test_more_than_two_ranks_say_that_the_mean_is_compared_with_a_bound() -> None:
     facts = {0: sound(0), 1: sound(1)}
-    expected = judge.Expected(ranks=3, allreduce_mib=4, torch=TORCH, removed=[])
-    check = next(check for check in judge.CHECKS if check.id == "S4.grad_bitwise")
+    expected = Expected(ranks=3, allreduce_mib=4, torch=TORCH, removed=[])
+    check = next(check for check in ranks.CHECKS if check.id == "S4.grad_bitwise")
     assert "no fixed order" in check.decide(facts, expected).detail

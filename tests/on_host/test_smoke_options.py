@@ -81,8 +81,8 @@ REFUSALS: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "no such mode": ({"mode": "cpu"}, "invalid choice: 'cpu'"),
     "no mode": ({"mode": None}, "--mode"),
-    "one rank": ({"ranks": "1"}, "'1' is not a whole number 2 to 16"),
-    "too many ranks": ({"ranks": "17"}, "'17' is not a whole number 2 to 16"),
+    "one rank": ({"ranks": "1"}, "1 rank is possible only in a step across hosts"),
+    "too many ranks": ({"ranks": "17"}, "'17' is not a whole number 1 to 16"),
     "half a rank": ({"ranks": "2.5"}, "'2.5' is not a whole number"),
     "a short deadline": ({"deadline": "9"}, "'9' is not a whole number 10 to 3600"),
     "a negative deadline": ({"deadline": "-5"}, "'-5' is not a whole number 10 to 3600"),
@@ -124,9 +124,11 @@ def test_another_system_than_linux_is_refused(
 
 
 def test_a_workers_command_line_is_told_by_its_first_word() -> None:
-    arguments = ["--worker", "/run", "--launcher-pid", "7", "--mode", "gpu", "--ranks", "2"]
-    asked = options.parse([*arguments, "--deadline", "60", "--allreduce-mib", "4", "--compiled"])
-    assert asked == options.WorkerOptions(Path("/run"), 7, "gpu", 2, 60, 4, True, "all")
+    arguments = ["--worker", "/run", "--launcher-pid", "7", "--mode", "gpu", "--deadline", "60"]
+    arguments += ["--allreduce-mib", "4", "--compiled", "--measure", "store,gpu.pairs"]
+    measured = ("store", "gpu.pairs")
+    asked = options.parse(arguments)
+    assert asked == options.WorkerOptions(Path("/run"), 7, "gpu", 60, 4, True, measured)
 
 
 def test_so_are_those_of_the_processes_that_try_one_device() -> None:

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke import compile_check, evidence, failure, hang, judge, stages
-from pyinfra_gpu.on_host.smoke.group import Group, Plan
+from pyinfra_gpu.on_host.smoke.checks import compile_check
 from pyinfra_gpu.on_host.smoke.journal import Writer
+from pyinfra_gpu.on_host.smoke.judge import failure, ranks
+from pyinfra_gpu.on_host.smoke.judge.check import Expected
+from pyinfra_gpu.on_host.smoke.judge.verdict import CheckResult
+from pyinfra_gpu.on_host.smoke.launcher import evidence, hang, stages
+from pyinfra_gpu.on_host.smoke.launcher.group import Group, Plan
 from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation
-from pyinfra_gpu.on_host.smoke.verdict import CheckResult
 
 _MODES = ("gpu", "rehearsal-1gpu", "rehearsal-cpu")
 
@@ -165,7 +168,7 @@ def test_a_rank_that_nccls_watchdog_ended_counts_as_hung() -> None:
 
 def _group(directory: Path) -> Group:
     log = directory / "torchrun.log"
-    plan = Plan([], {}, 2, "rank", failure.RANKS, (), judge.FINISHED, log, "rank{}.log")
+    plan = Plan([], {}, 2, "rank", failure.RANKS, (), ranks.FINISHED, log, "rank{}.log")
     for rank in (0, 1):
         writer = Writer(directory, rank)
         writer.started(pid=70 + rank)
@@ -268,7 +271,7 @@ _ERROR = {"error": "InvalidCxxCompiler: none"}
 def test_what_was_compiled_is_judged(
     changes: dict[str, Any], mode: str, statuses: str, words: str
 ) -> None:
-    expected = judge.Expected(2, 4, _TORCH, [], mode=mode)
+    expected = Expected(2, 4, _TORCH, [], mode=mode)
     facts = {0: {"compile": {**_COMPILED, **changes}}}
     found = [check.decide(facts, expected) for check in compile_check.CHECKS]
     shown = [each.status or ("pass" if each.ok else "fail") for each in found]
@@ -277,7 +280,7 @@ def test_what_was_compiled_is_judged(
 
 
 def test_a_compiler_that_is_not_used_by_data_is_left_out_without_a_warning() -> None:
-    expected = judge.Expected(2, 4, _TORCH, [], compile=False)
+    expected = Expected(2, 4, _TORCH, [], compile=False)
     facts = {0: {"compile": {**_COMPILED, "disabled": True}}}
     found = [check.decide(facts, expected) for check in compile_check.CHECKS]
     assert [each.status for each in found] == ["skip", "skip", "skip"]

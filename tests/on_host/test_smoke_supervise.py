@@ -44,7 +44,7 @@ COMMANDS = {
 _LAUNCHER = """
 import json, os, sys, time
 from pathlib import Path
-from pyinfra_gpu.on_host.smoke import supervise
+from pyinfra_gpu.on_host.smoke.launcher import supervise
 supervise.TERM_GRACE = 0.5
 directory = Path(sys.argv[1])
 command = [sys.executable, "-c", sys.argv[2], str(directory)]

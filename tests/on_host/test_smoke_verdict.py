@@ -16,8 +16,9 @@ import jsonschema
 import pytest
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.on_host.smoke import verdict
-from pyinfra_gpu.on_host.smoke.verdict import CheckResult
+from pyinfra_gpu.on_host.smoke import files
+from pyinfra_gpu.on_host.smoke.judge import verdict
+from pyinfra_gpu.on_host.smoke.judge.verdict import CheckResult
 
 _SCHEMA_FILE = Path(on_host.__file__).with_name("verdict.schema.json")
 
@@ -161,14 +162,14 @@ def test_the_stamp_has_what_the_next_run_compares() -> None:
 
 def test_numbers_without_a_json_word_are_written_as_strings(tmp_path: Path) -> None:
     file = tmp_path / "verdict.json"
-    verdict.write(file, {"a": [math.nan, (math.inf,)], "b": {"c": -math.inf}, "d": 1.5})
+    files.write(file, {"a": [math.nan, (math.inf,)], "b": {"c": -math.inf}, "d": 1.5})
     assert json.loads(file.read_text()) == {"a": ["nan", ["inf"]], "b": {"c": "-inf"}, "d": 1.5}
 
 
 def test_writing_leaves_nothing_but_the_file(tmp_path: Path) -> None:
     (tmp_path / ".verdict.json.tmp").write_text("half a verd")  # of a run that was killed here
-    verdict.write(tmp_path / "verdict.json", {"n": 1})
-    verdict.write(tmp_path / "verdict.json", {"n": 2})
+    files.write(tmp_path / "verdict.json", {"n": 1})
+    files.write(tmp_path / "verdict.json", {"n": 2})
     assert [path.name for path in tmp_path.iterdir()] == ["verdict.json"]
     assert json.loads((tmp_path / "verdict.json").read_text()) == {"n": 2}
 
@@ -177,24 +178,24 @@ def test_a_write_that_fails_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "verdict.json"
-    verdict.write(file, {"n": 1})
+    files.write(file, {"n": 1})
 
     def full_disk(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match="No space left"):
-        verdict.write(file, {"n": 2})
+        files.write(file, {"n": 2})
     assert [path.name for path in tmp_path.iterdir()] == ["verdict.json"]
     assert json.loads(file.read_text()) == {"n": 1}
 
 
 _WRITE_FOR_EVER = """
 import itertools, pathlib, sys
-from pyinfra_gpu.on_host.smoke import verdict
+from pyinfra_gpu.on_host.smoke import files
 file = pathlib.Path(sys.argv[1])
 for n in itertools.count():
-    verdict.write(file, {"n": n, "filling": "x" * 200_000, "end": n})
+    files.write(file, {"n": n, "filling": "x" * 200_000, "end": n})
 """
 
 

@@ -108,7 +108,7 @@ def _lost_in_the_middle(together: OnlySmoke, lab: Lab, how: str) -> tuple[str, f
         elif how == "power":
             host.power_off()
         else:
-            host.run("kill -9 $(pgrep -f '[-]-across-worker' | tail -1)")
+            host.run("kill -9 $(pgrep -f '[-]-worker .*/across.json.logs' | tail -1)")
         output, _ = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
@@ -127,8 +127,8 @@ def _nothing_left(host: LabHost, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("network", "gpu2 did not answer gpu1 for 15 s"),
-        ("power", "the test on gpu2 ended without a word"),
+        ("network", "the connection to gpu2 was lost in the middle of the step"),
+        ("power", "the connection to gpu2 was lost in the middle of the step"),
         ("kill", "on gpu2, rank"),
     ],
 )

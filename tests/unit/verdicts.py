@@ -10,7 +10,7 @@ from pyinfra_gpu.diagnosis.evidence import Explained
 from pyinfra_gpu.diagnosis.matcher import Diagnosis, Finding
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Stamp, Verdict
-from pyinfra_gpu.on_host.smoke.verdict import LABELS
+from pyinfra_gpu.on_host.smoke.judge.verdict import LABELS
 
 FINISHED = "2026-11-21T08:12:45Z"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,27 +11,24 @@ from . import options
 
 def main() -> int:
     """Run what the command line asks for and return the exit code."""
-    arguments = sys.argv[1:]
-    if arguments[:1] in (["--across"], ["--across-worker"]):
-        from . import across
-
-        return (across.main if arguments[0] == "--across" else across.worker)(arguments)
-    asked = options.parse(arguments)
+    asked = options.parse(sys.argv[1:])
     if isinstance(asked, options.WorkerOptions):
-        from . import worker
+        from .ranks import worker
 
         return worker.run(asked)
     if isinstance(asked, options.SingleOptions):
-        from . import single
+        from .checks import single
 
         return single.start(asked) if asked.device is None else single.run(asked)
     if isinstance(asked, options.PrecisionOptions):
         from .gpu import precision
 
         return precision.main(asked.format, asked.device)
-    from . import launcher
+    from .launcher import part, run
 
-    return launcher.run(asked, bundle=Path(__file__).parents[1])
+    if isinstance(asked, options.ConcludeOptions):
+        return part.conclude(asked, json.load(sys.stdin))
+    return run.run(asked, bundle=Path(__file__).parents[1])
 
 
 if __name__ == "__main__":

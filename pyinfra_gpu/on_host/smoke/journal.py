@@ -72,6 +72,8 @@ class Journal:
 
     rank: int
     pid: int = 0
+    local_rank: int | None = None
+    """Its number among those of one host; None where that is its rank."""
     started: float | None = None
     steps: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -92,6 +94,7 @@ class Journal:
         kind = line["kind"]
         if kind == "started":
             self.started, self.pid = line["time"], line["pid"]
+            self.local_rank = line.get("local_rank")
         elif kind == "step":
             self.steps.append(line["name"])
         elif kind == "fact":

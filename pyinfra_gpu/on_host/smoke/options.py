@@ -24,12 +24,29 @@ LARGEST_MIB = {GPU: 256, REHEARSAL_1GPU: 256, REHEARSAL_CPU: 64}
 
 
 @dataclass(frozen=True)
+class Across:
+    """A step across hosts, as it is asked of each of them.
+
+    + hosts: all of them; the first one serves torchrun's store
+    + world_size: the ranks of all hosts together
+    + endpoints: where that store may be reached, address and port; the first that answers is taken
+    + run_id: the same on all hosts of one run
+    """
+
+    hosts: tuple[str, ...]
+    world_size: int
+    endpoints: tuple[tuple[str, int], ...]
+    run_id: str
+
+
+@dataclass(frozen=True)
 class Options:
     """One smoke test as asked for; paths are absolute, the deadline is in seconds.
 
     + gpus: how many GPUs the host is declared to have, None for what is found
     + fingerprint, stamp: None for a test by hand, which leaves no stamp
     + compile: whether programs on this host are meant to use torch.compile
+    + across: where this is one host's part of a step across hosts, and nothing else
     """
 
     mode: str
@@ -42,6 +59,7 @@ class Options:
     output: Path
     stamp: Path | None
     compile: bool = True
+    across: Across | None = None
 
 
 @dataclass(frozen=True)
@@ -49,17 +67,16 @@ class WorkerOptions:
     """What one rank needs to know; the rest comes from torchrun's environment.
 
     + compiled: whether torch.compile works here
-    + only: "all", or "allreduce" for a rerun that looks for the cause of a hang
+    + measure: the measurements to make, in their order; see `Check.by`
     """
 
     directory: Path
     launcher_pid: int
     mode: str
-    ranks: int
     deadline: int
     allreduce_mib: int
     compiled: bool
-    only: str
+    measure: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -81,7 +98,15 @@ class PrecisionOptions:
     device: int
 
 
-Asked = Options | WorkerOptions | SingleOptions | PrecisionOptions
+@dataclass(frozen=True)
+class ConcludeOptions:
+    """What is to become of a judged step across hosts, whose verdict comes by standard input."""
+
+    output: Path
+    stamp: Path
+
+
+Asked = Options | WorkerOptions | SingleOptions | PrecisionOptions | ConcludeOptions
 
 
 class _Parser(argparse.ArgumentParser):
@@ -103,15 +128,37 @@ def parse(arguments: list[str]) -> Asked:
         parser.error(f"needs Linux (it proves what it says from /proc), this is {sys.platform}")
     if given.output is None:
         given.output = Path(tempfile.mkdtemp(prefix="smoke-test-")) / "verdict.json"
-    _check_files(parser, given.output, given.stamp, given.fingerprint)
+    across = _across(parser, given)
+    _check_files(parser, given.output, given.stamp)
+    if given.stamp is not None and given.fingerprint is None and across is None:
+        parser.error("--stamp needs --fingerprint, which says what the stamp stands for")
     if given.allreduce_mib is None:
         given.allreduce_mib = LARGEST_MIB[given.mode]
-    return Options(**vars(given))
+    return Options(**vars(given), across=across)
 
 
-def _check_files(
-    parser: _Parser, output: Path, stamp: Path | None, fingerprint: str | None
-) -> None:
+def _across(parser: _Parser, given: argparse.Namespace) -> Across | None:
+    """Take the options of a step across hosts out of `given`; None where there are none."""
+    words = {
+        name: vars(given).pop(name) for name in ("hosts", "world_size", "rdzv_endpoint", "run_id")
+    }
+    if not any(words.values()):
+        if given.ranks == 1:
+            parser.error("1 rank is possible only in a step across hosts")
+        return None
+    if not all(words.values()) or given.ranks is None:
+        parser.error("--hosts, --world-size, --rdzv-endpoint, --run-id and --ranks go together")
+    if given.mode == REHEARSAL_1GPU:
+        parser.error(f"a step across hosts cannot run as {given.mode}")
+    hosts = tuple(words["hosts"].split(","))
+    if given.host not in hosts or len(set(hosts)) < max(len(hosts), 2):
+        parser.error(f"{given.host} is not one of several hosts {', '.join(hosts)}")
+    if given.ranks >= words["world_size"]:
+        parser.error(f"--world-size {words['world_size']} leaves no rank to the other hosts")
+    return Across(hosts, words["world_size"], tuple(words["rdzv_endpoint"]), words["run_id"])
+
+
+def _check_files(parser: _Parser, output: Path, stamp: Path | None) -> None:
     for path in filter(None, (output, stamp)):
         if not path.parent.is_dir():
             parser.error(f"the directory {path.parent} does not exist, create it first")
@@ -119,8 +166,6 @@ def _check_files(
             parser.error(f"the directory {path.parent} is not writable for this user")
     if stamp is not None and output.parent.resolve() != stamp.parent.resolve():
         parser.error("--output and --stamp must be in the same directory")
-    if stamp is not None and fingerprint is None:
-        parser.error("--stamp needs --fingerprint, which says what the stamp stands for")
 
 
 _EPILOG = """\
@@ -145,7 +190,7 @@ def _launcher_parser() -> _Parser:
     )
     parser.add_argument(
         "--ranks",
-        type=_integer(2, exactness.MAX_RANKS),
+        type=_integer(1, exactness.MAX_RANKS),
         help="of a rehearsal (default 2); in mode gpu there is one rank a GPU",
     )
     parser.add_argument(
@@ -167,6 +212,12 @@ def _launcher_parser() -> _Parser:
         action="store_false",
         help="leave torch.compile out: programs on this host do not use it",
     )
+    _add_files(parser)
+    _add_across(parser)
+    return parser
+
+
+def _add_files(parser: _Parser) -> None:
     parser.add_argument("--fingerprint", type=_hexadecimal, help="for the stamp")
     parser.add_argument(
         "--host", default=socket.gethostname(), help="its name in the inventory (default hostname)"
@@ -175,15 +226,28 @@ def _launcher_parser() -> _Parser:
         "--output", type=_absolute, help="the verdict's file (default: in a new directory)"
     )
     parser.add_argument("--stamp", type=_absolute, help="written on a pass only")
-    return parser
+
+
+def _add_across(parser: _Parser) -> None:
+    group = parser.add_argument_group("one host's part of a step across hosts")
+    group.add_argument("--hosts", help="the names of all, with commas; the first serves the store")
+    group.add_argument("--world-size", type=_integer(2, exactness.MAX_RANKS), help="all ranks")
+    group.add_argument(
+        "--rdzv-endpoint",
+        type=_endpoint,
+        action="append",
+        metavar="ADDRESS:PORT",
+        help="of that store; several, if it is not known which one answers",
+    )
+    group.add_argument("--run-id", help="the same on all hosts")
 
 
 def _parse_worker(arguments: list[str]) -> WorkerOptions:
     parser = _internal_parser("--worker")
-    for name in ("--ranks", "--deadline", "--allreduce-mib"):
+    for name in ("--deadline", "--allreduce-mib"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--compiled", action="store_true")
-    parser.add_argument("--only", default="all")
+    parser.add_argument("--measure", type=lambda text: tuple(text.split(",")), required=True)
     return WorkerOptions(**vars(parser.parse_args(arguments)))
 
 
@@ -201,6 +265,13 @@ def _parse_precision(arguments: list[str]) -> PrecisionOptions:
     return PrecisionOptions(**vars(parser.parse_args(arguments)))
 
 
+def _parse_conclude(arguments: list[str]) -> ConcludeOptions:
+    parser = _Parser(prog="smoke_test.pyz --conclude", add_help=False)
+    parser.add_argument("--conclude", dest="output", type=_absolute, required=True)
+    parser.add_argument("--stamp", type=_absolute, required=True)
+    return ConcludeOptions(**vars(parser.parse_args(arguments)))
+
+
 def _internal_parser(word: str) -> _Parser:
     parser = _Parser(prog=f"smoke_test.pyz {word}", add_help=False)
     parser.add_argument(word, dest="directory", type=Path, required=True)
@@ -213,8 +284,10 @@ _INTERNAL: dict[str, Callable[[list[str]], Asked]] = {
     "--worker": _parse_worker,
     "--single": _parse_single,
     "--gpu-precision": _parse_precision,
+    "--conclude": _parse_conclude,
 }
-"""What the test calls itself with: told by the first word."""
+"""What the test calls itself with, and what the controller asks beside a test: told by the first
+word."""
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:
@@ -236,6 +309,13 @@ def _power_of_two(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return convert
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(":")
+    if not address or not port.isdigit() or not 0 < int(port) < 2**16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ADDRESS:PORT")
+    return address.strip("[]"), int(port)
 
 
 def _hexadecimal(text: str) -> str:

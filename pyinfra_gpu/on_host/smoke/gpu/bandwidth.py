@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..journal import Writer
+from ..ranks.rank import Rank
 from . import device as one_device
 from . import link, nvidia_smi
 from .nvidia_smi import Run
@@ -27,18 +27,12 @@ _ROUND_SECONDS = 0.2
 _LARGEST_ROUND = 500
 
 
-def measure(
-    journal: Writer,
-    rank: int,
-    world_size: int,
-    device: torch.device,
-    mib: int = _MIB,
-    run: Run = nvidia_smi.run,
-) -> None:
+def measure(it: Rank, mib: int = _MIB, run: Run = nvidia_smi.run) -> None:
     """Record the fact `bandwidth`; rank 0 also samples every GPU's link for all of them."""
-    with journal.measuring("bandwidth") as value:
+    device = it.device
+    with it.journal.measuring("bandwidth") as value:
         tensor = torch.ones(mib * 2**20 // 4, dtype=torch.float32, device=device)
-        if rank != 0:
+        if it.rank != 0:
             seconds = _loop(tensor, device, lambda: False)
         else:
             with link.Sampler(run) as sampler:
@@ -47,7 +41,7 @@ def measure(
                 ended = time.monotonic()
             value["link"] = link.summary(sampler.samples, began, ended)
             value["link_error"] = sampler.error
-        value.update(figures(mib * 2**20, world_size, seconds))
+        value.update(figures(mib * 2**20, it.world_size, seconds))
 
 
 def _wanted(sampler: link.Sampler, began: float) -> bool:

@@ -1,7 +1,7 @@
 """All checks of GPU hosts, by who supplies their facts; see `judge.Check`.
 
 HOST_CHECKS and AFTER_CHECKS (S0, S5) and RUN_CHECKS (S4) are decided on the launcher's facts,
-DEVICE_CHECKS (S1) on those of one process a GPU, RANK_CHECKS (S4) on the ranks'.
+DEVICE_CHECKS (S1) on those of one process a GPU, RANK_CHECKS and PAIR_CHECKS (S4) on the ranks'.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from .checks_after import AFTER_CHECKS
 from .checks_device import DEVICE_CHECKS
 from .checks_host import HOST_CHECKS
-from .checks_ranks import RANK_CHECKS, RUN_CHECKS
+from .checks_ranks import PAIR_CHECKS, RANK_CHECKS, RUN_CHECKS
 from .ranks import REHEARSAL_1GPU
 
 __all__ = [
     "AFTER_CHECKS",
     "DEVICE_CHECKS",
     "HOST_CHECKS",
+    "PAIR_CHECKS",
     "RANK_CHECKS",
     "RUN_CHECKS",
     "applies",

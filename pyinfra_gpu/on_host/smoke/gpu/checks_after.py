@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..judge import Check, Expected, Facts, Finding
+from ..judge.check import Check, Expected, Facts, Finding
 from . import throttle
 
 _GROWN_MIB = 1024

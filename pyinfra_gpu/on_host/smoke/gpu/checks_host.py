@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..judge import Check, Expected, Facts, Finding
+from ..judge.check import Check, Expected, Facts, Finding
 from . import expected as known
 from .ranks import REHEARSAL_1GPU
 

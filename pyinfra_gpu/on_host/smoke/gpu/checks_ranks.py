@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..judge import Check, Expected, Facts, Finding
+from ..judge.check import Check, Expected, Facts, Finding, measured
 from . import expected as known
 from . import one_gpu, precision
 from .checks_device import host_gpu
@@ -177,11 +177,14 @@ def _precision(facts: Facts, _: Expected) -> Finding:
     return Finding(True, statuses, wanted, text)
 
 
+PAIR_CHECKS = measured("gpu.pairs", Check("S4.pairs_exact", ("pairs",), _pairs, each=True))
 RANK_CHECKS: tuple[Check, ...] = (
     Check("S4.gpu_identity", ("gpu",), _identity),
-    Check("S4.pairs_exact", ("pairs",), _pairs, each=True),
-    Check("S4.link", ("bandwidth",), _link),
-    Check("S4.bandwidth", ("bandwidth",), _bandwidth),
+    *measured(
+        "gpu.bandwidth",
+        Check("S4.link", ("bandwidth",), _link),
+        Check("S4.bandwidth", ("bandwidth",), _bandwidth),
+    ),
 )
 RUN_CHECKS: tuple[Check, ...] = (
     Check("S4.transport", ("transport",), _transport),

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from .. import exactness
-from ..journal import Writer
+from ..ranks.rank import Rank
 
 _MIB = 64
 
@@ -37,35 +37,32 @@ def rounds(ranks: int) -> list[list[tuple[int, int]]]:
     return played
 
 
-def measure(
-    journal: Writer, rank: int, world_size: int, device: torch.device, mib: int = _MIB
-) -> None:
+def measure(it: Rank, mib: int = _MIB) -> None:
     """Record the fact `pairs`: what this rank saw in each pair it belongs to.
 
     With two ranks their world is the only pair and was tested as such: nothing is repeated.
     Raises WrongDataError after the first wrong pair of this rank.
     """
-    with journal.measuring("pairs") as value:
-        value["world"] = world_size
-        value["results"] = [] if world_size == 2 else _all(journal, rank, world_size, device, mib)
+    with it.journal.measuring("pairs") as value:
+        value["world"] = it.world_size
+        value["results"] = [] if it.world_size == 2 else _all(it, mib)
     if any(result["wrong"] for result in value["results"]):
         raise WrongDataError("all-reduce of a pair")
 
 
-def _all(
-    journal: Writer, rank: int, world_size: int, device: torch.device, mib: int
-) -> list[dict[str, Any]]:
+def _all(it: Rank, mib: int) -> list[dict[str, Any]]:
     results = []
-    for pairs in rounds(world_size):
+    for pairs in rounds(it.world_size):
         # Every rank must take part in making every group, in the same order.
         groups = {pair: dist.new_group(list(pair)) for pair in pairs}
         for pair, group in groups.items():
-            if rank in pair:
-                journal.step(f"all-reduce of ranks {pair[0]} and {pair[1]}")
-                results.append({"ranks": list(pair), **_one(group, pair.index(rank), device, mib)})
+            if it.rank in pair:
+                it.journal.step(f"all-reduce of ranks {pair[0]} and {pair[1]}")
+                result = _one(group, pair.index(it.rank), it.device, mib)
+                results.append({"ranks": list(pair), **result})
         dist.barrier()
         for pair, group in groups.items():
-            if rank in pair:
+            if it.rank in pair:
                 dist.destroy_process_group(group)
     return results
 

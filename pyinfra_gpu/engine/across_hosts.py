@@ -1,0 +1,98 @@
+"""A step that several hosts train together, as the controller leads it.
+
+Each host runs the ordinary launcher for its own ranks; torchrun's rendezvous makes one world of
+them. The controller, which talks to all of them, ends the others where one is lost or fails, and
+judges what all ranks wrote down.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
+
+from pyinfra_gpu.engine.together import Together
+from pyinfra_gpu.on_host.smoke.judge import across
+from pyinfra_gpu.on_host.smoke.judge.across import Step
+from pyinfra_gpu.on_host.smoke.judge.ends import GONE, End, Part
+
+_PART = "part"
+_GRACE_S = 5.0
+"""Seconds that the others go on after the first bad news: what follows often narrows the cause."""
+_POLL_S = 0.1
+_LAST_WORDS_S = 30.0
+"""Seconds after the deadline in which a launcher ends its ranks and leaves its part."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One host of the step: how its launcher is run, and how it is asked to end.
+
+    + run: returns the host's part, whatever becomes of it; end: may be called while `run` works
+    """
+
+    name: str
+    run: Callable[[], Part]
+    end: Callable[[], Any]
+
+
+def gone(host: str, why: str) -> Part:
+    """Return the part of a host that has told nothing."""
+    return Part(host, End(GONE, host, why))
+
+
+@dataclass
+class Trained:
+    """A step as one of its hosts goes through it."""
+
+    meeting: Together
+    step: Step
+    grace_s: float = _GRACE_S
+    last_words_s: float = _LAST_WORDS_S
+    _began: float = field(init=False, default_factory=time.monotonic)
+    _started: str = field(init=False, default_factory=lambda: _now())
+
+    def take_part(self, member: Member) -> dict[str, Any]:
+        """Run this host's ranks beside the others'; return the verdict, which differs in `host`."""
+        watcher = gevent.spawn(self._end_with_the_others, member)
+        try:
+            part = member.run()
+        finally:
+            watcher.kill()
+        self.meeting.say(_PART, member.name, part)
+        patience = self._began + self.step.deadline + self.last_words_s - time.monotonic()
+        told = self.meeting.hear(_PART, self.step.hosts, max(self.last_words_s, patience))
+        judged = self.meeting.once("verdict", lambda: self._judged(told))
+        return {**judged, "host": member.name}
+
+    def _end_with_the_others(self, member: Member) -> None:
+        """Wait for bad news of another host; then let this one's launcher end its ranks."""
+        while not self._bad_news():
+            gevent.sleep(_POLL_S)
+        gevent.sleep(self.grace_s)
+        member.end()
+
+    def _bad_news(self) -> bool:
+        told = self.meeting.said(_PART)
+        bad = any(not part.end.good for part in told.values())
+        return bad or bool(self.meeting.silent(_PART, self.step.hosts))
+
+    def _judged(self, told: Mapping[str, Part]) -> dict[str, Any]:
+        parts = {
+            host: told.get(host) or Part(host, End("late", host, f"{host} did not finish in time"))
+            for host in self.step.hosts
+        }
+        return across.document(
+            self.step,
+            parts,
+            started=self._started,
+            finished=_now(),
+            seconds=time.monotonic() - self._began,
+        )
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

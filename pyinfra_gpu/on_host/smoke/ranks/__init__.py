@@ -1,0 +1,1 @@
+"""What runs inside the ranks: measures, writes facts to a journal, decides nothing."""
