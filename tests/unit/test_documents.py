@@ -47,12 +47,15 @@ FENCED = r"^```(?:[a-z]+)?\n(.*?)^```$"
 FOLDERS = (
     "pyinfra_gpu", "inventories", "group_data", "tasks", "tests", "examples", "benchmarks", "docs",
 )  # fmt: skip
+NEW_THERE = {"CONTRIBUTING.md": {"pyinfra_gpu/on_host/smoke/ranks/object_list.py"}}
+"""Files that a document tells to make."""
 
 
 @every_document
 def test_every_path_that_is_named_exists(name: str) -> None:
+    made = NEW_THERE.get(name, set())
     for path in re.findall(rf"`((?:{'|'.join(FOLDERS)})/[^`\s]*)`", DOCUMENTS[name]):
-        assert any(PROJECT.glob(path.rstrip("/"))), path
+        assert path in made or any(PROJECT.glob(path.rstrip("/"))), path
 
 
 def anchors(text: str) -> set[str]:
