@@ -258,7 +258,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("which", choices=("quick", "all"))
     parser.add_argument("--rehearsal-lanes", type=int, default=2, metavar="M")
-    parser.add_argument("--at-once", type=int, default=4, metavar="N", help="lanes side by side")
+    parser.add_argument("--at-once", type=int, default=3, metavar="N", help="lanes side by side")
     asked = parser.parse_args()
     began = time.monotonic()
     try:

@@ -159,7 +159,7 @@ class Verdict(_Document):
 
 
 class AcrossVerdict(_Document):
-    """One host's verdict of a step across hosts: each host judges the whole step. Numbers that
+    """The verdict of a step across hosts, as the controller judged it, on each of them. Numbers that
     JSON cannot express are the strings nan, inf and -inf.
     """
 
@@ -168,7 +168,7 @@ class AcrossVerdict(_Document):
     )
     schema_version: Version1
     hosts: dict[str, Member] = Field(
-        min_length=2, description="All hosts of the step, the meeting point first."
+        min_length=2, description="All hosts of the step; ranks meet at the first."
     )
     run_id: Words
     deadline_s: Annotated[int, Field(ge=1, le=LARGEST)]
