@@ -259,22 +259,7 @@ def _version(spec: HostSpec, found: Packages) -> list[Finding]:
         ]
     wanted = target(spec, found)
     if len(versions) > 1:
-        most = wanted or "the newest of the branch"
-        odd = [
-            f"{package.name} {driver_version(package.version)}"
-            for package in found.installed
-            if driver_version(package.version) != wanted
-        ]
-        return [
-            Finding(
-                id=Id.DRIVER_VERSIONS_MIXED,
-                found=f"{', '.join(odd[:3])}{' and others' if len(odd) > 3 else ''}",
-                expected=f"all of the driver to be {most}",
-                effect="repair",
-                action=f"bring all of the driver to {most}",
-                packages=(*(text.partition(" ")[0] for text in odd[:3]), *named),
-            )
-        ]
+        return [_mixed(found, wanted, named)]
     if versions[0] == wanted:
         return []
     goal = wanted or f"{spec.driver.minimum} or newer"
@@ -288,6 +273,23 @@ def _version(spec: HostSpec, found: Packages) -> list[Finding]:
             packages=named,
         )
     ]
+
+
+def _mixed(found: Packages, wanted: str | None, named: tuple[str, ...]) -> Finding:
+    most = wanted or "the newest of the branch"
+    odd = [
+        f"{package.name} {driver_version(package.version)}"
+        for package in found.installed
+        if driver_version(package.version) != wanted
+    ]
+    return Finding(
+        id=Id.DRIVER_VERSIONS_MIXED,
+        found=f"{', '.join(odd[:3])}{' and others' if len(odd) > 3 else ''}",
+        expected=f"all of the driver to be {most}",
+        effect="repair",
+        action=f"bring all of the driver to {most}",
+        packages=(*(text.partition(" ")[0] for text in odd[:3]), *named),
+    )
 
 
 def _incomplete(found: Packages) -> list[Finding]:

@@ -159,8 +159,8 @@ class Verdict(_Document):
 
 
 class AcrossVerdict(_Document):
-    """The verdict of a step across hosts, as the controller judged it, on each of them. Numbers that
-    JSON cannot express are the strings nan, inf and -inf.
+    """The verdict of a step across hosts, as the controller judged it. Numbers that JSON cannot
+    express are the strings nan, inf and -inf.
     """
 
     model_config = ConfigDict(
