@@ -217,7 +217,7 @@ def test_a_ladder_tries_each_format_in_a_process_of_its_own(tmp_path: Path) -> N
 
 def test_a_child_that_hangs_is_ended_and_the_rest_not_run_when_time_is_up(tmp_path: Path) -> None:
     outcomes = dict.fromkeys(formats.FORMATS, "time.sleep(60)")
-    found = precision.ladder(_child(tmp_path, outcomes), os.environ, 0, 0.3, limit=0.5)
+    found = precision.ladder(_child(tmp_path, outcomes), os.environ, 0, 2.0, limit=3.5)
     statuses = [entry["status"] for entry in found["formats"].values()]
     assert statuses[:2] == ["failed", "failed"]
     assert statuses[2:] == ["not run"] * 3
