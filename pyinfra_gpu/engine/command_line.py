@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 from pyinfra import state
@@ -31,6 +31,7 @@ from pyinfra_cli.util import parse_cli_arg
 
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.declared import declared
+from pyinfra_gpu.engine.ending import on_signal
 from pyinfra_gpu.errors import sentence
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def check(arguments: Sequence[str] | None = None) -> None:
 def exit_honestly_on_interrupt() -> None:
     """Make Ctrl-C end pyinfra with 130 and a word about the hosts; pyinfra 3.10 exits with 0."""
 
-    def interrupted(number: int, frame: object) -> NoReturn:
+    def interrupted() -> None:
         click.echo(
             "--> interrupted: a command that was begun goes on on its host; the next run waits"
             " for it and finishes what is left",
@@ -71,9 +72,8 @@ def exit_honestly_on_interrupt() -> None:
         if ctx_state.isset():  # type: ignore[no-untyped-call]
             journal.interrupt()
             state.pool.kill(block=False)
-        sys.exit(128 + number)
 
-    signal.signal(signal.SIGINT, interrupted)
+    on_signal(signal.SIGINT, interrupted)
 
 
 def require_folder(deploy_file: str) -> None:

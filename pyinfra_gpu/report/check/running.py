@@ -7,7 +7,6 @@ is ever asked of the person at the terminal, and nothing is written on a host.
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from signal import SIGINT, SIGTERM
+from typing import TYPE_CHECKING
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra import logger
@@ -26,6 +26,7 @@ from pyinfra.context import ctx_config, ctx_host, ctx_state
 
 from pyinfra_gpu.engine import command_line
 from pyinfra_gpu.engine.declared import declared
+from pyinfra_gpu.engine.ending import ended_by
 from pyinfra_gpu.engine.look import Unanswered, answer, never_asking
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.judge import judge
@@ -81,7 +82,7 @@ def run(request: Request, arrived: Arrived | None = None) -> Answer:
     checked = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     started = time.monotonic()
     hosts: tuple[HostAnswer, ...] = ()
-    with _ended_by_signal(), never_asking(), _run(request) as state:
+    with ended_by(SIGINT, SIGTERM), never_asking(), _run(request) as state:
         reasons = _wrong(request)
         if not reasons:
             hosts = _look_at_all(request, state, arrived)
@@ -104,7 +105,8 @@ def _run(request: Request) -> Iterator[State]:
     state.cwd = str(Path.cwd())
     if state.cwd not in sys.path:  # inventories may import what lies beside them
         sys.path.append(state.cwd)
-    logger.addHandler(logging.NullHandler())  # or Python would print its warnings and errors
+    for each in (logger, logging.getLogger("paramiko")):
+        each.addHandler(logging.NullHandler())  # or Python would print their warnings and errors
     with ctx_config.use(config), ctx_state.use(state):
         yield state
 
@@ -159,17 +161,3 @@ def look_at(state: State, host: Host) -> HostAnswer:
 def _disconnect(hosts: list[Host]) -> None:
     goodbyes = [gevent.spawn(host.disconnect) for host in hosts if host.connected]
     gevent.joinall(goodbyes, timeout=_GOODBYE_S)
-
-
-@contextmanager
-def _ended_by_signal() -> Iterator[None]:
-    """Have SIGTERM end this as Ctrl-C does, each with its own exit code."""
-
-    def ended(number: int, frame: object) -> NoReturn:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, ended)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,56 @@
+"""End a run by a signal, wherever it is at that moment."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import click
+import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
+
+
+def on_signal(number: signal.Signals, first: Callable[[], None] = lambda: None) -> None:
+    """Have a signal end this process, with the exit code 128 + its number.
+
+    + first: called at once, before anything is ended
+
+    Python runs a handler in whichever greenlet it finds, and under pyinfra that is as often a
+    host's, or the one in which paramiko reads, as the main one. `threading` drops a SystemExit
+    in silence, and the run would go on; so it is raised in the main greenlet.
+    """
+
+    def ended(received: int, frame: FrameType | None) -> None:
+        first()
+        raise_in_main(SystemExit(128 + received))
+
+    signal.signal(number, ended)
+
+
+def raise_in_main(error: BaseException) -> None:
+    """Raise an exception in the main greenlet: here, if this is it, else as soon as it waits."""
+    hub = gevent.get_hub()
+    if gevent.getcurrent() is hub.parent:
+        raise error
+    hub.loop.run_callback(hub.parent.throw, error)
+
+
+@contextmanager
+def ended_by(*numbers: signal.Signals) -> Iterator[None]:
+    """Have each of these signals end what is inside, and say so on stderr.
+
+    What the signals did before is set again afterwards.
+    """
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        on_signal(number)
+    try:
+        yield
+    except SystemExit as end:
+        if end.code in [128 + number for number in numbers]:
+            click.echo("interrupted", err=True)
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
