@@ -39,7 +39,8 @@ _POLL = 0.2
 _NEWS = 30.0  # seconds between two lines that say how far the lanes are
 _ENDING = ((signal.SIGINT, 60.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0))
 """How a lane is ended, and the seconds it then has: first those for taking its hosts down."""
-_PROGRESS = re.compile(r"\[ *(\d+)%\]")
+_SELECTED = re.compile(r"^collected (\d+) items?(?: .* (\d+) selected)?$", re.M)
+_RESULTS = re.compile(r"^(?:tests/\S+\.py )?([.FEsxX]+)(?: +\[ *\d+%\])?$", re.M)
 INTERRUPTED = 130
 
 
@@ -95,9 +96,8 @@ class Running:
         return self.process.returncode == 0 and ran and not counts.reasons
 
     def progress(self) -> str:
-        """How far it is, by what pytest printed last."""
-        shown = _PROGRESS.findall(self.log.read_text(errors="replace"))
-        return f"{self.lane.name} {shown[-1] if shown else '0'}%"
+        """How far it is, by what pytest has printed."""
+        return f"{self.lane.name} {progress(self.log.read_text(errors='replace'))}"
 
     def finish(self) -> None:
         """Note the result, and end whatever is left of its process group."""
@@ -160,6 +160,17 @@ def count(junit: Path) -> Counts:
     return counts
 
 
+def progress(log: str) -> str:
+    """Return how many tests have ended by what pytest printed so far, and how many failed."""
+    selected = _SELECTED.search(log)
+    if selected is None:
+        return "begins"
+    results = "".join(_RESULTS.findall(log))
+    failed = results.count("F") + results.count("E")
+    so_far = f"{len(results)} of {selected[2] or selected[1]}"
+    return f"{so_far}, {failed} failed" if failed else so_far
+
+
 def clock(seconds: float) -> str:
     """Return a duration as a person says it."""
     return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
@@ -185,7 +196,7 @@ def run(wanted: Sequence[Lane], at_once: int) -> list[Running]:
                 each.finish()
                 ended.append(each)
             if time.monotonic() > news:
-                print("... " + ", ".join(each.progress() for each in running), flush=True)
+                print("... " + "; ".join(each.progress() for each in running), flush=True)
                 news = time.monotonic() + _NEWS
             time.sleep(_POLL)
     return ended

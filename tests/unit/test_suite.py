@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests import suite
 from tests.unit import conftest
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -76,6 +77,27 @@ def test_every_lane_is_shown_whole_and_the_last_line_counts_all(tmp_path: Path) 
     assert "test_b FAILED (exit code 1) after" in output
     assert "'this one' == 'is wrong'" in output
     assert "No module named 'nosuchmodule'" in output
+
+
+LOG = """platform linux -- Python 3.11.7
+collected 188 items / 97 deselected / 91 selected
+
+tests/rehearsal/test_bad_repository.py .............                     [ 14%]
+tests/rehearsal/test_deploy.py ..F.s"""
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        ("platform linux -- Python 3.11.7\n", "begins"),
+        ("collected 3 items\n\ntests/unit/test_a.py ..", "2 of 3"),
+        (LOG, "18 of 91, 1 failed"),
+        (LOG.replace("..F.s", "....s...") + "\n.E", "23 of 91, 1 failed"),
+        ("collected 1 item\n\n", "0 of 1"),
+    ],
+)
+def test_it_is_said_how_many_tests_have_ended_while_a_file_goes_on(log: str, told: str) -> None:
+    assert suite.progress(log) == told
 
 
 def test_whatever_is_skipped_in_silence_fails_the_run(tmp_path: Path) -> None:
