@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running import PATIENCE_S, PROVEN, Bare, Deployer, Kept, Run, cheapest
+from running import ON_HOST, PATIENCE_S, PROVEN, Bare, Deployer, Kept, Run, cheapest
 
 from pyinfra_gpu_rehearsal import Lab, LabHost, snapshots
 
@@ -92,6 +92,12 @@ def test_what_was_built_is_usable_by_a_person(deployed: Run, lab: Lab) -> None:
     assert "loss" in result.stdout
     unit = f"systemd-run --wait --pipe -q -p EnvironmentFile={PREFIX}/env/training.env env"
     assert host.run(unit).returncode == 0
+
+
+def test_no_process_has_to_compile_torch_before_it_imports_it(deployed: Run, lab: Lab) -> None:
+    host = lab.host("gpu1")
+    host.put(ON_HOST / "uncompiled.py", "/root/uncompiled.py")
+    assert host.run(f"{PREFIX}/venv/bin/python /root/uncompiled.py").stdout == ""
 
 
 DRIFTS: dict[str, tuple[str, str, str]] = {
