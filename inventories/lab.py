@@ -103,6 +103,11 @@ cpu: list[str] = []
 #     "driver_reboot_wait_s": 900,
 #         seconds a host may take to come back from a reboot
 #
+# packages
+#     "packages_extra": ["nvtop", "tmux"],
+#         further packages of the distribution to install; taken off here, they stay installed;
+#         default: None
+#
 # cuda
 #     "cuda_toolkit": True,
 #         install the CUDA toolkit, which torch itself does not need; never with privilege = 'none'

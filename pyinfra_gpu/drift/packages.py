@@ -1,4 +1,4 @@
-"""Are the few distribution packages that the stages need installed? Judged, never touched."""
+"""Are the packages that the stages and `packages_extra` need installed? Judged, never touched."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
         Finding(
             id=Id.PACKAGES_MISSING,
             found=f"lacks {names}",
-            expected="the packages that the stages need",
+            expected="the packages that the stages and `packages_extra` need",
             effect="repair",
             action=f"install {names}",
             packages=tuple(absent),

@@ -1,4 +1,4 @@
-"""Distribution packages: the few that the stages need."""
+"""Distribution packages: the few that the stages need, and what data adds."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
+_HINT = "a name that only other packages provide never counts as installed: name one of those"
 
-@converging(drift, repairs=drift.IDS)
+
+@converging(drift, repairs=drift.IDS, hint=_HINT)
 def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Ensure that the few distribution packages the stages need are installed.
+    """Ensure that the packages the stages and ``packages_extra`` need are installed.
 
     + spec: the host's resolved specification
 

@@ -1,4 +1,4 @@
-"""Which distribution packages our stages need, and which of them a host lacks."""
+"""Which distribution packages our stages and data need, and which of them a host lacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def needed(spec: HostSpec) -> tuple[str, ...]:
     Without a compiler and Python's headers `torch.compile` fails at its first use. The headers
     are those of the distribution's own Python: another one has to bring its own.
     """
-    names = {VENV}
+    names = {VENV, *spec.packages.extra}
     if spec.training:
         names.add(GIT)
     if spec.environment.dynamo:

@@ -10,6 +10,7 @@ from pyinfra_gpu.spec import values as v
 from pyinfra_gpu.spec.cuda import CudaSpec, LibcudaSpec
 from pyinfra_gpu.spec.driver import DriverSpec
 from pyinfra_gpu.spec.key import Key, computed, key, keys_of, part
+from pyinfra_gpu.spec.packages import PackagesSpec
 from pyinfra_gpu.spec.paths import Paths
 from pyinfra_gpu.spec.preflight import GpuSpec, PreflightSpec
 from pyinfra_gpu.spec.pytorch import PytorchSpec
@@ -59,6 +60,7 @@ class HostSpec:
     gpu: GpuSpec = part(GpuSpec, stage="preflight", prefix="gpu_")
     preflight: PreflightSpec = part(PreflightSpec, stage="preflight")
     driver: DriverSpec = part(DriverSpec, stage="driver")
+    packages: PackagesSpec = part(PackagesSpec, stage="packages")
     cuda: CudaSpec = part(CudaSpec, stage="cuda")
     libcuda: LibcudaSpec = part(LibcudaSpec, stage="libcuda")
     pytorch: PytorchSpec = part(PytorchSpec, stage="pytorch")

@@ -24,6 +24,7 @@ def refuse_unfit(given: Given, where: str) -> None:
     """
     _refuse_training_keys(given, where)
     _refuse_owner(given, where)
+    _refuse_packages(given, where)
     if given.stack.accelerator == "cpu":
         _refuse_gpu_keys(given, where)
     else:
@@ -53,6 +54,14 @@ def _refuse_owner(given: Given, where: str) -> None:
         problem, allowed = f"cannot enter /root, where prefix = {prefix!r} is", "None or 'root'"
         remedy = f"set prefix = '/home/{owner}/pyinfra-gpu'"
         raise error(where, "owner", owner, problem, allowed, remedy)
+
+
+def _refuse_packages(given: Given, where: str) -> None:
+    extra = given["packages_extra"]
+    if extra and given["privilege"] == "none":
+        problem, allowed = "cannot be installed with privilege = 'none'", "None without root"
+        remedy = "remove packages_extra, or set privilege = 'sudo'"
+        raise error(where, "packages_extra", extra, problem, allowed, remedy)
 
 
 def _refuse_gpu_keys(given: Given, where: str) -> None:

@@ -211,6 +211,14 @@ def test_an_interrupted_dpkg_is_finished_before_apt_is_asked_for_more() -> None:
     assert configure < install
 
 
+def test_further_packages_are_installed_by_exactly_their_names() -> None:
+    host = FakeHost(data={**FakeHost().data, "packages_extra": ["tmux", "git", "nvtop"]})
+    run = FakeRun(host, FakeHost(name="ws2")).prepare()
+    assert run.changing("ws1") == ["Base | Install what the stages need"]
+    (command,) = [each for each in run.execute().commands("ws1") if " install " in each]
+    assert command.endswith(" -o APT::Cmd::Pattern-Only=true nvtop tmux")
+
+
 DIRTY = {"training.dirty_count": "1"}
 DIRTY_ROW = {"training.dirty": [f"1 .M N... 100644 100644 100644 {'a' * 40} {'b' * 40} train.py"]}
 

@@ -55,6 +55,9 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "driver_persistence": ("driver.persistence", True, False, False, {}),
     "driver_reboot": ("driver.reboot", "if-idle", "always", "always", {}),
     "driver_reboot_wait_s": ("driver.reboot_wait_s", 900, 7200, 7200, {}),
+    "packages_extra": (
+        "packages.extra", (), ["tmux", "g++-12", "tmux"], ("g++-12", "tmux"), {},
+    ),
     "cuda_toolkit": ("cuda.toolkit", True, False, False, {}),
     "cuda_release": ("cuda.release", "13.0", "13.2", "13.2", {}),
     "cuda_version": ("cuda.version", None, "13.0.3", "13.0.3", {}),

@@ -129,6 +129,18 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"stack": "cpu-torch2.13", "cuda_release": "13.0"}, "'13.0'", "not read", "remove cuda_release"),
     ({"stack": "cpu-torch2.13", "host_compiler": "gcc-13"}, "'gcc-13'", "not read", "remove host_comp"),
     ({"stack": "cpu-torch2.13", "driver_modules": "proprietary"}, "'proprietary'", "not read", "remove"),
+    # packages
+    ({"packages_extra": "tmux, htop"}, "'tmux, htop'", "text, not a list", "= ['tmux', 'htop']"),
+    ({"packages_extra": {"tmux"}}, "{'tmux'}", "a set, not a list", "set e.g. packages_extra ="),
+    ({"packages_extra": ["tmux", 7]}, "['tmux', 7]", "holds a whole number", "set e.g. packages"),
+    ({"packages_extra": ["tmux=3.3"]}, "['tmux=3.3']", "name of a package alone", "set e.g. pack"),
+    ({"packages_extra": ["sudo-"]}, "['sudo-']", "name of a package alone", "set e.g. packages_ex"),
+    ({"packages_extra": ["-y"]}, "['-y']", "name of a package alone", "set e.g. packages_extra ="),
+    ({"packages_extra": ["x y"]}, "['x y']", "name of a package alone", "set e.g. packages_extra"),
+    ({"packages_extra": ["nvidia-driver"]}, "['nvidia-driver']", "stages of their", "remove 'nvidia-"),
+    ({"packages_extra": ["libcuda1"]}, "['libcuda1']", "stages of their own", "remove 'libcuda1'"),
+    ({"privilege": "none", "packages_extra": ["tmux"]}, "('tmux',)", "privilege = 'none'", "remove pack"),
+    ({"packages": {"extra": []}}, "{'extra': []}", "nested", "write packages_extra"),
     # pytorch
     ({"pytorch_source": "nightly"}, "'nightly'", "not available yet", "pytorch_source = 'wheel'"),
     ({"pytorch_source": "source"}, "'source'", "not available yet", "pytorch_source = 'wheel'"),

@@ -106,7 +106,8 @@ class Apt:
             update=True,
             no_recommends=True,
             # Somebody may take the lock between our look and this command; see apt-get(8).
-            extra_install_args=f"-o {_wait(wait_s)}",
+            # A name that is not on offer fails; as a pattern, "python3.9" could match others.
+            extra_install_args=f"-o {_wait(wait_s)} -o APT::Cmd::Pattern-Only=true",
         )
 
     def offers(self, name: str) -> str:
