@@ -126,6 +126,7 @@ class Id(StrEnum):
     ENVIRONMENT_VALUE_CHANGED = "environment.value-changed"
     ENVIRONMENT_TEXT_CHANGED = "environment.text-changed"
     ENVIRONMENT_MODE_DIFFERS = "environment.mode-differs"
+    ENVIRONMENT_OWNER_DIFFERS = "environment.owner-differs"
     ENVIRONMENT_NOT_A_FILE = "environment.not-a-file"
 
     TRAINING_NOT_CHECKED_OUT = "training.not-checked-out"

@@ -10,6 +10,10 @@ from fake_host import FakeHost, FakeRun
 from gpu_host import DATA as HEALTHY_DATA
 from gpu_host import GpuHost
 
+from pyinfra_gpu.drift import environment
+from pyinfra_gpu.facts.fields import Unknown, read_fields
+from pyinfra_gpu.facts.record import from_fields
+
 PREFIX = "/opt/pyinfra-gpu"
 
 
@@ -80,6 +84,28 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
     "the wrapper cannot be executed": (
         FakeHost(entries={f"{PREFIX}/bin/torchrun": f"81a4 1000 ubuntu 9 {PREFIX}/bin/torchrun"}),
         ["Environment | Write the environment file"],
+    ),
+    "the environment file belongs to root": (
+        FakeHost(
+            entries={f"{PREFIX}/env/training.env": f"81a4 0 root 9 {PREFIX}/env/training.env"}
+        ),
+        ["Environment | Write the environment file"],
+    ),
+    "a directory and what is in it belong to root": (
+        FakeHost(
+            entries={
+                f"{PREFIX}/env": f"41ed 0 root 4096 {PREFIX}/env",
+                f"{PREFIX}/env/training.env": f"81a4 0 root 9 {PREFIX}/env/training.env",
+            }
+        ),
+        ["Base | Make the directories"],
+    ),
+    "without root nothing can be given to anybody": (
+        FakeHost(
+            data={**FakeHost().data, "privilege": "none"},
+            entries={f"{PREFIX}/env/training.env": f"81a4 0 root 9 {PREFIX}/env/training.env"},
+        ),
+        [],
     ),
     "the repository is at another commit": (
         FakeHost(plain={"training.commit": "f" * 40}),
@@ -217,6 +243,13 @@ def test_further_packages_are_installed_by_exactly_their_names() -> None:
     assert run.changing("ws1") == ["Base | Install what the stages need"]
     (command,) = [each for each in run.execute().commands("ws1") if " install " in each]
     assert command.endswith(" -o APT::Cmd::Pattern-Only=true nvtop tmux")
+
+
+def test_whose_a_file_is_cannot_be_judged_where_the_login_user_is_unknown() -> None:
+    host = FakeHost(plain={"system.user": "?no id"})
+    record = from_fields(read_fields(host.probe_lines()))
+    assert environment.judge(host.spec(), record) == []
+    assert Unknown("no id") in environment.needed(host.spec(), record)
 
 
 DIRTY = {"training.dirty_count": "1"}
