@@ -57,6 +57,7 @@ def sound(rank: int) -> dict[str, Any]:
         "all_gather": _fine(),
         "reduce_scatter": _fine(),
         "send_recv": _fine(),
+        "object_list": {"held": ["{'lr': 0.1}", "bytes of 9 characters"]},
         "parameters_before": {"sha256": "aa"},
         "gradients": {
             "elements": 50,
@@ -188,6 +189,11 @@ WRONGS: dict[str, tuple[Break, list[str], str]] = {
         lambda fact: fact["send_recv"].update(elements=0),
         ["S4.send_recv"],
         "rank 1 compared none",
+    ),
+    "an object that did not arrive": (
+        lambda fact: fact["object_list"].update(held=["{'lr': 0.1}", "None"]),
+        ["S4.object_list"],
+        "rank 1 received {'lr': 0.1}, None in place of {'lr': 0.1}, bytes of 9 characters",
     ),
     "other first parameters": (
         lambda fact: fact["parameters_before"].update(sha256="zz"),

@@ -69,6 +69,16 @@ def _by_agent(facts: Facts) -> bool:
     return all(store["server_pid"] == store["agent_pid"] for store in stores)
 
 
+def _object_list(facts: Facts, _: Expected) -> Finding:
+    sent = facts[0]["object_list"]["held"]
+    for rank, fact in facts.items():
+        held = fact["object_list"]["held"]
+        if held != sent:
+            detail = f"rank {rank} received {', '.join(held)} in place of {', '.join(sent)}"
+            return Finding(False, held, sent, detail, rank)
+    return Finding(True, sent, sent, f"{len(sent)} objects")
+
+
 ALL_REDUCES = ("S4.allreduce_exact", "S4.allreduce_exact_bf16")
 FINISHED = Check("S4.finished", ("ended",), ended)
 CHECKS: tuple[Check, ...] = (
@@ -81,5 +91,6 @@ CHECKS: tuple[Check, ...] = (
         Check("S4.store_libuv", ("store",), _store_libuv, each=True),
     ),
     *collectives.CHECKS,
+    *measured("object_list", Check("S4.object_list", ("object_list",), _object_list), across=True),
     *training.CHECKS,
 )
