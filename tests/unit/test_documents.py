@@ -15,7 +15,7 @@ from test_check import upgraded
 from test_house_layers import ROOMS
 
 from pyinfra_gpu import cli
-from pyinfra_gpu.diagnosis.catalogue import catalogue, read_catalogue
+from pyinfra_gpu.diagnosis.catalogue import catalogue
 from pyinfra_gpu.diagnosis.matcher import explain
 from pyinfra_gpu.diagnosis.render import render as render_diagnosis
 from pyinfra_gpu.drift.finding import Id, Stage
@@ -46,15 +46,12 @@ FENCED = r"^```(?:[a-z]+)?\n(.*?)^```$"
 FOLDERS = (
     "pyinfra_gpu", "inventories", "group_data", "tasks", "tests", "examples", "benchmarks", "docs",
 )  # fmt: skip
-NEW_THERE = {"CONTRIBUTING.md": {"pyinfra_gpu/on_host/smoke/ranks/object_list.py"}}
-"""Files that a document tells to make."""
 
 
 @every_document
 def test_every_path_that_is_named_exists(name: str) -> None:
-    made = NEW_THERE.get(name, set())
     for path in re.findall(rf"`((?:{'|'.join(FOLDERS)})/[^`\s]*)`", DOCUMENTS[name]):
-        assert path in made or any(PROJECT.glob(path.rstrip("/"))), path
+        assert any(PROJECT.glob(path.rstrip("/"))), path
 
 
 def anchors(text: str) -> set[str]:
@@ -84,7 +81,7 @@ def test_every_finding_that_is_named_is_one(name: str) -> None:
 
 @every_document
 def test_every_setting_that_is_shown_is_a_key(name: str) -> None:
-    if name == "CONTRIBUTING.md":  # shows how to add one
+    if name == "CONTRIBUTING.md":  # shows code
         return
     for key in re.findall(r"`([a-z_]+) = [^`]+`", DOCUMENTS[name]):
         assert key in allowed_keys() or key.startswith("ssh_"), key  # those are pyinfra's
@@ -169,9 +166,24 @@ def test_the_explanation_in_the_readme_is_what_is_printed() -> None:
         assert part in shown, shown
 
 
-def test_the_catalogue_entry_that_contributing_shows_is_in_the_catalogue() -> None:
-    (text,) = blocks(DOCUMENTS["CONTRIBUTING.md"], "HOST-65")
-    assert read_catalogue({"host": text}).entries == (catalogue().by_id["HOST-65"],)
+def lines_of(text: str) -> str:
+    """The lines of a text without their indentation, and without the empty ones."""
+    return "".join(f"\n{line.strip()}" for line in text.splitlines() if line.strip()) + "\n"
+
+
+def test_the_code_that_contributing_shows_is_in_the_tree() -> None:
+    tree = [
+        lines_of(path.read_text(encoding="utf-8"))
+        for folder in ("pyinfra_gpu", "tests")
+        for kind in ("py", "yaml")
+        for path in (PROJECT / folder).rglob(f"*.{kind}")
+    ]
+    code = r"^ *```(?:python|yaml)\n(.*?)^ *```$"
+    shown = re.findall(code, DOCUMENTS["CONTRIBUTING.md"], re.MULTILINE | re.DOTALL)
+    assert shown
+    for block in shown:
+        for part in re.split(r"^ *\.\.\.$", block, flags=re.MULTILINE):
+            assert any(lines_of(part) in text for text in tree), part
 
 
 def test_the_table_of_a_run_in_the_readme_is_what_is_printed() -> None:
