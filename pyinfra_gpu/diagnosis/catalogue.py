@@ -14,8 +14,8 @@
       cause: what is wrong      # <file> stands for the pattern's group of that name
       fix: ["first step"]
       source: where the facts are from
-      remedy: do this           # optional, as the rest: the fix in one clause, for the sentence in
-                                # which a run says why one of its commands failed
+      clause: what is wrong     # optional, as the rest: cause and fix in one clause each, for the
+      remedy: do this           # sentence in which a run says why one of its commands failed
       weak: yes                 # names a cause only if nothing else failed
       explains: [CUDA-02, nccl] # ids and layers that are its consequences where both are seen
       case_group: file          # the group whose value chooses among the cases
@@ -111,7 +111,7 @@ class Entry(FileEntry):
       where nothing failed that they do not explain
     + patterns: the message's wordings; + samples: lines as people see them
     + fix: what to do, in this order; `<name>` stands for the pattern's group of that name
-    + remedy: what to do, in one clause; empty where nobody wrote one
+    + clause, remedy: the cause, and what to do, in one clause each; empty where nobody wrote one
     + weak: names a cause only if nothing else failed: a time-out, a signal
     + explains: ids and layers that are its consequences where both are seen
     + case_group: the group whose value chooses one of `cases`
@@ -128,6 +128,7 @@ class Entry(FileEntry):
     cause: Text
     fix: Annotated[tuple[Text, ...], Field(min_length=1)]
     source: Text
+    clause: Text = ""
     remedy: Text = ""
     weak: Flag = False
     explains: frozenset[Text] = NONE
@@ -272,7 +273,7 @@ def _check_groups(entry: Entry, file: str) -> None:
         raise wrong(file, f"{entry.id}.case_group", it)
     if any(case.values is None and not case.facts for case in entry.cases):
         raise wrong(file, f"{entry.id}.cases", "must each have values or facts")
-    texts = [entry.cause, entry.remedy, *entry.fix]
+    texts = [entry.cause, entry.clause, entry.remedy, *entry.fix]
     texts += [text for case in entry.cases for text in (case.cause, *case.fix)]
     for text in texts:
         for name in re.findall(r"<([a-z_]+)>", text):

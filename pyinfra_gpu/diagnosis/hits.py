@@ -36,7 +36,8 @@ _WARNING = re.compile(
 )
 _GOES_ON = re.compile(
     r"\b(?:[Rr]etrying|will retry|[Tt]rying (?:again|next|another)|[Ff]all(?:ing|s|en)? ?back"
-    r"|[Rr]ecovered|[Ii]gnor(?:ed|ing)|[Ss]kipp(?:ed|ing)|[Cc]ontinuing)\b"
+    r"|[Rr]ecovered|(?<!E: Some index files failed to download\. They have been )[Ii]gnor(?:ed|ing)"
+    r"|[Ss]kipp(?:ed|ing)|[Cc]ontinuing)\b"  # that error is worded like a warning
 )
 # An assertion of a test shows the values that it compared: they are no messages.
 _COMPARED = re.compile(r"(?:E {1,10})?AssertionError: assert ")

@@ -24,7 +24,8 @@ _SAFE = re.compile(r"[\w./:@%+,-]{1,200}")
 class Finding:
     """A cause, in the words of the catalogue, with the line that shows it.
 
-    + remedy: what to do in one clause; empty where the catalogue has only steps
+    + clause, remedy: the cause, and what to do, in one clause each; empty where the catalogue has
+      only the whole of it
     """
 
     id: str
@@ -34,6 +35,7 @@ class Finding:
     cause: str
     fix: tuple[str, ...]
     rank: int | None
+    clause: str = ""
     remedy: str = ""
 
 
@@ -144,6 +146,7 @@ def _finding(hit: Hit, telling: Hit, kind: Kind) -> Finding:
         cause=_filled(meaning.cause, groups),
         fix=tuple(_filled(step, groups) for step in meaning.fix),
         rank=hit.rank,
+        clause=_filled(hit.entry.clause, groups),
         remedy=_filled(hit.entry.remedy, groups),
     )
 

@@ -25,11 +25,13 @@ class Answer:
 
     + ok: whether it ended with 0
     + stdout: its lines; lines: those of both channels
+    + lost: whether the connection broke; the one line says so then
     """
 
     ok: bool
     stdout: tuple[str, ...]
     lines: tuple[str, ...]
+    lost: bool = False
 
 
 def ask(
@@ -65,7 +67,7 @@ def ask(
             )
     except Exception as error:  # whatever the transport raises when the peer is gone
         text = f"the connection was lost ({error!r})"
-        return Answer(ok=False, stdout=(), lines=(text,))
+        return Answer(ok=False, stdout=(), lines=(text,), lost=True)
     return Answer(
         ok=ok,
         stdout=tuple(output.stdout_lines),

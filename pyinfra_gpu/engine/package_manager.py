@@ -1,13 +1,14 @@
-"""The package manager between two transactions: who uses it now, and what was interrupted."""
+"""The package manager of a host: which it is, who uses it now, what it left, why it failed."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
+from pyinfra_gpu.engine.ask import Answer
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed, step
+from pyinfra_gpu.engine.steps import failed, reason, step
 from pyinfra_gpu.packages import PackageManager, manager_for
 
 if TYPE_CHECKING:
@@ -24,6 +25,13 @@ _POLL_S = 2.0
 def manager_of(record: Record | None) -> PackageManager:
     """Return the package manager of the host that was looked at."""
     return manager_for(record.system.os_id if record else None)
+
+
+def why(manager: PackageManager, answer: Answer) -> str:
+    """Return why a command of the package manager failed, in one clause."""
+    if answer.lost:
+        return answer.lines[-1]
+    return reason(manager.errors_in(answer.lines), said_by=manager.name)
 
 
 def finish_interrupted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyinfra import logger
@@ -93,13 +94,20 @@ def _run(
     if not stream:
         for line in lines[-_TAIL:]:
             host.log(line, log_func=logger.error)
-    return failed(host, stage, f"{host.name}: {what} failed: {_reason(lines)}")
+    return failed(host, stage, f"{host.name}: {what} failed: {reason(lines)}")
 
 
-def _reason(lines: list[str]) -> str:
+def reason(lines: Sequence[str], *, said_by: str = "") -> str:
+    """Return why a command failed that printed these lines, in one clause.
+
+    The cause, the line that shows it and what to do; the last line where no cause is known.
+
+    + said_by: who printed them, where a person would not see that from the line
+    """
     if not lines:
         return "it printed nothing; try the command by hand (-vv)"
-    return explain_lines(lines) or shortened(lines[-1], _LONGEST_LINE)
+    last = shortened(lines[-1], _LONGEST_LINE)
+    return explain_lines(lines, said_by=said_by) or (f"{said_by} says: {last}" if said_by else last)
 
 
 def failed(host: Host, stage: str, sentence: str) -> bool:

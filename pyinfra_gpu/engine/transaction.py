@@ -13,13 +13,13 @@ from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.look import forget, look
-from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock
+from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock, why
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.packages import PackageManager
 from pyinfra_gpu.packages.limits import Limits, judge
-from pyinfra_gpu.packages.lines import shortened
 from pyinfra_gpu.packages.model import Simulation, Transaction
+from pyinfra_gpu.text import shortened
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of this host and run
+_LONGEST_SAID = 400  # characters of the package manager's own words, in the sentence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,8 +97,7 @@ def run(state: State, host: Host, request: Request) -> bool:
     forget()
     if answer.ok:
         return True
-    reason = manager.failure(answer.lines)
-    return failed(host, request.stage, f"{host.name}: {what} failed: {reason}")
+    return failed(host, request.stage, f"{host.name}: {what} failed: {why(manager, answer)}")
 
 
 def prepared(state: State, host: Host, request: Request) -> Simulation | None:
@@ -121,7 +121,7 @@ def prepared(state: State, host: Host, request: Request) -> Simulation | None:
             fetch = ask(state, host, manager.fetch(request.transaction), root)
             if fetch.ok:
                 return simulation
-            reason = f"the packages cannot be fetched: {manager.cause(fetch.lines)}"
+            reason = f"the packages cannot be fetched: {why(manager, fetch)}"
         if attempt == "first":
             ask(state, host, manager.update(), root, what=f"update the lists of {manager.name}")
     failed(host, request.stage, f"{host.name}: {reason}; nothing was changed")
@@ -142,9 +142,8 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     manager = manager_of(record)
     answer = ask(state, host, manager.update_ours(), as_root(spec))
     if not answer.ok:
-        reason = manager.cause(answer.lines)
-        sentence = f"{host.name}: the repository {source.url} cannot be used: {reason}"
-        return failed(host, stage, sentence)
+        reason = f"the repository {source.url} cannot be used: {why(manager, answer)}"
+        return failed(host, stage, f"{host.name}: {reason}")
     host.connector_data[_FRESH] = True
     return True
 
@@ -156,15 +155,14 @@ def _simulated(state: State, host: Host, request: Request, manager: PackageManag
     if simulation is not None:
         return simulation
     silence = f"{manager.name} printed nothing"
-    text = shortened(answer.lines[-1]) if answer.lines else silence
-    return Simulation(problems=(text,))
+    return Simulation(problems=answer.lines[-1:] or (silence,))
 
 
 def _unsolved(request: Request, simulation: Simulation, manager: PackageManager) -> str | None:
     """Return why there is no such transaction, in one clause, or None."""
     if not simulation.problems:
         return None
-    said = f"({manager.name}: {shortened('; '.join(simulation.problems), 400)})"
+    said = f"({manager.name}: {shortened('; '.join(simulation.problems), _LONGEST_SAID)})"
     names = " ".join(request.packages[:3])
     if request.hint:
         return f"{manager.name} finds no way to install {names}: {request.hint} {said}"

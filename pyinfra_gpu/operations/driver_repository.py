@@ -15,7 +15,7 @@ from pyinfra_gpu.drift.driver_repository import MODE, Repository, preferences, r
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
-from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock
+from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock, why
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.engine.transaction import update
@@ -92,8 +92,8 @@ def _fetch_keyring(
     url = manager.keyring_url(source.url)
     answer = ask(state, host, manager.keyring(source.url, source.keyring_sha256), as_root(spec))
     if not answer.ok:
-        reason = manager.cause(answer.lines)
-        return failed(host, STAGE, f"{host.name}: the keyring {url} cannot be used: {reason}")
+        reason = f"the keyring {url} cannot be used: {why(manager, answer)}"
+        return failed(host, STAGE, f"{host.name}: {reason}")
     try:
         keyring = base64.b64decode("".join(answer.stdout[-1:]), validate=True)
     except (ValueError, binascii.Error):

@@ -17,10 +17,9 @@ from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.package_manager import manager_of
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.reboot import restart
-from pyinfra_gpu.engine.steps import failed, quoted, step
+from pyinfra_gpu.engine.steps import failed, quoted, reason, step
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.packages.lines import last
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -78,7 +77,7 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
         record = look(spec) or record
         if answer.ok and _owed(spec, record) is None:
             return True
-        why = f"{why}; loading it failed ({last([*answer.lines])})"
+        why = f"{why}; loading it failed ({reason(answer.lines)})"
     return _reboot(state, host, spec, record, why)
 
 

@@ -157,13 +157,14 @@ class PackageManager(Protocol):
     def changes_in(self, rows: Sequence[str]) -> Iterator[PackageChange]:
         """Read the rows that the probe makes of its log; a damaged one is passed over."""
 
-    # Words for people.
+    # What a failed command printed, and words for people.
 
-    def cause(self, lines: Sequence[str]) -> str:
-        """Return why it could not fetch something, one clause with its own line behind it."""
+    def errors_in(self, lines: Sequence[str]) -> tuple[str, ...]:
+        """Read what a failed command printed: the lines that say why, without what precedes them.
 
-    def failure(self, lines: Sequence[str]) -> str:
-        """Return why a transaction failed, one line."""
+        All lines where none is known to say it. What they mean is for the diagnosis; where that
+        does not know them, the last one has to do.
+        """
 
     def install_by_hand(self, names: Sequence[str]) -> str:
         """Return the command line by which a person installs packages."""

@@ -167,11 +167,9 @@ class Drawer:
                 when=when, command=command, by=None, action="Install", name=name, old=None, new=new
             )
 
-    def cause(self, lines: Sequence[str]) -> str:
-        return f"jammed ({lines[-1]})"
-
-    def failure(self, lines: Sequence[str]) -> str:
-        return f"it fell out ({lines[-1]})"
+    def errors_in(self, lines: Sequence[str]) -> tuple[str, ...]:
+        found = [each.removeprefix("ouch: ") for each in lines if each.startswith("ouch: ")]
+        return tuple(found or lines)
 
     def install_by_hand(self, names: Sequence[str]) -> str:
         return line("put", *names)

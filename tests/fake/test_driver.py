@@ -262,6 +262,7 @@ def test_packages_that_cannot_be_fetched_stop_the_host_before_dpkg() -> None:
     }
     _made, told, commands = deploy(answer(GOOD), **{"--download-only": failing})
     assert "404" in told.problem
+    assert "is not there (apt: E: Failed to fetch" in told.problem
     assert "Pre-Install-Pkgs" not in commands
 
 
@@ -271,6 +272,7 @@ def test_a_repository_that_is_down_is_named() -> None:
     assert made.failed() == {"ws1"}
     assert URL in told.problem
     assert "503" in told.problem
+    assert "run again later" in told.problem
     assert "--simulate" not in commands
 
 

@@ -94,7 +94,7 @@ def test_a_transaction_is_planned_judged_fetched_and_run_by_the_hosts_own_manage
     assert problem == ""
 
 
-FAILING = {"success": False, "stdout": [], "stderr": ["a splinter"]}
+FAILING = {"success": False, "stdout": [], "stderr": ["ouch: a splinter", "bye"]}
 REFUSED: dict[str, tuple[GpuHost, str]] = {
     "removes something": (planned(GOOD, "- desktop 43"), "it would remove desktop"),
     "on hold": (
@@ -117,10 +117,10 @@ REFUSED: dict[str, tuple[GpuHost, str]] = {
     "no solution": (planned("! stuck"), "drawer finds no way to install libcuda1@580.95.05.*"),
     "cut off": (cupboard(responses={"drawer plan": {"stdout": [GOOD]}}), "nothing was changed"),
     "silence": (cupboard(responses={"drawer plan": {"stdout": []}}), "drawer printed nothing"),
-    "not to be fetched": (planned(GOOD, **{"drawer fetch": FAILING}), "jammed (a splinter)"),
+    "not to be fetched": (planned(GOOD, **{"drawer fetch": FAILING}), "drawer says: a splinter"),
     "down": (
         planned(GOOD, **{"drawer look /etc": FAILING}),
-        f"the repository {URL} cannot be used: jammed (a splinter)",
+        f"the repository {URL} cannot be used: drawer says: a splinter",
     ),
 }
 
@@ -141,7 +141,7 @@ def test_where_the_lists_are_old_they_are_all_updated_once() -> None:
 
 def test_a_transaction_that_fails_says_why() -> None:
     _, problem = executed(planned(GOOD, **{"drawer put": FAILING}), installs)
-    assert problem.endswith("install libcuda1 failed: it fell out (a splinter)")
+    assert problem.endswith("install libcuda1 failed: drawer says: a splinter")
 
 
 def reinstalls(spec: HostSpec, record: Record) -> Commands:

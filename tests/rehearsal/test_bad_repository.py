@@ -16,13 +16,13 @@ pytestmark = pytest.mark.rehearsal
 # Kind -> words of the refusal, one of which it must have.
 REFUSALS = {
     "transitional": ("branch",),
-    "vanished": ("404",),
-    "hash-mismatch": ("hash", "Hash"),
-    "expired-key": ("key", "expired"),
-    "replaced-key": ("key",),
+    "vanished": ("is not there",),
+    "hash-mismatch": ("another hash",),
+    "expired-key": ("has expired",),
+    "replaced-key": ("another key",),
     "removes-desktop": ("rehearsal-desktop",),
     "pulls-kernel": ("linux-image",),
-    "down": ("503", "404", "reach", "Failed to fetch"),
+    "down": ("the server refuses",),
 }
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from pyinfra_gpu.engine.ask import Answer
+from pyinfra_gpu.engine.package_manager import why
 from pyinfra_gpu.packages import manager_for
-from pyinfra_gpu.packages.apt.errors import cause, failure
 from pyinfra_gpu.packages.apt.simulation import parse, parse_fetches
 from pyinfra_gpu.packages.apt.versions import compare
 from pyinfra_gpu.packages.limits import Limits
@@ -376,26 +377,100 @@ CAUSES = {
 }
 
 
+def reason(*lines: str, lost: bool = False) -> str:
+    return why(APT, Answer(ok=False, stdout=(), lines=lines, lost=lost))
+
+
 @pytest.mark.parametrize("line", CAUSES)
 def test_what_apt_says_is_told_by_its_cause(line: str) -> None:
-    told = cause(["Hit:1 http://x InRelease", line, "Reading package lists..."])
+    told = reason("Hit:1 http://x InRelease", line, "Reading package lists...")
     assert CAUSES[line] in told
     assert "apt" in told
+    own = line.partition("GPG error: ")[2] or line
+    assert " ".join(own.split()) in told
+    if "something else" not in line:
+        assert "); " in told, "what to do follows"
 
 
 def test_silence_is_told_too() -> None:
-    assert "apt says" in cause([])
-    assert "nothing" in failure([])
+    assert reason() == "it printed nothing; try the command by hand (-vv)"
+
+
+def test_a_connection_that_broke_is_not_laid_at_apts_door() -> None:
+    assert reason("the connection was lost (EOFError())", lost=True).startswith("the connection")
+
+
+TAIL = "E: Sub-process /usr/bin/dpkg returned an error code (1)"
 
 
 def test_why_an_installation_failed() -> None:
     guard = "E: pyinfra-gpu: apt would do what it did not simulate: x 1"
     lines = ["Setting up x", "dpkg: error processing package dkms (--configure):"]
-    tail = ["E: Sub-process /usr/bin/dpkg returned an error code (1)"]
-    assert failure([*lines, *tail]) == lines[1]
-    assert failure([guard, *tail]) == guard
-    assert failure(["E: broken", *tail]) == "E: broken"
-    assert failure(["only this"]) == "only this"
+    assert lines[1] in reason(*lines, TAIL)
+    assert "installed or configured" in reason(*lines, TAIL)
+    assert guard in reason(guard, TAIL)
+    assert "was stopped" in reason(lines[1], guard, TAIL)
+    assert reason("E: broken", TAIL) == "apt says: E: broken"
+    assert reason("only this") == "apt says: only this"
+
+
+SETTING_UP = "Setting up nvidia-dkms-580-open (580.95.05-0ubuntu1) ..."
+UNPACKING = "Unpacking libnvidia-compute-580 (580.95.05-0ubuntu1) ..."
+PACKAGES_THAT_FAILED = {
+    "Error! Bad return status for module build on kernel: 6.8.0-31-generic (x86_64)": (
+        SETTING_UP,
+        "Error! Bad return status for module build on kernel: 6.8.0-31-generic (x86_64)",
+        "Consult /var/lib/dkms/nvidia/580.95.05/build/make.log for more information.",
+        "dpkg: error processing package nvidia-dkms-580-open (--configure):",
+        " installed nvidia-dkms-580-open package post-installation script subprocess returned"
+        " error exit status 10",
+    ),
+    "which is also in package libcuda1": (
+        UNPACKING,
+        "dpkg: error processing archive /var/cache/apt/archives/libnvidia.deb (--unpack):",
+        " trying to overwrite '/usr/lib/libcuda.so', which is also in package libcuda1 550-2",
+    ),
+    "no disk space is left": (
+        UNPACKING,
+        "dpkg: error processing archive /var/cache/apt/archives/libnvidia.deb (--unpack):",
+        " cannot copy extracted data for './usr/lib/x' to '/usr/lib/x.dpkg-new': failed to write"
+        " (No space left on device)",
+    ),
+}
+
+
+@pytest.mark.parametrize("words", PACKAGES_THAT_FAILED)
+def test_of_a_package_that_failed_its_own_lines_say_why(words: str) -> None:
+    about = PACKAGES_THAT_FAILED[words]
+    before = ["Setting up dkms (3.0) ...", "dkms: Permission denied, which dkms got over"]
+    after = [
+        "Processing triggers for man-db (2.9) ...",
+        "Errors were encountered while processing:",
+    ]
+    lines = [*before, *about, *after, " libnvidia", TAIL]
+    assert APT.errors_in(lines) == about
+    assert words in reason(*lines)
+
+
+def test_of_all_that_apt_prints_the_errors_come_last_and_without_preface() -> None:
+    lines = [
+        "Get:1 http://x InRelease [1 kB]",
+        "Err:1 http://x InRelease",
+        "  The following signatures were invalid: BADSIG 0123456789ABCDEF x",
+        "E: Failed to fetch http://x/InRelease  The following signatures were invalid: BADSIG 0 x",
+        "W: An error occurred during the signature verification. The repository is not updated and"
+        " the previous index files will be used. GPG error: http://x InRelease: it is BADSIG",
+        "Warning: OpenPGP signature verification failed: http://y InRelease: Sub-process sqv",
+        "W: Download is performed unsandboxed as root as file '/tmp/x' (13: Permission denied)",
+        "E: Some index files failed to download. They have been ignored, or old ones used instead.",
+    ]
+    assert APT.errors_in(lines) == (
+        "http://x InRelease: it is BADSIG",
+        "http://y InRelease: Sub-process sqv",
+        lines[3],
+    )
+    assert APT.errors_in(["no error", " ", "at all"]) == ("no error", "at all")
+    assert APT.errors_in([]) == ()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from private_apt import APT, Package, PrivateApt
 
+from pyinfra_gpu.engine.ask import Answer
+from pyinfra_gpu.engine.package_manager import why
+from pyinfra_gpu.packages import manager_for
 from pyinfra_gpu.packages.apt import files
 from pyinfra_gpu.packages.apt.simulation import parse
 from pyinfra_gpu.packages.model import Change
@@ -54,6 +57,31 @@ def changes(apt: PrivateApt, *packages: str) -> dict[str, str | None]:
 def test_without_our_pins_apt_would_take_the_newest_of_all(apt: PrivateApt) -> None:
     apt.preferences("")
     assert changes(apt, "libcuda1") == {"libcuda1": "595.71.05-1"}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (
+            "rm -r repository0",
+            "what is listed, or the repository itself, is not there (apt: E: ",
+        ),
+        ("sed -i 's/trusted=yes/trusted=no/' etc/apt/sources.list", "cannot be verified (apt: E:"),
+        ("echo x >> repository0/Packages", "another hash or size than it should have (apt: E: "),
+        (
+            "sed -i 's|file:[^ ]*0 |http://127.0.0.1:9/x |' etc/apt/sources.list",
+            "the host does not reach the server (apt: E: Failed to fetch http://127.0.0.1:9/x",
+        ),
+    ],
+)
+def test_what_the_machines_own_apt_says_of_a_bad_repository_is_understood(
+    apt: PrivateApt, spoil: str, words: str
+) -> None:
+    subprocess.run(spoil, shell=True, check=True, cwd=apt.root)
+    lines = tuple(
+        apt.run("update", "-o", "APT::Update::Error-Mode=any", "-o", "Acquire::Retries=0")
+    )
+    assert words in why(manager_for("debian"), Answer(ok=False, stdout=(), lines=lines))
 
 
 def test_the_newest_of_the_branch_comes_from_nvidia(apt: PrivateApt) -> None:

@@ -1,53 +1,45 @@
-"""What apt says when it cannot go on, in one clause that tells key, network and server apart."""
+"""Which lines of what apt and dpkg printed say why a command failed; what they mean is not here."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from pyinfra_gpu.packages.lines import last, shortened
-
-_CAUSES = (
-    (r"EXPKEYSIG|EXPSIG|[Ee]xpired", "its key or signature has expired"),
-    (r"NO_PUBKEY|Missing key", "it is signed by another key than the pinned one"),
-    (
-        r"not signed|invalid signature|signatures? (were|was) invalid|BADSIG|SHA1 is not considered"
-        r"|[Ss]ignature verification",
-        "its signature by the pinned key cannot be verified",
-    ),
-    (r"Hash Sum mismatch|[Uu]nexpected size|hash", "what it sends has another hash than it lists"),
-    (r"\b404\b|Not Found|File not found", "404: what it lists, or the repository, is not there"),
-    (r"\b[45]\d\d\b +[A-Z]", "its server refuses to answer"),
-    (
-        r"[Cc]ould not (resolve|connect)|Temporary failure|timed out|[Cc]onnection (refused|failed)"
-        r"|Unable to connect|No route|unreachable",
-        "the host does not reach it",
-    ),
-    (r"No space left", "no disk space is left"),
-    (r"Could not get lock|Unable to (acquire|lock)", "another apt is at work"),
+_GUARD = "E: pyinfra-gpu: "
+_TELLS = re.compile(r"(?:E|W|Error|Warning): |dpkg(?:-deb)?: error")
+_WARNS = re.compile(r"W(?:arning)?: ")
+# What apt adds where the error itself stands in another line, or where there is none.
+_SUMS_UP = re.compile(
+    r"(?:E|W|Error|Warning): (?:Sub-process /usr/bin/dpkg |Some (?:index )?files failed to download"
+    r"|Download Failed|Unable to fetch some archives|Failure while executing"
+    r"|Download is performed unsandboxed)"
 )
-_ERROR = re.compile(r"(?:E|Err|W|dpkg)[: ]")
+_PREFACE = re.compile(r"^.*(?:GPG error|OpenPGP signature verification failed): (?=\S)")
+_OF_A_PACKAGE = "dpkg: error processing "
+_BEGINS_A_PACKAGE = re.compile(r"(?:Preparing to unpack|Unpacking|Setting up|Removing) ")
 
 
-def cause(lines: Sequence[str]) -> str:
-    """Return why apt could not fetch something: a clause, with apt's own line behind it."""
-    told = [line.strip() for line in lines if _ERROR.match(line.strip())] or list(lines)
-    for pattern, meaning in _CAUSES:
-        for line in told:
-            if re.search(pattern, line):
-                return f"{meaning} (apt: {shortened(_without_preface(line))})"
-    return f"apt says: {last(told)}"
+def read(lines: Sequence[str]) -> tuple[str, ...]:
+    """See `PackageManager.errors_in`: errors come behind warnings.
+
+    Of a package that dpkg could not install: all that was printed about that one.
+    """
+    lines = [line.rstrip() for line in lines if line.strip()]
+    if guard := [line for line in lines if line.startswith(_GUARD)]:
+        return tuple(guard)
+    places = [at for at, line in enumerate(lines) if line.startswith(_OF_A_PACKAGE)]
+    if places:
+        return _about_a_package(lines, places[0])
+    found = [line for line in lines if _TELLS.match(line) and not _SUMS_UP.match(line)]
+    found.sort(key=lambda line: not _WARNS.match(line))
+    return tuple(_PREFACE.sub("", line) for line in found or lines)
 
 
-def _without_preface(line: str) -> str:
-    """Leave away what apt says before the error itself: that old lists will be used."""
-    return re.sub(r"^.*GPG error: (?=\S)", "", line)
-
-
-def failure(lines: Sequence[str]) -> str:
-    """Return why an installation failed: our guard's reason, the package, or apt's last word."""
-    for pattern in (r"E: pyinfra-gpu: ", r"dpkg: error processing ", r"E: (?!Sub-process|Failure)"):
-        for line in lines:
-            if re.match(pattern, line.strip()):
-                return shortened(line.strip())
-    return last([line for line in lines if line.strip()])
+def _about_a_package(lines: Sequence[str], error: int) -> tuple[str, ...]:
+    """Return what stands from where dpkg began with a package to the end of its error."""
+    first = last = error
+    while first > 0 and not _BEGINS_A_PACKAGE.match(lines[first]):
+        first -= 1
+    while last + 1 < len(lines) and lines[last + 1].startswith(" "):
+        last += 1
+    return tuple(lines[first : last + 1])

@@ -201,13 +201,9 @@ class Apt:
         """See the protocol."""
         return history.read(rows)
 
-    def cause(self, lines: Sequence[str]) -> str:
+    def errors_in(self, lines: Sequence[str]) -> tuple[str, ...]:
         """See the protocol."""
-        return errors.cause(lines)
-
-    def failure(self, lines: Sequence[str]) -> str:
-        """See the protocol."""
-        return errors.failure(lines)
+        return errors.read(lines)
 
     def install_by_hand(self, names: Sequence[str]) -> str:
         """See the protocol."""

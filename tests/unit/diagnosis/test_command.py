@@ -9,7 +9,7 @@ import time
 import pytest
 
 from pyinfra_gpu.diagnosis.command import explain_lines
-from pyinfra_gpu.engine.steps import _reason
+from pyinfra_gpu.engine.steps import reason
 
 # What a step's output says -> what the run says to do about it.
 REMEDIES = {
@@ -48,14 +48,26 @@ def test_the_line_and_what_to_do_are_said(line: str) -> None:
     assert " ".join(line.split()) in sentence
     assert REMEDIES[line] in sentence
     assert "\n" not in sentence
-    assert _reason(["Collecting torch", line, "  (exit 1)"]) == sentence
+    assert reason(["Collecting torch", line, "  (exit 1)"]) == sentence
+
+
+def test_a_cause_that_has_a_clause_comes_before_the_line_and_who_said_it() -> None:
+    line = "E: Failed to fetch http://mirror.example/InRelease  503  Service Unavailable"
+    shown = " ".join(line.split())
+    expected = f"the server refuses to answer ({{}}{shown}); run again later; "
+    for said_by, said in (("", ""), ("apt", "apt: ")):
+        sentence = explain_lines([line], said_by=said_by)
+        assert sentence is not None
+        assert sentence.startswith(expected.format(said))
+        assert reason([line], said_by=said_by) == sentence
+    assert reason(["what was that"], said_by="apt") == "apt says: what was that"
 
 
 def test_without_a_known_cause_the_last_line_has_to_do() -> None:
     assert explain_lines(["all is well", "what was that"]) is None
-    assert _reason(["all is well", "what\x1b[2J was that" + " x" * 400]).startswith("what was that")
-    assert len(_reason(["y" * 900])) == 300
-    assert "by hand" in _reason([])
+    assert reason(["all is well", "what\x1b[2J was that" + " x" * 400]).startswith("what was that")
+    assert len(reason(["y" * 900])) == 300
+    assert "by hand" in reason([])
     assert explain_lines([]) is None
 
 
@@ -85,7 +97,7 @@ def test_the_first_failure_of_a_run_costs_less_than_a_second_of_work() -> None:
 
 def test_a_run_without_a_failure_never_reads_the_catalogue() -> None:
     code = (
-        "import sys, pyinfra_gpu.engine.steps;"
+        "import sys, pyinfra_gpu.operations.driver_packages, pyinfra_gpu.operations.pytorch;"
         " sys.exit('pyinfra_gpu.diagnosis.catalogue' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
