@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.facts.verdict import AcrossStamp, Stamp
-from pyinfra_gpu.on_host import smoke_digest
+from pyinfra_gpu.stacks.bundle import smoke_digest
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record

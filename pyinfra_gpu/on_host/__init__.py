@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import shlex
 import zipfile
 from functools import cache
 from pathlib import Path
+
+from .smoke.gpu.expected import KINDS_FILE
 
 _HERE = Path(__file__).parent
 _SMOKE = _HERE / "smoke"
@@ -34,13 +35,16 @@ def program(path: str, *arguments: str) -> str:
     return shlex.join(["sh", "-c", text(path), path.rpartition("/")[2], *arguments])
 
 
-@cache
-def smoke_bundle() -> bytes:
-    """Return the smoke test as a zipapp; the same sources give the same bytes, anywhere, always."""
+def smoke_bundle(kinds: bytes) -> bytes:
+    """Return the smoke test as a zipapp; the same sources and data give the same bytes, always.
+
+    + kinds: what is known of GPUs, as `smoke.gpu.expected` reads it
+    """
     sources = {
         str(path.relative_to(_SMOKE.parent)): path.read_bytes() for path in _SMOKE.rglob("*.py")
     }
-    return pack({"__main__.py": _ENTRY, **sources})
+    data = {f"{_SMOKE.name}/gpu/{KINDS_FILE}": kinds}
+    return pack({"__main__.py": _ENTRY, **sources, **data})
 
 
 def pack(sources: dict[str, bytes]) -> bytes:
@@ -53,8 +57,3 @@ def pack(sources: dict[str, bytes]) -> bytes:
             entry.external_attr = 0o100644 << 16
             file.writestr(entry, sources[name])
     return archive.getvalue()
-
-
-def smoke_digest() -> str:
-    """Return the SHA-256 of the smoke test's zipapp in hexadecimal."""
-    return hashlib.sha256(smoke_bundle()).hexdigest()

@@ -23,7 +23,7 @@ from pyinfra_gpu.engine.privilege import as_owner, file_owner
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import Verdict
-from pyinfra_gpu.on_host import smoke_bundle, smoke_digest
+from pyinfra_gpu.stacks.bundle import smoke_bundle, smoke_digest
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host

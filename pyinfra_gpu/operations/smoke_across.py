@@ -22,10 +22,10 @@ from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted
 from pyinfra_gpu.engine.together import Together, executing, together
 from pyinfra_gpu.engine.transport import is_alive
 from pyinfra_gpu.facts.verdict import AcrossVerdict
-from pyinfra_gpu.on_host import smoke_digest
 from pyinfra_gpu.on_host.smoke.judge.across import Step
 from pyinfra_gpu.on_host.smoke.judge.ends import Part, read
 from pyinfra_gpu.operations.smoke import EXIT_CODES, FEW_HOSTS, STAGE, bundle
+from pyinfra_gpu.stacks.bundle import smoke_digest
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host

@@ -24,6 +24,7 @@ from pyinfra_gpu.stacks.model import (
     Gpu,
     Repositories,
     Repository,
+    SpeedBounds,
     Stack,
     StackDriver,
     StackTorch,
@@ -67,6 +68,7 @@ class Catalogue(FileEntry):
     strict_cuda: reading.Version
     nccl_minimum: Table[str, reading.Version]
     gpus: Annotated[Table[str, Gpu], keyed(Gpu)]
+    speed_bounds: Table[str, SpeedBounds]
     driver_branches: Annotated[Table[reading.Whole, DriverBranch], keyed(DriverBranch)]
     repositories: Repositories
     distributions: Table[str, DistributionPackages]
@@ -209,6 +211,17 @@ def _model() -> TypeAdapter[Catalogue]:
 
 def _check_references(data: Catalogue, source: str) -> None:
     """Refuse a name that points at nothing: a typo here would silently switch a check off."""
+    for gpu in data.gpus.values():
+        for number, figures in enumerate(gpu.figures):
+            place = f"gpus.{gpu.name}.figures.{number}"
+            refuse_unknown(source, f"{place}.bounds", figures.bounds, data.speed_bounds)
+            if figures.memory_as_listed and gpu.memory_mib is None:
+                it = "has a memory_mib to be as listed"
+                raise reading.wrong(source, f"{place}.memory_as_listed", it)
+    _check_stacks(data, source)
+
+
+def _check_stacks(data: Catalogue, source: str) -> None:
 
     def known(place: str, name: object, names: Collection[object]) -> None:
         refuse_unknown(source, place, name, names)

@@ -10,10 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, Strict
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Strict
 
 from pyinfra_gpu.stacks.reading import (
     FileEntry,
+    Flag,
     Table,
     Text,
     Version,
@@ -49,12 +50,21 @@ def _closed_range(value: object) -> tuple[int, int]:
     return lowest, highest
 
 
+def _expression(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise expected(f"a regular expression ({error})") from None
+    return text
+
+
 def _two(value: object) -> object:
     if isinstance(value, list) and len(value) != 2:
         raise expected("a list of 2 versions")
     return value
 
 
+Expression = Annotated[Text, AfterValidator(_expression)]
 OpenRange = Annotated[tuple[int, int | None], PlainValidator(_range)]
 Range = Annotated[tuple[int, int], PlainValidator(_closed_range)]
 Size = Annotated[float, Strict(), Field(ge=0)]
@@ -151,8 +161,32 @@ class WheelArchs(FileEntry):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SpeedBounds(FileEntry):
+    """Fractions of a vendor's figure: below `warn` a GPU is slow, below `fail` it is broken."""
+
+    warn: Size
+    fail: Size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures(FileEntry):
+    """What a sound GPU of one kind shows in the smoke test.
+
+    + pattern: for what the driver calls it; + bounds: one of `Catalogue.speed_bounds`
+    + memory_as_listed: whether the driver shows every one with the model's `memory_mib`
+    """
+
+    pattern: Expression
+    bf16_tflops: Size
+    memory_gb_s: Size
+    bounds: Text
+    source: Text
+    memory_as_listed: Flag = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu(FileEntry):
-    """One GPU model."""
+    """One GPU model; of its `figures`, the first that fits the driver's name is meant."""
 
     KEYED_BY: ClassVar[str] = "name"
 
@@ -163,6 +197,7 @@ class Gpu(FileEntry):
     bar1_mib: Whole | None
     open_modules: Literal["required", "supported", "unsupported"]
     machine: Text | None
+    figures: tuple[Figures, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

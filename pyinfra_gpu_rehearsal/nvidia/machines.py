@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu_rehearsal.errors import LabError
 
 
@@ -12,7 +13,7 @@ from pyinfra_gpu_rehearsal.errors import LabError
 class Card:
     """One GPU.
 
-    + model: its key in stacks.yaml; name: as its driver calls it
+    + model: its row in stacks.yaml, where all else of it is from; name: as its driver calls it
     + device: PCI device id ("0x2b85"); capability: compute capability
     + memory_mib, bar1_mib: its memory, and the window the firmware gave it onto that
     """
@@ -70,35 +71,38 @@ class Machine:
         return [f"0000:{index + 1:02x}:00.0" for index in range(self.count)]
 
 
-def _card(
-    model: str, device: str, capability: str, memory: int, bar1: int, prefix: str = ""
-) -> Card:
+def _card(model: str, brand: str = "", bar1_mib: int | None = None) -> Card:
+    """Return a card as the compatibility data has it.
+
+    + brand: what its driver puts before the model's name
+    + bar1_mib: the window that its firmware gives it; None: the one that it needs by the data
+    """
+    known = catalogue().gpus[model]
+    window = bar1_mib or known.bar1_mib
+    if not known.pci_ids or known.memory_mib is None or window is None:
+        raise LabError(f"stacks.yaml knows too little of a {model} to simulate one")
     return Card(
         model=model,
-        name=f"NVIDIA {prefix}{model}",
-        device=device,
-        capability=capability,
-        memory_mib=memory,
-        bar1_mib=bar1,
+        name=f"NVIDIA {brand}{model}",
+        device=f"0x{known.pci_ids[0].partition(':')[2]}",
+        capability=known.compute_capability,
+        memory_mib=known.memory_mib,
+        bar1_mib=window,
     )
 
 
-_RTX_5090 = _card("RTX 5090", "0x2b85", "12.0", 32607, 32768, "GeForce ")
+_ALL_OF_IT = 256 << 10  # MiB: more than the memory, in a power of two
 _MACHINES = (
-    Machine(name="2x RTX 5090", count=2, card=_RTX_5090),
-    Machine(name="1x RTX 5090", count=1, card=_RTX_5090),
+    Machine(name="2x RTX 5090", count=2, card=_card("RTX 5090", "GeForce ")),
+    Machine(name="1x RTX 5090", count=1, card=_card("RTX 5090", "GeForce ")),
     Machine(
         name="2x RTX 5090 without Above-4G",
         count=2,
-        card=_card("RTX 5090", "0x2b85", "12.0", 32607, 256, "GeForce "),
+        card=_card("RTX 5090", "GeForce ", bar1_mib=256),
     ),
-    Machine(name="8x H200", count=8, card=_card("H200", "0x2335", "9.0", 143771, 262144)),
-    Machine(name="2x B200", count=2, card=_card("B200", "0x2901", "10.0", 183359, 262144)),
-    Machine(
-        name="2x GTX 1080 Ti",
-        count=2,
-        card=_card("GTX 1080 Ti", "0x1b06", "6.1", 11264, 256, "GeForce "),
-    ),
+    Machine(name="8x H200", count=8, card=_card("H200", bar1_mib=_ALL_OF_IT)),
+    Machine(name="2x B200", count=2, card=_card("B200", bar1_mib=_ALL_OF_IT)),
+    Machine(name="2x GTX 1080 Ti", count=2, card=_card("GTX 1080 Ti", "GeForce ", bar1_mib=256)),
 )
 MACHINES = {machine.name: machine for machine in _MACHINES}
 

@@ -22,7 +22,7 @@ from pyinfra_gpu.drift.training import stamp
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
-from pyinfra_gpu.on_host import smoke_digest
+from pyinfra_gpu.stacks.bundle import smoke_digest
 from tasks.base import base
 from tasks.cuda import cuda
 from tasks.driver import driver

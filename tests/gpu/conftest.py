@@ -1,6 +1,7 @@
 """Tests on real GPUs, with this interpreter's torch. Where there are none they are skipped.
 
-Run them on a GPU host, in the environment that trains there: python -m pytest tests/gpu
+Run them on a GPU host, in the environment that trains there (with pydantic and PyYAML):
+python -m pytest tests/gpu
 Each full run leaves what was measured in tests/gpu/evidence, or in the folder GPU_EVIDENCE.
 """
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyinfra_gpu.on_host import smoke_bundle
+from pyinfra_gpu.stacks.bundle import smoke_bundle
 
 _FOLDER = Path(__file__).parent / "evidence"
 

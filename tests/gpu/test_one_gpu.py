@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from full_run import Run, keep, run
 
-from pyinfra_gpu.on_host import smoke_bundle
 from pyinfra_gpu.on_host.smoke.gpu import device, expected, formats, host, link, one_gpu, precision
 from pyinfra_gpu.on_host.smoke.gpu.checks_device import MATMUL_BOUNDS
+from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu.stacks.bundle import gpu_kinds, smoke_bundle
 
 pytestmark = [pytest.mark.gpu, pytest.mark.torch]
 
@@ -141,13 +142,13 @@ def test_each_format_gives_right_numbers_or_an_excuse(name: str, tmp_path: Path)
 
 
 def test_a_known_gpu_is_as_fast_as_its_kind(torch: Any) -> None:
-    known = expected.figures(torch.cuda.get_device_name(0))
+    known = expected.kind_of(torch.cuda.get_device_name(0), [*gpu_kinds(catalogue())])
     if known is None:
         pytest.skip("nothing is known of this kind of GPU")
     speed = device.speed(torch, torch.device("cuda", 0), 8192, 2**30)
     print(speed)
-    assert speed["bf16_tflops"] > known.fail * known.bf16
-    assert speed["memory_gb_s"] > known.fail * known.memory
+    assert speed["bf16_tflops"] > known.fail * known.bf16_tflops
+    assert speed["memory_gb_s"] > known.fail * known.memory_gb_s
 
 
 def test_a_loaded_gpu_is_seen_at_work(torch: Any) -> None:

@@ -12,6 +12,8 @@ from pyinfra_gpu.on_host.smoke.gpu import host
 from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
 from pyinfra_gpu.on_host.smoke.judge.check import Expected
 from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation
+from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu.stacks.bundle import gpu_kinds
 
 OPEN = (
     "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  "
@@ -150,6 +152,9 @@ def sound_host(tmp_path: Path) -> dict[str, Any]:
     return host.read(Simulated(), tree(tmp_path))
 
 
+KINDS = [*gpu_kinds(catalogue())]
+
+
 def expected(
     mode: str = "gpu", gpus: int = 2, gpu_host: Mapping[str, Any] | None = None
 ) -> Expected:
@@ -162,6 +167,7 @@ def expected(
         mode=mode,
         gpus=gpus,
         gpu_host=copy.deepcopy(gpu_host),
+        gpu_kinds=KINDS,
     )
 
 

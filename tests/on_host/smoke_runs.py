@@ -7,10 +7,12 @@ replaced, so it is the shipped launcher and judge that must notice.
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any
 import jsonschema
 
 from pyinfra_gpu import on_host
+from pyinfra_gpu.stacks.bundle import smoke_bundle
 
 _PACKAGE = Path(on_host.__file__).parent
 _SCHEMA = json.loads((_PACKAGE / "verdict.schema.json").read_text())
@@ -105,12 +108,11 @@ def broken_compiled(check: str, words: str | tuple[str, ...], *parts: str, **how
 
 def bundle(*replacements: tuple[str, str, str]) -> bytes:
     """Return the shipped bundle with lines of its source replaced: (module, old, new)."""
-    root = _PACKAGE / "smoke"
-    sources = {f"smoke/{path.relative_to(root)}": path.read_text() for path in root.rglob("*.py")}
+    with zipfile.ZipFile(io.BytesIO(smoke_bundle())) as shipped:
+        sources = {name: shipped.read(name).decode() for name in shipped.namelist()}
     for module, old, new in replacements:
         assert sources[f"smoke/{module}"].count(old) == 1, f"{old!r} is not once in {module}"
         sources[f"smoke/{module}"] = sources[f"smoke/{module}"].replace(old, new)
-    sources["__main__.py"] = "import sys\nfrom smoke.__main__ import main\nsys.exit(main())\n"
     return on_host.pack({name: text.encode() for name, text in sources.items()})
 
 

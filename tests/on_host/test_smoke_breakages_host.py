@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu import on_host
+from pyinfra_gpu.stacks.bundle import smoke_bundle
 from tests.on_host import smoke_runs
 from tests.on_host.smoke_runs import (
     FAILED,
@@ -186,7 +186,7 @@ def test_what_an_earlier_test_left_must_be_ended_first(python: str, tmp_path: Pa
     program = "import time; time.sleep(1000)"
     left = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "smoke_test.pyz")])
     try:
-        process = smoke_runs.start(python, tmp_path, on_host.smoke_bundle())
+        process = smoke_runs.start(python, tmp_path, smoke_bundle())
         output, _ = process.communicate(timeout=60)
     finally:
         left.kill()
@@ -214,7 +214,7 @@ def test_a_directory_that_takes_no_verdict_is_told_in_one_sentence(
 ) -> None:
     mounts = 'mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"'
     plan = Plan(mounts=mounts, environment=UNCOMPILED)
-    process = smoke_runs.start(python, tmp_path, on_host.smoke_bundle(), plan)
+    process = smoke_runs.start(python, tmp_path, smoke_bundle(), plan)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == FAILED
     sentence = f"the directory {tmp_path} is not writable for this user"
@@ -240,7 +240,7 @@ def test_a_verdict_is_written_though_its_evidence_cannot_be(python: str, tmp_pat
 def test_a_host_without_gpus_fails_the_test_for_gpus_at_once(python: str, tmp_path: Path) -> None:
     """The wiring of the GPU modes as far as it goes without a GPU."""
     file = tmp_path / "smoke_test.pyz"
-    file.write_bytes(on_host.smoke_bundle())
+    file.write_bytes(smoke_bundle())
     command = [python, str(file), "--mode", "gpu", "--gpus", "2"]
     output = tmp_path / "verdict.json"
     environment = {**os.environ, "PATH": str(tmp_path)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import io
+import json
 import subprocess
 import sys
 import zipfile
@@ -16,13 +17,15 @@ from pyinfra_gpu import on_host
 from pyinfra_gpu.on_host.smoke import options
 from pyinfra_gpu.on_host.smoke.judge.check import measurements
 from pyinfra_gpu.on_host.smoke.launcher import stages
+from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu.stacks.bundle import gpu_kinds, smoke_bundle, smoke_digest
 
 _SMOKE = Path(on_host.__file__).parent / "smoke"
 _SOURCES = sorted(_SMOKE.rglob("*.py"))
 
 
 def test_the_bytes_depend_on_the_sources_alone() -> None:
-    program = "import sys; from pyinfra_gpu import on_host; print(on_host.smoke_digest())"
+    program = "import sys; from pyinfra_gpu.stacks import bundle; print(bundle.smoke_digest())"
     digests = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -33,8 +36,43 @@ def test_the_bytes_depend_on_the_sources_alone() -> None:
         ).stdout.strip()
         for seed, zone in (("1", "UTC"), ("2", "Asia/Tokyo"))
     }
-    assert digests == {on_host.smoke_digest()}
-    assert hashlib.sha256(on_host.smoke_bundle()).hexdigest() == on_host.smoke_digest()
+    assert digests == {smoke_digest()}
+    assert hashlib.sha256(smoke_bundle()).hexdigest() == smoke_digest()
+
+
+def test_other_data_about_gpus_are_another_test() -> None:
+    digests = {hashlib.sha256(on_host.smoke_bundle(kinds)).digest() for kinds in (b"[]", b"[{}]")}
+    assert len(digests) == 2
+    assert hashlib.sha256(smoke_bundle()).digest() not in digests
+
+
+def test_the_bundle_knows_the_gpus_of_the_compatibility_data(tmp_path: Path) -> None:
+    bundle = tmp_path / "smoke_test.pyz"
+    bundle.write_bytes(smoke_bundle())
+    program = (
+        "import dataclasses, json, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from smoke.gpu import expected\n"
+        "known = expected.kinds()\n"
+        "print(json.dumps([known, dataclasses.asdict(expected.kind_of('NVIDIA H200', known))]))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", program, str(bundle)],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    kinds, h200 = json.loads(run.stdout)
+    assert kinds == [*gpu_kinds(catalogue())]
+    assert h200 in kinds
+    assert h200["capability"] == [9, 0]
+
+
+def test_its_usage_can_be_asked_for_without_torch(tmp_path: Path) -> None:
+    bundle = tmp_path / "smoke_test.pyz"
+    bundle.write_bytes(smoke_bundle())
+    command = [sys.executable, "-S", str(bundle), "--help"]
+    run = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert run.stdout.startswith("usage: smoke_test.pyz")
 
 
 def test_packing_does_not_depend_on_order() -> None:
@@ -42,9 +80,9 @@ def test_packing_does_not_depend_on_order() -> None:
 
 
 def test_the_bundle_holds_the_entry_and_every_module() -> None:
-    names = zipfile.ZipFile(io.BytesIO(on_host.smoke_bundle())).namelist()
+    names = zipfile.ZipFile(io.BytesIO(smoke_bundle())).namelist()
     sources = [str(path.relative_to(_SMOKE.parent)) for path in _SOURCES]
-    assert names == sorted(["__main__.py", *sources])
+    assert names == sorted(["__main__.py", "smoke/gpu/kinds.json", *sources])
 
 
 @pytest.mark.parametrize("path", _SOURCES, ids=lambda path: str(path.relative_to(_SMOKE)))
@@ -74,7 +112,7 @@ def test_the_launchers_half_never_imports_torch() -> None:
 
 def test_the_bundle_says_what_is_wrong_with_its_command_line(tmp_path: Path) -> None:
     bundle = tmp_path / "smoke_test.pyz"
-    bundle.write_bytes(on_host.smoke_bundle())
+    bundle.write_bytes(smoke_bundle())
     run = subprocess.run(
         [sys.executable, str(bundle), "--mode", "tpu"], capture_output=True, text=True
     )
@@ -85,7 +123,7 @@ def test_the_bundle_says_what_is_wrong_with_its_command_line(tmp_path: Path) -> 
 
 def test_a_python_without_torch_gets_a_failed_verdict_and_no_stamp(tmp_path: Path) -> None:
     bundle = tmp_path / "smoke_test.pyz"
-    bundle.write_bytes(on_host.smoke_bundle())
+    bundle.write_bytes(smoke_bundle())
     arguments = [
         *("--mode", "rehearsal-cpu", "--fingerprint", "c0ffee", "--host", "box"),
         *("--output", str(tmp_path / "verdict.json"), "--stamp", str(tmp_path / "stamp.json")),

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from smoke_gpu_simulated import (
+    KINDS,
     Simulated,
     bandwidth_facts,
     executable,
@@ -288,5 +289,27 @@ def test_link_rates_are_those_of_the_standard() -> None:
     ],
 )
 def test_gpus_are_recognised_by_their_whole_name(name: str, bf16: float | None) -> None:
-    figures = known.figures(name)
-    assert (figures.bf16 if figures else None) == bf16
+    kind = known.kind_of(name, KINDS)
+    assert (kind.bf16_tflops if kind else None) == bf16
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_gb_s", "memory_mib"),
+    [
+        ("NVIDIA GeForce RTX 5090", 1792, 32607),
+        ("NVIDIA GeForce RTX 5090 D", 1792, 32607),
+        ("NVIDIA GeForce RTX 5090 D v2", 1344, None),
+        ("NVIDIA GeForce RTX 4090", 1008, 24564),
+        ("NVIDIA H200 NVL", 4800, None),
+        ("NVIDIA A100-SXM4-40GB", 1555, None),
+        ("NVIDIA L4", 300, None),
+    ],
+)
+def test_a_kinds_variants_are_told_apart(
+    name: str, memory_gb_s: float, memory_mib: int | None
+) -> None:
+    kind = known.kind_of(name, KINDS)
+    assert kind is not None
+    assert (kind.memory_gb_s, kind.memory_mib) == (memory_gb_s, memory_mib)
+    assert 0 < kind.fail < kind.warn < 1
+    assert kind.source

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from smoke_gpu_simulated import executable, rtx_5090
 
-from pyinfra_gpu.on_host import smoke_bundle
+from pyinfra_gpu.stacks.bundle import smoke_bundle
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -60,6 +60,14 @@ def test_a_gpu_too_few_stops_before_torch_is_imported(tmp_path: Path) -> None:
     assert (code, verdict["failed"]["id"]) == (2, "S0.gpus")
     assert "lists 1 GPUs, 2 are declared" in verdict["failed"]["sentence"]
     assert _statuses(verdict, "S1") == {"skip"}
+
+
+def test_what_a_kind_of_gpu_must_show_is_in_the_bundle(tmp_path: Path) -> None:
+    gpus = [rtx_5090(0), {**rtx_5090(1), "memory.total": "24000"}]
+    _, verdict, _ = _run(tmp_path, gpus, "--mode", "gpu")
+    (memory,) = [check for check in verdict["checks"] if check["id"] == "S0.gpu_memory"]
+    assert memory["status"] == "warn"
+    assert "24000 MiB of memory, a NVIDIA GeForce RTX 5090 has 32607" in memory["detail"]
 
 
 def test_a_host_without_nvidia_smi_fails_and_says_so(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu import on_host
+from pyinfra_gpu.stacks.bundle import smoke_bundle
 from tests.on_host import smoke_runs
 from tests.on_host.smoke_runs import (
     FAILED,
@@ -115,7 +115,7 @@ def test_a_torch_that_pythonpath_puts_first_is_refused_before_any_rank_starts(
     (fake / "__init__.py").write_text("raise SystemExit('the wrong torch was imported')")
     path = {"PYTHONPATH": str(fake.parent)}
     plan = Plan(environment=path)
-    process = smoke_runs.start(python, tmp_path, on_host.smoke_bundle(), plan)
+    process = smoke_runs.start(python, tmp_path, smoke_bundle(), plan)
     output, _ = process.communicate(timeout=60)
     run = Run(process.returncode, output, tmp_path)
     assert (run.code, run.stamped) == (FAILED, False)
@@ -130,7 +130,7 @@ def test_whoever_ends_the_launcher_ends_all_ranks_and_leaves_whole_files(
     number: signal.Signals, python: str, tmp_path: Path
 ) -> None:
     plan = Plan(allreduce_mib=64, environment=UNCOMPILED)
-    process = smoke_runs.start(python, tmp_path, on_host.smoke_bundle(), plan)
+    process = smoke_runs.start(python, tmp_path, smoke_bundle(), plan)
     journals = [tmp_path / "verdict.json.logs" / f"rank{rank}.jsonl" for rank in (0, 1)]
     limit = time.monotonic() + 60
     while not all(path.exists() and "torch_path" in path.read_text() for path in journals):
@@ -156,7 +156,7 @@ def test_a_second_test_on_the_same_host_waits_for_the_first(python: str, tmp_pat
     locked = os.open(tmp_path, os.O_RDONLY)
     try:
         fcntl.flock(locked, fcntl.LOCK_EX)
-        process = smoke_runs.start(python, tmp_path, on_host.smoke_bundle())
+        process = smoke_runs.start(python, tmp_path, smoke_bundle())
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
         assert any("waiting for another smoke test on this host to end" in line for line in lines)

@@ -21,12 +21,12 @@ from pyinfra_gpu.diagnosis.render import render as render_diagnosis
 from pyinfra_gpu.drift.finding import Id, Stage
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.host import judge as judge_stages
-from pyinfra_gpu.on_host import smoke_digest
 from pyinfra_gpu.report.check.answer import EXIT_CODES, Answer
 from pyinfra_gpu.report.check.judge import judge
 from pyinfra_gpu.report.check.render import render
 from pyinfra_gpu.report.run import render as render_run
 from pyinfra_gpu.spec import allowed_keys
+from pyinfra_gpu.stacks.bundle import smoke_digest
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text(encoding="utf-8")

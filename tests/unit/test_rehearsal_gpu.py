@@ -8,13 +8,15 @@ import pytest
 
 from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, read_fields
 from pyinfra_gpu.facts.gpus import parse
+from pyinfra_gpu.on_host.smoke.gpu.expected import kind_of
 from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu.stacks.bundle import gpu_kinds
 from pyinfra_gpu_rehearsal import LabError
 from pyinfra_gpu_rehearsal.nvidia.bad_repository import newest
 from pyinfra_gpu_rehearsal.nvidia.debs import Package
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware, write_secure_boot
 from pyinfra_gpu_rehearsal.nvidia.kernels import newer_release
-from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES, machine_named
+from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES, _card, machine_named
 from pyinfra_gpu_rehearsal.nvidia.on_host.simulated_kernel import (
     NEEDS,
     SIGNATURE,
@@ -227,7 +229,16 @@ def test_a_machine_s_cards_are_in_the_compatibility_data(name: str) -> None:
     card = MACHINES[name].card
     known = catalogue().gpus[card.model]
     assert known.compute_capability == card.capability
-    assert not known.pci_ids or f"10de:{card.device.removeprefix('0x')}" in known.pci_ids
+    assert known.memory_mib == card.memory_mib
+    assert f"10de:{card.device.removeprefix('0x')}" in known.pci_ids
+    kind = kind_of(card.name, [*gpu_kinds(catalogue())])
+    assert (kind is None) == (not known.figures)
+    assert kind is None or ".".join(map(str, kind.capability)) == card.capability
+
+
+def test_a_card_of_which_too_little_is_known_is_not_simulated() -> None:
+    with pytest.raises(LabError, match="knows too little of a H100 to simulate one"):
+        _card("H100")
 
 
 def test_a_machine_that_is_not_known_is_named() -> None:

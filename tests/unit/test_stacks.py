@@ -88,6 +88,15 @@ MALFORMED = [
         "ubuntu.rules.0.branches",
         "[lowest, highest]",
     ),
+    ("bounds: card", "bounds: cart", "RTX 5090.figures.0.bounds = 'cart'", "card, server"),
+    ("memory_gb_s: 1792,", "", "RTX 5090.figures.0.memory_gb_s", "is missing"),
+    ("D v2'", "D (v2'", "RTX 5090 D.figures.0.pattern", "a regular expression"),
+    (
+        "source: H100 data sheet}",
+        "source: x, memory_as_listed: yes}",
+        "H100.figures.0.memory_as_listed",
+        "has a memory_mib",
+    ),
     ("gcc: [6, 13]", "gcc: [6, null]", "cuda.12.6.gcc", "[lowest, highest]"),
     ("cuda-toolkit-{release}", "cuda-toolkit-13-0", "toolkit_template", "ends in {release}"),
     ('strict_cuda: "13.0"', 'strict_cuda: ""', "strict_cuda = ''", "text"),
@@ -211,9 +220,40 @@ def test_the_default_is_the_coherent_pair_of_long_term_driver_and_cuda_13_0() ->
     assert KNOWN.driver_branches[580].support == "2028-08"
 
 
-def test_pci_ids_are_given_only_where_one_was_seen() -> None:
+def test_pci_ids_are_given_where_all_that_a_model_has_are_known() -> None:
+    """Each was seen on a real one, or is in the PCI ID database: a missing one refuses a host."""
     ids = {gpu.name: gpu.pci_ids for gpu in KNOWN.gpus.values() if gpu.pci_ids}
-    assert ids == {"RTX 5090": ("10de:2b85",), "RTX 5090 D": ("10de:2b87",)}
+    assert ids == {
+        "RTX 5090": ("10de:2b85",),
+        "RTX 5090 D": ("10de:2b87",),
+        "B200": ("10de:2901",),
+        "H200": ("10de:2335", "10de:233b"),
+        "GTX 1080 Ti": ("10de:1b06",),
+    }
+
+
+def test_each_kind_of_gpu_is_known_by_one_model_alone() -> None:
+    names = {
+        "NVIDIA GeForce RTX 5090": "RTX 5090",
+        "NVIDIA GeForce RTX 5090 D": "RTX 5090 D",
+        "NVIDIA GeForce RTX 5090 D v2": "RTX 5090 D",
+        "NVIDIA GeForce RTX 4090": "RTX 4090",
+        "NVIDIA GeForce RTX 3090": "RTX 3090",
+        "NVIDIA B200": "B200",
+        "NVIDIA H100 80GB HBM3": "H100",
+        "NVIDIA H100 PCIe": "H100",
+        "NVIDIA H200": "H200",
+        "NVIDIA H200 NVL": "H200",
+        "NVIDIA L4": "L4",
+        "NVIDIA L40S": "L40S",
+        "NVIDIA A100-SXM4-80GB": "A100",
+        "NVIDIA A100-PCIE-40GB": "A100",
+    }
+    for name, model in names.items():
+        patterns = {gpu.name: [f.pattern for f in gpu.figures] for gpu in KNOWN.gpus.values()}
+        known = [one for one, all_ in patterns.items() if any(re.search(p, name) for p in all_)]
+        assert known == [model], name
+    assert {gpu.name for gpu in KNOWN.gpus.values() if gpu.figures} == set(names.values())
 
 
 @pytest.mark.parametrize("release", KNOWN.torch.values(), ids=lambda r: r.version)
@@ -284,7 +324,7 @@ def test_every_field_of_the_data_is_read_by_the_product(entry: str, field: str) 
 
 
 def test_a_field_that_nothing_reads_would_be_found() -> None:
-    assert {"Stack", "Gpu", "Catalogue", "PackageRule"} <= {entry for entry, _ in FIELDS}
+    assert {"Stack", "Gpu", "Figures", "Catalogue", "PackageRule"} <= {entry for entry, _ in FIELDS}
     assert "recommended" not in attributes_read()  # a field the data once had, and nothing read
 
 
@@ -382,7 +422,8 @@ SOURCES = (
 @pytest.mark.parametrize(
     "section",
     [
-        "wheel_archs", "gpus", "driver_branches", "nccl_minimum", "repositories", "distributions",
+        "wheel_archs", "gpus", "speed_bounds", "driver_branches", "nccl_minimum", "repositories",
+        "distributions",
     ],
 )  # fmt: skip
 def test_each_line_of_facts_names_its_source(section: str) -> None:
@@ -392,4 +433,5 @@ def test_each_line_of_facts_names_its_source(section: str) -> None:
     if section == "wheel_archs":
         lines = [line for line in lines if "archs: []" not in line]  # said for the block
     for line in lines:
-        assert any(source in line.partition("#")[2] for source in SOURCES), line
+        named = any(source in line.partition("#")[2] for source in SOURCES)
+        assert named or "source: " in line, line

@@ -49,10 +49,10 @@ def _device(facts: Facts, expected: Expected) -> Finding:
         if device["uuid"] is not None and host.get("uuid") != device["uuid"]:
             detail = f"torch's GPU {index} is {device['uuid']}, nvidia-smi's {host.get('uuid')}"
             return Finding(False, device["uuid"], host.get("uuid"), detail, index)
-        figures = known.figures(device["name"])
-        if figures and tuple(device["capability"]) != figures.capability:
+        kind = known.kind_of(device["name"], expected.gpu_kinds)
+        if kind and [*device["capability"]] != [*kind.capability]:
             detail = f"{device['name']} reports capability {device['capability']}"
-            return Finding(False, device["capability"], list(figures.capability), detail, index)
+            return Finding(False, device["capability"], [*kind.capability], detail, index)
     names = [fact["device"]["name"] for fact in facts.values()]
     return Finding(True, names, None, names[0] if len(set(names)) == 1 else ", ".join(names))
 
@@ -105,7 +105,7 @@ def _memory(facts: Facts, _: Expected) -> Finding:
     return Finding(True, 0, 0, f"{result['bytes'] // 2**20} MiB, {result['passes']} passes")
 
 
-def _speed(facts: Facts, _: Expected) -> Finding:
+def _speed(facts: Facts, expected: Expected) -> Finding:
     """Against what a GPU of this kind shows; of an unknown kind, only shown."""
     measured = {
         index: {key: fact["speed"][key] for key in ("bf16_tflops", "memory_gb_s")}
@@ -114,16 +114,19 @@ def _speed(facts: Facts, _: Expected) -> Finding:
     shown = {index: f"{m['bf16_tflops']:.0f} TFLOP/s" for index, m in measured.items()}
     slow = None
     for index, fact in facts.items():
-        figures = known.figures(fact["device"]["name"])
-        for key, nominal in _nominal(figures).items():
+        kind = known.kind_of(fact["device"]["name"], expected.gpu_kinds)
+        if kind is None:
+            continue
+        figures = {"bf16_tflops": kind.bf16_tflops, "memory_gb_s": kind.memory_gb_s}
+        for key, nominal in figures.items():
             share = measured[index][key] / nominal
-            if figures is None or share >= figures.warn:
+            if share >= kind.warn:
                 continue
             detail = (
                 f"GPU {index} reaches {measured[index][key]:.0f} {_UNITS[key]}, "
-                f"{share:.0%} of {nominal:g} ({figures.source})"
+                f"{share:.0%} of {nominal:g} ({kind.source})"
             )
-            if share < figures.fail:
+            if share < kind.fail:
                 return Finding(False, measured, nominal, detail, index)
             slow = slow or _warn(measured, nominal, detail, index)
     return slow or _uneven(measured) or Finding(True, measured, None, ", ".join(shown.values()))
@@ -132,12 +135,6 @@ def _speed(facts: Facts, _: Expected) -> Finding:
 _UNITS = {"bf16_tflops": "bf16 TFLOP/s", "memory_gb_s": "GB/s of memory"}
 _APART = 0.85
 """Equal GPUs differ by less, in silicon and cooling; the slowest sets everyone's pace."""
-
-
-def _nominal(figures: known.Figures | None) -> dict[str, float]:
-    if figures is None:
-        return {}
-    return {"bf16_tflops": figures.bf16, "memory_gb_s": figures.memory}
 
 
 def _uneven(measured: Mapping[int, Mapping[str, float]]) -> Finding | None:

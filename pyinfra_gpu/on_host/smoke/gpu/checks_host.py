@@ -170,8 +170,8 @@ def _memory(gpu: Gpu, expected: Expected) -> tuple[str, str] | None:
         return "warn", "its free memory cannot be read"
     if total - used < needed:
         return "fail", f"{total - used} MiB of {total} MiB are free, the test needs {needed}"
-    figures = known.figures(gpu["name"])
-    size = figures.memory_mib if figures else None
+    kind = known.kind_of(gpu["name"], expected.gpu_kinds)
+    size = kind.memory_mib if kind else None
     if size and abs(total - size) > known.MEMORY_TOLERANCE * size:
         return "warn", f"{total} MiB of memory, a {gpu['name']} has {size}"
     return None

@@ -1,55 +1,44 @@
 """What a sound GPU of a known kind shows; a GPU that is not listed is measured and never judged.
 
-Figures are dense, without sparsity, in TFLOP/s and GB/s. `bf16` and `memory` are the vendor's
-(for GeForce with fp32 accumulation, which runs at half rate there); the bounds are fractions of
-them, set below what was seen measured on sound cards, so that only a card that is clearly slow
-falls under them:
-
-    RTX 5090   224-226 TFLOP/s reported for torch.matmul on torch 2.10-2.13
-    H100 SXM   798 TFLOP/s, 3.0 TB/s    } 8192 x 8192 x 8192, random data; a copy counted
-    H200       788 TFLOP/s, 4.3 TB/s    } as read plus written
+The kinds are data, which travels beside this file: the bundle is packed with it.
 """
 
 from __future__ import annotations
 
+import json
+import pkgutil
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+KINDS_FILE = "kinds.json"
+"""In the folder of this file, in the bundle: one object for each kind, with the keys of `Kind`."""
+
+Kinds = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Figures:
-    """One kind of GPU; `capability` and `memory_mib` (None: several sizes) identify it."""
+class Kind:
+    """One kind of GPU; figures are the vendor's, dense, in TFLOP/s and GB/s.
+
+    + pattern: regular expression for what nvidia-smi calls it
+    + capability: its compute capability, major and minor
+    + memory_mib: what nvidia-smi shows of every card of this kind; None: several sizes, or not sure
+    + warn: fraction of the vendor's figure below which a card is called slow
+    + fail: fraction below which something is broken, not merely slow
+    + source: where the figures are from
+    """
 
     pattern: str
-    capability: tuple[int, int]
+    capability: Sequence[int]
     memory_mib: int | None
-    bf16: float
-    memory: float
+    bf16_tflops: float
+    memory_gb_s: float
+    warn: float
+    fail: float
     source: str
-    warn: float = 0.75
-    """Fraction of the vendor's figure below which a card is called slow."""
-    fail: float = 0.45
-    """Fraction below which something is broken, not merely slow."""
 
-
-_SERVER = {"warn": 0.6, "fail": 0.4}  # torch.matmul stays well below their data sheets
-_LOW_POWER = {"warn": 0.35, "fail": 0.2}  # the power limit, not the arithmetic, sets the pace
-
-_KNOWN = (
-    Figures(r"RTX 5090 D v2", (12, 0), None, 209.5, 1344, "NVIDIA's product page"),
-    Figures(r"RTX 5090\b(?!.*Laptop)", (12, 0), 32607, 209.5, 1792, "RTX Blackwell whitepaper"),
-    Figures(r"RTX 4090\b(?!.*(Laptop| D))", (8, 9), 24564, 165.2, 1008, "Ada whitepaper"),
-    Figures(r"RTX 3090\b(?! Ti)", (8, 6), 24576, 71.0, 936, "Ampere GA102 whitepaper"),
-    Figures(r"\bH200 NVL", (9, 0), None, 835, 4800, "H200 data sheet", **_LOW_POWER),
-    Figures(r"\bH200\b", (9, 0), None, 989, 4800, "H200 data sheet", **_SERVER),
-    Figures(r"H100 80GB HBM3", (9, 0), None, 989, 3350, "H100 data sheet", **_SERVER),
-    Figures(r"H100 PCIe", (9, 0), None, 756, 2000, "H100 data sheet", **_LOW_POWER),
-    Figures(r"\bB200\b", (10, 0), None, 2250, 8000, "DGX B200 data sheet", **_SERVER),
-    Figures(r"A100.*80GB", (8, 0), None, 312, 1935, "A100 data sheet", **_SERVER),
-    Figures(r"A100.*40GB", (8, 0), None, 312, 1555, "A100 data sheet", **_SERVER),
-    Figures(r"\bL4\b", (8, 9), None, 121, 300, "L4 data sheet", **_LOW_POWER),
-    Figures(r"\bL40S\b", (8, 9), None, 362, 864, "L40S data sheet", **_LOW_POWER),
-)
 
 MEMORY_TOLERANCE = 0.02
 LINK_WARN = 0.25
@@ -61,9 +50,17 @@ _LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """GB/s of one PCIe lane in one direction, by generation (PCI-SIG, after line coding)."""
 
 
-def figures(name: str) -> Figures | None:
+def kinds() -> Kinds:
+    """Return the kinds that this bundle knows; raises OSError where it was packed without them."""
+    data = pkgutil.get_data(__package__, KINDS_FILE)
+    found: Kinds = json.loads(data or "[]")
+    return found
+
+
+def kind_of(name: str, known: Kinds) -> Kind | None:
     """Return what is expected of the GPU nvidia-smi calls `name`, None if it is not known."""
-    return next((entry for entry in _KNOWN if re.search(entry.pattern, name)), None)
+    found = next((each for each in known if re.search(each["pattern"], name)), None)
+    return None if found is None else Kind(**found)
 
 
 def link_rate(generation: int, width: int) -> float | None:

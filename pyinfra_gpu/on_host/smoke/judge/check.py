@@ -32,6 +32,8 @@ class Expected:
     """How many GPUs the caller declares."""
     gpu_host: Mapping[str, Any] | None = None
     """What is known of the GPUs before torch is imported; None where none is used."""
+    gpu_kinds: Sequence[Mapping[str, Any]] = ()
+    """What sound GPUs show, see `gpu.expected.Kind`."""
     compile: bool = True
     """Whether programs on this host are meant to use torch.compile."""
     hosts: Mapping[str, int] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..gpu import host, metrics, precision, transport, xid
+from ..gpu import expected, host, metrics, precision, transport, xid
 from ..journal import Journal
 from ..options import GPU, REHEARSAL_1GPU, Options
 
@@ -21,6 +21,7 @@ class GpuSide:
     """The GPUs of this host as seen before, during and after one test."""
 
     options: Options
+    kinds: expected.Kinds = field(default_factory=expected.kinds)
     before: dict[str, Any] = field(default_factory=host.read)
     shared: list[str] | None = field(default_factory=host.shm_files)
     run_facts: dict[str, Any] = field(default_factory=dict)

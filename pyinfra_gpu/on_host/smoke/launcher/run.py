@@ -152,6 +152,7 @@ class _Test:
             devices=self._site.ranks if self._mode == GPU else 1,
             gpus=gpu.declared if gpu else 0,
             gpu_host=gpu.before if gpu else None,
+            gpu_kinds=gpu.kinds if gpu else (),
             compile=self._options.compile,
         )
 
