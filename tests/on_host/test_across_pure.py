@@ -211,6 +211,7 @@ def test_an_interrupted_host_makes_the_step_unknown() -> None:
         (None, "killed"),
         ("ValueError: broken", "raised"),
         ("RuntimeError: [pair.cc:537] Connection closed by peer [10.0.0.2]:4", "peer"),
+        ("DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.", "peer"),
         (
             "DistBackendError: NCCL error: remote process exited or there was a network error",
             "peer",

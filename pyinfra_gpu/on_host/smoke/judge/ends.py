@@ -22,7 +22,7 @@ rank that is killed makes those of other hosts lose a connection."""
 WITH_OUTPUT = ("killed", "raised", "late", "peer")
 """Ends that what the ranks printed may explain."""
 _PEER_LOST = re.compile(
-    r"connection (?:was )?(?:closed|reset|refused)|broken pipe|timed? ?out|socket|"
+    r"connection (?:was )?(?:likely )?(?:closed|reset|refused)|broken pipe|timed? ?out|socket|"
     r"remote (?:process|rank|peer)|unhandled system error",
     re.IGNORECASE,
 )
