@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.on_host import smoke_runs
+from tests.on_host import preloaded, smoke_runs
+from tests.on_host.preloaded import Preloaded
 from tests.on_host.smoke_runs import Plan, Run
 
 
@@ -17,6 +18,16 @@ def python() -> str:
     if found is None:
         pytest.skip(smoke_runs.NO_TORCH)
     return found
+
+
+@pytest.fixture(scope="session")
+def preloaded_python() -> Iterator[Preloaded]:
+    """A Python that has imported torch once for all tests that ask for it."""
+    found = smoke_runs.torch_python()
+    if found is None:
+        pytest.skip(smoke_runs.NO_TORCH)
+    with preloaded.serving(found) as serving:
+        yield serving
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +47,13 @@ def runs(
     names = [name for name in named if name in plans]
     # Not in the threads: two that make the first folder at once each make a place for all.
     folders = {name: tmp_path_factory.mktemp("run") for name in names}
+    pythons: dict[str, str | Preloaded] = {
+        name: request.getfixturevalue("preloaded_python") if plans[name].preloaded else python
+        for name in names
+    }
 
     def run(name: str) -> Run:
-        return smoke_runs.run(python, folders[name], plans[name])
+        return smoke_runs.run(pythons[name], folders[name], plans[name])
 
     with ThreadPoolExecutor(max_workers=3) as pool:
         started = {name: pool.submit(run, name) for name in names}

@@ -22,6 +22,7 @@ import jsonschema
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.stacks.bundle import smoke_bundle
+from tests.on_host.preloaded import Preloaded
 
 _PACKAGE = Path(on_host.__file__).parent
 _SCHEMA = json.loads((_PACKAGE / "verdict.schema.json").read_text())
@@ -87,6 +88,8 @@ class Plan:
     ranks: int = 2
     mounts: str = ""
     """Shell commands in a mount namespace of its own, before the test; $1 is its directory."""
+    preloaded: bool = False
+    """Whether its processes are forks of a Python that has imported torch already."""
     check: str = ""
     """The check that must fail."""
     words: tuple[str, ...] = ()
@@ -106,6 +109,15 @@ def broken_compiled(check: str, words: str | tuple[str, ...], *parts: str, **how
     return broken(check, words, *parts, **{**how, "environment": {"TORCHDYNAMO_DISABLE": "0"}})
 
 
+def broken_preloaded(check: str, words: str | tuple[str, ...], *parts: str, **how: Any) -> Plan:
+    """Return such a plan for what does not depend on how processes start and end.
+
+    A rank that computes something wrong does so in a forked interpreter too, for a sixth of the
+    processor's time. What is about processes, imports, libraries or compiling is for `broken`.
+    """
+    return broken(check, words, *parts, preloaded=True, **how)
+
+
 def bundle(*replacements: tuple[str, str, str]) -> bytes:
     """Return the shipped bundle with lines of its source replaced: (module, old, new)."""
     with zipfile.ZipFile(io.BytesIO(smoke_bundle())) as shipped:
@@ -121,19 +133,7 @@ def start(
 ) -> subprocess.Popen[str]:
     """Start a smoke test that writes below `directory`."""
     plan = plan or Plan()
-    file = directory / "smoke_test.pyz"
-    file.write_bytes(program)
-    given = {
-        "deadline": plan.deadline,
-        "allreduce-mib": plan.allreduce_mib,
-        "ranks": plan.ranks,
-    }
-    command = [
-        *(python, str(file), "--mode", "rehearsal-cpu", "--fingerprint", "c0ffee"),
-        *("--host", "box", "--output", str(directory / "verdict.json")),
-        *("--stamp", str(directory / "stamp.json")),
-        *(text for key, value in given.items() for text in (f"--{key}", str(value))),
-    ]
+    command = [python, *_arguments(directory, program, plan)]
     return subprocess.Popen(
         _with_mounts(plan.mounts, directory, command),
         env={**os.environ, **plan.environment},
@@ -141,6 +141,23 @@ def start(
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def _arguments(directory: Path, program: bytes, plan: Plan) -> list[str]:
+    """Write the bundle; return what an interpreter is to be called with."""
+    file = directory / "smoke_test.pyz"
+    file.write_bytes(program)
+    given = {
+        "deadline": plan.deadline,
+        "allreduce-mib": plan.allreduce_mib,
+        "ranks": plan.ranks,
+    }
+    return [
+        *(str(file), "--mode", "rehearsal-cpu", "--fingerprint", "c0ffee"),
+        *("--host", "box", "--output", str(directory / "verdict.json")),
+        *("--stamp", str(directory / "stamp.json")),
+        *(text for key, value in given.items() for text in (f"--{key}", str(value))),
+    ]
 
 
 def _with_mounts(mounts: str, directory: Path, command: Sequence[str]) -> list[str]:
@@ -165,9 +182,31 @@ def processes_of(directory: Path) -> list[int]:
     return found
 
 
-def run(python: str, directory: Path, plan: Plan) -> Run:
-    """Run `plan` to its end, and see that no process of it is left."""
-    process = start(python, directory, bundle(*plan.replacements), plan)
-    output, _ = process.communicate(timeout=2 * plan.deadline + 120)
+def run(python: str | Preloaded, directory: Path, plan: Plan) -> Run:
+    """Run `plan` to its end, and see that no process of it is left.
+
+    + python: what to run it with; a `Preloaded` for a plan that may have one
+    """
+    program, patience = bundle(*plan.replacements), 2 * plan.deadline + 120
+    if isinstance(python, Preloaded):
+        assert plan.preloaded and not plan.mounts, "this is for a real interpreter"
+        code, output = _run_forked(python, directory, program, plan, patience)
+    else:
+        process = start(python, directory, program, plan)
+        output, _ = process.communicate(timeout=patience)
+        code = process.returncode
     assert processes_of(directory) == []
-    return Run(process.returncode, output, directory)
+    return Run(code, output, directory)
+
+
+def _run_forked(
+    python: Preloaded, directory: Path, program: bytes, plan: Plan, patience: int
+) -> tuple[int, str]:
+    printed = directory / "output"
+    arguments = _arguments(directory, program, plan)
+    with printed.open("wb") as file:
+        process = python.start(
+            arguments, stdout=file.fileno(), env={**os.environ, **plan.environment}
+        )
+    code = process.wait(patience)
+    return code, printed.read_text()

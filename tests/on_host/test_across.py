@@ -25,6 +25,7 @@ from pyinfra_gpu.engine.together import Together
 from pyinfra_gpu.on_host.smoke.judge.across import Step
 from pyinfra_gpu.on_host.smoke.judge.ends import Part, read
 from tests.on_host import smoke_runs
+from tests.on_host.preloaded import Preloaded, Started
 
 pytestmark = pytest.mark.torch
 
@@ -32,6 +33,8 @@ SCHEMA = json.loads((Path(on_host.__file__).parent / "across.schema.json").read_
 Replacement = tuple[str, str, str]
 _BOOT_ID = 'Path("/proc/sys/kernel/random/boot_id").read_text().strip(),'
 RUN_ID = "run-1"
+_DEADLINE = 300
+"""Seconds; what does not hang never waits for it, and a busy machine takes long."""
 
 
 def machine(name: str) -> Replacement:
@@ -51,7 +54,9 @@ class Launcher:
 
     name: str
     folder: Path
-    process: subprocess.Popen[bytes]
+    ranks: int
+    python: str
+    process: subprocess.Popen[bytes] | Started
 
     def run(self) -> Part:
         """Wait for its end; return what it has left."""
@@ -76,7 +81,7 @@ class Launcher:
         """Have the bundle note the verdict; return what it has kept of it."""
         subprocess.run(
             [
-                *(self.process.args[0], str(self.folder / "smoke_test.pyz"), "--conclude"),  # type: ignore[index]
+                *(self.python, str(self.folder / "smoke_test.pyz"), "--conclude"),
                 *(str(self.folder / "across.json"), "--stamp", str(self.folder / "stamp.json")),
             ],
             input=json.dumps(verdict),
@@ -95,15 +100,19 @@ class Launcher:
 
 
 def start(
-    python: str,
+    python: str | Preloaded,
     folder: Path,
     *,
     here: tuple[str, ...] = ("one", "two"),
     changes: dict[str, tuple[Replacement, ...]] | None = None,
-    deadline: int = 90,
+    deadline: int = _DEADLINE,
     port: int | None = None,
+    ranks: int = 2,
 ) -> list[Launcher]:
-    """Start launchers of the step of hosts one and two, each with its own bundle."""
+    """Start launchers of the step of hosts one and two, each with its own bundle.
+
+    + python: a preloaded one where the point does not depend on how processes start and end
+    """
     port = port or free_port()
     launchers = []
     for name in here:
@@ -115,15 +124,20 @@ def start(
             json.dumps({"fingerprint": f"{name}-is", "status": "pass", "across": {"hosts": {}}})
         )
         command = [
-            *(python, str(home / "smoke_test.pyz"), "--mode", "rehearsal-cpu", "--host", name),
-            *("--hosts", "one,two", "--ranks", "2", "--world-size", "4", "--run-id", RUN_ID),
+            *(str(home / "smoke_test.pyz"), "--mode", "rehearsal-cpu", "--host", name),
+            *("--hosts", "one,two", "--ranks", str(ranks), "--world-size", str(2 * ranks)),
+            *("--run-id", RUN_ID, "--allreduce-mib", "1", "--output", str(home / "across.json")),
             *("--rdzv-endpoint", f"127.0.0.1:{port}", "--deadline", str(deadline)),
-            *("--allreduce-mib", "1", "--output", str(home / "across.json")),
             *("--stamp", str(home / "stamp.json")),
         ]
+        real = python.python if isinstance(python, Preloaded) else python
+        process: subprocess.Popen[bytes] | Started
         with (home / "output").open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, cwd=home)
-        launchers.append(Launcher(name, home, process))
+            if isinstance(python, Preloaded):
+                process = python.start(command, stdout=output.fileno(), cwd=home)
+            else:
+                process = subprocess.Popen([real, *command], stdout=output, stderr=output, cwd=home)
+        launchers.append(Launcher(name, home, ranks, real, process))
     return launchers
 
 
@@ -131,7 +145,7 @@ def lead(
     launchers: list[Launcher],
     *,
     wait_for: tuple[str, ...] | None = None,
-    deadline: int = 90,
+    deadline: int = _DEADLINE,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> dict[str, dict[str, Any]]:
     """Lead the step as the controller does; return host -> the verdict, kept there.
@@ -143,13 +157,13 @@ def lead(
     names = ("one", "two")
     step = Step(
         mode="rehearsal-cpu",
-        hosts=dict.fromkeys(names, 2),
+        hosts=dict.fromkeys(names, launchers[0].ranks),
         fingerprints={name: f"{name}-is" for name in names},
         run_id=RUN_ID,
         deadline=deadline,
         allreduce_mib=1,
     )
-    trained = Trained(meeting, step, grace_s=1.0, last_words_s=6.0)
+    trained = Trained(meeting, step, grace_s=1.0, last_words_s=2.0)
     tasks = {
         each.name: gevent.spawn(trained.take_part, Member(each.name, each.run, each.end))
         for each in launchers
@@ -157,7 +171,7 @@ def lead(
     gevent.spawn(meanwhile).join()
     wanted = [each for each in launchers if each.name in (wait_for or names)]
     try:
-        verdicts = {each.name: tasks[each.name].get(timeout=150) for each in wanted}
+        verdicts = {each.name: tasks[each.name].get(timeout=2 * _DEADLINE) for each in wanted}
     finally:
         for each in launchers:
             each.process.send_signal(signal.SIGCONT)
@@ -256,10 +270,11 @@ BROKEN: dict[str, tuple[dict[str, tuple[Replacement, ...]], str, str]] = {
 
 @pytest.mark.parametrize("what", BROKEN)
 def test_what_is_wrong_on_one_host_fails_both_with_one_sentence(
-    what: str, python: str, tmp_path: Path
+    what: str, preloaded_python: Preloaded, tmp_path: Path
 ) -> None:
+    """Ranks that raise or compute: a preloaded Python's do that as any."""
     changes, check, words = BROKEN[what]
-    found, sentence = failed(start(python, tmp_path, changes=changes))
+    found, sentence = failed(start(preloaded_python, tmp_path, changes=changes))
     assert found == check
     assert words in sentence
 
@@ -302,19 +317,19 @@ def test_a_port_in_use_is_one_sentence(python: str, tmp_path: Path) -> None:
 def test_a_launcher_that_is_gone_ends_the_other_and_leaves_no_process(
     number: signal.Signals, words: str, python: str, tmp_path: Path
 ) -> None:
-    launchers = start(python, tmp_path)
+    launchers = start(python, tmp_path, ranks=1)
 
     def take_away() -> None:
         two = launchers[1]
-        with gevent.Timeout(60):
+        with gevent.Timeout(_DEADLINE):
             while not two.ranks_at('"import"'):
                 gevent.sleep(0.05)
         two.process.send_signal(number)
 
-    check, sentence = failed(launchers, wait_for=("one",), deadline=20, meanwhile=take_away)
+    check, sentence = failed(launchers, wait_for=("one",), deadline=1, meanwhile=take_away)
     assert check == "S6.finished"
     assert words in sentence
-    with gevent.Timeout(10):
+    with gevent.Timeout(60):
         while _running(tmp_path):
             gevent.sleep(0.1)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.on_host.smoke_runs import FAILED, Run, broken, broken_compiled
+from tests.on_host.smoke_runs import FAILED, Run, broken, broken_compiled, broken_preloaded
 
 pytestmark = pytest.mark.torch
 
@@ -45,14 +45,14 @@ PLANS = {
         *_PATIENT_RERUN,
         deadline=90,
     ),
-    "a rank skips one all-reduce": broken(
+    "a rank skips one all-reduce": broken_preloaded(
         "S4.allreduce_exact",
         "elements wrong",
         "ranks/collectives.py",
         _ALL_REDUCE,
         f"    if rank == 0 or elements != 1024 or repeat != 1:\n    {_ALL_REDUCE}",
     ),
-    "one bit of one element of 64 MiB is wrong": broken(
+    "one bit of one element of 64 MiB is wrong": broken_preloaded(
         "S4.allreduce_exact",
         ("64 MiB float32", "rank 1 has 1 of 16777216 elements wrong", "element 12345678"),
         "ranks/collectives.py",
@@ -61,7 +61,7 @@ PLANS = {
         "        tensor.view(torch.int32)[12345678] ^= 1\n",
         allreduce_mib=64,
     ),
-    "one bit is wrong in bfloat16": broken(
+    "one bit is wrong in bfloat16": broken_preloaded(
         "S4.allreduce_exact_bf16",
         ("1 MiB bfloat16, repeat 1: rank 0 has 1 of 524288", "element 99"),
         "ranks/collectives.py",
@@ -69,7 +69,7 @@ PLANS = {
         f"{_ALL_REDUCE}    if rank == 0 and elements == 2**19 and tensor.dtype == torch.bfloat16:\n"
         "        tensor.view(torch.int16)[99] ^= 1\n",
     ),
-    "an all-reduce returns the result of the one before": broken(
+    "an all-reduce returns the result of the one before": broken_preloaded(
         "S4.allreduce_exact",
         "4 KiB float32, repeat 2",
         "ranks/collectives.py",
@@ -77,7 +77,7 @@ PLANS = {
         f"{_ALL_REDUCE}    if elements == 1024 and repeat == 1:\n"
         "        tensor.copy_(values.of_sum(0, elements))\n",
     ),
-    "an all-reduce swaps two chunks": broken(
+    "an all-reduce swaps two chunks": broken_preloaded(
         "S4.allreduce_exact",
         "1 MiB float32, repeat 1",
         "ranks/collectives.py",
@@ -85,12 +85,12 @@ PLANS = {
         f"{_ALL_REDUCE}    if elements == 2**18:\n"
         "        tensor.copy_(torch.cat([tensor[2**17:], tensor[:2**17]]))\n",
     ),
-    "a broadcast has the wrong source": broken(
+    "a broadcast has the wrong source": broken_preloaded(
         "S4.broadcast",
         ("broadcast: rank", "-1.0 in place of"),
         *("ranks/collectives.py", "dist.broadcast(piece, source)", "dist.broadcast(piece, 0)"),
     ),
-    "an all-gather mixes up the ranks": broken(
+    "an all-gather mixes up the ranks": broken_preloaded(
         "S4.all_gather",
         "all_gather: rank 0 has 524288 of 524288 elements wrong",
         *(
@@ -99,38 +99,38 @@ PLANS = {
             "dist.all_gather(pieces[::-1], mine)",
         ),
     ),
-    "a reduce-scatter gives each rank another's share": broken(
+    "a reduce-scatter gives each rank another's share": broken_preloaded(
         "S4.reduce_scatter",
         "reduce_scatter: rank 0",
         "ranks/collectives.py",
         "dist.reduce_scatter(mine, given)",
         "dist.reduce_scatter(mine, given[::-1])",
     ),
-    "what is received is not what was sent": broken(
+    "what is received is not what was sent": broken_preloaded(
         "S4.send_recv",
         "send_recv: rank 1 has",
         "ranks/collectives.py",
         "        dist.send(mine, target)\n        dist.recv(received, source)\n",
         "        dist.send(mine.flip(0), target)\n        dist.recv(received, source)\n",
     ),
-    "an object comes as another type": broken(
+    "an object comes as another type": broken_preloaded(
         "S4.object_list",
         ("rank 1 received", "'betas': [0.9, 0.95]", "in place of", "'betas': (0.9, 0.95)"),
         "ranks/object_list.py",
         "        value[",
         "        if it.rank == 1: held[0]['betas'] = list(held[0]['betas'])\n        value[",
     ),
-    "both ranks have the same data": broken(
+    "both ranks have the same data": broken_preloaded(
         "S4.grad_local_differs",
         "same data",
         *("ranks/training_step.py", "manual_seed(2000 + rank)", "manual_seed(2000)"),
     ),
-    "the ranks begin with other parameters": broken(
+    "the ranks begin with other parameters": broken_preloaded(
         "S4.params_initial",
         "parameters before the step are not the same",
         *("ranks/training_step.py", f"{_DDP}({_MODEL})", f"{_DDP}({_MODEL}, init_sync=False)"),
     ),
-    "a parameter is left out of synchronisation": broken(
+    "a parameter is left out of synchronisation": broken_preloaded(
         "S4.grad_bitwise",
         "left 1048576 gradient elements out",
         *("ranks/training_step.py", "manual_seed(1000 + rank)", "manual_seed(1000)"),
@@ -140,7 +140,7 @@ PLANS = {
         "_set_params_and_buffers_to_ignore_for_model(model, ['head.weight'])\n"
         f"    model = {_DDP}(model)",
     ),
-    "no gradient is exchanged": broken(
+    "no gradient is exchanged": broken_preloaded(
         "S4.grad_bitwise",
         "exchanged no gradient at all",
         "ranks/training_step.py",
@@ -148,7 +148,7 @@ PLANS = {
         "        with model.no_sync():\n            loss_before = model(tokens, targets)\n"
         "            loss_before.backward()\n",
     ),
-    "a parameter differs after the step": broken(
+    "a parameter differs after the step": broken_preloaded(
         "S4.params_equal",
         "parameters after the step are not the same",
         "ranks/training_step.py",
@@ -156,7 +156,7 @@ PLANS = {
         f"{_STEP}        with torch.no_grad():\n"
         "            model.module.norm.weight[3] *= 1 + rank * 1e-6\n",
     ),
-    "gradients are summed in place of averaged": broken(
+    "gradients are summed in place of averaged": broken_preloaded(
         "S4.grad_bitwise",
         "are not the mean",
         "ranks/training_step.py",
@@ -164,17 +164,17 @@ PLANS = {
         "work = dist.all_reduce(bucket.buffer(), async_op=True)\n"
         "        return work.get_future().then(lambda done: done.value()[0])",
     ),
-    "the optimizer's step is twice as long": broken(
+    "the optimizer's step is twice as long": broken_preloaded(
         "S4.loss_drop",
         "measured/predicted = 1.9",
         *("ranks/training_step.py", "(model.parameters(), lr=lr)", "(model.parameters(), lr=2*lr)"),
     ),
-    "a loss is not a number": broken(
+    "a loss is not a number": broken_preloaded(
         "S4.finite",
         ("rank 0 has infinite or undefined numbers", "losses 1"),
         *("ranks/training_step.py", "loss_after=loss_after.item()", "loss_after=float('nan')"),
     ),
-    "the model does not begin untrained": broken(
+    "the model does not begin untrained": broken_preloaded(
         "S4.loss_initial",
         "untrained it must be 9.0109",
         *("ranks/model.py", "std=0.02", "std=0.2"),
@@ -236,7 +236,7 @@ PLANS = {
         "NCCL_P2P_DISABLE",
         *("environment.py", "{**kept,", "{**kept, 'NCCL_P2P_DISABLE': '1',"),
     ),
-    "a rank imports another torch": broken(
+    "a rank imports another torch": broken_preloaded(
         "S4.torch",
         "rank 1 imported torch 1.0",
         "ranks/worker.py",

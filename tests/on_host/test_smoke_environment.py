@@ -150,7 +150,7 @@ def test_a_reader_that_has_gone_does_not_end_the_test(tmp_path: Path) -> None:
             stdout=out,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
     finally:

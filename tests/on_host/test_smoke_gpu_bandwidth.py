@@ -40,7 +40,7 @@ from pyinfra_gpu.on_host.smoke.options import WorkerOptions
 from pyinfra_gpu.on_host.smoke.ranks.rank import Rank
 torch.set_num_threads(1)
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+dist.init_process_group("gloo", timeout=timedelta(seconds=300))
 options = WorkerOptions(Path(sys.argv[1]), os.getpid(), "gpu", 60, 1, False, ())
 it = Rank(options, Writer(options.directory, rank), rank, world, torch.device("cpu"))
 bandwidth._LOAD_LIMIT, bandwidth._SAMPLES = 90.0, 1  # this machine may be busy
@@ -75,7 +75,7 @@ def _run(tmp_path: Path, world: int, breakage: str = "") -> dict[int, dict[str, 
         for rank in range(world)
     ]
     try:
-        codes = [rank.wait(timeout=120) for rank in ranks]
+        codes = [rank.wait(timeout=300) for rank in ranks]
         assert codes == ([0, 0, 3] if breakage else [0] * world)
     finally:
         for rank in ranks:

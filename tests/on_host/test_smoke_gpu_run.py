@@ -35,7 +35,7 @@ def _run(
     command = [sys.executable, str(bundle), *arguments, "--output", str(output)]
     environment = {**os.environ, **path}
     environment.pop("PYTHONPATH", None)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode in (1, 2, 3), done.stdout + done.stderr
     return done.returncode, json.loads(output.read_text()), done.stdout
 

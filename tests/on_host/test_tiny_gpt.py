@@ -38,7 +38,7 @@ def trainer(tmp_path: Path) -> list[str]:
 def _run(command: list[str], directory: Path) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     run = subprocess.run(
-        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=100
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=300
     )
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
