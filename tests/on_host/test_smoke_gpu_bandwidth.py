@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,12 +24,14 @@ from smoke_gpu_simulated import (
 from pyinfra_gpu.on_host.smoke.gpu import checks, link
 from pyinfra_gpu.on_host.smoke.gpu import expected as known
 from pyinfra_gpu.on_host.smoke.judge.check import Finding
+from tests.on_host.preloaded import Preloaded
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 _RANK = """
 import os, sys, torch, torch.distributed as dist
+sys.path.insert(0, sys.argv[3])
 from datetime import timedelta
 from pathlib import Path
 from pyinfra_gpu.on_host.smoke.gpu import bandwidth, pairs
@@ -57,7 +57,9 @@ dist.destroy_process_group()
 """
 
 
-def _run(tmp_path: Path, world: int, breakage: str = "") -> dict[int, dict[str, Any]]:
+def _run(
+    python: Preloaded, tmp_path: Path, world: int, breakage: str = ""
+) -> dict[int, dict[str, Any]]:
     """Run real ranks over gloo; return rank -> facts."""
     port = 20000 + os.getpid() % 20000
     common = {
@@ -66,17 +68,20 @@ def _run(tmp_path: Path, world: int, breakage: str = "") -> dict[int, dict[str, 
         "MASTER_PORT": str(port),
         "WORLD_SIZE": str(world),
         "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path.cwd()),
     }
-    command = [sys.executable, "-c", _RANK, str(tmp_path), breakage]
-    ranks = [
-        subprocess.Popen(command, env={**os.environ, **common, "RANK": str(rank)})
-        for rank in range(world)
-    ]
+    script, printed = tmp_path / "rank.py", tmp_path / "printed"
+    script.write_text(_RANK)
+    arguments = [str(script), str(tmp_path), breakage, str(Path.cwd())]
+    with printed.open("wb") as file:
+        ranks = [
+            python.start(
+                arguments, stdout=file.fileno(), env={**os.environ, **common, "RANK": str(rank)}
+            )
+            for rank in range(world)
+        ]
     try:
         codes = [rank.wait(timeout=300) for rank in ranks]
-        assert codes == ([0, 0, 3] if breakage else [0] * world)
+        assert codes == ([0, 0, 3] if breakage else [0] * world), printed.read_text()
     finally:
         for rank in ranks:
             rank.kill()
@@ -92,8 +97,10 @@ def _decide(name: str, facts: dict[int, dict[str, Any]], host: dict[str, Any]) -
     return check.decide(facts, expected(gpus=len(facts), gpu_host=host))
 
 
-def test_three_real_ranks_measure_bandwidth_pairs_and_the_link(tmp_path: Path) -> None:
-    facts = _run(tmp_path, 3)
+def test_three_real_ranks_measure_bandwidth_pairs_and_the_link(
+    preloaded_python: Preloaded, tmp_path: Path
+) -> None:
+    facts = _run(preloaded_python, tmp_path, 3)
     for rank in range(3):
         pairs = [tuple(result["ranks"]) for result in facts[rank]["pairs"]["results"]]
         assert sorted(pairs) == [p for p in [(0, 1), (0, 2), (1, 2)] if rank in p]
@@ -123,8 +130,10 @@ dist.all_reduce = spoiled
 """
 
 
-def test_a_pair_that_gets_one_element_wrong_is_named(tmp_path: Path) -> None:
-    facts = _run(tmp_path, 3, _BIT)
+def test_a_pair_that_gets_one_element_wrong_is_named(
+    preloaded_python: Preloaded, tmp_path: Path
+) -> None:
+    facts = _run(preloaded_python, tmp_path, 3, _BIT)
     ready = {rank: fact for rank, fact in facts.items() if "pairs" in fact}
     finding = _decide("S4.pairs_exact", ready, sound_host(tmp_path / "host"))
     assert not finding.ok
