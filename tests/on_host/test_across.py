@@ -163,7 +163,7 @@ def lead(
         deadline=deadline,
         allreduce_mib=1,
     )
-    trained = Trained(meeting, step, grace_s=1.0, last_words_s=2.0)
+    trained = Trained(meeting, step, grace_s=1.0, last_words_s=6.0)
     tasks = {
         each.name: gevent.spawn(trained.take_part, Member(each.name, each.run, each.end))
         for each in launchers
@@ -307,15 +307,15 @@ def test_a_port_in_use_is_one_sentence(python: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "words"),
+    ("number", "words", "deadline"),
     [
-        (signal.SIGKILL, "the test on two ended without a word"),
-        (signal.SIGSTOP, "two did not finish in time"),
+        (signal.SIGKILL, "the test on two ended without a word", _DEADLINE),
+        (signal.SIGSTOP, "two did not finish in time", 20),  # which is waited for
     ],
     ids=["killed", "silent"],
 )
 def test_a_launcher_that_is_gone_ends_the_other_and_leaves_no_process(
-    number: signal.Signals, words: str, python: str, tmp_path: Path
+    number: signal.Signals, words: str, deadline: int, python: str, tmp_path: Path
 ) -> None:
     launchers = start(python, tmp_path, ranks=1)
 
@@ -326,7 +326,7 @@ def test_a_launcher_that_is_gone_ends_the_other_and_leaves_no_process(
                 gevent.sleep(0.05)
         two.process.send_signal(number)
 
-    check, sentence = failed(launchers, wait_for=("one",), deadline=1, meanwhile=take_away)
+    check, sentence = failed(launchers, wait_for=("one",), deadline=deadline, meanwhile=take_away)
     assert check == "S6.finished"
     assert words in sentence
     with gevent.Timeout(60):
