@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 _KEY = "pyinfra_gpu_record"  # connector_data is pyinfra's own per-host scratch space
 _WANTS_PASSWORD = "sudo asks for a password there: run with --same-sudo-password"  # noqa: S105 - none
 # What pyinfra makes of an error while it connects: "Could not connect ([Errno 111] ...)".
-_CONNECTING = re.compile(r"(?:Could not connect|Authentication error) \((?:\[Errno \S+\] )?(.*)\)")
+_CONNECTING = re.compile(
+    r"(?:Could not connect|Authentication error|SSH error) \((?:\[Errno \S+\] )?(.*)\)"
+)
 
 
 def look(spec: HostSpec) -> Record | None:

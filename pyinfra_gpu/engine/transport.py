@@ -1,17 +1,30 @@
-"""The only file that knows paramiko: SSH that is quick, and that notices a dead network.
+"""The only file that knows paramiko: SSH that is quick, notices a dead network, and judges keys.
 
 paramiko leaves Nagle's algorithm on, and together with delayed ACKs that costs about 40 ms for
 each command. It also waits for ever on a peer that vanished without a word. Both are cured on the
-socket, and pyinfra lets inventory data hand us the socket through paramiko's own
-``transport_factory`` argument, so nothing is patched.
+socket, which pyinfra lets inventory data hand us through paramiko's ``transport_factory``.
+
+Host keys are judged by `known_hosts`. For that pyinfra has no such argument, and least of all for
+the hosts of a ProxyJump: its connector makes its client by the name `SSHClient`, and with this
+module that name means ours.
 """
 
 from __future__ import annotations
 
+import re
 import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import paramiko
+from pyinfra import logger
+from pyinfra.connectors import ssh as pyinfra_ssh
+from pyinfra.connectors import sshuserclient
+from pyinfra.connectors.sshuserclient import client as pyinfra_client
+
+from pyinfra_gpu.engine import known_hosts
+from pyinfra_gpu.engine.known_hosts import HostKeyError, Key, Names, Unknown
 
 DEAD_PEER_S = 20
 """Seconds without an acknowledgement after which a connection is given up."""
@@ -26,16 +39,8 @@ def make_transport(sock: Any, **kwargs: Any) -> paramiko.Transport:
     + sock: what paramiko connected: a TCP socket, a ``paramiko.Channel`` when the host is reached
       through a ProxyJump, or a ``paramiko.ProxyCommand``
     + kwargs: paramiko's own transport arguments, passed on unchanged
-
-    Through a jump host the only TCP connection is the one to the jump host, made by pyinfra
-    without a factory; it is tuned here, when the first channel through it is used.
     """
-    if isinstance(sock, paramiko.Channel):
-        carrier = sock.get_transport()
-        _tune(carrier.sock)
-        carrier.set_keepalive(KEEPALIVE_S)
-    else:
-        _tune(sock)
+    _tune(sock)
     transport = paramiko.Transport(sock, **kwargs)
     transport.set_keepalive(KEEPALIVE_S)
     return transport
@@ -61,6 +66,146 @@ def is_alive(connector: object) -> bool:
     transport = client.get_transport()
     return transport is not None and transport.is_active()
 
+
+_USER_FILES = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
+_SYSTEM_FILES = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Trust:
+    """What a user's configuration and a host's data say of one host's key.
+
+    + user, system: known_hosts files; new keys go into the first of the user's
+    """
+
+    user: tuple[str, ...]
+    system: tuple[str, ...]
+    alias: str | None
+    unknown: Unknown
+    hashed: bool
+
+
+def _trust(config: Mapping[str, Any], file: str | None, strictness: str | None) -> _Trust:
+    """+ config: the user's configuration of the host; file, strictness: from the host's data."""
+    revoked = _listed(config.get("revokedhostkeys"), ())
+    if revoked:
+        raise HostKeyError(
+            f"RevokedHostKeys {revoked[0]} is configured, and such files are not read here: take"
+            " those keys as `@revoked * KEY` into known_hosts"
+        )
+    return _Trust(
+        user=(file,) if file else _files(config.get("userknownhostsfile"), _USER_FILES),
+        system=_files(config.get("globalknownhostsfile"), _SYSTEM_FILES),
+        alias=config.get("hostkeyalias"),
+        unknown=known_hosts.unknown_hosts(strictness, config.get("stricthostkeychecking")),
+        hashed=config.get("hashknownhosts") == "yes",
+    )
+
+
+def _listed(value: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
+    if value is None:
+        return default
+    words = (quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', value))
+    return tuple(word for word in words if word.lower() != "none")
+
+
+def _files(value: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
+    files = _listed(value, default)
+    if any("%" in name for name in files):
+        raise HostKeyError(
+            f"known_hosts is configured as {' '.join(files)}, and % is not expanded here: name the"
+            " file in `ssh_known_hosts_file`"
+        )
+    return files
+
+
+class _Policy(paramiko.MissingHostKeyPolicy):
+    """Judges the key of every host: paramiko itself is told of no key at all."""
+
+    def __init__(self, lines: list[known_hosts.Line], names: Names, trust: _Trust) -> None:
+        self._lines, self._names, self._trust = lines, names, trust
+
+    def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
+        shown = Key(key.get_name(), key.asbytes())
+        if known_hosts.judge(self._lines, self._names, shown, self._trust.unknown):
+            return
+        name, files = self._names.shown, self._trust.user
+        if self._trust.unknown is Unknown.STORED and files:
+            known_hosts.store(files[0], self._names, shown, hashed=self._trust.hashed)
+            logger.warning(f"{name} was not known: its key is stored in {files[0]}")
+        else:
+            logger.warning(f"{name} is not known: its key {shown.fingerprint} is not checked")
+
+
+class _Judging(paramiko.SSHClient):
+    """Stands between pyinfra's client and paramiko's: here the address is known at last."""
+
+    trust: _Trust
+
+    def connect(self, hostname: str, port: int | str = 22, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Connect, with host keys judged by us; `kwargs` are paramiko's."""
+        names = known_hosts.names_of(hostname, int(port), self.trust.alias)
+        make = kwargs.pop("transport_factory", None) or make_transport
+
+        def factory(sock: Any, **about: Any) -> paramiko.Transport:
+            transport: paramiko.Transport = make(sock, **about)
+            _ask_first_for(transport, known_hosts.kinds(lines, names))
+            return transport
+
+        try:
+            lines = known_hosts.read((*self.trust.user, *self.trust.system))
+            self.set_missing_host_key_policy(_Policy(lines, names, self.trust))
+            return super().connect(hostname, int(port), transport_factory=factory, **kwargs)
+        except HostKeyError as error:
+            self.close()
+            raise paramiko.SSHException(str(error)) from error
+
+
+def _ask_first_for(transport: paramiko.Transport, kinds: tuple[str, ...]) -> None:
+    """Have a host show a key of a kind that is known of it, if it has one."""
+    options = transport.get_security_options()
+    known = [
+        each
+        for each in options.key_types
+        if each in kinds or (each.startswith("rsa-sha2-") and "ssh-rsa" in kinds)
+    ]
+    options.key_types = tuple(dict.fromkeys([*known, *options.key_types]))
+
+
+class Client(pyinfra_client.SSHClient, _Judging):
+    """pyinfra's client, which accepts the keys of hosts and of jump hosts as `ssh` does."""
+
+    def connect(  # type: ignore[override]
+        self,
+        hostname: str,
+        _pyinfra_ssh_config_file: str | None = None,
+        _pyinfra_ssh_known_hosts_file: str | None = None,
+        _pyinfra_ssh_strict_host_key_checking: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Connect; for jump hosts pyinfra calls this itself, and tells nothing but the name."""
+        config = pyinfra_client.get_ssh_config(_pyinfra_ssh_config_file)
+        try:
+            self.trust = _trust(
+                config.lookup(hostname) if config else {},
+                _pyinfra_ssh_known_hosts_file,
+                _pyinfra_ssh_strict_host_key_checking,
+            )
+        except HostKeyError as error:
+            raise paramiko.SSHException(str(error)) from error
+        super().connect(  # type: ignore[no-untyped-call]
+            hostname, _pyinfra_ssh_config_file=_pyinfra_ssh_config_file, **kwargs
+        )
+
+    def parse_config(self, *arguments: Any, **named: Any) -> tuple[Any, ...]:
+        """Return what pyinfra reads, without files for its own reader of known_hosts."""
+        read = super().parse_config(*arguments, **named)  # type: ignore[no-untyped-call]
+        hostname, config, forward, policy, _, *rest = read
+        return hostname, config, forward, policy, (), *rest
+
+
+for module in (pyinfra_ssh, pyinfra_client, sshuserclient):
+    module.SSHClient = Client  # type: ignore[attr-defined]
 
 CONNECT_KWARGS: dict[str, Any] = {"transport_factory": make_transport}
 """For inventories and group_data: ``ssh_paramiko_connect_kwargs = CONNECT_KWARGS``."""

@@ -36,10 +36,9 @@ def home(gpu_lab: Lab, host: LabHost, tmp_path: Path) -> Path:
     """A user's home whose ssh config reaches the GPU host by way of the other one."""
     ssh = tmp_path / ".ssh"
     ssh.mkdir(mode=0o700)
-    lines = gpu_lab.ssh_config.read_text(encoding="utf-8").splitlines(keepends=True)
-    known = "".join(line for line in lines if not line.lstrip().startswith("Port "))
+    known = gpu_lab.ssh_config.read_text(encoding="utf-8")
     settings = (
-        f"Host behind\n  ProxyJump {JUMP}\n  HostName {host.address}\n  HostKeyAlias {GPU_HOST}\n"
+        f"Host behind\n  ProxyJump {JUMP}\n  HostName {host.address}\n"
         f"  User ubuntu\n  IdentityFile {gpu_lab.directory}/id_ed25519\n"
         f"  UserKnownHostsFile {gpu_lab.directory}/known_hosts\n  StrictHostKeyChecking yes\n"
     )

@@ -22,11 +22,8 @@ def home(lab: Lab, tmp_path: Path) -> Path:
     """A user's home whose ssh config knows the hosts; gpu2 is behind gpu1."""
     ssh = tmp_path / ".ssh"
     ssh.mkdir(mode=0o700)
-    jump = "Host behind\n  ProxyJump gpu1\n  HostName {address}\n  HostKeyAlias gpu2\n"
-    # Without a Port line: pyinfra 3.10 hands a jump host's port on as text, and then paramiko
-    # looks for "[address]:22" among the known hosts, where "address" stands.
-    lines = lab.ssh_config.read_text(encoding="utf-8").splitlines(keepends=True)
-    known = "".join(line for line in lines if not line.lstrip().startswith("Port "))
+    jump = "Host behind\n  ProxyJump gpu1\n  HostName {address}\n"
+    known = lab.ssh_config.read_text(encoding="utf-8")
     address = lab.host("gpu2").address
     settings = f"  User ubuntu\n  IdentityFile {lab.directory}/id_ed25519\n"
     settings += f"  UserKnownHostsFile {lab.directory}/known_hosts\n"

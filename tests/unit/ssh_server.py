@@ -1,0 +1,81 @@
+"""An SSH server on loopback that lets everybody in, forwards connections, and runs nothing.
+
+python ssh_server.py KEY...: private host keys; prints its port, and serves until it is ended
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+
+import paramiko
+
+
+class Server(paramiko.ServerInterface):
+    def __init__(self) -> None:
+        self.targets: dict[int, tuple[str, int]] = {}
+
+    def check_auth_none(self, username: str) -> int:
+        return paramiko.AUTH_SUCCESSFUL
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        return paramiko.AUTH_SUCCESSFUL
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "none,publickey"
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return paramiko.OPEN_SUCCEEDED
+
+    def check_channel_direct_tcpip_request(
+        self, chanid: int, origin: tuple[str, int], destination: tuple[str, int]
+    ) -> int:
+        self.targets[chanid] = destination
+        return paramiko.OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        threading.Timer(0.05, end, [channel]).start()
+        return True
+
+
+def end(channel: paramiko.Channel) -> None:
+    channel.send_exit_status(0)
+    channel.close()
+
+
+def copy(source: object, target: object) -> None:
+    while data := source.recv(65536):  # type: ignore[attr-defined]
+        target.sendall(data)  # type: ignore[attr-defined]
+
+
+def serve(connection: socket.socket, keys: list[paramiko.PKey]) -> None:
+    transport = paramiko.Transport(connection)
+    for key in keys:
+        transport.add_server_key(key)
+    server = Server()
+    try:
+        transport.start_server(server=server)
+        while transport.is_active():
+            channel = transport.accept(0.2)
+            if channel is not None and channel.chanid in server.targets:
+                onward = socket.create_connection(server.targets[channel.chanid])
+                for pair in ((channel, onward), (onward, channel)):
+                    threading.Thread(target=copy, args=pair, daemon=True).start()
+    except (paramiko.SSHException, OSError, EOFError):
+        pass  # who does not like our key goes away
+    finally:
+        transport.close()
+
+
+def main(files: list[str]) -> None:
+    keys = [paramiko.PKey.from_path(file) for file in files]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        print(listening.getsockname()[1], flush=True)
+        while True:
+            connection, _ = listening.accept()
+            threading.Thread(target=serve, args=(connection, keys), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,321 @@
+"""Host keys: what we accept, `ssh` accepts with the same files. Real `ssh`, real connections."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import paramiko
+import pytest
+from pyinfra.api.exceptions import ConnectError
+from pyinfra.connectors import ssh as connector
+
+from pyinfra_gpu.engine import look, transport
+
+HERE = Path(__file__).parent
+
+
+def new_key(path: Path, kind: str = "ed25519") -> str:
+    """Make a key and return its public half: "KIND BASE64"."""
+    quiet = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "", "-f", str(path)]
+    subprocess.run(quiet, check=True)
+    return path.with_suffix(".pub").read_text(encoding="utf-8").strip()
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server, its own keys, one of somebody else's, and a client's."""
+
+    port: int
+    ed25519: str
+    rsa: str
+    other: str
+    other_rsa: str
+    client: Path
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return f"[127.0.0.1]:{self.port}"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("keys")
+    own = [new_key(folder / "host"), new_key(folder / "host_rsa", "rsa")]
+    others = [new_key(folder / "other"), new_key(folder / "other_rsa", "rsa")]
+    new_key(folder / "client")
+    command = [sys.executable, HERE / "ssh_server.py", folder / "host", folder / "host_rsa"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        yield Served(int(server.stdout.readline()), *own, *others, folder / "client", folder)
+        server.terminate()
+
+
+def ssh_accepts(served: Served, known: Path, strictness: str, host: str = "127.0.0.1") -> bool:
+    """What the real client says, which is asked for nothing else than the host's key."""
+    options = [
+        *("-F", "none", "-p", str(served.port), "-i", str(served.client)),
+        *("-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={known}"),
+        *("-o", "GlobalKnownHostsFile=none", "-o", f"StrictHostKeyChecking={strictness}"),
+    ]
+    done = subprocess.run(
+        ["ssh", *options, host, "true"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0 or "Host key verification failed" in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+def refusal(
+    served: Served, host: str, config: str, strictness: str | None = "accept-new"
+) -> str | None:
+    """What pyinfra's client says, as its connector uses it; None where it connects."""
+    file = served.folder / f"config-{random.getrandbits(64):x}"
+    file.write_text(f"{config}\nUser somebody\nIdentityFile {served.client}\n", encoding="utf-8")
+    client = connector.SSHClient()
+    try:
+        client.connect(
+            host,
+            _pyinfra_ssh_config_file=str(file),
+            _pyinfra_ssh_strict_host_key_checking=strictness,
+            _pyinfra_ssh_paramiko_connect_kwargs=transport.CONNECT_KWARGS,
+            allow_agent=False,
+            look_for_keys=False,
+            timeout=20,
+        )
+    except paramiko.SSHException as error:
+        return str(error)
+    finally:
+        client.close()
+    return None
+
+
+def config(served: Served, known: Path, host: str = "127.0.0.1") -> str:
+    return (
+        f"Host {host}\nPort {served.port}\nUserKnownHostsFile {known}\nGlobalKnownHostsFile none\n"
+    )
+
+
+def hashed(name: str, folder: Path) -> str:
+    file = folder / "to_hash"
+    file.write_text(f"{name} ssh-ed25519 {'A' * 68}\n", encoding="utf-8")
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
+    return file.read_text(encoding="utf-8").split()[0]
+
+
+DAMAGED = "{name} ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA"
+FILES: dict[str, tuple[str, str | None]] = {
+    # what is in the file, and what the refusal says; None: it is accepted
+    "known": ("{name} {ed25519}", None),
+    "known after a comment and blanks": ("# one\n\n \t {name}   {ed25519} me@here", None),
+    "known in a file with carriage returns": ("{name} {ed25519}\r\n", None),
+    "changed": ("{name} {other}", "known line 1"),
+    "changed after a damaged line": ("elsewhere ssh-ed25519 AA==\n{name} {other}", "known line 2"),
+    "changed after a line of one word": ("elsewhere\n{name} {other}", "known line 2"),
+    "changed after a line that is no text": ("x\xff\x00\x01 y z\n{name} {other}", "known line 2"),
+    "changed after a kind nobody knows": ("{name} ssh-foo AAAA\n{name} {other}", "known line 2"),
+    "changed after @revoked": ("@revoked * {other_rsa}\n{name} {other}", "known line 2"),
+    "changed after @cert-authority": ("@cert-authority * {rsa}\n{name} {other}", "known line 2"),
+    "known after a damaged line of its own": (DAMAGED + "\n{name} {ed25519}", None),
+    "known by its other key": ("{name} {rsa}", None),
+    "only the other key is changed": ("{name} {other_rsa}\n{name} {ed25519}", None),
+    "its other key is changed": ("{name} {other_rsa}", "ssh-rsa key"),
+    "two keys, one changed": ("{name} {other}\n{name} {ed25519}", None),
+    "known without its port": ("127.0.0.1 {ed25519}", None),
+    "another without its port": ("127.0.0.1 {other}", None),
+    "known by a pattern": ("[127.0.0.*]:* {ed25519}", None),
+    "changed by a pattern": ("[127.0.0.?]:* {other}", "known line 1"),
+    "excepted from a pattern": ("*,!{name} {other}", None),
+    "one name of many": ("a,b,{name},c {ed25519}", None),
+    "hashed": ("{hashed} {ed25519}", None),
+    "hashed and changed": ("{hashed} {other}", "known line 1"),
+    "revoked": ("@revoked * {ed25519}\n{name} {ed25519}", "revoked by"),
+    "revoked behind": ("{name} {ed25519}\n@revoked {name} {ed25519}", "revoked by"),
+    "revoked for others": ("@revoked elsewhere {ed25519}\n{name} {ed25519}", None),
+    "revoked, by no known marker": ("@revokes * {ed25519}\n{name} {ed25519}", None),
+    "nothing": ("", None),
+    # ssh would take a new key here
+    "revoked without its port": ("@revoked 127.0.0.1 {ed25519}", "revoked by"),
+    "damaged": (DAMAGED, "known line 1 is damaged"),
+    "damaged, in its hash": ("|1|short|hash= {ed25519}", "known line 1 is damaged"),
+    "damaged, of one word": ("{name}", "known line 1 is damaged"),
+    "a marker alone": ("@revoked", "known line 1 is damaged"),
+    "of an authority alone": ("@cert-authority 127.0.0.1,{name} {rsa}", "certificate authority"),
+}
+STRICTER = ["revoked without its port", "damaged", "damaged, in its hash", "damaged, of one word",
+            "a marker alone", "of an authority alone"]  # fmt: skip
+
+
+def written(served: Served, text: str, path: Path) -> Path:
+    known = path / "known"
+    words = {"hashed": hashed(served.name, path), "name": served.name}
+    keys = ("ed25519", "rsa", "other", "other_rsa")
+    words |= {key: getattr(served, key) for key in keys}
+    known.write_bytes(text.format(**words).encode("latin-1"))
+    return known
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_what_is_accepted_and_what_is_refused(served: Served, case: str, tmp_path: Path) -> None:
+    text, reason = FILES[case]
+    known = written(served, text, tmp_path)
+    before = known.read_bytes()
+    by_ssh = ssh_accepts(served, known, "accept-new")
+    known.write_bytes(before)
+    said = refusal(served, "127.0.0.1", config(served, known))
+    assert said is None if reason is None else reason in (said or ""), said
+    assert by_ssh == (reason is None or case in STRICTER)
+
+
+def lines(served: Served, chance: random.Random) -> Iterator[str]:
+    """Lines as they are found in files that many programs wrote."""
+    names = ("127.0.0.1", served.name, "*", "elsewhere", "[127.0.0.1]:22", "!*", "127.0.0.1,*")
+    markers = ("", "", "", "", "@revoked ", "@cert-authority ", "@odd ")
+    for _ in range(chance.randint(1, 4)):
+        key = chance.choice((served.ed25519, served.rsa, served.other, served.other_rsa))
+        line = f"{chance.choice(markers)}{chance.choice(names)} {key}"
+        if chance.random() < 0.15:
+            line = line[: chance.randrange(len(line))]
+        yield line
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_ssh_accepts_all_that_we_accept(served: Served, seed: int, tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    text = "\n".join(lines(served, random.Random(seed))) + "\n"
+    for strictness in ("yes", "accept-new"):
+        known.write_text(text, encoding="utf-8")
+        by_ssh = ssh_accepts(served, known, strictness)
+        known.write_text(text, encoding="utf-8")
+        said = refusal(served, "127.0.0.1", config(served, known), strictness)
+        assert said is not None or by_ssh, f"{strictness}\n{text}"
+        if said and by_ssh:  # where nothing stands in the way that ssh passes over
+            assert any(word in said for word in ("is damaged", "revoked", "authority")), said
+
+
+def test_a_new_key_is_stored_on_a_line_of_its_own_as_ssh_stores_it(
+    served: Served, tmp_path: Path
+) -> None:
+    known = tmp_path / "known"
+    known.write_text(f"elsewhere {served.other}", encoding="utf-8")  # no line break at its end
+    assert refusal(served, "127.0.0.1", config(served, known)) is None
+    assert known.read_text().splitlines()[1] == f"{served.name} {served.ed25519}"
+    assert ssh_accepts(served, known, "yes")
+    assert refusal(served, "127.0.0.1", config(served, known), "yes") is None
+
+
+def test_a_name_is_hidden_where_that_is_configured(served: Served, tmp_path: Path) -> None:
+    known = tmp_path / "sub" / "known"
+    text = config(served, known) + "HashKnownHosts yes\n"
+    assert refusal(served, "127.0.0.1", text) is None
+    assert "127.0.0.1" not in known.read_text()
+    assert oct(known.stat().st_mode & 0o777) == "0o600"
+    assert ssh_accepts(served, known, "yes")
+
+
+@pytest.mark.parametrize("line", ["first", "second"])
+def test_several_files_are_all_looked_at(served: Served, tmp_path: Path, line: str) -> None:
+    for name in ("first", "second"):
+        key = served.ed25519 if name == line else served.other
+        (tmp_path / name).write_text(
+            f"elsewhere {key}\n{served.name if name == line else 'x'} {key}\n"
+        )
+    both = f'{tmp_path}/first "{tmp_path}/second"'
+    text = f"Host *\nPort {served.port}\nUserKnownHostsFile {both}\nGlobalKnownHostsFile none\n"
+    assert refusal(served, "127.0.0.1", text, "yes") is None
+    assert refusal(served, "127.0.0.1", text.replace("UserK", "GlobalK", 1), "yes") is None
+
+
+def test_an_alias_is_looked_for_without_a_port(served: Served, tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    known.write_text(f"gpu2 {served.ed25519}\n{served.name} {served.other}\n", encoding="utf-8")
+    text = config(served, known, "behind") + "HostName 127.0.0.1\nHostKeyAlias gpu2\n"
+    assert refusal(served, "behind", text, "yes") is None
+
+
+def test_a_file_that_cannot_be_read_ends_it(served: Served, tmp_path: Path) -> None:
+    said = refusal(served, "127.0.0.1", config(served, tmp_path))
+    assert said is not None
+    assert f"{tmp_path} cannot be read" in said
+
+
+@pytest.mark.parametrize(
+    ("data", "configured", "accepted", "stored"),
+    [
+        ("accept-new", None, True, True),
+        ("accept-new", "ask", True, True),
+        ("accept-new", "yes", False, False),
+        ("yes", "no", False, False),
+        ("ask", None, False, False),
+        ("no", None, True, False),
+        (None, None, False, False),
+        (None, "accept-new", True, True),
+    ],
+)
+def test_hosts_of_which_nothing_is_known(
+    served: Served,
+    tmp_path: Path,
+    data: str | None,
+    configured: str | None,
+    accepted: bool,
+    stored: bool,
+) -> None:
+    known = tmp_path / "known"
+    text = config(served, known)
+    text += f"StrictHostKeyChecking {configured}\n" if configured else ""
+    said = refusal(served, "127.0.0.1", text, data)
+    assert (said is None, known.exists()) == (accepted, stored)
+    assert accepted or "log in there once" in (said or "")
+
+
+@pytest.mark.parametrize(
+    ("hop", "configured", "reason"),
+    [
+        ("{name} {ed25519}", "", None),
+        ("{name} {other}", "", "is not the one in"),
+        ("@revoked * {ed25519}\n{name} {ed25519}", "", "revoked"),
+        ("{name} " + DAMAGED, "", "is damaged"),
+        ("", "", "no key of [127.0.0.1]"),
+        ("", "StrictHostKeyChecking accept-new", None),
+    ],
+)
+def test_a_jump_host_is_judged_by_its_own_files_and_nobody_is_asked(
+    served: Served,
+    tmp_path: Path,
+    hop: str,
+    configured: str,
+    reason: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda text="": pytest.fail(f"it asked: {text}"))
+    known, behind = written(served, hop, tmp_path), tmp_path / "behind"
+    behind.write_text(f"{served.name} {served.ed25519}\n")
+    text = config(served, known, "hop") + f"HostName 127.0.0.1\n{configured}\n"
+    text += config(served, behind, "behind") + "HostName 127.0.0.1\nProxyJump hop\n"
+    text += f"Host *\nUser somebody\nIdentityFile {served.client}\n"
+    said = refusal(served, "behind", text, "yes")
+    assert said is None if reason is None else reason in (said or ""), said
+
+
+def test_what_cannot_be_read_here_is_refused_and_not_passed_over(served: Served) -> None:
+    for setting in ("RevokedHostKeys /etc/ssh/revoked", "UserKnownHostsFile ~/.ssh/%h"):
+        said = refusal(served, "127.0.0.1", f"Host *\n{setting}\n")
+        assert said is not None
+        assert os.path.basename(setting) in said  # noqa: PTH119 - a piece of text
+
+
+def test_check_says_the_sentence_and_not_what_pyinfra_puts_around_it() -> None:
+    def connect(**_: object) -> None:
+        raise ConnectError("SSH error (the key that ws1 shows (SHA256:x) is revoked by f line 2)")
+
+    host = SimpleNamespace(connected=False, connect=connect)
+    found = look.answer(None, host, None)  # type: ignore[arg-type]
+    assert isinstance(found, look.Unanswered)
+    said = "could not be reached: the key that ws1 shows (SHA256:x) is revoked by f line 2"
+    assert found.reason == said
