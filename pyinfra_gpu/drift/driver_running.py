@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.driver_packages import Packages, packages
@@ -11,12 +14,14 @@ from pyinfra_gpu.drift.driver_repository import ours
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages.names import LIBRARIES
+from pyinfra_gpu.text import shortened
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.DRIVER
+_LONGEST_REASON = 300  # characters
 
 CANNOT_WORK = (Id.DRIVER_NOUVEAU_LOADED, Id.DRIVER_NOT_LOADED, Id.DRIVER_MODULE_DIFFERS)
 """With one of these no program can begin to use a GPU."""
@@ -60,7 +65,42 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
             "it is somebody else's (driver_source 'present'): load what is installed, or reboot"
         )
         return [replace(each, effect="report", stops=True, action=action) for each in loaded]
+    loaded = _without_another_reboot(loaded, record)
     return [*loaded, *_persistenced(spec, record, packages(spec, record)), *_runfile(record)]
+
+
+def owed(found: Sequence[Finding]) -> str | None:
+    """Return what a reload or a reboot is owed for, in words that are the same every night."""
+    reasons = "; ".join(each.found for each in found if each.id in CANNOT_WORK)
+    return shortened(reasons, _LONGEST_REASON) or None
+
+
+def uncured(at: int | Unknown) -> str:
+    """Say that a reboot did not help, a clause with its remedy.
+
+    + at: when it was asked for, in seconds since 1970
+    """
+    when = "of before" if isinstance(at, Unknown) else f"of {_moment(at)}"
+    return (
+        f"the reboot {when} did not help, so none follows: see `dkms status` and `dmesg` there, and"
+        " reboot when the cause is gone"
+    )
+
+
+def _moment(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _without_another_reboot(found: list[Finding], record: Record) -> list[Finding]:
+    """Report what one reboot did not cure; a second one would not either, tonight or tomorrow."""
+    reboots, reason = record.power.reboots, owed(found)
+    if isinstance(reboots, Unknown):
+        return found
+    for each in reboots:
+        if each.reason == reason and each.boot_id != record.system.boot_id:
+            tried = partial(replace, effect="report", action=uncured(each.at), stops=True)
+            return [tried(one, command="sudo systemctl reboot") for one in found]
+    return found
 
 
 SERVICES = {

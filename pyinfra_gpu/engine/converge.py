@@ -235,7 +235,7 @@ def _verify(
         sentence = f"{host.name}: cannot be looked at after the change"
         return failed(host, concern.STAGE, sentence)
     found = judged(concern, spec, record, ()).of(*ids)
-    left = Findings(each for each in found if each.effect in ("repair", "restart"))
+    left = Findings(each for each in found if each.effect in ("repair", "restart") or each.stops)
     reasons = [*unread(concern, spec, record), *([left.told()] if left else [])]
     if not reasons:
         return True

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import TYPE_CHECKING
 
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.util import clear_askpass_cache
 
-from pyinfra_gpu.engine.ask import ask
+from pyinfra_gpu import on_host
+from pyinfra_gpu.drift.driver_running import SERVICES, uncured
+from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed
+from pyinfra_gpu.engine.steps import failed, quoted
+from pyinfra_gpu.facts.fields import NOT_REPORTED, Fields, Unknown, read_fields
+from pyinfra_gpu.facts.power import parse as parse_power
+from pyinfra_gpu.packages import probes
+from pyinfra_gpu.packages.lines import last
+from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -23,41 +31,45 @@ _DONE = "pyinfra_gpu_rebooted"  # in connector_data: what lasts as long as one r
 _POLL_S = 2.0
 _TOLD_S = 15.0
 _ANSWER_S = 10
+_JUDGED_S = 60
 _BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
-
-# Begun after this channel has ended, so that the command that asks for it ends well. `-i`: what
-# must not be interrupted was looked at before.
-_REBOOT = (
-    "systemd-run --quiet --collect --on-active=2 --timer-property=AccuracySec=100ms"
-    " systemctl reboot -i >/dev/null 2>&1"
-    " || { nohup sh -c 'sleep 2; systemctl reboot -i || reboot' </dev/null >/dev/null 2>&1 & }"
-)
+# sudo writes every command line into the host's log: the program itself comes on standard input.
+_RESTART = ': pyinfra-gpu-restart; eval "$(cat)"'
 # Units that load the driver's module and open the network are not done when sshd first answers.
 _BOOTED = "timeout 60 systemctl is-system-running --wait >/dev/null 2>&1 || true"
 
 
-def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str) -> bool:
-    """Reboot the host and wait until it is back; at most once in a run.
+def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str, reason: str) -> bool:
+    """Reboot the host and wait until it is back; at most once in a run, and once for a reason.
 
     + why: for the log, e.g. "module 580.82.07 is loaded, 580.95.05 is installed"
+    + reason: the same in words that are the same every night, on one line; the host keeps it, with
+      its boot_id
 
-    Returns False after saying why it failed. The host is back when its boot_id differs and it
-    accepts commands again: an sshd that answers a few seconds more before it goes down does not
-    fool it. Waits up to ``driver_reboot_wait_s`` seconds.
+    Returns False after saying why it failed. Whether the host is idle is judged on the host, by
+    the program that begins the reboot. It is back when its boot_id differs and it accepts commands
+    again: an sshd that answers a few seconds more before it goes down does not fool it. Waits up
+    to ``driver_reboot_wait_s`` seconds.
     """
     if host.connector_data.get(_DONE):
         return failed(host, stage, f"{host.name}: was rebooted in this run, and that did not help")
     if not hasattr(host.connector, "client") and host.name.startswith("@local"):
         sentence = f"{host.name}: a reboot is owed ({why}), and this run works on that very machine"
         return failed(host, stage, f"{sentence}: run `sudo systemctl reboot`, then run again")
-    before = _boot_id(state, host)
-    if before is None:
-        return failed(host, stage, f"{host.name}: does not tell its boot_id, so it is not rebooted")
+    answer = ask(
+        state,
+        host,
+        _RESTART,
+        as_root(spec),
+        _stdin=program(spec, reason),
+        _timeout=_JUDGED_S,
+    )
+    fields = read_fields(answer.stdout)
+    if obstacle := _obstacle(fields, answer):
+        return failed(host, stage, f"{host.name}: a reboot is owed ({why}), and {obstacle}")
     host.connector_data[_DONE] = True
     host.log(f"reboot ({why}); waiting up to {spec.driver.reboot_wait_s} s")
-    if not ask(state, host, _REBOOT, as_root(spec)).ok:
-        return failed(host, stage, f"{host.name}: `systemctl reboot` was refused")
-    if not _back(state, host, before, spec.driver.reboot_wait_s):
+    if not _back(state, host, str(fields.text("restart.boot")), spec.driver.reboot_wait_s):
         return failed(
             host,
             stage,
@@ -67,6 +79,56 @@ def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str) -> b
     ask(state, host, _BOOTED, as_root(spec), _timeout=90)
     forget()
     return True
+
+
+def forget_reboots(state: State, host: Host, spec: HostSpec) -> None:
+    """Have the host forget the reboots that were asked for: what they were for is cured."""
+    ask(state, host, quoted("rm", "-f", system_files.REBOOTS), as_root(spec))
+
+
+def program(spec: HostSpec, reason: str) -> str:
+    """Return the program that judges whether the host is idle, and reboots it if so."""
+    inputs = {
+        "PG_POLICY": spec.driver.reboot,
+        "PG_REASON": reason,
+        "PG_RECORD": system_files.REBOOTS,
+        "PG_LOCK": spec.paths.lock,
+        "PG_SERVICES": " ".join(SERVICES),
+    }
+    parts = [f"probe/{name}.sh" for name in ("start", "driver", "power")]
+    parts += [*(f"packages/{name}" for name in probes()), "driver/restart.sh"]
+    lines = [f"{name}={shlex.quote(value)}\n" for name, value in inputs.items()]
+    return "".join([*lines, *map(on_host.text, parts)])
+
+
+def _obstacle(fields: Fields, answer: Answer) -> str | None:
+    """Return why the host was not rebooted, a clause with its remedy; None if it was."""
+    done = fields.text("restart.done")
+    if done == "rebooting":
+        return None
+    if done == "again":
+        return uncured(fields.number("restart.at"))
+    if done == "busy":
+        return f"it is in use by {_who(fields)}: run again when it is idle"
+    if done == "refused":
+        return str(fields.text("restart.why"))
+    return f"it did not answer ({last([*answer.lines]) or 'no word'}): run again"
+
+
+def _who(fields: Fields) -> str:
+    """Say what stands against a reboot, as the host has told it."""
+    power = parse_power(fields)
+    lists = [fields.items("driver.user"), power.sessions, power.inhibitors]
+    told = [text for one in lists for text in ((one.reason,) if isinstance(one, Unknown) else one)]
+    for key in ("packages.lock", "restart.lock"):
+        one = fields.text(key)
+        if one != Unknown(NOT_REPORTED) and one is not None:
+            told.append(one.reason if isinstance(one, Unknown) else one)
+    half = fields.items("packages.half_configured")
+    if half:
+        names = half.reason if isinstance(half, Unknown) else ", ".join(half[:3])
+        told.append(f"an installation that is not done ({names})")
+    return ", ".join(told[:4])
 
 
 def _back(state: State, host: Host, before: str, wait_s: float) -> bool:

@@ -62,6 +62,7 @@ class ProbeRequest:
     + repository: URL of the declared repository, with `{distro}` and `{arch}` in it
     + keyring: the file with the repository's key
     + cuda_proof, libcuda_proof: what the proofs of toolkit and library leave
+    + reboots: the list of those that were asked for
 
     A path that is not absolute, or any text with a control character, raises `FactValueError`.
     """
@@ -84,6 +85,7 @@ class ProbeRequest:
     keyring: str = ""
     cuda_proof: str = ""
     libcuda_proof: str = ""
+    reboots: str = ""
 
     def __post_init__(self) -> None:
         for name in _NO_PATHS:
@@ -167,6 +169,7 @@ class ProbeRequest:
             keyring=system_files.KEYRING if nvidia else "",
             cuda_proof=paths.cuda_proof if nvidia else "",
             libcuda_proof=paths.libcuda_proof if nvidia else "",
+            reboots=system_files.REBOOTS if nvidia else "",
         )
 
     def _paths(self) -> tuple[str, ...]:
@@ -237,6 +240,7 @@ def command(request: ProbeRequest) -> StringCommand:
         "PG_KEYRING": request.keyring,
         "PG_CUDA_PROOF": request.cuda_proof,
         "PG_LIBCUDA_PROOF": request.libcuda_proof,
+        "PG_REBOOTS": request.reboots,
     }
     bits = [
         StringCommand(name, "=", QuoteString(value), "\n", _separator="")

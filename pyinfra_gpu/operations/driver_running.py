@@ -14,9 +14,9 @@ from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.look import forget, look
-from pyinfra_gpu.engine.package_manager import manager_of
+from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.reboot import restart
+from pyinfra_gpu.engine.reboot import forget_reboots, restart
 from pyinfra_gpu.engine.steps import failed, quoted, reason, step
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
@@ -45,7 +45,8 @@ def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
     Loaded where nothing is in the way; reloaded where nobody uses the GPUs (NVIDIA's own services
     are stopped and started again); otherwise rebooted as ``driver_reboot`` says: ``never`` stops
     this host with a sentence, ``if-idle`` does so while somebody uses it, ``always`` reboots. At
-    most one reboot in a run. Nobody's process is ever ended but by a reboot that data asks for.
+    most one reboot in a run, and never a second one for what the first did not cure. Nobody's
+    process is ever ended but by a reboot that data asks for.
 
     **Example:**
 
@@ -76,14 +77,25 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
         forget()
         record = look(spec) or record
         if answer.ok and _owed(spec, record) is None:
+            _forget_cured(state, host, spec)
             return True
-        why = f"{why}; loading it failed ({reason(answer.lines)})"
+        failure = f"loading it failed ({reason(answer.lines)})"
+        return _reboot(state, host, spec, record, why, failure)
     return _reboot(state, host, spec, record, why)
 
 
+def _forget_cured(state: State, host: Host, spec: HostSpec) -> None:
+    """Have the host forget what it was rebooted for, where that is gone; the rest is judged later.
+
+    The reason may come again in half a year, and then one reboot may help.
+    """
+    record = look(spec)
+    if record is not None and record.power.reboots and _owed(spec, record) is None:
+        forget_reboots(state, host, spec)
+
+
 def _owed(spec: HostSpec, record: Record) -> str | None:
-    found = Findings(drift.judge(spec, record)).of(*drift.CANNOT_WORK)
-    return "; ".join(each.found for each in found) or None
+    return drift.owed(drift.judge(spec, record))
 
 
 def _is_free(record: Record) -> bool:
@@ -99,7 +111,10 @@ def _can_be_exchanged(record: Record) -> bool:
     return there and not taken
 
 
-def _reboot(state: State, host: Host, spec: HostSpec, record: Record, why: str) -> bool:
+def _reboot(
+    state: State, host: Host, spec: HostSpec, record: Record, owed: str, failure: str = ""
+) -> bool:
+    why = f"{owed}; {failure}" if failure else owed
     busy = users(record)
     if busy and spec.driver.reboot != "always" and _can_be_exchanged(record):
         who = (
@@ -115,7 +130,12 @@ def _reboot(state: State, host: Host, spec: HostSpec, record: Record, why: str) 
     for who in _interrupted(record):
         journal.warn(STAGE, f"{host.name}: the reboot ends {who}, as driver_reboot = 'always' says")
         host.log(f"the reboot ends {who}")
-    return restart(state, host, STAGE, spec, why)
+    if not wait_for_lock(state, host, STAGE, spec):
+        return False
+    if not restart(state, host, STAGE, spec, why, owed):
+        return False
+    _forget_cured(state, host, spec)
+    return True
 
 
 def unsafe(record: Record) -> str | None:

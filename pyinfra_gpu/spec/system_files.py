@@ -6,6 +6,9 @@ from __future__ import annotations
 
 HEADER = "# Managed by pyinfra-gpu: changes are replaced by the next run.\n"
 
+REBOOTS = "/var/lib/pyinfra-gpu/reboots"
+"""Each reboot that was asked for and whose cause is not known to be gone: time, boot_id, reason."""
+
 KEYRING = "/usr/share/keyrings/pyinfra-gpu-nvidia.gpg"
 MODPROBE = "/etc/modprobe.d/pyinfra-gpu-nvidia.conf"
 

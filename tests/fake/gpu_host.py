@@ -58,6 +58,7 @@ _PLAIN: dict[str, str | None] = {
     "driver.runfile": "0",
     "driver.mok": None,
     "kernel.initramfs": "fresh",
+    "power.reboots": None,
     "storage.usr": "/dev/sda1 264212084 25749380 230641532 11% /",
     "storage.var": "/dev/sda1 264212084 25749380 230641532 11% /",
     "nvidia.repository": DATA["driver_repository_url"],  # type: ignore[dict-item]

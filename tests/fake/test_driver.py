@@ -17,7 +17,11 @@ from gpu_host import (
     bare_gpu_host,
 )
 
+from pyinfra_gpu.engine import reboot
 from pyinfra_gpu.engine.journal import Journal
+from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, read_fields
+from pyinfra_gpu.facts.record import from_fields
+from pyinfra_gpu.operations import driver_running
 from pyinfra_gpu.packages import own_files
 from pyinfra_gpu.packages.apt import files
 from pyinfra_gpu.spec import system_files
@@ -352,6 +356,44 @@ def test_a_host_that_may_not_reboot_now_is_stopped_with_the_reason(why: str) -> 
     commands = "\n".join(made.executed("ws1"))
     assert "reboot" not in commands
     assert "modprobe" not in commands
+
+
+def told_by_the_host(*rows: str) -> dict[str, Any]:
+    return {"pyinfra-gpu-restart": {"stdout": [FIRST_LINE, *rows, LAST_LINE]}}
+
+
+def test_an_idle_host_is_asked_once_and_has_the_last_word() -> None:
+    """Between our look and the reboot somebody began to install packages."""
+    busy = told_by_the_host("packages.lock =pid 7 (dpkg)", "restart.done =busy")
+    made, told = executed(GpuHost(plain=NOUVEAU, responses=busy))
+    assert made.failed() == {"ws1"}
+    assert len([c for c in made.executed("ws1") if "pyinfra-gpu-restart" in c]) == 1
+    assert "pid 7 (dpkg)" in told.problem
+
+
+def test_what_one_reboot_did_not_cure_fails_the_host_and_nothing_is_tried_again() -> None:
+    noted = "1763777520 77777777-1d37-47dd-ab61-25ad81ad7603 nouveau has the GPUs\n"
+    made, told = executed(GpuHost(plain={**NOUVEAU, "power.reboots": noted}))
+    assert made.failed() == {"ws1"}
+    assert "the reboot of 2025-11-22 02:12 UTC did not help, so none follows" in told.problem
+    commands = "\n".join(made.executed("ws1"))
+    assert "restart" not in commands
+    assert "modprobe" not in commands
+
+
+@pytest.mark.parametrize("cured", [True, False])
+def test_a_reboot_is_forgotten_when_what_it_was_for_is_gone(
+    cured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same may come again in half a year, and one reboot may help then."""
+    noted = {"power.reboots": f"1 {'7' * 36} nouveau has the GPUs\n"}
+    host = GpuHost(plain=noted if cured else {**NOUVEAU, **noted})
+    seen = from_fields(read_fields(host.probe_lines()))
+    asked: list[str] = []
+    monkeypatch.setattr(driver_running, "look", lambda spec: seen)
+    monkeypatch.setattr(reboot, "ask", lambda state, host, command, run_as: asked.append(command))
+    driver_running._forget_cured(None, None, host.spec())  # type: ignore[arg-type]
+    assert asked == ([f"rm -f {system_files.REBOOTS}"] if cured else [])
 
 
 def test_no_reboot_into_a_kernel_without_a_module() -> None:

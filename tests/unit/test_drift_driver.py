@@ -23,7 +23,7 @@ from pyinfra_gpu.drift.driver import judge
 from pyinfra_gpu.drift.driver_modules import BLACKLIST
 from pyinfra_gpu.drift.driver_packages import library_version, packages, target
 from pyinfra_gpu.drift.driver_repository import repository
-from pyinfra_gpu.drift.driver_running import users
+from pyinfra_gpu.drift.driver_running import owed, users
 from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.facts.fields import Unknown, read_fields
 from pyinfra_gpu.facts.record import Record, from_fields
@@ -524,3 +524,38 @@ def test_the_repository_is_that_of_the_hosts_own_release(name: str) -> None:
     host = GpuHost(data={k: v for k, v in kept.items() if v is not None}, lists=lists)
     source = repository(host.spec(), record(host))
     assert (source if isinstance(source, str) else source.url).startswith(expected)
+
+
+BOOT = "77777777-1d37-47dd-ab61-25ad81ad7603"  # another one than the record's
+NOUVEAU: dict[str, str | None] = {
+    **dict.fromkeys(("driver.loaded", "driver.version_line")),
+    "driver.nouveau": "1",
+}
+REBOOTS: dict[str, tuple[str | None, bool]] = {
+    # what the host keeps, and whether one more reboot may follow
+    "none": (None, True),
+    "for this": (f"1763777520 {BOOT} nouveau has the GPUs\n", False),
+    "for this, among others": (f"1 {BOOT} x\n2 {BOOT} nouveau has the GPUs\n3 {BOOT} y\n", False),
+    "for this, but it has not gone down": ("1 {own} nouveau has the GPUs\n", True),
+    "for something else": (f"1 {BOOT} no NVIDIA module is loaded\n", True),
+    "nobody knows": ("?no permission to read it", True),
+}
+
+
+@pytest.mark.parametrize("name", REBOOTS)
+def test_what_one_reboot_did_not_cure_is_reported_and_stops_the_run(name: str) -> None:
+    text, again = REBOOTS[name]
+    own = record(GpuHost()).system.boot_id
+    text = text.replace("{own}", str(own)) if text else None
+    (found,) = judged(GpuHost(plain={**NOUVEAU, "power.reboots": text}))
+    assert (found.acts, found.stops) == (again, not again)
+    assert ("did not help, so none follows" in found.action) is not again
+
+
+def test_a_reason_is_the_same_every_night_though_who_is_there_differs() -> None:
+    reasons = {
+        owed(judged(GpuHost(plain=NOUVEAU, lists={"driver.user": users})))
+        for users in ([], ["pid 812 (python3)"], ["pid 9 (x)", "pid 10 (y)"])
+    }
+    assert reasons == {"nouveau has the GPUs"}
+    assert owed(judged(GpuHost())) is None

@@ -184,6 +184,7 @@ SOURCES = {
     "libcuda.proof": ["libcuda.proof"],
     "power.session": ["power.sessions"],
     "power.inhibitor": ["power.inhibitors"],
+    "power.reboots": ["power.reboots"],
     "packages.installed": ["packages.installed"],
     "packages.half_configured": ["packages.half_configured"],
     "packages.lock": ["packages.lock_holder"],

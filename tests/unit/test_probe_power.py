@@ -13,6 +13,10 @@ sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import gpu_host_fixture, inhibitor, look, session  # noqa: F401
 from probing import Tree, any_shell_fixture, shell_fixture, tree_fixture, write  # noqa: F401
 
+from pyinfra_gpu.facts.power import Reboot
+from pyinfra_gpu.spec import system_files
+
+BOOT = "11111111-2222-3333-4444-555555555555"
 ME = pwd.getpwuid(os.geteuid()).pw_name
 PERSON = {"UID": "1000", "USER": "bob", "CLASS": "user", "STATE": "active"}
 
@@ -110,3 +114,14 @@ def test_a_file_that_ends_without_a_line_end_is_read_whole(gpu_host: Tree, shell
     write(gpu_host.root / "run/systemd/sessions/3", "CLASS=user\nUSER=x\nUID=1\nTTY=tty3")
     power = look(gpu_host, shell).power
     assert (power.sessions, power.inhibitors) == (("x on tty3",), ("x: y",))
+
+
+def test_the_reboots_that_were_asked_for_are_told(gpu_host: Tree, shell: str) -> None:
+    assert look(gpu_host, shell).power.reboots == ()
+    text = f"1763777520 {BOOT} nouveau has the GPUs; a 'b' \\ $c\nodd\n1763777521 {BOOT} two\n17"
+    write(Path(f"{gpu_host.root}{system_files.REBOOTS}"), text)
+    first = Reboot(at=1763777520, boot_id=BOOT, reason="nouveau has the GPUs; a 'b' \\ $c")
+    assert look(gpu_host, shell).power.reboots == (
+        first,
+        Reboot(at=1763777521, boot_id=BOOT, reason="two"),
+    )

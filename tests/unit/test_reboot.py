@@ -11,8 +11,16 @@ from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from pyinfra_gpu.engine import reboot
+from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE
 
 BEFORE, AFTER = "3d235e2e-1d37-47dd-ab61-25ad81ad7603", "77777777-1d37-47dd-ab61-25ad81ad7603"
+
+
+REBOOTING = [f"restart.boot ={BEFORE}", "restart.done =rebooting"]
+ENDED = [
+    f"{key} ."
+    for key in ("driver.user", "power.session", "power.inhibitor", "packages.half_configured")
+]
 
 
 class Clock:
@@ -53,7 +61,9 @@ class StubHost:
         self.connector = Connector(self)
         self.connected = True
         self.told: float | None = None
-        self.refuses = self.mute = False
+        self.refuses = False
+        self.answer = REBOOTING
+        self.asked: list[str] = []
         self.commands: list[str] = []
         self.logged: list[str] = []
         self.closed = 0
@@ -73,11 +83,15 @@ class StubHost:
         if not self.reachable():
             raise OSError("gone")
         if "boot_id" in text:
-            return not self.mute, CommandOutput([OutputLine("stdout", self.boot_id())])
-        if "systemctl reboot" in text:
+            return True, CommandOutput([OutputLine("stdout", self.boot_id())])
+        if "pyinfra-gpu-restart" in text:
+            self.asked.append(str(arguments["_stdin"]))
             if self.refuses:
                 return False, CommandOutput([])
-            self.told = self.clock.now
+            if self.answer == REBOOTING:
+                self.told = self.clock.now
+            lines = [FIRST_LINE, *self.answer, LAST_LINE]
+            return True, CommandOutput([OutputLine("stdout", line) for line in lines])
         return True, CommandOutput([])
 
     def log(self, text: str, **_: Any) -> None:
@@ -102,7 +116,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 def restart(host: StubHost, wait: int = 900) -> bool:
     spec = GpuHost(data={**GpuHost().data, "driver_reboot_wait_s": wait}).spec()
-    return reboot.restart(State(), host, "driver", spec, "nouveau has the GPUs")  # type: ignore[arg-type]
+    why = "nouveau has the GPUs; loading it failed (busy)"
+    return reboot.restart(State(), host, "driver", spec, why, "nouveau has the GPUs")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("lingers", [0.1, 3, 9, 30, 60])
@@ -112,7 +127,7 @@ def test_it_is_back_when_its_boot_id_differs(clock: Clock, lingers: float, back:
     assert restart(host)
     assert clock.now >= back
     assert clock.now <= back + 10
-    assert sum("systemctl reboot" in command for command in host.commands) == 1
+    assert len(host.asked) == 1
     assert host.connected
 
 
@@ -139,7 +154,7 @@ def test_one_that_never_comes_back_is_given_up_with_a_remedy(clock: Clock) -> No
 def test_one_that_never_goes_down_is_given_up(clock: Clock) -> None:
     host = StubHost(clock, lingers=10_000)
     assert not restart(host, wait=60)
-    assert sum("systemctl reboot" in command for command in host.commands) == 1
+    assert len(host.asked) == 1
 
 
 def test_never_twice_in_a_run(clock: Clock) -> None:
@@ -158,10 +173,41 @@ def test_a_host_that_refuses_is_not_waited_for(clock: Clock) -> None:
     assert clock.now == 0
 
 
-def test_without_a_boot_id_nothing_is_begun(clock: Clock) -> None:
+ANSWERS: dict[str, tuple[list[str], str]] = {
+    "busy with a job": (["driver.user =pid 812 (python3)"], "in use by pid 812 (python3): run"),
+    "busy with a person": (["power.session =alice on pts/0"], "in use by alice on pts/0"),
+    "busy by a lock": (["power.inhibitor =backup: nightly"], "in use by backup: nightly"),
+    "busy installing": (["packages.lock =pid 7 (dpkg)"], "in use by pid 7 (dpkg)"),
+    "busy with our own": (["restart.lock =pid 8, which works on /x"], "in use by pid 8, which"),
+    "busy half way": (
+        ["packages.half_configured =curl"],
+        "an installation that is not done (curl)",
+    ),
+    "busy, who knows": (["driver.user ?find is not on this host"], "in use by find is not on this"),
+    "again": (["restart.at =1763777520"], "the reboot of 2025-11-22 02:12 UTC did not help"),
+    "refused": (["restart.why =it does not tell its boot_id"], "does not tell its boot_id"),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_a_host_on_which_something_stands_against_it_is_not_waited_for(
+    clock: Clock, case: str
+) -> None:
+    rows, words = ANSWERS[case]
     host = StubHost(clock)
-    host.mute = True
+    host.answer = [*rows, *ENDED, f"restart.done ={case.split()[0].rstrip(',')}"]
     assert not restart(host)
+    assert clock.now == 0
+    assert words in host.logged[-1]
+    assert (
+        "a reboot is owed (nouveau has the GPUs; loading it failed (busy)), and " in host.logged[-1]
+    )
+
+
+def test_the_host_is_told_the_reason_in_words_that_are_the_same_every_night(clock: Clock) -> None:
+    host = StubHost(clock)
+    assert restart(host)
+    assert "PG_REASON='nouveau has the GPUs'\n" in host.asked[0]
     assert not [command for command in host.commands if "systemctl reboot" in command]
 
 

@@ -4,6 +4,7 @@
 power() {
 	sessions
 	inhibitors
+	text power.reboots "${PG_REBOOTS:+"$R$PG_REBOOTS"}"
 }
 
 # pts_of UID sets $terminal to the first pseudo terminal that belongs to that user.

@@ -4,7 +4,8 @@
 # PG_REQUIREMENTS PG_TRAINING_STAMP PG_STAMP PG_VERDICT (absolute paths, or empty: not asked),
 # PG_PATHS (absolute paths, one a line), PG_PACKAGES (names with blanks between). PG_NVIDIA (1 or
 # empty) asks for what belongs to an NVIDIA driver, and with it: PG_CUDA (release), PG_COMPILER,
-# PG_REPOSITORY (URL), PG_KEYRING PG_CUDA_PROOF PG_LIBCUDA_PROOF (absolute paths, or empty).
+# PG_REPOSITORY (URL), PG_KEYRING PG_CUDA_PROOF PG_LIBCUDA_PROOF PG_REBOOTS (absolute paths, or
+# empty).
 # PG_ROOT puts another tree in the place of / for what the system says of itself;
 # PG_SBIN replaces what is added to PATH.
 #

@@ -1,0 +1,191 @@
+"""The program that judges whether a host is idle, and reboots it: with trees and stub programs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+from gpu_host import DATA
+from nvidia_tree import (  # noqa: F401
+    gpu_host_fixture,
+    inhibitor,
+    opened,
+    package,
+    session,
+)
+from probing import SHELLS, Tree, any_shell_fixture, shell_fixture, write  # noqa: F401
+
+from pyinfra_gpu.engine.reboot import program
+from pyinfra_gpu.facts.fields import Fields, read_fields
+from pyinfra_gpu.spec import resolve, system_files
+
+REASON = "module 580.82.07 is loaded; 'quoted' & $odd"
+BOOT = "11111111-2222-3333-4444-555555555555"
+OTHER = "99999999-2222-3333-4444-555555555555"
+
+
+@pytest.fixture(name="idle")
+def idle_fixture(gpu_host: Tree) -> Tree:
+    """A GPU host that nobody uses, on which reboots are written down and not done."""
+    root = gpu_host.root
+    shutil.rmtree(root / "proc/812")
+    (root / "run/systemd/sessions/3").unlink()
+    (root / "run/systemd/inhibit/1").unlink()
+    write(root / "var/lib/dpkg/status", package("git", "1:2.39.5"))
+    for name in ("cat", "date", "mkdir", "mv", "nohup", "sleep", "sync", "tail"):
+        (gpu_host.tools / name).symlink_to(str(shutil.which(name)))
+    (gpu_host.tools / "sh").symlink_to("/bin/sh")
+    gpu_host.tool("systemd-run", f'echo "systemd-run $*" >>{gpu_host.base}/begun')
+    gpu_host.tool("systemctl", f'echo "systemctl $*" >>{gpu_host.base}/begun')
+    return gpu_host
+
+
+def restart(tree: Tree, shell: str, policy: str = "if-idle", reason: str = REASON) -> Fields:
+    data = {**DATA, "driver_reboot": policy, "prefix": "/opt/ours"}
+    text = program(resolve(data, "ws1"), reason)
+    done = subprocess.run(
+        [str(shutil.which(SHELLS[shell][0])), *SHELLS[shell][1:], "-c", 'eval "$(cat)"'],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd="/",
+        env={"PATH": str(tree.tools), "PG_ROOT": str(tree.root), "PG_SBIN": ""},
+    )
+    assert done.stderr == ""
+    fields = read_fields(done.stdout.splitlines())
+    assert fields.whole, done.stdout
+    return fields
+
+
+def begun(tree: Tree) -> str:
+    file = tree.base / "begun"
+    return file.read_text() if file.exists() else ""
+
+
+def noted(tree: Tree) -> list[list[str]]:
+    file = Path(f"{tree.root}{system_files.REBOOTS}")
+    rows = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return [row.split(" ", 2) for row in rows]
+
+
+def test_an_idle_host_is_rebooted_and_keeps_why(idle: Tree, shell: str) -> None:
+    opened(idle, 401, "nv-hostengine", "/dev/nvidia0")
+    fields = restart(idle, shell)
+    assert fields.text("restart.done") == "rebooting"
+    assert fields.text("restart.boot") == BOOT
+    assert begun(idle).endswith("systemctl reboot -i\n")
+    ((at, boot, reason),) = noted(idle)
+    assert (boot, reason) == (BOOT, REASON)
+    assert int(at) > 1_700_000_000
+    assert os.stat(f"{idle.root}{system_files.REBOOTS}").st_mode & 0o777 == 0o644  # noqa: PTH116
+
+
+def test_where_no_timer_can_be_set_it_is_rebooted_nevertheless(idle: Tree, any_shell: str) -> None:
+    idle.tool("systemd-run", "exit 1")
+    assert restart(idle, any_shell).text("restart.done") == "rebooting"
+    subprocess.run(["sleep", "2"], check=True)
+    assert begun(idle) == "systemctl reboot -i\n"
+
+
+def locked(tree: Tree, file: Path, kind: str) -> None:
+    inode = write(file, "").stat()
+    major, minor = os.major(inode.st_dev), os.minor(inode.st_dev)
+    row = f"1: {kind}  ADVISORY  WRITE 77 {major:02x}:{minor:02x}:{inode.st_ino} 0 EOF\n"
+    write(tree.root / "proc/locks", row)
+    write(tree.root / "proc/77/comm", "apt-get\n")
+
+
+def half_configured(tree: Tree) -> object:
+    status = package("curl", "1", "install ok half-configured")
+    return write(tree.root / "var/lib/dpkg/status", status)
+
+
+BUSY: dict[str, tuple[Callable[[Tree], object], str]] = {
+    "a job": (lambda tree: opened(tree, 812, "python3", "/dev/nvidia0"), "driver.user"),
+    "a person": (
+        lambda tree: session(tree, "3", USER="a", UID="1000", CLASS="user", TTY="pts/0"),
+        "power.session",
+    ),
+    "an inhibitor": (
+        lambda tree: inhibitor(tree, "1", WHAT="shutdown", MODE="block", WHO="backup"),
+        "power.inhibitor",
+    ),
+    "nobody can tell who": (lambda tree: (tree.tools / "find").unlink(), "driver.user"),
+}
+ALWAYS: dict[str, tuple[Callable[[Tree], object], str]] = {
+    "dpkg": (
+        lambda tree: locked(tree, tree.root / "var/lib/dpkg/lock-frontend", "POSIX"),
+        "packages.lock",
+    ),
+    "half": (half_configured, "packages.half_configured"),
+    "ours": (lambda tree: locked(tree, tree.root / "opt/ours/.lock", "FLOCK"), "restart.lock"),
+    "locks unseen": (lambda tree: (tree.root / "proc/locks").unlink(), "packages.lock"),
+    "no awk": (lambda tree: (tree.tools / "awk").unlink(), "packages.half_configured"),
+}
+
+
+@pytest.mark.parametrize("case", [*BUSY, *ALWAYS])
+def test_a_host_that_is_in_use_is_not_rebooted(idle: Tree, any_shell: str, case: str) -> None:
+    make, key = {**BUSY, **ALWAYS}[case]
+    make(idle)
+    fields = restart(idle, any_shell)
+    assert fields.text("restart.done") == "busy"
+    told = (
+        fields.items(key) if key.startswith(("driver", "power", "packages.h")) else fields.text(key)
+    )
+    assert told
+    assert (begun(idle), noted(idle)) == ("", [])
+
+
+@pytest.mark.parametrize("case", [*BUSY, *ALWAYS])
+def test_always_does_not_look_who_is_there_but_lets_packages_finish(
+    idle: Tree, any_shell: str, case: str
+) -> None:
+    make, _ = {**BUSY, **ALWAYS}[case]
+    make(idle)
+    wanted = "rebooting" if case in BUSY else "busy"
+    assert restart(idle, any_shell, "always").text("restart.done") == wanted
+    assert bool(begun(idle)) == (case in BUSY)
+
+
+@pytest.mark.parametrize("policy", ["if-idle", "always"])
+def test_what_one_reboot_did_not_cure_is_not_rebooted_for_again(
+    idle: Tree, shell: str, policy: str
+) -> None:
+    boot = idle.root / "proc/sys/kernel/random/boot_id"
+    assert restart(idle, shell, policy).text("restart.done") == "rebooting"
+    assert restart(idle, shell, policy).text("restart.done") == "rebooting"  # it has not gone down
+    boot.write_text(f"{OTHER}\n")
+    before = begun(idle)
+    fields = restart(idle, shell, policy)
+    assert fields.text("restart.done") == "again"
+    assert fields.number("restart.at") == int(noted(idle)[-1][0])
+    assert begun(idle) == before
+    assert restart(idle, shell, policy, "something else").text("restart.done") == "rebooting"
+    assert [row[2] for row in noted(idle)] == [REASON, REASON, "something else"]
+
+
+def test_without_a_boot_id_or_a_place_for_the_record_nothing_is_begun(
+    idle: Tree, any_shell: str
+) -> None:
+    write(idle.root / "var/lib/pyinfra-gpu", "in the way")
+    assert "cannot be written" in str(restart(idle, any_shell).text("restart.why"))
+    (idle.root / "proc/sys/kernel/random/boot_id").unlink()
+    assert "boot_id" in str(restart(idle, any_shell).text("restart.why"))
+    assert begun(idle) == ""
+
+
+def test_the_record_does_not_grow_for_ever(idle: Tree, any_shell: str) -> None:
+    rows = "".join(f"{at} {OTHER} reason {at}\n" for at in range(200))
+    write(Path(f"{idle.root}{system_files.REBOOTS}"), rows)
+    assert restart(idle, any_shell).text("restart.done") == "rebooting"
+    assert len(noted(idle)) == 50
