@@ -59,6 +59,8 @@ cpu: list[str] = []
 #         the user who owns the tree under prefix and runs torch; default: None
 #     "privilege": "sudo",
 #         'none' writes nothing outside prefix and installs no system package
+#     "lease_wait_s": 3600,
+#         seconds to wait for another run that works on the host; 0 = do not wait for it
 #
 # preflight
 #     "gpu_model": "RTX 5090",

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.inventory import Inventory
 
+_PYINFRA = ("pyinfra", "__main__.py")
+"""What the program is called that runs deploys."""
+
 
 def check(arguments: Sequence[str] | None = None) -> None:
     """Exit with status 1 and one sentence per error if the declared hosts cannot be resolved.
@@ -47,7 +50,7 @@ def check(arguments: Sequence[str] | None = None) -> None:
     Returns quietly when this process is not pyinfra's command line.
     """
     if arguments is None:
-        if Path(sys.argv[0]).name not in ("pyinfra", "__main__.py"):
+        if Path(sys.argv[0]).name not in _PYINFRA:
             return
         arguments = sys.argv[1:]
     ensure_ssh_folder()
@@ -141,6 +144,16 @@ def selected(arguments: Sequence[str]) -> tuple[Inventory, list[Host]]:
     options = _parse(arguments) or {}
     inventory = _make_inventory(str(options["inventory"]), options)
     return inventory, _selected(inventory, options)
+
+
+def described() -> str:
+    """Name this process's command in a few words, without its options: they may hold secrets."""
+    name = Path(sys.argv[0]).name or "python"
+    options = _parse(sys.argv[1:]) if name in _PYINFRA else None
+    if options is None:
+        return name
+    files = [each for each in options.get("operations") or () if str(each).endswith(".py")]
+    return " ".join(["pyinfra", str(options.get("inventory")), *map(str, files)])
 
 
 def _asks(options: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from pyinfra.api.state import StateStage
 from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
 from pyinfra_gpu.drift.finding import Findings, Id, Stage
 from pyinfra_gpu.drift.history import sentence as history_sentence
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed
@@ -75,18 +75,27 @@ def converging(
             yield from body(spec, record, found.acting)
             yield verify(concern, spec, *found.acting.ids, hint=hint)
 
-        return looking(concern.STAGE, claims=repairs, documented=body)(converge)
+        def acts(spec: HostSpec, record: Record) -> bool:
+            found = judged(concern, spec, record, ()).of(*repairs)
+            return bool(found.acting) and not found.stopping and not unread(concern, spec, record)
+
+        return looking(concern.STAGE, claims=repairs, documented=body, acts=acts)(converge)
 
     return decorator
 
 
 def looking(
-    stage: Stage, *, claims: tuple[Id, ...], documented: Callable[..., object] | None = None
+    stage: Stage,
+    *,
+    claims: tuple[Id, ...],
+    documented: Callable[..., object] | None = None,
+    acts: Callable[[HostSpec, Record], bool] = lambda spec, record: False,
 ) -> Callable[[Body], ConvergingOperation]:
     """Turn a generator of commands into an operation that is handed the host's record.
 
     + claims: the findings that it answers for
     + documented: whose name and docstring the operation gets; the body's where not given
+    + acts: whether the body writes on the host; before it does, the run takes the host's lease
 
     It is a plain pyinfra operation that takes the host's specification as `spec`, run as root
     where data allows it, with some additions: a host that cannot be looked at is refused; the
@@ -100,11 +109,7 @@ def looking(
                 return
             watch = journal.Stopwatch(stage)
             try:
-                record = look(spec)
-                if record is not None:
-                    journal.saw(record)
-                commands = iter([unreadable(stage)]) if record is None else body(spec, record)
-                for command in commands:
+                for command in _commands(stage, spec, body, acts):
                     yield command
                     forget()
             except GeneratorExit:
@@ -119,6 +124,26 @@ def looking(
         return _with_privilege(wrapper, documented or body, claims)
 
     return decorator
+
+
+def _commands(
+    stage: Stage, spec: HostSpec, body: Body, acts: Callable[[HostSpec, Record], bool]
+) -> Commands:
+    """Yield what the body does of a host that can be looked at, and is this run's to write on."""
+    record = look(spec)
+    if record is not None:
+        journal.saw(record)
+        try:
+            if lease.ensure(state, host, spec, wanted=acts(spec, record)):
+                forget()
+                record = look(spec)
+        except (lease.LeaseError, OSError, EOFError) as error:
+            yield refuse(stage, f"{host.name}: {error}")
+            return
+    if record is None:
+        yield unreadable(stage)
+    else:
+        yield from body(spec, record)
 
 
 def _with_privilege(

@@ -11,6 +11,7 @@ from pyinfra.connectors.util import clear_askpass_cache
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.drift.driver_running import SERVICES, uncured
+from pyinfra_gpu.engine import lease
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget
 from pyinfra_gpu.engine.privilege import as_root
@@ -76,6 +77,10 @@ def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str, reas
             f"{host.name}: was told to reboot and is not back after {spec.driver.reboot_wait_s} s:"
             " look at its console; when it is back, run again (or raise `driver_reboot_wait_s`)",
         )
+    try:
+        lease.regain(state, host, spec)
+    except lease.LeaseError as error:
+        return failed(host, stage, f"{host.name}: {error}")
     ask(state, host, _BOOTED, as_root(spec), _timeout=90)
     forget()
     return True

@@ -11,8 +11,10 @@ module that name means ours.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +23,7 @@ import paramiko
 from pyinfra import logger
 from pyinfra.connectors import ssh as pyinfra_ssh
 from pyinfra.connectors import sshuserclient
+from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.sshuserclient import client as pyinfra_client
 
 from pyinfra_gpu.engine import known_hosts
@@ -31,6 +34,11 @@ DEAD_PEER_S = 20
 
 KEEPALIVE_S = 5
 """Seconds between keepalive packets, so that an idle wait notices a dead peer too."""
+
+_MOST = 65536  # bytes of a line
+# Where `ssh` looks if nothing else is configured.
+_USER_FILES = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
+_SYSTEM_FILES = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 
 
 def make_transport(sock: Any, **kwargs: Any) -> paramiko.Transport:
@@ -67,8 +75,76 @@ def is_alive(connector: object) -> bool:
     return transport is not None and transport.is_active()
 
 
-_USER_FILES = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
-_SYSTEM_FILES = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+class Wire:
+    """A program that works on a host beside the others, for as long as the connection stands."""
+
+    def __init__(self, end: paramiko.Channel | socket.socket) -> None:
+        self._end = end
+        self._rest = b""
+        self.stands = True
+
+    def line(self, seconds: float) -> str | None:
+        """Return the next line that it prints, "" after so many seconds; None where it ended."""
+        self._end.settimeout(seconds)
+        while b"\n" not in self._rest:
+            try:
+                more = self._end.recv(_MOST)
+            except TimeoutError:
+                return ""
+            except (OSError, EOFError):
+                more = b""
+            self._rest += more
+            if not more or len(self._rest) > _MOST:
+                self.close()
+                return None
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+    def say(self, data: bytes) -> bool:
+        """Write to its standard input; return whether it is still there."""
+        try:
+            self._end.settimeout(DEAD_PEER_S)
+            self._end.sendall(data)
+        except (OSError, EOFError):
+            self.close()
+        return self.stands and not getattr(self._end, "closed", False)
+
+    def close(self) -> None:
+        """End it: its standard input is at its end."""
+        self.stands = False
+        self._end.close()
+
+
+def start(connector: object, command: str) -> Wire | None:
+    """Start a program on a host beside the commands that pyinfra runs one after the other.
+
+    + command: as a shell takes it, with sudo and all
+
+    None for a connector that is neither SSH nor this machine. Raises OSError or EOFError where the
+    connection is lost.
+    """
+    client = getattr(connector, "client", None)
+    if isinstance(client, paramiko.SSHClient):
+        transport = client.get_transport()
+        if transport is None:
+            raise ConnectionError("the connection is closed")
+        try:
+            channel = transport.open_session(timeout=DEAD_PEER_S)
+            channel.set_combine_stderr(True)
+            channel.exec_command(command)
+        except paramiko.SSHException as error:
+            raise ConnectionError(str(error)) from error
+        return Wire(channel)
+    if not isinstance(connector, LocalConnector):
+        return None
+    ours, theirs = socket.socketpair()
+    with theirs:
+        handle = theirs.fileno()
+        os.set_blocking(handle, True)  # gevent's sockets are not, and the program would see that
+        subprocess.Popen(  # noqa: S602 (as pyinfra's own connector runs commands)
+            command, shell=True, stdin=handle, stdout=handle, stderr=subprocess.STDOUT
+        )
+    return Wire(ours)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

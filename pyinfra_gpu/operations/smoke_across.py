@@ -12,7 +12,7 @@ from pyinfra_gpu.diagnosis.evidence import explained
 from pyinfra_gpu.drift import smoke_across as drift
 from pyinfra_gpu.drift.finding import Effect, Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.across_hosts import Member, Trained, gone
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.converge import Commands, looking, note_findings, refuse, refused
@@ -114,6 +114,7 @@ def _act(
         yield refuse(STAGE, f"{spec.host}: one step cannot run {modes}: put like hosts in a group")
         return
     _note(spec, why, "note" if "always" in why else "repair")
+    yield lease.command(STAGE, spec)
     yield from bundle(spec, record)
     yield FunctionCommand(_tell_place, (spec, record, meeting), {})
     places = meeting.hear("place", hosts, _PATIENCE_S)

@@ -57,6 +57,12 @@ class HostSpec:
         help="'none' writes nothing outside prefix and installs no system package",
         synonyms=("sudo",),
     )
+    lease_wait_s: int = key(
+        v.integer(0, 86400),
+        default=3600,
+        example=0,
+        help="seconds to wait for another run that works on the host; 0 = do not wait for it",
+    )
     gpu: GpuSpec = part(GpuSpec, stage="preflight", prefix="gpu_")
     preflight: PreflightSpec = part(PreflightSpec, stage="preflight")
     driver: DriverSpec = part(DriverSpec, stage="driver")

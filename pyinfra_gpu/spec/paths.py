@@ -122,3 +122,8 @@ class Paths:
     def lock(self) -> str:
         """Held while a run writes below the prefix."""
         return f"{self.prefix}/.lock"
+
+    @property
+    def lease(self) -> str:
+        """Locked by the run that works on the host, where nobody is root for it."""
+        return f"{self.prefix}/.lease"

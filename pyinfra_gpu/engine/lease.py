@@ -1,0 +1,186 @@
+"""One run at a time on a host: before its first write a run takes the host's lease.
+
+The lease is a lock that a program on the host holds for as long as the run's connection stands; a
+connection that breaks gives it back. A run that finds nothing to do, a plan and a check never ask
+for it. (`steps.step` has another lock: that of a single command, which goes on where its run was
+cut off.)
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
+from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
+from pyinfra.connectors.util import make_unix_command_for_host
+
+from pyinfra_gpu import on_host
+from pyinfra_gpu.engine.command_line import described
+from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.steps import failed
+from pyinfra_gpu.engine.together import executing, together
+from pyinfra_gpu.engine.transport import Wire, start
+from pyinfra_gpu.spec import system_files
+from pyinfra_gpu.text import shortened
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+    from pyinfra_gpu.spec import HostSpec
+
+_KEY = "pyinfra_gpu_lease"  # in connector_data, pyinfra's scratch space of this host and run
+_MARK = "pyinfra-gpu-lease "
+_ALIVE_S = 15.0
+_SILENT_S = 60
+"""Seconds without a word from the run after which a host gives its lease to others."""
+_TOLD_S = 30.0
+_PEERS_S = 10.0
+_ANSWER_S = 60.0
+_LONGEST = 300  # characters of what a host says
+
+
+class LeaseError(Exception):
+    """The lease could not be had: a clause that says who has it, and what to do."""
+
+
+def ensure(
+    state: State, host: Host, spec: HostSpec, *, wanted: bool, moment: str = "before"
+) -> bool:
+    """Have this host's lease, if an operation is about to write there; at once where it is held.
+
+    + wanted: whether this operation writes on this host
+    + moment: of the operation, where it asks more than once
+
+    Returns whether another run had it meanwhile: then what was seen of the host is of yesterday.
+    Waits up to ``lease_wait_s`` seconds, and says for whom. Raises LeaseError.
+
+    Of the hosts that need it in one operation each waits for those before it by name. So do all
+    runs, and none waits for another that waits for it.
+    """
+    if not executing():
+        return False
+    wanted = wanted and not _held(host)
+    topic = f"lease {host.executing_op_hash} {moment}"
+    meeting = together()
+    meeting.say(topic, host.name, wanted)
+    if not wanted:
+        return False
+    try:
+        before = _before(state, host)
+        wanting = meeting.hear(topic, before, _PEERS_S)
+        needing = [name for name, wants in wanting.items() if wants]
+        meeting.hear(f"{topic} done", needing, spec.lease_wait_s + _ANSWER_S)
+        return _take(state, host, spec)
+    finally:
+        meeting.say(f"{topic} done", host.name, True)
+
+
+def command(stage: str, spec: HostSpec) -> PyinfraCommand:
+    """Return a command that takes the lease, or fails the host; for what cannot look once more."""
+    return FunctionCommand(_command, (stage, spec), {})
+
+
+def _command(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
+    try:
+        ensure(state, host, spec, wanted=True, moment="within")
+    except LeaseError as error:
+        return failed(host, stage, f"{host.name}: {error}")
+    return True
+
+
+def regain(state: State, host: Host, spec: HostSpec) -> None:
+    """Take the lease again over a new connection, if this run had it. Raises LeaseError."""
+    if host.connector_data.pop(_KEY, None) is not None:
+        _take(state, host, spec)
+
+
+def _before(state: State, host: Host) -> list[str]:
+    """Return the hosts that run this operation too, and come before this one by name."""
+    this = host.executing_op_hash
+    running = set(state.active_hosts) - set(state.failed_hosts)
+    return [each.name for each in running if each.name < host.name and this in state.ops[each]]
+
+
+def _held(host: Host) -> bool:
+    wire = host.connector_data.get(_KEY)
+    return isinstance(wire, Wire) and wire.stands
+
+
+def _take(state: State, host: Host, spec: HostSpec) -> bool:
+    wire = start(host.connector, _command_line(state, host, spec))
+    if wire is None:  # nothing else than SSH and this machine stays connected
+        return False
+    try:
+        waited = _settled(host, spec, wire)
+    except BaseException:
+        wire.close()
+        raise
+    host.connector_data[_KEY] = wire
+    gevent.spawn(_say_that_we_live, wire)
+    return waited
+
+
+def _command_line(state: State, host: Host, spec: HostSpec) -> str:
+    file = system_files.LEASE if spec.privilege == "sudo" else spec.paths.lease
+    text = on_host.program("lease.sh", file, str(spec.lease_wait_s), str(_SILENT_S), who())
+    ours = dict(host.current_op_global_arguments or {}) | as_root(spec)
+    chosen = {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
+    for key in ("_timeout", "_get_pty", "_stdin", "_success_exit_codes"):
+        chosen.pop(key, None)
+    made = make_unix_command_for_host(state, host, StringCommand(text), **chosen)
+    return str(made.get_raw_value())
+
+
+def who() -> str:
+    """Name this run for whoever else wants the host: who, on which machine, with what command."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        user = "somebody"
+    return shortened(f"{user}@{socket.gethostname()} ({described()})", _LONGEST)
+
+
+def _settled(host: Host, spec: HostSpec, wire: Wire) -> bool:
+    """Follow what the host says until the lease is taken; return whether it was waited for."""
+    holder, said = None, []
+    began = told = time.monotonic()
+    limit = spec.lease_wait_s + _ANSWER_S
+    while (now := time.monotonic()) - began < limit:
+        line = wire.line(min(_TOLD_S, limit))
+        if line is None:
+            break
+        word, _, rest = line.removeprefix(_MARK).partition(" ")
+        if not line.startswith(_MARK):
+            said += [shortened(line, _LONGEST)] if line.strip() else []
+        elif word == "taken":
+            return holder is not None
+        elif word == "busy":
+            holder = shortened(rest, _LONGEST) or "another run, which does not say whose,"
+            host.log(f"{holder} works here: waiting up to {spec.lease_wait_s} s")
+        else:
+            said.append(shortened(rest, _LONGEST))
+            break
+        if holder and now - told >= _TOLD_S:
+            told = now
+            host.log(f"waiting for {holder}: {now - began:.0f} s")
+    if holder:
+        raise LeaseError(
+            f"{holder} works on it: let that run end, then run again, or wait longer with"
+            " `lease_wait_s`"
+        )
+    raise LeaseError(f"its lease cannot be taken ({_last(said)}): run again")
+
+
+def _last(said: Iterable[str]) -> str:
+    return next(iter([*said][::-1]), "it did not answer")
+
+
+def _say_that_we_live(wire: Wire) -> None:
+    while wire.say(b"."):
+        gevent.sleep(_ALIVE_S)

@@ -1,0 +1,298 @@
+"""One run at a time on a host: the program that holds the lease, and who waits for whom."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gevent
+import pytest
+from pyinfra.api import Config, Inventory, State
+from pyinfra.api.connect import connect_all
+from pyinfra.api.state import StateStage
+from pyinfra.context import ctx_state
+
+from pyinfra_gpu import on_host
+from pyinfra_gpu.engine import lease, transport
+from pyinfra_gpu.engine.together import together
+from pyinfra_gpu.spec import HostSpec, resolve
+
+SHELLS = {"dash": ["dash"], "busybox": ["busybox", "sh"], "bash": ["bash", "--posix"]}
+MARK = "pyinfra-gpu-lease "
+
+
+@pytest.fixture(params=sorted(SHELLS))
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder whose "sh" is the shell under test."""
+    name, *words = SHELLS[request.param]
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not on this machine")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sh").write_text(
+        f'#!/bin/sh\nexec {shutil.which(name)} {" ".join(words)} "$@"\n'
+    )
+    (tmp_path / "bin/sh").chmod(0o755)
+    return tmp_path / "bin"
+
+
+Running = subprocess.Popen[str]
+
+
+def begin(shell: Path, file: Path, who: str = "me", wait: int = 20, silent: int = 60) -> Running:
+    command = on_host.program("lease.sh", str(file), str(wait), str(silent), who)
+    return subprocess.Popen(
+        ["/bin/sh", "-c", f"exec {command}"],
+        env={"PATH": f"{shell}:{os.environ['PATH']}"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def said(process: Running) -> str:
+    assert process.stdout
+    return process.stdout.readline().rstrip("\n").removeprefix(MARK)
+
+
+def end(*processes: Running) -> None:
+    for process in processes:
+        process.communicate(timeout=30)
+
+
+def test_the_second_is_told_who_has_it_since_when_and_waits(shell: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run/lease"
+    first = begin(shell, file, "alice@laptop (pyinfra inventories/lab.py deploy.py)")
+    assert said(first) == "taken"
+    second = begin(shell, file, "bob@desk (pyinfra)")
+    words = said(second)
+    assert words.startswith("busy alice@laptop (pyinfra inventories/lab.py deploy.py) since 20")
+    assert words.endswith(" UTC")
+    end(first)
+    assert said(second) == "taken"
+    assert file.read_text().startswith("bob@desk (pyinfra) since ")
+    end(second)
+    assert file.read_text() == ""
+
+
+def test_who_does_not_wait_is_told_so_at_once(shell: Path, tmp_path: Path) -> None:
+    first, second = (begin(shell, tmp_path / "lease", "x", wait=0) for _ in range(2))
+    if said(first) != "taken":  # they start at the same moment
+        first, second = second, first
+        assert said(first) == "taken"
+    else:
+        assert said(second).startswith("busy x since")
+    assert said(second) == "late"
+    assert second.wait(20) == 1
+    end(first)
+
+
+def test_a_run_that_says_nothing_any_more_loses_it(shell: Path, tmp_path: Path) -> None:
+    first = begin(shell, tmp_path / "lease", silent=1)
+    assert said(first) == "taken"
+    assert first.stdin
+    for _ in range(4):
+        time.sleep(0.4)
+        first.stdin.write(".")
+        first.stdin.flush()
+    assert first.poll() is None  # longer than a second, but never a second without a word
+    assert first.wait(20) == 0
+    second = begin(shell, tmp_path / "lease", wait=0)
+    assert said(second) == "taken"
+    end(first, second)
+
+
+@pytest.mark.parametrize("why", ["cannot be written", "flock is not on this host"])
+def test_where_it_cannot_be_had_the_reason_is_told(shell: Path, tmp_path: Path, why: str) -> None:
+    if why.startswith("flock"):
+        for name in ("mkdir", "head", "date"):
+            (shell / name).symlink_to(str(shutil.which(name)))
+        command = on_host.program("lease.sh", str(tmp_path / "lease"), "0", "60", "x")
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            env={"PATH": str(shell)}, input="", capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.stdout == f"{MARK}failed flock is not on this host\n"
+        return
+    (tmp_path / "file").write_text("")
+    first = begin(shell, tmp_path / "file/lease")
+    assert [line for line in (said(first), said(first)) if why in line]
+    end(first)
+
+
+def test_two_that_start_at_the_same_moment_never_work_at_the_same_time(
+    shell: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    turn = (
+        'while read -r _ word _; do [ "$word" != taken ] || break; done\n'
+        f'echo "begin $1" >>{log}; sleep 0.02; echo "end $1" >>{log}'
+    )
+    for _ in range(17):  # and under three shells
+        both = [begin(shell, tmp_path / "lease", name) for name in ("a", "b")]
+        turns = {
+            subprocess.Popen(["/bin/sh", "-c", turn, "sh", name], stdin=process.stdout): process
+            for name, process in zip(("a", "b"), both, strict=True)
+        }
+        while turns:
+            for done in [each for each in turns if each.poll() is not None]:
+                process = turns.pop(done)
+                assert process.stdin
+                process.stdin.close()
+                assert process.wait(20) == 0
+            time.sleep(0.002)
+    rows = log.read_text().split("\n")[:-1]
+    assert len(rows) == 17 * 4
+    for begun, ended in zip(rows[::2], rows[1::2], strict=True):
+        assert begun.replace("begin", "end") == ended, rows
+
+
+# --- as a run takes it, on the machine that it runs on
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[tuple[State, Any, HostSpec]]:
+    """A run that acts on this machine, without root."""
+    state = State(Inventory((["@local"], {})), Config())
+    state.current_stage = StateStage.Prepare
+    connect_all(state)
+    state.current_stage = StateStage.Execute
+    host = state.inventory.get_host("@local")
+    yield state, host, spec(tmp_path, 20)
+    wire = host.connector_data.get(lease._KEY)
+    if wire is not None:
+        wire.close()
+
+
+def spec(folder: Path, wait: int) -> HostSpec:
+    data = {"stack": "cpu-torch2.13", "privilege": "none", "prefix": str(folder / "ours")}
+    return resolve({**data, "lease_wait_s": wait}, "@local")
+
+
+def ensured(run: tuple[State, Any, HostSpec], *, wanted: bool = True) -> bool:
+    state, host, wish = run
+    with ctx_state.use(state):
+        return lease.ensure(state, host, wish, wanted=wanted)
+
+
+def hold(folder: Path) -> Running:
+    other = begin(Path("/usr/bin"), folder / "ours/.lease", "bob@desk (pyinfra lab.py)")
+    assert said(other) == "taken"
+    return other
+
+
+def test_a_run_with_nothing_to_do_does_not_ask_for_it(run: Any, tmp_path: Path) -> None:
+    assert ensured(run, wanted=False) is False
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_plan_does_not_ask_for_it(run: Any, tmp_path: Path) -> None:
+    run[0].current_stage = StateStage.Prepare
+    assert ensured(run) is False
+    assert not (tmp_path / "ours").exists()
+
+
+def test_it_is_taken_once_and_held(run: Any, tmp_path: Path) -> None:
+    assert ensured(run) is False
+    wire = run[1].connector_data[lease._KEY]
+    assert ensured(run) is False
+    assert run[1].connector_data[lease._KEY] is wire
+    assert f" since {time.strftime('%Y')}" in (tmp_path / "ours/.lease").read_text()
+    other = begin(Path("/usr/bin"), tmp_path / "ours/.lease", wait=0)
+    assert said(other).startswith("busy ")
+    end(other)
+
+
+def test_who_waited_is_told_that_the_host_is_another_one_now(run: Any, tmp_path: Path) -> None:
+    other = hold(tmp_path)
+    told: list[str] = []
+    run[1].log = lambda text, *_, **__: told.append(text)
+    gevent.spawn_later(1, end, other)
+    assert ensured(run) is True
+    assert told[0].startswith("bob@desk (pyinfra lab.py) since ")
+    assert told[0].endswith(" works here: waiting up to 20 s")
+
+
+def test_who_does_not_wait_stops_and_says_for_whom(run: Any, tmp_path: Path) -> None:
+    other = hold(tmp_path)
+    with pytest.raises(
+        lease.LeaseError, match=r"bob@desk \(pyinfra lab.py\) since .* UTC works on"
+    ):
+        ensured((run[0], run[1], spec(tmp_path, 0)))
+    end(other)
+    assert ensured(run) is False
+
+
+def test_it_is_taken_again_where_it_was_lost(run: Any) -> None:
+    assert ensured(run) is False
+    lost = run[1].connector_data[lease._KEY]
+    lost.close()
+    assert ensured(run) is False
+    assert run[1].connector_data[lease._KEY] is not lost
+
+
+def test_a_run_that_is_killed_holds_nothing(tmp_path: Path) -> None:
+    code = (
+        "from pyinfra_gpu.engine import transport\n"
+        "from pyinfra_gpu import on_host\n"
+        "from pyinfra.connectors.local import LocalConnector\n"
+        "import time\n"
+        f"command = on_host.program('lease.sh', {str(tmp_path / 'lease')!r}, '0', '60', 'x')\n"
+        "wire = transport.start(object.__new__(LocalConnector), command)\n"
+        "print(wire.line(20), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as run:
+        assert said(run) == "taken"
+        run.send_signal(signal.SIGKILL)
+    other = begin(Path("/usr/bin"), tmp_path / "lease", wait=10)
+    assert "taken" in (said(other) for _ in range(2))
+    end(other)
+
+
+def test_a_connector_without_a_lasting_connection_has_none() -> None:
+    assert transport.start(object(), "true") is None
+
+
+def test_hosts_of_one_operation_take_it_in_the_order_of_their_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All runs do; so none waits for a run that waits for it."""
+    taken: list[str] = []
+
+    def take(state: object, host: Any, spec: object) -> bool:
+        gevent.sleep(0.1)
+        taken.append(host.name)
+        return False
+
+    monkeypatch.setattr(lease, "_take", take)
+    names = ["d", "b", "a", "c"]
+    state = State(Inventory(([f"@fake/{name}" for name in names], {})), Config())
+    state.current_stage = StateStage.Execute
+    hosts = [state.inventory.get_host(f"@fake/{name}") for name in names]
+    for host in hosts:
+        state.activate_host(host)
+        host.executing_op_hash = "op"
+        state.ops[host]["op"] = SimpleNamespace()
+    with ctx_state.use(state):
+        together()
+        jobs = [
+            gevent.spawn(lease.ensure, state, host, spec(tmp_path, 5), wanted=host.name[-1] != "b")
+            for host in hosts
+        ]
+        gevent.joinall(jobs, timeout=20, raise_error=True)
+    assert taken == ["@fake/a", "@fake/c", "@fake/d"]
+
+
+def test_options_of_the_command_line_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["pyinfra", "-y", "--data", "token=hunter2", "inventories/lab.py", "tasks/smoke.py"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert lease.who().endswith(" (pyinfra inventories/lab.py tasks/smoke.py)")
