@@ -84,7 +84,8 @@ def labelled(label: str, text: str, *, column: int, indent: int) -> list[str]:
 class _Cell(textwrap.TextWrapper):
     """Wraps a cell at blanks, and within a path behind a slash."""
 
-    wordsep_re = re.compile(r"(\s+|[^\s/]*/(?=[^\s/]))")
+    # Tried at the beginnings of words alone: from each letter of a long one it would be quadratic.
+    wordsep_re = re.compile(r"(\s+|(?<![^\s/])[^\s/]*/(?=[^\s/]))")
 
 
 def row(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
@@ -22,6 +23,7 @@ from pyinfra_gpu.facts.verdict_parts import Metrics
 from pyinfra_gpu.report.check import cli as check_cli
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.past import Past
+from pyinfra_gpu.report.html import cli as html_cli
 from pyinfra_gpu.report.html import plots
 from pyinfra_gpu.report.html.page import page
 
@@ -415,3 +417,21 @@ def test_a_degraded_pass_and_the_step_across_hosts_are_shown() -> None:
     text = page(answer(host("ws1", smoke=test, across=across)))
     assert "pass, degraded" in text
     assert "step across 2 hosts PASS" in text
+
+
+def test_it_follows_nobodys_link_and_keeps_the_files_mode(tmp_path: Path) -> None:
+    """The folder may be everybody's, and what lies there somebody's trap."""
+    victim, target = tmp_path / "victim", tmp_path / "report.html"
+    victim.write_text("precious", encoding="utf-8")
+    (tmp_path / ".report.html.new").symlink_to(victim)
+    html_cli._write(target, "first")
+    assert (victim.read_text(), target.read_text()) == ("precious", "first")
+    umask = os.umask(0o022)
+    os.umask(umask)
+    assert target.stat().st_mode & 0o777 == 0o666 & ~umask
+    target.chmod(0o640)
+    html_cli._write(target, "second")
+    assert (target.read_text(), target.stat().st_mode & 0o777) == ("second", 0o640)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("victim", "report.html", ".report.html.new")
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from pyinfra_gpu import text
@@ -83,3 +85,15 @@ def test_a_step_that_begins_with_a_command_has_its_number_before_it() -> None:
         "  2. df -h /dev/shm",
         "     shows what is free",
     ]
+
+
+def test_a_cell_breaks_behind_a_slash_and_at_blanks() -> None:
+    assert text.row(["/opt/gpu/a b//c/d"], [6]).split("\n") == ["/opt/", "gpu/a", "b//c/d"]
+    assert text.row(["/opt/gpu/a b//c/d"], [5]).split("\n") == ["/opt/", "gpu/a", "b//c/", "d"]
+
+
+@pytest.mark.parametrize("words", ["x" * 200_000, "x//" * 60_000, "x" * 100_000 + "/"])
+def test_one_long_word_is_wrapped_in_time_that_grows_with_its_length(words: str) -> None:
+    started = time.process_time()
+    text.row([words], [40])
+    assert time.process_time() - started < 10  # it took half an hour

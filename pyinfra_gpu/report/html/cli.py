@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 from pyinfra_gpu.output import show
@@ -62,10 +64,27 @@ def _wrong(target: Path) -> str | None:
 
 
 def _write(target: Path, text: str) -> None:
-    """Replace the file whole, so that a web server never sends half a page."""
-    temporary = target.with_name(f".{target.name}.new")
+    """Replace the file whole, so that a web server never sends half a page.
+
+    By way of a new file with a name that nobody can guess: the folder may be everybody's.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
+    temporary = Path(name)
     try:
-        temporary.write_text(text, encoding="utf-8")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(handle, _mode(target))
+            file.flush()
+            os.fsync(handle)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _mode(target: Path) -> int:
+    """Return the mode that the file has, or that a new one gets from the umask."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return 0o666 & ~umask
