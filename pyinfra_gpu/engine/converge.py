@@ -137,7 +137,7 @@ def _commands(
             if lease.ensure(state, host, spec, wanted=acts(spec, record)):
                 forget()
                 record = look(spec)
-        except (lease.LeaseError, OSError, EOFError) as error:
+        except lease.LeaseError as error:
             yield refuse(stage, f"{host.name}: {error}")
             return
     if record is None:

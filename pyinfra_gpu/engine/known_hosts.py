@@ -261,29 +261,53 @@ def _plain(lines: Sequence[Line], name: str) -> list[Line]:
     return [x for x in lines if x.marker == _PLAIN and x.key and _is_about(x, name)]
 
 
-def judge(lines: Sequence[Line], names: Names, key: Key, unknown: Unknown) -> bool:
+def authorities(lines: Sequence[Line], names: Names) -> list[Key]:
+    """Return the keys of the certificate authorities that are known for a host."""
+    return [
+        line.key
+        for line in lines
+        if line.marker == _AUTHORITY and line.key and _is_named(line, names)
+    ]
+
+
+def _is_named(line: Line, names: Names) -> bool:
+    return any(_is_about(line, name) for name in names.all)
+
+
+def refuse_revoked(lines: Sequence[Line], names: Names, *keys: Key) -> None:
+    """Raise HostKeyError where one of these keys, a host's or an authority's, is revoked for it."""
+    for line in lines:
+        if line.marker == _REVOKED and line.key in keys and _is_named(line, names):
+            raise HostKeyError(
+                f"the key that {names.shown} shows ({keys[0].fingerprint}), or that of its"
+                f" authority, is revoked by {line.place}: give the host a new one, or take that"
+                " line out"
+            )
+
+
+def judge(
+    lines: Sequence[Line],
+    names: Names,
+    key: Key,
+    unknown: Unknown,
+    fault: str = "there is none",
+) -> bool:
     """Return whether a host's key is known; False means it is new and may be accepted.
 
     + unknown: what becomes of a host that no line is about
+    + fault: what is wrong with its certificate, where it has one
 
     Raises HostKeyError where it must not be accepted: it is revoked, differs from the one that is
     known, or is not known where that is not enough.
     """
-    for name in names.all:
-        about = [line for line in lines if line.key and _is_about(line, name)]
-        revoked = next((x for x in about if x.marker == _REVOKED and x.key == key), None)
-        if revoked:
-            raise HostKeyError(
-                f"the key that {names.shown} shows ({key.fingerprint}) is revoked by"
-                f" {revoked.place}: give the host a new key, or take that line out"
-            )
+    refuse_revoked(lines, names, key)
     for name in names.all:
         plain = _plain(lines, name)
         if any(line.key == key for line in plain):
             return True
         if plain and name == names.shown:
             raise HostKeyError(_changed(plain, names, key))
-    if obstacle := _in_the_way(lines, names, unknown):
+    if obstacle := _in_the_way(lines, names, unknown, fault):
         raise HostKeyError(obstacle)
     return False
 
@@ -298,19 +322,19 @@ def _changed(known: Sequence[Line], names: Names, key: Key) -> str:
     )
 
 
-def _in_the_way(lines: Sequence[Line], names: Names, unknown: Unknown) -> str | None:
+def _in_the_way(lines: Sequence[Line], names: Names, unknown: Unknown, fault: str) -> str | None:
     """Return why a host of which no key is known is not accepted as new; None if it is."""
     for line in lines:
-        mine = [not line.names, *(_is_about(line, name) for name in names.all)]
-        if line.damage and any(mine):
+        mine = _is_named(line, names)
+        if line.damage and (mine or not line.names):
             return (
                 f"{line.place} is damaged ({line.damage}), and may be about {names.shown}, of which"
                 " no other key is known: correct that line or take it out"
             )
-        if line.marker == _AUTHORITY and any(mine):
+        if line.marker == _AUTHORITY and mine:
             return (
-                f"{line.place} knows {names.shown} by a certificate authority alone, and"
-                f" certificates of hosts are not judged here: {_ON_CONSOLE}, and add a line with"
+                f"{line.place} knows {names.shown} by a certificate authority alone, and the host"
+                f" shows no certificate of it that holds ({fault}): renew that, or add a line with"
                 " the host's own key"
             )
     if unknown is Unknown.REFUSED:

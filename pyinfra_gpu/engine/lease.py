@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors.util import make_unix_command_for_host
 
 from pyinfra_gpu import on_host
@@ -113,7 +114,10 @@ def _held(host: Host) -> bool:
 
 
 def _take(state: State, host: Host, spec: HostSpec) -> bool:
-    wire = start(host.connector, _command_line(state, host, spec))
+    try:
+        wire = start(host.connector, _command_line(state, host, spec))
+    except (OSError, EOFError, PyinfraError) as error:
+        raise LeaseError(f"its lease cannot be asked for ({error}): run again") from error
     if wire is None:  # nothing else than SSH and this machine stays connected
         return False
     try:
@@ -150,9 +154,9 @@ def _settled(host: Host, spec: HostSpec, wire: Wire) -> bool:
     """Follow what the host says until the lease is taken; return whether it was waited for."""
     holder, said = None, []
     began = told = time.monotonic()
-    limit = spec.lease_wait_s + _ANSWER_S
+    limit = _ANSWER_S
     while (now := time.monotonic()) - began < limit:
-        line = wire.line(min(_TOLD_S, limit))
+        line = wire.line(_TOLD_S)
         if line is None:
             break
         word, _, rest = line.removeprefix(_MARK).partition(" ")
@@ -162,6 +166,7 @@ def _settled(host: Host, spec: HostSpec, wire: Wire) -> bool:
             return holder is not None
         elif word == "busy":
             holder = shortened(rest, _LONGEST) or "another run, which does not say whose,"
+            limit += spec.lease_wait_s
             host.log(f"{holder} works here: waiting up to {spec.lease_wait_s} s")
         else:
             said.append(shortened(rest, _LONGEST))

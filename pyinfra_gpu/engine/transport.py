@@ -15,6 +15,7 @@ import os
 import re
 import socket
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,8 @@ from pyinfra.connectors import sshuserclient
 from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.sshuserclient import client as pyinfra_client
 
-from pyinfra_gpu.engine import known_hosts
+from pyinfra_gpu.engine import host_certificate, known_hosts
+from pyinfra_gpu.engine.host_certificate import Certificate
 from pyinfra_gpu.engine.known_hosts import HostKeyError, Key, Names, Unknown
 
 DEAD_PEER_S = 20
@@ -203,7 +205,10 @@ class _Policy(paramiko.MissingHostKeyPolicy):
 
     def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
         shown = Key(key.get_name(), key.asbytes())
-        if known_hosts.judge(self._lines, self._names, shown, self._trust.unknown):
+        fault = self._fault(key, shown)
+        if fault is None:
+            return
+        if known_hosts.judge(self._lines, self._names, shown, self._trust.unknown, fault):
             return
         name, files = self._names.shown, self._trust.user
         if self._trust.unknown is Unknown.STORED and files:
@@ -211,6 +216,33 @@ class _Policy(paramiko.MissingHostKeyPolicy):
             logger.warning(f"{name} was not known: its key is stored in {files[0]}")
         else:
             logger.warning(f"{name} is not known: its key {shown.fingerprint} is not checked")
+
+    def _fault(self, key: paramiko.PKey, shown: Key) -> str | None:
+        """Say what is wrong with the host's certificate; None where it holds."""
+        blob = getattr(key.public_blob, "key_blob", None)
+        certificate = host_certificate.read(blob) if blob else None
+        if certificate is None:
+            return "it is damaged" if blob else "there is none"
+        authority = Key(*certificate.authority)
+        known_hosts.refuse_revoked(self._lines, self._names, shown, authority)
+        if authority not in known_hosts.authorities(self._lines, self._names):
+            return "another authority has signed it"
+        if not _is_signed(certificate):
+            return "its signature is not right"
+        return certificate.fault(self._names.all[-1], time.time())
+
+
+def _is_signed(certificate: Certificate) -> bool:
+    kind, blob = certificate.authority
+    try:
+        signature = paramiko.Message(certificate.signature)
+        if signature.get_text() == "ssh-rsa":  # SHA-1, which `ssh` does not take for certificates
+            return False
+        signature.rewind()
+        authority = paramiko.PKey.from_type_string(kind, blob)
+        return bool(authority.verify_ssh_sig(certificate.signed, signature))
+    except Exception:  # whatever paramiko makes of bytes that a stranger sent
+        return False
 
 
 class _Judging(paramiko.SSHClient):
@@ -225,7 +257,8 @@ class _Judging(paramiko.SSHClient):
 
         def factory(sock: Any, **about: Any) -> paramiko.Transport:
             transport: paramiko.Transport = make(sock, **about)
-            _ask_first_for(transport, known_hosts.kinds(lines, names))
+            certified = bool(known_hosts.authorities(lines, names))
+            _ask_first_for(transport, known_hosts.kinds(lines, names), certified)
             return transport
 
         try:
@@ -237,15 +270,20 @@ class _Judging(paramiko.SSHClient):
             raise paramiko.SSHException(str(error)) from error
 
 
-def _ask_first_for(transport: paramiko.Transport, kinds: tuple[str, ...]) -> None:
-    """Have a host show a key of a kind that is known of it, if it has one."""
+def _ask_first_for(transport: paramiko.Transport, kinds: tuple[str, ...], certified: bool) -> None:
+    """Have a host show a key of a kind that is known of it, if it has one; before, a certificate.
+
+    + certified: whether an authority is known for it
+    """
     options = transport.get_security_options()
+    plain = [each for each in options.key_types if each != "ssh-rsa"]  # SHA-1; `ssh` does so, too
     known = [
         each
-        for each in options.key_types
+        for each in plain
         if each in kinds or (each.startswith("rsa-sha2-") and "ssh-rsa" in kinds)
     ]
-    options.key_types = tuple(dict.fromkeys([*known, *options.key_types]))
+    signed = [f"{each}{host_certificate.ENDING}" for each in plain] if certified else []
+    options.key_types = tuple(dict.fromkeys([*signed, *known, *plain]))
 
 
 class Client(pyinfra_client.SSHClient, _Judging):

@@ -1,15 +1,33 @@
 """An SSH server on loopback that lets everybody in, forwards connections, and runs nothing.
 
-python ssh_server.py KEY...: private host keys; prints its port, and serves until it is ended
+python ssh_server.py KEY...: private host keys, and certificates of them whose names end in
+-cert.pub; prints its port, and serves until it is ended
 """
 
 from __future__ import annotations
 
+import base64
 import socket
 import sys
 import threading
+from pathlib import Path
 
 import paramiko
+
+
+class Certified(paramiko.Ed25519Key):
+    """A key that shows its certificate, as paramiko's server does not by itself."""
+
+    def __init__(self, private: str, certificate: str) -> None:
+        super().__init__(filename=private)
+        self._kind, text, *_ = Path(certificate).read_text(encoding="utf-8").split()
+        self._blob = base64.b64decode(text)
+
+    def get_name(self) -> str:
+        return self._kind
+
+    def asbytes(self) -> bytes:
+        return self._blob
 
 
 class Server(paramiko.ServerInterface):
@@ -69,7 +87,12 @@ def serve(connection: socket.socket, keys: list[paramiko.PKey]) -> None:
 
 
 def main(files: list[str]) -> None:
-    keys = [paramiko.PKey.from_path(file) for file in files]
+    keys = [
+        Certified(file.removesuffix("-cert.pub"), file)
+        if file.endswith("-cert.pub")
+        else paramiko.PKey.from_path(file)
+        for file in files
+    ]
     with socket.create_server(("127.0.0.1", 0)) as listening:
         print(listening.getsockname()[1], flush=True)
         while True:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +18,7 @@ import pytest
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors import ssh as connector
 
-from pyinfra_gpu.engine import look, transport
+from pyinfra_gpu.engine import host_certificate, look, transport
 
 HERE = Path(__file__).parent
 
@@ -51,11 +53,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     own = [new_key(folder / "host"), new_key(folder / "host_rsa", "rsa")]
     others = [new_key(folder / "other"), new_key(folder / "other_rsa", "rsa")]
     new_key(folder / "client")
-    command = [sys.executable, HERE / "ssh_server.py", folder / "host", folder / "host_rsa"]
+    with serving(folder / "host", folder / "host_rsa") as port:
+        yield Served(port, *own, *others, folder / "client", folder)
+
+
+@contextmanager
+def serving(*keys: Path) -> Iterator[int]:
+    """A server with these host keys; its port."""
+    command = [sys.executable, HERE / "ssh_server.py", *keys]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
-        yield Served(int(server.stdout.readline()), *own, *others, folder / "client", folder)
-        server.terminate()
+        try:
+            yield int(server.stdout.readline())
+        finally:
+            server.terminate()
 
 
 def ssh_accepts(served: Served, known: Path, strictness: str, host: str = "127.0.0.1") -> bool:
@@ -171,6 +182,69 @@ def test_what_is_accepted_and_what_is_refused(served: Served, case: str, tmp_pat
     said = refusal(served, "127.0.0.1", config(served, known))
     assert said is None if reason is None else reason in (said or ""), said
     assert by_ssh == (reason is None or case in STRICTER)
+
+
+OF_HOST = ["-h", "-n", "127.0.0.1,other"]
+FOR_OTHERS = ["-h", "-n", "elsewhere"]
+CERTIFICATES: dict[str, tuple[list[str], str, str | None]] = {
+    # how it was signed, what is in the file, and what the refusal says; None: it is accepted
+    "good": (OF_HOST, "@cert-authority {name} {ca}", None),
+    "good, by the name alone": (OF_HOST, "@cert-authority 127.0.0.1 {ca}", None),
+    "good, by a pattern in the file": (OF_HOST, "@cert-authority 127.?.* {ca}", None),
+    "for a pattern": (["-h", "-n", "127.*"], "@cert-authority * {ca}", "it is for 127.*"),
+    "good, and its own key changed": (OF_HOST, "@cert-authority * {ca}\n{name} {other}", None),
+    "of another authority": (OF_HOST, "@cert-authority * {other}", "another authority"),
+    "expired": ([*OF_HOST, "-V", "20200101:20210101"], "@cert-authority * {ca}", "not valid now"),
+    "of tomorrow": ([*OF_HOST, "-V", "+1d:+2d"], "@cert-authority * {ca}", "not valid now"),
+    "for others": (FOR_OTHERS, "@cert-authority * {ca}", "it is for elsewhere"),
+    "for others, its own key known": (FOR_OTHERS, "@cert-authority * {ca}\n{name} {own}", None),
+    "for users": (["-n", "127.0.0.1"], "@cert-authority * {ca}", "it is one for users"),
+    "with a condition": ([*OF_HOST, "-O", "critical:x=y"], "@cert-authority * {ca}", "conditions"),
+    "an authority for others": (OF_HOST, "@cert-authority elsewhere {ca}", "no key of"),
+    "a revoked authority": (OF_HOST, "@cert-authority * {ca}\n@revoked * {ca}", "revoked by"),
+    "a revoked key": (OF_HOST, "@cert-authority * {ca}\n@revoked * {own}", "revoked by"),
+}
+
+
+SIGNED = [
+    *((case, "ed25519") for case in CERTIFICATES),
+    *((case, kind) for case in ("good", "expired") for kind in ("rsa", "ecdsa")),
+]
+
+
+@pytest.mark.parametrize(("case", "kind"), SIGNED)
+def test_a_certificate_is_judged_as_ssh_judges_it(
+    served: Served, case: str, kind: str, tmp_path: Path
+) -> None:
+    how, text, reason = CERTIFICATES[case]
+    authority, own = new_key(tmp_path / "ca", kind), new_key(tmp_path / "host")
+    quiet = ["ssh-keygen", "-q", "-s", str(tmp_path / "ca"), "-I", "me", *how]
+    subprocess.run([*quiet, str(tmp_path / "host.pub")], check=True)
+    with serving(tmp_path / "host", tmp_path / "host-cert.pub") as port:
+        here = replace(served, port=port)
+        known = tmp_path / "known"
+        words = {"name": here.name, "ca": authority, "own": own, "other": served.other}
+        known.write_text(text.format(**words) + "\n", encoding="utf-8")
+        assert ssh_accepts(here, known, "yes") == (reason is None)
+        said = refusal(here, "127.0.0.1", config(here, known), "yes")
+    assert said is None if reason is None else reason in (said or ""), said
+
+
+def test_a_certificate_of_which_a_bit_is_changed_or_missing_is_none(tmp_path: Path) -> None:
+    new_key(tmp_path / "ca")
+    new_key(tmp_path / "host")
+    quiet = ["ssh-keygen", "-q", "-s", str(tmp_path / "ca"), "-I", "me", *OF_HOST]
+    subprocess.run([*quiet, str(tmp_path / "host.pub")], check=True)
+    blob = base64.b64decode((tmp_path / "host-cert.pub").read_text().split()[1])
+    whole = host_certificate.read(blob)
+    assert whole is not None
+    assert transport._is_signed(whole)
+    assert whole.principals == ("127.0.0.1", "other")
+    assert all(host_certificate.read(blob[:length]) is None for length in range(len(blob)))
+    for place in range(len(blob)):
+        changed = bytes([*blob[:place], blob[place] ^ 1, *blob[place + 1 :]])
+        found = host_certificate.read(changed)
+        assert found is None or not transport._is_signed(found), place
 
 
 def lines(served: Served, chance: random.Random) -> Iterator[str]:

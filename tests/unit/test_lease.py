@@ -231,6 +231,29 @@ def test_who_does_not_wait_stops_and_says_for_whom(run: Any, tmp_path: Path) -> 
     assert ensured(run) is False
 
 
+def test_a_host_that_says_nothing_is_not_waited_for_as_for_a_run(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mute = SimpleNamespace(line=lambda seconds: gevent.sleep(0.1) or "", close=lambda: None)
+    monkeypatch.setattr(lease, "start", lambda connector, command: mute)
+    monkeypatch.setattr(lease, "_ANSWER_S", 1.0)
+    started = time.monotonic()
+    with pytest.raises(lease.LeaseError, match="it did not answer"):
+        ensured(run)
+    assert time.monotonic() - started < 10
+
+
+def test_a_lost_connection_fails_this_host_and_raises_nothing_else(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(connector: object, command: str) -> None:
+        raise ConnectionError("the connection is closed")
+
+    monkeypatch.setattr(lease, "start", lost)
+    with pytest.raises(lease.LeaseError, match="the connection is closed"):
+        ensured(run)
+
+
 def test_it_is_taken_again_where_it_was_lost(run: Any) -> None:
     assert ensured(run) is False
     lost = run[1].connector_data[lease._KEY]
