@@ -16,10 +16,10 @@ from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted
+from pyinfra_gpu.engine.steps import reason as reason_of
 from pyinfra_gpu.facts.fields import NOT_REPORTED, Fields, Unknown, read_fields
 from pyinfra_gpu.facts.power import parse as parse_power
 from pyinfra_gpu.packages import probes
-from pyinfra_gpu.packages.lines import last
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _obstacle(fields: Fields, answer: Answer) -> str | None:
         return f"it is in use by {_who(fields)}: run again when it is idle"
     if done == "refused":
         return str(fields.text("restart.why"))
-    return f"it did not answer ({last([*answer.lines]) or 'no word'}): run again"
+    return f"it did not answer ({reason_of(answer.lines)}): run again"
 
 
 def _who(fields: Fields) -> str:
