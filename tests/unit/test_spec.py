@@ -28,6 +28,7 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "prefix": ("paths.prefix", "/opt/pyinfra-gpu", "/srv/gpu//lab/", "/srv/gpu/lab", {}),
     "owner": ("owner", None, "trainer", "trainer", {}),
     "privilege": ("privilege", "sudo", "none", "none", {}),
+    "lease_wait_s": ("lease_wait_s", 3600, 0, 0, {}),
     "gpu_model": ("gpu.model", None, "RTX 5090", "RTX 5090", {}),
     "gpu_count": ("gpu.count", 2, 4, 4, {}),
     "preflight_min_disk_gib": ("preflight.min_disk_gib", 15.0, 40, 40.0, {}),
@@ -216,6 +217,7 @@ def test_all_paths_lie_below_the_prefix() -> None:
         "cuda_proof": "/opt/x/proofs/cuda.json",
         "libcuda_proof": "/opt/x/proofs/libcuda.json",
         "lock": "/opt/x/.lock",
+        "lease": "/opt/x/.lease",
     }
 
 
@@ -382,6 +384,7 @@ def test_ordinary_environment_variables_pass_unchanged(variables: dict[str, str]
         ("host_compiler", ("gcc-6", "gcc-15", "clang-7")),
         ("driver_version", ("580.65.06", "580.142", "580.95.05")),
         ("driver_reboot_wait_s", (30, 7200)),
+        ("lease_wait_s", (0, 86400)),
         ("cuda_version", ("13.0.0", "13.0.3")),
         ("cuda_archs", (["7.5"], ("7.5", "12.1"))),
         ("driver_repository_url", ("http://[fd00::1]:8080/a%20b/{arch}", "file:///m")),
