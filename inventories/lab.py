@@ -59,6 +59,8 @@ cpu: list[str] = []
 #         the user who owns the tree under prefix and runs torch; default: None
 #     "privilege": "sudo",
 #         'none' writes nothing outside prefix and installs no system package
+#     "look_timeout_s": 60,
+#         seconds a host has to be connected to and looked at; after that it is given up
 #
 # preflight
 #     "gpu_model": "RTX 5090",

@@ -16,8 +16,9 @@ from pyinfra_gpu.drift.history import sentence as history_sentence
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed
+from pyinfra_gpu.engine.steps import broken, failed
 from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.text import one_line
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -103,9 +104,8 @@ def looking(
                 record = look(spec)
                 if record is not None:
                     journal.saw(record)
-                commands = iter([unreadable(stage)]) if record is None else body(spec, record)
-                for command in commands:
-                    yield command
+                for command in [unreadable(stage)] if record is None else body(spec, record):
+                    yield _contained(stage, command)
                     forget()
             except GeneratorExit:
                 # pyinfra drops the generator where a command failed. Ours have said why; a stock
@@ -113,6 +113,8 @@ def looking(
                 if state.current_stage == StateStage.Execute:
                     journal.ensure_problem(stage, f"{host.name}: {stage}: {_SEE_ABOVE}")
                 raise
+            except Exception as error:  # one host's failure is one host's failure
+                yield refuse(stage, broken(state, host.name, stage, error))
             finally:
                 watch.stop()
 
@@ -140,6 +142,20 @@ def _with_privilege(
         setattr(call, attribute, getattr(named, attribute))
     call.repairs = frozenset(claims)  # type: ignore[attr-defined]
     return cast(ConvergingOperation, call)
+
+
+def _contained(stage: Stage, command: object) -> object:
+    """Return a command that fails its host, with a sentence, where a function of ours raises."""
+    if not isinstance(command, FunctionCommand):
+        return command
+    return FunctionCommand(_execute, (stage, command), {})
+
+
+def _execute(state: State, host: Host, stage: Stage, command: FunctionCommand) -> bool:
+    try:
+        return command.execute(state, host, {}) is not False
+    except Exception as error:
+        return failed(host, stage, broken(state, host.name, stage, error))
 
 
 def note(concern: Concern, spec: HostSpec, record: Record, ids: tuple[Id, ...]) -> Findings:
@@ -185,6 +201,7 @@ def refuse(stage: Stage, sentence: str) -> PyinfraCommand:
 
     Raising in an operation would abort the run on every other host.
     """
+    sentence = one_line(sentence)
     if state.current_stage != StateStage.Execute:
         # A dry run stops at the first command without running it; the reason must still be seen.
         journal.problem(stage, sentence)

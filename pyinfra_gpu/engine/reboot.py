@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.util import clear_askpass_cache
 
+from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.look import forget
 from pyinfra_gpu.engine.privilege import as_root
@@ -55,7 +56,7 @@ def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str) -> b
         return failed(host, stage, f"{host.name}: does not tell its boot_id, so it is not rebooted")
     host.connector_data[_DONE] = True
     host.log(f"reboot ({why}); waiting up to {spec.driver.reboot_wait_s} s")
-    if not ask(state, host, _REBOOT, as_root(spec)).ok:
+    if not ask(state, host, _REBOOT, as_root(spec), seconds=deadlines.PLAIN).ok:
         return failed(host, stage, f"{host.name}: `systemctl reboot` was refused")
     if not _back(state, host, before, spec.driver.reboot_wait_s):
         return failed(
@@ -64,7 +65,7 @@ def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str) -> b
             f"{host.name}: was told to reboot and is not back after {spec.driver.reboot_wait_s} s:"
             " look at its console; when it is back, run again (or raise `driver_reboot_wait_s`)",
         )
-    ask(state, host, _BOOTED, as_root(spec), _timeout=90)
+    ask(state, host, _BOOTED, as_root(spec), seconds=90)
     forget()
     return True
 
@@ -105,6 +106,6 @@ def _connected(host: Host) -> bool:
 
 
 def _boot_id(state: State, host: Host) -> str | None:
-    answer = ask(state, host, _BOOT_ID, {"_sudo": False}, _timeout=_ANSWER_S)
+    answer = ask(state, host, _BOOT_ID, {"_sudo": False}, seconds=_ANSWER_S)
     text = answer.stdout[-1].strip() if answer.ok and answer.stdout else ""
     return text or None

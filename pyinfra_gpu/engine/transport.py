@@ -1,14 +1,18 @@
-"""The only file that knows paramiko: SSH that is quick, and that notices a dead network.
+"""The only file that knows paramiko: SSH that is quick, and that notices a bad peer.
 
 paramiko leaves Nagle's algorithm on, and together with delayed ACKs that costs about 40 ms for
 each command. It also waits for ever on a peer that vanished without a word. Both are cured on the
 socket, and pyinfra lets inventory data hand us the socket through paramiko's own
 ``transport_factory`` argument, so nothing is patched.
+
+A peer that is up to no good is ended here too, as far as no command has to be known for that: one
+that does not come to a login, or sends more than it was allowed to.
 """
 
 from __future__ import annotations
 
 import socket
+import time
 from typing import Any
 
 import paramiko
@@ -18,6 +22,84 @@ DEAD_PEER_S = 20
 
 KEEPALIVE_S = 5
 """Seconds between keepalive packets, so that an idle wait notices a dead peer too."""
+
+
+LOGIN_S = 60
+"""Seconds from the first byte to the end of the login, with a touch of a hardware key."""
+
+_BEFORE_LOGIN = 1 << 17
+"""Bytes that a peer may send before the login is done; keys and banners come to a tenth."""
+
+_UNREAD = 16 << 20
+"""Bytes of one channel that nobody has read yet; a peer that keeps to its window sends 2 MiB."""
+
+_CHUNK = 32768
+_READS = 16  # in a row, after which others have their turn
+
+
+class _Socket:
+    """The socket of one connection: fair to the other hosts, and patient only for a while.
+
+    As long as a peer sends, a socket of gevent's hands out what is there and lets nobody else run.
+    """
+
+    def __init__(self, sock: Any) -> None:
+        self.inner = sock
+        self.transport: paramiko.Transport | None = None
+        self._began = time.monotonic()
+        self._received = self._reads = 0
+
+    def recv(self, size: int) -> bytes:
+        """Return what has come.
+
+        Raises OSError where there is no login, and has been time and room enough for one.
+        """
+        self._reads += 1
+        if not self._reads % _READS:
+            time.sleep(0)
+        if self._received >= 0 and self.transport is not None:
+            self._check_login(self.transport)
+        data = bytes(self.inner.recv(size))
+        if self._received >= 0:
+            self._received += len(data)
+        return data
+
+    def _check_login(self, transport: paramiko.Transport) -> None:
+        if transport.is_authenticated():
+            self._received = -1
+        elif self._received > _BEFORE_LOGIN:
+            raise OSError(f"it sent more than {_BEFORE_LOGIN >> 10} KiB before the login")
+        elif time.monotonic() - self._began > LOGIN_S:
+            raise OSError(f"it did not come to a login within {LOGIN_S} s")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def _fed(channel: Any, message: Any) -> None:
+    """Take in data of a channel, as long as somebody reads it."""
+    channel._feed(message)
+    _require_reader(channel)
+
+
+def _fed_extended(channel: Any, message: Any) -> None:
+    channel._feed_extended(message)
+    _require_reader(channel)
+
+
+def _require_reader(channel: Any) -> None:
+    if len(channel.in_buffer) + len(channel.in_stderr_buffer) > _UNREAD:
+        raise paramiko.SSHException("it sends more than it may")  # which ends the connection
+
+
+class _Transport(paramiko.Transport):
+    """A connection whose peer is held to the window that it was given."""
+
+    _channel_handler_table = {  # noqa: RUF012 - paramiko's own form
+        **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
+        paramiko.common.MSG_CHANNEL_DATA: _fed,
+        paramiko.common.MSG_CHANNEL_EXTENDED_DATA: _fed_extended,
+    }
 
 
 def make_transport(sock: Any, **kwargs: Any) -> paramiko.Transport:
@@ -36,7 +118,9 @@ def make_transport(sock: Any, **kwargs: Any) -> paramiko.Transport:
         carrier.set_keepalive(KEEPALIVE_S)
     else:
         _tune(sock)
-    transport = paramiko.Transport(sock, **kwargs)
+    fair = _Socket(sock)
+    transport = _Transport(fair, **kwargs)  # type: ignore[arg-type]
+    fair.transport = transport
     transport.set_keepalive(KEEPALIVE_S)
     return transport
 
@@ -55,11 +139,68 @@ def is_alive(connector: object) -> bool:
 
     When a connection dies under a command, pyinfra reports the command as failed, like any other.
     """
-    client = getattr(connector, "client", None)
-    if not isinstance(client, paramiko.SSHClient):
+    client = client_of(connector)
+    if client is None:
         return True
     transport = client.get_transport()
     return transport is not None and transport.is_active()
+
+
+def client_of(connector: object) -> paramiko.SSHClient | None:
+    """Return a pyinfra connector's SSH client; None where it has none."""
+    client = getattr(connector, "client", None)
+    return client if isinstance(client, paramiko.SSHClient) else None
+
+
+def drop(connector: object) -> None:
+    """End a connector's connection without a farewell, and without waiting."""
+    client = client_of(connector)
+    transport = client.get_transport() if client else None
+    if transport is not None:
+        transport.sock.close()
+
+
+class RemoteCommand:
+    """A command that runs over SSH.
+
+    Its methods wait as long as the peer likes: whoever calls them has a deadline.
+
+    Raises OSError where the connection is gone.
+    """
+
+    def __init__(self, client: paramiko.SSHClient, text: str, *, pty: bool = False) -> None:
+        transport = client.get_transport()
+        if transport is None or not transport.is_active():
+            raise OSError("the connection is gone")
+        try:
+            self._channel = transport.open_session()
+            if pty:
+                self._channel.get_pty()
+            self._channel.exec_command(text)
+        except (paramiko.SSHException, EOFError) as error:
+            raise OSError(f"the host runs no command ({error or 'it hung up'})") from error
+
+    def send(self, text: str) -> None:
+        """Send all of its standard input, and end that; it may have ended before."""
+        try:
+            self._channel.sendall(text.encode())
+            self._channel.shutdown_write()
+        except OSError:
+            if not self._channel.closed:
+                raise
+
+    def read(self, name: str) -> bytes:
+        """Return what it printed meanwhile on "stdout" or "stderr", nothing at the end."""
+        receive = self._channel.recv if name == "stdout" else self._channel.recv_stderr
+        return receive(_CHUNK)
+
+    def status(self) -> int:
+        """Wait for its end, and return its exit status, -1 where there is none."""
+        return self._channel.recv_exit_status()
+
+    def abandon(self) -> None:
+        """Close its channel; what it does over there, it may go on to do."""
+        self._channel.close()
 
 
 CONNECT_KWARGS: dict[str, Any] = {"transport_factory": make_transport}

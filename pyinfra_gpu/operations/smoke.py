@@ -15,7 +15,7 @@ from pyinfra_gpu.diagnosis.evidence import EVIDENCE_LIMIT, Explained, explained
 from pyinfra_gpu.drift import smoke as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh, refuse
 from pyinfra_gpu.engine.look import forget, look
@@ -88,6 +88,7 @@ def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
         f"smoke test, {spec.smoke.ranks} ranks ({owed})",
         quoted(*_command(spec, record)),
         run_as=as_owner(spec, record),
+        seconds=2 * spec.smoke.deadline_s + deadlines.SERVICE,
         lock=spec.paths.lock,
         stream=len(state.inventory) <= FEW_HOSTS,
         success=EXIT_CODES,
@@ -148,7 +149,7 @@ def _evidence(state: State, host: Host, spec: HostSpec, record: Record, verdict:
     if not path.startswith(f"{spec.paths.smoke}/"):
         return ""  # the verdict names a file, and not just any file belongs into a report
     command = quoted("head", "-c", str(EVIDENCE_LIMIT), "--", path)
-    answer = ask(state, host, command, as_owner(spec, record), _timeout=30)
+    answer = ask(state, host, command, as_owner(spec, record), seconds=deadlines.PLAIN)
     return "\n".join(answer.stdout) if answer.ok else ""
 
 

@@ -57,6 +57,13 @@ class HostSpec:
         help="'none' writes nothing outside prefix and installs no system package",
         synonyms=("sudo",),
     )
+    look_timeout_s: int = key(
+        v.integer(10, 3600),
+        default=60,
+        example=180,
+        help="seconds a host has to be connected to and looked at; after that it is given up",
+        synonyms=("timeout_s", "look_wait_s"),
+    )
     gpu: GpuSpec = part(GpuSpec, stage="preflight", prefix="gpu_")
     preflight: PreflightSpec = part(PreflightSpec, stage="preflight")
     driver: DriverSpec = part(DriverSpec, stage="driver")
