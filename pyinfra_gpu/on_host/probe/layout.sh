@@ -33,7 +33,7 @@ layout() {
 	if [ ! "$files" ]; then listed layout.sha256
 	elif ! have sha256sum; then unknown layout.sha256 "sha256sum is not on this host"
 	else
-		for row in $(sha256sum -- $files); do put layout.sha256 "$row"; done
+		for row in $(bounded 10 sha256sum -- $files); do put layout.sha256 "$row"; done
 		listed layout.sha256
 	fi
 }
