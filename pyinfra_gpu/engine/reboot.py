@@ -13,6 +13,7 @@ from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.look import forget
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed
+from pyinfra_gpu.engine.wire import within
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -24,6 +25,7 @@ _DONE = "pyinfra_gpu_rebooted"  # in connector_data: what lasts as long as one r
 _POLL_S = 2.0
 _TOLD_S = 15.0
 _ANSWER_S = 10
+_CONNECT_S = 30
 _BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 
 # Begun after this channel has ended, so that the command that asks for it ends well. `-i`: what
@@ -96,8 +98,9 @@ def _connected(host: Host) -> bool:
     # What pyinfra keeps for a sudo password lay in /tmp, which is empty now.
     clear_askpass_cache(host)
     try:
-        host.connector.disconnect()
-        host.connector.connect()
+        with within(_CONNECT_S, "no connection came up"):
+            host.connector.disconnect()
+            host.connector.connect()
     except (ConnectError, OSError, EOFError):
         host.connected = False
         return False
