@@ -21,8 +21,7 @@ from pyinfra.api.exceptions import ConnectError, FactProcessError
 from pyinfra.connectors import util as connectors
 
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.transport import drop
-from pyinfra_gpu.engine.wire import TooMuchError, guard, within
+from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard, within
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
 from pyinfra_gpu.facts.record import Record, RecordFact
 from pyinfra_gpu.packages.needed import needed
@@ -96,7 +95,7 @@ def answer(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
                 reached = True
             return _asked(state, host, spec)
     except TimeoutError as error:
-        drop(host.connector)  # whatever is still on its way has nobody to come to
+        abandon(host)  # whatever is still on its way has nobody to come to
         return Unanswered(reason=f"could not be looked at: {error}", unreachable=not reached)
     except ConnectError as error:
         text = str(error.args[0]) if error.args else repr(error)
@@ -117,7 +116,9 @@ def answer(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
 
 def _asked(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
     fact = RecordFact()
-    arguments, _ = pop_global_arguments(state, host, {**as_root(spec), "_stdin": _request(spec)})
+    # The operation's own global arguments carry the sudo password and the shell.
+    ours = dict(host.current_op_global_arguments or {}) | as_root(spec)
+    arguments, _ = pop_global_arguments(state, host, {**ours, "_stdin": _request(spec)})
     known: dict[str, Any] = {key: arguments[key] for key in CONNECTOR_ARGUMENT_KEYS}  # type: ignore[literal-required]
     known |= {"_timeout": spec.look_timeout_s + _GRACE_S, "_most": LONGEST_ANSWER}
     ok, output = host.run_shell_command(

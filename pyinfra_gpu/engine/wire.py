@@ -81,6 +81,11 @@ def guard(host: Host) -> None:
             setattr(connector, name, _bounded_transfer(own))
 
 
+def abandon(host: Host) -> None:
+    """End a host's connection without a farewell, and without waiting for anything."""
+    gevent.spawn(_or_error, lambda: drop(host.connector))
+
+
 @contextmanager
 def within(seconds: float, what: str) -> Iterator[None]:
     """Give up what is inside after so many seconds, whatever it is waiting for.
@@ -175,7 +180,7 @@ class _Call:
             gevent.wait([ending, self._too_much], count=1)
             self._settle(readers)
             if self._too_much.is_set():
-                drop(self._host.connector)
+                abandon(self._host)
                 raise TooMuchError(f"it sent more than {self._most >> 10} KiB")
             status = ending.get()
         except BaseException:
