@@ -36,6 +36,15 @@ def without_escapes(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
+def visible(text: str) -> str:
+    r"""Return `text` with its control characters as `\xNN`; line breaks and tabs are kept.
+
+    For what is compared with what is declared: a value that had them taken out could pass for
+    another one.
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def one_line(text: str) -> str:
     """Return `text` on one line: escape sequences are gone, other control characters a blank."""
     return _in_one(text).strip()

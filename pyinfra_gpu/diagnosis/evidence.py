@@ -2,18 +2,55 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    RootModel,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from pyinfra_gpu.diagnosis.host_facts import HostFacts
 from pyinfra_gpu.diagnosis.log import Source
 from pyinfra_gpu.diagnosis.matcher import Diagnosis, Finding, diagnose
+from pyinfra_gpu.facts import document
+from pyinfra_gpu.facts.document import LARGEST
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.facts.verdict import AcrossVerdict, Verdict
+
+
+EVIDENCE_LIMIT = 768 * 1024
+"""Bytes of an evidence file; the test itself keeps its own below 512 KiB."""
+
+
+class _Entry(BaseModel):
+    """One log's end."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+    source: str = ""
+    rank: Annotated[int, Field(ge=-LARGEST, le=LARGEST)] | None = None
+    text: str
+
+
+def _or_nothing(value: Any, entry: ValidatorFunctionWrapHandler) -> _Entry | None:
+    """Pass over an entry that is none: one odd log must not hide the others."""
+    try:
+        return cast(_Entry, entry(value))
+    except ValidationError:
+        return None
+
+
+class _Evidence(RootModel[tuple[Annotated[_Entry | None, WrapValidator(_or_nothing)], ...]]):
+    """The file that a failed test leaves: the ends of all logs, the first cause's first."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
 
 
 @dataclass(frozen=True)
@@ -78,18 +115,9 @@ def of_file(text: str, *, ended: bool = False) -> list[Source]:
 
     + ended: whether the test itself ended torchrun, whose own log is then left out
     """
-    try:
-        entries = json.loads(text)
-    except (ValueError, RecursionError):
-        return []
+    found = document.read(_Evidence, text, limit=EVIDENCE_LIMIT)
     return [
-        Source(entry["text"], _rank(entry))
-        for entry in (entries if isinstance(entries, list) else ())
-        if isinstance(entry, dict) and isinstance(entry.get("text"), str)
-        if not (ended and entry.get("source") == "torchrun")
+        Source(entry.text, entry.rank)
+        for entry in (found.root if isinstance(found, _Evidence) else ())
+        if entry is not None and not (ended and entry.source == "torchrun")
     ]
-
-
-def _rank(entry: Mapping[str, Any]) -> int | None:
-    rank = entry.get("rank")
-    return rank if isinstance(rank, int) else None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 STAGE = Stage.DRIVER
 _LONGEST_REASON = 300  # characters
+_YEAR_5000 = 95_617_584_000  # in seconds since 1970; a host's clock may say anything
 
 CANNOT_WORK = (Id.DRIVER_NOUVEAU_LOADED, Id.DRIVER_NOT_LOADED, Id.DRIVER_MODULE_DIFFERS)
 """With one of these no program can begin to use a GPU."""
@@ -80,7 +81,7 @@ def uncured(at: int | Unknown) -> str:
 
     + at: when it was asked for, in seconds since 1970
     """
-    when = "of before" if isinstance(at, Unknown) else f"of {_moment(at)}"
+    when = f"of {_moment(at)}" if isinstance(at, int) and at < _YEAR_5000 else "of before"
     return (
         f"the reboot {when} did not help, so none follows: see `dkms status` and `dmesg` there, and"
         " reboot when the cause is gone"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.compatibility import HostFacts, Refusal, check_host
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.PREFLIGHT
+# What of a version is compared: a Python of one's own may call itself "3.11.2+".
+_NUMBERS = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,5}", re.ASCII)
 
 _TAKES_GIB = {Id.DRIVER_NOT_INSTALLED: (1.0, 0.5), Id.CUDA_NOT_INSTALLED: (5.0, 3.0)}
 """What is to be installed -> GiB below /usr, and below /var for the packages themselves."""
@@ -173,17 +176,21 @@ def host_facts(spec: HostSpec, record: Record) -> HostFacts:
     def known(value: object) -> str | None:
         return value if isinstance(value, str) else None
 
+    def numbers(value: object) -> str | None:
+        found = _NUMBERS.match(value) if isinstance(value, str) else None
+        return found[0] if found else None
+
     stays = not (spec.driver.source == "nvidia" and driver_moves(spec, record))
     open_modules = record.driver.open_modules
     gcc = known(record.cuda.gcc) if spec.cuda.toolkit else None
     return HostFacts(
-        python=known(record.torch.python) or known(record.system.python3),
+        python=numbers(record.torch.python) or numbers(record.system.python3),
         gcc=int(gcc.partition(".")[0]) if gcc else None,
         architecture=known(record.system.architecture) or "x86_64",
-        driver_loaded=known(record.driver.loaded) if stays else None,
+        driver_loaded=numbers(record.driver.loaded) if stays else None,
         compute_capabilities=preflight_gpus.capabilities(spec, record),
         open_modules=open_modules if stays and isinstance(open_modules, bool) else None,
-        glibc=known(record.cuda.glibc),
+        glibc=numbers(record.cuda.glibc),
     )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.stamps import Proof
 
 
 def proven_state(text: str | Unknown | None, fingerprint: str) -> str | None:
@@ -17,12 +16,9 @@ def proven_state(text: str | Unknown | None, fingerprint: str) -> str | None:
         return "never proven here"
     if isinstance(text, Unknown):
         return f"the proof cannot be read ({text.reason})"
-    try:
-        proof = json.loads(text)
-    except ValueError:
+    proof = Proof.read(text)
+    if not isinstance(proof, Proof):
         return "the proof is not readable"
-    if not isinstance(proof, dict) or proof.get("status") != "pass":
-        return "the proof is not readable"
-    if proof.get("fingerprint") != fingerprint:
+    if proof.fingerprint != fingerprint:
         return "proven before something it depends on changed"
     return None

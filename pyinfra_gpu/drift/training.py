@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.stamps import TrainingStamp
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -167,17 +167,15 @@ def _requirements(spec: HostSpec, training: TrainingSpec, record: Record) -> lis
 
 def _requirements_wrong(spec: HostSpec, record: Record) -> tuple[Id, str] | None:
     """Compare the note with what is installed; name the first difference."""
-    try:
-        noted = json.loads(str(record.training.stamp_text))
-        distributions, digest = dict(noted["distributions"]), noted["requirements_sha256"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    noted = TrainingStamp.read(record.training.stamp_text)
+    if not isinstance(noted, TrainingStamp):
         return Id.TRAINING_REQUIREMENTS_NOT_INSTALLED, "dependencies not installed"
     now = stamp(spec, record)
-    if digest != now["requirements_sha256"]:
+    if noted.requirements_sha256 != now["requirements_sha256"]:
         return Id.TRAINING_REQUIREMENTS_CHANGED, "the repository's requirements changed"
     if record.torch.installing is True:
         return Id.TRAINING_REQUIREMENTS_INTERRUPTED, "an installation was interrupted"
-    for name, version in distributions.items():
+    for name, version in noted.distributions.items():
         there = now["distributions"].get(name)
         if there != version:
             found = f"{name} {there or 'is gone'}, was {version}"

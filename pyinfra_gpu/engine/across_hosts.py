@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
@@ -20,6 +20,7 @@ from pyinfra_gpu.on_host.smoke.judge.across import Step
 from pyinfra_gpu.on_host.smoke.judge.ends import GONE, End, Part
 
 _PART = "part"
+_NONSENSE = "told something that cannot be judged: is it the same pyinfra-gpu there?"
 _GRACE_S = 5.0
 """Seconds that the others go on after the first bad news: what follows often narrows the cause."""
 _POLL_S = 0.1
@@ -85,8 +86,28 @@ class Trained:
             host: told.get(host) or Part(host, End("late", host, f"{host} did not finish in time"))
             for host in self.step.hosts
         }
+        try:
+            return self._document(self.step, parts)
+        except Exception:  # a host's part is JSON, and nothing that a check can judge
+            sound = {host: part for host, part in parts.items() if self._is_sound(host, part)}
+            odd = {host: gone(host, f"{host} {_NONSENSE}") for host in parts}
+            return self._document(self.step, {**odd, **sound})
+
+    def _is_sound(self, host: str, part: Part) -> bool:
+        """Tell whether a host's part can be judged by itself, as a step of that host alone."""
+        fingerprints = {host: self.step.fingerprints[host]}
+        alone = replace(self.step, hosts={host: self.step.hosts[host]}, fingerprints=fingerprints)
+        ranks = enumerate(part.journals.values())
+        journals = {number: replace(journal, rank=number) for number, journal in ranks}
+        try:
+            self._document(alone, {host: replace(part, journals=journals)})
+        except Exception:
+            return False
+        return True
+
+    def _document(self, step: Step, parts: Mapping[str, Part]) -> dict[str, Any]:
         return across.document(
-            self.step,
+            step,
             parts,
             started=self._started,
             finished=_now(),

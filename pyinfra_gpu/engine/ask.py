@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.command import StringCommand
 
+from pyinfra_gpu.engine.wire import guard
+
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
@@ -40,6 +42,7 @@ def ask(
     command: str,
     run_as: dict[str, Any],
     *,
+    seconds: float,
     what: str | None = None,
     stream: bool = False,
     **arguments: Any,
@@ -48,15 +51,18 @@ def ask(
 
     + command: POSIX shell; every value in it must already be quoted
     + run_as: pyinfra's global arguments from `pyinfra_gpu.engine.privilege`
+    + seconds: after which it is given up, most often one of `pyinfra_gpu.engine.deadlines`
     + what: what it does; told now, and every half minute while it lasts
     + stream: show the command's output while it works
-    + arguments: further ones of pyinfra's connector, e.g. `_timeout`
+    + arguments: further ones of pyinfra's connector, e.g. `_stdin`
 
-    A connection that breaks is an answer that is not ok.
+    A connection that breaks, and a host that does not answer in time, is an answer that is not ok.
     """
     # The operation's own global arguments carry the sudo password and the shell.
     ours = dict(host.current_op_global_arguments or {}) | run_as | arguments
+    ours["_timeout"] = seconds
     chosen = {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
+    guard(host)
     try:
         with _told(host, what):
             ok, output = host.run_shell_command(
@@ -65,6 +71,8 @@ def ask(
                 print_input=state.print_input,
                 **chosen,
             )
+    except TimeoutError as error:
+        return Answer(ok=False, stdout=(), lines=(str(error),))
     except Exception as error:  # whatever the transport raises when the peer is gone
         text = f"the connection was lost ({error!r})"
         return Answer(ok=False, stdout=(), lines=(text,), lost=True)

@@ -115,17 +115,23 @@ def problems(arguments: Sequence[str]) -> list[str]:
         known = ", ".join(host.name for host in inventory)
         asked = " ".join([*(options.get("limit") or ()), *(options.get("exclude") or ())])
         return [f"--limit/--exclude {asked} leaves no host of {name}; it has: {known}"]
-    errors = []
-    for host in hosts:
-        try:
-            across = declared(host).smoke.across
-            if across and across.impossible:
-                errors.append(_no_group(host.name, across.hosts, across.impossible))
-        except PyinfraError as error:
-            errors.append(str(error))
+    errors = [wrong for host in hosts if (wrong := _wrong_data(host))]
     if not errors and _asks(options) and not sys.stdin.isatty():
         return ["pyinfra wants to ask before it acts, and there is no terminal: add -y or --dry"]
     return errors
+
+
+def _wrong_data(host: Host) -> str | None:
+    """Return what is wrong with one host's data, whatever it is: it must hide no other's."""
+    try:
+        across = declared(host).smoke.across
+    except PyinfraError as error:
+        return str(error)
+    except Exception as error:
+        return f"host {host.name}: its data cannot be read ({error!r})"
+    if across is None or not across.impossible:
+        return None
+    return _no_group(host.name, across.hosts, across.impossible)
 
 
 def _no_group(host: str, value: object, problem: str) -> str:

@@ -16,8 +16,9 @@ from pyinfra_gpu.drift.history import sentence as history_sentence
 from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed
+from pyinfra_gpu.engine.steps import broken, failed
 from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.text import one_line
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -110,7 +111,7 @@ def looking(
             watch = journal.Stopwatch(stage)
             try:
                 for command in _commands(stage, spec, body, acts):
-                    yield command
+                    yield _contained(stage, command)
                     forget()
             except GeneratorExit:
                 # pyinfra drops the generator where a command failed. Ours have said why; a stock
@@ -118,6 +119,8 @@ def looking(
                 if state.current_stage == StateStage.Execute:
                     journal.ensure_problem(stage, f"{host.name}: {stage}: {_SEE_ABOVE}")
                 raise
+            except Exception as error:  # one host's failure is one host's failure
+                yield refuse(stage, broken(state, host.name, stage, error))
             finally:
                 watch.stop()
 
@@ -167,6 +170,20 @@ def _with_privilege(
     return cast(ConvergingOperation, call)
 
 
+def _contained(stage: Stage, command: object) -> object:
+    """Return a command that fails its host, with a sentence, where a function of ours raises."""
+    if not isinstance(command, FunctionCommand):
+        return command
+    return FunctionCommand(_execute, (stage, command), {})
+
+
+def _execute(state: State, host: Host, stage: Stage, command: FunctionCommand) -> bool:
+    try:
+        return command.execute(state, host, {}) is not False
+    except Exception as error:
+        return failed(host, stage, broken(state, host.name, stage, error))
+
+
 def note(concern: Concern, spec: HostSpec, record: Record, ids: tuple[Id, ...]) -> Findings:
     """Judge a concern, put what is found of these ids into the journal, and return it."""
     everything = judged(concern, spec, record, history_of(journal.first_look(record)))
@@ -210,6 +227,7 @@ def refuse(stage: Stage, sentence: str) -> PyinfraCommand:
 
     Raising in an operation would abort the run on every other host.
     """
+    sentence = one_line(sentence)
     if state.current_stage != StateStage.Execute:
         # A dry run stops at the first command without running it; the reason must still be seen.
         journal.problem(stage, sentence)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import getpass
 import socket
 import time
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
@@ -21,11 +20,13 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors.util import make_unix_command_for_host
 
 from pyinfra_gpu import on_host
+from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.command_line import described
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.engine.together import executing, together
-from pyinfra_gpu.engine.transport import Wire, start
+from pyinfra_gpu.engine.transport import LastingCommand
+from pyinfra_gpu.engine.wire import start, within
 from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.text import shortened
 
@@ -44,6 +45,7 @@ _TOLD_S = 30.0
 _PEERS_S = 10.0
 _ANSWER_S = 60.0
 _LONGEST = 300  # characters of what a host says
+_MOST_LINES = 200  # of it; a greeting of sudo's comes to ten
 
 
 class LeaseError(Exception):
@@ -109,24 +111,27 @@ def _before(state: State, host: Host) -> list[str]:
 
 
 def _held(host: Host) -> bool:
-    wire = host.connector_data.get(_KEY)
-    return isinstance(wire, Wire) and wire.stands
+    holding = host.connector_data.get(_KEY)
+    return isinstance(holding, LastingCommand) and holding.stands
 
 
 def _take(state: State, host: Host, spec: HostSpec) -> bool:
     try:
-        wire = start(host.connector, _command_line(state, host, spec))
+        holding = start(host, _command_line(state, host, spec), seconds=deadlines.PLAIN)
     except (OSError, EOFError, PyinfraError) as error:
         raise LeaseError(f"its lease cannot be asked for ({error}): run again") from error
-    if wire is None:  # nothing else than SSH and this machine stays connected
+    if holding is None:  # nothing else than SSH and this machine stays connected
         return False
     try:
-        waited = _settled(host, spec, wire)
-    except BaseException:
-        wire.close()
+        with within(_ANSWER_S + spec.lease_wait_s + _TOLD_S, "it did not come to an end"):
+            waited = _settled(host, spec, holding)
+    except BaseException as error:
+        gevent.spawn(holding.close)  # which may wait for a peer that never answers
+        if isinstance(error, OSError):
+            raise LeaseError(f"its lease cannot be taken ({error}): run again") from error
         raise
-    host.connector_data[_KEY] = wire
-    gevent.spawn(_say_that_we_live, wire)
+    host.connector_data[_KEY] = holding
+    gevent.spawn(_say_that_we_live, holding)
     return waited
 
 
@@ -150,26 +155,27 @@ def who() -> str:
     return shortened(f"{user}@{socket.gethostname()} ({described()})", _LONGEST)
 
 
-def _settled(host: Host, spec: HostSpec, wire: Wire) -> bool:
+def _settled(host: Host, spec: HostSpec, holding: LastingCommand) -> bool:
     """Follow what the host says until the lease is taken; return whether it was waited for."""
-    holder, said = None, []
+    holder, said, lines = None, "it did not answer", 0
     began = told = time.monotonic()
     limit = _ANSWER_S
-    while (now := time.monotonic()) - began < limit:
-        line = wire.line(_TOLD_S)
+    while lines < _MOST_LINES and (now := time.monotonic()) - began < limit:
+        line = holding.line(_TOLD_S)
         if line is None:
             break
+        lines += bool(line)
         word, _, rest = line.removeprefix(_MARK).partition(" ")
         if not line.startswith(_MARK):
-            said += [shortened(line, _LONGEST)] if line.strip() else []
+            said = shortened(line, _LONGEST) or said
         elif word == "taken":
             return holder is not None
-        elif word == "busy":
+        elif word == "busy" and holder is None:
             holder = shortened(rest, _LONGEST) or "another run, which does not say whose,"
             limit += spec.lease_wait_s
             host.log(f"{holder} works here: waiting up to {spec.lease_wait_s} s")
         else:
-            said.append(shortened(rest, _LONGEST))
+            said = shortened(rest, _LONGEST) or said
             break
         if holder and now - told >= _TOLD_S:
             told = now
@@ -179,13 +185,9 @@ def _settled(host: Host, spec: HostSpec, wire: Wire) -> bool:
             f"{holder} works on it: let that run end, then run again, or wait longer with"
             " `lease_wait_s`"
         )
-    raise LeaseError(f"its lease cannot be taken ({_last(said)}): run again")
+    raise LeaseError(f"its lease cannot be taken ({said}): run again")
 
 
-def _last(said: Iterable[str]) -> str:
-    return next(iter([*said][::-1]), "it did not answer")
-
-
-def _say_that_we_live(wire: Wire) -> None:
-    while wire.say(b"."):
+def _say_that_we_live(holding: LastingCommand) -> None:
+    while holding.say(b"."):
         gevent.sleep(_ALIVE_S)

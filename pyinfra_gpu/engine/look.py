@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyinfra import host, logger, state
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
-from pyinfra.api.exceptions import ConnectError
+from pyinfra.api.exceptions import ConnectError, FactProcessError
 from pyinfra.connectors import util as connectors
 
 from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard, within
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
 from pyinfra_gpu.facts.record import Record, RecordFact
 from pyinfra_gpu.packages.needed import needed
+from pyinfra_gpu.text import shortened
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
 
     from pyinfra_gpu.spec import HostSpec
 
+LONGEST_ANSWER = 2 << 20
+"""Bytes that a look may bring; a host with all there is to tell comes to a quarter of that."""
+
+_LONGEST_REASON = 200  # characters
+_GRACE_S = 5  # so that it is the deadline of the whole look that ends it
 _KEY = "pyinfra_gpu_record"  # connector_data is pyinfra's own per-host scratch space
 _WANTS_PASSWORD = "sudo asks for a password there: run with --same-sudo-password"  # noqa: S105 - none
 # What pyinfra makes of an error while it connects: "Could not connect ([Errno 111] ...)".
@@ -51,16 +58,12 @@ def look(spec: HostSpec) -> Record | None:
     if memo is not None and memo[0] == phase:
         record: Record = memo[1]
         return record
-    try:
-        fresh = host.get_fact(
-            RecordFact, _stdin=_request(spec), _ignore_errors=True, **as_root(spec)
-        )
-    except EOFError:  # pyinfra asks for a sudo password, and there is no terminal to ask at
-        host.log_styled("sudo asks for a password there", fg="red", log_func=logger.error)
+    seen = answer(state, state.inventory.get_host(host.name), spec)
+    if isinstance(seen, Unanswered):
+        host.log_styled(seen.reason, fg="red", log_func=logger.error)
         return None
-    if fresh is not None:
-        host.connector_data[_KEY] = (phase, fresh)
-    return fresh
+    host.connector_data[_KEY] = (phase, seen)
+    return seen
 
 
 def _request(spec: HostSpec) -> str:
@@ -83,12 +86,19 @@ class Unanswered:
 def answer(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
     """Connect to a host if need be, look at it once, and return what was seen or why nothing was.
 
-    For those who are not an operation: nothing is logged, and nothing is kept.
+    All of that has to be done within the host's ``look_timeout_s``. Nothing is logged or kept.
     """
+    reached = host.connected
+    guard(host)
     try:
-        if not host.connected:
-            host.connect(show_errors=False, raise_exceptions=True)
-        return _asked(state, host, spec)
+        with within(spec.look_timeout_s, "no answer came"):
+            if not reached:
+                host.connect(show_errors=False, raise_exceptions=True)
+                reached = True
+            return _asked(state, host, spec)
+    except TimeoutError as error:
+        abandon(host)  # whatever is still on its way has nobody to come to
+        return Unanswered(reason=f"could not be looked at: {error}", unreachable=not reached)
     except ConnectError as error:
         text = str(error.args[0]) if error.args else repr(error)
         match = _CONNECTING.fullmatch(text)
@@ -96,21 +106,33 @@ def answer(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
         return Unanswered(reason=f"could not be reached: {why}", unreachable=True)
     except EOFError:  # it would have asked for a password
         return Unanswered(reason=f"could not be looked at: {_WANTS_PASSWORD}")
+    except TooMuchError as error:
+        return Unanswered(reason=f"could not be looked at: {error}")
     except OSError as error:
         return Unanswered(reason=f"the connection was lost ({error})")
+    except FactProcessError as error:
+        return Unanswered(
+            reason=f"could not be looked at: {shortened(str(error), _LONGEST_REASON)}"
+        )
 
 
 def _asked(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
     fact = RecordFact()
-    arguments, _ = pop_global_arguments(state, host, {**as_root(spec), "_stdin": _request(spec)})
+    # The operation's own global arguments carry the sudo password and the shell.
+    ours = dict(host.current_op_global_arguments or {}) | as_root(spec)
+    arguments, _ = pop_global_arguments(state, host, {**ours, "_stdin": _request(spec)})
     known: dict[str, Any] = {key: arguments[key] for key in CONNECTOR_ARGUMENT_KEYS}  # type: ignore[literal-required]
+    known |= {"_timeout": spec.look_timeout_s + _GRACE_S, "_most": LONGEST_ANSWER}
     ok, output = host.run_shell_command(
-        fact.command(), print_output=False, print_input=False, **known
+        fact.command(),
+        print_output=state.print_fact_output,
+        print_input=state.print_fact_input,
+        **known,
     )
     if ok:
         return fact.process(output.stdout_lines)
     said = [line for line in (*output.stdout_lines, *output.stderr_lines) if line.strip()]
-    why = " ".join(said[-1].split())[:200] if said else "the look ended without a word"
+    why = shortened(said[-1], _LONGEST_REASON) if said else "the look ended without a word"
     return Unanswered(reason=f"could not be looked at: {why}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import Answer
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_root
@@ -45,7 +46,13 @@ def finish_interrupted(
     command = manager_of(record).finish()
     if not entirely:
         command = f"{command} || true"
-    return step(stage, "finish an interrupted installation", command, run_as=as_root(spec))
+    return step(
+        stage,
+        "finish an interrupted installation",
+        command,
+        run_as=as_root(spec),
+        seconds=deadlines.INSTALL,
+    )
 
 
 def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:

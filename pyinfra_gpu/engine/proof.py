@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from pyinfra.operations import files
 
+from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.privilege import as_owner, file_owner
 from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.on_host import proofs
@@ -50,5 +51,6 @@ def run(
         what,
         quoted("sh", f"{spec.paths.proofs}/{script}", *arguments),
         run_as=as_owner(spec, record),
+        seconds=deadlines.COMPILE,
         lock=spec.paths.lock,
     )

@@ -11,12 +11,13 @@ from pyinfra.connectors.util import clear_askpass_cache
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.drift.driver_running import SERVICES, uncured
-from pyinfra_gpu.engine import lease
+from pyinfra_gpu.engine import deadlines, lease
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted
 from pyinfra_gpu.engine.steps import reason as reason_of
+from pyinfra_gpu.engine.wire import within
 from pyinfra_gpu.facts.fields import NOT_REPORTED, Fields, Unknown, read_fields
 from pyinfra_gpu.facts.power import parse as parse_power
 from pyinfra_gpu.packages import probes
@@ -32,7 +33,7 @@ _DONE = "pyinfra_gpu_rebooted"  # in connector_data: what lasts as long as one r
 _POLL_S = 2.0
 _TOLD_S = 15.0
 _ANSWER_S = 10
-_JUDGED_S = 60
+_CONNECT_S = 30
 _BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 # sudo writes every command line into the host's log: the program itself comes on standard input.
 _RESTART = ': pyinfra-gpu-restart; eval "$(cat)"'
@@ -62,8 +63,8 @@ def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str, reas
         host,
         _RESTART,
         as_root(spec),
+        seconds=deadlines.PLAIN,
         _stdin=program(spec, reason),
-        _timeout=_JUDGED_S,
     )
     fields = read_fields(answer.stdout)
     if obstacle := _obstacle(fields, answer):
@@ -81,14 +82,20 @@ def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str, reas
         lease.regain(state, host, spec)
     except lease.LeaseError as error:
         return failed(host, stage, f"{host.name}: {error}")
-    ask(state, host, _BOOTED, as_root(spec), _timeout=90)
+    ask(state, host, _BOOTED, as_root(spec), seconds=90)
     forget()
     return True
 
 
 def forget_reboots(state: State, host: Host, spec: HostSpec) -> None:
     """Have the host forget the reboots that were asked for: what they were for is cured."""
-    ask(state, host, quoted("rm", "-f", system_files.REBOOTS), as_root(spec))
+    ask(
+        state,
+        host,
+        quoted("rm", "-f", system_files.REBOOTS),
+        as_root(spec),
+        seconds=deadlines.PLAIN,
+    )
 
 
 def program(spec: HostSpec, reason: str) -> str:
@@ -162,8 +169,9 @@ def _connected(host: Host) -> bool:
     # What pyinfra keeps for a sudo password lay in /tmp, which is empty now.
     clear_askpass_cache(host)
     try:
-        host.connector.disconnect()
-        host.connector.connect()
+        with within(_CONNECT_S, "no connection came up"):
+            host.connector.disconnect()
+            host.connector.connect()
     except (ConnectError, OSError, EOFError):
         host.connected = False
         return False
@@ -172,6 +180,6 @@ def _connected(host: Host) -> bool:
 
 
 def _boot_id(state: State, host: Host) -> str | None:
-    answer = ask(state, host, _BOOT_ID, {"_sudo": False}, _timeout=_ANSWER_S)
+    answer = ask(state, host, _BOOT_ID, {"_sudo": False}, seconds=_ANSWER_S)
     text = answer.stdout[-1].strip() if answer.ok and answer.stdout else ""
     return text or None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.engine import transaction
+from pyinfra_gpu.engine import deadlines, transaction
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.package_manager import manager_of
@@ -30,24 +30,30 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
     if not names:
         return True
     manager, root = manager_of(look(spec)), as_root(spec)
-    held = ask(state, host, manager.holds(names), root).stdout
-    there = manager.versions_in(ask(state, host, manager.versions(names), root).stdout)
+    held = ask(state, host, manager.holds(names), root, seconds=deadlines.SERVICE).stdout
+    there = manager.versions_in(
+        ask(state, host, manager.versions(names), root, seconds=deadlines.SERVICE).stdout
+    )
     exact = tuple(manager.exact(name, there[name]) if name in there else name for name in names)
     request = transaction.Request(stage=stage, spec=spec, packages=exact, reinstall=True)
     if not transaction.run(state, host, request):
         return False
     # A transaction takes what it may change off hold.
-    return not held or ask(state, host, manager.hold(held), root).ok
+    return not held or ask(state, host, manager.hold(held), root, seconds=deadlines.SERVICE).ok
 
 
 def owners(state: State, host: Host, spec: HostSpec, paths: Sequence[str]) -> list[str]:
     """Return the packages to which paths belong; none for those of nobody."""
     manager = manager_of(look(spec))
-    return manager.owners_in(ask(state, host, manager.owners(paths), as_root(spec)).stdout)
+    return manager.owners_in(
+        ask(state, host, manager.owners(paths), as_root(spec), seconds=deadlines.SERVICE).stdout
+    )
 
 
 def with_missing_files(state: State, host: Host, spec: HostSpec, folder: str) -> list[str]:
     """Return the packages of which a file or folder below `folder` is gone."""
     manager = manager_of(look(spec))
-    lines = ask(state, host, manager.missing_files(folder), as_root(spec)).stdout
+    lines = ask(
+        state, host, manager.missing_files(folder), as_root(spec), seconds=deadlines.SERVICE
+    ).stdout
     return list(dict.fromkeys(manager.owners_in(lines)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyinfra import logger
@@ -13,7 +14,8 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.transport import is_alive
-from pyinfra_gpu.text import shortened
+from pyinfra_gpu.engine.wire import guard
+from pyinfra_gpu.text import one_line, shortened, without_escapes
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 LOCK_WAIT_S = 900
 """How long a step waits for one that an earlier, interrupted run left working on the host."""
 
-_LOST = "the connection was lost; what was begun may go on there, and the next run waits for it"
+_GOES_ON = "what was begun may go on there, and the next run waits for it"
+_LOST = f"the connection was lost; {_GOES_ON}"
 _TAIL = 12  # lines of a failed command's output that are shown
 _LONGEST_LINE = 300  # characters of the last one, in the sentence
 
@@ -33,6 +36,7 @@ def step(
     command: str,
     *,
     run_as: dict[str, Any],
+    seconds: float,
     lock: str | None = None,
     stream: bool = False,
     success: tuple[int, ...] = (0,),
@@ -42,13 +46,25 @@ def step(
     + what: what it does, for the log: "install torch 2.14.1"
     + command: POSIX shell; every value in it must already be quoted (`quoted`)
     + run_as: pyinfra's global arguments from `pyinfra_gpu.engine.privilege`
+    + seconds: after which it is given up, most often one of `pyinfra_gpu.engine.deadlines`; the
+      wait for the lock comes on top
     + lock: path of a lock file on the host. A command of a run that was cut off goes on working
       there, so the next run waits for it, up to `LOCK_WAIT_S` seconds, instead of racing it
     + stream: show the command's output while it works
     + success: exit codes that are not failures
     """
-    command = command if lock is None else locked(command, lock)
-    return FunctionCommand(_run, (stage, what, command, run_as, stream, success), {})
+    if lock is not None:
+        command, seconds = locked(command, lock), seconds + LOCK_WAIT_S
+    arguments = {**run_as, "_timeout": seconds, "_success_exit_codes": list(success)}
+    return FunctionCommand(_run, (stage, what, command, arguments, stream), {})
+
+
+def patient(seconds: float, commands: Iterator[Any]) -> Iterator[Any]:
+    """Pass on what an operation of pyinfra's yields, each of its commands with this deadline."""
+    for command in commands:
+        made = StringCommand(command.strip()) if isinstance(command, str) else command
+        made.connector_arguments["_timeout"] = int(seconds)
+        yield made
 
 
 def locked(command: str, lock: str) -> str:
@@ -67,23 +83,22 @@ def _run(
     stage: str,
     what: str,
     command: str,
-    run_as: dict[str, Any],
+    arguments: dict[str, Any],
     stream: bool,
-    success: tuple[int, ...],
 ) -> bool:
-    # The operation's own global arguments carry the sudo password, the shell, the timeout.
-    ours = dict(host.current_op_global_arguments or {})
-    ours.update(run_as)
-    arguments = {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
-    arguments["_success_exit_codes"] = list(success)
+    # The operation's own global arguments carry the sudo password and the shell.
+    ours = dict(host.current_op_global_arguments or {}) | arguments
+    guard(host)
     host.log(f"{what} ...")
     try:
         ok, output = host.run_shell_command(
             StringCommand(command),
             print_output=stream or state.print_output,
             print_input=state.print_input,
-            **arguments,
+            **{key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours},
         )
+    except TimeoutError as error:
+        return failed(host, stage, f"{host.name}: {what}: {error}; {_GOES_ON}")
     except Exception as error:
         return failed(host, stage, f"{host.name}: {what}: {_LOST} ({error!r})")
     if ok:
@@ -110,8 +125,23 @@ def reason(lines: Sequence[str], *, said_by: str = "") -> str:
     return explain_lines(lines, said_by=said_by) or (f"{said_by} says: {last}" if said_by else last)
 
 
+def broken(state: State, host: str, stage: str, error: Exception) -> str:
+    """Return the sentence for a host at which a program of ours broke; with -v also where.
+
+    Whatever a host told us, or did not, no other host's run may end by it.
+    """
+    if state.print_noop_info:
+        logger.error(without_escapes("".join(traceback.format_exception(error))))
+    what = shortened(f"{type(error).__name__}: {error}", _LONGEST_LINE)
+    return (
+        f"{host}: {stage}: this could not be judged ({what}): pyinfra-gpu is at fault here; -v"
+        " tells where, for a report of it"
+    )
+
+
 def failed(host: Host, stage: str, sentence: str) -> bool:
     """Say and note why this host cannot go on; return the False that makes pyinfra fail it."""
+    sentence = one_line(sentence)
     journal.problem(stage, sentence)
     host.log_styled(sentence, fg="red", log_func=logger.error)
     return False

@@ -11,6 +11,7 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra_gpu.drift.driver_packages import packages as driver_packages
 from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import repository
+from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock, why
@@ -93,7 +94,8 @@ def run(state: State, host: Host, request: Request) -> bool:
     what = f"install {names}{f' and {more} more' if more > 0 else ''}"
     manager = manager_of(look(request.spec))
     command = manager.run(request.transaction, simulation)
-    answer = ask(state, host, command, as_root(request.spec), what=what)
+    seconds = deadlines.INSTALL + request.transaction.wait_s
+    answer = ask(state, host, command, as_root(request.spec), seconds=seconds, what=what)
     forget()
     if answer.ok:
         return True
@@ -118,12 +120,21 @@ def prepared(state: State, host: Host, request: Request) -> Simulation | None:
             if judged:
                 failed(host, request.stage, f"{host.name}: refused: {judged}; nothing was changed")
                 return None
-            fetch = ask(state, host, manager.fetch(request.transaction), root)
+            fetch = ask(
+                state, host, manager.fetch(request.transaction), root, seconds=deadlines.INSTALL
+            )
             if fetch.ok:
                 return simulation
             reason = f"the packages cannot be fetched: {why(manager, fetch)}"
         if attempt == "first":
-            ask(state, host, manager.update(), root, what=f"update the lists of {manager.name}")
+            ask(
+                state,
+                host,
+                manager.update(),
+                root,
+                seconds=deadlines.SIMULATION,
+                what=f"update the lists of {manager.name}",
+            )
     failed(host, request.stage, f"{host.name}: {reason}; nothing was changed")
     return None
 
@@ -140,7 +151,7 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     if isinstance(source, str):
         return failed(host, stage, f"{host.name}: {source}")
     manager = manager_of(record)
-    answer = ask(state, host, manager.update_ours(), as_root(spec))
+    answer = ask(state, host, manager.update_ours(), as_root(spec), seconds=deadlines.SIMULATION)
     if not answer.ok:
         reason = f"the repository {source.url} cannot be used: {why(manager, answer)}"
         return failed(host, stage, f"{host.name}: {reason}")
@@ -150,7 +161,13 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
 
 def _simulated(state: State, host: Host, request: Request, manager: PackageManager) -> Simulation:
     """Return what would be done, and which packages are on hold."""
-    answer = ask(state, host, manager.simulate(request.transaction), as_root(request.spec))
+    answer = ask(
+        state,
+        host,
+        manager.simulate(request.transaction),
+        as_root(request.spec),
+        seconds=deadlines.SIMULATION,
+    )
     simulation = manager.simulated(answer.stdout)
     if simulation is not None:
         return simulation

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown, not_asked
 from pyinfra_gpu.facts.probe import ConcernFact
 
+_NUMBERS = r"(\d{1,9}(?:\.\d{1,9}){0,5})"
+_NVCC = r".*release (\d{1,4}\.\d{1,4})\b.*"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CudaRecord(Jsonable):
@@ -67,14 +70,14 @@ def parse(fields: Fields) -> CudaRecord:
     return CudaRecord(
         toolkits=_toolkits(fields.items("cuda.toolkit")),
         missing=fields.items("cuda.missing"),
-        nvcc=_found(fields.text("cuda.nvcc"), r".*release (\d+\.\d+)\b.*", "nvcc --version"),
+        nvcc=_found(fields.text("cuda.nvcc"), _NVCC, "nvcc --version"),
         link=fields.text("cuda.link"),
         alternative=fields.text("cuda.alternative"),
         nvcc_on_path=fields.text("cuda.nvcc_on_path"),
-        gcc=_found(fields.text("cuda.gcc"), r"(\d+(?:\.\d+)*)", "gcc"),
-        compiler=_found(fields.text("cuda.compiler"), r"(\d+(?:\.\d+)*)", "the compiler"),
+        gcc=_found(fields.text("cuda.gcc"), _NUMBERS, "gcc"),
+        compiler=_found(fields.text("cuda.compiler"), _NUMBERS, "the compiler"),
         gxx=fields.flag("cuda.gxx"),
-        glibc=_found(fields.text("cuda.glibc"), r"glibc (\d+(?:\.\d+)+)", "getconf"),
+        glibc=_found(fields.text("cuda.glibc"), rf"glibc {_NUMBERS}", "getconf"),
         proof=fields.document("cuda.proof"),
     )
 

@@ -13,10 +13,14 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel
 
+from pyinfra_gpu.text import one_line, visible
+
 FIRST_LINE = "pyinfra-gpu-probe 1"
 LAST_LINE = "pyinfra-gpu-probe end"
 CUT_OFF = "the probe's output was cut off"
 NOT_REPORTED = "the probe did not report it"
+LATE = "the host was asked for it and did not answer in time"
+MOST_ROWS = 10_000  # of one list; a host with every package there is has a fifth of that
 TEXT_LIMIT = 65536  # bytes; the probe sends one byte more, so that an excess is seen
 
 
@@ -85,22 +89,27 @@ class Fields:
         self.found = found
         self.whole = whole
 
-    def _missing(self) -> Unknown:
+    def _missing(self, key: str) -> Unknown:
+        given_up = self._entries.get("look.late", [])
+        late = {_decoded(each) for each in given_up if isinstance(each, bytes)}
+        parts = key.split(".")
+        if late & {".".join(parts[: count + 1]) for count in range(len(parts))}:
+            return Unknown(LATE)
         return Unknown(NOT_REPORTED if self.whole else CUT_OFF)
 
     def raw(self, key: str) -> Raw:
         """The bytes of a single value. A key that came twice with different values is unknown."""
         entries = self._entries.get(key)
         if not entries:
-            return self._missing()
+            return self._missing(key)
         if any(entry != entries[0] for entry in entries):
             return Unknown("the probe reported it more than once")
         return entries[0]
 
     def text(self, key: str) -> str | Unknown | None:
-        r"""A single value as text; bytes that are not UTF-8 show as `\xNN`."""
+        r"""A single value as text; bytes that are not UTF-8, and control characters, are `\xNN`."""
         raw = self.raw(key)
-        return _decoded(raw) if isinstance(raw, bytes) else raw
+        return visible(_decoded(raw)) if isinstance(raw, bytes) else raw
 
     def document(self, key: str) -> str | Unknown | None:
         """A file's whole text; unknown where it is longer than `TEXT_LIMIT` bytes."""
@@ -133,12 +142,15 @@ class Fields:
     def items(self, key: str) -> tuple[str, ...] | Unknown:
         """All values of a list. One unknown item, or a list without its end, is unknown."""
         values = []
-        for entry in self._entries.get(key, []):
+        entries = self._entries.get(key, [])
+        if len(entries) > MOST_ROWS:
+            return Unknown(f"the host told of more than {MOST_ROWS}")
+        for entry in entries:
             if isinstance(entry, Unknown):
                 return entry
             if isinstance(entry, bytes):
-                values.append(_decoded(entry))
-        return tuple(values) if key in self._ended else self._missing()
+                values.append(visible(_decoded(entry)))
+        return tuple(values) if key in self._ended else self._missing(key)
 
 
 def not_asked(fields: Fields) -> bool:
@@ -184,7 +196,7 @@ def _entry(tag: str, value: str) -> Raw:
     if tag == "=":
         return value.encode("utf-8", "backslashreplace")
     if tag == "?":
-        return Unknown(value)
+        return Unknown(one_line(value))
     if tag == "-" and not value:
         return None
     if tag in ("x", "!"):
@@ -192,5 +204,5 @@ def _entry(tag: str, value: str) -> Raw:
             raw = bytes.fromhex(value)
         except ValueError:
             return Unknown("the probe's line for it cannot be read")
-        return raw if tag == "x" else Unknown(_decoded(raw))
+        return raw if tag == "x" else Unknown(one_line(_decoded(raw)))
     return Unknown("the probe's line for it cannot be read")

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from itertools import islice
+from typing import Literal, cast
 
 from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
+
+Told = Callable[[str], str | Unknown]
+"""What the host said of a path."""
+
+_MOST_ARROWS = 8
+_LARGEST_READ = 4 << 20  # bytes; of a larger file the probe makes no digest
+_HEXADECIMAL = re.compile(r"[0-9a-f]{1,8}", re.ASCII)
+_DECIMAL = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 Kind = Literal["file", "dir", "link", "other", "absent"]
 
@@ -58,41 +68,46 @@ def parse(fields: Fields) -> LayoutRecord:
     asked = fields.items("layout.asked")
     if isinstance(asked, Unknown):
         return LayoutRecord(entries=asked)
-    return LayoutRecord(entries={path: _entry(fields, path) for path in asked})
-
-
-def _entry(fields: Fields, path: str) -> Entry | Unknown:
     absent, hidden = fields.items("layout.absent"), fields.items("layout.hidden")
     if isinstance(absent, Unknown) or isinstance(hidden, Unknown):
-        return absent if isinstance(absent, Unknown) else hidden  # type: ignore[return-value]
-    if path in absent:
-        return Entry(kind="absent")
-    if path in hidden:
-        return Unknown(f"no permission to look at {path}")
+        reason = absent if isinstance(absent, Unknown) else hidden
+        return LayoutRecord(entries=cast(Unknown, reason))
+    entries: dict[str, Entry | Unknown] = {path: Entry(kind="absent") for path in absent}
+    entries |= {path: Unknown(f"no permission to look at {path}") for path in hidden}
+    present = _present(fields)
+    return LayoutRecord(entries={path: entries.get(path) or present(path) for path in asked})
+
+
+def _present(fields: Fields) -> Callable[[str], Entry | Unknown]:
+    """Return what tells of a path that is there; all that the host said is gone through once."""
     rows = fields.items("layout.stat")
     if isinstance(rows, Unknown):
-        return rows
-    for row in rows:
-        words = row.split(" ", 4)
-        if len(words) == 5 and words[4] == path:
-            return _present(fields, path, words)
-    return Unknown(f"stat said nothing about {path}")
+        return lambda path: rows
+    words = {row[4]: row for row in (row.split(" ", 4) for row in rows) if len(row) == 5}
+    digests, targets = _digests(fields), _targets(fields)
+
+    def present(path: str) -> Entry | Unknown:
+        if path not in words:
+            return Unknown(f"stat said nothing about {path}")
+        return _entry(words[path], digests, targets)
+
+    return present
 
 
-def _present(fields: Fields, path: str, words: list[str]) -> Entry | Unknown:
-    raw_mode, uid, owner, size, _ = words
-    try:
-        mode, length = int(raw_mode, 16), int(size)
-    except ValueError:
+def _entry(words: list[str], digests: Told, targets: Told) -> Entry | Unknown:
+    raw_mode, uid, owner, size, path = words
+    if not _HEXADECIMAL.fullmatch(raw_mode) or not _DECIMAL.fullmatch(size):
         return Unknown(f"stat said {' '.join(words)[:80]!r}")
+    mode, length = int(raw_mode, 16), int(size)
     kind = _kind(mode)
+    sha256 = digests(path) if kind == "file" and length <= _LARGEST_READ else None
     return Entry(
         kind=kind,
         mode=f"{stat.S_IMODE(mode):04o}",
         owner=uid if owner == "UNKNOWN" else owner,
-        sha256=_sha256(fields, path, length) if kind == "file" else None,
+        sha256=sha256,
         size=length if kind == "file" else None,
-        target=_target(fields, path) if kind == "link" else None,
+        target=targets(path) if kind == "link" else None,
     )
 
 
@@ -104,29 +119,41 @@ def _kind(mode: int) -> Kind:
     return "link" if stat.S_ISLNK(mode) else "other"
 
 
-def _sha256(fields: Fields, path: str, size: int) -> str | Unknown | None:
-    if size > 4 << 20:
-        return None
+def _digests(fields: Fields) -> Told:
     unread, rows = fields.items("layout.unread"), fields.items("layout.sha256")
-    if not isinstance(unread, Unknown) and path in unread:
-        return Unknown(f"no permission to read {path}")
-    if isinstance(rows, Unknown):
-        return rows
-    for row in rows:
-        digest, _, name = row.partition("  ")
-        # sha256sum marks a line in which it doubled backslashes by one in front.
-        if digest.startswith("\\"):
-            digest, name = digest[1:], name.replace("\\\\", "\\")
-        if name == path and len(digest) == 64:
-            return digest
-    return Unknown(f"{path} could not be read")
+    hidden = frozenset() if isinstance(unread, Unknown) else frozenset(unread)
+    found = {} if isinstance(rows, Unknown) else dict(map(_digest, rows))
+
+    def told(path: str) -> str | Unknown:
+        if path in hidden:
+            return Unknown(f"no permission to read {path}")
+        if isinstance(rows, Unknown):
+            return rows
+        digest = found.get(path, "")
+        return digest if len(digest) == 64 else Unknown(f"{path} could not be read")
+
+    return told
 
 
-def _target(fields: Fields, path: str) -> str | Unknown:
+def _digest(row: str) -> tuple[str, str]:
+    digest, _, name = row.partition("  ")
+    # sha256sum marks a line in which it doubled backslashes by one in front.
+    if digest.startswith("\\"):
+        return name.replace("\\\\", "\\"), digest[1:]
+    return name, digest
+
+
+def _targets(fields: Fields) -> Told:
     rows = fields.items("layout.target")
-    if isinstance(rows, Unknown):
-        return rows
-    for row in rows:
-        if row.startswith(f"{path} -> "):
-            return row[len(path) + 4 :]
-    return Unknown(f"the link {path} could not be read")
+    found: dict[str, str] = {}
+    for row in () if isinstance(rows, Unknown) else rows:
+        # An arrow may be part of a path: each place where one could end, few as they are.
+        ends = islice(re.finditer(" -> ", row), _MOST_ARROWS)
+        found |= {row[: end.start()]: row[end.end() :] for end in ends}
+
+    def told(path: str) -> str | Unknown:
+        if isinstance(rows, Unknown):
+            return rows
+        return found.get(path, Unknown(f"the link {path} could not be read"))
+
+    return told

@@ -43,6 +43,7 @@ _PARTS = (
     "training",
     "end",
 )
+_ON_THE_WAY_S = 10  # of the time for a look: for connecting, and for the answer's way back
 _NO_PATHS = ("cuda_release", "compiler", "repository")
 
 
@@ -63,6 +64,7 @@ class ProbeRequest:
     + keyring: the file with the repository's key
     + cuda_proof, libcuda_proof: what the proofs of toolkit and library leave
     + reboots: the list of those that were asked for
+    + seconds: after which what has not been told yet is left out
 
     A path that is not absolute, or any text with a control character, raises `FactValueError`.
     """
@@ -86,6 +88,7 @@ class ProbeRequest:
     cuda_proof: str = ""
     libcuda_proof: str = ""
     reboots: str = ""
+    seconds: int = 50
 
     def __post_init__(self) -> None:
         for name in _NO_PATHS:
@@ -124,6 +127,7 @@ class ProbeRequest:
             entries=entries,
             packages=packages,
         )
+        request = replace(request, seconds=max(spec.look_timeout_s - _ON_THE_WAY_S, 5))
         if not request.nvidia:
             return request
         repository = spec.driver.repository
@@ -241,6 +245,7 @@ def command(request: ProbeRequest) -> StringCommand:
         "PG_CUDA_PROOF": request.cuda_proof,
         "PG_LIBCUDA_PROOF": request.libcuda_proof,
         "PG_REBOOTS": request.reboots,
+        "PG_SECONDS": str(request.seconds),
     }
     bits = [
         StringCommand(name, "=", QuoteString(value), "\n", _separator="")

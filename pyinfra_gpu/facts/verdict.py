@@ -7,13 +7,14 @@ from a host, so it is read once and strictly: what does not fit is `Unknown`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
-from pyinfra_gpu.facts.fields import TEXT_LIMIT, Unknown
+from pyinfra_gpu.facts import document
+from pyinfra_gpu.facts.document import LARGEST
+from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict_parts import (
-    LARGEST,
     AllReduce,
     Check,
     CheckStatus,
@@ -39,12 +40,9 @@ from pyinfra_gpu.facts.verdict_parts import (
     Words,
     Xid,
 )
-from pyinfra_gpu.text import shortened
 
 PASSED: tuple[Status, ...] = ("pass", "warn")
 """A test that only warns has passed: its stamp counts, and its warnings are shown."""
-
-_LONGEST_REASON = 200  # characters
 
 # Not Literal: that takes `true` for 1.
 Version1 = Annotated[int, Field(ge=1, le=1), WithJsonSchema({"const": 1})]
@@ -99,7 +97,7 @@ class _Document(Part):
 
         Never raises, whatever the text is: too long, too deep, cut off, not JSON.
         """
-        return _read(cls, text)
+        return document.read(cls, text)
 
     @property
     def passed(self) -> bool:
@@ -201,7 +199,7 @@ class Stamp(Part):
     @classmethod
     def read(cls, text: str | Unknown | None) -> Self | Unknown | None:
         """Return what a host wrote; `Unknown` with the reason where it is no stamp."""
-        return _read(cls, text)
+        return document.read(cls, text)
 
     @property
     def passed(self) -> bool:
@@ -215,27 +213,3 @@ AnyVerdict = Verdict | AcrossVerdict
 def finite(value: float | str | None) -> float | None:
     """Return a figure that can be shown and drawn; None for nan, inf and what is not there."""
     return None if isinstance(value, str) else value
-
-
-D = TypeVar("D", bound=BaseModel)
-
-
-def _read(form: type[D], text: str | Unknown | None) -> D | Unknown | None:
-    if text is None or isinstance(text, Unknown):
-        return text
-    if len(text) > TEXT_LIMIT:
-        return Unknown(f"it is longer than {TEXT_LIMIT // 1024} KiB")
-    try:
-        return form.model_validate_json(text)
-    except ValidationError as error:
-        return Unknown(_reason(error))
-    except ValueError:  # what is no Unicode at all
-        return Unknown("it is no text")
-
-
-def _reason(error: ValidationError) -> str:
-    """Return the first thing that does not fit, in one clause; names in it are the host's."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    text = f"{place}: {first['msg']}" if place else first["msg"]
-    return shortened(text, _LONGEST_REASON)

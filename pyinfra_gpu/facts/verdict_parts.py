@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
+from pyinfra_gpu.facts.document import LARGEST
+
 Mode = Literal["gpu", "rehearsal-1gpu", "rehearsal-cpu"]
 Status = Literal["pass", "warn", "fail", "unknown"]
 CheckStatus = Literal["pass", "warn", "fail", "skip", "unknown"]
 
-LARGEST = 2**64
 Integer = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]

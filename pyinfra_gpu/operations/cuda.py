@@ -9,7 +9,7 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra_gpu.drift import compilers
 from pyinfra_gpu.drift import cuda as drift
 from pyinfra_gpu.drift.finding import Finding, Findings, Id
-from pyinfra_gpu.engine import proof, reinstall, transaction
+from pyinfra_gpu.engine import deadlines, proof, reinstall, transaction
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
@@ -102,7 +102,14 @@ def chosen(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """
     del record
     what = f"choose {drift.home(spec)} for {drift.PLAIN}"
-    yield step(STAGE, what, _choose(spec, found[0]), run_as=as_root(spec), stream=True)
+    yield step(
+        STAGE,
+        what,
+        _choose(spec, found[0]),
+        run_as=as_root(spec),
+        seconds=deadlines.PLAIN,
+        stream=True,
+    )
 
 
 def _choose(spec: HostSpec, finding: Finding) -> str:

@@ -12,6 +12,7 @@ from pyinfra_gpu.drift.driver_modules import BLACKLIST, unbuilt
 from pyinfra_gpu.drift.driver_packages import packages
 from pyinfra_gpu.drift.driver_repository import MODE
 from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of
 from pyinfra_gpu.engine.privilege import as_root
@@ -65,6 +66,7 @@ def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
             "update the initramfs",
             quoted("update-initramfs", "-u", "-k", "all"),
             run_as=as_root(spec),
+            seconds=deadlines.MODULE,
         )
     yield from _holds(spec, record)
 
@@ -77,6 +79,7 @@ def _built(spec: HostSpec, record: Record) -> Commands:
             f"build module {versions[0]} for kernel {kernel}",
             program("driver/build_module.sh", versions[0], kernel),
             run_as=as_root(spec),
+            seconds=deadlines.MODULE,
         )
 
 
@@ -87,4 +90,4 @@ def _holds(spec: HostSpec, record: Record) -> Commands:
         manager = manager_of(record)
         command = manager.hold(names) if spec.driver.hold else manager.unhold(names)
         what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
-        yield step(STAGE, what, command, run_as=as_root(spec))
+        yield step(STAGE, what, command, run_as=as_root(spec), seconds=deadlines.SERVICE)

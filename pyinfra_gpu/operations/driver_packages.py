@@ -12,6 +12,7 @@ from pyinfra_gpu.drift.driver_packages import Packages, packages, target
 from pyinfra_gpu.drift.driver_repository import pin_package, preferences
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.kernels import without_headers
+from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.look import forget, look
@@ -69,7 +70,9 @@ def _pin(state: State, host: Host, spec: HostSpec, name: str) -> bool:
     driver = Request(stage=STAGE, spec=spec, packages=requests(spec, record))
     if prepared(state, host, driver) is None:
         return False
-    known = ask(state, host, manager_of(record).offers(name), as_root(spec))
+    known = ask(
+        state, host, manager_of(record).offers(name), as_root(spec), seconds=deadlines.SERVICE
+    )
     if known.ok and known.stdout:
         return run(state, host, Request(stage=STAGE, spec=spec, packages=(name,)))
     host.log(f"the repository has no {name}: our own pins stand alone")
@@ -83,7 +86,7 @@ def _pins_alone(state: State, host: Host, spec: HostSpec, record: Record) -> boo
         f"umask 022 && printf %s {quoted(text)} > {quoted(f'{path}~')}"
         f" && mv -f {quoted(f'{path}~')} {quoted(path)}"
     )
-    if ask(state, host, command, as_root(spec)).ok:
+    if ask(state, host, command, as_root(spec), seconds=deadlines.PLAIN).ok:
         return True
     return failed(host, STAGE, f"{host.name}: {path} cannot be written")
 

@@ -13,6 +13,7 @@ from pyinfra.operations import files as stock_files
 from pyinfra_gpu.drift import driver_repository as drift
 from pyinfra_gpu.drift.driver_repository import MODE, Repository, preferences, repository, twice
 from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock, why
@@ -68,7 +69,13 @@ def _repair(spec: HostSpec, record: Record, source: Repository, found: Findings)
         yield FunctionCommand(_fetch_keyring, (spec, source, manager), {})
     for file in dict.fromkeys(each.file for each in twice(record, source)):
         what = f"set {file} aside as {file}.disabled"
-        yield step(STAGE, what, manager.set_aside(file, source.url), run_as=as_root(spec))
+        yield step(
+            STAGE,
+            what,
+            manager.set_aside(file, source.url),
+            run_as=as_root(spec),
+            seconds=deadlines.PLAIN,
+        )
     files = manager.files
     texts = {
         Id.DRIVER_PINS_DIFFER: (files.pins, preferences(spec, record)),
@@ -90,7 +97,13 @@ def _fetch_keyring(
 ) -> bool:
     """Fetch the keyring, believe it only if it holds the pinned key alone, and put it in place."""
     url = manager.keyring_url(source.url)
-    answer = ask(state, host, manager.keyring(source.url, source.keyring_sha256), as_root(spec))
+    answer = ask(
+        state,
+        host,
+        manager.keyring(source.url, source.keyring_sha256),
+        as_root(spec),
+        seconds=deadlines.SIMULATION,
+    )
     if not answer.ok:
         reason = f"the keyring {url} cannot be used: {why(manager, answer)}"
         return failed(host, STAGE, f"{host.name}: {reason}")
@@ -115,7 +128,7 @@ def _fetch_keyring(
         f"umask 022 && printf %s {quoted(text)} | base64 -d > {quoted(f'{target}~')}"
         f" && mv -f {quoted(f'{target}~')} {quoted(target)}"
     )
-    if not ask(state, host, command, as_root(spec)).ok:
+    if not ask(state, host, command, as_root(spec), seconds=deadlines.PLAIN).ok:
         return failed(host, STAGE, f"{host.name}: {target} cannot be written")
     return True
 

@@ -10,7 +10,7 @@ from pyinfra_gpu.drift import driver_running as drift
 from pyinfra_gpu.drift.driver_running import SERVICES, users
 from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.drift.kernels import next_kernel
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.look import forget, look
@@ -72,6 +72,7 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
             host,
             program("driver/reload_module.sh", *SERVICES.values()),
             as_root(spec),
+            seconds=deadlines.MODULE,
             what="load the driver",
         )
         forget()
@@ -209,4 +210,4 @@ def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:
     command = (
         f"systemctl reset-failed {_UNIT} 2>/dev/null; {quoted('systemctl', verb, '--now', _UNIT)}"
     )
-    yield step(STAGE, f"{verb} {_UNIT}", command, run_as=as_root(spec))
+    yield step(STAGE, f"{verb} {_UNIT}", command, run_as=as_root(spec), seconds=deadlines.SERVICE)

@@ -9,7 +9,7 @@ from pyinfra.operations import files
 
 from pyinfra_gpu.drift import environment as drift
 from pyinfra_gpu.drift.finding import Findings
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.privilege import as_root, file_owner
 from pyinfra_gpu.engine.steps import quoted, step
@@ -71,4 +71,5 @@ def _keep_foreign(spec: HostSpec, record: Record, path: str) -> Commands:
         f"keep what stands at {path}, if it is not ours",
         f"{ours} || {{ {move}; }}",
         run_as=as_root(spec),
+        seconds=deadlines.PLAIN,
     )

@@ -8,6 +8,7 @@ from pyinfra.operations import files
 
 from pyinfra_gpu.drift import layout as drift
 from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.privilege import as_root, file_owner
 from pyinfra_gpu.engine.steps import quoted, step
@@ -48,4 +49,4 @@ def _hand_over(spec: HostSpec, record: Record) -> Commands:
     owner, paths = drift.owner_name(spec, record), drift.foreign_paths(spec, record)
     command = f"{quoted('id', '-u', owner)} && {quoted('chown', '-R', '-h', f'{owner}:', *paths)}"
     what = f"give {', '.join(paths)} to {owner}"
-    yield step(drift.STAGE, what, command, run_as=as_root(spec))
+    yield step(drift.STAGE, what, command, run_as=as_root(spec), seconds=deadlines.MODULE)

@@ -9,7 +9,7 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra_gpu.drift import libcuda as drift
 from pyinfra_gpu.drift import libcuda_files as files
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.engine import proof, reinstall
+from pyinfra_gpu.engine import deadlines, proof, reinstall
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.package_manager import manager_of
 from pyinfra_gpu.engine.privilege import as_root
@@ -49,13 +49,19 @@ def linked(spec: HostSpec, record: Record, found: Findings) -> Commands:
     if in_the_way:
         what = f"look at what is at {', '.join(in_the_way)}"
         command = " && ".join(_set_aside(record, path) for path in in_the_way)
-        yield step(STAGE, what, command, run_as=as_root(spec), stream=True)
+        yield step(STAGE, what, command, run_as=as_root(spec), seconds=deadlines.PLAIN, stream=True)
     if wrong:
         packages = [] if files.driver_files(record) else files.library_packages(record)
         yield FunctionCommand(_reinstall, (spec, wrong, packages), {})
     links = [_link(record, path) for path in wrong if path == files.path(record, files.DEV)]
     links += [quoted("ln", "-sfn", files.path(record, files.SONAME), path) for path in ours]
-    yield step(STAGE, "update the linker's cache", _then(links), run_as=as_root(spec))
+    yield step(
+        STAGE,
+        "update the linker's cache",
+        _then(links),
+        run_as=as_root(spec),
+        seconds=deadlines.SERVICE,
+    )
 
 
 def _is_in_the_way(record: Record, path: str) -> bool:

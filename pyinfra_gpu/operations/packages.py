@@ -8,8 +8,10 @@ from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import packages as drift
 from pyinfra_gpu.drift.finding import Findings
+from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of, wait_for_lock
+from pyinfra_gpu.engine.steps import patient
 from pyinfra_gpu.packages.needed import missing
 
 if TYPE_CHECKING:
@@ -39,4 +41,6 @@ def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
     if record.packages.half_configured:
         yield finish_interrupted(drift.STAGE, spec, record)
     absent = missing(spec, record.packages.installed)
-    yield from manager_of(record).install(absent, spec.preflight.apt_wait_s)
+    wait_s = spec.preflight.apt_wait_s
+    commands = manager_of(record).install(absent, wait_s)
+    yield from patient(deadlines.INSTALL + wait_s, commands)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift.finding import Findings
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner
@@ -49,6 +49,7 @@ def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
         f"install uv {spec.pytorch.uv_version}",
         f"{_have_uv(spec)} || {{ {make} && {quoted(*pip)}; }}",
         run_as=as_owner(spec, record),
+        seconds=deadlines.INSTALL,
         lock=paths.lock,
     )
 
@@ -84,7 +85,13 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
     if not isinstance(there, Unknown) and there.kind != "absent":
         aside = f"{venv}.broken"
         command = f"{quoted('rm', '-rf', aside)} && {quoted('mv', venv, aside)}"
-        yield step(STAGE, f"set aside {venv} ({found[0].found})", command, run_as=run_as)
+        yield step(
+            STAGE,
+            f"set aside {venv} ({found[0].found})",
+            command,
+            run_as=run_as,
+            seconds=deadlines.SERVICE,
+        )
         journal.warn(STAGE, f"{spec.host}: the old environment is kept as {aside}; delete it")
     # --no-managed-python: the host's own Python; what is downloaded is declared, never implied.
     make = [spec.paths.uv, "venv", "--quiet", "--no-managed-python", "--no-config"]
@@ -94,6 +101,7 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
         "make the virtual environment",
         f"[ -x {quoted(spec.paths.python)} ] || {quoted(*make)}",
         run_as=run_as,
+        seconds=deadlines.SERVICE,
         lock=spec.paths.lock,
     )
 
@@ -123,7 +131,13 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
         # uv links a wheel's files into the environment, so what overwrote one of them has
         # overwritten uv's own copy as well: fetch the wheel again.
         clean = quoted(spec.paths.uv, "cache", "clean", "--cache-dir", spec.paths.cache, "torch")
-        yield step(STAGE, "drop the damaged torch", clean, run_as=as_owner(spec, record))
+        yield step(
+            STAGE,
+            "drop the damaged torch",
+            clean,
+            run_as=as_owner(spec, record),
+            seconds=deadlines.SERVICE,
+        )
         yield _install_step(spec, record, f"damaged: {record.torch.damaged[0]}")
 
 
@@ -134,6 +148,7 @@ def _install_step(spec: HostSpec, record: Record, complaint: str) -> PyinfraComm
         f"install torch {spec.pytorch.full_version} ({complaint})",
         _unless_finished(spec, command) if record.torch.installing is True else command,
         run_as=as_owner(spec, record),
+        seconds=deadlines.INSTALL,
         lock=spec.paths.lock,
         stream=spec.accelerator == "nvidia",  # gigabytes: show that it is alive
     )

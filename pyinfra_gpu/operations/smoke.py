@@ -11,11 +11,11 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra.api.state import StateStage
 from pyinfra.operations import files
 
-from pyinfra_gpu.diagnosis.evidence import Explained, explained
+from pyinfra_gpu.diagnosis.evidence import EVIDENCE_LIMIT, Explained, explained
 from pyinfra_gpu.drift import smoke as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh, refuse
 from pyinfra_gpu.engine.look import forget, look
@@ -36,9 +36,6 @@ STAGE = drift.STAGE
 EXIT_CODES = (0, 1, 2, 3)
 """The test's: passed, passed with warnings, failed, proves nothing about GPUs. After each of them
 the verdict on the host says more than the code."""
-
-_EVIDENCE_BYTES = 768 * 1024
-"""The test itself keeps its evidence below 512 KiB."""
 
 FEW_HOSTS = 4
 """Up to so many hosts, each check is shown as it passes; with more it would be a wall of text."""
@@ -91,6 +88,7 @@ def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
         f"smoke test, {spec.smoke.ranks} ranks ({owed})",
         quoted(*_command(spec, record)),
         run_as=as_owner(spec, record),
+        seconds=2 * spec.smoke.deadline_s + deadlines.SERVICE,
         lock=spec.paths.lock,
         stream=len(state.inventory) <= FEW_HOSTS,
         success=EXIT_CODES,
@@ -150,8 +148,8 @@ def _evidence(state: State, host: Host, spec: HostSpec, record: Record, verdict:
     path = posixpath.normpath(verdict.evidence or "")
     if not path.startswith(f"{spec.paths.smoke}/"):
         return ""  # the verdict names a file, and not just any file belongs into a report
-    command = quoted("head", "-c", str(_EVIDENCE_BYTES), "--", path)
-    answer = ask(state, host, command, as_owner(spec, record), _timeout=30)
+    command = quoted("head", "-c", str(EVIDENCE_LIMIT), "--", path)
+    answer = ask(state, host, command, as_owner(spec, record), seconds=deadlines.PLAIN)
     return "\n".join(answer.stdout) if answer.ok else ""
 
 

@@ -196,7 +196,7 @@ def _addresses(state: State, host: Host, spec: HostSpec, record: Record) -> list
     if across is not None and across.address is not None:
         return [across.address]
     # IPv6 only where data names an address: most hosts have some that lead nowhere.
-    answer = ask(state, host, "hostname -I", as_owner(spec, record), _timeout=60)
+    answer = ask(state, host, "hostname -I", as_owner(spec, record), seconds=60)
     words = " ".join(answer.stdout).split() if answer.ok else []
     return [each for each in words if ":" not in each]
 
@@ -223,21 +223,21 @@ def _train(
             run_as,
             stream=len(hosts) <= FEW_HOSTS and host.name == hosts[0],
             _success_exit_codes=list(EXIT_CODES),
-            _timeout=LOCK_WAIT_S + 2 * trained.step.deadline,
+            seconds=LOCK_WAIT_S + 2 * trained.step.deadline,
         )
-        part = ask(state, host, quoted("cat", f"{verdict_file}.part"), run_as, _timeout=30)
+        part = ask(state, host, quoted("cat", f"{verdict_file}.part"), run_as, seconds=30)
         text = "\n".join(part.stdout) if part.ok else ""
         return read(text, trained.step.run_id) or _gone(host, answer)
 
     def end() -> None:
         program = quoted("tee", f"{verdict_file}.end")
-        ask(state, host, program, run_as, _stdin=trained.step.run_id, _timeout=30)
+        ask(state, host, program, run_as, _stdin=trained.step.run_id, seconds=30)
 
     judged = json.dumps(trained.take_part(Member(host.name, run, end)))
     words = (spec.paths.python, spec.paths.smoke_bundle, "--conclude", verdict_file)
     if is_alive(host.connector):
         conclude = quoted(*words, "--stamp", spec.paths.stamp)
-        ask(state, host, conclude, run_as, _stdin=judged, _timeout=60)
+        ask(state, host, conclude, run_as, _stdin=judged, seconds=60)
     verdict = AcrossVerdict.read(judged)
     if not isinstance(verdict, AcrossVerdict):
         return failed(host, STAGE, f"{spec.host}: what the hosts told cannot be read: {verdict}")

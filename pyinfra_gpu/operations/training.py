@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyinfra_gpu.drift import pytorch
 from pyinfra_gpu.drift import training as drift
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.converge import Commands, converging, unreadable, verify
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner
@@ -54,6 +54,7 @@ def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
         f"check out {training.repo} at {commit}",
         _checkout_command(spec, training, record, stash=stash),
         run_as=as_owner(spec, record),
+        seconds=deadlines.CLONE,
         lock=spec.paths.lock,
     )
 
@@ -134,6 +135,7 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
         f"install {training.requirements} of {spec.paths.name} ({found[0].found})",
         _requirements_command(spec, training),
         run_as=as_owner(spec, record),
+        seconds=deadlines.INSTALL,
         lock=spec.paths.lock,
     )
     yield verify(pytorch, spec, *Id.of(pytorch.STAGE))
@@ -162,4 +164,5 @@ def _write_stamp(spec: HostSpec) -> Commands:
         "write down what is installed",
         f"{write} && {quoted('mv', path + '.new', path)}",
         run_as=as_owner(spec, record),
+        seconds=deadlines.PLAIN,
     )

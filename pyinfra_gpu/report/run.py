@@ -14,6 +14,7 @@ from pyinfra import context
 from pyinfra.api.state import StateStage
 
 from pyinfra_gpu.diagnosis.evidence import Explained, explained
+from pyinfra_gpu.drift.concern import history_of
 from pyinfra_gpu.drift.finding import Id, Stage
 from pyinfra_gpu.drift.history import as_since
 from pyinfra_gpu.engine import journal
@@ -23,9 +24,10 @@ from pyinfra_gpu.facts.verdict import AcrossStamp, Verdict
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu.report.plain import finding_as_json
 from pyinfra_gpu.report.versions import versions
-from pyinfra_gpu.text import row, wrapped
+from pyinfra_gpu.text import row, shortened, wrapped
 
 if TYPE_CHECKING:
+    from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
     from pyinfra_gpu.facts.record import Record
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 REPORT_VARIABLE = "PYINFRA_GPU_REPORT"
 """Environment variable naming a file that gets the run's verdict as JSON."""
 
+_LONGEST_REASON = 200  # characters
 RECENT = 40
 """So many of the latest changes of packages are reported for each host."""
 
@@ -84,23 +87,44 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
     for host in state.inventory:
         if not state.is_host_in_limit(host):
             continue
-        entries = [entry for (name, _), entry in book.entries.items() if name == host.name]
-        look = book.looks.get(host.name)
-        changes = (
-            () if look is None or isinstance(look.nvidia.history, Unknown) else look.nvidia.history
-        )
-        hosts[host.name] = {
-            "status": _status(state, host.name, entries, dry=dry),
-            "complete": host.name in book.planned,
-            "rehearsal": bool(host.data.get("rehearsal", False)),
-            "stages": [_stage(entry) for entry in entries],
-            "smoke": _as_json(book.verdicts.get(host.name) or _still_good(entries, look)),
-            "smoke_across": _as_json(book.across.get(host.name)),
-            "last_smoke": _as_json(last_smoke(look)),
-            "facts": versions(look) if look else {},
-            "history": [as_since(each) for each in changes[-RECENT:]],
-        }
+        try:
+            hosts[host.name] = _host_as_json(state, book, host, dry=dry)
+        except Exception as error:  # what a host told must not keep the others' report away
+            hosts[host.name] = _not_told(host.name, error)
     return {"schema_version": 1, "dry": dry, "hosts": hosts}
+
+
+def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict[str, Any]:
+    entries = [entry for (name, _), entry in book.entries.items() if name == host.name]
+    look = book.looks.get(host.name)
+    changes = () if look is None else history_of(look)
+    return {
+        "status": _status(state, host.name, entries, dry=dry),
+        "complete": host.name in book.planned,
+        "rehearsal": bool(host.data.get("rehearsal", False)),
+        "stages": [_stage(entry) for entry in entries],
+        "smoke": _as_json(book.verdicts.get(host.name) or _still_good(entries, look)),
+        "smoke_across": _as_json(book.across.get(host.name)),
+        "last_smoke": _as_json(last_smoke(look)),
+        "facts": versions(look) if look else {},
+        "history": [as_since(each) for each in changes[-RECENT:]],
+    }
+
+
+def _not_told(host: str, error: Exception) -> dict[str, Any]:
+    """Return what is reported of a host whose report broke, and why, in one sentence."""
+    why = shortened(f"{type(error).__name__}: {error}", _LONGEST_REASON)
+    return {
+        "status": "failed",
+        "complete": False,
+        "rehearsal": False,
+        "stages": [_stage(Entry(host=host, stage="report", problem=f"{host}: no report ({why})"))],
+        "smoke": None,
+        "smoke_across": None,
+        "last_smoke": None,
+        "facts": {},
+        "history": [],
+    }
 
 
 def _still_good(entries: list[Entry], look: Record | None) -> Explained | None:
@@ -168,7 +192,11 @@ def render(
     """
     lines = _table(result)
     for name in result["hosts"]:
-        if shown := smoke_report.lines(name, tests.get(name)):
+        try:
+            shown = smoke_report.lines(name, tests.get(name))
+        except Exception as error:  # the same
+            shown = wrapped(f"{name}: its smoke test cannot be shown ({error!r})", "! ", "  ")
+        if shown:
             lines += ["", *shown]
     lines += smoke_report.across_lines({name: across.get(name) for name in result["hosts"]})
     lines += _attention(result)

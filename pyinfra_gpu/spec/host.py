@@ -63,6 +63,13 @@ class HostSpec:
         example=0,
         help="seconds to wait for another run that works on the host; 0 = do not wait for it",
     )
+    look_timeout_s: int = key(
+        v.integer(10, 3600),
+        default=60,
+        example=180,
+        help="seconds a host has to be connected to and looked at; after that it is given up",
+        synonyms=("timeout_s", "look_wait_s"),
+    )
     gpu: GpuSpec = part(GpuSpec, stage="preflight", prefix="gpu_")
     preflight: PreflightSpec = part(PreflightSpec, stage="preflight")
     driver: DriverSpec = part(DriverSpec, stage="driver")

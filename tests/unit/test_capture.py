@@ -21,6 +21,8 @@ class Host:
         self.current_op_global_arguments = {"_sudo": True, "_sudo_password": "x", "name": "op"}
         self.arguments: dict[str, Any] = {}
         self.logged: list[str] = []
+        self.connector_data: dict[str, Any] = {}
+        self.connector = object()
 
     def run_shell_command(self, command: Any, **arguments: Any) -> tuple[bool, CommandOutput]:
         self.arguments = arguments
@@ -34,6 +36,7 @@ class Host:
 
 
 def ask(host: Host, run_as: dict[str, Any] | None = None, **arguments: Any) -> capture.Answer:
+    arguments = {"seconds": 30.0, **arguments}
     return capture.ask(State(), host, "true", run_as or {}, **arguments)  # type: ignore[arg-type]
 
 
@@ -51,9 +54,15 @@ def test_a_broken_connection_is_an_answer_that_is_not_ok() -> None:
     assert "reset by peer" in answer.lines[0]
 
 
+def test_a_host_that_does_not_answer_in_time_is_an_answer_that_is_not_ok() -> None:
+    answer = ask(Host(TimeoutError("it did not answer within 30 s")))
+    assert not answer.ok
+    assert answer.lines == ("it did not answer within 30 s",)
+
+
 def test_as_whom_it_runs_is_said_by_the_caller_and_the_password_by_pyinfra() -> None:
     host = Host((True, CommandOutput([])))
-    ask(host, {"_sudo": False}, _timeout=10)
+    ask(host, {"_sudo": False}, seconds=10)
     assert host.arguments["_sudo"] is False
     assert host.arguments["_sudo_password"] == "x"
     assert host.arguments["_timeout"] == 10

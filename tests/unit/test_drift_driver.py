@@ -536,6 +536,7 @@ REBOOTS: dict[str, tuple[str | None, bool]] = {
     "none": (None, True),
     "for this": (f"1763777520 {BOOT} nouveau has the GPUs\n", False),
     "for this, among others": (f"1 {BOOT} x\n2 {BOOT} nouveau has the GPUs\n3 {BOOT} y\n", False),
+    "for this, in a year that is none": (f"999999999999 {BOOT} nouveau has the GPUs\n", False),
     "for this, but it has not gone down": ("1 {own} nouveau has the GPUs\n", True),
     "for something else": (f"1 {BOOT} no NVIDIA module is loaded\n", True),
     "nobody knows": ("?no permission to read it", True),

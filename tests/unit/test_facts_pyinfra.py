@@ -119,6 +119,7 @@ def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
 def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
     spec = SimpleNamespace(
         paths=PATHS,
+        look_timeout_s=60,
         accelerator="cpu",
         training=SimpleNamespace(requirements="sub/requirements.txt"),
     )
@@ -128,12 +129,13 @@ def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
     assert request.training_stamp == f"{PATHS.venv}/.pyinfra-gpu-training.json"
     assert request.packages == ("git",)
     assert request.entries[-1] == "/etc/x"
+    assert request.seconds == 50  # of sixty: some are for the way there and back
     for path in (PATHS.prefix, PATHS.env_file, PATHS.torchrun, PATHS.smoke_bundle, PATHS.venv):
         assert path in request.entries
 
 
 def test_a_spec_without_a_training_repository_asks_for_none() -> None:
-    spec = SimpleNamespace(paths=PATHS, accelerator="cpu", training=None)
+    spec = SimpleNamespace(paths=PATHS, look_timeout_s=60, accelerator="cpu", training=None)
     request = ProbeRequest.for_spec(spec)  # type: ignore[arg-type]
     assert (request.training, request.requirements) == ("", "")
 
@@ -141,6 +143,7 @@ def test_a_spec_without_a_training_repository_asks_for_none() -> None:
 def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not() -> None:
     spec = SimpleNamespace(
         paths=PATHS,
+        look_timeout_s=60,
         accelerator="nvidia",
         training=None,
         cuda=SimpleNamespace(release="13.0", host_compiler="gcc-13"),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -167,9 +168,9 @@ def run(tmp_path: Path) -> Iterator[tuple[State, Any, HostSpec]]:
     state.current_stage = StateStage.Execute
     host = state.inventory.get_host("@local")
     yield state, host, spec(tmp_path, 20)
-    wire = host.connector_data.get(lease._KEY)
-    if wire is not None:
-        wire.close()
+    holding = host.connector_data.get(lease._KEY)
+    if holding is not None:
+        holding.close()
 
 
 def spec(folder: Path, wait: int) -> HostSpec:
@@ -202,9 +203,9 @@ def test_a_plan_does_not_ask_for_it(run: Any, tmp_path: Path) -> None:
 
 def test_it_is_taken_once_and_held(run: Any, tmp_path: Path) -> None:
     assert ensured(run) is False
-    wire = run[1].connector_data[lease._KEY]
+    holding = run[1].connector_data[lease._KEY]
     assert ensured(run) is False
-    assert run[1].connector_data[lease._KEY] is wire
+    assert run[1].connector_data[lease._KEY] is holding
     assert f" since {time.strftime('%Y')}" in (tmp_path / "ours/.lease").read_text()
     other = begin(Path("/usr/bin"), tmp_path / "ours/.lease", wait=0)
     assert said(other).startswith("busy ")
@@ -235,7 +236,7 @@ def test_a_host_that_says_nothing_is_not_waited_for_as_for_a_run(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mute = SimpleNamespace(line=lambda seconds: gevent.sleep(0.1) or "", close=lambda: None)
-    monkeypatch.setattr(lease, "start", lambda connector, command: mute)
+    monkeypatch.setattr(lease, "start", lambda *_, **__: mute)
     monkeypatch.setattr(lease, "_ANSWER_S", 1.0)
     started = time.monotonic()
     with pytest.raises(lease.LeaseError, match="it did not answer"):
@@ -243,10 +244,42 @@ def test_a_host_that_says_nothing_is_not_waited_for_as_for_a_run(
     assert time.monotonic() - started < 10
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (f"{MARK}busy bob@desk\x1b[2J", "bob@desk works on it"),
+        ("\x1b]0;x\x07odd\x1b[2J words", r"\(odd words\)"),
+        (f"{MARK}odd \x9bwords", r"\(words\)"),
+    ],
+)
+def test_a_host_that_says_the_same_for_ever_is_not_listened_to_for_ever(
+    run: Any, monkeypatch: pytest.MonkeyPatch, said: str, words: str
+) -> None:
+    endless = SimpleNamespace(line=lambda seconds: said, close=lambda: None)
+    monkeypatch.setattr(lease, "start", lambda *_, **__: endless)
+    monkeypatch.setattr(lease, "_ANSWER_S", 5.0)
+    started = time.monotonic()
+    with pytest.raises(lease.LeaseError, match=words) as raised:
+        ensured(run)
+    assert time.monotonic() - started < 3
+    assert "\x1b" not in str(raised.value)
+
+
+def test_a_host_that_never_comes_to_the_end_of_a_line_is_given_up(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SimpleNamespace(line=lambda seconds: gevent.sleep(60), close=lambda: None)
+    monkeypatch.setattr(lease, "start", lambda *_, **__: slow)
+    for name in ("_ANSWER_S", "_TOLD_S"):
+        monkeypatch.setattr(lease, name, 0.5)
+    with pytest.raises(lease.LeaseError, match="it did not come to an end within 1 s"):
+        ensured((run[0], run[1], replace(run[2], lease_wait_s=0)))
+
+
 def test_a_lost_connection_fails_this_host_and_raises_nothing_else(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(connector: object, command: str) -> None:
+    def lost(host: object, command: str, *, seconds: float) -> None:
         raise ConnectionError("the connection is closed")
 
     monkeypatch.setattr(lease, "start", lost)
@@ -269,8 +302,8 @@ def test_a_run_that_is_killed_holds_nothing(tmp_path: Path) -> None:
         "from pyinfra.connectors.local import LocalConnector\n"
         "import time\n"
         f"command = on_host.program('lease.sh', {str(tmp_path / 'lease')!r}, '0', '60', 'x')\n"
-        "wire = transport.start(object.__new__(LocalConnector), command)\n"
-        "print(wire.line(20), flush=True)\n"
+        "holding = transport.start(object.__new__(LocalConnector), command)\n"
+        "print(holding.line(20), flush=True)\n"
         "time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as run:

@@ -10,6 +10,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import VERSION, gpu_host_fixture, look, modules, opened, unit  # noqa: F401
 from probing import NOBODY, ROOT, Tree, any_shell_fixture, shell_fixture, tree_fixture, write  # noqa: F401
+from test_probe_script import impatient
 
 from pyinfra_gpu.facts.fields import Unknown
 
@@ -109,9 +110,7 @@ def test_the_persistence_daemons_unit_is_told(
 
 def test_a_service_manager_that_hangs_is_given_up(gpu_host: Tree, shell: str) -> None:
     """The bound is seconds long; here `timeout` itself is shortened."""
-    real = (gpu_host.tools / "timeout").readlink()
-    gpu_host.tool("timeout", f'shift\nexec {real} 1 "$@"')
-    (gpu_host.tools / "sleep").symlink_to("/bin/sleep")
+    impatient(gpu_host)
     gpu_host.tool("systemctl", "exec sleep 30")
     driver = look(gpu_host, shell).driver
     assert driver.persistenced == Unknown("systemctl: it did not answer in time")

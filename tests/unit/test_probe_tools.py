@@ -51,6 +51,7 @@ NEEDED = {
         "git is not on this host",
     ),
     "gzip": (["nvidia.history"], ""),
+    "head": ([], ""),
     "id": ([], ""),
     "ldconfig": (
         ["driver.libcuda", "driver.libml", "libcuda.cache"],
@@ -85,6 +86,7 @@ NEEDED = {
         ["training.requirements_sha256", "layout.file.sha256"],
         "sha256sum is not on this host",
     ),
+    "sleep": ([], ""),
     "sort": (
         ["kernel.installed", "kernel.modules", "kernel.headers", "kernel.initramfs"],
         "sort is not on this host",

@@ -185,6 +185,10 @@ ANSWERS: dict[str, tuple[list[str], str]] = {
     ),
     "busy, who knows": (["driver.user ?find is not on this host"], "in use by find is not on this"),
     "again": (["restart.at =1763777520"], "the reboot of 2025-11-22 02:12 UTC did not help"),
+    "again, in a year that is none": (
+        ["restart.at =9999999999999"],
+        "the reboot of before did not",
+    ),
     "refused": (["restart.why =it does not tell its boot_id"], "does not tell its boot_id"),
 }
 

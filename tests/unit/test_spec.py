@@ -29,6 +29,7 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "owner": ("owner", None, "trainer", "trainer", {}),
     "privilege": ("privilege", "sudo", "none", "none", {}),
     "lease_wait_s": ("lease_wait_s", 3600, 0, 0, {}),
+    "look_timeout_s": ("look_timeout_s", 60, 180, 180, {}),
     "gpu_model": ("gpu.model", None, "RTX 5090", "RTX 5090", {}),
     "gpu_count": ("gpu.count", 2, 4, 4, {}),
     "preflight_min_disk_gib": ("preflight.min_disk_gib", 15.0, 40, 40.0, {}),
@@ -375,6 +376,7 @@ def test_ordinary_environment_variables_pass_unchanged(variables: dict[str, str]
     [
         ("gpu_count", (2, 16)),
         ("preflight_min_disk_gib", (0, 0.5, 100_000)),
+        ("look_timeout_s", (10, 3600)),
         ("preflight_apt_wait_s", (0, 3600)),
         ("smoke_deadline_s", (10, 3600)),
         ("smoke_allreduce_mib", (1, 2, 512, 1024)),

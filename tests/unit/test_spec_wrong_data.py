@@ -112,6 +112,7 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"preflight_min_ram_gib": float("inf")}, "inf", "too large", "set e.g. preflight_min_ram"),
     ({"preflight_min_ram_gib": True}, "True", "not a number", "set e.g. preflight_min_ram_gib = 64"),
     ({"preflight_min_ram_gib": "64"}, "'64'", "text, not a number", "set e.g. preflight_min_ram"),
+    ({"look_timeout_s": 9}, "9", "too small", "set look_timeout_s = 10"),
     ({"preflight_apt_wait_s": 3601}, "3601", "too large", "set preflight_apt_wait_s = 3600"),
     # driver and cuda
     ({"driver_branch": 581}, "581", "not a driver branch", "set driver_branch = 580"),

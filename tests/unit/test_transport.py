@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyinfra_gpu.engine import transport
+from pyinfra_gpu.engine import connection, transport
 
 
 @pytest.fixture
@@ -23,12 +23,12 @@ def test_nagle_is_off_and_a_dead_peer_is_noticed(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     client, _ = pair
-    made = transport.make_transport(client)
+    made = connection.make_transport(client)
     try:
         assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         milliseconds = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-        assert milliseconds == transport.DEAD_PEER_S * 1000
-        assert made.packetizer._Packetizer__keepalive_interval == transport.KEEPALIVE_S  # type: ignore[attr-defined]
+        assert milliseconds == connection.DEAD_PEER_S * 1000
+        assert made.packetizer._Packetizer__keepalive_interval == connection.KEEPALIVE_S  # type: ignore[attr-defined]
     finally:
         made.close()
 
@@ -36,8 +36,8 @@ def test_nagle_is_off_and_a_dead_peer_is_noticed(
 def test_a_socket_that_is_not_tcp_is_left_alone() -> None:
     first, second = socket.socketpair()
     with first, second:
-        transport.make_transport(first).close()
+        connection.make_transport(first).close()
 
 
 def test_it_can_be_handed_to_pyinfra_as_inventory_data() -> None:
-    assert {"transport_factory": transport.make_transport} == transport.CONNECT_KWARGS
+    assert {"transport_factory": connection.make_transport} == transport.CONNECT_KWARGS

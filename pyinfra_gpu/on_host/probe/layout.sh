@@ -18,7 +18,7 @@ layout() {
 	listed layout.absent layout.hidden
 	if ! have stat; then unknown layout.stat "stat is not on this host"; return; fi
 	files=
-	[ $# = 0 ] || for row in $(stat -c '%f %u %U %s %n' -- "$@"); do
+	[ $# = 0 ] || for row in $(bounded 10 stat -c '%f %u %U %s %n' -- "$@"); do
 		put layout.stat "$row"
 		path=${row#* * * * } size=${row#* * * } size=${size%% *}
 		case $row in
@@ -33,7 +33,7 @@ layout() {
 	if [ ! "$files" ]; then listed layout.sha256
 	elif ! have sha256sum; then unknown layout.sha256 "sha256sum is not on this host"
 	else
-		for row in $(sha256sum -- $files); do put layout.sha256 "$row"; done
+		for row in $(bounded 10 sha256sum -- $files); do put layout.sha256 "$row"; done
 		listed layout.sha256
 	fi
 }

@@ -6,14 +6,17 @@
 # empty) asks for what belongs to an NVIDIA driver, and with it: PG_CUDA (release), PG_COMPILER,
 # PG_REPOSITORY (URL), PG_KEYRING PG_CUDA_PROOF PG_LIBCUDA_PROOF PG_REBOOTS (absolute paths, or
 # empty).
+# PG_SECONDS is for all of it; what has not been told by then is named as late.
 # PG_ROOT puts another tree in the place of / for what the system says of itself;
-# PG_SBIN replaces what is added to PATH.
+# PG_SBIN replaces what is added to PATH. PG_TICK is the number of seconds between two looks at what
+# hangs.
 #
 # Output: ASCII lines "KEY TAGVALUE" between a first and a last marker line. The tags:
 #   =text   the value            x6869  the value's bytes in hex (anything that is not plain ASCII)
 #   -       it is not there      .      the list of this key is complete
 #   ?text   not known, and why   !6869  the same in hex
 # A list is a key that comes several times. A line without the last marker may be cut in two.
+# "look.late =KEY" names what hung and was given up: KEY and all that begin with it.
 
 LC_ALL=C
 export LC_ALL
@@ -85,6 +88,7 @@ line() {
 # text KEY FILE: a whole file, one byte more than the reader accepts, so that it sees an excess
 text() {
 	if [ ! "$2" ]; then absent "$1"; return; fi
+	if [ "$stuck" ]; then unknown "$1" "the file system of $2 does not answer"; return; fi
 	kind_of "$2"
 	if [ ! -f "$2" ]; then
 		case $kind in
@@ -103,7 +107,7 @@ text() {
 	else unknown "$1" "$2 could not be read"; fi
 }
 
-# digest KEY FILE
+# digest KEY FILE: of at most 4 MiB; a file full of holes is as large as somebody says
 digest() {
 	if [ ! "$2" ]; then absent "$1"; return; fi
 	kind_of "$2"
@@ -111,18 +115,36 @@ digest() {
 	elif [ ! -f "$2" ]; then absent "$1"
 	elif [ ! -r "$2" ]; then unknown "$1" "no permission to read $2"
 	elif ! have sha256sum; then unknown "$1" "sha256sum is not on this host"
+	elif ! have stat; then unknown "$1" "stat is not on this host"
+	elif size=$(stat -L -c %s -- "$2") && [ "$size" -gt 4194304 ]; then
+		unknown "$1" "$2 is larger than 4 MiB"
 	elif sum=$(sha256sum <"$2"); then put "$1" "${sum%% *}"
 	else unknown "$1" "$2 could not be read"; fi
 }
 
-# bounded SECONDS COMMAND...: what can hang (a dead file server, a broken program) is given up
+# ended SECONDS COMMAND...: what can hang (a dead file server, a broken program) is given up, and
+# killed where it does not care
 limit=
-if timeout 5 true; then limit=timeout; fi
-bounded() {
-	if [ "$limit" ]; then "$limit" "$@"; else
+if timeout -k2 5 true; then limit=-k2
+elif timeout 5 true; then limit=--; fi
+ended() {
+	if [ "$limit" ]; then timeout $limit "$@"; else
 		shift
 		"$@"
 	fi
+}
+
+# bounded SECONDS COMMAND...: the same, with what it says on both channels, 8 MiB at most. Only the
+# command itself is waited for: what it leaves behind may hold its output open for ever.
+mark=pyinfra-gpu-ended
+bounded() {
+	if ! have sed || ! have head; then ended "$@"; return; fi
+	whole=$({ ended "$@" 2>&1; printf '\n%s %s\n' $mark $?; } |
+		(ulimit -v 262144; exec sed "/^$mark /q" 2>/dev/null) | head -c 8388608)
+	code=${whole##*"$nl$mark "}
+	case $code in '' | *[!0-9]*) whole="it said too much$nl" code=1 ;; *) whole=${whole%"$nl$mark "*} ;; esac
+	printf %s "$whole"
+	return $code
 }
 
 # why STATUS OUTPUT sets $reason

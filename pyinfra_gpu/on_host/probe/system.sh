@@ -104,7 +104,7 @@ storage() {
 # room KEY FOLDER: df's line for it, in KiB
 room() {
 	if ! have df; then unknown "$1" "df is not on this host"
-	elif said=$(df -Pk -- "$2" 2>&1); then put "$1" "${said##*"$nl"}"
+	elif said=$(bounded 8 df -Pk -- "$2"); then put "$1" "${said##*"$nl"}"
 	else
 		why $? "$said"
 		unknown "$1" "df: $reason"

@@ -44,7 +44,9 @@ def check(site):
 def compare(record, bad, end):
     whole = False
     with open(record, "rb") as rows:
-        for number, row in enumerate(rows):
+        for number, row in enumerate(iter(lambda: rows.readline(65536), b"")):
+            if len(row) == 65536:
+                raise ValueError
             parts = row.rstrip().rsplit(b",", 2)
             whole = whole or parts[0] == os.fsencode(record)
             if len(parts) < 3 or not parts[2]:
@@ -86,7 +88,7 @@ venv_python() {
 		no_python "$reason"
 		return
 	fi
-	said=$(bounded 20 $drop "$python" -I -S -B -c "$check" "$PG_VENV" 2>&1)
+	said=$(bounded 15 $drop "$python" -I -S -B -c "$check" "$PG_VENV" 2>&1)
 	status=$?
 	if [ $status != 0 ]; then
 		why $status "${said#torch.*"$nl"}"
@@ -123,7 +125,10 @@ installed() {
 		unknown_all "no permission to read $site" torch.distribution torch.version_line
 		return
 	fi
+	n=0
 	for info in "$site"/*.dist-info; do
+		n=$((n + 1))
+		if [ $n -gt 5000 ]; then unknown torch.distribution "$site holds more than 5000"; break; fi
 		if [ -d "$info" ]; then put torch.distribution "${info##*/}"; fi
 	done
 	listed torch.distribution
@@ -133,15 +138,19 @@ installed() {
 		unknown torch.version_line "no permission to read $file"
 		return
 	elif [ -f "$file" ]; then
-		n=0
-		while [ $n -lt 100 ] && { IFS= read -r row || [ "$row" ]; }; do
-			n=$((n + 1))
-			case $row in
-			__version__* | cuda* | git_version*) put torch.version_line "$row" ;;
-			esac
-		done <"$file"
+		if have head; then head -c 65536 <"$file" | version_lines; else version_lines <"$file"; fi
 	fi
 	listed torch.version_line
+}
+
+version_lines() {
+	n=0
+	while [ $n -lt 100 ] && { IFS= read -r row || [ "$row" ]; }; do
+		n=$((n + 1))
+		case $row in
+		__version__* | cuda* | git_version*) put torch.version_line "$row" ;;
+		esac
+	done
 }
 
 # tool_version KEY PROGRAM
@@ -150,7 +159,7 @@ tool_version() {
 	if [ "$kind" = hidden ]; then unknown "$1" "no permission to look at $2"
 	elif [ ! -f "$2" ]; then absent "$1"
 	elif ! as_owner "${2%/*}"; then unknown "$1" "$reason"
-	elif said=$(bounded 10 $drop "$2" --version 2>&1); then put "$1" "${said%%"$nl"*}"
+	elif said=$(bounded 5 $drop "$2" --version 2>&1); then put "$1" "${said%%"$nl"*}"
 	else
 		why $? "$said"
 		unknown "$1" "$2: $reason"

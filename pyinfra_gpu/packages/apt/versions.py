@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+_LONGEST_EPOCH = 9  # digits
+
 
 def compare(left: str, right: str) -> int:
     """Return -1, 0 or 1, as dpkg orders two versions: deb-version(7)."""
@@ -19,7 +21,8 @@ def compare(left: str, right: str) -> int:
 
 def _epoch(version: str) -> tuple[int, str]:
     epoch, colon, rest = version.partition(":")
-    return (int(epoch), rest) if colon and epoch.isdigit() else (0, version)
+    known = colon and epoch.isascii() and epoch.isdigit() and len(epoch) <= _LONGEST_EPOCH
+    return (int(epoch), rest) if known else (0, version)
 
 
 def _revision(version: str) -> tuple[str, str]:
@@ -40,8 +43,10 @@ def _parts(left: str, right: str) -> int:
         numbers = [re.match(r"[0-9]*", side) for side in (left, right)]
         first, second = (match[0] if match else "" for match in numbers)
         left, right = left[len(first) :], right[len(second) :]
-        if int(first or 0) != int(second or 0):
-            return -1 if int(first or 0) < int(second or 0) else 1
+        # As numbers, however many digits somebody gave them: the longer one is the larger one.
+        sizes = [(len(digits), digits) for digits in (first.lstrip("0"), second.lstrip("0"))]
+        if sizes[0] != sizes[1]:
+            return -1 if sizes[0] < sizes[1] else 1
     return 0
 
 

@@ -6,24 +6,26 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
-from pyinfra_gpu.report.check.answer import EXIT_CODES, Answer, Verdict
+from pydantic import BaseModel, ConfigDict
+
+from pyinfra_gpu.facts import document
+from pyinfra_gpu.report.check.answer import Answer, Verdict
 
 KEPT = 100
 """So many checks of an inventory are kept; older ones are dropped."""
 
+_LONGEST_LINE = 4 << 20  # bytes; a host takes about forty
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Past:
+
+class Past(BaseModel):
     """One earlier check: when (UTC), its verdict, and that of each host it looked at."""
 
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
     when: str
     verdict: Verdict
-    hosts: Mapping[str, Verdict]
+    hosts: dict[str, Verdict]
 
 
 def file_for(inventory: str) -> Path:
@@ -69,12 +71,5 @@ def earlier(file: Path) -> list[Past]:
 
 
 def _past(line: str) -> Past | None:
-    try:
-        value = json.loads(line)
-        when, verdict, hosts = str(value["when"]), value["verdict"], dict(value["hosts"])
-        known = {verdict, *hosts.values()} <= set(EXIT_CODES)
-    except (ValueError, KeyError, TypeError):
-        return None
-    if not known:
-        return None
-    return Past(when=when, verdict=cast(Verdict, verdict), hosts=hosts)
+    found = document.read(Past, line, limit=_LONGEST_LINE)
+    return found if isinstance(found, Past) else None

@@ -121,7 +121,7 @@ history() {
 	if [ -r "$log.1" ]; then set -- "$log.1"; fi
 	if [ -e "$log" ]; then set -- "$@" "$log"; fi
 	# The log before this one may be unreadable, or not there: what it held is then too old.
-	if [ -r "$log.1.gz" ] && have gzip; then bounded 5 gzip -dc <"$log.1.gz"; fi | native=$native awk '
+	if [ -r "$log.1.gz" ] && have gzip; then ended 5 gzip -dc <"$log.1.gz"; fi | native=$native awk '
 		BEGIN { native = ENVIRON["native"] ? ENVIRON["native"] : "[a-z0-9]+" }
 		function told(   i) {
 			for (i = 1; i <= n; i++) {

@@ -92,7 +92,7 @@ def read(text: str, run_id: str) -> Part | None:
             journals={int(each.rank): each for each in journals},
             logs={int(rank): str(log) for rank, log in document["logs"].items()},
         )
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return None
 
 

@@ -1,0 +1,205 @@
+"""SSH servers on loopback, one for each way to be a bad host, and one that is good.
+
+    python hostile_server.py ANSWERS KIND ...
+
+ANSWERS is a JSON file: what a look of a host brings, by its name. Prints a port for each kind, and
+serves until its standard input ends. A process of its own, so that what it does to a controller is
+not done to itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import paramiko
+from paramiko.common import cMSG_CHANNEL_DATA
+
+FOREVER_S = 3600.0
+KEY = paramiko.ECDSAKey.generate()
+Answers = dict[str, list[str]]
+
+
+def _flood(say: Callable[[bytes], Any], what: bytes) -> None:
+    """Say it again and again, until nobody listens any more."""
+    try:
+        while True:
+            say(what)
+    except (OSError, EOFError, paramiko.SSHException):
+        return
+
+
+def _stubborn(channel: paramiko.Channel, what: bytes) -> None:
+    """Send data without a look at how much of it the other side takes."""
+    message = paramiko.Message()
+    message.add_byte(cMSG_CHANNEL_DATA)
+    message.add_int(channel.remote_chanid)
+    message.add_string(what)
+    channel.transport._send_user_message(message)
+    if not channel.transport.is_active():
+        raise EOFError
+
+
+def _answer(channel: paramiko.Channel, lines: list[str], *, status: int | None = 0) -> None:
+    while channel.recv(65536):  # all of the look before any of the answer
+        pass
+    channel.sendall(("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"))
+    if status is None:
+        channel.shutdown_write()
+        time.sleep(FOREVER_S)
+    channel.send_exit_status(status or 0)
+    channel.close()
+
+
+def _replaced(lines: list[str], changes: dict[str, list[str]]) -> list[str]:
+    """Return an answer with other lines for some of its keys."""
+    kept = [line for line in lines if line.split(" ")[0] not in changes]
+    return [*kept[:-1], *(line for rows in changes.values() for line in rows), kept[-1]]
+
+
+def _hex(text: str) -> str:
+    return text.encode().hex()
+
+
+def _huge(lines: list[str]) -> list[str]:
+    rows = [f"layout.stat =41ed 0 root 4096 /opt/{number}" for number in range(20_000)]
+    asked = [f"layout.asked =/opt/{number}" for number in range(20_000)]
+    number = _hex(json.dumps({"fingerprint": 1}).replace("1", "9" * 400))
+    return _replaced(
+        lines,
+        {
+            "layout.stat": [*rows, "layout.stat ."],
+            "layout.asked": [*asked, "layout.asked ."],
+            "smoke.verdict": [f"smoke.verdict x{number}"],
+        },
+    )
+
+
+def _deep(lines: list[str]) -> list[str]:
+    bad = _hex("[" * 60_000)
+    keys = ("smoke.stamp", "smoke.verdict", "training.stamp", "cuda.proof", "libcuda.proof")
+    return _replaced(lines, {key: [f"{key} x{bad}"] for key in keys})
+
+
+def _escapes(lines: list[str]) -> list[str]:
+    name = 'PRETTY_NAME="\x1b]0;owned\x07\x1b[2J\x1b[31mDebian\u202e"'
+    rows = [f"system.os x{_hex(name)}", "system.os =ID=\x1b[2Jdebian", "system.os ."]
+    who = f"packages.lock x{_hex(chr(27) + '[8mpid 1')}"
+    broken = f"driver.loaded !{_hex('no ' + chr(27) + ']0;x' + chr(7))}"
+    return _replaced(lines, {"system.os": rows, "packages.lock": [who], "driver.loaded": [broken]})
+
+
+CONTENT: dict[str, Callable[[Answers], list[str]]] = {
+    "good": lambda answers: answers["good"],
+    "deep": lambda answers: _deep(answers["good"]),
+    "huge": lambda answers: _huge(answers["good"]),
+    "escapes": lambda answers: _escapes(answers["good"]),
+    "bad UTF-8": lambda answers: [
+        line.replace("Debian", "\udcff\udcfe\udcc3Debian") for line in answers["good"]
+    ],
+    "another host's": lambda answers: answers["other"],
+    "no answer": lambda answers: ["\udcffwelcome", "", *("\x1b[2J" for _ in range(50))],
+    "half": lambda answers: answers["good"][: len(answers["good"]) // 2],
+}
+"""What a look brings that ends as it should."""
+
+COMMAND: dict[str, Callable[[paramiko.Channel, Answers], None]] = {
+    "never answers": lambda channel, answers: time.sleep(FOREVER_S),
+    "never ends": lambda channel, answers: _answer(channel, answers["good"], status=None),
+    "endless lines": lambda channel, answers: _flood(channel.sendall, b"x" * 99 + b"\n"),
+    "endless line": lambda channel, answers: _flood(channel.sendall, b"x" * 9999),
+    "endless errors": lambda channel, answers: _flood(channel.sendall_stderr, b"x" * 99 + b"\n"),
+    "more than it may": lambda channel, answers: _flood(
+        lambda what: _stubborn(channel, what), b"x" * 30_000
+    ),
+    "closes in the middle": lambda channel, answers: (
+        channel.sendall("\n".join(answers["good"][:30]).encode()),
+        channel.transport.close(),
+    )[-1],
+}
+"""What a host does with the command of a look."""
+
+BARE: dict[str, Callable[[socket.socket], None]] = {
+    "silent": lambda peer: time.sleep(FOREVER_S),
+    "endless greeting": lambda peer: _flood(peer.sendall, b"A" * 4096),
+    "endless greetings": lambda peer: _flood(peer.sendall, b"hello\r\n" * 500),
+    "slow greeting": lambda peer: _flood(lambda what: (peer.sendall(what), time.sleep(0.5)), b"A"),
+    "hangs up": lambda peer: peer.close(),
+}
+"""What listens on a port, and is no SSH server at all."""
+
+
+class _Server(paramiko.ServerInterface):
+    """Lets everybody in."""
+
+    def __init__(self, kind: str, answers: Answers) -> None:
+        self._kind, self._answers = kind, answers
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "password"
+
+    def check_auth_password(self, username: str, password: str) -> int:
+        return paramiko.AUTH_SUCCESSFUL
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        if self._kind == "never opens a channel":
+            time.sleep(FOREVER_S)
+        return paramiko.OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        if self._kind == "never takes a command":
+            time.sleep(FOREVER_S)
+        threading.Thread(target=self._serve, args=(channel,), daemon=True).start()
+        return True
+
+    def _serve(self, channel: paramiko.Channel) -> None:
+        time.sleep(0.05)  # until the answer to the request has gone
+        try:
+            if self._kind in CONTENT:
+                _answer(channel, CONTENT[self._kind](self._answers))
+            else:
+                COMMAND[self._kind](channel, self._answers)
+        except (OSError, EOFError, paramiko.SSHException):
+            return
+
+
+def _connection(peer: socket.socket, kind: str, answers: Answers) -> None:
+    if kind in BARE:
+        BARE[kind](peer)
+        return
+    transport = paramiko.Transport(peer)
+    transport.add_server_key(KEY)
+    try:
+        transport.start_server(server=_Server(kind, answers))
+    except (OSError, EOFError, paramiko.SSHException):
+        return
+
+
+def _listen(listener: socket.socket, kind: str, answers: Answers) -> None:
+    kept = []
+    while True:
+        peer, _ = listener.accept()
+        kept.append(peer)
+        threading.Thread(target=_connection, args=(peer, kind, answers), daemon=True).start()
+
+
+def main() -> None:
+    """Serve one port for each kind."""
+    answers = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    for kind in sys.argv[2:]:
+        listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=_listen, args=(listener, kind, answers), daemon=True).start()
+        print(listener.getsockname()[1], flush=True)
+    sys.stdin.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,325 @@
+"""Whatever a host says: nothing raises, no control byte comes out, nothing but declared types in.
+
+100,000 answers and documents that are almost right, or not at all, through all readers, judges and
+renderers. The seed is printed; PYINFRA_GPU_FUZZ_SEED sets it, PYINFRA_GPU_FUZZ_TIMES multiplies
+how many there are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import time
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin
+
+import pytest
+from fake_host import FakeHost
+from gpu_host import GpuHost
+from pydantic import BaseModel
+from verdicts import across_stamp, document, stamp
+
+from pyinfra_gpu.diagnosis.evidence import Explained, explained, of_file
+from pyinfra_gpu.diagnosis.log import Source
+from pyinfra_gpu.drift.proof import proven_state
+from pyinfra_gpu.facts.fields import Unknown, read_fields
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.facts.record import Record, from_fields
+from pyinfra_gpu.facts.stamps import Proof, TrainingStamp
+from pyinfra_gpu.facts.verdict import Stamp, Verdict
+from pyinfra_gpu.report import smoke as smoke_report
+from pyinfra_gpu.report.check.answer import Answer
+from pyinfra_gpu.report.check.judge import judge
+from pyinfra_gpu.report.check.render import render
+from pyinfra_gpu.report.html.page import page
+
+SEED = int(os.environ.get("PYINFRA_GPU_FUZZ_SEED") or random.SystemRandom().randrange(10**9))
+TIMES = int(os.environ.get("PYINFRA_GPU_FUZZ_TIMES", "1"))
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+ODD_TEXTS = (
+    "\x1b[2J\x1b]0;x\x07", "\x00", "\x9b31m", "\u202e", "\u2028", "\r", "\n", "\ufeff", "",
+    "../../etc/shadow", "-", "=", "?", ".", "{{7*7}}", "<script>", "580.95.05", "²", "१२", "\ud800",
+    "a" * 999, "9" * 5000, "1." * 3000, "+", "2.13.0+cpu and 2",
+)  # fmt: skip
+ODD_VALUES: tuple[Any, ...] = (
+    *ODD_TEXTS, None, True, False, 0, -1, 1, 2**63, 2**64 + 1, 10**400, 0.5, -0.0, 1e308, 1e-320,
+    float("nan"), float("inf"), [], {}, [[]], [None], {"a": {}}, {"": ""},
+)  # fmt: skip
+TOKENS = (
+    "[", "]", "{", "}", '"', ",", ":", "\\", "null", "true", "NaN", "-Infinity", "1e999", "9" * 300,
+    "[" * 50, '{"a":' * 30, "\\ud800", "\\u0000", "\\u001b[2J", "\x1b", "\x00", "\ud800", "é", " ",
+)  # fmt: skip
+
+Fuzz = random.Random
+
+
+def odd(fuzz: Fuzz, value: Any, depth: int = 0) -> Any:
+    """Return a value that is almost this one: one place in it is something else."""
+    if depth and fuzz.random() < 0.25:
+        return fuzz.choice(ODD_VALUES)
+    if isinstance(value, dict) and value:
+        key = fuzz.choice(list(value))
+        changed = dict(value)
+        kind = fuzz.random()
+        if kind < 0.1:
+            del changed[key]
+        elif kind < 0.15:
+            changed[fuzz.choice(ODD_TEXTS)] = changed.pop(key)
+        else:
+            changed[key] = odd(fuzz, value[key], depth + 1)
+        return changed
+    if isinstance(value, list) and value:
+        place = fuzz.randrange(len(value))
+        return [*value[:place], odd(fuzz, value[place], depth + 1), *value[place + 1 :]]
+    if isinstance(value, str) and value and fuzz.random() < 0.5:
+        place = fuzz.randrange(len(value))
+        return value[:place] + fuzz.choice(ODD_TEXTS) + value[place + fuzz.randrange(2) :]
+    return fuzz.choice(ODD_VALUES)
+
+
+def torn(fuzz: Fuzz, text: str) -> str:
+    """Return a text of which something is lost, doubled or put in."""
+    place = fuzz.randrange(len(text) + 1)
+    kind = fuzz.randrange(5)
+    if kind == 0:
+        return text[:place]
+    if kind == 1:
+        return text[:place] + text[place + fuzz.randrange(1, 20) :]
+    if kind == 2:
+        return text[:place] + chr(fuzz.choice((fuzz.randrange(256), 0xD800))) + text[place + 1 :]
+    if kind == 3:
+        return text[:place] + text[max(place - 30, 0) :]
+    return text[:place] + fuzz.choice(TOKENS) + text[place:]
+
+
+def documents(fuzz: Fuzz, value: Any, count: int) -> Iterator[str]:
+    """Yield so many texts that are almost this document."""
+    text = json.dumps(value)
+    for number in range(count * TIMES):
+        if number % 3 == 0:
+            yield json.dumps(odd(fuzz, value), ensure_ascii=number % 2 == 0)
+        else:
+            yield torn(fuzz, text)
+
+
+def harmless(text: str) -> None:
+    """Nothing that a terminal would obey, and nothing that cannot be written."""
+    assert not CONTROL.search(text), repr(CONTROL.search(text))
+    text.encode("utf-8")
+
+
+def sound(found: object, form: type[BaseModel]) -> bool:
+    """Return whether it came in as the type; all else says why it did not."""
+    if isinstance(found, Unknown):
+        assert found.reason
+        assert len(found.reason) <= 200
+        harmless(found.reason)
+        return False
+    assert type(found) is form
+    return True
+
+
+@pytest.fixture
+def fuzz() -> Fuzz:
+    print(f"PYINFRA_GPU_FUZZ_SEED={SEED}")
+    return random.Random(SEED)
+
+
+def test_stamps(fuzz: Fuzz) -> None:
+    for text in documents(fuzz, stamp(across=across_stamp()), 25_000):
+        found = Stamp.read(text)
+        if sound(found, Stamp) and isinstance(found, Stamp):
+            conforms(found, Stamp)
+            across = found.across
+            harmless("\n".join(smoke_report.across_lines({"ws1": across})))
+
+
+def test_proofs(fuzz: Fuzz) -> None:
+    proof = {"schema_version": 1, "fingerprint": "ab", "status": "pass", "archs": [120]}
+    for text in documents(fuzz, proof, 25_000):
+        if sound(found := Proof.read(text), Proof):
+            conforms(found, Proof)
+        harmless(proven_state(text, "ab") or "")
+
+
+def test_stamps_of_requirements(fuzz: Fuzz) -> None:
+    noted = {"requirements_sha256": "e0" * 32, "distributions": {"torch": "2.13.0", "numpy": "2"}}
+    for text in documents(fuzz, noted, 25_000):
+        if sound(found := TrainingStamp.read(text), TrainingStamp):
+            conforms(found, TrainingStamp)
+
+
+def test_evidence(fuzz: Fuzz) -> None:
+    entries = [
+        {"source": "rank", "rank": 1, "text": "RuntimeError: CUDA error: out of memory\n"},
+        {"source": "torchrun", "rank": None, "text": "Sending process 12 closing signal SIGTERM"},
+    ]
+    for text in documents(fuzz, entries, 18_000):
+        for each in of_file(text):
+            assert isinstance(each, Source)
+            assert isinstance(each.text, str)
+            assert each.rank is None or isinstance(each.rank, int)
+
+
+@cache
+def seen() -> Record:
+    return from_fields(read_fields(FakeHost().probe_lines()))
+
+
+def test_verdicts(fuzz: Fuzz) -> None:
+    failing = document(
+        status="fail",
+        failed={
+            "id": "S3.allreduce",
+            "sentence": "ws1: rank 1 ended",
+            "rank": 1,
+            "log": "/x/log",
+            "tail": ["RuntimeError: CUDA error: no kernel image is available"],
+        },
+    )
+    for number, text in enumerate(
+        each for value in (document(), failing) for each in documents(fuzz, value, 2_500)
+    ):
+        found = Verdict.read(text)
+        if not sound(found, Verdict):
+            continue
+        assert isinstance(found, Verdict)
+        conforms(found, Verdict)
+        told = explained(found, seen()) if number % 10 == 0 else Explained(found)
+        harmless("\n".join(smoke_report.lines("ws1", told)))
+
+
+def answers(fuzz: Fuzz, lines: list[str], count: int) -> Iterator[list[str]]:
+    """Yield so many answers that are almost this one."""
+    for _ in range(count * TIMES):
+        changed = list(lines)
+        for _ in range(fuzz.choice((1, 1, 1, 3, 20))):
+            if fuzz.random() < 0.1:
+                changed = changed[: fuzz.randrange(len(changed)) + 1]
+            else:
+                place = fuzz.randrange(len(changed))
+                changed[place : place + 1] = odd_line(fuzz, changed, place)
+                changed = changed or [""]
+        yield changed
+
+
+def odd_line(fuzz: Fuzz, lines: list[str], place: int) -> list[str]:
+    """Return what comes in the place of one line of an answer."""
+    line = lines[place]
+    key, _, value = line.partition(" ")
+    other = fuzz.choice(lines)
+    text = fuzz.choice(ODD_TEXTS)
+    raw = text.encode("utf-8", "surrogatepass").hex()
+    return fuzz.choice(
+        (
+            [],
+            [torn(fuzz, line)],
+            [line, other],
+            [f"{key} ={text}"],
+            [f"{key} {fuzz.choice('x!')}{raw}"],
+            [f"{key} {fuzz.choice('=x?-!.')}{torn(fuzz, value[1:])}"],
+            [f"{key} {other.partition(' ')[2]}"],
+        )
+    )
+
+
+HOSTS: dict[str, Callable[[], FakeHost]] = {"cpu": FakeHost, "gpu": GpuHost}
+
+
+@pytest.mark.parametrize("kind", HOSTS)
+def test_answers_of_the_probe(kind: str, fuzz: Fuzz) -> None:
+    host = HOSTS[kind]()
+    spec = host.spec()
+    for number, lines in enumerate(answers(fuzz, host.probe_lines(), 1_000)):
+        record = parse(lines)
+        conforms(record, Record)
+        if number % 5:
+            continue
+        told = judge(spec, record)
+        answer = Answer(inventory="lab.py", checked="now", seconds=1.0, hosts=(told,))
+        harmless(render(answer))
+        harmless(json.dumps(answer.as_json()))
+        if number % 50 == 0:
+            harmless(page(answer))
+
+
+@pytest.mark.parametrize("pattern", ["a", "a ", "` ", "'\"", "\x1b[", "9.", "/"])
+def test_values_that_are_long_take_no_longer_than_reading_them(pattern: str) -> None:
+    """2 MiB, as much as a look may bring, in values of every key."""
+    host = GpuHost()
+    lines = host.probe_lines()
+    long = (pattern * 30_000)[: (2 << 20) // len(lines)]
+    keys = [line.partition(" ")[0] for line in lines[1:-1]]
+    rows = [f"{key} x{long.encode().hex()}" for key in keys]
+    began = time.process_time()
+    answer = Answer(
+        inventory="lab.py",
+        checked="now",
+        seconds=1.0,
+        hosts=(judge(host.spec(), parse([lines[0], *rows, lines[-1]])),),
+    )
+    harmless(render(answer))
+    harmless(page(answer))
+    assert time.process_time() - began < 3
+
+
+def test_there_are_as_many_as_was_promised() -> None:
+    assert 3 * 25_000 + 18_000 + 2 * 2_500 + 2 * 1_000 >= 100_000
+
+
+def test_what_tells_of_types_sees_a_wrong_one() -> None:
+    record = seen()
+    object.__setattr__(record.system, "kernel", 7)
+    try:
+        with pytest.raises(AssertionError, match="kernel"):
+            conforms(record, Record)
+    finally:
+        seen.cache_clear()
+
+
+# -- does a value have its declared type?
+
+
+def conforms(value: object, hint: Any, where: str = "") -> None:
+    """Assert that a value is what a type says, down to its last part."""
+    assert _is(value, hint, where), f"{where}: {value!r} is no {hint}"
+
+
+def _is(value: object, hint: Any, where: str) -> bool:
+    if is_dataclass(hint) and isinstance(hint, type):
+        return type(value) is hint and _parts(value, hint, where)
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return type(value) is hint  # pydantic has looked at its parts
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_is(value, each, where) for each in inside)
+    if origin is Literal:
+        return any(value is each or value == each for each in inside)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_is(each, inside[0], where) for each in value)
+    if origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, str]):
+        return isinstance(value, Mapping) and all(
+            _is(key, inside[0], where) and _is(each, inside[1], where)
+            for key, each in value.items()
+        )
+    if hint in (Any, object):
+        return True
+    return type(value) is (type(None) if hint is None else hint)
+
+
+@cache
+def _hints(form: type) -> dict[str, Any]:
+    return typing.get_type_hints(form)
+
+
+def _parts(value: object, form: type, where: str) -> bool:
+    for each in fields(form):  # type: ignore[arg-type]
+        conforms(getattr(value, each.name), _hints(form)[each.name], f"{where}.{each.name}")
+    return True

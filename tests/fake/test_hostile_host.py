@@ -1,0 +1,194 @@
+"""A hostile host beside a healthy one: the healthy one's answer is the same, and in its time.
+
+Both are real SSH servers on loopback (`hostile_server.py`), and the controller is a process of its
+own, as `pyinfra-gpu check` is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_host import DATA, FakeHost
+
+PROJECT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).parent
+LOOK_S = 10
+MOST_MIB = 300
+LATE_S = 2.0
+GOOD = "good"
+
+CONTROLLER = """
+import json, resource, sys, time
+from pyinfra_gpu.report.check.running import Request, run
+began, came = time.monotonic(), {}
+def arrived(host, done, names):
+    came[host.name] = time.monotonic() - began
+answer = run(Request(inventory=sys.argv[1]), arrived)
+print(json.dumps({
+    "hosts": {host.name: host.as_json() for host in answer.hosts},
+    "came": came,
+    "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+}))
+"""
+
+
+@dataclass
+class Told:
+    """What a check of a healthy host and of hostile ones brought."""
+
+    hosts: dict[str, Any]
+    came: dict[str, float]
+    peak_mib: float
+    raw: str
+    errors: str
+
+    def reason(self, kind: str) -> str:
+        return str(self.hosts[name_of(kind)]["reason"])
+
+    @property
+    def good(self) -> str:
+        return json.dumps(self.hosts[GOOD], sort_keys=True)
+
+
+def name_of(kind: str) -> str:
+    return re.sub(r"\W+", "-", kind)
+
+
+@contextmanager
+def serving(tmp_path: Path, kinds: tuple[str, ...]) -> Iterator[list[int]]:
+    other = FakeHost(name="other", data={**DATA, "prefix": "/srv/other"})
+    answers = {"good": FakeHost(name=GOOD).probe_lines(), "other": other.probe_lines()}
+    (tmp_path / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
+    program = [sys.executable, str(HERE / "hostile_server.py"), str(tmp_path / "answers.json")]
+    with subprocess.Popen(
+        [*program, *kinds], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        yield [int(server.stdout.readline()) for _ in kinds]
+        server.communicate()
+
+
+def check(tmp_path: Path, *kinds: str) -> Told:
+    with serving(tmp_path, (GOOD, *kinds)) as ports:
+        hosts = []
+        for kind, port in zip((GOOD, *kinds), ports, strict=True):
+            data = {
+                **DATA,
+                "ssh_hostname": "127.0.0.1",
+                "ssh_port": port,
+                "ssh_user": "ubuntu",
+                "ssh_password": "x",
+                "ssh_known_hosts_file": str(tmp_path / "known_hosts"),
+                "ssh_allow_agent": False,
+                "ssh_look_for_keys": False,
+                "look_timeout_s": 60 if kind == GOOD else LOOK_S,
+                "privilege": "none",
+            }
+            hosts.append((name_of(kind), data))
+        fleet = tmp_path / "fleet.py"
+        fleet.write_text(
+            "from pyinfra_gpu.engine.transport import CONNECT_KWARGS\n"
+            f"cpu = ({hosts!r}, {{'ssh_paramiko_connect_kwargs': CONNECT_KWARGS}})\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", CONTROLLER, str(fleet)],
+            cwd=PROJECT,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(PROJECT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    return Told(**json.loads(done.stdout), raw=done.stdout, errors=done.stderr)
+
+
+@cache
+def alone(folder: Path) -> Told:
+    return check(folder)
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    return alone(tmp_path_factory.mktemp("alone"))
+
+
+def the_healthy_host_is_as_alone(told: Told, usual: Told) -> None:
+    assert told.good == usual.good
+    assert told.came[GOOD] < usual.came[GOOD] + LATE_S
+    assert told.peak_mib < MOST_MIB
+    assert "Traceback" not in told.errors
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", told.raw + told.errors)
+
+
+def test_the_healthy_host_alone_is_looked_at(usual: Told) -> None:
+    assert usual.hosts[GOOD]["reason"] is None
+    assert usual.hosts[GOOD]["stages"]["preflight"] == "declared"
+
+
+SILENT = {
+    "silent": "could not be reached",
+    "slow greeting": "could not be reached",
+    "hangs up": "could not be reached",
+    "never opens a channel": "no answer came within 10 s",
+    "never takes a command": "no answer came within 10 s",
+    "never answers": "no answer came within 10 s",
+    "never ends": "no answer came within 10 s",
+}
+
+
+def test_hosts_that_never_answer_are_given_up_in_time(tmp_path: Path, usual: Told) -> None:
+    told = check(tmp_path, *SILENT)
+    the_healthy_host_is_as_alone(told, usual)
+    for kind, words in SILENT.items():
+        assert words in told.reason(kind) or "within 10 s" in told.reason(kind)
+        assert told.came[name_of(kind)] < LOOK_S + 5
+
+
+FLOODS = {
+    "endless lines": "it sent more than 2048 KiB",
+    "endless line": "it sent more than 2048 KiB",
+    "endless errors": "it sent more than 2048 KiB",
+    "more than it may": "",
+    "endless greeting": "before the login",
+    "endless greetings": "could not be reached",
+}
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_a_host_that_never_stops_is_given_up(kind: str, tmp_path: Path, usual: Told) -> None:
+    told = check(tmp_path, kind)
+    the_healthy_host_is_as_alone(told, usual)
+    assert told.hosts[name_of(kind)]["verdict"] == "unknown"
+    assert FLOODS[kind] in told.reason(kind)
+
+
+CONTENT = {
+    "deep": None,
+    "huge": None,
+    "escapes": None,
+    "bad UTF-8": None,
+    "another host's": "unknown",
+    "no answer": "unknown",
+    "half": "unknown",
+    "closes in the middle": "unknown",
+}
+
+
+def test_hosts_that_answer_nonsense_are_judged_or_refused(tmp_path: Path, usual: Told) -> None:
+    told = check(tmp_path, *CONTENT)
+    the_healthy_host_is_as_alone(told, usual)
+    for kind, verdict in CONTENT.items():
+        host = told.hosts[name_of(kind)]
+        assert host["verdict"] == (verdict or host["verdict"]), kind
+        assert host["verdict"] != "declared" or kind in ("escapes", "bad UTF-8"), kind

@@ -1,0 +1,173 @@
+"""One host's failure is one host's failure: in the plan, while it is acted on, in the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_host import FakeHost, FakeRun
+from pydantic import BaseModel
+from pyinfra.context import ctx_state
+
+from pyinfra_gpu.drift import layout, packages
+from pyinfra_gpu.engine.journal import Journal
+from pyinfra_gpu.operations import preflight as operations
+from pyinfra_gpu.report import run as report
+
+ERRORS = [RecursionError("too deep"), ValueError("\x1b[2Jodd"), KeyError("gone"), OSError("x")]
+
+
+def pydantic_error() -> Exception:
+    class Form(BaseModel):
+        number: int
+
+    try:
+        Form.model_validate({"number": "x"})
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+@pytest.fixture(params=[*ERRORS, pydantic_error()], ids=lambda error: type(error).__name__)
+def error(request: pytest.FixtureRequest) -> Exception:
+    made: Exception = request.param
+    return made
+
+
+def pair(**changes: Any) -> list[FakeHost]:
+    return [FakeHost(name="good", **changes), FakeHost(name="odd", **changes)]
+
+
+def kept(run: FakeRun) -> Journal:
+    book = Journal(lambda state, book: None)
+    run.state.add_callback_handler(book)  # type: ignore[no-untyped-call]
+    return book
+
+
+def problem_of(book: Journal) -> str:
+    (problem,) = [entry.problem for entry in book.entries.values() if entry.problem]
+    return problem
+
+
+def broken_for(host: str, own: Any, error: Exception) -> Any:
+    """Return the function, which raises where it is asked about this host."""
+
+    def judge(spec: Any, *arguments: Any) -> Any:
+        if spec.host.endswith(host):
+            raise error
+        return own(spec, *arguments)
+
+    return judge
+
+
+def test_a_judge_that_breaks_refuses_its_host_and_no_other(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = FakeRun(FakeHost(name="good", bare=True)).prepare().plan("good")
+    monkeypatch.setattr(layout, "judge", broken_for("odd", layout.judge, error))
+    run = FakeRun(*pair(bare=True))
+    book = kept(run)
+    run.prepare()
+    assert run.plan("good") == alone
+    assert run.failed() == {"odd"}
+    problem = problem_of(book)
+    assert problem.startswith("@fake/odd: layout: this could not be judged")
+    assert type(error).__name__ in problem
+    assert problem.isprintable()
+
+
+@pytest.mark.parametrize("function", ["summary", "needed"])
+def test_what_else_a_concern_is_asked_may_break_too(
+    function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = getattr(packages, function)
+    monkeypatch.setattr(packages, function, broken_for("odd", own, KeyError("x")))
+    run = FakeRun(*pair()).prepare()
+    assert run.failed() == {"odd"}
+    assert run.changing("good") == []
+
+
+def test_preflight_that_breaks_refuses_its_host_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(operations, "note", broken_note(operations.note))
+    run = FakeRun(*pair()).prepare()
+    assert run.failed() == {"odd"}
+
+
+def broken_note(own: Any) -> Any:
+    def note(concern: Any, spec: Any, *arguments: Any) -> Any:
+        if spec.host.endswith("odd"):
+            raise RecursionError
+        return own(concern, spec, *arguments)
+
+    return note
+
+
+def test_a_step_that_breaks_fails_its_host_and_the_others_go_on(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, odd = pair()
+    odd.lists = {"packages.installed": ["git 1:2.39.5"]}
+    run = FakeRun(good, odd).prepare()
+    book = kept(run)
+
+    def broken(state: Any, host: Any, stage: str, spec: Any) -> bool:
+        raise error
+
+    monkeypatch.setattr("pyinfra_gpu.operations.packages.wait_for_lock", broken)
+    run.execute()
+    assert run.failed() == {"odd"}
+    problem = problem_of(book)
+    assert "this could not be judged" in problem
+    assert type(error).__name__ in problem
+
+
+def test_with_v_the_traceback_is_there_and_without_it_is_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(layout, "judge", broken_for("odd", layout.judge, ValueError("\x1b[2Jx")))
+    FakeRun(*pair()).prepare()
+    assert "Traceback" not in caplog.text
+    run = FakeRun(*pair())
+    run.state.print_noop_info = True
+    run.prepare()
+    assert "Traceback" in caplog.text
+    assert "in judge" in caplog.text
+    assert "\x1b[2J" not in caplog.text
+
+
+@pytest.mark.parametrize("key", ["smoke.stamp", "smoke.verdict", "training.stamp"])
+def test_a_file_of_60000_brackets_is_one_hosts_matter(key: str) -> None:
+    good, odd = pair()
+    odd.plain = {key: "[" * 60_000}
+    run = FakeRun(good, odd).prepare()
+    assert run.changing("good") == []
+    assert run.failed() <= {"odd"}
+    if key != "smoke.verdict":
+        assert "good" not in run.failed()
+        assert run.changing("odd")
+
+
+def test_a_report_that_breaks_for_one_host_tells_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = FakeRun(*pair())
+    book = kept(run)
+    run.prepare()
+    own = report.versions
+    looks = book.looks
+
+    def broken(record: Any) -> Any:
+        if record is looks["@fake/odd"]:
+            raise RecursionError("too deep")
+        return own(record)
+
+    monkeypatch.setattr(report, "versions", broken)
+    with ctx_state.use(run.state):
+        result = report.as_json(run.state, book)
+        text = report.render(result)
+    assert result["hosts"]["@fake/good"]["status"] == "as declared"
+    assert result["hosts"]["@fake/good"]["facts"]["kernel"] == "6.1.0-30-amd64"
+    assert result["hosts"]["@fake/odd"]["status"] == "failed"
+    assert "@fake/odd: no report (RecursionError: too deep)" in text

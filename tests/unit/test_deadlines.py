@@ -1,0 +1,117 @@
+"""No call that talks to a host is without a deadline: held by a look at the source itself."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu.engine import deadlines
+
+PROJECT = Path(__file__).resolve().parents[2]
+PRODUCT = PROJECT / "pyinfra_gpu"
+
+TALKING = {"ask", "step", "start"}
+"""Our own ways to run a command; each call says `seconds`."""
+
+WIRE = {
+    "engine/look.py": {"run_shell_command"},
+    "engine/ask.py": {"run_shell_command"},
+    "engine/steps.py": {"run_shell_command"},
+    "engine/wire.py": {"run_shell_command"},
+}
+"""Where a connector is called directly: each of them hands over `_timeout`, or bounds it itself."""
+
+FORBIDDEN = {"get_fact", "get_facts", "run_shell_command", "put_file", "get_file", "exec_command"}
+"""What talks to a host past all that."""
+
+STOCK = re.compile(r"\b(stock_\w+|files|server|apt|systemd)\.\w+\._inner$")
+"""pyinfra's own operations: their calls have the deadline of a plain one, by the connector."""
+
+
+def calls(folder: str = "") -> Iterator[tuple[str, ast.Call, str]]:
+    """Yield (path, call, the name that is called) of all of the product on the controller."""
+    for path in sorted((PRODUCT / folder).rglob("*.py")):
+        name = str(path.relative_to(PRODUCT))
+        if not name.startswith("on_host/"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call):
+                    yield name, node, ast.unparse(node.func)
+
+
+def last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def test_each_command_of_ours_says_how_long_it_may_take() -> None:
+    found = 0
+    for path, call, name in calls():
+        if name in TALKING and path.split("/")[0] in ("engine", "operations"):
+            found += 1
+            assert "seconds" in {each.arg for each in call.keywords}, f"{path}:{call.lineno}"
+    assert found > 30
+
+
+def test_nothing_talks_to_a_host_past_what_bounds_it() -> None:
+    for path, call, name in calls():
+        if last(name) in FORBIDDEN and last(name) not in WIRE.get(path, set()):
+            assert path == "engine/transport.py", f"{path}:{call.lineno}: {name}"
+
+
+def test_a_program_that_lasts_is_begun_and_listened_to_within_a_time() -> None:
+    begun = [path for path, _, name in calls() if name == "transport.start"]
+    assert begun == ["engine/wire.py"]
+    listening = [path for path, _, name in calls() if last(name) == "line"]
+    assert listening == ["engine/lease.py"]
+    assert "with within(" in (PRODUCT / "engine/lease.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted(WIRE))
+def test_what_calls_a_connector_has_guarded_it(path: str) -> None:
+    text = (PRODUCT / path).read_text(encoding="utf-8")
+    assert "guard(host)" in text or "def guard(host" in text
+    assert "_timeout" in text
+
+
+def test_an_operation_of_pyinfras_is_only_used_inside_one_of_ours() -> None:
+    """There the host was looked at, and by that its connector bounds every call."""
+    allowed = ("operations/", "engine/proof.py", "packages/apt/manager.py")
+    found = 0
+    for path, call, name in calls():
+        if name.endswith("._inner"):
+            found += 1
+            assert STOCK.search(name), f"{path}:{call.lineno}: {name}"
+            assert path.startswith(allowed), f"{path}:{call.lineno}"
+    assert found >= 5
+
+
+def test_a_connection_is_only_opened_within_a_time() -> None:
+    """By the look and after a reboot; the rest is pyinfra's own, and the transport bounds it."""
+    for path, call, name in calls():
+        if last(name) == "connect" and path != "engine/host_keys.py":
+            assert path in ("engine/look.py", "engine/reboot.py"), f"{path}:{call.lineno}"
+            assert "with within(" in (PRODUCT / path).read_text(encoding="utf-8"), path
+
+
+def test_every_deadline_of_the_table_is_used_and_no_longer_than_half_a_day() -> None:
+    names = {name for name in vars(deadlines) if name.isupper()}
+    texts = "\n".join(path.read_text() for path in PRODUCT.rglob("*.py"))
+    for name in names:
+        assert f"deadlines.{name}" in texts, name
+        assert 30 <= getattr(deadlines, name) <= 12 * 3600
+
+
+def test_the_probe_runs_no_program_that_may_hang_without_a_limit() -> None:
+    """What belongs to the owner, or asks something that can hang, is bounded or its concern is."""
+    folder = PRODUCT / "on_host/probe"
+    bare = re.compile(r"(?<!bounded \d )(?<!bounded \d\d )\$drop\b(?! true)")
+    for path in sorted(folder.glob("*.sh")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            code = line.strip()
+            if not code.startswith("#"):
+                assert not bare.search(code), f"{path.name}:{number}"
+    end = (folder / "end.sh").read_text(encoding="utf-8")
+    assert not re.search(r"(?m)^\t?\(\w+\)$", end), "each concern is run by `told` or `below`"

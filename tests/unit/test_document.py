@@ -1,0 +1,93 @@
+"""What a host wrote as JSON comes in as its type, or as `Unknown` with a reason; nothing raises."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import verdicts
+
+from pyinfra_gpu.diagnosis.evidence import of_file
+from pyinfra_gpu.drift.proof import proven_state
+from pyinfra_gpu.facts import document
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.stamps import Proof, TrainingStamp
+from pyinfra_gpu.facts.verdict import Stamp, Verdict
+from pyinfra_gpu.report.check import past
+
+ODD = {
+    "deep lists": ("[" * 60_000, "nested"),
+    "deep objects": ('{"a":' * 13_000, "nested"),
+    "deep and closed": ("[" * 5_000 + "]" * 5_000, "nested"),
+    "deep behind a string": ('["\\"",' + "[" * 6_000, "nested"),
+    "400 digits": ('{"fingerprint": ' + "9" * 400 + "}", "too large"),
+    "a float that is not finite": ('{"fingerprint": 1e999}', "too large"),
+    "NaN": ('{"fingerprint": NaN}', "NaN"),
+    "Infinity": ('{"fingerprint": -Infinity}', "Infinity"),
+    "a key twice": ('{"status": "fail", "status": "pass"}', "twice"),
+    "half a character": ('{"fingerprint": "\ud800"}', "no text"),
+    "half a character, escaped": ('{"fingerprint": "\\ud800"}', "hex escape"),
+    "raw control characters": ('{"fingerprint": "\x1b[2J"}', "JSON"),
+    "long": ('"' + "a" * 70_000 + '"', "64 KiB"),
+    "long in bytes": ('"' + "\u2713" * 30_000 + '"', "64 KiB"),
+    "cut off": ('{"fingerprint": "a', "JSON"),
+    "no JSON": ("yes", "JSON"),
+    "nothing": ("", "JSON"),
+    "quotes without an end": ('"' + '\\"' * 30_000, "JSON"),
+    "a list": ("[1]", "object"),
+    "other types": (
+        '{"fingerprint": 3, "status": "pass", "mode": "gpu", "requirements_sha256": []}',
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", [Stamp, Verdict, Proof, TrainingStamp])
+@pytest.mark.parametrize("kind", ODD)
+def test_what_no_program_of_ours_writes_is_unknown_and_says_why(
+    kind: str, form: type[Stamp | Verdict | Proof | TrainingStamp]
+) -> None:
+    text, reason = ODD[kind]
+    began = time.process_time()
+    found = form.read(text)
+    assert time.process_time() - began < 1
+    assert isinstance(found, Unknown)
+    assert found.reason
+    assert found.reason.isprintable()
+    assert len(found.reason) <= 200
+    assert reason in found.reason
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_a_proof_that_is_none_never_holds(kind: str) -> None:
+    text, _ = ODD[kind]
+    assert proven_state(text, "9" * 400) == "the proof is not readable"
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_evidence_that_is_none_is_nothing(kind: str) -> None:
+    assert of_file(ODD[kind][0]) == []
+
+
+def test_an_odd_entry_hides_no_other() -> None:
+    entries = [{"text": "a", "rank": 10**30}, {"text": "b", "rank": True}, {"text": "c", "rank": 2}]
+    assert [(each.text, each.rank) for each in of_file(json.dumps(entries))] == [("c", 2)]
+
+
+@pytest.mark.parametrize("kind", sorted(set(ODD) - {"half a character"}))
+def test_a_check_that_was_kept_and_damaged_is_passed_over(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "kept"
+    good = '{"when": "2026-11-22T10:00:00Z", "verdict": "drift", "hosts": {"a": "drift"}}'
+    file.write_text(f"{ODD[kind][0]}\n{good}\n", encoding="utf-8")
+    assert [each.hosts for each in past.earlier(file)] == [{"a": "drift"}]
+
+
+def test_a_document_of_ours_is_as_deep_as_it_needs_to_be() -> None:
+    verdict = verdicts.document()
+    assert isinstance(Verdict.read(json.dumps(verdict)), Verdict)
+    check = {**verdict["checks"][0], "measured": json.loads("[" * 20 + "]" * 20)}
+    assert isinstance(Verdict.read(json.dumps({**verdict, "checks": [check]})), Verdict)
+    check["measured"] = json.loads("[" * document.DEPTH + "]" * document.DEPTH)
+    assert isinstance(Verdict.read(json.dumps({**verdict, "checks": [check]})), Unknown)

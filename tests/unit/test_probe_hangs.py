@@ -1,0 +1,142 @@
+"""What hangs, or has no end, on a host: the probe answers in time all the same."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+from nvidia_tree import asked, furnish_nvidia
+from probing import (  # noqa: F401
+    RECORD,
+    SITE,
+    Tree,
+    any_shell_fixture,
+    checkout,
+    shell_fixture,
+    tree_fixture,
+    write,
+)
+from test_probe_script import impatient
+
+from pyinfra_gpu.facts.fields import LATE, Unknown
+from pyinfra_gpu.facts.record import Record
+
+LATE_FOR_GIT = Unknown("git: it did not answer in time")
+DEAF = "trap '' TERM INT HUP\nn=0\nwhile [ $n -lt 25 ]; do n=$((n + 1)); sleep 1; done"
+
+
+def without_limits(tree: Tree) -> None:
+    """Have no program ended by a limit: what waits in the kernel is beyond every signal."""
+    tree.tool("timeout", 'shift 2\nexec "$@"')
+
+
+def look(tree: Tree, shell: str, at_most: float, **changes: object) -> Record:
+    """Look at the tree, which must be done in so many seconds, on a machine with work to do."""
+    began = time.monotonic()
+    record = tree.look(shell, tree.request(**changes))
+    assert time.monotonic() - began < at_most + 6
+    return record
+
+
+def test_a_program_that_does_not_care_for_a_signal_is_killed(tree: Tree, shell: str) -> None:
+    checkout(tree)
+    tree.tool("git", DEAF)
+    impatient(tree)
+    record = look(tree, shell, 5)
+    assert record.training.commit == LATE_FOR_GIT
+    assert record.smoke.stamp is None
+
+
+def test_a_daemon_that_keeps_the_output_open_is_not_waited_for(tree: Tree, shell: str) -> None:
+    """Its parent has ended, and was no shell's child that anybody could wait for."""
+    checkout(tree)
+    tree.tool("python3", "sleep 40 &\necho Python 3.11.2")
+    tree.tool("git", "sleep 40 &\necho fatal: it broke >&2\nexit 128")
+    record = look(tree, shell, 2)
+    assert record.system.python3 == "3.11.2"
+    assert record.training.commit == Unknown("git: fatal: it broke")
+
+
+@pytest.mark.parametrize("said", ["echo 0123456789", "printf 0"])
+def test_a_program_that_never_stops_talking_is_cut(tree: Tree, any_shell: str, said: str) -> None:
+    checkout(tree)
+    tree.tool("git", f"while :; do {said}; done")
+    impatient(tree)
+    record = look(tree, any_shell, 5)
+    assert isinstance(record.training.commit, Unknown)
+
+
+def test_a_file_system_that_does_not_answer_leaves_the_rest_told(tree: Tree, shell: str) -> None:
+    """What hangs in the kernel cannot be ended: only the process that waits for it is left."""
+    furnish_nvidia(tree)
+    checkout(tree)
+    write(Path(tree.paths.cuda_proof), "{}")
+    tree.environment["PG_TICK"] = "1"
+    tree.tool("df", DEAF)
+    without_limits(tree)
+    began = time.monotonic()
+    record = tree.look(shell, asked(tree, seconds=30))
+    assert time.monotonic() - began < 6 + 6
+    late = Unknown(LATE)
+    assert record.storage.free_mib == late
+    assert record.layout.entry(tree.paths.venv) == late
+    assert (record.torch.python, record.training.commit, record.smoke.stamp) == (late, late, late)
+    assert record.environment.text == late
+    assert record.cuda.nvcc == "13.0"
+    assert record.cuda.proof == Unknown(
+        f"the file system of {tree.paths.cuda_proof} does not answer"
+    )
+    assert record.system.hostname == "gpu-1"
+    assert isinstance(record.nvidia.packages, tuple)
+
+
+def test_what_is_not_told_in_time_is_left_out_and_the_answer_has_its_end(
+    tree: Tree, any_shell: str
+) -> None:
+    tree.environment["PG_TICK"] = "1"
+    without_limits(tree)
+    for tool in ("python3", "modinfo", "dpkg-query", "df", "stat"):
+        tree.tool(tool, DEAF)
+    record = look(tree, any_shell, 3, seconds=3)
+    assert record.system.kernel == "6.1.0-37-amd64"
+    assert record.packages.installed == Unknown(LATE)
+
+
+HUGE = 200 << 30
+
+
+def test_files_that_are_mostly_holes_are_not_read(tree: Tree, shell: str) -> None:
+    site = tree.venv()
+    checkout(tree)
+    paths = tree.paths
+    for path in (
+        Path(paths.training) / "requirements.txt",
+        Path(paths.stamp),
+        Path(paths.env_file),
+        site / "torch/version.py",
+        site / RECORD,
+    ):
+        write(path, "")
+        with path.open("wb") as file:
+            file.truncate(HUGE)
+    requirements = Path(paths.training) / "requirements.txt"
+    (Path(paths.training) / ".git/index").unlink()
+    record = look(tree, shell, 12, requirements=str(requirements))
+    assert record.training.requirements_sha256 == Unknown(f"{requirements} is larger than 4 MiB")
+    assert isinstance(record.smoke.stamp, Unknown)
+    assert record.environment.text == Unknown("the file is longer than 64 KiB")
+    assert record.torch.damaged == (RECORD,)
+    assert record.torch.version is None
+
+
+def test_a_folder_of_100000_names_is_told_of_in_one_word(tree: Tree, any_shell: str) -> None:
+    site = tree.venv()
+    for number in range(100_000):
+        (site / f"a{number}-1.dist-info").touch()
+    record = look(tree, any_shell, 15)
+    where = Path(tree.paths.venv) / SITE
+    assert record.torch.distributions == Unknown(f"{where} holds more than 5000")
