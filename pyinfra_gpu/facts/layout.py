@@ -33,10 +33,15 @@ class Entry(Jsonable):
 class LayoutRecord(Jsonable):
     """The paths that were asked for.
 
-    + entries: path -> what stands there
+    + entries: path -> what stands there; of what the owner can write, as the owner says
+    + open: the first place on the way to the prefix that somebody else than root can change; None
+      where there is none, or where nothing is done as root
+    + owner_problem: why nothing can be looked at as the owner; None where it can, or need not
     """
 
     entries: Mapping[str, Entry | Unknown] | Unknown
+    open: str | Unknown | None = None
+    owner_problem: str | Unknown | None = None
 
     def entry(self, path: str) -> Entry | Unknown:
         """What stands at `path`; unknown if it was not asked for."""
@@ -55,31 +60,44 @@ class Layout(ConcernFact[LayoutRecord]):
 
 def parse(fields: Fields) -> LayoutRecord:
     """The files and folders, from the probe's fields."""
-    asked = fields.items("layout.asked")
+    asked, left = fields.items("layout.asked"), fields.items("layout.left")
+    return LayoutRecord(
+        entries=_entries(fields, asked, left),
+        open=fields.text("layout.open"),
+        owner_problem=fields.text("layout.owner_problem"),
+    )
+
+
+def _entries(
+    fields: Fields, asked: tuple[str, ...] | Unknown, left: tuple[str, ...] | Unknown
+) -> Mapping[str, Entry | Unknown] | Unknown:
     if isinstance(asked, Unknown):
-        return LayoutRecord(entries=asked)
-    return LayoutRecord(entries={path: _entry(fields, path) for path in asked})
+        return asked
+    if isinstance(left, Unknown):
+        return left
+    return {path: _entry(fields, "owned" if path in left else "layout", path) for path in asked}
 
 
-def _entry(fields: Fields, path: str) -> Entry | Unknown:
-    absent, hidden = fields.items("layout.absent"), fields.items("layout.hidden")
+def _entry(fields: Fields, key: str, path: str) -> Entry | Unknown:
+    """What stands at a path, as root says (`layout`), or as the owner does (`owned`)."""
+    absent, hidden = fields.items(f"{key}.absent"), fields.items(f"{key}.hidden")
     if isinstance(absent, Unknown) or isinstance(hidden, Unknown):
         return absent if isinstance(absent, Unknown) else hidden  # type: ignore[return-value]
     if path in absent:
         return Entry(kind="absent")
     if path in hidden:
         return Unknown(f"no permission to look at {path}")
-    rows = fields.items("layout.stat")
+    rows = fields.items(f"{key}.stat")
     if isinstance(rows, Unknown):
         return rows
     for row in rows:
         words = row.split(" ", 4)
         if len(words) == 5 and words[4] == path:
-            return _present(fields, path, words)
+            return _present(fields, key, path, words)
     return Unknown(f"stat said nothing about {path}")
 
 
-def _present(fields: Fields, path: str, words: list[str]) -> Entry | Unknown:
+def _present(fields: Fields, key: str, path: str, words: list[str]) -> Entry | Unknown:
     raw_mode, uid, owner, size, _ = words
     try:
         mode, length = int(raw_mode, 16), int(size)
@@ -90,9 +108,9 @@ def _present(fields: Fields, path: str, words: list[str]) -> Entry | Unknown:
         kind=kind,
         mode=f"{stat.S_IMODE(mode):04o}",
         owner=uid if owner == "UNKNOWN" else owner,
-        sha256=_sha256(fields, path, length) if kind == "file" else None,
+        sha256=_sha256(fields, key, path, length) if kind == "file" else None,
         size=length if kind == "file" else None,
-        target=_target(fields, path) if kind == "link" else None,
+        target=_target(fields, key, path) if kind == "link" else None,
     )
 
 
@@ -104,10 +122,10 @@ def _kind(mode: int) -> Kind:
     return "link" if stat.S_ISLNK(mode) else "other"
 
 
-def _sha256(fields: Fields, path: str, size: int) -> str | Unknown | None:
+def _sha256(fields: Fields, key: str, path: str, size: int) -> str | Unknown | None:
     if size > 4 << 20:
         return None
-    unread, rows = fields.items("layout.unread"), fields.items("layout.sha256")
+    unread, rows = fields.items(f"{key}.unread"), fields.items(f"{key}.sha256")
     if not isinstance(unread, Unknown) and path in unread:
         return Unknown(f"no permission to read {path}")
     if isinstance(rows, Unknown):
@@ -122,8 +140,8 @@ def _sha256(fields: Fields, path: str, size: int) -> str | Unknown | None:
     return Unknown(f"{path} could not be read")
 
 
-def _target(fields: Fields, path: str) -> str | Unknown:
-    rows = fields.items("layout.target")
+def _target(fields: Fields, key: str, path: str) -> str | Unknown:
+    rows = fields.items(f"{key}.target")
     if isinstance(rows, Unknown):
         return rows
     for row in rows:

@@ -17,6 +17,8 @@ from gpu_host import (
     bare_gpu_host,
 )
 
+from pyinfra_gpu.engine import write
+from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.packages import own_files
 from pyinfra_gpu.packages.apt import files
@@ -300,11 +302,20 @@ def keyring_answer(keyring: bytes) -> dict[str, Any]:
     return {"apt-helper": [base64.b64encode(keyring).decode()]}
 
 
-def test_the_pinned_key_is_put_in_place() -> None:
+def test_the_pinned_key_is_put_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+
+    def asked(*arguments: Any, **more: Any) -> Answer:
+        sent.append(more["_stdin"])
+        return ask(*arguments, **more)
+
+    monkeypatch.setattr(write, "ask", asked)
     made, _ = executed(GpuHost(keyring=None, responses=keyring_answer(KEYRING)))
     commands = made.executed("ws1")
     assert [c for c in commands if "SHA256:" + "ab" * 32 in c and f"{URL}/cuda-keyring_1.1-1" in c]
-    assert [c for c in commands if base64.b64encode(KEYRING).decode() in c]
+    written = f"write.sh {system_files.KEYRING} {len(KEYRING)} 0644 '' 1"
+    assert [c for c in commands if written in c]
+    assert base64.b64decode(sent[0]) == KEYRING
 
 
 @pytest.mark.parametrize("keyring", [KEYRING[:-1] + b"x", KEYRING * 2, b"", b"<html>"])

@@ -61,8 +61,8 @@ class Run:
         return document
 
     @property
-    def stamped(self) -> bool:
-        return (self.directory / "stamp.json").exists()
+    def passed(self) -> bool:
+        return self.verdict["status"] in ("pass", "warn")
 
     def check(self, check_id: str) -> dict[str, Any]:
         checks: dict[str, dict[str, Any]] = {each["id"]: each for each in self.verdict["checks"]}

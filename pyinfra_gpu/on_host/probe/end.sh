@@ -11,6 +11,9 @@ aarch64) native=arm64 ;;
 *) native=$machine ;;
 esac
 
+choose_owner
+PG_LEFT=$(left)
+
 printf 'pyinfra-gpu-probe 1\n'
 # Each concern in a process of its own: whatever goes wrong in one, the others are told.
 (system)
@@ -21,10 +24,7 @@ printf 'nvidia.asked =%s\n' "${PG_NVIDIA:-0}"
 (package_lock)
 (storage)
 (layout)
-(torch)
-(text environment.text "$PG_ENV_FILE")
-(training)
-(text smoke.stamp "$PG_STAMP"; text smoke.verdict "$PG_VERDICT")
+(believed smoke.stamp "$PG_STAMP")
 if [ "$PG_NVIDIA" ]; then
 	(kernel)
 	(nvidia_packages)
@@ -32,5 +32,6 @@ if [ "$PG_NVIDIA" ]; then
 	(libcuda)
 	(power)
 fi
+(owners_part)
 printf 'pyinfra-gpu-probe end\n'
 exit 0
