@@ -37,6 +37,21 @@ class File:
     owner: str | None = None
 
 
+def command(file: File, run_as: dict[str, Any]) -> str:
+    """Return the shell command that writes a file whose content comes on standard input."""
+    return program(
+        "files/write.sh",
+        *(file.path, str(len(file.content)), file.mode, file.owner or ""),
+        guard(run_as),
+        uses=("files/root_only.sh",),
+    )
+
+
+def sent(file: File) -> str:
+    """Return the content as it goes through standard input."""
+    return base64.encodebytes(file.content).decode("ascii")
+
+
 def write(stage: str, file: File, run_as: dict[str, Any]) -> PyinfraCommand:
     """Return a pyinfra command that writes a file on the host; see `written`."""
     return FunctionCommand(written, (stage, file, run_as), {})
@@ -54,14 +69,7 @@ def written(state: State, host: Host, stage: str, file: File, run_as: dict[str, 
     has its mode and owner. A link at the path is replaced, never followed. Root refuses to write
     where somebody else can change the folder, or the way to it.
     """
-    command = program(
-        "files/write.sh",
-        *(file.path, str(len(file.content)), file.mode, file.owner or ""),
-        guard(run_as),
-        uses=("files/root_only.sh",),
-    )
-    content = base64.encodebytes(file.content).decode("ascii")
-    answer = ask(state, host, command, run_as, _stdin=content)
+    answer = ask(state, host, command(file, run_as), run_as, _stdin=sent(file))
     if answer.ok:
         return True
     said = [line.strip() for line in answer.lines if line.strip()]
