@@ -100,7 +100,7 @@ def _judged(
         return Id.ENVIRONMENT_MODE_DIFFERS, f"{name} has mode {entry.mode}"
     owner = file_owner(spec, record, path)
     if owner is not None and entry.owner != owner:
-        return Id.ENVIRONMENT_OWNER_DIFFERS, f"{name} belongs to {entry.owner}"
+        return Id.ENVIRONMENT_OWNER_DIFFERS, f"{name} belongs to {entry.owner}, not to {owner}"
     return None
 
 

@@ -116,6 +116,17 @@ def wrong_modes(spec: HostSpec, record: Record) -> list[str]:
     return wrong
 
 
+def shut(spec: HostSpec, record: Record) -> bool:
+    """Tell whether a directory of root's keeps the owner out, until its mode is repaired."""
+    if spec.privilege != "sudo":
+        return False
+    entries = (record.layout.entry(path) for path in roots(spec))
+    return any(
+        not isinstance(each, Unknown) and each.kind == "dir" and not int(str(each.mode), 8) & 1
+        for each in entries
+    )
+
+
 def _lock(spec: HostSpec, record: Record) -> Entry | None:
     """Return what stands at the lock's path, None where nobody has to care."""
     entry = record.layout.entry(spec.paths.lock)

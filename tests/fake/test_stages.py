@@ -58,6 +58,16 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
         FakeHost(entries={PREFIX: f"41c0 1000 ubuntu 4096 {PREFIX}"}),
         ["Base | Make the directories"],
     ),
+    "the prefix keeps the owner out": (
+        FakeHost(
+            entries={PREFIX: f"41c0 0 root 4096 {PREFIX}"},
+            plain=dict.fromkeys(
+                ("torch.python", "torch.installing", "training.commit", "training.stamp"),
+                f"?no permission to look at {PREFIX}",
+            ),
+        ),
+        ["Base | Make the directories"],
+    ),
     "a directory of root's belongs to somebody else": (
         FakeHost(entries={f"{PREFIX}/env": f"41ed 1000 ubuntu 4096 {PREFIX}/env"}),
         ["Base | Make the directories"],

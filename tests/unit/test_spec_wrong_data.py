@@ -95,7 +95,7 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"owner": "-x"}, "'-x'", "not a user name", "set e.g. owner ="),
     ({"owner": 1000}, "1000", "a whole number, not text", "put it in quotes"),
     ({"privilege": "none", "owner": "ada"}, "'ada'", "privilege = 'none'", "remove owner"),
-    ({"prefix": "/root/x", "owner": "ada"}, "'ada'", "enter /root", "prefix = '/home/ada/"),
+    ({"prefix": "/root/x", "owner": "ada"}, "'ada'", "enter /root", "prefix = '/opt/pyinfra-gpu'"),
     ({"privilege": "root"}, "'root'", "not one of", "set e.g. privilege = 'none'"),
     ({"privilege": True}, "True", "a yes/no value, not text", "set e.g. privilege = 'none'"),
     # preflight
