@@ -157,13 +157,18 @@ def _withdraw(spec: HostSpec) -> str:
 
 def _stamped(state: State, host: Host, spec: HostSpec, verdict: Verdict) -> bool:
     """Keep what this pass stands for, where the owner cannot write; look whether it counts."""
-    stamp = {name: getattr(verdict, name) for name in ("fingerprint", "status", "mode", "finished")}
-    if not written(state, host, STAGE, stamp_file(spec, stamp), as_root(spec)):
+    file = stamp_file(spec, stamp_of(verdict))
+    if not written(state, host, STAGE, file, as_root(spec)):
         return False
     forget()
     record = look(spec)
     stale = drift.stale(spec, record) if record else "the host cannot be looked at"
     return stale is None or failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({stale})")
+
+
+def stamp_of(verdict: Verdict) -> dict[str, Any]:
+    """Return what the next run compares of a verdict that passed, with or without warnings."""
+    return {name: getattr(verdict, name) for name in ("fingerprint", "status", "mode", "finished")}
 
 
 def stamp_file(spec: HostSpec, stamp: Mapping[str, Any]) -> File:

@@ -155,7 +155,6 @@ def _arguments(directory: Path, program: bytes, plan: Plan) -> list[str]:
     return [
         *(str(file), "--mode", "rehearsal-cpu", "--fingerprint", "c0ffee"),
         *("--host", "box", "--output", str(directory / "verdict.json")),
-        *("--stamp", str(directory / "stamp.json")),
         *(text for key, value in given.items() for text in (f"--{key}", str(value))),
     ]
 
