@@ -12,6 +12,7 @@ aarch64) native=arm64 ;;
 esac
 
 choose_owner
+known_before
 PG_LEFT=$(left)
 
 printf 'pyinfra-gpu-probe 1\n'
