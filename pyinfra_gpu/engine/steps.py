@@ -12,7 +12,9 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
 
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine.privilege import guard
 from pyinfra_gpu.engine.transport import is_alive
+from pyinfra_gpu.on_host import program
 from pyinfra_gpu.text import shortened
 
 if TYPE_CHECKING:
@@ -47,13 +49,19 @@ def step(
     + stream: show the command's output while it works
     + success: exit codes that are not failures
     """
-    command = command if lock is None else locked(command, lock)
+    if lock is not None:
+        command = _locked_by_root(command, lock) if guard(run_as) else locked(command, lock)
     return FunctionCommand(_run, (stage, what, command, run_as, stream, success), {})
 
 
 def locked(command: str, lock: str) -> str:
     """Return `command` such that it waits for whoever holds the lock file; see `step`."""
     return f"flock -w {LOCK_WAIT_S} {shlex.quote(lock)} sh -c {shlex.quote(command)}"
+
+
+def _locked_by_root(command: str, lock: str) -> str:
+    uses = ("files/root_only.sh",)
+    return program("files/locked.sh", lock, str(LOCK_WAIT_S), command, uses=uses)
 
 
 def quoted(*words: str) -> str:

@@ -14,7 +14,7 @@ from hostile import CROWD, FILES, KINDS, NOBODY, OWNER, OWNERS, PROGRAMS, ROOTS,
 
 from pyinfra_gpu.drift import layout
 from pyinfra_gpu.drift.finding import Id
-from pyinfra_gpu.engine import write
+from pyinfra_gpu.engine import steps, write
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.write import File
 from pyinfra_gpu.facts.fields import Unknown
@@ -133,6 +133,21 @@ def test_what_the_owner_says_of_roots_files_does_not_count(place: Place) -> None
         entry = record.layout.entry(str(place.prefix / name))
         assert not isinstance(entry, Unknown)
         assert (entry.kind, entry.owner) == ("dir", "root")
+
+
+def test_root_takes_no_lock_that_somebody_else_can_exchange(place: Place) -> None:
+    """flock(1) makes the file where there is none: through a link, wherever that leads."""
+    place.furnish(earlier=True)
+    (place.prefix / ".lock").unlink()
+    (place.prefix / ".lock").symlink_to(place.outside / "nologin")
+    before = place.state_outside()
+    done = place.run(steps._locked_by_root("id -u", str(place.prefix / ".lock")))
+    assert done.stderr == f"somebody else than root can change {place.prefix}\n"
+    harmless(place, before)
+    place.run(directories(place.spec(), place.look()))
+    done = place.run(steps._locked_by_root("id -u", str(place.prefix / ".lock")))
+    assert (done.returncode, done.stdout) == (0, "0\n")
+    harmless(place, before)
 
 
 def test_a_process_that_stays_behind_and_keeps_the_pipe_does_not_keep_the_look(
