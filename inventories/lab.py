@@ -56,7 +56,8 @@ cpu: list[str] = []
 #     "prefix": "/opt/pyinfra-gpu",
 #         the directory that holds everything of ours on the host
 #     "owner": "trainer",
-#         the user who owns the tree under prefix and runs torch; default: None
+#         the user who runs torch and owns what it needs; the rest below prefix is root's; default:
+#         None
 #     "privilege": "sudo",
 #         'none' writes nothing outside prefix and installs no system package
 #     "lease_wait_s": 3600,

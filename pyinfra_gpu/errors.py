@@ -34,12 +34,17 @@ class SpecError(DeployError):
 def shown(key: object, value: object) -> str:
     """Return `value` as an error may show it: its repr in at most 60 characters, on one line.
 
-    Values that look like a secret, by the key's name or by the value's form, are not shown.
+    Values that look like a secret, by the key's name or by the value's form, are not shown, and of
+    environment variables no text is: their names say enough.
     """
     if SECRET_NAME.search(str(key)) and value is not None and not isinstance(value, bool):
         return "(not shown, it may be a secret)"
     if isinstance(value, Mapping):
-        text = "{" + ", ".join(f"{k!r}: {shown(k, v)}" for k, v in value.items()) + "}"
+        hidden = key == "environment_variables"
+        items = (
+            (k, "..." if hidden and isinstance(v, str) else shown(k, v)) for k, v in value.items()
+        )
+        text = "{" + ", ".join(f"{k!r}: {told}" for k, told in items) + "}"
     else:
         text = _repr(value)
     if _SECRET_VALUE.search(text) or "HiddenValue" in type(value).__name__:

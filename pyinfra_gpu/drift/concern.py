@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Findings, Stage
 from pyinfra_gpu.drift.history import explain
+from pyinfra_gpu.drift.layout import shut
 from pyinfra_gpu.facts.fields import Unknown
 
 if TYPE_CHECKING:
@@ -33,11 +34,18 @@ class Concern(Protocol):
         """Return in what the host is not as declared, in the order in which it is repaired."""
 
 
-def unread(concern: Concern, spec: HostSpec, record: Record) -> tuple[str, ...]:
+def unread(
+    concern: Concern, spec: HostSpec, record: Record, *, planning: bool = False
+) -> tuple[str, ...]:
     """Return what could not be read of a host and has to be known, a clause each.
 
     Acting on a guess is how a tool breaks a host that was fine.
+
+    + planning: leave out what the owner may not see before the layout stage has opened the
+      directories again; once that stage has run it counts as anything else does
     """
+    if planning and shut(spec, record):
+        return ()
     reasons = [
         each if isinstance(each, CannotTell) else f"cannot tell what is there: {each.reason}"
         for each in concern.needed(spec, record)

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pyinfra_gpu.drift import layout
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
-from pyinfra_gpu.drift.layout import foreign_paths
-from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.fields import Hidden, Unknown
 from pyinfra_gpu.spec import env_file
 
 if TYPE_CHECKING:
@@ -22,16 +22,32 @@ IDS = Id.of(STAGE)
 
 
 def declared(spec: HostSpec) -> dict[str, tuple[str, str]]:
-    """Return path -> (content, mode) of the files this stage keeps."""
+    """Return path -> (content, mode) of the files this stage keeps.
+
+    Variables that a user declares may be keys to something: then the file is the owner's alone.
+    """
     return {
-        spec.paths.env_file: (env_file.render(spec), "0644"),
+        spec.paths.env_file: (env_file.render(spec), "0600" if _private(spec) else "0644"),
         spec.paths.torchrun: (env_file.render_torchrun(spec), "0755"),
     }
 
 
+def file_owner(spec: HostSpec, record: Record, path: str) -> str | None:
+    """Return whose one of these files is to be; None without root: then all is who logs in's."""
+    if spec.privilege != "sudo":
+        return None
+    theirs = path == spec.paths.env_file and _private(spec)
+    return layout.owner_name(spec, record) if theirs else layout.ROOT
+
+
+def _private(spec: HostSpec) -> bool:
+    return bool(spec.environment.variables)
+
+
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this stage cannot do without."""
-    return (_owner(spec, record), *(record.layout.entry(path) for path in declared(spec)))
+    owner = (spec.owner or record.system.user) if spec.privilege == "sudo" else None
+    return (owner, *(record.layout.entry(path) for path in declared(spec)))
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -82,26 +98,16 @@ def _judged(
         return Id.ENVIRONMENT_TEXT_CHANGED, f"{name} differs"
     if entry.mode != mode:
         return Id.ENVIRONMENT_MODE_DIFFERS, f"{name} has mode {entry.mode}"
-    owner = _owner(spec, record)
-    if isinstance(owner, str) and entry.owner != owner and not _is_given_away(spec, record, path):
+    owner = file_owner(spec, record, path)
+    if owner is not None and entry.owner != owner:
         return Id.ENVIRONMENT_OWNER_DIFFERS, f"{name} belongs to {entry.owner}, not to {owner}"
     return None
-
-
-def _owner(spec: HostSpec, record: Record) -> str | Unknown | None:
-    """Return whose the files have to be; None without root, where nobody's could be given away."""
-    return (spec.owner or record.system.user) if spec.privilege == "sudo" else None
-
-
-def _is_given_away(spec: HostSpec, record: Record, path: str) -> bool:
-    """Tell whether the layout stage gives a folder above to the owner, with what is in it."""
-    return any(path.startswith(f"{folder}/") for folder in foreign_paths(spec, record))
 
 
 def _changed_keys(spec: HostSpec, record: Record) -> list[str]:
     """Name the variables in which the environment file differs from what is declared."""
     text = record.environment.text
-    if not isinstance(text, str):
+    if not isinstance(text, Hidden):
         return []
-    found, wanted = env_file.parse(text), env_file.variables(spec)
+    found, wanted = env_file.parse(text.text), env_file.variables(spec)
     return sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))

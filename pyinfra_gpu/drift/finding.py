@@ -48,6 +48,8 @@ class Id(StrEnum):
     PREFLIGHT_DISTRIBUTION_DRIVER = "preflight.distribution-driver"
     PREFLIGHT_SECURE_BOOT = "preflight.secure-boot"
     PREFLIGHT_GPUS_IN_USE = "preflight.gpus-in-use"
+    PREFLIGHT_PREFIX_OPEN = "preflight.prefix-open"
+    PREFLIGHT_OWNER_UNUSABLE = "preflight.owner-unusable"
     PREFLIGHT_INCOMPATIBLE = "preflight.incompatible"
 
     DRIVER_KEYRING_REPLACED = "driver.keyring-replaced"
@@ -84,6 +86,7 @@ class Id(StrEnum):
     LAYOUT_NOT_A_DIRECTORY = "layout.not-a-directory"
     LAYOUT_MODE_DIFFERS = "layout.mode-differs"
     LAYOUT_OWNER_DIFFERS = "layout.owner-differs"
+    LAYOUT_NOT_ROOTS = "layout.not-roots"
 
     CUDA_NOT_INSTALLED = "cuda.not-installed"
     CUDA_VERSION_DIFFERS = "cuda.version-differs"

@@ -84,5 +84,7 @@ def _stage(stage: Stage, concerns: list[Concern], spec: HostSpec, record: Record
         findings=Findings(
             finding for each in concerns for finding in judged(each, spec, record, history)
         ),
-        unread=tuple(text for each in concerns for text in unread(each, spec, record)),
+        unread=tuple(
+            text for each in concerns for text in unread(each, spec, record, planning=True)
+        ),
     )

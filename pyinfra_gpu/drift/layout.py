@@ -1,4 +1,4 @@
-"""Are our directories there, the owner's, and open to be read? Judged, never touched."""
+"""Are our directories there, root's and the owner's, and open to be read? Judged, never touched."""
 
 from __future__ import annotations
 
@@ -17,32 +17,42 @@ STAGE = Stage.LAYOUT
 IDS = Id.of(STAGE)
 """What `layout.directories` repairs."""
 MODE = "0755"
+LOCK_MODE = "0644"
+ROOT = "root"
+
+
+def roots(spec: HostSpec) -> tuple[str, ...]:
+    """Return the directories in which nobody but root can put anything, the prefix first.
+
+    What root runs, writes or believes is in them: the installer, our programs, stamps, proofs.
+    """
+    paths = spec.paths
+    proofs = (paths.proofs,) if spec.accelerator == "nvidia" else ()
+    return (paths.prefix, paths.tools, paths.bin, paths.env_dir, paths.smoke, *proofs)
+
+
+def owners(spec: HostSpec) -> tuple[str, ...]:
+    """Return the directories that are the owner's; root never opens anything below them.
+
+    The virtual environment is the owner's as well, and made by the stage that fills it.
+    """
+    return (spec.paths.cache, spec.paths.training_parent, spec.paths.state)
 
 
 def ours(spec: HostSpec) -> tuple[str, ...]:
     """Return the directories this project keeps, parents first."""
-    paths = spec.paths
-    proofs = (paths.proofs,) if spec.accelerator == "nvidia" else ()
-    return (
-        paths.prefix,
-        paths.tools,
-        paths.cache,
-        paths.bin,
-        paths.env_dir,
-        paths.training_parent,
-        paths.smoke,
-        *proofs,
-    )
+    return (*roots(spec), *owners(spec))
 
 
 def owner_name(spec: HostSpec, record: Record) -> str:
-    """Return the user who owns the tree under ``prefix``: as declared, else the login user."""
+    """Return the user who runs what is deployed: as declared, else the login user."""
     return spec.owner or str(record.system.user)
 
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this stage cannot do without."""
-    return tuple(record.layout.entry(path) for path in ours(spec))
+    paths = (*ours(spec), *((spec.paths.lock,) if spec.privilege == "sudo" else ()))
+    return tuple(record.layout.entry(path) for path in paths)
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -60,32 +70,72 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     if blocked:
         return [_blocked(record, path) for path in blocked]
     missing = missing_paths(spec, record)
-    mode = _which(spec, record, lambda entry: entry.kind == "dir" and entry.mode != MODE)
     return [
         *(_missing(spec, missing) if missing else ()),
-        *(_owner(spec, record) if foreign_paths(spec, record) else ()),
-        *(_mode(record, mode) if mode else ()),
+        *_not_roots(spec, record),
+        *_owner(spec, record),
+        *_mode(spec, record),
     ]
 
 
 def missing_paths(spec: HostSpec, record: Record) -> list[str]:
-    """Return the directories that are not there."""
-    return _which(spec, record, lambda entry: entry.kind == "absent")
+    """Return what is not there: directories, and below a prefix that is there the lock."""
+    missing = _which(spec, record, lambda entry: entry.kind == "absent")
+    lock = _lock(spec, record)
+    if lock and lock.kind == "absent" and spec.paths.prefix not in missing:
+        missing.append(spec.paths.lock)
+    return missing
 
 
-def foreign_paths(spec: HostSpec, record: Record) -> list[str]:
-    """Return the directories that belong to somebody else; without root there is none."""
-    owner = owner_name(spec, record)
+def taken_over(spec: HostSpec, record: Record) -> list[str]:
+    """Return what should be root's and belongs to somebody else; without root there is none."""
     if spec.privilege != "sudo":
         return []
-    return _which(spec, record, lambda entry: entry.kind == "dir" and entry.owner != owner)
+    found = [path for path in roots(spec) if _belongs_to_another(record, path, ROOT)]
+    lock = _lock(spec, record)
+    if lock and lock.kind != "absent" and (lock.kind != "file" or lock.owner != ROOT):
+        found.append(spec.paths.lock)
+    return found
 
 
-def wrong_paths(spec: HostSpec, record: Record) -> list[str]:
-    """Return the directories that are not as declared in any way, parents first."""
-    wrong = {*missing_paths(spec, record), *foreign_paths(spec, record)}
-    wrong |= {*_which(spec, record, lambda entry: entry.mode != MODE)}
-    return [path for path in ours(spec) if path in wrong]
+def of_others(spec: HostSpec, record: Record) -> list[str]:
+    """Return what should be the owner's and is somebody else's; without root there is none."""
+    if spec.privilege != "sudo":
+        return []
+    owner = owner_name(spec, record)
+    paths = (*owners(spec), spec.paths.venv)
+    return [path for path in paths if _belongs_to_another(record, path, owner)]
+
+
+def wrong_modes(spec: HostSpec, record: Record) -> list[str]:
+    """Return what has another mode than declared."""
+    wrong = _which(spec, record, lambda entry: entry.kind == "dir" and entry.mode != MODE)
+    lock = _lock(spec, record)
+    if lock and lock.kind == "file" and lock.mode != LOCK_MODE:
+        wrong.append(spec.paths.lock)
+    return wrong
+
+
+def shut(spec: HostSpec, record: Record) -> bool:
+    """Tell whether a directory of root's keeps the owner out, until its mode is repaired."""
+    if spec.privilege != "sudo":
+        return False
+    entries = (record.layout.entry(path) for path in roots(spec))
+    return any(
+        not isinstance(each, Unknown) and each.kind == "dir" and not int(str(each.mode), 8) & 1
+        for each in entries
+    )
+
+
+def _lock(spec: HostSpec, record: Record) -> Entry | None:
+    """Return what stands at the lock's path, None where nobody has to care."""
+    entry = record.layout.entry(spec.paths.lock)
+    return None if spec.privilege != "sudo" or isinstance(entry, Unknown) else entry
+
+
+def _belongs_to_another(record: Record, path: str, owner: str) -> bool:
+    entry = record.layout.entry(path)
+    return not isinstance(entry, Unknown) and entry.kind == "dir" and entry.owner != owner
 
 
 def _which(spec: HostSpec, record: Record, asked: Callable[[Entry], bool]) -> list[str]:
@@ -95,15 +145,16 @@ def _which(spec: HostSpec, record: Record, asked: Callable[[Entry], bool]) -> li
     ]
 
 
-def _kind(record: Record, path: str) -> str:
+def _known(record: Record, path: str, what: str) -> str:
     entry = record.layout.entry(path)
-    return "unreadable" if isinstance(entry, Unknown) else entry.kind
+    return "unknown" if isinstance(entry, Unknown) else str(getattr(entry, what))
 
 
 def _blocked(record: Record, path: str) -> Finding:
+    kind = _known(record, path, "kind")
     return stop(
         Id.LAYOUT_NOT_A_DIRECTORY,
-        found=f"{path} is a {_kind(record, path)}",
+        found=f"{path} is a {kind}",
         expected="a directory",
         action="move it away, or choose another `prefix`",
     )
@@ -111,45 +162,67 @@ def _blocked(record: Record, path: str) -> Finding:
 
 def _missing(spec: HostSpec, paths: list[str]) -> list[Finding]:
     every = len(paths) == len(ours(spec))
-    count = f"{len(paths)} director{'y' if len(paths) == 1 else 'ies'}"
+    directories = [path for path in paths if path != spec.paths.lock]
+    count = f"{len(directories)} director{'y' if len(directories) == 1 else 'ies'}"
     return [
         Finding(
             id=Id.LAYOUT_DIRECTORY_MISSING,
             found="no directories yet" if every else f"{_listed(paths)} missing",
             expected=f"our directories below {spec.paths.prefix}",
             effect="repair",
-            action=f"make {count}",
+            action=f"make {count}" if directories else "make the lock",
+        )
+    ]
+
+
+def _not_roots(spec: HostSpec, record: Record) -> list[Finding]:
+    paths = taken_over(spec, record)
+    if not paths:
+        return []
+    return [
+        Finding(
+            id=Id.LAYOUT_NOT_ROOTS,
+            found=f"{_listed(paths)} {_belong(paths)} to {_known(record, paths[0], 'owner')}",
+            expected="root to own it, since root writes there and believes what it finds",
+            effect="repair",
+            action=f"give {_listed(paths)} to root; what root believes or runs of it is made anew",
         )
     ]
 
 
 def _owner(spec: HostSpec, record: Record) -> list[Finding]:
-    paths, owner = foreign_paths(spec, record), owner_name(spec, record)
-    entry = record.layout.entry(paths[0])
-    who = "somebody else" if isinstance(entry, Unknown) else entry.owner
+    paths, owner = of_others(spec, record), owner_name(spec, record)
+    if not paths:
+        return []
     return [
         Finding(
             id=Id.LAYOUT_OWNER_DIFFERS,
-            found=f"{_listed(paths)} belongs to {who}",
+            found=f"{_listed(paths)} {_belong(paths)} to {_known(record, paths[0], 'owner')}",
             expected=f"{owner} to own it",
             effect="repair",
-            action=f"give what is in there to {owner}",
+            action=f"set {_listed(paths)} aside, and make it anew for {owner}",
         )
     ]
 
 
-def _mode(record: Record, paths: list[str]) -> list[Finding]:
-    entry = record.layout.entry(paths[0])
-    mode = "unknown" if isinstance(entry, Unknown) else entry.mode
+def _mode(spec: HostSpec, record: Record) -> list[Finding]:
+    paths = wrong_modes(spec, record)
+    if not paths:
+        return []
+    mode = LOCK_MODE if paths[0] == spec.paths.lock else MODE
     return [
         Finding(
             id=Id.LAYOUT_MODE_DIFFERS,
-            found=f"{_listed(paths)} has mode {mode}",
-            expected=f"mode {MODE}",
+            found=f"{_listed(paths)} has mode {_known(record, paths[0], 'mode')}",
+            expected=f"mode {mode}",
             effect="repair",
-            action=f"set mode {MODE}",
+            action=f"set mode {mode}",
         )
     ]
+
+
+def _belong(paths: list[str]) -> str:
+    return "belongs" if len(paths) == 1 else "belong"
 
 
 def _listed(paths: list[str]) -> str:

@@ -60,6 +60,8 @@ def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
 def _obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
     found = [
         _operating_system(spec, record),
+        _prefix(spec, record),
+        _owner(spec, record),
         _disk(spec, record),
         *_system_disk(spec, record),
         _memory(spec, record),
@@ -102,6 +104,33 @@ def _operating_system(spec: HostSpec, record: Record) -> Finding | None:
         found=f"runs {system.os_name}",
         expected=f"one of the supported: {known}",
         action="install one of them",
+    )
+
+
+def _prefix(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
+    """Judge the way to the prefix: who can change it sends root wherever they like."""
+    open_ = record.layout.open
+    if spec.privilege == "none" or open_ is None:
+        return None
+    if isinstance(open_, Unknown):
+        return CannotTell(f"cannot tell who can change the way to the prefix: {open_.reason}")
+    return stop(
+        Id.PREFLIGHT_PREFIX_OPEN,
+        found=f"somebody else than root can change {open_}, and `prefix` is {spec.paths.prefix}",
+        expected="a prefix below directories that root alone can change, since root works there",
+        action='choose a `prefix` below /opt, or declare `privilege = "none"`',
+    )
+
+
+def _owner(spec: HostSpec, record: Record) -> Finding | None:
+    problem = record.layout.owner_problem
+    if spec.privilege == "none" or not isinstance(problem, str):
+        return None
+    return stop(
+        Id.PREFLIGHT_OWNER_UNUSABLE,
+        found=problem,
+        expected="an owner as whom programs run: root runs none of the owner's",
+        action="make that user or install what is missing, or declare another `owner`",
     )
 
 

@@ -167,6 +167,8 @@ def _requirements(spec: HostSpec, training: TrainingSpec, record: Record) -> lis
 
 def _requirements_wrong(spec: HostSpec, record: Record) -> tuple[Id, str] | None:
     """Compare the note with what is installed; name the first difference."""
+    if isinstance(record.training.stamp_text, Unknown):
+        return None  # not known to be wrong; see `needed`
     noted = TrainingStamp.read(record.training.stamp_text)
     if not isinstance(noted, TrainingStamp):
         return Id.TRAINING_REQUIREMENTS_NOT_INSTALLED, "dependencies not installed"

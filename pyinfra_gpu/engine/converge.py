@@ -208,7 +208,8 @@ def refused(
     concern: Concern, spec: HostSpec, record: Record, found: Findings
 ) -> PyinfraCommand | None:
     """Return the refusal of a host that cannot be judged, or at which the run stops, else None."""
-    unknown = unread(concern, spec, record)
+    planning = state.current_stage != StateStage.Execute
+    unknown = unread(concern, spec, record, planning=planning)
     if unknown:
         journal.unreadable(concern.STAGE)
     sentences = [f"{spec.host}: {text}" for text in unknown]

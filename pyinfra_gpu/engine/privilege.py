@@ -24,12 +24,17 @@ def as_root(spec: HostSpec) -> dict[str, Any]:
 
 
 def as_owner(spec: HostSpec, record: Record) -> dict[str, Any]:
-    """Return pyinfra's global arguments for work inside our tree: never as root."""
+    """Return pyinfra's global arguments for work in what the owner has: never as root."""
     if spec.privilege == "none":
         return {"_sudo": False}
     return {"_sudo": True, "_sudo_user": owner_name(spec, record)}
 
 
-def file_owner(spec: HostSpec, record: Record) -> str | None:
-    """Return who our files are given to; None without root, where they are the login user's."""
-    return owner_name(spec, record) if spec.privilege == "sudo" else None
+def guard(run_as: dict[str, Any]) -> str:
+    """Return what tells our programs to refuse a place that somebody else than root can change.
+
+    + run_as: as whom it runs, from the functions above
+
+    "1" for root by sudo, else empty: who works in a tree of their own may work anywhere in it.
+    """
+    return "1" if run_as["_sudo"] and run_as["_sudo_user"] is None else ""

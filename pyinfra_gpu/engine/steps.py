@@ -12,9 +12,10 @@ from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
 
 from pyinfra_gpu.diagnosis.command import explain_lines
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine import journal, privilege
 from pyinfra_gpu.engine.transport import is_alive
 from pyinfra_gpu.engine.wire import guard
+from pyinfra_gpu.on_host import program
 from pyinfra_gpu.text import one_line, shortened, without_escapes
 
 if TYPE_CHECKING:
@@ -54,7 +55,10 @@ def step(
     + success: exit codes that are not failures
     """
     if lock is not None:
-        command, seconds = locked(command, lock), seconds + LOCK_WAIT_S
+        command = (
+            _locked_by_root(command, lock) if privilege.guard(run_as) else locked(command, lock)
+        )
+        seconds += LOCK_WAIT_S
     arguments = {**run_as, "_timeout": seconds, "_success_exit_codes": list(success)}
     return FunctionCommand(_run, (stage, what, command, arguments, stream), {})
 
@@ -70,6 +74,11 @@ def patient(seconds: float, commands: Iterator[Any]) -> Iterator[Any]:
 def locked(command: str, lock: str) -> str:
     """Return `command` such that it waits for whoever holds the lock file; see `step`."""
     return f"flock -w {LOCK_WAIT_S} {shlex.quote(lock)} sh -c {shlex.quote(command)}"
+
+
+def _locked_by_root(command: str, lock: str) -> str:
+    uses = ("files/root_only.sh",)
+    return program("files/locked.sh", lock, str(LOCK_WAIT_S), command, uses=uses)
 
 
 def quoted(*words: str) -> str:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pyinfra_gpu.facts.fields import Fields, Hidden, Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
+from pyinfra_gpu.spec import env_file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentRecord(Jsonable):
     """The environment.
 
-    + text: content of its file; None where there is no such file (the layout tells what else
-      may stand at that path, e.g. a folder)
+    + text: content of its file, which may hold secrets and is shown as names alone; None where
+      there is no such file (the layout tells what else may stand at that path, e.g. a folder)
     """
 
-    text: str | Unknown | None
+    text: Hidden | Unknown | None
 
 
 class Environment(ConcernFact[EnvironmentRecord]):
@@ -29,4 +30,10 @@ class Environment(ConcernFact[EnvironmentRecord]):
 
 def parse(fields: Fields) -> EnvironmentRecord:
     """The environment, from the probe's fields."""
-    return EnvironmentRecord(text=fields.document("environment.text"))
+    text = fields.document("environment.text")
+    return EnvironmentRecord(text=hidden(text) if isinstance(text, str) else text)
+
+
+def hidden(text: str) -> Hidden:
+    """The content of an environment file, without the values wherever it is shown."""
+    return Hidden(text, env_file.shown(text))

@@ -38,6 +38,18 @@ class Unknown:
         return {"unknown": self.reason}
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hidden:
+    """A text that is compared, and shown as something else.
+
+    + text: what the host has
+    + shown: what takes its place wherever it is printed
+    """
+
+    text: str = dataclasses.field(repr=False)
+    shown: str
+
+
 def as_json(value: object) -> object:
     """Plain data (dicts, lists, strings, numbers) for records and whatever they hold.
 
@@ -45,6 +57,8 @@ def as_json(value: object) -> object:
     """
     if isinstance(value, Unknown):
         return value.to_json()
+    if isinstance(value, Hidden):
+        return value.shown
     if isinstance(value, BaseModel):
         return as_json(value.model_dump(mode="json", by_alias=True, exclude_unset=True))
     if dataclasses.is_dataclass(value):

@@ -43,10 +43,15 @@ class Entry(Jsonable):
 class LayoutRecord(Jsonable):
     """The paths that were asked for.
 
-    + entries: path -> what stands there
+    + entries: path -> what stands there; of what the owner can write, as the owner says
+    + open: the first place on the way to the prefix that somebody else than root can change; None
+      where there is none, or where nothing is done as root
+    + owner_problem: why nothing can be looked at as the owner; None where it can, or need not
     """
 
     entries: Mapping[str, Entry | Unknown] | Unknown
+    open: str | Unknown | None = None
+    owner_problem: str | Unknown | None = None
 
     def entry(self, path: str) -> Entry | Unknown:
         """What stands at `path`; unknown if it was not asked for."""
@@ -65,26 +70,47 @@ class Layout(ConcernFact[LayoutRecord]):
 
 def parse(fields: Fields) -> LayoutRecord:
     """The files and folders, from the probe's fields."""
-    asked = fields.items("layout.asked")
+    asked, left = fields.items("layout.asked"), fields.items("layout.left")
+    return LayoutRecord(
+        entries=_entries(fields, asked, left),
+        open=fields.text("layout.open"),
+        owner_problem=fields.text("layout.owner_problem"),
+    )
+
+
+def _entries(
+    fields: Fields, asked: tuple[str, ...] | Unknown, left: tuple[str, ...] | Unknown
+) -> Mapping[str, Entry | Unknown] | Unknown:
     if isinstance(asked, Unknown):
-        return LayoutRecord(entries=asked)
-    absent, hidden = fields.items("layout.absent"), fields.items("layout.hidden")
+        return asked
+    if isinstance(left, Unknown):
+        return left
+    theirs, by_root, by_owner = frozenset(left), _told(fields, "layout"), _told(fields, "owned")
+    return {path: (by_owner if path in theirs else by_root)(path) for path in asked}
+
+
+def _told(fields: Fields, key: str) -> Callable[[str], Entry | Unknown]:
+    """Return what root (`layout`) or the owner (`owned`) says of a path.
+
+    All that the host said is gone through once.
+    """
+    absent, hidden = fields.items(f"{key}.absent"), fields.items(f"{key}.hidden")
     if isinstance(absent, Unknown) or isinstance(hidden, Unknown):
-        reason = absent if isinstance(absent, Unknown) else hidden
-        return LayoutRecord(entries=cast(Unknown, reason))
+        reason = cast(Unknown, absent if isinstance(absent, Unknown) else hidden)
+        return lambda path: reason
     entries: dict[str, Entry | Unknown] = {path: Entry(kind="absent") for path in absent}
     entries |= {path: Unknown(f"no permission to look at {path}") for path in hidden}
-    present = _present(fields)
-    return LayoutRecord(entries={path: entries.get(path) or present(path) for path in asked})
+    present = _present(fields, key)
+    return lambda path: entries.get(path) or present(path)
 
 
-def _present(fields: Fields) -> Callable[[str], Entry | Unknown]:
-    """Return what tells of a path that is there; all that the host said is gone through once."""
-    rows = fields.items("layout.stat")
+def _present(fields: Fields, key: str) -> Callable[[str], Entry | Unknown]:
+    """Return what tells of a path that is there."""
+    rows = fields.items(f"{key}.stat")
     if isinstance(rows, Unknown):
         return lambda path: rows
     words = {row[4]: row for row in (row.split(" ", 4) for row in rows) if len(row) == 5}
-    digests, targets = _digests(fields), _targets(fields)
+    digests, targets = _digests(fields, key), _targets(fields, key)
 
     def present(path: str) -> Entry | Unknown:
         if path not in words:
@@ -119,8 +145,8 @@ def _kind(mode: int) -> Kind:
     return "link" if stat.S_ISLNK(mode) else "other"
 
 
-def _digests(fields: Fields) -> Told:
-    unread, rows = fields.items("layout.unread"), fields.items("layout.sha256")
+def _digests(fields: Fields, key: str) -> Told:
+    unread, rows = fields.items(f"{key}.unread"), fields.items(f"{key}.sha256")
     hidden = frozenset() if isinstance(unread, Unknown) else frozenset(unread)
     found = {} if isinstance(rows, Unknown) else dict(map(_digest, rows))
 
@@ -143,8 +169,8 @@ def _digest(row: str) -> tuple[str, str]:
     return name, digest
 
 
-def _targets(fields: Fields) -> Told:
-    rows = fields.items("layout.target")
+def _targets(fields: Fields, key: str) -> Told:
+    rows = fields.items(f"{key}.target")
     found: dict[str, str] = {}
     for row in () if isinstance(rows, Unknown) else rows:
         # An arrow may be part of a path: each place where one could end, few as they are.

@@ -7,6 +7,7 @@ by one concern's module.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -28,23 +29,30 @@ T = TypeVar("T")
 # What is looked for when nobody says more; a deploy asks for what its stages need.
 PACKAGES = ("ca-certificates", "curl", "g++", "git", "python3", "python3-dev", "python3-venv")
 
-# The files of `on_host/probe`: functions first, and last what calls them. Those that ask a package
-# manager are its own: `pyinfra_gpu.packages.probes`.
-_PARTS = (
-    "start",
-    "system",
-    "driver",
-    "kernel",
-    "cuda",
-    "libcuda",
-    "power",
-    "layout",
-    "torch",
-    "training",
-    "end",
+# The files of `on_host`: functions first, and last what calls them. The first ones are the text of
+# the owner's process, too. Who asks a package manager is its own: `pyinfra_gpu.packages.probes`.
+_OWNERS = (
+    "probe/start.sh",
+    "probe/watch.sh",
+    "probe/entries.sh",
+    "probe/torch.sh",
+    "probe/training.sh",
+    "probe/compilers.sh",
+    "probe/theirs.sh",
 )
+_ROOTS = (
+    "files/root_only.sh",
+    "probe/owner.sh",
+    "probe/system.sh",
+    "probe/driver.sh",
+    "probe/kernel.sh",
+    "probe/cuda.sh",
+    "probe/libcuda.sh",
+    "probe/power.sh",
+)
+_LAST = "probe/end.sh"
 _ON_THE_WAY_S = 10  # of the time for a look: for connecting, and for the answer's way back
-_NO_PATHS = ("cuda_release", "compiler", "repository")
+_NO_PATHS = ("cuda_release", "compiler", "repository", "owner")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -52,6 +60,8 @@ class ProbeRequest:
     """Where the probe looks. Paths are absolute; an empty string means "do not look".
 
     + prefix: the folder whose file system's free room is asked
+    + owner: the user as whom all is looked at that this user can write; "": who logged in;
+      "-": whoever looks looks at all of it
     + venv, uv, env_file: the virtual environment, the installer, the environment's variables
     + training, requirements, training_stamp: the checkout, a file in it, its stamp
     + stamp, verdict: what the smoke test leaves
@@ -70,6 +80,7 @@ class ProbeRequest:
     """
 
     prefix: str
+    owner: str = ""
     venv: str
     uv: str
     env_file: str
@@ -127,7 +138,11 @@ class ProbeRequest:
             entries=entries,
             packages=packages,
         )
-        request = replace(request, seconds=max(spec.look_timeout_s - _ON_THE_WAY_S, 5))
+        request = replace(
+            request,
+            owner="-" if spec.privilege == "none" else spec.owner or "",
+            seconds=max(spec.look_timeout_s - _ON_THE_WAY_S, 5),
+        )
         if not request.nvidia:
             return request
         repository = spec.driver.repository
@@ -197,6 +212,8 @@ def _own_entries(paths: Paths) -> tuple[str, ...]:
         paths.training,
         paths.smoke,
         paths.smoke_bundle,
+        paths.state,
+        paths.lock,
     )
 
 
@@ -215,9 +232,13 @@ def script() -> str:
 
     Without comments and the tabs that indent it. Blanks stay: they indent its lines of Python.
     """
+    managers = (f"packages/{name}" for name in probes())
+    owners = shlex.quote(_joined(*_OWNERS))
+    return f'owners_text={owners}\neval "$owners_text"\n{_joined(*_ROOTS, *managers, _LAST)}'
+
+
+def _joined(*names: str) -> str:
     folder = files("pyinfra_gpu") / "on_host"
-    own = [f"probe/{part}.sh" for part in _PARTS]
-    names = [*own[:-1], *(f"packages/{name}" for name in probes()), own[-1]]
     texts = ((folder / name).read_text(encoding="ascii") for name in names)
     lines = (line.lstrip("\t") for text in texts for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("#"))
@@ -227,6 +248,7 @@ def command(request: ProbeRequest) -> StringCommand:
     """The shell text that looks at a host as `request` says; it always exits with 0."""
     values = {
         "PG_PREFIX": request.prefix,
+        "PG_OWNER": request.owner,
         "PG_VENV": request.venv,
         "PG_UV": request.uv,
         "PG_ENV_FILE": request.env_file,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shlex
 import zipfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -26,13 +27,15 @@ def text(path: str) -> str:
     return "".join(line for line in lines if not line.lstrip("\t").startswith(("# ", "#\n")))
 
 
-def program(path: str, *arguments: str) -> str:
+def program(path: str, *arguments: str, uses: Sequence[str] = ()) -> str:
     """Return the command line that runs a POSIX shell program of ours, which it brings along.
 
     + path: below this folder, e.g. "driver/reload_module.sh"
     + arguments: its $1, $2 and so on; never part of the program's text
+    + uses: files below this folder whose functions it calls, e.g. "files/root_only.sh"
     """
-    return shlex.join(["sh", "-c", text(path), path.rpartition("/")[2], *arguments])
+    code = "".join(text(each) for each in (*uses, path))
+    return shlex.join(["sh", "-c", code, path.rpartition("/")[2], *arguments])
 
 
 def smoke_bundle(kinds: bytes) -> bytes:

@@ -146,12 +146,11 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
         cuda.proven(name="Compile for the GPUs", spec=wanted)
     """
     del found
-    yield from proof.programs(STAGE, spec, record)
+    yield from proof.programs(STAGE, spec)
     record = fresh(spec, record)
     arguments = (
-        *(drift.fingerprint(spec, record), "rehearsal" if spec.rehearsal else "proof"),
-        *(drift.home(spec), str(spec.cuda.release), compilers.compiler_name(spec)),
-        *(spec.paths.cuda_proof, *(str(arch) for arch in spec.cuda.archs)),
+        *("rehearsal" if spec.rehearsal else "proof", drift.home(spec), str(spec.cuda.release)),
+        *(compilers.compiler_name(spec), *(str(arch) for arch in spec.cuda.archs)),
     )
-    archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
-    yield proof.run(STAGE, spec, record, f"compile for {archs}", arguments)
+    what = f"compile for {', '.join(f'sm_{arch}' for arch in spec.cuda.archs)}"
+    yield from proof.run(STAGE, spec, record, what, drift.fingerprint(spec, record), arguments)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from typing import TYPE_CHECKING
-
-from pyinfra.operations import files as stock_files
 
 from pyinfra_gpu.drift import driver_modules as drift
 from pyinfra_gpu.drift.driver_modules import BLACKLIST, unbuilt
@@ -17,6 +14,7 @@ from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import system_files
 
@@ -51,12 +49,8 @@ def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
     unfinished = bool(unbuilt(spec, record))
     yield from _built(spec, record)
     if found.of(Id.DRIVER_BLACKLIST_DIFFERS):
-        yield from stock_files.put._inner(
-            src=BytesIO(BLACKLIST.encode()),
-            dest=system_files.MODPROBE,
-            mode=MODE,
-            create_remote_dir=False,
-        )
+        rules = File(path=system_files.MODPROBE, content=BLACKLIST.encode(), mode=MODE)
+        yield write(STAGE, rules, as_root(spec))
     record = fresh(spec, record)
     if unfinished and record.packages.half_configured:
         yield finish_interrupted(STAGE, spec, record)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from io import BytesIO
 from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
-from pyinfra.operations import files as stock_files
 
 from pyinfra_gpu.drift import driver_repository as drift
 from pyinfra_gpu.drift.driver_repository import MODE, Repository, preferences, repository, twice
@@ -18,8 +16,9 @@ from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock, why
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed, quoted, step
+from pyinfra_gpu.engine.steps import failed, step
 from pyinfra_gpu.engine.transaction import update
+from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.spec import system_files
@@ -84,9 +83,8 @@ def _repair(spec: HostSpec, record: Record, source: Repository, found: Findings)
     }
     for id_, (path, text) in texts.items():
         if found.of(id_):
-            yield from stock_files.put._inner(
-                src=BytesIO(text.encode()), dest=path, mode=MODE, create_remote_dir=False
-            )
+            ours = File(path=path, content=text.encode(), mode=MODE)
+            yield write(STAGE, ours, as_root(spec))
     listed = (Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS, Id.DRIVER_SOURCE_TWICE)
     if found.of(*listed):
         yield FunctionCommand(_update, (spec,), {})
@@ -122,15 +120,8 @@ def _fetch_keyring(
             f"{host.name}: {url} does not hold the key {source.key_fingerprint} alone, but {held}:"
             " find out who changed it before you trust it (`driver_key_fingerprint`)",
         )
-    target = system_files.KEYRING
-    text = base64.b64encode(keyring).decode()
-    command = (
-        f"umask 022 && printf %s {quoted(text)} | base64 -d > {quoted(f'{target}~')}"
-        f" && mv -f {quoted(f'{target}~')} {quoted(target)}"
-    )
-    if not ask(state, host, command, as_root(spec), seconds=deadlines.PLAIN).ok:
-        return failed(host, STAGE, f"{host.name}: {target} cannot be written")
-    return True
+    file = File(path=system_files.KEYRING, content=keyring, mode=MODE)
+    return written(state, host, STAGE, file, as_root(spec))
 
 
 def _update(state: State, host: Host, spec: HostSpec) -> bool:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import TYPE_CHECKING
 
-from pyinfra.operations import files
+from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import environment as drift
 from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.engine import deadlines, journal
+from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
-from pyinfra_gpu.engine.privilege import as_root, file_owner
-from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
+from pyinfra_gpu.engine.steps import failed, quoted
+from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import env_file
 
 if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
@@ -33,7 +38,8 @@ def project_files(spec: HostSpec, record: Record, found: Findings) -> Commands:
     + spec: the host's resolved specification
 
     Each is written whole. What stood there without our header, or was not a file, is kept next
-    to it as ``NAME.before-pyinfra-gpu``.
+    to it as ``NAME.before-pyinfra-gpu``. An environment file with variables of the user's is the
+    owner's alone to read.
 
     **Example:**
 
@@ -42,34 +48,32 @@ def project_files(spec: HostSpec, record: Record, found: Findings) -> Commands:
         environment.project_files(name="Write the environment file", spec=wanted)
     """
     del found
-    user = file_owner(spec, record)
     for path, _ in drift.wrong(spec, record):
-        yield from _keep_foreign(spec, record, path)
+        entry = record.layout.entry(path)
+        if not isinstance(entry, Unknown) and entry.kind != "absent":
+            yield FunctionCommand(_keep_foreign, (spec, record, path, entry.kind), {})
         text, mode = drift.declared(spec)[path]
-        yield from files.put._inner(
-            src=StringIO(text), dest=path, mode=mode, user=user, create_remote_dir=False
-        )
+        owner = drift.file_owner(spec, record, path)
+        file = File(path=path, content=text.encode(), mode=mode, owner=owner)
+        yield write(STAGE, file, as_root(spec))
 
 
-def _keep_foreign(spec: HostSpec, record: Record, path: str) -> Commands:
-    """Set aside what is not ours, once; an edited file of ours is simply replaced."""
-    entry = record.layout.entry(path)
-    if isinstance(entry, Unknown) or entry.kind == "absent":
-        return
-    kept = f"{path}.before-pyinfra-gpu"
-    text = record.environment.text if path == spec.paths.env_file else env_file.HEADER
-    if entry.kind != "file" or env_file.HEADER not in str(text):
-        journal.warn(STAGE, f"{spec.host}: what stood at {path} is kept as {kept}")
-    header = quoted(env_file.HEADER)
-    ours = f"grep -qxF {header} {quoted(path)}" if entry.kind == "file" else "false"
-    # Never replaced: the first one is the user's original. A later one gets the time as a suffix.
-    move = (
-        f't={quoted(kept)}; [ ! -e "$t" ] || t="$t.$(date +%Y%m%dT%H%M%S)"; mv {quoted(path)} "$t"'
-    )
-    yield step(
-        STAGE,
-        f"keep what stands at {path}, if it is not ours",
-        f"{ours} || {{ {move}; }}",
-        run_as=as_root(spec),
-        seconds=deadlines.PLAIN,
-    )
+def _keep_foreign(
+    state: State, host: Host, spec: HostSpec, record: Record, path: str, kind: str
+) -> bool:
+    """Set aside what is not ours, once; an edited file of ours is simply replaced.
+
+    Read as the owner, who may have put it there, and moved as root, whose the directory is.
+    """
+    if kind == "file":
+        ours = f"head -c 65536 -- {quoted(path)} | grep -qxF {quoted(env_file.HEADER)}"
+        if ask(state, host, ours, as_owner(spec, record), seconds=deadlines.PLAIN).ok:
+            return True
+    uses = ("files/root_only.sh", "files/set_aside.sh")
+    command = program("files/keep.sh", path, guard(as_root(spec)), uses=uses)
+    answer = ask(state, host, command, as_root(spec), seconds=deadlines.PLAIN)
+    if not answer.ok:
+        why = answer.lines[-1] if answer.lines else "the command said nothing"
+        return failed(host, STAGE, f"{host.name}: {path} cannot be set aside: {why}")
+    journal.warn(STAGE, f"{spec.host}: what stood at {path} is kept as {answer.stdout[-1]}")
+    return True

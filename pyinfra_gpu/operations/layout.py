@@ -1,17 +1,17 @@
-"""The directories under ``prefix``: there, ours, and open to be read."""
+"""The directories under ``prefix``: there, root's or the owner's, and open to be read."""
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING
-
-from pyinfra.operations import files
 
 from pyinfra_gpu.drift import layout as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging
-from pyinfra_gpu.engine.privilege import as_root, file_owner
-from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.steps import step
+from pyinfra_gpu.on_host import program
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -23,11 +23,18 @@ if TYPE_CHECKING:
     repairs=drift.IDS,
 )
 def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Ensure that our directories exist, belong to the owner and have mode 0755.
+    """Ensure that our directories exist, belong to root or the owner, and have mode 0755.
 
     + spec: the host's resolved specification
 
-    Something that is not a directory at one of these paths is somebody's; it is named and left.
+    What root runs, writes or believes is in directories in which root alone can put anything; the
+    owner has the virtual environment, the cache, the training checkouts and a directory for what
+    programs write that run as the owner. What belongs to somebody else is set aside under the
+    name ``NAME.before-pyinfra-gpu``, or, where nothing in it is run or believed, taken over.
+
+    Hosts deployed by version 0.1, where all of it was the owner's, are brought over: nothing is
+    lost, the installer and the proofs are made anew. Something that is not a directory at one of
+    these paths is somebody's; it is named and left.
 
     **Example:**
 
@@ -35,18 +42,32 @@ def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
         layout.directories(name="Make the directories", spec=wanted)
     """
-    if found.of(Id.LAYOUT_OWNER_DIFFERS):
-        yield from _hand_over(spec, record)
-    for path in drift.wrong_paths(spec, record):
-        yield from files.directory._inner(path=path, mode=drift.MODE, user=file_owner(spec, record))
+    aside = found.of(Id.LAYOUT_NOT_ROOTS, Id.LAYOUT_OWNER_DIFFERS)
+    what = "; ".join(each.action for each in found)
+    yield step(
+        drift.STAGE,
+        what,
+        _command(spec, record),
+        run_as=as_root(spec),
+        seconds=deadlines.MODULE,
+        stream=bool(aside),
+    )
 
 
-def _hand_over(spec: HostSpec, record: Record) -> Commands:
-    """Give what is in our directories to the owner, and not the directories alone.
+def _command(spec: HostSpec, record: Record) -> str:
+    paths = spec.paths
+    kept = (paths.bin, paths.env_dir)
+    anew = [path for path in drift.roots(spec) if path not in (paths.prefix, *kept)]
+    return program(
+        "layout/directories.sh",
+        paths.prefix,
+        drift.owner_name(spec, record) if spec.privilege == "sudo" else "",
+        *(_names(kept), _names(anew), _names(drift.owners(spec)), _names([paths.venv])),
+        # An earlier version kept in one directory what is in two now: program, verdict and logs.
+        *(_names([paths.smoke]), _names([paths.state])),
+        uses=("files/root_only.sh", "files/set_aside.sh"),
+    )
 
-    Links are changed themselves, never followed: they may point out of our tree.
-    """
-    owner, paths = drift.owner_name(spec, record), drift.foreign_paths(spec, record)
-    command = f"{quoted('id', '-u', owner)} && {quoted('chown', '-R', '-h', f'{owner}:', *paths)}"
-    what = f"give {', '.join(paths)} to {owner}"
-    yield step(drift.STAGE, what, command, run_as=as_root(spec), seconds=deadlines.MODULE)
+
+def _names(paths: tuple[str, ...] | list[str]) -> str:
+    return " ".join(posixpath.basename(path) for path in paths)

@@ -127,11 +127,11 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
         libcuda.proven(name="Load libcuda", spec=wanted)
     """
     del found
-    yield from proof.programs(STAGE, spec, record)
+    yield from proof.programs(STAGE, spec)
     record = fresh(spec, record)
     arguments = (
-        *(drift.fingerprint(spec, record), "rehearsal" if spec.rehearsal else "proof"),
-        *(str(record.driver.loaded), "1" if spec.driver.source == "nvidia" else "0"),
-        *("gcc", spec.paths.libcuda_proof),
+        *("rehearsal" if spec.rehearsal else "proof", str(record.driver.loaded)),
+        *("1" if spec.driver.source == "nvidia" else "0", "gcc"),
     )
-    yield proof.run(STAGE, spec, record, "compile and run programs that load libcuda", arguments)
+    what = "compile and run programs that load libcuda"
+    yield from proof.run(STAGE, spec, record, what, drift.fingerprint(spec, record), arguments)

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pyinfra_gpu.drift import pytorch as drift
-from pyinfra_gpu.drift.finding import Findings
+from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.look import look
-from pyinfra_gpu.engine.privilege import as_owner
+from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.on_host import program
 
 if TYPE_CHECKING:
     from pyinfra.api.command import PyinfraCommand
@@ -38,27 +40,22 @@ def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
         torch.installer(name="Install uv", spec=wanted)
     """
-    del found
-    paths = spec.paths
-    pip = [f"{paths.tools}/bin/python", "-m", "pip", "install", "--quiet", "--no-input"]
-    pip += ["--disable-pip-version-check", *index_options(spec), *_trusted_hosts(spec)]
-    pip += [f"uv=={spec.pytorch.uv_version}"]
-    make = quoted("python3", "-m", "venv", "--clear", paths.tools)
+    del found, record
+    paths, version = spec.paths, spec.pytorch.uv_version
+    command = program(
+        "pytorch/installer.sh",
+        *(paths.tools, version, guard(as_root(spec))),
+        *(*index_options(spec), *_trusted_hosts(spec)),
+        uses=("files/root_only.sh",),
+    )
     yield step(
         STAGE,
-        f"install uv {spec.pytorch.uv_version}",
-        f"{_have_uv(spec)} || {{ {make} && {quoted(*pip)}; }}",
-        run_as=as_owner(spec, record),
+        f"install uv {version}",
+        command,
+        run_as=as_root(spec),
         seconds=deadlines.INSTALL,
         lock=paths.lock,
     )
-
-
-def _have_uv(spec: HostSpec) -> str:
-    """Return a shell test, for use under the lock: another run may have installed it meanwhile."""
-    version = f"uv {spec.pytorch.uv_version}"
-    told = f'"$({quoted(spec.paths.uv)} -V 2>/dev/null)"'
-    return f"case {told} in '{version}'|'{version} '*) true;; *) false;; esac"
 
 
 @converging(
@@ -79,20 +76,8 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
 
         torch.virtual_environment(name="Make the virtual environment", spec=wanted)
     """
-    there = record.layout.entry(spec.paths.venv)
-    run_as = as_owner(spec, record)
-    venv = spec.paths.venv
-    if not isinstance(there, Unknown) and there.kind != "absent":
-        aside = f"{venv}.broken"
-        command = f"{quoted('rm', '-rf', aside)} && {quoted('mv', venv, aside)}"
-        yield step(
-            STAGE,
-            f"set aside {venv} ({found[0].found})",
-            command,
-            run_as=run_as,
-            seconds=deadlines.SERVICE,
-        )
-        journal.warn(STAGE, f"{spec.host}: the old environment is kept as {aside}; delete it")
+    run_as, venv = as_owner(spec, record), spec.paths.venv
+    yield from _place(spec, record, found)
     # --no-managed-python: the host's own Python; what is downloaded is declared, never implied.
     make = [spec.paths.uv, "venv", "--quiet", "--no-managed-python", "--no-config"]
     make += ["--cache-dir", spec.paths.cache, "--python", spec.pytorch.python, venv]
@@ -101,6 +86,34 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
         "make the virtual environment",
         f"[ -x {quoted(spec.paths.python)} ] || {quoted(*make)}",
         run_as=run_as,
+        seconds=deadlines.SERVICE,
+        lock=spec.paths.lock,
+    )
+
+
+def _place(spec: HostSpec, record: Record, found: Findings) -> Commands:
+    """Make an empty directory of the owner's, in one of root's; what is broken is set aside."""
+    venv, aside = spec.paths.venv, f"{spec.paths.venv}.broken"
+    what, broken = f"make {venv}", not found.of(Id.PYTORCH_ENVIRONMENT_MISSING)
+    if broken:
+        empty = f"[ ! -d {quoted(aside)} ] || {quoted('find', aside, '-mindepth', '1', '-delete')}"
+        yield step(
+            STAGE,
+            f"empty {aside}",
+            empty,
+            run_as=as_owner(spec, record),
+            seconds=deadlines.SERVICE,
+        )
+        journal.warn(STAGE, f"{spec.host}: the old environment is kept as {aside}; delete it")
+        what = f"set aside {venv} ({found[0].found})"
+    owner = owner_name(spec, record) if spec.privilege == "sudo" else ""
+    arguments = (venv, "1" if broken else "", owner)
+    command = program("pytorch/place.sh", *arguments, uses=("files/root_only.sh",))
+    yield step(
+        STAGE,
+        what,
+        command,
+        run_as=as_root(spec),
         seconds=deadlines.SERVICE,
         lock=spec.paths.lock,
     )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
-from io import BytesIO
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from pyinfra import state
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.state import StateStage
-from pyinfra.operations import files
 
 from pyinfra_gpu.diagnosis.evidence import EVIDENCE_LIMIT, Explained, explained
 from pyinfra_gpu.drift import smoke as drift
@@ -19,10 +19,12 @@ from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh, refuse
 from pyinfra_gpu.engine.look import forget, look
-from pyinfra_gpu.engine.privilege import as_owner, file_owner
+from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.engine.steps import failed, quoted, step
+from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import Verdict
+from pyinfra_gpu.on_host import program
 from pyinfra_gpu.stacks.bundle import smoke_bundle, smoke_digest
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ STAGE = drift.STAGE
 EXIT_CODES = (0, 1, 2, 3)
 """The test's: passed, passed with warnings, failed, proves nothing about GPUs. After each of them
 the verdict on the host says more than the code."""
+
+_NO_STAMP = "the smoke test passed, and its stamp does not say so"
 
 FEW_HOSTS = 4
 """Up to so many hosts, each check is shown as it passes; with more it would be a wall of text."""
@@ -81,6 +85,16 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
     yield from bundle(spec, record)
+    # From here on an earlier pass says nothing: if this test fails, or is cut off, no stamp may be
+    # left that calls the host proven.
+    if record.smoke.stamp is not None:
+        yield step(
+            STAGE,
+            "withdraw the stamp",
+            _withdraw(spec),
+            run_as=as_root(spec),
+            seconds=deadlines.PLAIN,
+        )
     # What was installed by this very run is part of the fingerprint, so look again.
     record = fresh(spec, record)
     yield step(
@@ -97,14 +111,11 @@ def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
 
 
 def bundle(spec: HostSpec, record: Record) -> Commands:
-    """Yield what puts the test's program onto the host."""
-    yield from files.put._inner(
-        src=BytesIO(smoke_bundle()),
-        dest=spec.paths.smoke_bundle,
-        mode="0644",
-        user=file_owner(spec, record),
-        create_remote_dir=False,
-    )
+    """Yield what puts the test's program onto the host, unless this very one is there."""
+    there = record.layout.entry(spec.paths.smoke_bundle)
+    if isinstance(there, Unknown) or there.sha256 != smoke_digest():
+        file = File(path=spec.paths.smoke_bundle, content=smoke_bundle())
+        yield write(STAGE, file, as_root(spec))
 
 
 def _command(spec: HostSpec, record: Record) -> list[str]:
@@ -115,7 +126,7 @@ def _command(spec: HostSpec, record: Record) -> list[str]:
         *("--ranks", str(smoke.ranks), "--deadline", str(smoke.deadline_s)),
         *("--allreduce-mib", str(smoke.allreduce_mib), "--host", spec.host),
         *("--fingerprint", fingerprint(spec, record, smoke_digest())),
-        *("--output", paths.verdict, "--stamp", paths.stamp),
+        *("--output", paths.verdict),
         *([] if spec.environment.dynamo else ["--no-compile"]),
     ]
 
@@ -123,7 +134,7 @@ def _command(spec: HostSpec, record: Record) -> list[str]:
 def _check_verdict(
     state: State, host: Host, spec: HostSpec, before: Verdict | Unknown | None
 ) -> bool:
-    """Believe the stamp on the host, not the exit code of a command.
+    """Believe the verdict that the test left, not the exit code of a command.
 
     + before: the verdict that stood there before the test: it does not count
     """
@@ -135,18 +146,45 @@ def _check_verdict(
     current = fingerprint(spec, record, smoke_digest())
     if not isinstance(verdict, Verdict) or verdict.fingerprint != current or verdict == before:
         return failed(host, STAGE, f"{spec.host}: {_without_verdict(spec, verdict)}")
-    if drift.stale(spec, record) is None:
+    if verdict.passed:
         journal.verdict(Explained(verdict))
-        return True
-    evidence = "" if verdict.passed else _evidence(state, host, spec, record, verdict)
+        return _stamped(state, host, spec, verdict)
+    evidence = _evidence(state, host, spec, record, verdict)
     journal.verdict(explained(verdict, record, evidence))
     return failed(host, STAGE, f"{spec.host}: {_failure(verdict)}")
+
+
+def _withdraw(spec: HostSpec) -> str:
+    run_as = as_root(spec)
+    return program("files/remove.sh", spec.paths.stamp, guard(run_as), uses=("files/root_only.sh",))
+
+
+def _stamped(state: State, host: Host, spec: HostSpec, verdict: Verdict) -> bool:
+    """Keep what this pass stands for, where the owner cannot write; look whether it counts."""
+    file = stamp_file(spec, stamp_of(verdict))
+    if not written(state, host, STAGE, file, as_root(spec)):
+        return False
+    forget()
+    record = look(spec)
+    stale = drift.stale(spec, record) if record else "the host cannot be looked at"
+    return stale is None or failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({stale})")
+
+
+def stamp_of(verdict: Verdict) -> dict[str, Any]:
+    """Return what the next run compares of a verdict that passed, with or without warnings."""
+    return {name: getattr(verdict, name) for name in ("fingerprint", "status", "mode", "finished")}
+
+
+def stamp_file(spec: HostSpec, stamp: Mapping[str, Any]) -> File:
+    """Return the stamp as the file in which root keeps it."""
+    text = json.dumps(stamp, indent=1, sort_keys=True) + "\n"
+    return File(path=spec.paths.stamp, content=text.encode())
 
 
 def _evidence(state: State, host: Host, spec: HostSpec, record: Record, verdict: Verdict) -> str:
     """Fetch what a failed test has left on the host, as far as it can be read."""
     path = posixpath.normpath(verdict.evidence or "")
-    if not path.startswith(f"{spec.paths.smoke}/"):
+    if not path.startswith(f"{spec.paths.state}/"):
         return ""  # the verdict names a file, and not just any file belongs into a report
     command = quoted("head", "-c", str(EVIDENCE_LIMIT), "--", path)
     answer = ask(state, host, command, as_owner(spec, record), seconds=deadlines.PLAIN)
@@ -158,12 +196,11 @@ def _without_verdict(spec: HostSpec, found: Verdict | Unknown | None) -> str:
     why = f" ({found.reason})" if isinstance(found, Unknown) else ""
     return (
         f"the smoke test ended without a verdict for what is installed now{why};"
-        f" run it again, or look at {spec.paths.smoke} there"
+        f" run it again, or look at {spec.paths.state} there"
     )
 
 
 def _failure(verdict: Verdict) -> str:
     """Say which check failed and why."""
-    if verdict.failed is None:
-        return "the smoke test passed and left no stamp; run it again"
+    assert verdict.failed is not None  # noqa: S101 - see `Verdict._agrees`
     return f"the smoke test failed at {verdict.failed.id}: {verdict.failed.sentence}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
@@ -17,14 +18,16 @@ from pyinfra_gpu.engine.across_hosts import Member, Trained, gone
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.converge import Commands, looking, note_findings, refuse, refused
 from pyinfra_gpu.engine.look import forget, look
-from pyinfra_gpu.engine.privilege import as_owner
+from pyinfra_gpu.engine.privilege import as_owner, as_root
 from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted
 from pyinfra_gpu.engine.together import Together, executing, together
 from pyinfra_gpu.engine.transport import is_alive
-from pyinfra_gpu.facts.verdict import AcrossVerdict
+from pyinfra_gpu.engine.write import write, written
+from pyinfra_gpu.facts.verdict import AcrossVerdict, Stamp
 from pyinfra_gpu.on_host.smoke.judge.across import Step
+from pyinfra_gpu.on_host.smoke.judge.across import stamp as across_stamp
 from pyinfra_gpu.on_host.smoke.judge.ends import Part, read
-from pyinfra_gpu.operations.smoke import EXIT_CODES, FEW_HOSTS, STAGE, bundle
+from pyinfra_gpu.operations.smoke import EXIT_CODES, FEW_HOSTS, STAGE, bundle, stamp_file
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
 if TYPE_CHECKING:
@@ -116,6 +119,9 @@ def _act(
     _note(spec, why, "note" if "always" in why else "repair")
     yield lease.command(STAGE, spec)
     yield from bundle(spec, record)
+    # As with the test of one host: what is not finished must not look proven.
+    if drift.stamp(record) is not None:
+        yield write(STAGE, stamp_file(spec, _own_stamp(record)), as_root(spec))
     yield FunctionCommand(_tell_place, (spec, record, meeting), {})
     places = meeting.hear("place", hosts, _PATIENCE_S)
     missing = [name for name in hosts if name not in places]
@@ -233,17 +239,41 @@ def _train(
         program = quoted("tee", f"{verdict_file}.end")
         ask(state, host, program, run_as, _stdin=trained.step.run_id, seconds=30)
 
-    judged = json.dumps(trained.take_part(Member(host.name, run, end)))
+    document = trained.take_part(Member(host.name, run, end))
+    judged = json.dumps(document)
     words = (spec.paths.python, spec.paths.smoke_bundle, "--conclude", verdict_file)
     if is_alive(host.connector):
-        conclude = quoted(*words, "--stamp", spec.paths.stamp)
-        ask(state, host, conclude, run_as, _stdin=judged, seconds=60)
+        ask(state, host, quoted(*words), run_as, _stdin=judged, seconds=60)
     verdict = AcrossVerdict.read(judged)
     if not isinstance(verdict, AcrossVerdict):
         return failed(host, STAGE, f"{spec.host}: what the hosts told cannot be read: {verdict}")
     if not is_alive(host.connector):
         return failed(host, STAGE, f"{spec.host}: {_failure(verdict)}")
+    if verdict.failed is None and not _stamped(state, host, spec, document):
+        return False
     return _judge(host, spec, verdict)
+
+
+def _own_stamp(record: Record) -> dict[str, Any]:
+    """Return what the host's stamp says of its own test; empty where it has none."""
+    stamp = record.smoke.stamp
+    if not isinstance(stamp, Stamp):
+        return {}
+    return {name: value for name, value in stamp.as_json().items() if name != "across"}
+
+
+def _stamped(state: State, host: Host, spec: HostSpec, document: Mapping[str, Any]) -> bool:
+    """Put a pass into the stamp of the host's own test, which root keeps.
+
+    A host that has no stamp of its own stays without one: this step alone proves too little.
+    """
+    forget()
+    record = look(spec)
+    own = _own_stamp(record) if record else {}
+    if not own:
+        return True
+    file = stamp_file(spec, {**own, "across": across_stamp(document)})
+    return written(state, host, STAGE, file, as_root(spec))
 
 
 def _command(spec: HostSpec, step: Step, endpoints: list[str]) -> list[str]:
@@ -254,7 +284,7 @@ def _command(spec: HostSpec, step: Step, endpoints: list[str]) -> list[str]:
         *("--ranks", str(step.hosts[host.name]), "--world-size", str(step.world_size)),
         *(word for each in endpoints for word in ("--rdzv-endpoint", each)),
         *("--deadline", str(step.deadline), "--allreduce-mib", str(step.allreduce_mib)),
-        *("--output", paths.across_verdict, "--stamp", paths.stamp),
+        *("--output", paths.across_verdict),
     ]
 
 

@@ -13,6 +13,7 @@ from pyinfra_gpu.engine.converge import Commands, converging, unreadable, verify
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.operations.pytorch import install_command, marked
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
         training.requirements(name="Install the repository's dependencies", spec=wanted)
     """
     training = _declared(spec)
+    yield write(STAGE, _override(spec), as_owner(spec, record))
     yield step(
         STAGE,
         f"install {training.requirements} of {spec.paths.name} ({found[0].found})",
@@ -143,26 +145,23 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 
 def _requirements_command(spec: HostSpec, training: TrainingSpec) -> str:
-    override = f"{spec.paths.venv}/.pyinfra-gpu-override.txt"
-    install = install_command(spec, "--override", override)
+    install = install_command(spec, "--override", _override(spec).path)
     install += ["--requirement", f"{spec.paths.training}/{training.requirements}"]
-    write = f"{quoted('echo', spec.pytorch.requirement)} > {quoted(override)}"
-    return f"{write} && {marked(spec, install)}"
+    return marked(spec, install)
+
+
+def _override(spec: HostSpec) -> File:
+    """Return the file that holds torch to the declared one, whatever the repository asks for."""
+    path = f"{spec.paths.venv}/.pyinfra-gpu-override.txt"
+    return File(path=path, content=f"{spec.pytorch.requirement}\n".encode())
 
 
 def _write_stamp(spec: HostSpec) -> Commands:
-    """Write down what is installed now, next to it; temp file and rename, so never half."""
+    """Write down what is installed now, next to it."""
     record = look(spec)
     if record is None:
         yield unreadable(STAGE)
         return
-    text = json.dumps(drift.stamp(spec, record), sort_keys=True)
-    path = drift.stamp_path(spec)
-    write = f"{quoted('echo', text)} > {quoted(path + '.new')}"
-    yield step(
-        STAGE,
-        "write down what is installed",
-        f"{write} && {quoted('mv', path + '.new', path)}",
-        run_as=as_owner(spec, record),
-        seconds=deadlines.PLAIN,
-    )
+    text = json.dumps(drift.stamp(spec, record), sort_keys=True) + "\n"
+    file = File(path=drift.stamp_path(spec), content=text.encode())
+    yield write(STAGE, file, as_owner(spec, record))

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 HEADER = "# managed by pyinfra-gpu: changes made here are replaced by the next run"
-_LINE = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
+_LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 # Characters that systemd.exec(5) and a POSIX shell read the same way without quotes.
-_PLAIN = re.compile(r"^[A-Za-z0-9_./:,@%+=-]*$")
+_PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=-]*")
 
 
 def variables(spec: HostSpec) -> dict[str, str]:
@@ -44,7 +44,7 @@ def render(spec: HostSpec) -> str:
 
 def quote(value: str) -> str:
     """Quote a value so that systemd's EnvironmentFile and our wrapper read it back unchanged."""
-    if _PLAIN.match(value):
+    if _PLAIN.fullmatch(value):
         return value
     # Inside double quotes systemd undoes \\ and \" and leaves $ and ` alone once escaped.
     escaped = re.sub(r'([\\"$`])', r"\\\1", value)
@@ -54,11 +54,16 @@ def quote(value: str) -> str:
 def parse(text: str) -> dict[str, str]:
     """Read an environment file back, as systemd would; other lines are skipped."""
     values = {}
-    for line in text.splitlines():
-        match = _LINE.match(line.strip())
+    for line in text.split("\n"):  # and at nothing else: a value may hold what Unicode calls a line
+        match = _LINE.fullmatch(line.strip(" \t\r"))
         if match:
             values[match[1]] = _unquote(match[2])
     return values
+
+
+def shown(text: str) -> str:
+    """Return an environment file as it may be shown: names, no values, and nothing else of it."""
+    return "\n".join(f"{name}=***" for name in parse(text))
 
 
 def _unquote(value: str) -> str:

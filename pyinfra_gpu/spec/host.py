@@ -47,7 +47,7 @@ class HostSpec:
         default=None,
         allowed="a user name, or None for the login user",
         example="trainer",
-        help="the user who owns the tree under prefix and runs torch",
+        help="the user who runs torch and owns what it needs; the rest below prefix is root's",
         synonyms=("user",),
     )
     privilege: Privilege = key(

@@ -25,7 +25,7 @@ class Paths:
 
     @property
     def venv(self) -> str:
-        """The virtual environment that holds torch."""
+        """The virtual environment that holds torch; the owner's, in a directory of root's."""
         return f"{self.prefix}/venv"
 
     @property
@@ -79,8 +79,13 @@ class Paths:
         return f"{self.training_parent}/{self.name}"
 
     @property
+    def state(self) -> str:
+        """Directory of what programs write that run as the owner: verdicts, logs, evidence."""
+        return f"{self.prefix}/state"
+
+    @property
     def smoke(self) -> str:
-        """Directory of the smoke test."""
+        """Directory of the smoke test's program and of what its last pass stands for."""
         return f"{self.prefix}/smoke"
 
     @property
@@ -96,12 +101,12 @@ class Paths:
     @property
     def verdict(self) -> str:
         """What the last smoke test found."""
-        return f"{self.smoke}/verdict.json"
+        return f"{self.state}/verdict.json"
 
     @property
     def across_verdict(self) -> str:
         """What the last step across hosts found."""
-        return f"{self.smoke}/across.json"
+        return f"{self.state}/across.json"
 
     @property
     def proofs(self) -> str:
@@ -120,7 +125,7 @@ class Paths:
 
     @property
     def lock(self) -> str:
-        """Held while a run writes below the prefix."""
+        """Held while a run writes below the prefix; root's, and open to the owner to be locked."""
         return f"{self.prefix}/.lock"
 
     @property

@@ -52,7 +52,7 @@ def _refuse_owner(given: Given, where: str) -> None:
         raise error(where, "owner", owner, problem, allowed, remedy)
     if owner not in (None, "root") and prefix.startswith("/root/"):
         problem, allowed = f"cannot enter /root, where prefix = {prefix!r} is", "None or 'root'"
-        remedy = f"set prefix = '/home/{owner}/pyinfra-gpu'"
+        remedy = "set prefix = '/opt/pyinfra-gpu'"
         raise error(where, "owner", owner, problem, allowed, remedy)
 
 

@@ -94,17 +94,29 @@ def _check_content(name: str, content: object) -> None:
         raise BadValueError(
             f"gives {name} {kind(content)}, not text", remedy=f"write {name!r}: {quoted}"
         )
-    if any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) <= 0xDFFF for c in content):
+    if any(_unreadable(ord(c)) for c in content):
         raise BadValueError(
-            f"gives {name} a line break, NUL or another control character, "
+            f"gives {name} a line break, NUL or another control character or no character at all, "
             "which an env file cannot hold",
-            remedy=f"give {name} a value on one line",
+            remedy=f"give {name} a value on one line, of printable characters",
         )
     if len(content) > LONGEST_VALUE:
         raise BadValueError(
             f"gives {name} {len(content)} characters, more than {LONGEST_VALUE}",
             remedy=f"put the content of {name} into a file and give the file's name",
         )
+
+
+def _unreadable(code: int) -> bool:
+    """Tell what systemd, a shell or a person's editor would not read back as it was written.
+
+    Control characters of ASCII and of Latin 1 (U+0085 ends a line), the line and paragraph
+    separators, and what UTF-8 may not hold: systemd gives up the whole file for one of them.
+    """
+    control = code < 32 or 127 <= code < 160 or code in (0x2028, 0x2029)
+    return (
+        control or 0xD800 <= code <= 0xDFFF or 0xFDD0 <= code <= 0xFDEF or code & 0xFFFE == 0xFFFE
+    )
 
 
 def _check_meaning(name: str, content: str) -> None:

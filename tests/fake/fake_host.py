@@ -75,6 +75,7 @@ _LISTS = {
     ],
     "packages.half_configured": [],
     "layout.hidden": [],
+    "layout.left": [],
     "layout.target": [],
     "layout.unread": [],
     "torch.version_line": ["__version__ = '2.13.0+cpu'", "cuda = None", "git_version = 'cf30'"],
@@ -89,7 +90,14 @@ _ABSENT = (
     "driver.on_disk",
     "driver.license",
 )
-_NEVER = ("driver.libcuda", "driver.libml", "packages.lock", "torch.python_problem")
+_NEVER = (
+    "layout.open",
+    "layout.owner_problem",
+    "driver.libcuda",
+    "driver.libml",
+    "packages.lock",
+    "torch.python_problem",
+)
 
 
 @dataclass
@@ -153,11 +161,14 @@ class FakeHost:
         wanted = self.spec()
         files = environment.declared(wanted)
         rows: dict[str, str | None] = {
-            path: f"41ed 1000 ubuntu 4096 {path}" for path in layout.ours(wanted)
+            path: f"41ed 0 root 4096 {path}" for path in layout.roots(wanted)
         }
-        rows[wanted.paths.venv] = f"41ed 1000 ubuntu 4096 {wanted.paths.venv}"
+        for path in (*layout.owners(wanted), wanted.paths.venv):
+            rows[path] = f"41ed 1000 ubuntu 4096 {path}"
+        rows[wanted.paths.lock] = f"81a4 0 root 0 {wanted.paths.lock}"
         for path, (text, mode) in files.items():
-            rows[path] = f"{0o100000 + int(mode, 8):x} 1000 ubuntu {len(text)} {path}"
+            owner = "1000 ubuntu" if mode == "0600" else "0 root"
+            rows[path] = f"{0o100000 + int(mode, 8):x} {owner} {len(text)} {path}"
         if self.bare:
             rows = dict.fromkeys(rows)
         rows |= self.entries

@@ -17,7 +17,8 @@ from gpu_host import (
     bare_gpu_host,
 )
 
-from pyinfra_gpu.engine import reboot
+from pyinfra_gpu.engine import reboot, write
+from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, read_fields
 from pyinfra_gpu.facts.record import from_fields
@@ -304,11 +305,20 @@ def keyring_answer(keyring: bytes) -> dict[str, Any]:
     return {"apt-helper": [base64.b64encode(keyring).decode()]}
 
 
-def test_the_pinned_key_is_put_in_place() -> None:
+def test_the_pinned_key_is_put_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+
+    def asked(*arguments: Any, **more: Any) -> Answer:
+        sent.append(more["_stdin"])
+        return ask(*arguments, **more)
+
+    monkeypatch.setattr(write, "ask", asked)
     made, _ = executed(GpuHost(keyring=None, responses=keyring_answer(KEYRING)))
     commands = made.executed("ws1")
     assert [c for c in commands if "SHA256:" + "ab" * 32 in c and f"{URL}/cuda-keyring_1.1-1" in c]
-    assert [c for c in commands if base64.b64encode(KEYRING).decode() in c]
+    written = f"write.sh {system_files.KEYRING} {len(KEYRING)} 0644 '' 1"
+    assert [c for c in commands if written in c]
+    assert base64.b64decode(sent[0]) == KEYRING
 
 
 @pytest.mark.parametrize("keyring", [KEYRING[:-1] + b"x", KEYRING * 2, b"", b"<html>"])
@@ -391,7 +401,9 @@ def test_a_reboot_is_forgotten_when_what_it_was_for_is_gone(
     seen = from_fields(read_fields(host.probe_lines()))
     asked: list[str] = []
     monkeypatch.setattr(driver_running, "look", lambda spec: seen)
-    monkeypatch.setattr(reboot, "ask", lambda state, host, command, run_as: asked.append(command))
+    monkeypatch.setattr(
+        reboot, "ask", lambda state, host, command, run_as, **_: asked.append(command)
+    )
     driver_running._forget_cured(None, None, host.spec())  # type: ignore[arg-type]
     assert asked == ([f"rm -f {system_files.REBOOTS}"] if cured else [])
 

@@ -7,9 +7,12 @@ import shlex
 from typing import Any
 
 import pytest
+import verdicts
 from fake_host import FakeHost
 from gpu_host import DATA, GpuHost, GpuRun
 
+from pyinfra_gpu.facts.verdict import Stamp, Verdict
+from pyinfra_gpu.operations import smoke as operations
 from tasks.smoke import smoke
 
 ONE_GPU = {**DATA, "smoke": "auto", "gpu_count": 1}
@@ -119,3 +122,31 @@ def test_a_test_that_leaves_nothing_new_is_not_believed() -> None:
     host = FakeHost(data={**FakeHost().data, "smoke": "always"})
     run = GpuRun(host, FakeHost(name="ws2"), tasks=(smoke,)).prepare().execute()
     assert run.failed() == {"ws1"}
+
+
+def test_root_withdraws_the_stamp_before_the_test_and_the_test_is_told_of_none() -> None:
+    """What is cut off leaves no pass behind; and what the owner runs cannot write one."""
+    host = FakeHost(data={**FakeHost().data, "smoke": "always"})
+    run = GpuRun(host, FakeHost(name="ws2"), tasks=(smoke,)).prepare().execute()
+    commands = run.executed("ws1")
+    (withdrawn,) = [n for n, each in enumerate(commands) if "remove.sh " in each]
+    (started,) = [n for n, each in enumerate(commands) if " --fingerprint " in each]
+    assert withdrawn < started
+    assert commands[withdrawn].endswith("remove.sh /opt/pyinfra-gpu/smoke/stamp.json 1")
+    assert "stamp" not in commands[started]
+    assert "--output /opt/pyinfra-gpu/state/verdict.json" in commands[started]
+
+
+@pytest.mark.parametrize("status", ["pass", "warn"])
+def test_the_stamp_of_a_pass_has_what_the_next_run_compares(status: str) -> None:
+    verdict = Verdict.read(json.dumps(verdicts.document(status=status, fingerprint="c0ffee")))
+    assert isinstance(verdict, Verdict)
+    file = operations.stamp_file(FakeHost().spec(), operations.stamp_of(verdict))
+    assert json.loads(file.content) == {
+        "fingerprint": "c0ffee",
+        "status": status,
+        "mode": verdict.mode,
+        "finished": verdict.finished,
+    }
+    assert isinstance(Stamp.read(file.content.decode()), Stamp)
+    assert (file.path, file.mode, file.owner) == ("/opt/pyinfra-gpu/smoke/stamp.json", "0644", None)

@@ -10,7 +10,8 @@ from fake_host import FakeHost, FakeRun
 from gpu_host import DATA as HEALTHY_DATA
 from gpu_host import GpuHost
 
-from pyinfra_gpu.drift import environment
+from pyinfra_gpu.drift import environment, layout
+from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.fields import Unknown, read_fields
 from pyinfra_gpu.facts.record import from_fields
 
@@ -57,9 +58,39 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
         FakeHost(entries={PREFIX: f"41c0 1000 ubuntu 4096 {PREFIX}"}),
         ["Base | Make the directories"],
     ),
-    "a directory belongs to somebody else": (
-        FakeHost(entries={f"{PREFIX}/env": f"41ed 0 root 4096 {PREFIX}/env"}),
+    "the prefix keeps the owner out": (
+        FakeHost(
+            entries={PREFIX: f"41c0 0 root 4096 {PREFIX}"},
+            plain=dict.fromkeys(
+                ("torch.python", "torch.installing", "training.commit", "training.stamp"),
+                f"?no permission to look at {PREFIX}",
+            ),
+        ),
         ["Base | Make the directories"],
+    ),
+    "a directory of root's belongs to somebody else": (
+        FakeHost(entries={f"{PREFIX}/env": f"41ed 1000 ubuntu 4096 {PREFIX}/env"}),
+        ["Base | Make the directories"],
+    ),
+    "a directory of the owner's belongs to somebody else": (
+        FakeHost(entries={f"{PREFIX}/cache": f"41ed 0 root 4096 {PREFIX}/cache"}),
+        ["Base | Make the directories"],
+    ),
+    "the environment belongs to somebody else": (
+        FakeHost(entries={f"{PREFIX}/venv": f"41ed 0 root 4096 {PREFIX}/venv"}),
+        ["Base | Make the directories"],
+    ),
+    "the lock is missing": (
+        FakeHost(entries={f"{PREFIX}/.lock": None}),
+        ["Base | Make the directories"],
+    ),
+    "the lock can be exchanged": (
+        FakeHost(entries={f"{PREFIX}/.lock": f"81a4 1000 ubuntu 0 {PREFIX}/.lock"}),
+        ["Base | Make the directories"],
+    ),
+    "the wrapper belongs to somebody else": (
+        FakeHost(entries={f"{PREFIX}/bin/torchrun": f"81ed 1000 ubuntu 9 {PREFIX}/bin/torchrun"}),
+        ["Environment | Write the environment file"],
     ),
     "uv has another version": (
         FakeHost(plain={"torch.uv": "uv 0.1.0"}),
@@ -85,20 +116,27 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
         FakeHost(entries={f"{PREFIX}/bin/torchrun": f"81a4 1000 ubuntu 9 {PREFIX}/bin/torchrun"}),
         ["Environment | Write the environment file"],
     ),
-    "the environment file belongs to root": (
+    "the environment file belongs to a user": (
         FakeHost(
-            entries={f"{PREFIX}/env/training.env": f"81a4 0 root 9 {PREFIX}/env/training.env"}
+            entries={f"{PREFIX}/env/training.env": f"81a4 1000 ubuntu 9 {PREFIX}/env/training.env"}
         ),
         ["Environment | Write the environment file"],
     ),
-    "a directory and what is in it belong to root": (
+    "an environment file with variables of the user's belongs to root": (
+        FakeHost(
+            data={**FakeHost().data, "environment_variables": {"A": "1"}},
+            entries={f"{PREFIX}/env/training.env": f"8180 0 root 9 {PREFIX}/env/training.env"},
+        ),
+        ["Environment | Write the environment file"],
+    ),
+    "a directory and what is in it belong to a user": (
         FakeHost(
             entries={
-                f"{PREFIX}/env": f"41ed 0 root 4096 {PREFIX}/env",
-                f"{PREFIX}/env/training.env": f"81a4 0 root 9 {PREFIX}/env/training.env",
+                f"{PREFIX}/env": f"41ed 1000 ubuntu 4096 {PREFIX}/env",
+                f"{PREFIX}/env/training.env": f"81a4 1000 ubuntu 9 {PREFIX}/env/training.env",
             }
         ),
-        ["Base | Make the directories"],
+        ["Base | Make the directories", "Environment | Write the environment file"],
     ),
     "without root nothing can be given to anybody": (
         FakeHost(
@@ -187,12 +225,67 @@ def test_a_plan_says_once_that_a_host_cannot_be_looked_at() -> None:
     assert run.failed() == {"ws1"}
 
 
-def test_another_owner_gets_what_is_in_the_directories_too() -> None:
+def test_another_owner_gets_directories_anew_and_nothing_is_given_away_below_them() -> None:
     host = FakeHost(data={**FakeHost().data, "owner": "alice"})
     run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
-    (command,) = [command for command in run.executed("ws1") if "chown -R" in command]
-    assert "alice:" in command
-    assert " -h " in command
+    (command,) = [command for command in run.executed("ws1") if "directories.sh" in command]
+    assert "directories.sh /opt/pyinfra-gpu alice 'bin env' 'tools smoke'" in command
+    assert "'cache training state' venv smoke state" in command
+    assert not [each for each in run.executed("ws1") if "chown -R" in each]
+
+
+def test_without_root_nothing_belongs_to_anybody_else() -> None:
+    data = {**FakeHost().data, "privilege": "none"}
+    entries = {f"{PREFIX}/{name}": None for name in ("state", ".lock")}
+    host = FakeHost(data=data, entries=entries)
+    run = FakeRun(host, FakeHost(name="ws2")).prepare()
+    assert run.changing("ws1") == ["Base | Make the directories"]
+    run.execute()
+    (command,) = [command for command in run.executed("ws1") if "directories.sh" in command]
+    assert "directories.sh /opt/pyinfra-gpu '' 'bin env'" in command
+
+
+def test_a_prefix_that_root_cannot_trust_is_refused_before_anything_is_written() -> None:
+    host = FakeHost(data={**FakeHost().data, "prefix": "/home/ubuntu/gpu"}, bare=True)
+    host.plain = {"layout.open": "/home/ubuntu"}
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
+    assert run.failed() == {"ws1"}
+    assert run.executed("ws1") == []
+
+
+def test_an_owner_whom_the_host_does_not_know_is_refused_before_anything_is_written() -> None:
+    host = FakeHost(data={**FakeHost().data, "owner": "alice"}, bare=True)
+    host.plain = {"layout.owner_problem": "there is no user alice on this host"}
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
+    assert run.failed() == {"ws1"}
+    assert run.executed("ws1") == []
+
+
+def deployed_earlier() -> FakeHost:
+    """A host that version 0.1 deployed: all of it is the owner's, and there is no state."""
+    names = ("", "/tools", "/bin", "/env", "/smoke", "/cache", "/training", "/venv")
+    entries: dict[str, str | None] = {
+        f"{PREFIX}{name}": f"41ed 1000 ubuntu 4096 {PREFIX}{name}" for name in names
+    }
+    entries |= {f"{PREFIX}/state": None, f"{PREFIX}/.lock": f"81a4 1000 ubuntu 0 {PREFIX}/.lock"}
+    entries[f"{PREFIX}/bin/torchrun"] = f"81ed 1000 ubuntu 9 {PREFIX}/bin/torchrun"
+    entries[f"{PREFIX}/env/training.env"] = f"81a4 1000 ubuntu 9 {PREFIX}/env/training.env"
+    return FakeHost(
+        entries=entries, plain={"smoke.stamp": "?somebody else than root can change it"}
+    )
+
+
+def test_a_host_of_an_earlier_version_is_brought_over_and_the_plan_says_so() -> None:
+    host = deployed_earlier()
+    found = layout.judge(host.spec(), from_fields(read_fields(host.probe_lines())))
+    assert {each.id for each in found} == {Id.LAYOUT_DIRECTORY_MISSING, Id.LAYOUT_NOT_ROOTS}
+    (taken,) = [each for each in found if each.id is Id.LAYOUT_NOT_ROOTS]
+    assert taken.found == f"{PREFIX}, {PREFIX}/tools and 4 more belong to ubuntu"
+    assert FakeRun(host).prepare().changing("ws1") == [
+        "Base | Make the directories",
+        "Environment | Write the environment file",
+        "Smoke | Train one checked step",
+    ]
 
 
 REFUSED = {

@@ -31,7 +31,7 @@ def prove_cuda(
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     script, output = str(FOLDER / "cuda_proof.sh"), str(tmp_path / "cuda.json")
-    arguments = ["f1", "proof", str(toolkit), release, compiler, output, *archs]
+    arguments = ["f1", output, "proof", str(toolkit), release, compiler, *archs]
     return subprocess.run(
         [*shell, script, *arguments],
         capture_output=True,

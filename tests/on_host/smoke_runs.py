@@ -61,8 +61,8 @@ class Run:
         return document
 
     @property
-    def stamped(self) -> bool:
-        return (self.directory / "stamp.json").exists()
+    def passed(self) -> bool:
+        return self.verdict["status"] in ("pass", "warn")
 
     def check(self, check_id: str) -> dict[str, Any]:
         checks: dict[str, dict[str, Any]] = {each["id"]: each for each in self.verdict["checks"]}
@@ -155,7 +155,6 @@ def _arguments(directory: Path, program: bytes, plan: Plan) -> list[str]:
     return [
         *(str(file), "--mode", "rehearsal-cpu", "--fingerprint", "c0ffee"),
         *("--host", "box", "--output", str(directory / "verdict.json")),
-        *("--stamp", str(directory / "stamp.json")),
         *(text for key, value in given.items() for text in (f"--{key}", str(value))),
     ]
 

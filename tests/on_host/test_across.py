@@ -22,6 +22,7 @@ import pytest
 from pyinfra_gpu import on_host
 from pyinfra_gpu.engine.across_hosts import Member, Trained, gone
 from pyinfra_gpu.engine.together import Together
+from pyinfra_gpu.on_host.smoke.judge import across
 from pyinfra_gpu.on_host.smoke.judge.across import Step
 from pyinfra_gpu.on_host.smoke.judge.ends import Part, read
 from tests.on_host import smoke_runs
@@ -73,16 +74,12 @@ class Launcher:
     def output(self) -> str:
         return (self.folder / "output").read_text()
 
-    @property
-    def stamp(self) -> dict[str, Any]:
-        return dict(json.loads((self.folder / "stamp.json").read_text()))
-
     def conclude(self, verdict: dict[str, Any]) -> dict[str, Any]:
         """Have the bundle note the verdict; return what it has kept of it."""
         subprocess.run(
             [
                 *(self.python, str(self.folder / "smoke_test.pyz"), "--conclude"),
-                *(str(self.folder / "across.json"), "--stamp", str(self.folder / "stamp.json")),
+                str(self.folder / "across.json"),
             ],
             input=json.dumps(verdict),
             text=True,
@@ -120,15 +117,11 @@ def start(
         home.mkdir()
         replacements = (changes or {}).get(name, (machine(name),))
         (home / "smoke_test.pyz").write_bytes(smoke_runs.bundle(*replacements))
-        (home / "stamp.json").write_text(
-            json.dumps({"fingerprint": f"{name}-is", "status": "pass", "across": {"hosts": {}}})
-        )
         command = [
             *(str(home / "smoke_test.pyz"), "--mode", "rehearsal-cpu", "--host", name),
             *("--hosts", "one,two", "--ranks", str(ranks), "--world-size", str(2 * ranks)),
             *("--run-id", RUN_ID, "--allreduce-mib", "1", "--output", str(home / "across.json")),
             *("--rdzv-endpoint", f"127.0.0.1:{port}", "--deadline", str(deadline)),
-            *("--stamp", str(home / "stamp.json")),
         ]
         real = python.python if isinstance(python, Preloaded) else python
         process: subprocess.Popen[bytes] | Started
@@ -185,8 +178,6 @@ def failed(launchers: list[Launcher], **how: Any) -> tuple[str, str]:
     verdicts = lead(launchers, **how)
     told = {(each["failed"]["id"], each["failed"]["sentence"]) for each in verdicts.values()}
     assert len(told) == 1, told
-    for launcher in launchers:
-        assert "across" not in launcher.stamp
     assert not any(each["proof"] or each["status"] == "pass" for each in verdicts.values())
     return told.pop()
 
@@ -203,10 +194,10 @@ def test_two_launchers_train_one_step_and_note_both_fingerprints(
         assert verdict["host"] == launcher.name
         assert sorted(each["host"] for each in verdict["ranks"]) == ["one", "one", "two", "two"]
         assert all(check["status"] == "pass" for check in verdict["checks"])
-        assert launcher.stamp["across"]["hosts"] == {"one": "one-is", "two": "two-is"}
-        assert launcher.stamp["fingerprint"] == f"{launcher.name}-is"
-        assert 0.9 < launcher.stamp["across"]["taylor_ratio"] < 1.1
-        assert launcher.stamp["across"]["all_reduce"]["bytes"] == 2**20 + 4
+        stamp = across.stamp(verdict)
+        assert stamp["hosts"] == {"one": "one-is", "two": "two-is"}
+        assert 0.9 < stamp["taylor_ratio"] < 1.1
+        assert stamp["all_reduce"]["bytes"] == 2**20 + 4
 
 
 BROKEN: dict[str, tuple[dict[str, tuple[Replacement, ...]], str, str]] = {

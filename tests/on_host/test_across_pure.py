@@ -259,7 +259,6 @@ def test_a_wrong_command_line_is_one_sentence(
         "--rdzv-endpoint": "[::1]:29400",
         "--run-id": "1",
         "--output": str(tmp_path / "across.json"),
-        "--stamp": str(tmp_path / "stamp.json"),
     }
 
     def parsed(**changes: str) -> options.Asked:

@@ -80,7 +80,7 @@ class Machine:
         self.program("dpkg-query", f"case $2 in {known} *) exit 1 ;; esac")
         path = f"{self.root}/bin:{os.environ['PATH']}"
         script = str(self.root / "proofs" / "libcuda_proof.sh")
-        arguments = [fingerprint, kind, VERSION, owned, compiler, str(self.output)]
+        arguments = [fingerprint, str(self.output), kind, VERSION, owned, compiler]
         return subprocess.run(
             [*self.shell, script, *arguments],
             capture_output=True,

@@ -150,7 +150,7 @@ def test_this_is_noticed_and_stops_the_test(plan: str, runs: Callable[[str], Run
     run, wanted = runs(plan), PLANS[plan]
     failed = run.verdict["failed"]
     assert failed is not None, run.output
-    assert (failed["id"], run.code, run.stamped) == (wanted.check, FAILED, False), run.output
+    assert (failed["id"], run.code, run.passed) == (wanted.check, FAILED, False), run.output
     for words in wanted.words:
         assert words in failed["sentence"]
     gate = wanted.check.partition(".")[0]
@@ -177,7 +177,7 @@ def test_without_a_compiler_a_cpu_host_is_degraded_and_told_what_to_install(
     assert (run.verdict["status"], run.code) == ("warn", PASSED_BUT_NOT_PROOF), run.output
     assert "no C++ compiler is installed (g++)" in run.check("S3.compile")["detail"]
     assert run.status("S3.kernel") == run.status("S4.compiled_step") == "skip"
-    assert run.stamped
+    assert run.passed
 
 
 def test_what_an_earlier_test_left_must_be_ended_first(python: str, tmp_path: Path) -> None:

@@ -121,20 +121,19 @@ def test_the_bundle_says_what_is_wrong_with_its_command_line(tmp_path: Path) -> 
     assert run.stderr.count("\n") == 1
 
 
-def test_a_python_without_torch_gets_a_failed_verdict_and_no_stamp(tmp_path: Path) -> None:
+def test_a_python_without_torch_gets_a_failed_verdict(tmp_path: Path) -> None:
     bundle = tmp_path / "smoke_test.pyz"
     bundle.write_bytes(smoke_bundle())
     arguments = [
         *("--mode", "rehearsal-cpu", "--fingerprint", "c0ffee", "--host", "box"),
-        *("--output", str(tmp_path / "verdict.json"), "--stamp", str(tmp_path / "stamp.json")),
+        *("--output", str(tmp_path / "verdict.json")),
     ]
     isolated = [sys.executable, "-S", str(bundle), *arguments]  # -S: without site-packages
     run = subprocess.run(isolated, capture_output=True, text=True)
     assert run.returncode == 2
     lines = [line.removeprefix("[rehearsal-cpu]").strip() for line in run.stdout.splitlines()]
     assert "finds no torch" in " ".join(lines)  # the sentence is wrapped
-    assert (tmp_path / "verdict.json").exists()
-    assert not (tmp_path / "stamp.json").exists()
+    assert json.loads((tmp_path / "verdict.json").read_text())["status"] == "fail"
 
 
 @pytest.mark.parametrize("mode", options.MODES)

@@ -18,7 +18,6 @@ def _arguments(directory: Path, **changes: str | None) -> list[str]:
         "fingerprint": "c0ffee",
         "host": "box",
         "output": str(directory / "verdict.json"),
-        "stamp": str(directory / "stamp.json"),
         **{name.replace("_", "-"): value for name, value in changes.items()},
     }
     return [text for name, value in given.items() if value for text in (f"--{name}", value)]
@@ -35,7 +34,6 @@ def test_a_right_command_line_is_taken(tmp_path: Path) -> None:
         fingerprint="c0ffee",
         host="box",
         output=tmp_path / "verdict.json",
-        stamp=tmp_path / "stamp.json",
     )
 
 
@@ -57,7 +55,7 @@ def test_by_hand_a_mode_is_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     asked = options.parse(["--mode", "rehearsal-cpu"])
     assert isinstance(asked, options.Options)
     assert asked.output == tmp_path / "verdict.json"
-    assert (asked.stamp, asked.fingerprint) == (None, None)
+    assert asked.fingerprint is None
     assert asked.host
 
 
@@ -76,7 +74,7 @@ def test_help_tells_how_to_run_it_by_hand_and_what_the_exit_codes_mean(
 REFUSALS: dict[str, tuple[dict[str, str | None], str]] = {
     "no GPUs": ({"gpus": "0"}, "'0' is not a whole number 1 to 16"),
     "a directory that takes no files": (
-        {"output": "/proc/self/v.json", "stamp": None},
+        {"output": "/proc/self/v.json"},
         "the directory /proc/self is not writable for this user",
     ),
     "no such mode": ({"mode": "cpu"}, "invalid choice: 'cpu'"),
@@ -89,13 +87,11 @@ REFUSALS: dict[str, tuple[dict[str, str | None], str]] = {
     "a size between powers": ({"allreduce_mib": "48"}, "'48' is not a power of two 1 to 1024"),
     "no size": ({"allreduce_mib": "0"}, "'0' is not a whole number 1 to 1024"),
     "a fingerprint in words": ({"fingerprint": "new"}, "'new' is not lower-case hexadecimal"),
-    "a stamp without a fingerprint": ({"fingerprint": None}, "--stamp needs --fingerprint"),
     "a relative path": ({"output": "verdict.json"}, "'verdict.json' is not an absolute path"),
     "no such directory": (
-        {"output": "/nowhere/v.json", "stamp": "/nowhere/s.json"},
+        {"output": "/nowhere/v.json"},
         "the directory /nowhere does not exist, create it first",
     ),
-    "two directories": ({"stamp": "/stamp.json"}, "must be in the same directory"),
 }
 
 

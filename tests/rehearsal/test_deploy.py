@@ -156,7 +156,7 @@ DRIFTS: dict[str, tuple[str, str, str]] = {
         "not readable",
     ),
     "our directory's mode is changed": (f"chmod 0700 {PREFIX}", "layout", "has mode 0700"),
-    "our directory's owner is changed": (f"chown root {PREFIX}/env", "layout", "belongs to root"),
+    "our directory's owner is changed": (f"chown games {PREFIX}/env", "layout", "belongs to games"),
     "a needed package is removed": (
         "DEBIAN_FRONTEND=noninteractive apt-get remove -qq -y python3-venv >/dev/null",
         "packages",

@@ -17,6 +17,7 @@ from pyinfra_gpu_rehearsal import Lab, LabHost
 pytestmark = pytest.mark.rehearsal
 
 FOLDER = "/opt/pyinfra-gpu/smoke"
+STATE = "/opt/pyinfra-gpu/state"
 PYTHON = "/opt/pyinfra-gpu/venv/bin/python"
 
 
@@ -38,7 +39,7 @@ def test_a_compiled_kernel_ran_on_a_host_that_was_deployed(
 ) -> None:
     host = proven("gpu2")
     Deployer(lab, deployer.folder, data=(SMOKE_PATIENCE,)).converge(limit="gpu2")
-    verdict = json.loads(host.run(f"cat {FOLDER}/verdict.json").stdout)
+    verdict = json.loads(host.run(f"cat {STATE}/verdict.json").stdout)
     assert verdict["status"] == "pass", verdict["checks"]
     status = {check["id"]: check["status"] for check in verdict["checks"]}
     assert status["S3.compile"] == status["S3.kernel"] == status["S4.compiled_step"] == "pass"
@@ -67,7 +68,7 @@ def test_what_has_passed_already_is_not_tested_again_unless_asked(
 
 def test_the_command_that_the_verdict_prints_runs_the_test_by_hand(kept: Kept) -> None:
     with kept.lent() as host:
-        verdict = json.loads(host.run(f"cat {FOLDER}/verdict.json").stdout)
+        verdict = json.loads(host.run(f"cat {STATE}/verdict.json").stdout)
         command = verdict["rerun_command"]
         done = host.run(command, root=False, check=False, timeout=PATIENCE_S)
         assert done.returncode == 3, done.stdout  # passed, and is not proof of a GPU host

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.spec import env_file, resolve
 
 VALUES = [
@@ -26,6 +27,16 @@ VALUES = [
     "semi;colon & pipe | star *",
     "trailing backslash \\",
     "Grüße",
+    "a no-break\u00a0space and an ideographic one\u3000",
+    "\ufeffa mark of byte order",
+    "%h is no specifier here",
+    "a:~/b",
+    " blanks around ",
+    "!history! [a-z]* {a,b}",
+    "\U0001f525",
+    "'single' \"double\" \\$ \\` \\\\ mixed",
+    *(chr(code) for code in range(32, 127)),
+    *(f"a{chr(code)}b" for code in (0xA0, 0xAD, 0xFFFD, 0x2027, 0x202A, 0x10FFFD)),
 ]
 
 
@@ -53,6 +64,62 @@ def test_a_shell_that_sources_the_file_gets_the_value_and_runs_nothing(
     script = f'set -a; . {file}; printf "%s" "$KEY"'
     done = subprocess.run([*command, "-c", script], capture_output=True, check=True)
     assert done.stdout.decode() == value
+
+
+def systemd_reads(text: str) -> dict[str, str]:
+    """An EnvironmentFile as systemd's parse_env_file_internal() takes it apart, since version 239.
+
+    Of its states those that our files can bring about: names, plain values, double quotes.
+    """
+    values, lines = {}, text.split("\n")
+    assert lines.pop() == ""
+    for line in lines:
+        if line.lstrip(" \t").startswith(("#", ";")) or not line:
+            continue
+        name, _, rest = line.partition("=")
+        value, index, quoted = "", 0, False
+        while index < len(rest):
+            char = rest[index]
+            if quoted and char == "\\":
+                index += 1
+                # What needs no escape keeps its backslash.
+                value += rest[index] if rest[index] in '"\\`$' else f"\\{rest[index]}"
+            elif char == '"' and (quoted or not value):
+                quoted = not quoted
+            else:
+                assert quoted or char not in "'\\", line
+                value += char
+            index += 1
+        assert not quoted, line
+        assert not any(ord(char) < 32 and char != "\t" for char in value)
+        values[name] = value
+    return values
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_systemd_reads_every_value_as_it_was(value: str) -> None:
+    assert systemd_reads(env_file.render(spec_with(KEY=value)))["KEY"] == value
+
+
+REFUSED = ["\u2028", "\u2029", "\x85", "\x9b", "\x7f", "\r", "\t", "\ufdd0", "\ufffe", "\U0001ffff"]
+
+
+@pytest.mark.parametrize("character", REFUSED, ids=ascii)
+def test_what_somebody_would_read_otherwise_is_refused_and_not_shown(character: str) -> None:
+    with pytest.raises(SpecError, match="which an env file cannot hold") as error:
+        spec_with(KEY=f"canary{character}")
+    assert "canary" not in str(error.value)
+
+
+def test_a_file_is_split_where_lines_end_and_nowhere_else() -> None:
+    """A value that somebody wrote into the file by hand is one value."""
+    text = 'A="one\u2028B=two\x85C=three"\nD=4\r\n'
+    assert env_file.parse(text) == {"A": "one\u2028B=two\x85C=three", "D": "4"}
+
+
+def test_what_is_shown_of_a_file_is_its_names() -> None:
+    text = 'A=canary\nexport B=canary\n# canary\nC="canary\ncanary"\n'
+    assert env_file.shown(text) == "A=***\nC=***"
 
 
 def test_the_file_says_whose_it_is_on_its_first_line() -> None:

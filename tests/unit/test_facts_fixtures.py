@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pyinfra_gpu.facts.environment import hidden
 from pyinfra_gpu.facts.fields import CUT_OFF, Unknown, read_fields
 from pyinfra_gpu.facts.layout import Entry
 from pyinfra_gpu.facts.parse import parse
@@ -152,7 +153,8 @@ def test_a_finished_gpu_host_is_read_whole() -> None:
         "triton": "3.8.0",
         "typing-extensions": "4.16.0",
     }
-    assert host.environment.text == "# managed by pyinfra-gpu\nOMP_NUM_THREADS=8\n"
+    assert host.environment.text == hidden("# managed by pyinfra-gpu\nOMP_NUM_THREADS=8\n")
+    assert host.to_json()["environment"] == {"text": "OMP_NUM_THREADS=***"}  # type: ignore[index]
     assert host.training.commit == "ea0306bebbfe134cb489eb1d185a8da843dcacb9"
     assert host.training.dirty == (" M train.py", r'?? "caf\303\251\n.txt"')
     assert host.training.dirty_count == 2

@@ -121,6 +121,8 @@ def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
         paths=PATHS,
         look_timeout_s=60,
         accelerator="cpu",
+        owner="alice",
+        privilege="sudo",
         training=SimpleNamespace(requirements="sub/requirements.txt"),
     )
     request = ProbeRequest.for_spec(spec, entries=("/etc/x",), packages=("git",))  # type: ignore[arg-type]
@@ -128,6 +130,7 @@ def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
     assert request.requirements == f"{PATHS.training}/sub/requirements.txt"
     assert request.training_stamp == f"{PATHS.venv}/.pyinfra-gpu-training.json"
     assert request.packages == ("git",)
+    assert request.owner == "alice"
     assert request.entries[-1] == "/etc/x"
     assert request.seconds == 50  # of sixty: some are for the way there and back
     for path in (PATHS.prefix, PATHS.env_file, PATHS.torchrun, PATHS.smoke_bundle, PATHS.venv):
@@ -135,9 +138,18 @@ def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
 
 
 def test_a_spec_without_a_training_repository_asks_for_none() -> None:
-    spec = SimpleNamespace(paths=PATHS, look_timeout_s=60, accelerator="cpu", training=None)
+    spec = SimpleNamespace(
+        paths=PATHS,
+        look_timeout_s=60,
+        accelerator="cpu",
+        training=None,
+        owner=None,
+        privilege="sudo",
+    )
     request = ProbeRequest.for_spec(spec)  # type: ignore[arg-type]
-    assert (request.training, request.requirements) == ("", "")
+    assert (request.training, request.requirements, request.owner) == ("", "", "")
+    spec.privilege = "none"
+    assert ProbeRequest.for_spec(spec).owner == "-"  # type: ignore[arg-type]
 
 
 def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not() -> None:
@@ -145,6 +157,8 @@ def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not()
         paths=PATHS,
         look_timeout_s=60,
         accelerator="nvidia",
+        owner=None,
+        privilege="sudo",
         training=None,
         cuda=SimpleNamespace(release="13.0", host_compiler="gcc-13"),
         driver=SimpleNamespace(repository=SimpleNamespace(url="https://h/{distro}/{arch}")),
@@ -206,7 +220,7 @@ def test_pyinfra_prints_a_record_as_json(tmp_path: Path) -> None:
         env={**__import__("os").environ, "PYINFRA_PROGRESS": "off"},
     )
     (facts,) = json.loads(done.stdout).values()
-    assert facts == {"@local": {"text": "A=1\n"}}
+    assert facts == {"@local": {"text": "A=***"}}
 
 
 def test_a_wrong_argument_is_told_in_one_sentence_and_without_a_traceback(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
-from nvidia_tree import gpu_host_fixture, look, toolkit  # noqa: F401
+from nvidia_tree import furnish_nvidia, gpu_host_fixture, look, toolkit  # noqa: F401
 from probing import NOBODY, ROOT, Tree, any_shell_fixture, shell_fixture, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
@@ -121,19 +121,24 @@ def test_compilers_tell_their_version(gpu_host: Tree, shell: str) -> None:
 
 
 @pytest.mark.skipif(not ROOT, reason="only root must not run what another user can change")
-def test_root_does_not_run_a_users_compiler_as_root(gpu_host: Tree, shell: str) -> None:
+def test_root_does_not_run_a_users_compiler_as_root(shell: str) -> None:
     base = Path(tempfile.mkdtemp(prefix="probe-"))
     try:
         base.chmod(0o755)
+        gpu_host = Tree(base / "host")
+        furnish_nvidia(gpu_host)
         mark = base / "ran-as-root"
         text = f"#!/bin/sh\n(echo >{mark}) 2>&-\necho 13.3.0\n"
         compiler = write(base / "theirs/gcc-13", text, 0o755)
         assert look(gpu_host, shell, compiler=str(compiler)).cuda.compiler == "13.3.0"
         assert mark.exists()
         mark.unlink()
-        os.chown(compiler.parent, NOBODY, NOBODY)
-        assert look(gpu_host, shell, compiler=str(compiler)).cuda.compiler == "13.3.0"
-        assert not mark.exists()
+        # Whoever the file belongs to: it runs as the user who is declared, and as nobody else.
+        for owner in (0, NOBODY):
+            os.chown(compiler.parent, owner, owner)
+            cuda = look(gpu_host, shell, compiler=str(compiler), owner="nobody").cuda
+            assert cuda.compiler == "13.3.0"
+            assert not mark.exists()
     finally:
         shutil.rmtree(base)
 

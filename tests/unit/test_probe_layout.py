@@ -16,6 +16,7 @@ import verdicts
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from probing import Tree, shell_fixture, tree_fixture, write  # noqa: F401
 
+from pyinfra_gpu.facts.environment import hidden
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.layout import Entry
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
@@ -117,7 +118,7 @@ def test_texts_are_told_byte_for_byte(tree: Tree, shell: str, kind: str) -> None
     write(Path(tree.paths.stamp), content)
     write(Path(tree.paths.verdict), content)
     record = tree.look(shell)
-    assert record.environment.text == text
+    assert record.environment.text == hidden(text)
     assert record.smoke.stamp == Stamp.read(text)
     assert record.smoke.verdict == Verdict.read(text)
     assert isinstance(record.smoke.verdict, Unknown)
@@ -143,6 +144,7 @@ def test_a_text_that_is_too_long_is_unknown(tree: Tree, shell: str) -> None:
 def test_what_is_no_file_has_no_text_and_is_never_opened(tree: Tree, shell: str) -> None:
     Path(tree.paths.env_file).mkdir(parents=True)
     Path(tree.paths.smoke).mkdir()
+    Path(tree.paths.state).mkdir()
     os.mkfifo(tree.paths.stamp)  # to open it would be to wait for a writer
     Path(tree.paths.verdict).symlink_to("/nowhere")
     record = tree.look(shell)

@@ -42,6 +42,7 @@ NEEDED = {
         ["packages.installed", "packages.half_configured", "nvidia.packages"],
         "dpkg-query is not on this host",
     ),
+    "env": ([], ""),
     "find": (["driver.users"], "find is not on this host"),
     "g++": (["cuda.gxx"], ""),
     "gcc": (["cuda.gcc"], ""),
@@ -116,7 +117,7 @@ def furnish(tree: Tree) -> None:
     checkout(tree)
     write(tree.prefix / "env/training.env", "{}\n")
     write(tree.prefix / "smoke/stamp.json", json.dumps(verdicts.stamp()))
-    write(tree.prefix / "smoke/verdict.json", json.dumps(verdicts.document()))
+    write(tree.prefix / "state/verdict.json", json.dumps(verdicts.document()))
     write(tree.prefix / "venv/.pyinfra-gpu-training.json", "{}\n")
     (tree.prefix / "link").symlink_to("nowhere")
     for name, text in {"vendor": "0x10de", "device": "0x2b85", "class": "0x030000"}.items():
@@ -249,11 +250,13 @@ def test_without_stat_the_layout_and_the_lock_are_unknown(tree: Tree, shell: str
     reason = Unknown("stat is not on this host")
     assert record.packages.lock_holder == reason
     assert record.layout.entry(str(tree.prefix / "venv")) == reason
-    # Whose the environment is decides as whom its python may run: root must not guess.
-    if record.system.uid == 0:
-        assert record.torch.python == reason
-        assert record.training.commit == reason
     assert record.torch.version == "2.13.0+cpu"
+    # What the owner can write decides as whom root looks at it: root must not guess.
+    if record.system.uid == 0:
+        record = tree.look(shell, tree.request(owner="nobody"))
+        assert record.torch.python == reason
+        assert record.torch.version == reason
+        assert record.training.commit == reason
 
 
 def test_without_python3_there_is_none(tree: Tree, shell: str) -> None:

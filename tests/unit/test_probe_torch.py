@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -220,7 +221,7 @@ def test_a_path_full_of_shell_is_only_a_path(tmp_path: Path, shell: str) -> None
     prefix = tree.base / "$(touch x) `touch y`; touch z 'q' \"d\" * \\ [a]"
     tree.prefix.rename(prefix)
     before = sorted(path.name for path in tree.base.iterdir())
-    request = ProbeRequest.for_paths(Paths(prefix=str(prefix), name="training"))
+    request = replace(ProbeRequest.for_paths(Paths(prefix=str(prefix), name="training")), owner="-")
     record = tree.look(shell, request)
     assert record.torch.version == "2.13.0+cpu"
     assert record.torch.damaged == ()
@@ -239,7 +240,7 @@ def test_root_runs_a_users_python_and_installer_as_that_user(open_tree: Tree, sh
     write(tree.prefix / "tools/bin/uv", "#!/bin/sh\necho uv 0.0.$(id -u)\n", 0o755)
     for path in (tree.prefix, *tree.prefix.rglob("*")):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    torch = tree.look(shell).torch
+    torch = tree.look(shell, tree.request(owner="nobody")).torch
     assert torch.python_problem == str(NOBODY)
     assert torch.uv == f"0.0.{NOBODY}"
 
@@ -252,10 +253,10 @@ def test_without_setpriv_chroot_changes_the_user_and_without_both_nothing_is_run
     write(tree.prefix / "tools/bin/uv", "#!/bin/sh\necho uv 0.0.$(id -u)\n", 0o755)
     os.chown(tree.prefix / "tools/bin", NOBODY, NOBODY)
     (tree.tools / "setpriv").unlink()
-    assert tree.look(shell).torch.uv == f"0.0.{NOBODY}"
+    assert tree.look(shell, tree.request(owner="nobody")).torch.uv == f"0.0.{NOBODY}"
     (tree.tools / "chroot").unlink()
     if shell == "busybox":
         return  # it may carry both in itself
-    uv = tree.look(shell).torch.uv
+    uv = tree.look(shell, tree.request(owner="nobody")).torch.uv
     assert isinstance(uv, Unknown)
     assert "neither setpriv nor chroot" in uv.reason

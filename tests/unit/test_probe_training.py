@@ -186,7 +186,7 @@ def test_root_reads_a_users_repository_without_running_its_programs_as_root(shel
         write(folder / "train.py", "print('hallo')\n")
         for path in (tree.prefix, *tree.prefix.rglob("*")):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-        training = tree.look(shell).training
+        training = tree.look(shell, tree.request(owner="nobody")).training
         assert training.commit == head
         assert training.dirty == (" M train.py", "?? .gitattributes")
         ran_as = {path.read_text().strip() for path in trace.iterdir()}

@@ -18,7 +18,7 @@ libcuda() {
 		listed libcuda.file
 	fi
 	loader_paths
-	text libcuda.proof "$PG_LIBCUDA_PROOF"
+	believed libcuda.proof "$PG_LIBCUDA_PROOF"
 }
 
 cache_rows() {

@@ -1,8 +1,13 @@
 # The one look at a host. POSIX sh (dash, busybox sh, bash); writes nothing, contends for no lock.
 #
+# Root looks at what root alone can change, and at nothing below what the owner can write: a process
+# of the owner's does that, with the text of `theirs.sh` and of what stands before it in the probe,
+# and `end.sh` lets through what it may tell.
+#
 # Inputs, assigned in front of this text: PG_PREFIX PG_VENV PG_UV PG_ENV_FILE PG_TRAINING
 # PG_REQUIREMENTS PG_TRAINING_STAMP PG_STAMP PG_VERDICT (absolute paths, or empty: not asked),
-# PG_PATHS (absolute paths, one a line), PG_PACKAGES (names with blanks between). PG_NVIDIA (1 or
+# PG_PATHS (absolute paths, one a line), PG_PACKAGES (names with blanks between), PG_OWNER (the user
+# whose the tree is; empty: who logged in; -: nobody else than who looks). PG_NVIDIA (1 or
 # empty) asks for what belongs to an NVIDIA driver, and with it: PG_CUDA (release), PG_COMPILER,
 # PG_REPOSITORY (URL), PG_KEYRING PG_CUDA_PROOF PG_LIBCUDA_PROOF PG_REBOOTS (absolute paths, or
 # empty).
@@ -154,20 +159,3 @@ why() {
 	*) reason=${2%%"$nl"*} reason=${reason:-"it ended with status $1 and said nothing"} ;;
 	esac
 }
-
-# as_owner FOLDER sets $drop, the words that run a command as the folder's owner: root must not
-# run a program, or git in a repository, that a user can change. If it cannot, $reason says why.
-as_owner() {
-	drop=
-	case $uid in 0 | '') ;; *) return 0 ;; esac
-	if ! have stat; then reason="stat is not on this host"; return 1; fi
-	ids=$(stat -L -c %u:%g -- "$1")
-	case $ids in 0:*) return 0 ;; esac
-	drop="setpriv --reuid=${ids%:*} --regid=${ids#*:} --clear-groups --"
-	$drop true && return 0
-	drop="chroot --userspec=$ids --groups= /"
-	$drop true && return 0
-	reason="neither setpriv nor chroot on this host can run it as the owner of $1"
-	return 1
-}
-

@@ -93,6 +93,7 @@ gpus() {
 storage() {
 	kind_of "$PG_PREFIX"
 	near=$PG_PREFIX
+	if [ "$theirs" ] && ! root_only "${PG_PREFIX%/*}"; then near=${open%/*}; fi
 	while [ ! -e "$near" ] && [ "$near" ]; do near=${near%/*}; done
 	if [ "$kind" = hidden ]; then unknown storage.free "no permission to look at $PG_PREFIX"
 	else room storage.free "${near:-/}"; fi

@@ -4,7 +4,7 @@ torch() {
 	if [ "$kind" = hidden ]; then
 		unknown_all "no permission to look at $PG_VENV" torch.python torch.python_problem \
 			torch.installing torch.version_line torch.distribution torch.damaged
-	elif [ ! -d "$PG_VENV" ]; then
+	elif [ ! -d "$PG_VENV" ] || is_empty "$PG_VENV"; then
 		absent torch.python torch.python_problem
 		put torch.installing 0
 		listed torch.version_line torch.distribution torch.damaged
@@ -19,6 +19,14 @@ torch() {
 		installed
 	fi
 	tool_version torch.uv "$PG_UV"
+}
+
+# is_empty FOLDER: made for the owner, and not filled yet; what may not be read is not empty
+is_empty() {
+	[ -r "$1" ] && [ -x "$1" ] || return 1
+	for each in "$1"/* "$1"/.[!.]*; do
+		if [ -e "$each" ] || [ -h "$each" ]; then return 1; fi
+	done
 }
 
 check='
@@ -84,11 +92,8 @@ venv_python() {
 		no_python "$python is a link to $(readlink "$python"), which is not there"
 		return
 	elif [ ! -e "$python" ]; then no_python "$python is not there"; return
-	elif ! as_owner "$PG_VENV"; then
-		no_python "$reason"
-		return
 	fi
-	said=$(bounded 15 $drop "$python" -I -S -B -c "$check" "$PG_VENV" 2>&1)
+	said=$(bounded 15 "$python" -I -S -B -c "$check" "$PG_VENV" 2>&1)
 	status=$?
 	if [ $status != 0 ]; then
 		why $status "${said#torch.*"$nl"}"
@@ -158,8 +163,7 @@ tool_version() {
 	kind_of "$2"
 	if [ "$kind" = hidden ]; then unknown "$1" "no permission to look at $2"
 	elif [ ! -f "$2" ]; then absent "$1"
-	elif ! as_owner "${2%/*}"; then unknown "$1" "$reason"
-	elif said=$(bounded 5 $drop "$2" --version 2>&1); then put "$1" "${said%%"$nl"*}"
+	elif said=$(bounded 5 "$2" --version 2>&1); then put "$1" "${said%%"$nl"*}"
 	else
 		why $? "$said"
 		unknown "$1" "$2: $reason"

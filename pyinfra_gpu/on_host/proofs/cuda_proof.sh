@@ -2,7 +2,7 @@
 # Proves that a CUDA toolkit makes code here: nvcc compiles a kernel for each architecture, and
 # links one program that runs.
 #
-#   sh cuda_proof.sh FINGERPRINT KIND TOOLKIT RELEASE COMPILER OUTPUT ARCH...
+#   sh cuda_proof.sh FINGERPRINT OUTPUT KIND TOOLKIT RELEASE COMPILER ARCH...
 #
 # FINGERPRINT  of the state that is proven; goes into OUTPUT
 # KIND         "proof", or "rehearsal" on a host that only plays a GPU host
@@ -13,7 +13,7 @@
 #
 # The last line it prints says what is wrong. Exits with 0 only when all of it is proven.
 set -u
-fingerprint=$1 kind=$2 toolkit=$3 release=$4 compiler=$5 output=$6
+fingerprint=$1 output=$2 kind=$3 toolkit=$4 release=$5 compiler=$6
 shift 6
 nvcc=$toolkit/bin/nvcc
 sources=$(dirname -- "$0")

@@ -2,7 +2,7 @@
 # Proves which libcuda programs get here: one linked with -lcuda and one that opens libcuda.so.1
 # must load the same file, that of the loaded driver.
 #
-#   sh libcuda_proof.sh FINGERPRINT KIND VERSION OWNED COMPILER OUTPUT
+#   sh libcuda_proof.sh FINGERPRINT OUTPUT KIND VERSION OWNED COMPILER
 #
 # FINGERPRINT  of the state that is proven; goes into OUTPUT
 # KIND         "proof", or "rehearsal" on a host that only plays a GPU host
@@ -13,7 +13,7 @@
 #
 # The last line it prints says what is wrong. Exits with 0 only when all of it is proven.
 set -u
-fingerprint=$1 kind=$2 version=$3 owned=$4 compiler=$5 output=$6
+fingerprint=$1 output=$2 kind=$3 version=$4 owned=$5 compiler=$6
 sources=$(dirname -- "$0")
 
 fail() {

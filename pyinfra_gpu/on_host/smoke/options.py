@@ -44,7 +44,7 @@ class Options:
     """One smoke test as asked for; paths are absolute, the deadline is in seconds.
 
     + gpus: how many GPUs the host is declared to have, None for what is found
-    + fingerprint, stamp: None for a test by hand, which leaves no stamp
+    + fingerprint: what the result depends on, None for a test by hand
     + compile: whether programs on this host are meant to use torch.compile
     + across: where this is one host's part of a step across hosts, and nothing else
     """
@@ -57,7 +57,6 @@ class Options:
     fingerprint: str | None
     host: str
     output: Path
-    stamp: Path | None
     compile: bool = True
     across: Across | None = None
 
@@ -103,7 +102,6 @@ class ConcludeOptions:
     """What is to become of a judged step across hosts, whose verdict comes by standard input."""
 
     output: Path
-    stamp: Path
 
 
 Asked = Options | WorkerOptions | SingleOptions | PrecisionOptions | ConcludeOptions
@@ -129,9 +127,7 @@ def parse(arguments: list[str]) -> Asked:
     if given.output is None:
         given.output = Path(tempfile.mkdtemp(prefix="smoke-test-")) / "verdict.json"
     across = _across(parser, given)
-    _check_files(parser, given.output, given.stamp)
-    if given.stamp is not None and given.fingerprint is None and across is None:
-        parser.error("--stamp needs --fingerprint, which says what the stamp stands for")
+    _check_folder(parser, given.output.parent)
     if given.allreduce_mib is None:
         given.allreduce_mib = LARGEST_MIB[given.mode]
     return Options(**vars(given), across=across)
@@ -158,14 +154,11 @@ def _across(parser: _Parser, given: argparse.Namespace) -> Across | None:
     return Across(hosts, words["world_size"], tuple(words["rdzv_endpoint"]), words["run_id"])
 
 
-def _check_files(parser: _Parser, output: Path, stamp: Path | None) -> None:
-    for path in filter(None, (output, stamp)):
-        if not path.parent.is_dir():
-            parser.error(f"the directory {path.parent} does not exist, create it first")
-        if not os.access(path.parent, os.W_OK):
-            parser.error(f"the directory {path.parent} is not writable for this user")
-    if stamp is not None and output.parent.resolve() != stamp.parent.resolve():
-        parser.error("--output and --stamp must be in the same directory")
+def _check_folder(parser: _Parser, folder: Path) -> None:
+    if not folder.is_dir():
+        parser.error(f"the directory {folder} does not exist, create it first")
+    if not os.access(folder, os.W_OK):
+        parser.error(f"the directory {folder} is not writable for this user")
 
 
 _EPILOG = """\
@@ -218,14 +211,13 @@ def _launcher_parser() -> _Parser:
 
 
 def _add_files(parser: _Parser) -> None:
-    parser.add_argument("--fingerprint", type=_hexadecimal, help="for the stamp")
+    parser.add_argument("--fingerprint", type=_hexadecimal, help="goes into the verdict")
     parser.add_argument(
         "--host", default=socket.gethostname(), help="its name in the inventory (default hostname)"
     )
     parser.add_argument(
         "--output", type=_absolute, help="the verdict's file (default: in a new directory)"
     )
-    parser.add_argument("--stamp", type=_absolute, help="written on a pass only")
 
 
 def _add_across(parser: _Parser) -> None:
@@ -268,7 +260,6 @@ def _parse_precision(arguments: list[str]) -> PrecisionOptions:
 def _parse_conclude(arguments: list[str]) -> ConcludeOptions:
     parser = _Parser(prog="smoke_test.pyz --conclude", add_help=False)
     parser.add_argument("--conclude", dest="output", type=_absolute, required=True)
-    parser.add_argument("--stamp", type=_absolute, required=True)
     return ConcludeOptions(**vars(parser.parse_args(arguments)))
 
 

@@ -1,8 +1,8 @@
-"""The verdict: one JSON document a run, its status and its exit code; and the stamp of a pass."""
+"""The verdict: one JSON document a run, its status and its exit code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -58,8 +58,3 @@ def proves(status: str, mode: str) -> bool:
 def as_json(checks: Sequence[CheckResult]) -> list[dict[str, Any]]:
     """Return the checks as they are written."""
     return [asdict(check) for check in checks]
-
-
-def stamp(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stamp of a verdict that passed, with or without warnings."""
-    return {key: document[key] for key in ("fingerprint", "status", "mode", "finished")}

@@ -7,7 +7,6 @@ host note what it found (`conclude`).
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -45,7 +44,7 @@ def end_file(output: Path) -> Path:
 
 
 class HostPart:
-    """One launcher's work, from the withdrawn stamp to the part."""
+    """One launcher's work, from the first word to the part."""
 
     def __init__(
         self,
@@ -71,9 +70,6 @@ class HostPart:
         options, asked = self._options, self._asked
         hosts = ", ".join(asked.hosts)
         self._announcer.say(f"{options.host}: one step on {hosts}, {asked.world_size} ranks")
-        # As with the test of one host: what is not finished must not look proven.
-        if options.stamp is not None:
-            _restamp(options.stamp, None)
         part_file(options.output).unlink(missing_ok=True)
         shutil.rmtree(self._site.directory, ignore_errors=True)
         self._site.directory.mkdir()
@@ -217,28 +213,11 @@ class HostPart:
 
 
 def conclude(options: ConcludeOptions, judged: Mapping[str, Any]) -> int:
-    """Keep the verdict that the controller has reached; add a pass to this host's stamp."""
+    """Keep the verdict that the controller has reached."""
     files.write(options.output, judged)
     for passing in (part_file(options.output), end_file(options.output)):
         passing.unlink(missing_ok=True)
-    if judged["status"] == "pass":
-        _restamp(options.stamp, across.stamp(judged))
     return 0
-
-
-def _restamp(stamp: Path, entry: Mapping[str, Any] | None) -> None:
-    """Put the result into the stamp of the host's own test, or take an earlier one out.
-
-    A host that has no stamp of its own stays without one: this step alone proves too little.
-    """
-    try:
-        content = json.loads(stamp.read_text())
-    except (OSError, ValueError):
-        return
-    if not isinstance(content, dict) or (entry is None and "across" not in content):
-        return
-    content.pop("across", None)
-    files.write(stamp, content if entry is None else {**content, "across": entry})
 
 
 def _list(names: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The parent: runs alone in its directory, judges, writes the verdict and, on a pass, the stamp."""
+"""The parent: runs alone in its directory, judges, and writes the verdict."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _try_lock(directory: int) -> bool:
 
 
 class _Test:
-    """One test, from the first look at the host to the stamp."""
+    """One test, from the first look at the host to the verdict."""
 
     def __init__(
         self, options: Options, bundle: Path, announcer: Announcer, interruption: Interruption
@@ -157,10 +157,6 @@ class _Test:
         )
 
     def run(self) -> int:
-        # From here on an earlier pass says nothing: if this test fails, or is cut off, no stamp
-        # may be left that calls the host proven.
-        if self._options.stamp is not None:
-            self._options.stamp.unlink(missing_ok=True)
         shutil.rmtree(self._site.directory, ignore_errors=True)
         self._site.directory.mkdir()
         if self._mode != self._options.mode:
@@ -277,13 +273,11 @@ class _Test:
         return self._ranks.journals if self._ranks else {}
 
     def _conclude(self) -> int:
-        """Write verdict, evidence and stamp, and say how it went; return the exit code."""
+        """Write verdict and evidence, and say how it went; return the exit code."""
         options, document = self._options, self._document()
         if document["status"] != "pass":
             document["evidence"] = self._write_evidence()
         files.write(options.output, document)
-        if document["status"] in ("pass", "warn") and options.stamp is not None:
-            files.write(options.stamp, verdict.stamp(document))
         self._summarise(document)
         return verdict.exit_code(document["status"], self._mode)
 

@@ -30,10 +30,7 @@ def software(torch: TorchLocation, bundle: Path) -> dict[str, str | None]:
 
 
 def rerun_command(options: Options, bundle: Path) -> str:
-    """Return the command that runs this test again by hand, with its verdict beside this one's.
-
-    It leaves no stamp: only the caller who knows what a fingerprint stands for may ask for one.
-    """
+    """Return the command that runs this test again by hand, with its verdict beside this one's."""
     words = [sys.executable, str(bundle), "--mode", options.mode, "--host", options.host]
     sizes = {"--ranks": options.ranks if options.mode != GPU else None, "--gpus": options.gpus}
     sizes |= {"--deadline": options.deadline, "--allreduce-mib": options.allreduce_mib}

@@ -1,0 +1,40 @@
+# The compilers that make programs for GPUs: asked as the user who is to run them.
+
+compilers() {
+	nvcc=$R/usr/local/cuda-$PG_CUDA/bin/nvcc
+	if [ "$PG_CUDA" ] && runs "$nvcc"; then
+		version_of cuda.nvcc "$nvcc" '*release *' --version
+	else absent cuda.nvcc; fi
+	if have gcc; then version_of cuda.gcc gcc '[0-9]*' -dumpfullversion -dumpversion
+	else absent cuda.gcc; fi
+	if have g++; then put cuda.gxx 1; else put cuda.gxx 0; fi
+	if [ ! "$PG_COMPILER" ] || ! have "$PG_COMPILER"; then absent cuda.compiler
+	else
+		case ${PG_COMPILER##*/} in
+		*clang*) version_of cuda.compiler "$PG_COMPILER" '[0-9]*' -dumpversion ;;
+		*) version_of cuda.compiler "$PG_COMPILER" '[0-9]*' -dumpfullversion -dumpversion ;;
+		esac
+	fi
+	if ! have getconf; then unknown cuda.glibc "getconf is not on this host"
+	else version_of cuda.glibc getconf '*' GNU_LIBC_VERSION; fi
+}
+
+# runs FILE
+runs() { [ -s "$1" ] && [ -x "$1" ]; }
+
+# version_of KEY PROGRAM PATTERN ARGUMENT...: the first line it prints that has that form
+version_of() {
+	told=$1 program=$2 pattern=$3
+	shift 3
+	said=$(bounded 10 "$program" "$@" 2>&1)
+	status=$?
+	if [ $status = 0 ]; then
+		reason="it said ${said%%"$nl"*}"
+		while read -r row; do
+			case $row in $pattern) put "$told" "$row"; return ;; esac
+		done <<-said
+			$said
+		said
+	else why $status "$said"; fi
+	unknown "$told" "$program: $reason"
+}

@@ -1,0 +1,40 @@
+# entries KEY PATHS: what stands at each of these paths, one a line
+entries() {
+	about=$1
+	IFS=$nl
+	set -f
+	set -- $2
+	n=$#
+	while [ $n -gt 0 ]; do
+		n=$((n - 1)) path=$1
+		shift
+		kind_of "$path"
+		case $kind in
+		absent) put "$about.absent" "$path" ;;
+		hidden) put "$about.hidden" "$path" ;;
+		*) set -- "$@" "$path" ;;
+		esac
+	done
+	listed "$about.absent" "$about.hidden"
+	if ! have stat; then unknown "$about.stat" "stat is not on this host"; return; fi
+	files=
+	[ $# = 0 ] || for row in $(bounded 10 stat -c '%f %u %U %s %n' -- "$@"); do
+		put "$about.stat" "$row"
+		path=${row#* * * * } size=${row#* * * } size=${size%% *}
+		case $row in
+		a*) if target=$(readlink -- "$path"); then put "$about.target" "$path -> $target"; fi ;;
+		8*)
+			if [ ! -r "$path" ]; then put "$about.unread" "$path"
+			elif [ "$size" -le 4194304 ]; then files=$files$nl$path; fi
+			;;
+		esac
+	done
+	listed "$about.stat" "$about.target" "$about.unread"
+	if [ ! "$files" ]; then listed "$about.sha256"
+	elif ! have sha256sum; then unknown "$about.sha256" "sha256sum is not on this host"
+	else
+		for row in $(bounded 10 sha256sum -- $files); do put "$about.sha256" "$row"; done
+		listed "$about.sha256"
+	fi
+}
+

@@ -1,0 +1,133 @@
+# As whom the owner's part of the look is made, and what is left to it.
+
+# choose_owner sets $theirs, the words that run a command as the owner; empty where whoever looks may
+# look at all of it. Where root should not and cannot let the owner look, they are "-", and $because
+# says why. By name, as declared, and never as a file's owner: that is for the owner to say.
+choose_owner() {
+	theirs='' because=
+	case $uid in 0 | '') ;; *) return ;; esac
+	if [ "$PG_OWNER" = - ]; then return; fi
+	owner=${PG_OWNER:-${SUDO_USER:-${DOAS_USER:-$(id -un)}}}
+	number=$(ended 5 id -u -- "$owner") group=$(ended 5 id -g -- "$owner")
+	if [ "$number" = 0 ]; then return; fi
+	theirs=-
+	if [ ! "$number" ] || [ ! "$group" ]; then because="there is no user $owner on this host"; return; fi
+	for tool in stat timeout env head sed; do
+		have "$tool" && continue
+		because="$tool is not on this host"
+		return
+	done
+	words="setpriv --reuid=$number --regid=$group --init-groups --"
+	$words true && theirs=$words && return
+	groups=$(ended 5 id -G -- "$owner" | sed 's/ /,/g')
+	words="chroot --userspec=$number:$group --groups=$groups /"
+	$words true && theirs=$words && return
+	because="neither setpriv nor chroot on this host can run anything as $owner"
+}
+
+# known_before asks for all directories below the prefix at once which root alone can change, and not
+# for each when it comes to it: a program's start costs more than what it looks at.
+known_before() {
+	if [ ! "$theirs" ] || ! root_only "$PG_PREFIX"; then return; fi
+	IFS=$nl
+	set -f
+	set --
+	for path in $PG_PATHS; do
+		path=${path%/*}
+		if [ "${path%/*}" = "$PG_PREFIX" ]; then set -- "$@" "$path"; fi
+	done
+	[ $# = 0 ] || for row in $(stat -c '%u %f %n' -- "$@"); do
+		path=${row#* * }
+		case $row in
+		'0 4'*)
+			row=${row#0 }
+			if [ $((0x${row%% *} & 18)) = 0 ]; then checked=$checked:$path:; fi
+			;;
+		esac
+	done
+	set +f
+	IFS=$ifs
+}
+
+# left prints those of PG_PATHS, one a line, that are left to the owner: in what somebody else than
+# root can change, and files that are not root's, whose content may be exchanged while it is read.
+left() {
+	[ "$theirs" ] || return 0
+	IFS=$nl
+	set -f
+	set --
+	for path in $PG_PATHS; do
+		case $path in
+		"$PG_PREFIX"/*)
+			if root_only "${path%/*}"; then set -- "$@" "$path"
+			else printf '%s\n' "$path"; fi
+			;;
+		esac
+	done
+	[ $# = 0 ] || for row in $(stat -c '%u %f %n' -- "$@"); do
+		case $row in '0 '*) ;; *' 8'*) printf '%s\n' "${row#* * }" ;; esac
+	done
+}
+
+reached() { known_before; left >/dev/null; }
+
+layout() {
+	IFS=$nl
+	set -f
+	set --
+	for path in $PG_PATHS; do
+		put layout.asked "$path"
+		case $nl$PG_LEFT$nl in
+		*"$nl$path$nl"*) put layout.left "$path" ;;
+		*) set -- "$@" "$path" ;;
+		esac
+	done
+	listed layout.asked layout.left
+	if [ "$PG_OWNER" = - ] || [ "$uid" != 0 ] || root_only "${PG_PREFIX%/*}"; then absent layout.open
+	else put layout.open "$open"; fi
+	if [ "$because" ]; then put layout.owner_problem "$because"; else absent layout.owner_problem; fi
+	entries layout "$*"
+}
+
+# believed KEY FILE: the whole text of a file that root alone can have written
+believed() {
+	if [ "$2" ] && [ "$theirs" ] && [ ! "$stuck" ]; then
+		if ! root_only "${2%/*}"; then
+			unknown "$1" "somebody else than root can change $open"
+			return
+		fi
+		case $(stat -c '%u %f' -- "$2") in
+		'' | '0 8'*) ;;
+		*) unknown "$1" "$2 is not a file of root's"; return ;;
+		esac
+	fi
+	text "$1" "$2"
+}
+
+# owners_part runs `theirs` as the owner, or says why it cannot. What it prints is the owner's to forge, so of it pass whole,
+# plain lines of the expected keys alone, up to 1 MiB; and a process that stays behind and keeps the
+# pipe open is not waited for. It has the time that is left, less one tick.
+owners_part() {
+	if [ "$because" ]; then
+		unknown_all "$because" owned.absent torch.python torch.python_problem torch.installing \
+			torch.version_line torch.distribution torch.damaged torch.uv environment.text \
+			training.requirements training.stamp training.commit training.remote training.dirty \
+			training.dirty_count smoke.verdict
+		if [ "$PG_NVIDIA" ]; then
+			unknown_all "$because" cuda.nvcc cuda.gcc cuda.gxx cuda.compiler cuda.glibc
+		fi
+		return
+	fi
+	rest=$((ticks * tick))
+	ended $rest $theirs env -i PATH="$PATH" PG_SBIN= PG_ROOT="$R" PG_LEFT="$PG_LEFT" \
+		PG_TICK="$tick" PG_SECONDS=$((rest - tick)) PG_STUCK="$stuck" \
+		PG_VENV="$PG_VENV" PG_UV="$PG_UV" PG_ENV_FILE="$PG_ENV_FILE" PG_TRAINING="$PG_TRAINING" \
+		PG_REQUIREMENTS="$PG_REQUIREMENTS" PG_TRAINING_STAMP="$PG_TRAINING_STAMP" \
+		PG_VERDICT="$PG_VERDICT" PG_NVIDIA="$PG_NVIDIA" PG_CUDA="$PG_CUDA" \
+		PG_COMPILER="$PG_COMPILER" sh -c "$owners_text$nl
+theirs
+unwatch
+echo theirs-end" | ended $((rest + 2)) head -c 1048576 | sed -n -E -e '/^theirs-end$/q' -e '$d' -e "$passing"
+}
+passing='/^look\.late =(owned|torch|environment|training|smoke|cuda)$/p
+/^(owned\.(stat|absent|hidden|target|unread|sha256)|environment\.text|smoke\.verdict|torch\.(python|python_problem|installing|version_line|distribution|damaged|uv)|training\.(requirements|stamp|commit|remote|dirty|dirty_count)|cuda\.(nvcc|gcc|gxx|compiler|glibc)) [-.=x?!][ -~]*$/p'

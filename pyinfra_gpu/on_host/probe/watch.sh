@@ -1,0 +1,49 @@
+# The time that a look has: each concern of it, and all of it. Whoever runs this, root or the owner, is
+# woken every so many seconds, and leaves what hangs.
+
+tick=${PG_TICK:-5}
+ticks=$((${PG_SECONDS:-50} / tick))
+watch='' stuck=${PG_STUCK-} most=5
+trap 'woken=1' USR1
+if have sleep; then
+	# Wakes us every so many seconds, for as long as we live.
+	(
+		trap 'kill $nap; exit' TERM
+		while :; do
+			sleep $tick &
+			nap=$!
+			wait $nap && kill -USR1 $$ || exit
+		done
+	) >/dev/null &
+	watch=$!
+fi
+
+# told KEY COMMAND...: a concern, in a process of its own: whatever goes wrong in one, the others
+# are told. One that hangs for good, in a file system that is gone, is left to itself after $most
+# ticks.
+told() {
+	key=$1 patience=$most
+	shift
+	if [ $ticks -le 0 ]; then put look.late "$key"; return 1; fi
+	"$@" &
+	while
+		woken=
+		wait $!
+		[ "$woken" ]
+	do
+		ticks=$((ticks - 1)) patience=$((patience - 1))
+		if [ $ticks -le 0 ] || [ $patience -le 0 ]; then
+			kill -9 $!
+			put look.late "$key"
+			return 1
+		fi
+	done
+}
+
+# below KEY COMMAND...: the same, of what is below the prefix, where one is like the others
+below() {
+	if [ "$stuck" ]; then put look.late "$1"
+	else told "$@" || stuck=1; fi
+}
+
+unwatch() { [ "$watch" ] && kill $watch; }

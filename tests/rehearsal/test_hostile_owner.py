@@ -1,0 +1,121 @@
+"""A real host whose owner is hostile, one of an earlier version, and one with secrets."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+
+import pytest
+from running import ON_HOST, Deployer, Kept, written_files
+
+from pyinfra_gpu_rehearsal import LabHost
+
+PREFIX = "/opt/pyinfra-gpu"
+OWNERS = (
+    *("venv/bin/python", "venv/.pyinfra-gpu-training.json", "venv/pyvenv.cfg"),
+    *("training/training/.git", "training/training/pyproject.toml", "training/training"),
+    *("state/verdict.json", "state/verdict.json.logs"),
+)
+"""What an owner can exchange below the prefix."""
+KINDS = ("file", "directory", "shared", "fifo", "sparse", "hard", "crowd", "program")
+CANARY = "can4ry \"of\" $HOME `id` \\ 'us'"
+
+
+@pytest.fixture(scope="module")
+def kept(proven: Callable[[str], LabHost]) -> Kept:
+    """Return gpu1, completely deployed, which each test leaves proven."""
+    return Kept(lambda: proven("gpu1"))
+
+
+def outside(host: LabHost) -> dict[str, str]:
+    """Digest of what was written outside the owner's directories."""
+    theirs = tuple(f"{PREFIX[1:]}/{name}/" for name in ("venv", "cache", "training", "state"))
+    files = written_files(host)  # gigabytes: once
+    return {
+        name: digest
+        for name, digest in files.items()
+        if not name.startswith((*theirs, "var/tmp/", "home/", "root/"))
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_look_at_what_a_hostile_owner_made_changes_nothing_and_runs_nothing_as_root(
+    kind: str, proven: Callable[[str], LabHost], deployer: Deployer
+) -> None:
+    host = proven("gpu1")
+    before = outside(host)
+    host.put(ON_HOST / "plant.sh", "/var/tmp/plant.sh")
+    names = OWNERS[::4] if kind == "crowd" else OWNERS
+    for name in names:
+        host.run(f"sh /var/tmp/plant.sh {kind} {PREFIX}/{name}", root=False)
+    check = deployer.check(limit="gpu1")
+    assert check.code in (1, 2)
+    assert "$6$" not in json.dumps(check.answer)  # of /etc/shadow
+    deployer.dry(limit="gpu1")
+    assert outside(host) == before
+    deployer.deploy(limit="gpu1")
+    ran_as = host.run("cat /var/tmp/trace/* 2>/dev/null || :").stdout.split()
+    assert "0" not in ran_as
+    changed = {name for name, digest in outside(host).items() if digest != before.get(name)}
+    # A deploy that came to the test has written a stamp of root's, and nothing else.
+    assert changed <= {f"{PREFIX[1:]}/smoke/stamp.json"}
+    assert not host.run("ls -A /etc | grep -c -e pyinfra-gpu -e verdict || :").stdout.strip("0\n")
+
+
+def as_earlier_versions_left_it(host: LabHost) -> None:
+    """Give all of it to the owner, and put back together what is in two directories now."""
+    host.run(
+        f"cd {PREFIX} && mv smoke/* state/ && rmdir smoke && mv state smoke"
+        " && chown -R ubuntu: . && rm -f .lock && su ubuntu -c 'touch .lock'"
+    )
+
+
+def test_a_host_of_the_version_before_is_brought_over_and_nothing_is_lost(
+    kept: Kept, deployer: Deployer
+) -> None:
+    with kept.lent() as host:
+        as_earlier_versions_left_it(host)
+        mine = f"{PREFIX}/training/training/notes {PREFIX}/bin/mine"
+        host.run(f"touch {mine}", root=False)
+        torch = host.run(f"stat -c %i {PREFIX}/venv/bin/python").stdout
+        seen = deployer.dry(limit="gpu1")
+        assert seen.code == 0, seen.output
+        found = "; ".join(seen.stage("gpu1", "layout")["found"])
+        assert f"{PREFIX}, {PREFIX}/tools and 3 more belong to ubuntu" in found
+        assert "layout.not-roots" in deployer.check(limit="gpu1").deviations("gpu1")
+        brought = deployer.converge(limit="gpu1")
+        stages = {change.split(":")[0] for change in brought.changed("gpu1")}
+        assert stages == {"layout", "pytorch", "environment", "smoke"}
+        assert host.run(f"stat -c %i {PREFIX}/venv/bin/python").stdout == torch
+        assert host.run(f"ls {mine}").stdout.split() == mine.split()
+        owners = host.run(f"cd {PREFIX} && stat -c %U . tools bin env smoke .lock").stdout.split()
+        assert owners == ["root"] * 6
+        theirs = host.run(f"cd {PREFIX} && stat -c %U venv cache training state").stdout.split()
+        assert theirs == ["ubuntu"] * 4
+        host.run(f"rm -r {mine} {PREFIX}/tools.before-pyinfra-gpu")
+        assert deployer.converge(limit="gpu1").changed("gpu1") == []
+
+
+def test_a_secret_is_the_owners_alone_and_is_read_back_by_systemd_and_sh(
+    proven: Callable[[str], LabHost], deployer: Deployer
+) -> None:
+    host = proven("gpu1")
+    variables = json.dumps({"WANDB_API_KEY": CANARY, "OTHER": "can4ry-plain"})
+    declared = ("--data", f"environment_variables={variables}", "--data", "smoke=skip")
+    first = deployer.deploy("--diff", "-vv", *declared, limit="gpu1")
+    assert first.code == 0, first.output
+    file = f"{PREFIX}/env/training.env"
+    assert host.run(f"stat -c '%U %a' {file}").stdout == "ubuntu 600\n"
+    host.run(f"sed -i s/can4ry-plain/can4ry-other/ {file}", root=False)
+    again = deployer.deploy("--diff", "-vv", *declared, limit="gpu1")
+    assert "training.env differs in OTHER" in "; ".join(again.stage("gpu1", "environment")["found"])
+    for run in (first, again):
+        assert "can4ry" not in run.output.replace(variables, "")
+        assert "can4ry" not in json.dumps(run.report)
+    logs = host.run("grep -rlc can4ry /var/log /tmp /run/log 2>/dev/null || :").stdout
+    assert logs == ""
+    read = f"systemd-run -q --pipe --wait -p EnvironmentFile={file} printenv WANDB_API_KEY"
+    assert host.run(read).stdout == f"{CANARY}\n"
+    script = f'set -a; . {file}; printf "%s" "$WANDB_API_KEY"'
+    assert host.run(f"sh -c {shlex.quote(script)}", root=False).stdout == CANARY

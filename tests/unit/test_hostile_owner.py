@@ -1,0 +1,253 @@
+"""An owner who puts anything in the place of anything: root is not moved, and does not wait."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import hostile
+import pytest
+from hostile import CROWD, FILES, KINDS, NOBODY, OWNER, OWNERS, PROGRAMS, ROOTS, THEIRS, Place
+
+from pyinfra_gpu.drift import layout
+from pyinfra_gpu.drift.finding import Id
+from pyinfra_gpu.engine import steps, write
+from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.write import File
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.on_host import program
+from pyinfra_gpu.operations.layout import _command as directories
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be led astray")
+
+DEADLINE_S = 60
+"""Of a look; what takes long here is a machine that does something else."""
+
+
+@pytest.fixture(name="place")
+def place_fixture() -> Iterator[Place]:
+    """A prefix that is not furnished yet."""
+    with hostile.place() as made:
+        yield made
+
+
+def writes(made: Place) -> list[File]:
+    """The files that a run writes below the prefix."""
+    return [
+        File(path=str(made.prefix / "bin/torchrun"), content=b"#!/bin/sh\n", mode="0755"),
+        File(
+            path=str(made.prefix / "env/training.env"), content=b"A=1\n", mode="0600", owner=OWNER
+        ),
+        File(path=str(made.prefix / "smoke/smoke_test.pyz"), content=b"PK" * 100_000),
+        File(path=str(made.prefix / "smoke/stamp.json"), content=b"{}"),
+    ]
+
+
+def deploy(made: Place) -> list[str]:
+    """Do as root what a run does below the prefix; return what was refused."""
+    wanted = made.spec()
+    told = []
+    commands = [(directories(wanted, made.look()), "")]
+    commands += [(write.command(each, as_root(wanted)), write.sent(each)) for each in writes(made)]
+    uses = ("files/root_only.sh", "files/set_aside.sh")
+    commands.append((program("files/remove.sh", wanted.paths.stamp, "1", uses=uses), ""))
+    commands.append((program("pytorch/place.sh", wanted.paths.venv, "1", OWNER, uses=uses), ""))
+    for command, text in commands:
+        done = made.run(command, text)
+        if done.returncode:
+            told.append(done.stderr)
+    return told
+
+
+def harmless(made: Place, before: list[tuple[object, ...]]) -> None:
+    """Nothing outside has changed, and nothing that was planted ran as root."""
+    assert made.state_outside() == before
+    assert "0" not in made.ran_as()
+
+
+PLACES = {
+    "files": (*PROGRAMS, *FILES, *THEIRS, ".lock"),
+    "directories": ("tools", "bin", "env", "smoke", "proofs", "venv", "cache", "training", "state"),
+    "the prefix": ("",),
+}
+
+
+FEW = {"state/verdict.json", "bin/torchrun", "venv"}
+"""Where a crowd is put: it takes seconds to make one."""
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["now", "earlier version"])
+@pytest.mark.parametrize("what", PLACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_the_owner_puts_there_leads_root_nowhere(
+    place: Place, kind: str, what: str, earlier: bool
+) -> None:
+    """What the owner can exchange is exchanged; what only root can, an owner cannot."""
+    place.furnish(earlier=earlier)
+    names = FEW & {*PLACES[what]} if "100,000" in kind else PLACES[what]
+    for path in (place.prefix / name for name in names):
+        if os.path.lexists(path) and path.parent.stat().st_uid == NOBODY:
+            hostile.replace(place, path, kind)
+    before = place.state_outside()
+    started = time.monotonic()
+    record = place.look(DEADLINE_S)
+    assert time.monotonic() - started < DEADLINE_S
+    harmless(place, before)
+    if earlier:
+        assert isinstance(record.smoke.stamp, Unknown) or record.smoke.stamp is None
+    deploy(place)
+    harmless(place, before)
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["now", "earlier version"])
+def test_the_owners_programs_run_as_the_owner_and_as_nobody_else(
+    place: Place, earlier: bool
+) -> None:
+    place.furnish(earlier=earlier)
+    record = place.look()
+    assert record.torch.uv == "0.13.8"
+    assert place.ran_as() == {str(NOBODY)}
+
+
+def test_what_the_owner_says_of_roots_files_does_not_count(place: Place) -> None:
+    """The owner may be another process of the same user: it can write into the pipe, too."""
+    place.furnish(earlier=False)
+    python = place.prefix / "venv/bin/python"
+    lines = [
+        f"layout.stat =41ed 0 root 4096 {place.prefix}/tools",
+        f"owned.stat =41ed 0 root 4096 {place.prefix}/bin",
+        f"owned.absent ={place.prefix}/smoke",
+        'smoke.stamp ={"fingerprint": "00", "status": "pass", "mode": "gpu", "finished": "x"}',
+        "system.uid =1000",
+        "cuda.link =/tmp",
+    ]
+    forged = "".join(f"echo '{line}' >/proc/$PPID/fd/1; " for line in lines)
+    python.write_text(f"#!/bin/sh\nexec 2>/dev/null; {forged}exit 1\n")
+    record = place.look()
+    assert record.system.uid == 0
+    assert isinstance(record.smoke.stamp, Unknown)  # root's own file: it is no stamp
+    for name in ("tools", "bin", "smoke"):
+        entry = record.layout.entry(str(place.prefix / name))
+        assert not isinstance(entry, Unknown)
+        assert (entry.kind, entry.owner) == ("dir", "root")
+
+
+def test_root_takes_no_lock_that_somebody_else_can_exchange(place: Place) -> None:
+    """flock(1) makes the file where there is none: through a link, wherever that leads."""
+    place.furnish(earlier=True)
+    (place.prefix / ".lock").unlink()
+    (place.prefix / ".lock").symlink_to(place.outside / "nologin")
+    before = place.state_outside()
+    done = place.run(steps._locked_by_root("id -u", str(place.prefix / ".lock")))
+    assert done.stderr == f"somebody else than root can change {place.prefix}\n"
+    harmless(place, before)
+    place.run(directories(place.spec(), place.look()))
+    done = place.run(steps._locked_by_root("id -u", str(place.prefix / ".lock")))
+    assert (done.returncode, done.stdout) == (0, "0\n")
+    harmless(place, before)
+
+
+def test_a_process_that_stays_behind_and_keeps_the_pipe_does_not_keep_the_look(
+    place: Place,
+) -> None:
+    place.furnish(earlier=False)
+    python = place.prefix / "venv/bin/python"
+    python.write_text("#!/bin/sh\ntrap '' TERM\nsetsid sleep 60 >/proc/$PPID/fd/1 &\nsleep 60\n")
+    started = time.monotonic()
+    record = place.look(DEADLINE_S, tick=1)
+    assert time.monotonic() - started < DEADLINE_S / 2
+    assert isinstance(record.torch.python, Unknown)
+    assert record.layout.open is None
+
+
+def test_a_host_of_the_version_before_is_brought_over_and_nothing_is_lost(place: Place) -> None:
+    place.furnish(earlier=True)
+    (place.prefix / "bin/mine").write_text("a script of the user's")
+    (place.prefix / "training/training/notes").write_text("a person's work")
+    (place.prefix / "cache/wheel").write_text("wheel")
+    found = layout.judge(place.spec(), place.look())
+    assert {each.id for each in found} == {Id.LAYOUT_NOT_ROOTS, Id.LAYOUT_DIRECTORY_MISSING}
+    done = place.run(directories(place.spec(), place.look()))
+    assert done.returncode == 0, done.stderr
+    assert f"{place.prefix}/tools is kept as" in done.stdout
+    assert layout.judge(place.spec(), place.look()) == []
+    for name in ("", "tools", "bin", "env", "smoke"):
+        there = (place.prefix / name).stat()
+        assert (there.st_uid, stat.S_IMODE(there.st_mode)) == (0, 0o755), name
+    for name in ("venv", "cache", "training", "state"):
+        assert (place.prefix / name).stat().st_uid == NOBODY, name
+    assert (place.prefix / "state/verdict.json").exists()
+    assert list((place.prefix / "smoke").iterdir()) == []
+    assert (place.prefix / "tools.before-pyinfra-gpu/bin/uv").exists()
+    assert (place.prefix / "bin/mine").read_text() == "a script of the user's"
+    assert (place.prefix / "training/training/notes").read_text() == "a person's work"
+    assert (place.prefix / "cache/wheel").read_text() == "wheel"
+    lock = (place.prefix / ".lock").stat()
+    assert (lock.st_uid, stat.S_IMODE(lock.st_mode)) == (0, 0o644)
+    again = place.run(directories(place.spec(), place.look()))
+    assert (again.returncode, again.stdout) == (0, "")
+
+
+def test_a_new_owner_gets_directories_of_their_own_and_the_old_ones_are_kept(place: Place) -> None:
+    place.furnish(earlier=False)
+    for name in ("cache", "training", "venv"):
+        os.chown(place.prefix / name, 1, 1)
+    (place.prefix / "training/notes").write_text("a person's work")
+    done = place.run(directories(place.spec(), place.look()))
+    assert done.returncode == 0, done.stderr
+    assert (place.prefix / "training.before-pyinfra-gpu/notes").read_text() == "a person's work"
+    assert list((place.prefix / "training").iterdir()) == []
+    assert (place.prefix / "training").stat().st_uid == NOBODY
+    assert (place.prefix / "venv.before-pyinfra-gpu/bin/python").exists()
+    assert not (place.prefix / "venv").exists()
+    assert not (place.prefix / "cache.before-pyinfra-gpu").exists()  # it was empty
+    assert layout.judge(place.spec(), place.look()) == []
+
+
+@pytest.mark.parametrize("name", ["bin", "env", "tools", "cache", "state"])
+def test_a_link_below_the_prefix_is_refused_with_a_sentence(place: Place, name: str) -> None:
+    place.furnish(earlier=False)
+    hostile.replace(place, place.prefix / name, "a link to a directory of root's")
+    before = place.state_outside()
+    assert [each.id for each in layout.judge(place.spec(), place.look()) if each.stops] == [
+        Id.LAYOUT_NOT_A_DIRECTORY
+    ]
+    done = place.run(directories(place.spec(), place.look()))
+    assert done.stderr == f"{place.prefix}/{name} is a link: move it away\n"
+    harmless(place, before)
+
+
+def test_a_user_who_swaps_directories_as_fast_as_can_be_leads_root_nowhere(place: Place) -> None:
+    before = place.state_outside()
+    for number in range(20):
+        name = ("bin", "env", "smoke", "tools", "cache")[number % 5]
+        place.prefix.rename(place.base / f"old{number}")
+        place.prefix.mkdir()
+        place.furnish(earlier=True)
+        with hostile.swapping(place.prefix / name, place.outside):
+            deploy(place)
+        harmless(place, before)
+    assert sorted(path.name for path in place.outside.iterdir()) == ["shadow"]
+
+
+def test_a_prefix_whose_way_somebody_else_can_change_is_told(place: Place) -> None:
+    place.furnish(earlier=False)
+    assert place.look().layout.open is None
+    os.chown(place.base, NOBODY, NOBODY)
+    assert place.look().layout.open == str(place.base)
+    os.chown(place.base, 0, 0)
+    place.base.chmod(0o775)  # what an access list for somebody looks like, too
+    assert place.look().layout.open == str(place.base)
+    place.base.chmod(0o1777)
+    assert place.look().layout.open == str(place.base)
+    assert [text for text in deploy(place) if "somebody else than root can change" in text]
+
+
+def test_names_in_a_crowd_are_what_the_tests_say() -> None:
+    """The table of kinds is used by its words."""
+    assert f"{CROWD:,}" in " ".join(KINDS)
+    assert {*ROOTS} & {*OWNERS} == set()
+    assert all(not Path(name).is_absolute() for name in (*ROOTS, *OWNERS))
