@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pyinfra_gpu.drift import layout
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
-from pyinfra_gpu.drift.layout import foreign_paths
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.spec import env_file
 
@@ -31,7 +31,7 @@ def declared(spec: HostSpec) -> dict[str, tuple[str, str]]:
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this stage cannot do without."""
-    return (_owner(spec, record), *(record.layout.entry(path) for path in declared(spec)))
+    return (layout.owner(spec, record), *(record.layout.entry(path) for path in declared(spec)))
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -82,20 +82,15 @@ def _judged(
         return Id.ENVIRONMENT_TEXT_CHANGED, f"{name} differs"
     if entry.mode != mode:
         return Id.ENVIRONMENT_MODE_DIFFERS, f"{name} has mode {entry.mode}"
-    owner = _owner(spec, record)
+    owner = layout.owner(spec, record)
     if isinstance(owner, str) and entry.owner != owner and not _is_given_away(spec, record, path):
         return Id.ENVIRONMENT_OWNER_DIFFERS, f"{name} belongs to {entry.owner}, not to {owner}"
     return None
 
 
-def _owner(spec: HostSpec, record: Record) -> str | Unknown | None:
-    """Return whose the files have to be; None without root, where nobody's could be given away."""
-    return (spec.owner or record.system.user) if spec.privilege == "sudo" else None
-
-
 def _is_given_away(spec: HostSpec, record: Record, path: str) -> bool:
     """Tell whether the layout stage gives a folder above to the owner, with what is in it."""
-    return any(path.startswith(f"{folder}/") for folder in foreign_paths(spec, record))
+    return any(path.startswith(f"{folder}/") for folder in layout.foreign_paths(spec, record))
 
 
 def _changed_keys(spec: HostSpec, record: Record) -> list[str]:

@@ -35,6 +35,11 @@ def ours(spec: HostSpec) -> tuple[str, ...]:
     )
 
 
+def owner(spec: HostSpec, record: Record) -> str | Unknown | None:
+    """Return whose our files have to be; None without root, where nobody's could be given away."""
+    return (spec.owner or record.system.user) if spec.privilege == "sudo" else None
+
+
 def owner_name(spec: HostSpec, record: Record) -> str:
     """Return the user who owns the tree under ``prefix``: as declared, else the login user."""
     return spec.owner or str(record.system.user)
@@ -42,7 +47,7 @@ def owner_name(spec: HostSpec, record: Record) -> str:
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this stage cannot do without."""
-    return tuple(record.layout.entry(path) for path in ours(spec))
+    return (owner(spec, record), *(record.layout.entry(path) for path in ours(spec)))
 
 
 def summary(spec: HostSpec, record: Record) -> str:

@@ -10,7 +10,7 @@ from fake_host import FakeHost, FakeRun
 from gpu_host import DATA as HEALTHY_DATA
 from gpu_host import GpuHost
 
-from pyinfra_gpu.drift import environment
+from pyinfra_gpu.drift import environment, layout
 from pyinfra_gpu.facts.fields import Unknown, read_fields
 from pyinfra_gpu.facts.record import from_fields
 
@@ -249,7 +249,8 @@ def test_whose_a_file_is_cannot_be_judged_where_the_login_user_is_unknown() -> N
     host = FakeHost(plain={"system.user": "?no id"})
     record = from_fields(read_fields(host.probe_lines()))
     assert environment.judge(host.spec(), record) == []
-    assert Unknown("no id") in environment.needed(host.spec(), record)
+    for concern in (environment, layout):
+        assert Unknown("no id") in concern.needed(host.spec(), record)
 
 
 DIRTY = {"training.dirty_count": "1"}
