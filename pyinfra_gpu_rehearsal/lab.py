@@ -186,7 +186,7 @@ class Lab:
         with self.machine.lock():
             for orphan, group in self.machine.orphans().items():
                 self._remove_traces(orphan, group)
-                self.machine.leave(orphan)
+                self.machine.strike(orphan)  # the machine is not given back: ours comes
             labs = self.machine.labs()
             record = LabRecord.load(self.directory)
             if record and labs.get(record.lab_id, {}).get("directory", here) != here:

@@ -43,12 +43,19 @@ def locked(path: Path) -> Iterator[None]:
             continue  # the last lab of the machine removed the folder just now
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_ino == os.fstat(descriptor).st_ino:
-                    yield
-                    return
+            if _is_at(path, descriptor):
+                yield
+                return
         finally:
             os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Tell whether an open file is still the one at PATH."""
+    try:
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
 
 
 @dataclass(kw_only=True)
@@ -164,12 +171,19 @@ class Machine:
         write_atomically(self.list_file, json.dumps(labs, indent=1) + "\n")
         self._raise_inotify()
 
-    def leave(self, lab_id: str) -> None:
-        """Take a lab off the list; the last one restores the machine (under the lock)."""
+    def strike(self, lab_id: str) -> None:
+        """Take a lab off the list, and leave all else: another one is entered next.
+
+        To be called under the lock, which is still held afterwards.
+        """
         labs = self.labs()
         labs.pop(lab_id, None)
-        if labs:
-            write_atomically(self.list_file, json.dumps(labs, indent=1) + "\n")
+        write_atomically(self.list_file, json.dumps(labs, indent=1) + "\n")
+
+    def leave(self, lab_id: str) -> None:
+        """Take a lab off the list; the last one restores the machine (under the lock)."""
+        self.strike(lab_id)
+        if self.labs():
             return
         self._restore_inotify()
         for name in ("labs.json", "inotify-was", "lock"):

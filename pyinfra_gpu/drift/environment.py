@@ -32,12 +32,12 @@ def declared(spec: HostSpec) -> dict[str, tuple[str, str]]:
     }
 
 
-def file_owner(spec: HostSpec, record: Record, path: str) -> str | None:
+def file_owner(spec: HostSpec, record: Record, path: str) -> str | Unknown | None:
     """Return whose one of these files is to be; None without root: then all is who logs in's."""
     if spec.privilege != "sudo":
         return None
     theirs = path == spec.paths.env_file and _private(spec)
-    return layout.owner_name(spec, record) if theirs else layout.ROOT
+    return layout.owner(spec, record) if theirs else layout.ROOT
 
 
 def _private(spec: HostSpec) -> bool:
@@ -46,8 +46,7 @@ def _private(spec: HostSpec) -> bool:
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this stage cannot do without."""
-    owner = (spec.owner or record.system.user) if spec.privilege == "sudo" else None
-    return (owner, *(record.layout.entry(path) for path in declared(spec)))
+    return (layout.owner(spec, record), *(record.layout.entry(path) for path in declared(spec)))
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -99,7 +98,7 @@ def _judged(
     if entry.mode != mode:
         return Id.ENVIRONMENT_MODE_DIFFERS, f"{name} has mode {entry.mode}"
     owner = file_owner(spec, record, path)
-    if owner is not None and entry.owner != owner:
+    if isinstance(owner, str) and entry.owner != owner:
         return Id.ENVIRONMENT_OWNER_DIFFERS, f"{name} belongs to {entry.owner}, not to {owner}"
     return None
 

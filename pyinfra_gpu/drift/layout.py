@@ -44,6 +44,11 @@ def ours(spec: HostSpec) -> tuple[str, ...]:
     return (*roots(spec), *owners(spec))
 
 
+def owner(spec: HostSpec, record: Record) -> str | Unknown | None:
+    """Return who runs what is deployed; None without root, where nobody's could be given away."""
+    return (spec.owner or record.system.user) if spec.privilege == "sudo" else None
+
+
 def owner_name(spec: HostSpec, record: Record) -> str:
     """Return the user who runs what is deployed: as declared, else the login user."""
     return spec.owner or str(record.system.user)
@@ -52,7 +57,7 @@ def owner_name(spec: HostSpec, record: Record) -> str:
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this stage cannot do without."""
     paths = (*ours(spec), *((spec.paths.lock,) if spec.privilege == "sudo" else ()))
-    return tuple(record.layout.entry(path) for path in paths)
+    return (owner(spec, record), *(record.layout.entry(path) for path in paths))
 
 
 def summary(spec: HostSpec, record: Record) -> str:

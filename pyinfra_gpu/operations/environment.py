@@ -49,11 +49,12 @@ def project_files(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """
     del found
     for path, _ in drift.wrong(spec, record):
-        entry = record.layout.entry(path)
-        if not isinstance(entry, Unknown) and entry.kind != "absent":
+        entry, owner = record.layout.entry(path), drift.file_owner(spec, record, path)
+        if isinstance(entry, Unknown) or isinstance(owner, Unknown):
+            continue  # the host is refused before: see `needed`
+        if entry.kind != "absent":
             yield FunctionCommand(_keep_foreign, (spec, record, path, entry.kind), {})
         text, mode = drift.declared(spec)[path]
-        owner = drift.file_owner(spec, record, path)
         file = File(path=path, content=text.encode(), mode=mode, owner=owner)
         yield write(STAGE, file, as_root(spec))
 

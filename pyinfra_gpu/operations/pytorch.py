@@ -205,7 +205,7 @@ def install_command(spec: HostSpec, *requirements: str) -> list[str]:
     """Return uv's command line for installing into the virtual environment.
 
     uv leaves bytecode to the first import, and every process that may not write into the
-    environment then compiles torch's 2,000 modules anew: 10 s in place of 3 for `import torch`.
+    environment then compiles torch's modules anew: `import torch` takes 8 s of a processor, not 3.
     """
     paths = spec.paths
     return [

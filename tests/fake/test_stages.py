@@ -342,7 +342,8 @@ def test_whose_a_file_is_cannot_be_judged_where_the_login_user_is_unknown() -> N
     host = FakeHost(plain={"system.user": "?no id"})
     record = from_fields(read_fields(host.probe_lines()))
     assert environment.judge(host.spec(), record) == []
-    assert Unknown("no id") in environment.needed(host.spec(), record)
+    for concern in (environment, layout):
+        assert Unknown("no id") in concern.needed(host.spec(), record)
 
 
 DIRTY = {"training.dirty_count": "1"}

@@ -110,10 +110,11 @@ def broken_compiled(check: str, words: str | tuple[str, ...], *parts: str, **how
 
 
 def broken_preloaded(check: str, words: str | tuple[str, ...], *parts: str, **how: Any) -> Plan:
-    """Return such a plan for what does not depend on how processes start and end.
+    """Return such a plan for what does not depend on how processes start.
 
-    A rank that computes something wrong does so in a forked interpreter too, for a sixth of the
-    processor's time. What is about processes, imports, libraries or compiling is for `broken`.
+    A rank that computes something wrong, or ends in the middle, does so in a forked interpreter
+    too, for a sixth of the processor's time. What is about hangs and leftovers, the environment,
+    imports, libraries or compiling is for `broken`.
     """
     return broken(check, words, *parts, preloaded=True, **how)
 

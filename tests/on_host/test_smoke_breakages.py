@@ -201,28 +201,28 @@ PLANS = {
         _REPLICATE,
         "        import os\n        if rank == 1: os.kill(os.getpid(), 9)\n" + _REPLICATE,
     ),
-    "a rank crashes": broken(
+    "a rank crashes": broken_preloaded(
         "S4.params_initial",
         ("rank 0 (pid", "was ended by signal 11 (SIGSEGV) at 'parameters_before'"),
         "ranks/training_step.py",
         _REPLICATE,
         "        import ctypes\n        if rank == 0: ctypes.string_at(0)\n" + _REPLICATE,
     ),
-    "a rank raises": broken(
+    "a rank raises": broken_preloaded(
         "S4.params_initial",
         ("rank 1 (pid", "raised at 'parameters_before': MemoryError: too much"),
         "ranks/training_step.py",
         _REPLICATE,
         "        if rank == 1: raise MemoryError('too much')\n" + _REPLICATE,
     ),
-    "a rank exits with 0 too early": broken(
+    "a rank exits with 0 too early": broken_preloaded(
         "S4.send_recv",
         ("rank 1 (pid", "ended without an error at 'send_recv', before its work was done"),
         "ranks/collectives.py",
         "        dist.recv(received, source)\n        dist.send(mine, target)\n",
         "        import os\n        os._exit(0)\n",
     ),
-    "there is one rank too many": broken(
+    "there is one rank too many": broken_preloaded(
         "S4.identity",
         ("world_size 3", "expected", "world_size 2"),
         *(
@@ -251,7 +251,7 @@ PLANS = {
         f"{_FINISHED}    import subprocess\n"
         "    subprocess.Popen(['sleep', '1000'], start_new_session=True)\n",
     ),
-    "a rank aborts on its way out": broken(
+    "a rank aborts on its way out": broken_preloaded(
         "S4.finished",
         "was ended by signal 6 (SIGABRT) after its work was done",
         *("ranks/worker.py", _FINISHED, f"{_FINISHED}    os.abort()\n"),

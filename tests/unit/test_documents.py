@@ -194,7 +194,7 @@ def test_the_table_of_a_run_in_the_readme_is_what_is_printed() -> None:
             "pytorch_build": "cpu",
         }
     )  # fmt: skip
-    took = {"pytorch": 12.8, "smoke": 53.2}
+    took = {"pytorch": 66.2, "smoke": 85.6}
     stages = [
         {
             "stage": each.stage.value,

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu.cli import main
-from pyinfra_gpu_rehearsal import requirements
+from pyinfra_gpu_rehearsal import Lab, requirements
+from pyinfra_gpu_rehearsal import lab as lab_module
 from pyinfra_gpu_rehearsal.commands import last_line, run
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.network import Subnet, choose_subnet, occupied_networks
@@ -153,6 +154,27 @@ def test_the_list_of_labs_knows_orphans_and_is_gone_with_the_last_lab(tmp_path: 
         machine.leave("0000000a")
     assert (tmp_path / "inotify").read_text() == "128"
     assert not machine.folder.exists()
+
+
+def test_a_lab_is_made_where_all_that_is_known_are_leftovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path / "home")
+    lab.directory.mkdir()
+    lab.machine = Machine(tmp_path / "run", inotify=tmp_path / "inotify")
+    (tmp_path / "inotify").write_text("128\n")
+    monkeypatch.setattr(lab, "_remove_traces", lambda lab_id, group: None)
+    monkeypatch.setattr(lab_module, "lab_place", lambda lab_id: f"/groups/pyinfra-gpu-{lab_id}")
+    with lab.machine.lock():
+        lab.machine.enter(lab_record("0000000b"), tmp_path / "gone")
+    record = lab._open()
+    assert list(lab.machine.labs()) == [record.lab_id]
+    assert (tmp_path / "inotify").read_text() == "8192"
+
+
+def test_what_a_lock_holder_misses_is_his_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="elsewhere"), locked(tmp_path / "lock"):
+        (tmp_path / "elsewhere").read_text()
 
 
 def test_a_record_that_cannot_be_understood_is_no_orphans(tmp_path: Path) -> None:
