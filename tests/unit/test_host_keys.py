@@ -390,8 +390,10 @@ def test_check_says_the_sentence_and_not_what_pyinfra_puts_around_it() -> None:
     def connect(**_: object) -> None:
         raise ConnectError("SSH error (the key that ws1 shows (SHA256:x) is revoked by f line 2)")
 
-    host = SimpleNamespace(connected=False, connect=connect)
-    found = look.answer(None, host, None)  # type: ignore[arg-type]
+    connector = SimpleNamespace()
+    host = SimpleNamespace(connected=False, connect=connect, connector=connector, connector_data={})
+    spec = SimpleNamespace(look_timeout_s=10)
+    found = look.answer(None, host, spec)  # type: ignore[arg-type]
     assert isinstance(found, look.Unanswered)
     said = "could not be reached: the key that ws1 shows (SHA256:x) is revoked by f line 2"
     assert found.reason == said
