@@ -146,8 +146,12 @@ bounded() {
 	if ! have sed || ! have head; then ended "$@"; return; fi
 	whole=$({ ended "$@" 2>&1; printf '\n%s %s\n' $mark $?; } |
 		(ulimit -v 262144; exec sed "/^$mark /q" 2>/dev/null) | head -c 8388608)
-	code=${whole##*"$nl$mark "}
-	case $code in '' | *[!0-9]*) whole="it said too much$nl" code=1 ;; *) whole=${whole%"$nl$mark "*} ;; esac
+	case $whole in
+	*"$nl$mark "[0-9] | *"$nl$mark "[0-9][0-9] | *"$nl$mark "[0-9][0-9][0-9])
+		code=${whole##*"$nl$mark "} whole=${whole%"$nl$mark "*}
+		;;
+	*) whole="it said too much$nl" code=1 ;; # `##` for what is not there takes for ever in dash
+	esac
 	printf %s "$whole"
 	return $code
 }
