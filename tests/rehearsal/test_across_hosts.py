@@ -14,11 +14,13 @@ from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 
-FOLDER = "/opt/pyinfra-gpu/smoke"
+PREFIX = "/opt/pyinfra-gpu"
+STAMP = f"{PREFIX}/smoke/stamp.json"
+VERDICT = f"{PREFIX}/state/across.json"
 PASSED = "/root/passed-together"
 ACROSS = ("--data", "smoke_across_hosts=cpu")
 NAMES = ("gpu1", "gpu2")
-IN_ALL_REDUCE = f"grep -q allreduce_float32 {FOLDER}/across.json.logs/rank*.jsonl"
+IN_ALL_REDUCE = f"grep -q allreduce_float32 {VERDICT}.logs/rank*.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +37,15 @@ def together(proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab) -> 
 def _keep(lab: Lab) -> None:
     """Keep what both hosts noted now that they have passed together."""
     for name in NAMES:
-        lab.host(name).run(f"rm -rf {PASSED} && cp -a {FOLDER} {PASSED}")
+        lab.host(name).run(
+            f"rm -rf {PASSED} && mkdir {PASSED} && cp -a {PREFIX}/smoke {PREFIX}/state {PASSED}"
+        )
 
 
 def _as_passed(lab: Lab) -> None:
     """Give both hosts back what they noted when they passed together, without the step anew."""
     for name in NAMES:
-        lab.host(name).run(f"rm -rf {FOLDER} && cp -a {PASSED} {FOLDER}")
+        lab.host(name).run(f"rm -rf {PREFIX}/smoke {PREFIX}/state && cp -a {PASSED}/. {PREFIX}")
 
 
 def _take_away(host: LabHost) -> None:
@@ -50,18 +54,18 @@ def _take_away(host: LabHost) -> None:
         "import json, sys; text = json.load(open(sys.argv[1])); text.pop('across', None);"
         " json.dump(text, open(sys.argv[1], 'w'))"
     )
-    host.run(f'python3 -c "{program}" {FOLDER}/stamp.json; rm -rf {FOLDER}/across.json*')
+    host.run(f'python3 -c "{program}" {STAMP}; rm -rf {VERDICT}*')
 
 
 def _stamp(host: LabHost) -> dict[str, Any]:
-    return dict(json.loads(host.run(f"cat {FOLDER}/stamp.json").stdout))
+    return dict(json.loads(host.run(f"cat {STAMP}").stdout))
 
 
 def test_two_hosts_train_one_step_together_and_each_notes_both(
     together: OnlySmoke, lab: Lab
 ) -> None:
     for host in lab.hosts():
-        verdict = json.loads(host.run(f"cat {FOLDER}/across.json").stdout)
+        verdict = json.loads(host.run(f"cat {VERDICT}").stdout)
         assert verdict["status"] == "pass"
         assert [each["host"] for each in verdict["ranks"]].count("gpu1") == 2
         assert [each["host"] for each in verdict["ranks"]].count("gpu2") == 2
