@@ -88,7 +88,7 @@ def test_a_changed_host_key_is_refused(deployer: Deployer, troubled: LabHost) ->
         "rm /etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key"
     )
     troubled.run(f"{change}; systemctl restart ssh")
-    _one_failed_the_other_finished(deployer, "does not match")
+    _one_failed_the_other_finished(deployer, "is not the one in")
 
 
 def _wait_for(host: LabHost, command: str, process: subprocess.Popen[str], seconds: float) -> None:
