@@ -182,6 +182,8 @@ def run(wanted: Sequence[Lane], at_once: int) -> list[Running]:
     Whatever ends this early, Ctrl-C included, ends every lane and what it started.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # What a shell starts in the background ignores SIGINT, and so would every lane and test.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     LOGS.mkdir(parents=True, exist_ok=True)
     for old in LOGS.iterdir():
         old.unlink()
