@@ -31,14 +31,17 @@ PATIENCE_S = 1200  # for what takes a minute at most; a busy machine may take lo
 SYSTEM_OWN = ("var/log/", "var/lib/systemd/", "var/cache/", "tmp/", "run/", "etc/.pwd.lock")
 
 
-def written_files(host: LabHost) -> dict[str, str]:
-    """Digest of everything on the host that a deploy could have written."""
-    files = {}
+def written_files(host: LabHost, without: tuple[str, ...] = ()) -> dict[str, str]:
+    """Digest of everything on the host that a deploy could have written.
+
+    + without: beginnings of relative paths that are not looked at, and so not read
+    """
+    files, without = {}, (*SYSTEM_OWN, *without)
     for folder, _, names in os.walk(host.upper):
         for name in names:
             path = Path(folder) / name
             relative = str(path.relative_to(host.upper))
-            if relative.startswith(SYSTEM_OWN) or not path.is_file() or path.is_symlink():
+            if relative.startswith(without) or not path.is_file() or path.is_symlink():
                 continue
             files[relative] = hashlib.sha256(path.read_bytes()).hexdigest()
     return files
@@ -265,6 +268,11 @@ class OnlyDriver(Deployer):
     """Runs what the driver needs and nothing after it."""
 
     file = "tests/rehearsal/only_driver.py"
+
+
+def without_smoke_test(deployer: Deployer) -> Deployer:
+    """Return the same without its last stage, which is half a minute of importing torch."""
+    return replace(deployer, arguments=("--data", "smoke=skip"))
 
 
 def usual_offer(lab: Lab) -> None:

@@ -6,21 +6,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
-from running import PATIENCE_S, Deployer, hold_apt
+from running import PATIENCE_S, Deployer, hold_apt, without_smoke_test
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 
 PREFIX = "/opt/pyinfra-gpu"
-
-
-def without_smoke_test(deployer: Deployer) -> Deployer:
-    """Return the same without its last stage, which is half a minute of importing torch."""
-    return replace(deployer, arguments=("--data", "smoke=skip"))
 
 
 @pytest.fixture(scope="module")
