@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from wheels import index, server, sha256, wheel
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.operations.pytorch import installing_mark, lock_commands
+from pyinfra_gpu.operations.pytorch import install_command, installing_mark, lock_commands
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.spec.lock import Lock, Locked, Platform
 
@@ -206,6 +207,41 @@ def test_from_a_web_server_it_is_the_same(place: Place) -> None:
             assert done.returncode == 0, done.stderr
         assert asked()
     assert (place.site / "torch").is_dir()
+
+
+def test_what_training_adds_has_the_digest_of_the_lock_and_of_its_own_file(place: Place) -> None:
+    """The lock is a constraint there; a requirements file with hashes is asked without more ado."""
+    installed(place)
+    wheel(place.wheels, "extra", "1.0", requires="tiny")
+    right = wheel(place.wheels, "tiny", "1.1")
+    asked = Path(place.spec.paths.prefix, "requirements.txt")
+    options = ("--constraint", place.spec.paths.torch_lock, "--requirement", str(asked))
+    command = shlex.join(install_command(place.spec, *options))
+
+    asked.write_text("extra\n")
+    done = ran(command)
+    assert done.returncode == 0, done.stderr
+    assert (place.site / "extra").is_dir()
+    assert (place.site / "tiny-1.0.dist-info").is_dir()
+
+    asked.write_text(f"tiny==1.1 --hash=sha256:{sha256(right)}\n")
+    done = ran(command)
+    assert done.returncode != 0
+    assert "tiny==1.0" in done.stderr
+
+    asked.write_text(f"extra==1.0 --hash=sha256:{'0' * 64}\n")
+    done = ran(f"{command} --reinstall")
+    assert done.returncode != 0
+    assert "Hash mismatch for `extra==1.0`" in done.stderr
+
+
+def test_root_takes_uv_from_no_folder_that_somebody_else_can_change(place: Place) -> None:
+    place.wheels.chmod(0o777)
+    arguments = ("/nonexistent/tools", "9.9.9", "1", "", str(place.wheels), "--no-index")
+    uses = ("files/root_only.sh",)
+    done = ran(program("pytorch/installer.sh", *arguments, uses=uses))
+    assert done.returncode == 1
+    assert done.stderr.startswith("somebody else than root can change /")
 
 
 def installer(place: Place, locked: str) -> subprocess.CompletedProcess[str]:
