@@ -174,13 +174,13 @@ def _install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) 
     The mark stays when the command is cut off, whatever cut it off, and tells the next run that
     files may be missing although their names are there.
     """
-    there = record.torch.version is not None
     if lock is None:
         command = install_command(spec, spec.pytorch.requirement)
-        command += ["--reinstall-package", "torch"] if there else []
+        command += [] if record.torch.version is None else ["--reinstall-package", "torch"]
         by = ""
         install = marked(spec, command, after=quoted("rm", "-f", spec.paths.torch_lock))
     else:
+        there = record.torch.distributions != {}  # without torch too, from a run that was cut off
         install = yield from _by_lock(spec, record, lock, there=there)
         by = f" by {lock.path}"
     yield _long_step(
