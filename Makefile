@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: rehearsal test quick check deploy clean
+.PHONY: rehearsal test quick check deploy clean requirements
 
 rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearsal run
@@ -34,7 +34,16 @@ clean:
 	@test ! -x $(BIN)/pyinfra-gpu || $(BIN)/pyinfra-gpu rehearsal clean
 	@rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-# Everything that runs here is locked by version and hash; only the project itself is not.
+# Brings requirements.lock up to date with pyproject.toml: what runs here, and what builds the project.
+requirements: $(VENV)/installed
+	@$(BIN)/python -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' | \
+	  $(BIN)/uv pip compile --no-config --no-header --quiet --universal --generate-hashes \
+	    --python-version 3.11 --extra test --extra lock --output-file requirements.lock \
+	    pyproject.toml -
+
+# Everything that runs here is locked by version and hash, and so is what builds the project itself;
+# without isolation, since for a build of its own pip would fetch that without asking for a hash.
 $(VENV)/installed: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.12" >&2; exit 1; }
@@ -45,7 +54,7 @@ $(VENV)/installed: pyproject.toml requirements.lock
 	@echo "installing the project into $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --require-hashes -r requirements.lock
-	@$(PIP) install --no-deps -e .
+	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 # torch is for the tests of what runs on the hosts; the controller never imports it. The CPU build

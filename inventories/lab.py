@@ -144,6 +144,11 @@ cpu: list[str] = []
 #         the index torch is installed from; default: the stack's
 #     "pytorch_extra_index_url": "https://mirror.example.org/extra",
 #         a second index, asked first for what it has; default: the stack's
+#     "pytorch_wheels": "/srv/wheels",
+#         a folder of wheels, as `pyinfra-gpu lock` fills it; no index is asked then; default: None
+#     "pytorch_lock": "if-there",
+#         whether only what a lock of `pyinfra-gpu lock` names is installed, by its digest;
+#         'required' stops a host for which there is none
 #
 # environment
 #     "environment_name": "training",

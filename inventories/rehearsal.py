@@ -17,6 +17,7 @@ try:
         "rehearsal": True,
         "pytorch_index_url": _lab.index_url,
         "pytorch_extra_index_url": None,
+        "pytorch_lock": "ignore",  # what the lab serves is made anew on each machine
         "training_repo": _lab.git_url,
         "training_commit": _lab.git_commit,
         "training_requirements": "pyproject.toml",

@@ -9,6 +9,7 @@ from typing import NoReturn, cast
 
 from pyinfra_gpu import __version__
 from pyinfra_gpu.diagnosis.cli import add_parser as add_explain
+from pyinfra_gpu.locking.cli import add_parser as add_lock
 from pyinfra_gpu.report.check.cli import add_parser as add_check
 from pyinfra_gpu.report.html.cli import add_parser as add_report
 
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_check(subparsers)
     add_report(subparsers)
     add_explain(subparsers)
+    add_lock(subparsers)
     subparsers.add_parser(REHEARSAL, help=REHEARSAL_HELP)
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:

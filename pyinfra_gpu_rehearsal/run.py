@@ -93,6 +93,7 @@ def _local_data(folder: Path) -> tuple[str, ...]:
         f"pytorch_python={sys.executable}",
         f"pytorch_index_url={(folder / 'simple').as_uri()}/",
         "pytorch_extra_index_url=null",
+        "pytorch_lock=ignore",
         f"training_repo={(folder / 'tiny-gpt.git').as_uri()}",
         f"training_commit={commit}",
         "training_requirements=pyproject.toml",

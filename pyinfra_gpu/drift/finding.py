@@ -115,6 +115,7 @@ class Id(StrEnum):
     LIBCUDA_TOOLKIT_LINK_WRONG = "libcuda.toolkit-link-wrong"
     LIBCUDA_UNPROVEN = "libcuda.unproven"
 
+    PYTORCH_LOCK_MISSING = "pytorch.lock-missing"
     PYTORCH_INSTALLER_MISSING = "pytorch.installer-missing"
     PYTORCH_INSTALLER_DIFFERS = "pytorch.installer-differs"
     PYTORCH_ENVIRONMENT_MISSING = "pytorch.environment-missing"
@@ -124,6 +125,7 @@ class Id(StrEnum):
     PYTORCH_INSTALLATION_INTERRUPTED = "pytorch.installation-interrupted"
     PYTORCH_VERSION_DIFFERS = "pytorch.version-differs"
     PYTORCH_FILES_DAMAGED = "pytorch.files-damaged"
+    PYTORCH_LOCK_DIFFERS = "pytorch.lock-differs"
 
     ENVIRONMENT_FILE_MISSING = "environment.file-missing"
     ENVIRONMENT_VALUE_CHANGED = "environment.value-changed"

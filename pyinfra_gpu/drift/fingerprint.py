@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from pyinfra_gpu.drift.pytorch_lock import lock_of
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.spec import env_file
 
@@ -43,7 +44,8 @@ def ingredients(spec: HostSpec, record: Record, bundle_sha256: str) -> dict[str,
     The boot id is among it: a driver reload, a firmware update, a card that did not come back all
     go with a boot, and a test from before it proves nothing about now.
     """
-    installed = record.torch.distributions
+    installed, lock = record.torch.distributions, lock_of(spec, record)
+    locked = [("the lock", lock.sha256)] if lock else []
     values = (
         bundle_sha256,
         str(record.system.boot_id),
@@ -52,7 +54,7 @@ def ingredients(spec: HostSpec, record: Record, bundle_sha256: str) -> dict[str,
         sorted(f"{gpu.address} {gpu.device}" for gpu in _devices(record)),
         str(record.torch.python),
         [spec.pytorch.full_version, str(record.torch.git_version)],
-        sorted(installed.items()) if not isinstance(installed, Unknown) else [],
+        [*(sorted(installed.items()) if not isinstance(installed, Unknown) else []), *locked],
         env_file.render(spec),
         spec.smoke.ranks,
         spec.smoke.allreduce_mib,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pyinfra_gpu.drift import pytorch_lock
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
 
@@ -19,6 +20,7 @@ TORCH = (
     Id.PYTORCH_INSTALLATION_INTERRUPTED,
     Id.PYTORCH_VERSION_DIFFERS,
     Id.PYTORCH_FILES_DAMAGED,
+    Id.PYTORCH_LOCK_DIFFERS,
 )
 """What `pytorch.wheel` repairs."""
 
@@ -29,8 +31,12 @@ ENVIRONMENT = (
 )
 """What `pytorch.virtual_environment` repairs."""
 
-INSTALLER = (Id.PYTORCH_INSTALLER_MISSING, Id.PYTORCH_INSTALLER_DIFFERS)
-"""What `pytorch.installer` repairs."""
+INSTALLER = (
+    Id.PYTORCH_LOCK_MISSING,
+    Id.PYTORCH_INSTALLER_MISSING,
+    Id.PYTORCH_INSTALLER_DIFFERS,
+)
+"""What `pytorch.installer` repairs, or stops at: it comes first, and nothing is touched yet."""
 
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
@@ -39,7 +45,10 @@ def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     Without a Python that runs, torch cannot be examined; then the environment is made anew first.
     """
     torch = record.torch
-    environment = (torch.uv, record.layout.entry(spec.paths.venv), torch.python_problem)
+    environment = (
+        *(torch.uv, record.layout.entry(spec.paths.venv), torch.python_problem),
+        *pytorch_lock.facts(spec, record),
+    )
     if any(isinstance(each, Unknown) for each in environment) or _environment(spec, record):
         return environment
     return (*environment, torch.version, torch.damaged, torch.installing)
@@ -53,22 +62,31 @@ def summary(spec: HostSpec, record: Record) -> str:
 
 def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return in what the installer, the environment and torch are not as declared."""
-    return [*_installer(spec, record), *_environment(spec, record), *_torch(spec, record)]
+    found = [*_installer(spec, record), *_environment(spec, record), *_torch(spec, record)]
+    missing = pytorch_lock.missing(spec, record)
+    return [*found, missing] if missing else found
 
 
 def _installer(spec: HostSpec, record: Record) -> list[Finding]:
     wanted, there = spec.pytorch.uv_version, record.torch.uv
-    if there == wanted or isinstance(there, Unknown):
+    differs = pytorch_lock.installer_differs(spec, record)
+    if isinstance(there, Unknown) or (there == wanted and differs is None):
         return []
     return [
         Finding(
             id=Id.PYTORCH_INSTALLER_DIFFERS if there else Id.PYTORCH_INSTALLER_MISSING,
-            found=f"uv {there}" if there else "no uv",
+            found=_which_uv(there, differs if there == wanted else None),
             expected=f"uv {wanted} at {spec.paths.uv}",
             effect="repair",
             action=f"uv {wanted}",
         )
     ]
+
+
+def _which_uv(version: str | None, differs: str | None) -> str:
+    if version is None:
+        return "no uv"
+    return f"uv {version}, {differs}" if differs else f"uv {version}"
 
 
 def _environment(spec: HostSpec, record: Record) -> list[Finding]:
@@ -109,7 +127,8 @@ def _torch(spec: HostSpec, record: Record) -> list[Finding]:
     elif torch.damaged and not isinstance(torch.damaged, Unknown):
         id_, found = Id.PYTORCH_FILES_DAMAGED, f"torch {torch.version}, damaged: {torch.damaged[0]}"
     else:
-        return []
+        differs = pytorch_lock.environment_differs(spec, record)
+        return [differs] if differs else []
     return [
         Finding(
             id=id_,

@@ -1,12 +1,14 @@
-"""What is declared for a host of the run: its data resolved, and its group known."""
+"""What is declared for a host of the run: its data resolved, its group and its locks known."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu import compatibility
 from pyinfra_gpu.drift.smoke_across import MOST_RANKS, RANKS, listed
+from pyinfra_gpu.spec import lock
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -22,12 +24,20 @@ def declared(host: Host) -> HostSpec:
 
     Raises SpecError with one sentence where its data is wrong or cannot work.
     """
-    wanted = compatibility.resolve(data_of(host), host.name)
+    wanted = _with_locks(compatibility.resolve(data_of(host), host.name))
     across = wanted.smoke.across
     if across is None:
         return wanted
     known = _with_members(across, host)
     return replace(wanted, smoke=replace(wanted.smoke, across=known))
+
+
+def _with_locks(spec: HostSpec) -> HostSpec:
+    """Add the locks that there are for the declared torch, where data does not ignore them."""
+    torch = spec.pytorch
+    if torch.lock == "ignore":
+        return spec
+    return replace(spec, pytorch=replace(torch, locks=lock.read(Path.cwd(), torch.full_version)))
 
 
 def data_of(host: Host) -> dict[str, object]:

@@ -203,6 +203,8 @@ def _own_entries(paths: Paths) -> tuple[str, ...]:
         paths.venv,
         paths.tools,
         paths.uv,
+        paths.uv_lock,
+        paths.torch_lock,
         paths.cache,
         paths.env_dir,
         paths.env_file,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.layout import owner_name
+from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.engine import deadlines, journal
-from pyinfra_gpu.engine.converge import Commands, converging
+from pyinfra_gpu.engine.converge import Commands, converging, refuse
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
+    from pyinfra_gpu.spec.lock import Lock
 
 STAGE = drift.STAGE
 
@@ -32,7 +36,8 @@ def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     + spec: the host's resolved specification
 
     uv, not pip: its cache makes a repair a matter of seconds, and it can hold torch fixed while
-    it installs a project that asks for another one.
+    it installs a project that asks for another one. With a lock it is the file that the lock
+    names, by its digest. A host that has to have a lock, and has none, stops here.
 
     **Example:**
 
@@ -40,12 +45,13 @@ def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
         torch.installer(name="Install uv", spec=wanted)
     """
-    del found, record
-    paths, version = spec.paths, spec.pytorch.uv_version
+    del found
+    paths, version, lock = spec.paths, spec.pytorch.uv_version, lock_of(spec, record)
     command = program(
         "pytorch/installer.sh",
         *(paths.tools, version, guard(as_root(spec))),
-        *(*index_options(spec), *_trusted_hosts(spec)),
+        *(lock.installer.line if lock else "", _folder(spec)),
+        *(*_sources(spec), *_trusted_hosts(spec)),
         uses=("files/root_only.sh",),
     )
     yield step(
@@ -129,7 +135,9 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     + spec: the host's resolved specification
 
     Which torch is there is read from its own files, each compared with the size its wheel
-    recorded, so that an interrupted install and a hand-copied library are both seen.
+    recorded, so that an interrupted install and a hand-copied library are both seen. With a lock,
+    everything in the environment is of a version and a digest that the lock names; a file that has
+    another digest fails this host while the environment is still as it was.
 
     **Example:**
 
@@ -137,8 +145,14 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
         torch.wheel(name="Install torch", spec=wanted)
     """
+    lock = lock_of(spec, record)
+    if lock is None and spec.pytorch.lock == "required":
+        # Its Python was not known before there was an environment.
+        platform = platform_of(spec, record) or "a Python that cannot be told"
+        yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
+        return
     if not record.torch.damaged:
-        yield _install_step(spec, record, found[0].found)
+        yield from _install(spec, record, lock, found[0].found)
         record = look(spec) or record
     if record.torch.damaged and not isinstance(record.torch.damaged, Unknown):
         # uv links a wheel's files into the environment, so what overwrote one of them has
@@ -151,30 +165,72 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
             run_as=as_owner(spec, record),
             seconds=deadlines.SERVICE,
         )
-        yield _install_step(spec, record, f"damaged: {record.torch.damaged[0]}")
+        yield from _install(spec, record, lock, f"damaged: {record.torch.damaged[0]}")
 
 
-def _install_step(spec: HostSpec, record: Record, complaint: str) -> PyinfraCommand:
-    command = _install(spec, repair=record.torch.version is not None)
+def _install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -> Commands:
+    """Install torch, by the lock where there is one.
+
+    The mark stays when the command is cut off, whatever cut it off, and tells the next run that
+    files may be missing although their names are there.
+    """
+    if lock is None:
+        command = install_command(spec, spec.pytorch.requirement)
+        command += [] if record.torch.version is None else ["--reinstall-package", "torch"]
+        by = ""
+        install = marked(spec, command, after=quoted("rm", "-f", spec.paths.torch_lock))
+    else:
+        there = record.torch.distributions != {}  # without torch too, from a run that was cut off
+        install = yield from _by_lock(spec, record, lock, there=there)
+        by = f" by {lock.path}"
+    yield _long_step(
+        spec,
+        record,
+        f"install torch {spec.pytorch.full_version}{by} ({complaint})",
+        _unless_finished(spec, install) if record.torch.installing is True else install,
+    )
+
+
+def _by_lock(
+    spec: HostSpec, record: Record, lock: Lock, *, there: bool
+) -> Generator[PyinfraCommand, None, str]:
+    """Fetch what the lock names, compare digests, and return the command that installs it."""
+    content = lock.requirements.encode()
+    yield write(STAGE, File(path=_new(spec), content=content), as_owner(spec, record))
+    fetch, install = lock_commands(spec, there=there)
+    yield _long_step(spec, record, f"fetch what {lock.path} names", fetch)
+    return install
+
+
+def lock_commands(spec: HostSpec, *, there: bool) -> tuple[str, str]:
+    """Return the shell commands that fetch, and that install, what a lock on the host names.
+
+    + there: whether something is installed, and perhaps without its digest having been asked: then
+      all of it is installed anew
+    """
+    only = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", _new(spec)]
+    command = [*uv_install(spec), *only]
+    fetch = program("pytorch/fetch.sh", f"{spec.paths.cache}/pyinfra-gpu-fetched", *command)
+    command += ["--compile-bytecode", *(["--reinstall"] if there else [])]
+    done = quoted("mv", "-f", "-T", _new(spec), spec.paths.torch_lock)
+    return fetch, marked(spec, command, after=done)
+
+
+def _new(spec: HostSpec) -> str:
+    """Return the path of the lock that is being installed; it gets its name when it is."""
+    return f"{spec.paths.torch_lock}.new"
+
+
+def _long_step(spec: HostSpec, record: Record, what: str, command: str) -> PyinfraCommand:
     return step(
         STAGE,
-        f"install torch {spec.pytorch.full_version} ({complaint})",
-        _unless_finished(spec, command) if record.torch.installing is True else command,
+        what,
+        command,
         run_as=as_owner(spec, record),
         seconds=deadlines.INSTALL,
         lock=spec.paths.lock,
         stream=spec.accelerator == "nvidia",  # gigabytes: show that it is alive
     )
-
-
-def _install(spec: HostSpec, *, repair: bool) -> str:
-    """Return the shell command that installs torch.
-
-    The mark stays when the command is cut off, whatever cut it off, and tells the next run that
-    files may be missing although their names are there.
-    """
-    install = install_command(spec, spec.pytorch.requirement)
-    return marked(spec, [*install, "--reinstall-package", "torch"] if repair else install)
 
 
 def _unless_finished(spec: HostSpec, command: str) -> str:
@@ -185,15 +241,18 @@ def _unless_finished(spec: HostSpec, command: str) -> str:
     return f"[ ! -e {quoted(installing_mark(spec))} ] || {{ {command}; }}"
 
 
-def marked(spec: HostSpec, install: list[str]) -> str:
+def marked(spec: HostSpec, install: list[str], *, after: str = "true") -> str:
     """Return the shell command: resolve, mark, install, unmark.
+
+    + after: a shell command between the installation and the end of it
 
     What cannot be resolved (a version the index does not have) has touched nothing, and leaves
     no mark.
     """
     mark = quoted(installing_mark(spec))
     resolve = quoted(*install, "--quiet", "--dry-run")
-    return f"{resolve} && touch {mark} && {quoted(*install)} && sync -f {mark} && rm {mark}"
+    done = f"{after} && sync -f {mark} && rm {mark}"
+    return f"{resolve} && touch {mark} && {quoted(*install)} && {done}"
 
 
 def installing_mark(spec: HostSpec) -> str:
@@ -207,16 +266,32 @@ def install_command(spec: HostSpec, *requirements: str) -> list[str]:
     uv leaves bytecode to the first import, and every process that may not write into the
     environment then compiles torch's modules anew: `import torch` takes 8 s of a processor, not 3.
     """
+    return [*uv_install(spec), "--compile-bytecode", *requirements]
+
+
+def uv_install(spec: HostSpec) -> list[str]:
+    """Return uv's command line for installing something from the declared places."""
     paths = spec.paths
     return [
         *(paths.uv, "pip", "install", "--no-config", "--cache-dir", paths.cache),
-        "--compile-bytecode",
-        *("--python", paths.python, *index_options(spec), *requirements),
+        *("--python", paths.python, *_sources(spec)),
     ]
 
 
+def constraint(spec: HostSpec, record: Record) -> list[str]:
+    """Return the options that hold what the lock names to its version and digest; none without."""
+    return ["--constraint", spec.paths.torch_lock] if lock_of(spec, record) else []
+
+
+def _sources(spec: HostSpec) -> list[str]:
+    """Return where a host's packages come from, as options that pip and uv spell alike."""
+    if spec.pytorch.wheels:
+        return ["--no-index", "--find-links", spec.pytorch.wheels]
+    return index_options(spec)
+
+
 def index_options(spec: HostSpec) -> list[str]:
-    """Return the index options, which pip and uv spell alike."""
+    """Return the declared indexes, as options that pip and uv spell alike."""
     options = []
     if spec.pytorch.index_url:
         options += ["--index-url", spec.pytorch.index_url]
@@ -227,9 +302,15 @@ def index_options(spec: HostSpec) -> list[str]:
 
 def _trusted_hosts(spec: HostSpec) -> list[str]:
     """Return what pip needs to read an index over plain http, which only data can ask for."""
-    options = []
-    for url in (spec.pytorch.index_url, spec.pytorch.extra_index_url):
+    options, torch = [], spec.pytorch
+    for url in [torch.wheels] if torch.wheels else [torch.index_url, torch.extra_index_url]:
         parts = urlsplit(url or "")
         if parts.scheme == "http" and parts.netloc:
             options += ["--trusted-host", parts.netloc]
     return options
+
+
+def _folder(spec: HostSpec) -> str:
+    """Return the folder on the host that packages come from; empty where it is none."""
+    wheels = spec.pytorch.wheels or ""
+    return wheels if wheels.startswith("/") else ""

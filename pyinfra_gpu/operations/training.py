@@ -14,7 +14,7 @@ from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.engine.write import File, write
-from pyinfra_gpu.operations.pytorch import install_command, marked
+from pyinfra_gpu.operations.pytorch import constraint, install_command, marked
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -121,7 +121,8 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     + spec: the host's resolved specification
 
-    Whatever torch the repository asks for is overridden by the declared one. What was installed
+    Whatever torch the repository asks for is overridden by the declared one, and what a lock names
+    stays as the lock names it; digests in the repository's own file are asked. What was installed
     is written down, so that anything exchanged later (a ``uv sync`` by hand) is seen by name.
 
     **Example:**
@@ -135,7 +136,7 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     yield step(
         STAGE,
         f"install {training.requirements} of {spec.paths.name} ({found[0].found})",
-        _requirements_command(spec, training),
+        _requirements_command(spec, training, record),
         run_as=as_owner(spec, record),
         seconds=deadlines.INSTALL,
         lock=spec.paths.lock,
@@ -144,8 +145,8 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     yield from _write_stamp(spec)
 
 
-def _requirements_command(spec: HostSpec, training: TrainingSpec) -> str:
-    install = install_command(spec, "--override", _override(spec).path)
+def _requirements_command(spec: HostSpec, training: TrainingSpec, record: Record) -> str:
+    install = install_command(spec, "--override", _override(spec).path, *constraint(spec, record))
     install += ["--requirement", f"{spec.paths.training}/{training.requirements}"]
     return marked(spec, install)
 

@@ -44,6 +44,16 @@ class Paths:
         return f"{self.tools}/bin/uv"
 
     @property
+    def uv_lock(self) -> str:
+        """The line of the lock by which the installer was installed; absent where by none."""
+        return f"{self.tools}/lock.txt"
+
+    @property
+    def torch_lock(self) -> str:
+        """The packages of the lock by which torch was installed; absent where by none."""
+        return f"{self.venv}/.pyinfra-gpu-lock.txt"
+
+    @property
     def cache(self) -> str:
         """The installer's cache."""
         return f"{self.prefix}/cache"

@@ -8,6 +8,7 @@ from typing import Literal
 from pyinfra_gpu.spec import sources
 from pyinfra_gpu.spec import values as v
 from pyinfra_gpu.spec.key import Given, computed, from_stack, key
+from pyinfra_gpu.spec.lock import Lock
 
 
 def _indexes(given: Given) -> tuple[str | None, str | None]:
@@ -28,7 +29,8 @@ class PytorchSpec:
     """Which torch, from where, on which Python.
 
     `local_version` is whether the index names the build in the version ("2.13.0+cpu"). The
-    package index does not, so asking it for "2.14.1+cu130" would find nothing.
+    package index does not, so asking it for "2.14.1+cu130" would find nothing. `locks` are those
+    that there are for this torch, one for each platform.
     """
 
     source: Literal["wheel"] = key(
@@ -75,8 +77,25 @@ class PytorchSpec:
         example="https://mirror.example.org/extra",
         help="a second index, asked first for what it has",
     )
+    wheels: str | None = key(
+        sources.wheels,
+        default=None,
+        allowed="an absolute path on the host, an http or https URL, or None",
+        example="/srv/wheels",
+        help="a folder of wheels, as `pyinfra-gpu lock` fills it; no index is asked then",
+        synonyms=("wheelhouse", "find_links"),
+    )
+    lock: Literal["if-there", "required", "ignore"] = key(
+        v.choice("if-there", "required", "ignore"),
+        default="if-there",
+        example="required",
+        help="whether only what a lock of `pyinfra-gpu lock` names is installed, by its digest;"
+        " 'required' stops a host for which there is none",
+        synonyms=("locked", "hashes"),
+    )
     uv_version: str = computed(lambda given: given.stack.uv)
     local_version: bool = computed(_local_version, default=True)
+    locks: tuple[Lock, ...] = ()
 
     @property
     def full_version(self) -> str:

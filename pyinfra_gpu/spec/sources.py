@@ -115,6 +115,19 @@ def index_url(value: object) -> str:
     return url
 
 
+def wheels(value: object) -> str:
+    """Accept the URL of a folder of wheels on a web server, or the path of one on the host."""
+    word = text(value)
+    if word.startswith("file://"):
+        suggestion = word.removeprefix("file://")
+        raise BadValueError("is a file URL, not a path", suggestion=suggestion)
+    if "://" in word:
+        return index_url(word)
+    if not re.fullmatch(r"/[A-Za-z0-9._+@/-]+", word) or {".", ".."} & set(word.split("/")):
+        raise BadValueError("is neither a URL nor an absolute path of plain characters")
+    return posixpath.normpath(word)
+
+
 def git_url(value: object) -> str:
     """Accept what `git clone` accepts as a URL: https, http, ssh, git, file, user@host:path."""
     url = text(value)

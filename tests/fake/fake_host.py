@@ -39,6 +39,7 @@ DATA: dict[str, object] = {
     "training_repo": "https://example.org/tiny.git",
     "training_commit": COMMIT,
     "training_requirements": "pyproject.toml",
+    "pytorch_lock": "ignore",  # test_lock.py has hosts with a lock, and without one
 }
 TASKS = (preflight, driver, base, cuda, libcuda, pytorch, environment_task, training, smoke)
 PROBE = "pyinfra-gpu-probe"  # in the text of the probe, and in no other command
@@ -109,6 +110,7 @@ class FakeHost:
     plain: dict[str, str | None] = field(default_factory=dict)  # None: absent; "?why": unknown
     lists: dict[str, list[str]] = field(default_factory=dict)
     entries: dict[str, str | None] = field(default_factory=dict)  # path -> stat row, None: absent
+    digests: dict[str, str] = field(default_factory=dict)  # path -> SHA-256 of a file of `entries`
     bare: bool = False
     answers: bool = True
 
@@ -177,6 +179,7 @@ class FakeHost:
             for path, (text, _) in files.items()
             if rows[path]
         ]
+        digests += [f"{digest}  {path}" for path, digest in self.digests.items()]
         return {
             "layout.asked": list(rows),
             "layout.absent": [path for path, row in rows.items() if row is None],

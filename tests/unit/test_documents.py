@@ -191,7 +191,7 @@ def test_the_table_of_a_run_in_the_readme_is_what_is_printed() -> None:
     host = bare_gpu_host(
         data={
             **proven_host().data, "smoke": "auto", "rehearsal": True, "pytorch_version": "2.13.0",
-            "pytorch_build": "cpu",
+            "pytorch_build": "cpu", "pytorch_lock": "ignore",
         }
     )  # fmt: skip
     took = {"pytorch": 66.2, "smoke": 85.6}

@@ -19,7 +19,7 @@ PRODUCT = PROJECT / "pyinfra_gpu"
 
 ROOMS = (
     "text", "output", "errors", "stacks", "spec", "compatibility", "packages", "facts", "drift",
-    "diagnosis", "engine", "operations", "report", "cli",
+    "diagnosis", "engine", "operations", "report", "locking", "cli",
 )  # fmt: skip
 """From the ground up: a room imports those before it, and never one behind it."""
 

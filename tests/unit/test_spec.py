@@ -74,6 +74,8 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "pytorch_python": ("pytorch.python", "python3", "3.12", "3.12", {}),
     "pytorch_index_url": ("pytorch.index_url", None, "https://m.org/s", "https://m.org/s", {}),
     "pytorch_extra_index_url": ("pytorch.extra_index_url", None, "file:///w", "file:///w", {}),
+    "pytorch_wheels": ("pytorch.wheels", None, "/srv/wheels/", "/srv/wheels", {}),
+    "pytorch_lock": ("pytorch.lock", "if-there", "required", "required", {}),
     "environment_name": ("environment.name", "training", "nano-1", "nano-1", {}),
     "environment_variables": (
         "environment.variables", (), {"NCCL_DEBUG": "WARN", "A": ""},
@@ -202,6 +204,8 @@ def test_all_paths_lie_below_the_prefix() -> None:
         "python": "/opt/x/venv/bin/python",
         "tools": "/opt/x/tools",
         "uv": "/opt/x/tools/bin/uv",
+        "uv_lock": "/opt/x/tools/lock.txt",
+        "torch_lock": "/opt/x/venv/.pyinfra-gpu-lock.txt",
         "cache": "/opt/x/cache",
         "env_dir": "/opt/x/env",
         "env_file": "/opt/x/env/nano.env",
@@ -271,6 +275,8 @@ def test_a_pytorch_spec_made_by_hand_names_its_build() -> None:
         python="python3",
         index_url=None,
         extra_index_url=None,
+        wheels=None,
+        lock="if-there",
         uv_version="1",
     )
     assert torch.requirement == "torch==2.13.0+cpu"

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from signal import SIGINT, SIGTERM
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra import logger
@@ -34,6 +34,7 @@ from pyinfra_gpu.report.check.judge import judge
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
 
+T = TypeVar("T")
 DEPLOY = "deploy.py"
 _GOODBYE_S = 2.0
 """Seconds for all connections to be closed in; a host that is gone does not hold the answer up."""
@@ -81,13 +82,17 @@ def run(request: Request, arrived: Arrived | None = None) -> Answer:
     """
     checked = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     started = time.monotonic()
-    hosts: tuple[HostAnswer, ...] = ()
-    with ended_by(SIGINT, SIGTERM), never_asking(), _run(request) as state:
-        reasons = _wrong(request)
-        if not reasons:
-            hosts = _look_at_all(request, state, arrived)
-            alone = all(host.unreachable for host in hosts)
-            reasons = ("no host could be reached",) if alone else ()
+    answers: dict[str, HostAnswer] = {}
+
+    def kept(answer: HostAnswer, names: Sequence[str]) -> None:
+        answers[answer.name] = answer
+        if arrived:
+            arrived(answer, len(answers), names)
+
+    names, reasons = visit(request, look_at, kept)
+    hosts = tuple(answers[name] for name in names)
+    if not reasons and all(host.unreachable for host in hosts):
+        reasons = ("no host could be reached",)
     return Answer(
         inventory=request.inventory,
         checked=checked,
@@ -95,6 +100,21 @@ def run(request: Request, arrived: Arrived | None = None) -> Answer:
         hosts=hosts,
         reasons=reasons,
     )
+
+
+def visit(
+    request: Request, one: Callable[[State, Host], T], arrived: Callable[[T, Sequence[str]], None]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Do one thing at every host of a request, at all of them at once, and write to none.
+
+    + one: must not raise; + arrived: called with what it returned, and the names of all hosts
+
+    Returns the names of the hosts in the inventory's order, and what is wrong with the request.
+    """
+    with ended_by(SIGINT, SIGTERM), never_asking(), _run(request) as state:
+        if reasons := _wrong(request):
+            return (), reasons
+        return _visit_all(request, state, one, arrived), ()
 
 
 @contextmanager
@@ -119,22 +139,25 @@ def _wrong(request: Request) -> tuple[str, ...]:
     return tuple(command_line.problems(request.arguments))
 
 
-def _look_at_all(request: Request, state: State, arrived: Arrived | None) -> tuple[HostAnswer, ...]:
+def _visit_all(
+    request: Request,
+    state: State,
+    one: Callable[[State, Host], T],
+    arrived: Callable[[T, Sequence[str]], None],
+) -> tuple[str, ...]:
     inventory, hosts = command_line.selected(request.arguments)
     config: Config = ctx_config.get()  # type: ignore[no-untyped-call]
     state.init(inventory, config, initial_limit=hosts)
     state.set_stage(StateStage.Prepare)
-    answers: dict[str, HostAnswer] = {}
+    names = tuple(host.name for host in hosts)
     try:
-        for one in state.pool.imap_unordered(partial(look_at, state), hosts):
-            answers[one.name] = one
-            if arrived:
-                arrived(one, len(answers), [host.name for host in hosts])
+        for each in state.pool.imap_unordered(partial(one, state), hosts):
+            arrived(each, names)
     finally:
         # Not waited for: a host that does not answer must not keep Ctrl-C from ending this.
         state.pool.kill(block=False)
         _disconnect(hosts)
-    return tuple(answers[host.name] for host in hosts)
+    return names
 
 
 def look_at(state: State, host: Host) -> HostAnswer:

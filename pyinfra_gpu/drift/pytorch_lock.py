@@ -1,0 +1,152 @@
+"""Is what is installed what the lock for this host names? And is there a lock at all?"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from packaging.version import InvalidVersion, Version
+
+from pyinfra_gpu.drift.finding import Finding, Id, stop
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.layout import Entry
+from pyinfra_gpu.spec.lock import COMMAND, FOLDER, Lock, Platform, sha256
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+_HOSTS_OWN = ("python3", "/usr/bin/python3")
+_NAMED = 3  # so many packages that differ are told
+
+
+def platform_of(spec: HostSpec, record: Record) -> Platform | None:
+    """Return what wheels for a host are made for; None where that cannot be told (yet).
+
+    The declared Python, else that of the environment that is there, else the host's own.
+    """
+    machine, python = record.system.architecture, _python(spec, record)
+    if python is None or isinstance(machine, Unknown):
+        return None
+    return Platform(python=python, machine=machine)
+
+
+def _python(spec: HostSpec, record: Record) -> str | None:
+    declared = re.search(r"(3\.\d+)(?:\.\d+)?$", spec.pytorch.python)
+    if declared:
+        return declared[1]
+    there = record.torch.python if record.torch.python_problem is None else None
+    if there is None and spec.pytorch.python in _HOSTS_OWN:
+        there = record.system.python3
+    match = re.match(r"3\.\d+", there) if isinstance(there, str) else None
+    return match[0] if match else None
+
+
+def lock_of(spec: HostSpec, record: Record) -> Lock | None:
+    """Return the lock that a host's environment is installed from; None where there is none."""
+    platform = platform_of(spec, record)
+    fits = (
+        each
+        for each in spec.pytorch.locks
+        if each.platform == platform and each.installer.version == spec.pytorch.uv_version
+    )
+    return next(fits, None)
+
+
+def facts(spec: HostSpec, record: Record) -> tuple[object, ...]:
+    """Return what has to be known of a host that has a lock."""
+    if lock_of(spec, record) is None:
+        return ()
+    return tuple(_digest(record, path) for path in (spec.paths.uv_lock, spec.paths.torch_lock))
+
+
+def missing(spec: HostSpec, record: Record) -> Finding | None:
+    """Return the finding that there is no lock for a host; None where there is, or none is wanted.
+
+    Where the host's platform is not known yet, as long as it has no Python, nothing is said.
+    """
+    wanted, platform = spec.pytorch, platform_of(spec, record)
+    if wanted.lock == "ignore" or platform is None or lock_of(spec, record):
+        return None
+    return no_lock(spec, str(platform))
+
+
+def no_lock(spec: HostSpec, platform: str) -> Finding:
+    """Return the finding that there is no lock for a platform, in words."""
+    wanted = spec.pytorch
+    found = f"no lock for {platform}"
+    expected = f"one of torch {wanted.full_version} and uv {wanted.uv_version} in {FOLDER}/"
+    if wanted.lock == "required":
+        action = f"run `{COMMAND} INVENTORY`, and keep what it writes in version control"
+        expected += ", since pytorch_lock = 'required'"
+        return stop(Id.PYTORCH_LOCK_MISSING, found=found, expected=expected, action=action)
+    return Finding(
+        id=Id.PYTORCH_LOCK_MISSING,
+        found=found,
+        expected=expected,
+        effect="note",
+        action="what the index serves is installed, whatever its digest",
+        command=f"{COMMAND} INVENTORY",
+    )
+
+
+def installer_differs(spec: HostSpec, record: Record) -> str | None:
+    """Return in what the installer is not the lock's, in a few words; None where it is."""
+    lock = lock_of(spec, record)
+    noted = _digest(record, spec.paths.uv_lock)
+    if lock is None or isinstance(noted, Unknown) or noted == sha256(f"{lock.installer.line}\n"):
+        return None
+    return "not installed by the lock" if noted is None else "installed by another lock"
+
+
+def environment_differs(spec: HostSpec, record: Record) -> Finding | None:
+    """Return the finding that the environment does not hold what the lock names."""
+    lock = lock_of(spec, record)
+    noted = _digest(record, spec.paths.torch_lock)
+    if lock is None or isinstance(noted, Unknown):
+        return None
+    if noted is None:
+        found = "installed without a lock"
+    elif noted != lock.sha256:
+        found = "installed by another lock"
+    elif other := _others(lock, record):
+        found = ", ".join(other)
+    else:
+        return None
+    return Finding(
+        id=Id.PYTORCH_LOCK_DIFFERS,
+        found=found,
+        expected=f"what {lock.path} names",
+        effect="repair",
+        action="what the lock names",
+    )
+
+
+def _others(lock: Lock, record: Record) -> list[str]:
+    """Return the packages that are gone, or there in another version."""
+    there = record.torch.distributions
+    if isinstance(there, Unknown):
+        return []
+    other = [
+        f"{each.name} {there.get(each.name, 'is gone')}, locked is {each.version}"
+        for each in lock.packages
+        if not _same(there.get(each.name), each.version)
+    ]
+    more = [f"and {len(other) - _NAMED} more"] if len(other) > _NAMED else []
+    return [*other[:_NAMED], *more]
+
+
+def _same(there: str | None, locked: str) -> bool:
+    """Compare versions as versions: "2026.09.0" is "2026.9.0"."""
+    try:
+        return there is not None and Version(there) == Version(locked)
+    except InvalidVersion:
+        return there == locked
+
+
+def _digest(record: Record, path: str) -> str | Unknown | None:
+    """Return the digest of a file of ours; None where none is there."""
+    entry = record.layout.entry(path)
+    if not isinstance(entry, Entry):
+        return entry
+    return entry.sha256 if entry.kind == "file" else None

@@ -1,0 +1,1 @@
+"""Writing locks: what hosts install, resolved on the controller, as data with digests."""

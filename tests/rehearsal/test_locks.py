@@ -1,0 +1,94 @@
+"""A bare host that reaches no index: by a lock, from a folder, and never with another digest."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from running import INVENTORY, PATIENCE_S, Deployer
+from warm import PROJECT
+
+from pyinfra_gpu_rehearsal import LabHost
+
+pytestmark = pytest.mark.rehearsal
+
+HOST = "gpu1"
+WHEELS = "/srv/wheels"
+TORCH_LOCK = "/opt/pyinfra-gpu/venv/.pyinfra-gpu-lock.txt"
+DATA = (
+    "pytorch_lock=required",
+    f"pytorch_wheels={WHEELS}",
+    "pytorch_index_url=http://192.0.2.1/",  # kept for documents: whoever asks it has failed
+    "training_requirements=null",
+    "smoke=skip",
+)
+
+
+@dataclass(frozen=True)
+class Elsewhere(Deployer):
+    """Runs in a project of its own, whose locks nobody else has."""
+
+    project: Path = PROJECT
+
+    def _done(
+        self, command: list[str], environment: dict[str, str], timeout: float
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=self.project, env=environment, capture_output=True,
+            stdin=subprocess.DEVNULL, text=True, timeout=timeout, check=False,
+        )  # fmt: skip
+
+    def lock(self, folder: Path) -> Path:
+        """Write the lock for the host, fetch its files, and return its path."""
+        program = str(Path(sys.executable).parent / "pyinfra-gpu")
+        words = [program, "lock", INVENTORY, "--limit", HOST, "--download", str(folder)]
+        words += ["--data", "pytorch_lock=required"]
+        done = self._done(words, self.environment(self.folder / "unused.json"), PATIENCE_S)
+        assert done.returncode == 0, done.stderr
+        (path,) = (self.project / "locks").iterdir()
+        return path
+
+
+@pytest.fixture
+def project(deployer: Deployer, tmp_path: Path) -> Elsewhere:
+    for name in ("inventories", "group_data", "tasks"):
+        shutil.copytree(PROJECT / name, tmp_path / name)
+    for name in ("deploy.py", "config.py"):
+        shutil.copy(PROJECT / name, tmp_path / name)
+    data = (*deployer.data, *DATA)
+    return Elsewhere(deployer.lab, deployer.folder, data=data, project=tmp_path)
+
+
+def test_a_host_without_the_internet_is_installed_by_its_lock(
+    project: Elsewhere, gpu1: LabHost, tmp_path: Path
+) -> None:
+    refused = replace(project, arguments=("--dry",)).run(limit=HOST)
+    assert refused.code == 1
+    assert "no lock for Python 3.11 on x86_64" in refused.output
+
+    lock = project.lock(tmp_path / "wheels")
+    gpu1.run(f"mkdir {WHEELS}")
+    for each in (tmp_path / "wheels").iterdir():
+        gpu1.put(each, f"{WHEELS}/{each.name}")
+    project.converge(limit=HOST)
+    assert project.converge(limit=HOST).changed(HOST) == []
+    assert gpu1.run(f"cat {TORCH_LOCK}").stdout == lock.read_text().partition("onment.\n")[2]
+
+    right = lock.read_text()
+    lock.write_text(right.replace("sympy==1.14.0 --hash=sha256:e", "sympy==1.14.0 --hash=sha256:0"))
+    assert "pytorch.lock-differs" in project.check(limit=HOST).deviations(HOST)
+    refused = project.deploy(limit=HOST)
+    (problem,) = refused.problems(HOST)
+    assert refused.code == 1
+    assert "a file has another digest than the lock names" in problem
+    assert "`sympy==1.14.0`" in problem
+    assert "run `pyinfra-gpu lock` again" in problem
+
+    lock.write_text(right)
+    assert project.converge(limit=HOST).changed(HOST) == []  # nothing was touched
+    gpu1.run(f"rm {TORCH_LOCK}")
+    assert project.converge(limit=HOST).changed(HOST) == ["pytorch: what the lock names"]

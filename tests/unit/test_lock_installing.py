@@ -1,0 +1,287 @@
+"""Installing by a lock with a real uv and a real pip: small wheels, and their digests."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from wheels import index, server, sha256, wheel
+
+from pyinfra_gpu.compatibility import resolve
+from pyinfra_gpu.diagnosis.command import explain_lines
+from pyinfra_gpu.on_host import program
+from pyinfra_gpu.operations.pytorch import install_command, installing_mark, lock_commands
+from pyinfra_gpu.spec import HostSpec
+from pyinfra_gpu.spec.lock import Lock, Locked, Platform
+
+VERSION = "2.13.0+cpu"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def uv() -> str:
+    """The uv that is locked for the tests."""
+    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    found = shutil.which("uv", path=beside)
+    assert found, "the tests need uv: `make check` installs it"
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A prefix on this machine, with an environment in it, and a folder of wheels beside it."""
+
+    spec: HostSpec
+    wheels: Path
+
+    @property
+    def site(self) -> Path:
+        return Path(self.spec.paths.venv, "lib", f"python{PYTHON}", "site-packages")
+
+    @property
+    def mark(self) -> Path:
+        return Path(installing_mark(self.spec))
+
+    def asking(self, **sources: str) -> Place:
+        """The same place, with packages from elsewhere."""
+        return Place(spec=declared(Path(self.spec.paths.prefix), **sources), wheels=self.wheels)
+
+    def lock(self, **digests: str) -> Lock:
+        """The lock of what is in the folder, with other digests where a test says so."""
+        packages = []
+        for path in self.wheels.glob("*-none-any.whl"):
+            name, version = path.name.split("-")[:2]
+            packages.append(
+                Locked(name=name, version=version, digests=(digests.get(name, sha256(path)),))
+            )
+        return Lock(
+            torch=VERSION,
+            platform=Platform(python=PYTHON, machine="x86_64"),
+            installer=Locked(name="uv", version="0", digests=("0" * 64,)),
+            packages=tuple(packages),
+        )
+
+    def sends(self, lock: Lock) -> None:
+        """Do what the operation does before its commands."""
+        Path(f"{self.spec.paths.torch_lock}.new").write_text(lock.requirements)
+
+    def runs(
+        self, which: int, *, there: bool = False, environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the command that fetches (0) or installs (1) as the operation has it run."""
+        return ran(lock_commands(self.spec, there=there)[which], environment)
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Each file of the environment with its inode and time: what shows any change."""
+        every = [each for each in self.site.rglob("*") if each.is_file()]
+        stats = {str(each): each.stat() for each in every}
+        return {path: (each.st_ino, each.st_mtime_ns) for path, each in stats.items()}
+
+
+def ran(
+    command: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    known = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **(environment or {})}
+    return subprocess.run(
+        ["sh", "-c", command], env=known, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def declared(prefix: Path, **sources: str) -> HostSpec:
+    data = {"stack": "cpu-torch2.13", "privilege": "none", "prefix": str(prefix), **sources}
+    return resolve(data, "h")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    prefix, wheels = tmp_path / "prefix", tmp_path / "wheels"
+    spec = declared(prefix, pytorch_wheels=str(wheels))
+    for folder in (spec.paths.cache, f"{spec.paths.tools}/bin"):
+        Path(folder).mkdir(parents=True)
+    Path(spec.paths.uv).symlink_to(uv())
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", spec.paths.venv], check=True)
+    wheel(wheels, "torch", VERSION, requires="tiny==1.0")
+    wheel(wheels, "tiny", "1.0")
+    return Place(spec=spec, wheels=wheels)
+
+
+def installed(place: Place) -> None:
+    place.sends(place.lock())
+    for which in (0, 1):
+        done = place.runs(which)
+        assert done.returncode == 0, done.stderr
+
+
+def test_what_has_its_digest_is_installed(place: Place) -> None:
+    place.sends(place.lock())
+    before = place.files()
+    fetched = place.runs(0)
+    assert fetched.returncode == 0, fetched.stderr
+    assert place.files() == before
+    assert not Path(place.spec.paths.cache, "pyinfra-gpu-fetched").exists()
+    done = place.runs(1)
+    assert done.returncode == 0, done.stderr
+    assert {"torch", "tiny"} <= {each.name for each in place.site.iterdir()}
+    assert Path(place.spec.paths.torch_lock).read_text() == place.lock().requirements
+    assert not place.mark.exists()
+
+
+@pytest.mark.parametrize("name", ["tiny", "torch"])
+def test_a_wrong_digest_is_refused_and_leaves_the_environment_as_it_was(
+    place: Place, name: str
+) -> None:
+    installed(place)
+    before = place.files()
+    place.sends(place.lock(**{name: "0" * 64}))
+    refused = place.runs(0)
+    assert refused.returncode != 0
+    assert place.files() == before
+    assert not place.mark.exists()
+    assert not Path(place.spec.paths.cache, "pyinfra-gpu-fetched").exists()
+    sentence = explain_lines(refused.stderr.splitlines()) or ""
+    assert sentence.startswith("a file has another digest than the lock names")
+    assert f"`{name}==" in sentence
+    assert "run `pyinfra-gpu lock` again" in sentence
+
+
+def test_a_file_that_was_exchanged_under_its_name_is_refused(place: Place) -> None:
+    lock = place.lock()
+    wheel(place.wheels, "tiny", "1.0", text="somebody else's")
+    place.sends(lock)
+    assert place.runs(0).returncode != 0
+    assert not (place.site / "tiny").exists()
+
+
+def test_what_was_installed_without_its_digest_having_been_asked_is_installed_anew(
+    place: Place,
+) -> None:
+    wheel(place.wheels, "tiny", "1.0", text="somebody else's")
+    installed(place)
+    right = wheel(place.wheels, "tiny", "1.0", text="the right one")
+    place.sends(place.lock(tiny=sha256(right)))
+    for which in (0, 1):
+        assert place.runs(which, there=True).returncode == 0
+    assert "the right one" in (place.site / "tiny" / "__init__.py").read_text()
+
+
+def test_of_several_files_of_one_version_an_index_is_asked_for_the_locked_one(
+    place: Place, tmp_path: Path
+) -> None:
+    lock = place.lock()
+    tag = f"py{PYTHON.replace('.', '')}-none-any"
+    wheel(place.wheels, "tiny", "1.0", tag=tag, text="fits better, and is not in the lock")
+    with server(index(place.wheels, tmp_path / "simple")) as (url, _):
+        remote = place.asking(pytorch_index_url=url)
+        remote.sends(lock)
+        for which in (0, 1):
+            done = remote.runs(which)
+            assert done.returncode == 0, done.stderr
+    assert "fits better" not in (place.site / "tiny" / "__init__.py").read_text()
+
+
+def test_from_a_folder_nothing_else_is_asked(place: Place, tmp_path: Path) -> None:
+    """A proxy for everything counts what would go out."""
+    place.sends(place.lock())
+    with server(tmp_path) as (url, asked):
+        proxies = dict.fromkeys(("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY"), url)
+        proxies |= {name.lower(): each for name, each in proxies.items()}
+        for which in (0, 1):
+            done = place.runs(which, environment=proxies)
+            assert done.returncode == 0, done.stderr
+        assert asked() == []
+
+
+def test_from_a_web_server_it_is_the_same(place: Place) -> None:
+    installed_from = place.lock()
+    with server(place.wheels) as (url, asked):
+        remote = place.asking(pytorch_wheels=url)
+        remote.sends(installed_from)
+        for which in (0, 1):
+            done = remote.runs(which)
+            assert done.returncode == 0, done.stderr
+        assert asked()
+    assert (place.site / "torch").is_dir()
+
+
+def test_what_training_adds_has_the_digest_of_the_lock_and_of_its_own_file(place: Place) -> None:
+    """The lock is a constraint there; a requirements file with hashes is asked without more ado."""
+    installed(place)
+    wheel(place.wheels, "extra", "1.0", requires="tiny")
+    right = wheel(place.wheels, "tiny", "1.1")
+    asked = Path(place.spec.paths.prefix, "requirements.txt")
+    options = ("--constraint", place.spec.paths.torch_lock, "--requirement", str(asked))
+    command = shlex.join(install_command(place.spec, *options))
+
+    asked.write_text("extra\n")
+    done = ran(command)
+    assert done.returncode == 0, done.stderr
+    assert (place.site / "extra").is_dir()
+    assert (place.site / "tiny-1.0.dist-info").is_dir()
+
+    asked.write_text(f"tiny==1.1 --hash=sha256:{sha256(right)}\n")
+    done = ran(command)
+    assert done.returncode != 0
+    assert "tiny==1.0" in done.stderr
+
+    asked.write_text(f"extra==1.0 --hash=sha256:{'0' * 64}\n")
+    done = ran(f"{command} --reinstall")
+    assert done.returncode != 0
+    assert "Hash mismatch for `extra==1.0`" in done.stderr
+
+
+def test_root_takes_uv_from_no_folder_that_somebody_else_can_change(place: Place) -> None:
+    place.wheels.chmod(0o777)
+    arguments = ("/nonexistent/tools", "9.9.9", "1", "", str(place.wheels), "--no-index")
+    uses = ("files/root_only.sh",)
+    done = ran(program("pytorch/installer.sh", *arguments, uses=uses))
+    assert done.returncode == 1
+    assert done.stderr.startswith("somebody else than root can change /")
+
+
+def installer(place: Place, locked: str) -> subprocess.CompletedProcess[str]:
+    """Run the program that installs uv, from the folder of wheels."""
+    folder = str(Path(place.spec.paths.tools).with_name("own-tools"))
+    options = ("--no-index", "--find-links", str(place.wheels))
+    arguments = (folder, "9.9.9", "", locked, str(place.wheels), *options)
+    uses = ("files/root_only.sh",)
+    return ran(program("pytorch/installer.sh", *arguments, uses=uses))
+
+
+def test_uv_is_installed_by_its_digest_and_one_that_works_is_not_lost(place: Place) -> None:
+    tools = Path(place.spec.paths.tools).with_name("own-tools")
+    first = wheel(place.wheels, "uv", "9.9.9", text="first")
+    line = f"uv==9.9.9 --hash=sha256:{sha256(first)}"
+    done = installer(place, line)
+    assert done.returncode == 0, done.stderr
+    assert (tools / "lock.txt").read_text() == f"{line}\n"
+    assert "first" in ran(str(tools / "bin" / "uv")).stdout
+
+    refused = installer(place, f"uv==9.9.9 --hash=sha256:{'0' * 64}")
+    assert refused.returncode != 0
+    sentence = explain_lines(refused.stderr.splitlines()) or ""
+    assert sentence.startswith("a file has another digest than the lock names")
+    assert "first" in ran(str(tools / "bin" / "uv")).stdout
+    assert (tools / "lock.txt").read_text() == f"{line}\n"
+
+    second = wheel(place.wheels, "uv", "9.9.9", text="second")
+    assert installer(place, line).returncode == 0  # it is there, and nothing is asked
+    assert "first" in ran(str(tools / "bin" / "uv")).stdout
+    done = installer(place, f"uv==9.9.9 --hash=sha256:{sha256(second)}")
+    assert done.returncode == 0, done.stderr
+    assert "second" in ran(str(tools / "bin" / "uv")).stdout
+    assert sorted(each.name for each in tools.parent.glob("own-tools*")) == ["own-tools"]
+
+
+def test_without_a_lock_uv_is_what_is_served(place: Place) -> None:
+    tools = Path(place.spec.paths.tools).with_name("own-tools")
+    wheel(place.wheels, "uv", "9.9.9", text="served")
+    done = installer(place, "")
+    assert done.returncode == 0, done.stderr
+    assert "served" in ran(str(tools / "bin" / "uv")).stdout
+    assert not (tools / "lock.txt").exists()
