@@ -17,7 +17,7 @@ from pyinfra_gpu.locking.resolve import LockingError, Resolved, resolve
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request
 from pyinfra_gpu.report.check.running import Request
-from pyinfra_gpu.spec.lock import FOLDER, Lock, Platform, changes, parse, path_of
+from pyinfra_gpu.spec.lock import FOLDER, Lock, Platform, changes, load, path_of
 from pyinfra_gpu.text import one_line, wrapped
 
 Done = dict[Path, tuple[Wanted, Resolved]]
@@ -92,10 +92,11 @@ def _lock(wanted: Wanted, hosts: Sequence[str], done: Done, *, upgrade: bool) ->
 
     + done: what this run has written; it is added there
 
-    Raises LockingError, also where two indexes serve different files for one lock; OSError.
+    Raises LockingError, also where two indexes serve different files for one lock;
+    SpecError where the lock that is there is none; OSError.
     """
     path = path_of(wanted.torch, wanted.platform)
-    old = parse(path.read_text(encoding="ascii"), path) if path.exists() else None
+    old = load(path) if path.exists() else None
     resolved = resolve(wanted, None if upgrade else old)
     if path in done:
         _refuse_another(wanted, resolved.lock, *done[path])

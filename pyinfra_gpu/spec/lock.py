@@ -136,14 +136,16 @@ def read(folder: Path, torch: str) -> tuple[Lock, ...]:
 
     Raises SpecError with one sentence where one cannot be read.
     """
-    found = []
-    for path in sorted((folder / FOLDER).glob(f"torch-{torch}-py*.txt")):
-        try:
-            text = path.read_text(encoding="ascii")
-        except (OSError, UnicodeDecodeError) as error:
-            raise _wrong(path, f"it cannot be read ({error})") from None
-        found.append(parse(text, path))
-    return tuple(found)
+    return tuple(load(path) for path in sorted((folder / FOLDER).glob(f"torch-{torch}-py*.txt")))
+
+
+def load(path: Path) -> Lock:
+    """Return the lock in a file. Raises SpecError with one sentence where it cannot be read."""
+    try:
+        text = path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _wrong(path, f"it cannot be read ({error})") from None
+    return parse(text, path)
 
 
 def changes(old: Lock | None, new: Lock) -> list[str]:
