@@ -179,6 +179,8 @@ cpu: list[str] = []
 #         MiB of the largest all-reduce; default: 256 on GPUs, 64 on the CPU
 #     "smoke_accept": "proof",
 #         what a pass must prove: all the declared hardware can, or two real GPUs
+#     "smoke_limit_network": True,
+#         while a smoke test runs, keep all but its own hosts from connecting to it
 #     "smoke_across_hosts": False,
 #         then one step on all hosts of that group; True = all that say True
 #     "smoke_across_address": "10.1.2.3",

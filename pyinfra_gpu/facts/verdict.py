@@ -24,6 +24,7 @@ from pyinfra_gpu.facts.verdict_parts import (
     FailedAcross,
     Fingerprint,
     Gpu,
+    Listens,
     Member,
     Metrics,
     Mode,
@@ -133,6 +134,9 @@ class Verdict(_Document):
     stages: tuple[Stage, ...] = Field(min_length=6, max_length=6)
     software: Software
     environment: Environment
+    listens: Listens | None = Field(
+        default=None, description="Missing in what an earlier version wrote."
+    )
     gpus: tuple[Gpu, ...] = Field(description="As seen by nvidia-smi; empty on a CPU.")
     ranks: tuple[Rank, ...]
     xids_new: tuple[Xid, ...] | None = Field(
@@ -169,6 +173,9 @@ class AcrossVerdict(_Document):
         min_length=2, description="All hosts of the step; ranks meet at the first."
     )
     run_id: Words
+    listens: dict[str, Listens] = Field(
+        default={}, description="Host -> who could connect to it, of the hosts that told."
+    )
     deadline_s: Annotated[int, Field(ge=1, le=LARGEST)]
     ranks: tuple[RankAcross, ...]
     failed: FailedAcross | None
@@ -181,6 +188,9 @@ class AcrossStamp(Part):
     ranks: Count
     all_reduce: AllReduce | None
     taylor_ratio: Number | None
+    open_to_others: dict[str, str] = Field(
+        default={}, description="Host -> why others than the hosts of the step could connect."
+    )
     mode: Mode
     finished: Time
     duration_s: Seconds

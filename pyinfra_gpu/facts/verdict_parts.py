@@ -246,6 +246,15 @@ class Rerun(Part):
     seconds: Seconds
 
 
+class Listens(Part):
+    """Who could connect to what the test listened at, as it found out by trying."""
+
+    to: Literal["itself", "group", "anyone"] = Field(
+        description="Its own processes alone; the hosts of the step; whoever reaches this machine."
+    )
+    how: Words = Field(description="By what others were kept out, or why they were not.")
+
+
 class Member(Part):
     """A host of a step across hosts."""
 

@@ -15,12 +15,12 @@ from pyinfra_gpu.diagnosis.evidence import EVIDENCE_LIMIT, Explained, explained
 from pyinfra_gpu.drift import smoke as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.engine import deadlines, journal
+from pyinfra_gpu.engine import deadlines, journal, reach
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh, refuse
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
-from pyinfra_gpu.engine.steps import failed, quoted, step
+from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted, step
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import Verdict
@@ -97,13 +97,15 @@ def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
         )
     # What was installed by this very run is part of the fingerprint, so look again.
     record = fresh(spec, record)
+    # The owner waits for the lock, so nothing that is waited for stands between root and them.
+    command = locked(quoted(*_command(spec, record)), spec.paths.lock)
+    command, run_as = reach.alone(spec, record, command)
     yield step(
         STAGE,
         f"smoke test, {spec.smoke.ranks} ranks ({owed})",
-        quoted(*_command(spec, record)),
-        run_as=as_owner(spec, record),
-        seconds=2 * spec.smoke.deadline_s + deadlines.SERVICE,
-        lock=spec.paths.lock,
+        command,
+        run_as=run_as,
+        seconds=LOCK_WAIT_S + 2 * spec.smoke.deadline_s + deadlines.SERVICE,
         stream=len(state.inventory) <= FEW_HOSTS,
         success=EXIT_CODES,
     )
@@ -128,6 +130,7 @@ def _command(spec: HostSpec, record: Record) -> list[str]:
         *("--fingerprint", fingerprint(spec, record, smoke_digest())),
         *("--output", paths.verdict),
         *([] if spec.environment.dynamo else ["--no-compile"]),
+        *([] if spec.smoke.limit_network else ["--open-network"]),
     ]
 
 

@@ -13,7 +13,7 @@ from pyinfra_gpu.diagnosis.evidence import explained
 from pyinfra_gpu.drift import smoke_across as drift
 from pyinfra_gpu.drift.finding import Effect, Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.engine import journal, lease
+from pyinfra_gpu.engine import journal, lease, reach
 from pyinfra_gpu.engine.across_hosts import Member, Trained, gone
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.converge import Commands, looking, note_findings, refuse, refused
@@ -137,7 +137,9 @@ def _act(
         allreduce_mib=places[hosts[0]]["allreduce_mib"],
     )
     asked = f"one step with {drift.listed(others)} ({why})"
-    arguments = (spec, record, Trained(meeting, step), places[hosts[0]]["endpoints"], asked)
+    allowed = [each for name in hosts for each in places[name]["addresses"]]
+    command = _command(spec, step, places[hosts[0]]["endpoints"])
+    arguments = (spec, record, Trained(meeting, step), command, allowed, asked)
     yield FunctionCommand(_train, arguments, {})
 
 
@@ -180,16 +182,19 @@ def _tell_place(
     state: State, host: Host, spec: HostSpec, record: Record, meeting: Together
 ) -> bool:
     """Tell the other hosts where this one can be reached."""
-    addresses = _addresses(state, host, spec, record)
-    if not addresses:
+    has = reach.addresses(_told(state, host, spec, record))
+    # IPv6 only where data names an address: most hosts have some that lead nowhere.
+    declared = spec.smoke.across.address if spec.smoke.across else None
+    reached = [declared] if declared else [each for each in has if ":" not in each]
+    if not reached:
         return failed(host, STAGE, f"{spec.host}: {_NO_ADDRESS}")
     smoke, port = spec.smoke, spec.smoke.across.port if spec.smoke.across else 0
     place = {
         "ranks": 1 if smoke.mode == "rehearsal-1gpu" else drift.RANKS,
         # What must be the same on all hosts of the step: the first one's is taken.
-        "endpoints": [
-            f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in addresses
-        ],
+        "endpoints": [f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in reached],
+        # Those of all its interfaces: what a rank sends may leave by any of them.
+        "addresses": [*has, *reached],
         "deadline": smoke.deadline_s,
         "allreduce_mib": smoke.allreduce_mib,
     }
@@ -197,14 +202,10 @@ def _tell_place(
     return True
 
 
-def _addresses(state: State, host: Host, spec: HostSpec, record: Record) -> list[str]:
-    across = spec.smoke.across
-    if across is not None and across.address is not None:
-        return [across.address]
-    # IPv6 only where data names an address: most hosts have some that lead nowhere.
+def _told(state: State, host: Host, spec: HostSpec, record: Record) -> list[str]:
+    """Return what a host says when it is asked for the addresses of its interfaces."""
     answer = ask(state, host, "hostname -I", as_owner(spec, record), seconds=60)
-    words = " ".join(answer.stdout).split() if answer.ok else []
-    return [each for each in words if ":" not in each]
+    return " ".join(answer.stdout).split() if answer.ok else []
 
 
 def _train(
@@ -213,22 +214,26 @@ def _train(
     spec: HostSpec,
     record: Record,
     trained: Trained,
-    endpoints: list[str],
+    command: list[str],
+    allowed: list[str],
     asked: str,
 ) -> bool:
     """Run this host's ranks beside the others'; believe what all ranks wrote down."""
     hosts, run_as = list(trained.step.hosts), as_owner(spec, record)
     verdict_file = spec.paths.across_verdict
+    waiting = locked(quoted(*command), spec.paths.lock)
+    limited, limited_as = reach.of_group(spec, record, waiting, allowed)
 
     def run() -> Part:
         host.log(f"{asked} ...")
         answer = ask(
             state,
             host,
-            locked(quoted(*_command(spec, trained.step, endpoints)), spec.paths.lock),
-            run_as,
+            limited,
+            limited_as,
             stream=len(hosts) <= FEW_HOSTS and host.name == hosts[0],
             _success_exit_codes=list(EXIT_CODES),
+            _stdin=trained.meeting.token,
             seconds=LOCK_WAIT_S + 2 * trained.step.deadline,
         )
         part = ask(state, host, quoted("cat", f"{verdict_file}.part"), run_as, seconds=30)

@@ -80,6 +80,8 @@ def across_figures(stamped: AcrossStamp) -> Iterator[str]:
         yield f"{_all_reduce(stamped.all_reduce)}, every element exact on all ranks"
     if (ratio := finite(stamped.taylor_ratio)) is not None:
         yield f"one training step: {ratio:.3f} of the drop its gradient predicts"
+    for name, why in stamped.open_to_others.items():
+        yield f"while it ran, others could connect to {name}: {why}"
 
 
 def _head_across(verdict: AcrossVerdict) -> str:
@@ -106,7 +108,7 @@ def figures(verdict: Verdict) -> list[str]:
     """Return a test's figures, a sentence each, as far as it came."""
     metrics = verdict.metrics
     texts = [*_gpus(verdict), *_bandwidth(verdict), *_step(metrics)]
-    texts += [*_precision(metrics), *_stages(verdict)]
+    texts += [*_precision(metrics), *_stages(verdict), *_open(verdict)]
     if gate := _GATE.get(verdict.mode):
         texts.append(gate)
     return texts
@@ -174,6 +176,11 @@ def _precision(metrics: Metrics) -> Iterator[str]:
     best = metrics.precision_best
     fallback = f"; fall back to {best}" if best and set(by_status) != {"native"} else ""
     yield f"number formats: {shown}{fallback}"
+
+
+def _open(verdict: Verdict) -> Iterator[str]:
+    if verdict.listens is not None and verdict.listens.to == "anyone":
+        yield f"while it ran, others could connect to it: {verdict.listens.how}"
 
 
 def _stages(verdict: Verdict) -> Iterator[str]:

@@ -110,6 +110,12 @@ class SmokeSpec:
         example="two-gpus",
         help="what a pass must prove: all the declared hardware can, or two real GPUs",
     )
+    limit_network: bool = key(
+        v.boolean,
+        default=True,
+        example=False,
+        help="while a smoke test runs, keep all but its own hosts from connecting to it",
+    )
     across: AcrossSpec | None = part(
         AcrossSpec,
         stage="smoke",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
 from typing import Any
 
 import pytest
 import verdicts
 from fake_host import FakeHost
-from gpu_host import DATA, GpuHost, GpuRun
+from gpu_host import DATA, GpuHost, GpuRun, unwrapped
 
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.operations import smoke as operations
@@ -21,9 +20,14 @@ TWO_GPUS = {**DATA, "smoke": "auto"}
 
 def started_with(host: FakeHost) -> list[str]:
     """The command line of the smoke test that this host's run starts."""
+    return unwrapped(started_by(host))[-1]
+
+
+def started_by(host: FakeHost) -> str:
+    """The command with which this host's run starts the smoke test."""
     run = GpuRun(host, FakeHost(name="ws2"), tasks=(smoke,)).prepare().execute()
     (command,) = [each for each in run.executed("ws1") if " --fingerprint " in each]
-    return shlex.split(shlex.split(command)[-1])
+    return command
 
 
 def option(words: list[str], name: str) -> str:
@@ -82,6 +86,26 @@ def test_what_programs_do_not_use_by_data_is_not_tested() -> None:
     off = {"environment_dynamo": False}
     assert "--no-compile" not in started_with(FakeHost(plain=NO_STAMP))
     assert "--no-compile" in started_with(FakeHost(data=off, plain=NO_STAMP))
+
+
+def test_root_makes_a_network_for_the_test_and_the_owner_waits_and_runs_in_it() -> None:
+    host = FakeHost(data={**FakeHost().data, "owner": "trainer"}, plain=NO_STAMP)
+    wrapper, waiting, words = unwrapped(started_by(host))
+    assert wrapper[-3:-1] == ["alone.sh", "trainer"]
+    assert waiting[0] == "flock"
+    assert "--open-network" not in words
+
+
+@pytest.mark.parametrize(
+    ("data", "is_open"), [({"privilege": "none"}, False), ({"smoke_limit_network": False}, True)]
+)
+def test_without_root_or_by_data_the_test_is_left_to_itself(
+    data: dict[str, object], is_open: bool
+) -> None:
+    host = FakeHost(data={**FakeHost().data, **data}, plain=NO_STAMP)
+    waiting, words = unwrapped(started_by(host))
+    assert waiting[0] == "flock"
+    assert ("--open-network" in words) is is_open
 
 
 def stamp_of(host: FakeHost) -> dict[str, Any]:

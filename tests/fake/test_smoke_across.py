@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +10,15 @@ import pytest
 import verdicts
 from fake_host import DATA, FakeHost
 from gpu_host import DATA as GPU_DATA
-from gpu_host import GpuHost, GpuRun
+from gpu_host import GpuHost, GpuRun, unwrapped
 from test_smoke import stamp_of
 
 from pyinfra_gpu.drift import smoke_across
+from pyinfra_gpu.engine.together import Together
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
 from pyinfra_gpu.facts.verdict import Stamp
+from pyinfra_gpu.on_host.smoke.launcher import network
 from pyinfra_gpu.operations import smoke_across as operations
 from tasks.smoke import smoke
 
@@ -50,10 +51,14 @@ class Run(GpuRun):
 
     def started(self, name: str) -> list[str]:
         """The words of the launcher's command line on one host, empty where it was not started."""
+        return self.wrapped(name)[-1]
+
+    def wrapped(self, name: str) -> list[list[str]]:
+        """Those, and before them the words of what they are a word of."""
         for command in self.executed(name):
             if "--run-id" in command:
-                return shlex.split(shlex.split(command)[-1])
-        return []
+                return unwrapped(command)
+        return [[]]
 
 
 def passed_together(*names: str, **changes: Any) -> list[Answering]:
@@ -141,7 +146,42 @@ def test_a_host_that_tells_no_address_fails_and_is_not_waited_for() -> None:
     assert run.started("ws2") == []
 
 
-def test_the_address_of_data_is_taken_without_asking() -> None:
+def test_root_lets_the_addresses_of_all_hosts_pass_and_nothing_that_is_none() -> None:
+    odd = "10.0.0.2 2001:db8::2 0.0.0.0 0.0.0.0/0 any 224.0.0.1 -p"
+    hosts = Answering(name="ws1", tells=odd), Answering(name="ws2")
+    run = Run(*hosts).prepare().execute()
+    for name in ("ws1", "ws2"):
+        wrapper, waiting, _ = run.wrapped(name)
+        assert waiting[0] == "flock"
+        assert wrapper[-4] == "group.sh"
+        loopback, of_hosts = wrapper[-1].split()[:2], wrapper[-1].split()[2:]
+        assert loopback == list(network.ALLOWED_LOOPBACK)
+        assert of_hosts == ["10.0.0.2", "2001:db8::2", "10.0.0.1"]
+
+
+def test_an_address_of_data_passes_beside_those_that_the_host_tells() -> None:
+    declared = {**ACROSS, "smoke_across_address": "10.9.9.9"}
+    run = Run(Answering(name="ws1"), Answering(name="ws2", data=declared)).prepare().execute()
+    assert "10.9.9.9" in run.wrapped("ws1")[0][-1].split()
+
+
+@pytest.mark.parametrize("data", [{"privilege": "none"}, {"smoke_limit_network": False}])
+def test_without_root_or_by_data_nothing_is_limited(data: dict[str, object]) -> None:
+    hosts = [Answering(name=name, data={**ACROSS, **data}) for name in ("ws1", "ws2")]
+    run = Run(*hosts).prepare().execute()
+    waiting, words = run.wrapped("ws1")
+    assert waiting[0] == "flock"
+    assert "--run-id" in words
+
+
+def test_the_token_of_a_run_is_in_no_command() -> None:
+    run = Run(Answering(name="ws1"), Answering(name="ws2")).prepare().execute()
+    (meeting,) = [each for each in run.state.callback_handlers if isinstance(each, Together)]
+    assert len(bytes.fromhex(meeting.token)) == 32
+    assert not any(meeting.token in each for name in ("ws1", "ws2") for each in run.executed(name))
+
+
+def test_the_address_of_data_is_taken_and_no_other() -> None:
     declared = {**ACROSS, "smoke_across_address": "10.9.9.9", "smoke_across_port": 31000}
     run = Run(Answering(name="ws1", data=declared), Answering(name="ws2")).prepare().execute()
     # What must be the same everywhere is the first host's.

@@ -81,12 +81,13 @@ class Preloaded:
         arguments: Sequence[str],
         *,
         stdout: int,
+        stdin: int | None = None,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Started:
-        """Start it as `[python, *arguments]` would be, without input and without torch.compile.
+        """Start it as `[python, *arguments]` would be, without torch.compile.
 
-        + stdout: of both outputs
+        + stdout: of both outputs; stdin: None = there is no input
         """
         asked = {
             "arguments": [*arguments],
@@ -98,7 +99,7 @@ class Preloaded:
         with other:
             socket.send_fds(self.connections, [b"c"], [other.fileno()])
         with Path(os.devnull).open() as nothing:
-            files = [nothing.fileno(), stdout, stdout]
+            files = [nothing.fileno() if stdin is None else stdin, stdout, stdout]
             socket.send_fds(connection, [len(text).to_bytes(4, "big")], files)
         connection.sendall(text)
         answer = connection.recv(4)

@@ -34,6 +34,7 @@ SCHEMA = json.loads((Path(on_host.__file__).parent / "across.schema.json").read_
 Replacement = tuple[str, str, str]
 _BOOT_ID = 'Path("/proc/sys/kernel/random/boot_id").read_text().strip(),'
 RUN_ID = "run-1"
+TOKEN = "5a" * 32
 _DEADLINE = 300
 """Seconds; what does not hang never waits for it, and a busy machine takes long."""
 
@@ -105,10 +106,12 @@ def start(
     deadline: int = _DEADLINE,
     port: int | None = None,
     ranks: int = 2,
+    tokens: dict[str, str] | None = None,
 ) -> list[Launcher]:
     """Start launchers of the step of hosts one and two, each with its own bundle.
 
     + python: a preloaded one where the point does not depend on how processes start and end
+    + tokens: of hosts that are given another one
     """
     port = port or free_port()
     launchers = []
@@ -125,11 +128,16 @@ def start(
         ]
         real = python.python if isinstance(python, Preloaded) else python
         process: subprocess.Popen[bytes] | Started
-        with (home / "output").open("wb") as output:
+        (home / "token").write_text((tokens or {}).get(name, TOKEN))
+        with (home / "output").open("wb") as output, (home / "token").open() as token:
             if isinstance(python, Preloaded):
-                process = python.start(command, stdout=output.fileno(), cwd=home)
+                process = python.start(
+                    command, stdin=token.fileno(), stdout=output.fileno(), cwd=home
+                )
             else:
-                process = subprocess.Popen([real, *command], stdout=output, stderr=output, cwd=home)
+                process = subprocess.Popen(
+                    [real, *command], stdin=token, stdout=output, stderr=output, cwd=home
+                )
         launchers.append(Launcher(name, home, ranks, real, process))
     return launchers
 
@@ -286,6 +294,24 @@ def test_a_first_host_that_never_comes_is_named_with_what_was_tried(
     assert check == "S6.met"
     assert "two could not reach one at port" in sentence
     assert "127.0.0.1: Connection refused" in sentence
+
+
+def test_hosts_with_different_tokens_do_not_meet(
+    preloaded_python: Preloaded, tmp_path: Path
+) -> None:
+    launchers = start(preloaded_python, tmp_path, deadline=12, tokens={"two": "5b" * 32})
+    check, sentence = failed(launchers)
+    assert check == "S6.met"
+    assert "127.0.0.1: connected, and was hung up on" in sentence
+
+
+def test_a_launcher_without_a_token_does_not_start(
+    preloaded_python: Preloaded, tmp_path: Path
+) -> None:
+    (one,) = start(preloaded_python, tmp_path, here=("one",), tokens={"one": ""})
+    assert one.process.wait(60) == 2
+    told = " ".join(one.output.replace("[rehearsal-cpu]", "").split())
+    assert "takes its token, the same on all, on standard input" in told
 
 
 def test_a_port_in_use_is_one_sentence(python: str, tmp_path: Path) -> None:

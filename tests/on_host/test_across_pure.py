@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import socket
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +18,7 @@ from pyinfra_gpu.on_host.smoke.judge import across, ends
 from pyinfra_gpu.on_host.smoke.judge.across import Step
 from pyinfra_gpu.on_host.smoke.judge.ends import End, Part
 from pyinfra_gpu.on_host.smoke.judge.failure import Failure
-from pyinfra_gpu.on_host.smoke.launcher import rendezvous
-from pyinfra_gpu.on_host.smoke.launcher.rendezvous import Met, Missed
+from pyinfra_gpu.on_host.smoke.judge.listens import ANYONE, Listens
 from tests.on_host.rank_facts import EXPECTED, LN_V, sound
 
 SCHEMA = json.loads((Path(on_host.__file__).parent / "across.schema.json").read_text())
@@ -83,6 +79,15 @@ def test_a_sound_step_passes_with_its_figures() -> None:
     assert stamp["hosts"] == {"a": "aa", "b": "bb"}
     assert (stamp["ranks"], round(stamp["taylor_ratio"], 3)) == (4, 0.995)
     assert stamp["all_reduce"]["bytes"] == EXPECTED.allreduce_mib * 2**20
+
+
+def test_a_host_that_others_could_connect_to_is_remembered_in_the_stamp() -> None:
+    told = parts()
+    limited = replace(told["a"], listens=Listens("group", "systemd lets them pass alone"))
+    document = judged(parts(limited, replace(told["b"], listens=Listens(ANYONE, "no systemd"))))
+    assert document["listens"]["a"]["to"] == "group"
+    assert across.stamp(document)["open_to_others"] == {"b": "no systemd"}
+    assert across.stamp(judged(parts()))["open_to_others"] == {}
 
 
 WRONG: dict[str, tuple[str, dict[str, Part], str]] = {
@@ -227,19 +232,20 @@ def test_a_rank_that_lost_its_peer_is_told_from_one_that_failed(
 
 
 def test_a_part_survives_the_way_to_the_controller() -> None:
-    part = Part(
-        "b", End("raised", "b", "x" * 5000, 3, ("a", "b")), "/l", {3: journal(3)}, {3: "/x"}
-    )
+    end, listens = End("raised", "b", "x" * 5000, 3, ("a", "b")), Listens("group", "by systemd")
+    part = Part("b", end, "/l", {3: journal(3)}, {3: "/x"}, listens)
     told = json.loads(json.dumps(part.as_json("run")))
     read = ends.read(json.dumps(told), "run")
     assert read == replace(part, end=replace(part.end, sentence="x" * 2000))
     assert ends.read(json.dumps(told), "another run") is None
     unknown = {**told, "end": {**told["end"], "kind": "nonsense", "rank": "1"}}
     assert ends.read(json.dumps(unknown), "run").end.kind == ends.GONE  # type: ignore[union-attr]
+    nobody = {**told, "listens": {"to": "nobody", "how": ""}}
+    assert ends.read(json.dumps(nobody), "run").listens.to == ANYONE  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("damage", [None, 3, "text", [], {}, [None, 3], {"a": None}])
-@pytest.mark.parametrize("name", ["end", "journals", "logs", "directory", "host"])
+@pytest.mark.parametrize("name", ["end", "journals", "logs", "directory", "host", "listens"])
 def test_a_damaged_part_is_none_or_can_be_judged(name: str, damage: object) -> None:
     told = json.loads(json.dumps(parts()["b"].as_json("run")))
     read = ends.read(json.dumps({**told, name: damage}), "run")
@@ -283,35 +289,3 @@ def test_a_wrong_command_line_is_one_sentence(
             parsed(**wrong)
         assert ended.value.code == 2
         assert words in capsys.readouterr().err
-
-
-# -- how the hosts find an address that works
-
-
-def _never() -> None:
-    return None
-
-
-def test_both_ends_learn_an_address_that_works() -> None:
-    with socket.socket() as free:
-        free.bind(("", 0))
-        port = int(free.getsockname()[1])
-    found: list[Met | Missed] = []
-    until = time.monotonic() + 20
-    server = threading.Thread(target=lambda: found.append(rendezvous.serve(port, until, _never)))
-    server.start()
-    endpoints = [("127.0.0.2", port + 1), ("127.0.0.2", port)]  # nobody listens at the first one
-    reached = rendezvous.reach(endpoints, until, _never)
-    server.join()
-    assert reached == Met("127.0.0.1", ("127.0.0.2", port))
-    assert found == [Met("127.0.0.2", ("127.0.0.2", port))]
-
-
-def test_who_meets_nobody_says_what_was_tried_and_can_be_stopped() -> None:
-    past = time.monotonic()
-    missed = rendezvous.reach([("127.0.0.1", 1)], past, _never)
-    assert missed == Missed({"127.0.0.1": "Connection refused"})
-    until = time.monotonic() + 60
-    assert rendezvous.reach([("127.0.0.1", 1)], until, lambda: "SIGTERM") == missed
-    assert isinstance(rendezvous.serve(0, until, lambda: "SIGTERM"), Missed)
-    assert time.monotonic() < until - 30

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from running import PATIENCE_S, Deployer, OnlySmoke
+from running import ON_HOST, PATIENCE_S, Deployer, OnlySmoke
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -20,18 +25,79 @@ VERDICT = f"{PREFIX}/state/across.json"
 PASSED = "/root/passed-together"
 ACROSS = ("--data", "smoke_across_hosts=cpu")
 NAMES = ("gpu1", "gpu2")
+CONNECT = ON_HOST / "connect.py"
+SSH, MEETING = "22", "29400"
 IN_ALL_REDUCE = f"grep -q allreduce_float32 {VERDICT}.logs/rank*.jsonl"
 
 
+@dataclass(frozen=True)
+class Attempts:
+    """What came of connecting to gpu1 during a step, by the port.
+
+    + third: from a third machine of the same network; second: from gpu2
+    + processes: the command lines and environments of all that ran on gpu1
+    """
+
+    third: dict[str, str]
+    second: dict[str, str]
+    processes: str
+
+
 @pytest.fixture(scope="module")
-def together(proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab) -> OnlySmoke:
-    """Return what tests both hosts, which have passed together."""
+def first_time(
+    proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab
+) -> tuple[OnlySmoke, Attempts]:
+    """Return what tests both hosts, which have passed together, and who could connect then."""
     for name in NAMES:
         proven(name)
     smoke = OnlySmoke(lab, deployer.folder, ACROSS)
-    smoke.converge()
+    lab.host("gpu2").put(CONNECT, "/root/connect.py")
+    process = smoke.start()
+    try:
+        found = _attempts(lab, process)
+        output, _ = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, output
     _keep(lab)
-    return smoke
+    return smoke, found
+
+
+@pytest.fixture(scope="module")
+def together(first_time: tuple[OnlySmoke, Attempts]) -> OnlySmoke:
+    """Return what tests both hosts, which have passed together."""
+    return first_time[0]
+
+
+def _attempts(lab: Lab, process: subprocess.Popen[str]) -> Attempts:
+    """Connect to all that listens on gpu1 as soon as a rank of it does."""
+    host, second, limit = lab.host("gpu1"), lab.host("gpu2"), time.monotonic() + PATIENCE_S
+    while host.run(IN_ALL_REDUCE, check=False).returncode != 0:
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+    rows = [row.split() for row in host.run("ss -ltnH").stdout.splitlines()]
+    ports = sorted({row[3].rpartition(":")[2] for row in rows})
+    address = host.subnet.address(host.last)
+    every = "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' ' '"
+    processes = host.run(every, check=False).stdout
+    return Attempts(
+        third=_from_a_third_machine(host, address, *ports),
+        second=json.loads(
+            second.run(f"python3 /root/connect.py {address} {' '.join(ports)}").stdout
+        ),
+        processes=processes,
+    )
+
+
+def _from_a_third_machine(host: LabHost, *words: str) -> dict[str, str]:
+    """Connect from the lab's own machine, on the hosts' network and none of them."""
+    pid = host.bridge.only_process(comm="sleep", purpose="finding the third machine")
+    enter = [*host.namespaces.enter(), "nsenter", f"--net=/proc/{pid}/ns/net"]
+    command = [*enter, sys.executable, "-I", str(CONNECT), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout))
 
 
 def _keep(lab: Lab) -> None:
@@ -71,6 +137,40 @@ def test_two_hosts_train_one_step_together_and_each_notes_both(
         assert [each["host"] for each in verdict["ranks"]].count("gpu2") == 2
         fingerprints = {each.name: _stamp(each)["fingerprint"] for each in lab.hosts()}
         assert _stamp(host)["across"]["hosts"] == fingerprints
+
+
+def test_no_third_host_can_connect_to_the_step_and_its_hosts_can(
+    first_time: tuple[OnlySmoke, Attempts], lab: Lab
+) -> None:
+    _, found = first_time
+    limits = {"group"} if os.geteuid() == 0 else {"anyone"}  # a lab without root cannot have BPF
+    verdict = json.loads(lab.host("gpu1").run(f"cat {VERDICT}").stdout)
+    assert {each["to"] for each in verdict["listens"].values()} == limits
+    assert set(_stamp(lab.host("gpu1"))["across"]["open_to_others"]) == (
+        set() if limits == {"group"} else set(NAMES)
+    )
+    # The network leads there, and something listens that only the step can be.
+    assert found.third[SSH] == found.second[SSH] == "connected"
+    of_step = {port for port, came in found.second.items() if came == "connected"} - {SSH}
+    assert MEETING in of_step
+    assert len(of_step) >= 2
+    if limits == {"group"}:
+        assert {found.third[port] for port in of_step} == {"timed out"}
+
+
+def test_what_hosts_know_one_another_by_is_not_shown_to_other_users(
+    first_time: tuple[OnlySmoke, Attempts],
+) -> None:
+    """Nor is it in an environment: a token is 64 hexadecimal digits, and nothing there is."""
+    told = first_time[1].processes
+    assert "--run-id" in told.split()
+    assert re.findall(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", told) == []
+
+
+def test_a_test_of_one_host_listened_for_itself_alone(together: OnlySmoke, lab: Lab) -> None:
+    for host in lab.hosts():
+        verdict = json.loads(host.run(f"cat {PREFIX}/state/verdict.json").stdout)
+        assert verdict["listens"]["to"] == "itself", verdict["listens"]
 
 
 def test_the_second_run_changes_nothing_through_one_channel_per_host(

@@ -244,6 +244,17 @@ def test_what_all_hosts_say_of_a_step_together_is_said_once() -> None:
     assert "64 MiB: 1100 MB/s" in text
 
 
+def test_what_was_open_to_others_is_said_and_what_was_not_is_not() -> None:
+    how = "a network namespace of its own is not possible here: unshare: Operation not permitted"
+    said = "while it ran, others could connect to it"
+    assert said in shown({**PASS, "listens": {"to": "anyone", "how": how}})
+    for listens in ({"listens": {"to": "itself", "how": "in a network namespace"}}, {}):
+        assert said not in shown({**PASS, **listens})
+    stamped = verdicts.across_stamped(open_to_others={"ws2": "systemd has set no address limit"})
+    text = "\n".join(smoke_report.across_lines({"ws1": stamped, "ws2": stamped}))
+    assert "others could connect to ws2: systemd has set no address limit" in text
+
+
 def test_a_failed_step_across_hosts_names_the_host_that_was_lost() -> None:
     failed = {**verdicts.failed("S6.finished", "ws2 did not answer ws1 for 15 s"), "host": "ws2"}
     verdict = verdicts.across_verdict(status="fail", proof=False, failed=failed)

@@ -91,6 +91,7 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "smoke_deadline_s": ("smoke.deadline_s", 180, 3600, 3600, {}),
     "smoke_allreduce_mib": ("smoke.allreduce_mib", 256, 1, 1, {}),
     "smoke_accept": ("smoke.accept", "proof", "two-gpus", "two-gpus", {}),
+    "smoke_limit_network": ("smoke.limit_network", True, False, False, {}),
     "smoke_across_hosts": ("smoke.across.hosts", None, "gpu", "gpu", {}),
     "smoke_across_address": ("smoke.across.address", None, "10.1.2.3", "10.1.2.3", ACROSS),
     "smoke_across_port": ("smoke.across.port", None, 29500, 29500, ACROSS),

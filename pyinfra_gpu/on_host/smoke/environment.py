@@ -46,6 +46,9 @@ _FOR_GPU = {
     # the flight recorder keeps the last collectives, and writes them down when it is asked to
     "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+    # where NCCL's processes find each other; a file such as /etc/nccl.conf may name an interface
+    # that a test without any other network does not have
+    "NCCL_SOCKET_IFNAME": "lo",
 }
 _LOGS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
 _RECORDER = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")

@@ -46,6 +46,7 @@ class Options:
     + gpus: how many GPUs the host is declared to have, None for what is found
     + fingerprint: what the result depends on, None for a test by hand
     + compile: whether programs on this host are meant to use torch.compile
+    + limit_network: whether to keep others out of what the test listens at, where that is possible
     + across: where this is one host's part of a step across hosts, and nothing else
     """
 
@@ -58,6 +59,7 @@ class Options:
     host: str
     output: Path
     compile: bool = True
+    limit_network: bool = True
     across: Across | None = None
 
 
@@ -205,6 +207,12 @@ def _launcher_parser() -> _Parser:
         action="store_false",
         help="leave torch.compile out: programs on this host do not use it",
     )
+    parser.add_argument(
+        "--open-network",
+        dest="limit_network",
+        action="store_false",
+        help="leave out the network namespace that keeps others out of what the test listens at",
+    )
     _add_files(parser)
     _add_across(parser)
     return parser
@@ -221,7 +229,10 @@ def _add_files(parser: _Parser) -> None:
 
 
 def _add_across(parser: _Parser) -> None:
-    group = parser.add_argument_group("one host's part of a step across hosts")
+    group = parser.add_argument_group(
+        "one host's part of a step across hosts",
+        "A token, the same 32 or more hexadecimal digits on all hosts, is read on standard input.",
+    )
     group.add_argument("--hosts", help="the names of all, with commas; the first serves the store")
     group.add_argument("--world-size", type=_integer(2, exactness.MAX_RANKS), help="all ranks")
     group.add_argument(

@@ -17,6 +17,7 @@ from . import failure, metrics, ranks, verdict
 from .check import Check, Expected, Facts, Finding, pairs
 from .decisions import Decisions
 from .ends import End, Part, root
+from .listens import ANYONE
 
 SCHEMA_VERSION = 1
 STAGE = "S6"
@@ -200,6 +201,11 @@ def document(
             for name, count in step.hosts.items()
         },
         "run_id": step.run_id,
+        "listens": {
+            name: listens.as_json()
+            for name in step.hosts
+            if (listens := parts[name].listens) is not None
+        },
         "started": started,
         "finished": finished,
         "duration_s": round(seconds, 3),
@@ -252,6 +258,9 @@ def stamp(document: Mapping[str, Any]) -> dict[str, Any]:
         "ranks": len(document["ranks"]),
         "all_reduce": _largest(document["metrics"]),
         "taylor_ratio": document["metrics"].get("taylor_ratio"),
+        "open_to_others": {
+            name: each["how"] for name, each in document["listens"].items() if each["to"] == ANYONE
+        },
         **{name: document[name] for name in figures},
     }
 

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..journal import Journal
+from . import listens
 from .failure import Failure
+from .listens import Listens
 
 GONE = "gone"
 """The kind of a host that has left nothing: the controller says that of it."""
@@ -58,6 +60,7 @@ class Part:
     + host: whose it is; journals: rank -> what the rank wrote down; its times are counted from the
       launcher's start, since each host has a clock of its own
     + logs: rank -> the file there with what it printed; directory: of all files there
+    + listens: who could connect to it; None where it did not come so far
     """
 
     host: str
@@ -65,6 +68,7 @@ class Part:
     directory: str = ""
     journals: Mapping[int, Journal] = field(default_factory=dict)
     logs: Mapping[int, str] = field(default_factory=dict)
+    listens: Listens | None = None
 
     def as_json(self, run_id: str) -> dict[str, Any]:
         """Return what the launcher leaves for the controller, of the run `run_id`."""
@@ -75,6 +79,7 @@ class Part:
             "directory": self.directory,
             "journals": [asdict(journal) for journal in self.journals.values()],
             "logs": {str(rank): log for rank, log in self.logs.items()},
+            "listens": self.listens.as_json() if self.listens else None,
         }
 
 
@@ -91,6 +96,7 @@ def read(text: str, run_id: str) -> Part | None:
             directory=str(document["directory"]),
             journals={int(each.rank): each for each in journals},
             logs={int(rank): str(log) for rank, log in document["logs"].items()},
+            listens=listens.read(document["listens"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return None

@@ -20,9 +20,10 @@ from ..judge import across, ends, failure, verdict
 from ..judge.check import Expected
 from ..judge.decisions import Decisions
 from ..judge.ends import End, Part
+from ..judge.listens import ANYONE, GROUP
 from ..judge.ranks import FINISHED
 from ..options import Across, ConcludeOptions, Options
-from . import rendezvous
+from . import network, rendezvous
 from .group import DEADLINE, Group, Limit
 from .progress import Announcer
 from .rendezvous import Met, Missed
@@ -53,9 +54,11 @@ class HostPart:
         bundle: Path,
         announcer: Announcer,
         interruption: Callable[[], str | None],
+        token: bytes,
     ) -> None:
         self._options = options
         self._asked = asked
+        self._token = token
         self._announcer = announcer
         self._interruption = interruption
         self._began = time.monotonic()
@@ -64,19 +67,29 @@ class HostPart:
         directory = options.output.with_name(f"{options.output.name}.logs")
         self._site = Site(options, options.mode, self._ranks, bundle, directory)
         self._group: Group | None = None
+        self._listens = network.of_group()
 
     def run(self) -> int:
         """Meet the other hosts, run the ranks, leave the part; return the exit code."""
         options, asked = self._options, self._asked
         hosts = ", ".join(asked.hosts)
         self._announcer.say(f"{options.host}: one step on {hosts}, {asked.world_size} ranks")
+        if self._listens.to == ANYONE:
+            self._announcer.say(f"others than these hosts can connect: {self._listens.how}")
         part_file(options.output).unlink(missing_ok=True)
         shutil.rmtree(self._site.directory, ignore_errors=True)
         self._site.directory.mkdir()
         end = self._meet_and_run()
         if end.kind in ends.WITH_OUTPUT and self._group is not None:
             end = replace(end, tail=ends.shortened(self._group.tail(end.rank)))
-        part = Part(options.host, end, str(self._site.directory), self._journals(), self._logs())
+        part = Part(
+            options.host,
+            end,
+            str(self._site.directory),
+            self._journals(),
+            self._logs(),
+            self._listens,
+        )
         files.write(part_file(options.output), part.as_json(asked.run_id))
         self._summarise(end)
         return verdict.exit_code("pass" if end.good else "fail", options.mode)
@@ -111,29 +124,37 @@ class HostPart:
 
     def _meet(self) -> Met | Missed:
         until = self._began + self._meeting_s
-        if self._options.host == self._first:
-            return rendezvous.serve(self._port, until, self._stopped)
-        return rendezvous.reach(self._asked.endpoints, until, self._stopped)
+        endpoints, hosts = self._asked.endpoints, self._asked.hosts
+        place = hosts.index(self._options.host)
+        if place == 0:
+            others = range(1, len(hosts))
+            return rendezvous.serve(endpoints, others, self._token, until, self._stopped)
+        return rendezvous.reach(endpoints, place, self._token, until, self._stopped)
 
     def _alone(self, missed: Missed) -> End:
         me, first, port = self._options.host, self._first, self._port
         within = f"within {self._meeting_s:.0f} s"
         if me == first:
-            others = [host for host in self._asked.hosts if host != me]
-            return End("absent", others[0], f"{_list(others)} did not come to the meeting {within}")
+            absent = [self._asked.hosts[place] for place in missed.absent]
+            return End("absent", absent[0], f"{_list(absent)} did not come to the meeting {within}")
+        if missed.welcomed:
+            return End("stopped", me, f"{me} met {first}, and others did not come {within}")
+        only = ""
+        if self._listens.to == GROUP:
+            only = f", and for {me} if others see it under an address that no interface of it has"
         tried = "; ".join(f"{address}: {why}" for address, why in missed.tried.items())
         return End(
             "unreached",
             first,
             f"{me} could not reach {first} at port {port} {within} ({tried or 'no answer'}): let"
-            f" TCP through between the hosts, or declare smoke_across_address for {first}",
+            f" TCP through between the hosts, or declare smoke_across_address for {first}{only}",
         )
 
     def _run_ranks(self, met: Met) -> End:
         options = self._options
         checks = [check for check in across.ON_RANKS if check.each]
         plan = self._site.across(
-            across.ON_RANKS, self._rendezvous(met), rendezvous.interface_of(met.local)
+            across.ON_RANKS, self._rendezvous(met), network.interface_of(met.local)
         )
         group = self._group = Group(replace(plan, checks=checks))
         expected = Expected(

@@ -22,9 +22,10 @@ from ..journal import Journal
 from ..judge import metrics, ranks, verdict
 from ..judge.check import Check, Expected
 from ..judge.decisions import Decisions
+from ..judge.listens import ANYONE, Listens
 from ..judge.single import SINGLE_FINISHED
-from ..options import GPU, REFUSED, REHEARSAL_CPU, Options
-from . import evidence, hang, stages, verdict_parts
+from ..options import GPU, REFUSED, REHEARSAL_CPU, Across, Options
+from . import evidence, hang, network, rendezvous, stages, verdict_parts
 from .group import Group, Limit
 from .part import HostPart
 from .progress import Announcer
@@ -66,8 +67,7 @@ def run(options: Options, bundle: Path) -> int:
             return REFUSED
         try:
             if options.across is not None:
-                asked = options.across
-                return HostPart(options, asked, bundle, announcer, interruption).run()
+                return _across(options, options.across, bundle, announcer, interruption)
             return _Test(options, bundle, announcer, interruption).run()
         except OSError as error:
             announcer.say(f"the smoke test could not be run or recorded: {error}")
@@ -76,6 +76,20 @@ def run(options: Options, bundle: Path) -> int:
             traceback.print_exc()
             announcer.say(f"the smoke test has a defect: {type(error).__name__}: {error}")
             return verdict.FAILED
+
+
+def _across(
+    options: Options,
+    asked: Across,
+    bundle: Path,
+    announcer: Announcer,
+    interruption: Interruption,
+) -> int:
+    token = rendezvous.read_token(sys.stdin.fileno())
+    if token is None:
+        announcer.say("a step across hosts takes its token, the same on all, on standard input")
+        return REFUSED
+    return HostPart(options, asked, bundle, announcer, interruption, token).run()
 
 
 @contextmanager
@@ -135,11 +149,18 @@ class _Test:
         self._cursor = kernel_log.mark()
         self._kernel: list[str] | None = None
         self._shared = after.shared_files()
+        self._listens = self._limited()
 
     def _ranks_wanted(self) -> int:
         if self._gpu is not None and self._mode == GPU:
             return self._gpu.declared
         return self._options.ranks or 2
+
+    def _limited(self) -> Listens:
+        """Keep others out of what the test will listen at, as far as that is possible and asked."""
+        if not self._options.limit_network:
+            return Listens(ANYONE, "smoke_limit_network is False")
+        return network.alone(self._mode)
 
     def _expected(self) -> Expected:
         gpu = self._gpu
@@ -161,6 +182,8 @@ class _Test:
         self._site.directory.mkdir()
         if self._mode != self._options.mode:
             self._announcer.say(verdict.LABELS[self._mode])
+        if self._listens.to == ANYONE:
+            self._announcer.say(f"others can connect to this test: {self._listens.how}")
         for stage in (self._try_host, self._try_devices, self._try_ranks):
             if not self._decisions.stopped:
                 stage()
@@ -317,6 +340,7 @@ class _Test:
             "stages": self._clock.as_json(checks),
             "software": verdict_parts.software(self._torch, self._bundle),
             "environment": {"removed": self._removed},
+            "listens": self._listens.as_json(),
             "gpus": self._gpu.records(self._rank_journals()) if self._gpu else [],
             "ranks": verdict_parts.rank_records(self._ranks),
             "checks": verdict.as_json(checks),

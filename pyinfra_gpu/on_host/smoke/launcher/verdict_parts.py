@@ -37,6 +37,7 @@ def rerun_command(options: Options, bundle: Path) -> str:
     for name, value in sizes.items():
         words += [name, str(value)] if value is not None else []
     words += [] if options.compile else ["--no-compile"]
+    words += [] if options.limit_network else ["--open-network"]
     output = options.output.with_name(f"{options.output.stem}.by-hand{options.output.suffix}")
     return shlex.join([*words, "--output", str(output)])
 
