@@ -7,7 +7,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from getpass import getpass
 from pathlib import Path
 
 from pyinfra_gpu.errors import SpecError
@@ -15,8 +14,7 @@ from pyinfra_gpu.locking.download import download
 from pyinfra_gpu.locking.needs import Wanted, needs
 from pyinfra_gpu.locking.resolve import LockingError, Resolved, resolve
 from pyinfra_gpu.output import show
-from pyinfra_gpu.report.check.cli import add_request
-from pyinfra_gpu.report.check.running import Request
+from pyinfra_gpu.report.check.cli import add_request, request_of
 from pyinfra_gpu.spec.lock import FOLDER, Lock, Platform, changes, load, path_of
 from pyinfra_gpu.text import one_line, wrapped
 
@@ -58,14 +56,7 @@ def handle(options: argparse.Namespace) -> int:
     platforms = [Platform.parse(each) for each in options.platform]
     if None in platforms:
         return _problem("--platform is a Python and a machine, such as 3.12-x86_64")
-    request = Request(
-        inventory=options.inventory,
-        limit=tuple(options.limit),
-        exclude=tuple(options.exclude),
-        data=tuple(options.data),
-        sudo_password=getpass("sudo password: ") if options.same_sudo_password else None,
-    )
-    found = needs(request, [each for each in platforms if each])
+    found = needs(request_of(options), [each for each in platforms if each])
     failed = bool([_problem(each) for each in found.problems])
     if not found.hosts and not failed:
         return _problem("every host has pytorch_lock = 'ignore': there is nothing to lock")

@@ -61,6 +61,17 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def request_of(options: argparse.Namespace) -> Request:
+    """Return what `add_request` let a person say, having asked for a password where that was."""
+    return Request(
+        inventory=options.inventory,
+        limit=tuple(options.limit),
+        exclude=tuple(options.exclude),
+        data=tuple(options.data),
+        sudo_password=getpass("sudo password: ") if options.same_sudo_password else None,
+    )
+
+
 def handle(options: argparse.Namespace) -> int:
     """Check, print each host's answer as it comes, and return the exit code."""
     if options.json:
@@ -104,13 +115,7 @@ def look(options: argparse.Namespace, arrived: Arrived | None = None) -> Answer:
 
     + arrived: is told each host's answer as it comes
     """
-    request = Request(
-        inventory=options.inventory,
-        limit=tuple(options.limit),
-        exclude=tuple(options.exclude),
-        data=tuple(options.data),
-        sudo_password=getpass("sudo password: ") if options.same_sudo_password else None,
-    )
+    request = request_of(options)
     if not sys.stderr.isatty():
         return run(request, arrived)
 
