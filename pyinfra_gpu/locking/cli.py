@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
 from pyinfra_gpu.spec.lock import FOLDER, Lock, Platform, changes, load, path_of
 from pyinfra_gpu.text import one_line, wrapped
+from pyinfra_gpu.whole_file import replacing
 
 Done = dict[Path, tuple[Wanted, Resolved]]
 """What a run has locked, by the path of the lock."""
@@ -96,7 +95,9 @@ def _lock(wanted: Wanted, hosts: Sequence[str], done: Done, *, upgrade: bool) ->
     what = f"{len(new.packages)} packages, for {', '.join(hosts)}"
     if old is not None and old.text == new.text:
         return wrapped(f"{path}: unchanged, {what}", "", "  ")
-    _write(path, new.text)
+    path.parent.mkdir(exist_ok=True)
+    with replacing(path, 0o644) as file:
+        file.write(new.text.encode("ascii"))
     changed = changes(old, new)
     return [
         *wrapped(f"{path}: {'changed' if old else 'new'}, {what}", "", "  "),
@@ -113,21 +114,6 @@ def _refuse_another(wanted: Wanted, lock: Lock, other: Wanted, before: Resolved)
         f"{one} and {two} serve different files for {lock.path} ({differs}): declare one index"
         " for all these hosts"
     )
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(exist_ok=True)
-    number, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(number, "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(part).chmod(0o644)
-        Path(part).replace(path)
-    finally:
-        Path(part).unlink(missing_ok=True)
 
 
 def _download(done: Done, folder: Path) -> int:

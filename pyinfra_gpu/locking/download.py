@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pyinfra_gpu.locking.resolve import LockingError, WheelFile
+from pyinfra_gpu.whole_file import replacing
 
 _DEADLINE_S = 60.0  # for each answer of the server, not for the whole file
 _BLOCK = 1 << 20  # bytes
@@ -43,23 +42,15 @@ def _fetch(file: WheelFile, target: Path) -> None:
     if urlsplit(file.url).scheme not in _SCHEMES:
         raise LockingError(f"{file.name} is at {file.url}, which is no http, https or file URL")
     digest = hashlib.sha256()
-    number, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with (
-            os.fdopen(number, "wb") as output,
-            urllib.request.urlopen(file.url, timeout=_DEADLINE_S) as answer,  # noqa: S310 - above
-        ):
-            while block := answer.read(_BLOCK):
-                digest.update(block)
-                output.write(block)
-            output.flush()
-            os.fsync(output.fileno())
+    with (
+        replacing(target, 0o644) as output,
+        urllib.request.urlopen(file.url, timeout=_DEADLINE_S) as answer,  # noqa: S310 - above
+    ):
+        while block := answer.read(_BLOCK):
+            digest.update(block)
+            output.write(block)
         if digest.hexdigest() != file.sha256:
             raise LockingError(
                 f"{file.name}: what was sent has the digest {digest.hexdigest()}, not"
                 f" {file.sha256} as the index says: find out who changed it (a mirror, a proxy)"
             )
-        Path(part).chmod(0o644)
-        Path(part).replace(target)
-    finally:
-        Path(part).unlink(missing_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 from pyinfra_gpu.output import show
@@ -13,6 +12,7 @@ from pyinfra_gpu.report.check import past
 from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, add_request, keep, look
 from pyinfra_gpu.report.check.render import summary
 from pyinfra_gpu.report.html.page import page
+from pyinfra_gpu.whole_file import replacing
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -64,21 +64,9 @@ def _wrong(target: Path) -> str | None:
 
 
 def _write(target: Path, text: str) -> None:
-    """Replace the file whole, so that a web server never sends half a page.
-
-    By way of a new file with a name that nobody can guess: the folder may be everybody's.
-    """
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(handle, _mode(target))
-            file.flush()
-            os.fsync(handle)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Replace the file whole, so that a web server never sends half a page."""
+    with replacing(target, _mode(target)) as file:
+        file.write(text.encode())
 
 
 def _mode(target: Path) -> int:
