@@ -45,10 +45,10 @@ class GpuControls:
         if self.host.run(f"test -e {device}", check=False).returncode:
             raise LabError(f"{self.host.name} has no {device}: load the driver first")
         unit = f"rehearsal-busy-{secrets.token_hex(4)}.service"
-        hold = f"exec 9<>{device}; systemd-notify --ready; exec sleep infinity"
+        # Returns when `sleep` itself runs, which finds the card open as its standard input.
         self.host.run(
-            f"systemd-run --quiet --collect --unit={unit} --uid=ubuntu --service-type=notify"
-            f" --property=NotifyAccess=all sh -c '{hold}'"
+            f"systemd-run --quiet --collect --unit={unit} --uid=ubuntu --service-type=exec"
+            f" --property=StandardInput=file:{device} sleep infinity"
         )
         try:
             yield unit
