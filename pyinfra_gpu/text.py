@@ -61,10 +61,13 @@ def shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def wrapped(text: str, first: str = "", others: str = "") -> list[str]:
+def wrapped(
+    text: str, first: str = "", others: str = "", *, whole_words: bool = False
+) -> list[str]:
     """Return a paragraph's lines; of no text, what stands before its first line.
 
     + first, others: what stands before the first line and before the others
+    + whole_words: keep a word whole that is longer than a line, such as a host's name
     """
     lines = textwrap.wrap(
         one_line(text),
@@ -72,7 +75,8 @@ def wrapped(text: str, first: str = "", others: str = "") -> list[str]:
         initial_indent=first,
         subsequent_indent=others,
         break_on_hyphens=False,
-        break_long_words=_GLUE not in text,  # a command that is broken cannot be copied
+        # A command that is broken cannot be copied.
+        break_long_words=not whole_words and _GLUE not in text,
     )
     return [line.replace(_GLUE, " ") for line in lines] or [first.rstrip()]
 
@@ -91,16 +95,17 @@ def labelled(label: str, text: str, *, column: int, indent: int) -> list[str]:
 
 
 class _Cell(textwrap.TextWrapper):
-    """Wraps a cell at blanks, and within a path behind a slash."""
+    """Wraps a cell at blanks, and within a path behind a slash; never at a hyphen of a name."""
 
     # Tried at the beginnings of words alone: from each letter of a long one it would be quadratic.
-    wordsep_re = re.compile(r"(\s+|(?<![^\s/])[^\s/]*/(?=[^\s/]))")
+    wordsep_simple_re = re.compile(r"(\s+|(?<![^\s/])[^\s/]*/(?=[^\s/]))")
 
 
 def row(cells: Sequence[str], widths: Sequence[int]) -> str:
     """Return one row of a table, its cells wrapped to their columns' widths."""
     columns = [
-        _Cell(width).wrap(one_line(cell)) or [""] for cell, width in zip(cells, widths, strict=True)
+        _Cell(width, break_on_hyphens=False).wrap(one_line(cell)) or [""]
+        for cell, width in zip(cells, widths, strict=True)
     ]
     lines = []
     for index in range(max(map(len, columns))):

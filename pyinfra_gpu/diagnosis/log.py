@@ -141,6 +141,14 @@ def _joined(parts: Sequence[Line]) -> Line:
     return replace(first, text=first.text + rest, whole=first.whole + rest) if rest else first
 
 
+def left_out(text: str) -> str:
+    """Say which lines of a text are not looked at, as it is put into a sentence; mostly empty."""
+    count = len(clean(text).splitlines())
+    if count <= HEAD_LINES + TAIL_LINES:
+        return ""
+    return f"lines {HEAD_LINES + 1:,} to {count - TAIL_LINES:,} of {count:,}"
+
+
 def _cut(lines: list[str]) -> list[str]:
     if len(lines) <= HEAD_LINES + TAIL_LINES:
         return lines

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import BinaryIO
 
+from pyinfra_gpu.diagnosis.log import left_out
+
 HEAD, TAIL = 1 << 20, 7 << 20  # bytes kept of a longer log: its causes stand at its two ends
 LARGEST = 4 << 30  # bytes read at all, unpacked: more is no log but a mistake
 _BLOCK = 1 << 20
@@ -35,10 +37,14 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True)
 class Log:
-    """A log's text, and what has to be said about how it was read (empty if nothing)."""
+    """A log's text, and what has to be said about how it was read (empty if nothing).
+
+    + unread: the part of it that was left out or lost, as it is put into a sentence
+    """
 
     text: str
     note: str
+    unread: str = ""
 
 
 def read_log(stream: BinaryIO) -> Log:
@@ -76,7 +82,7 @@ def _unpacked(blocks: Iterable[bytes]) -> Iterator[bytes]:
 def _ends(blocks: Iterable[bytes]) -> Log:
     """Join the first and the last of the blocks, keeping no more of them than is shown."""
     head, tail, length = b"", bytearray(), 0
-    notes = []
+    notes, unread = [], []
     try:
         for block in blocks:
             length += len(block)
@@ -90,12 +96,22 @@ def _ends(blocks: Iterable[bytes]) -> Log:
         if not head:
             raise UnreadableError(f"is damaged: {error}") from None
         notes.append(f"it is damaged ({error}); only what could be unpacked was read")
+        unread.append(f"what follows the first {_size(length)}, which is damaged")
     if length > HEAD + TAIL:
+        unread.append(f"the middle {_size(length - HEAD - TAIL)} of its {_size(length)}")
         notes.append(f"it has {length >> 20} MiB, of which the middle was left out")
     text = _decoded(head, bytes(tail), length)
     if _is_binary(text[:_LOOKED_AT]):
         raise UnreadableError("is not a text: give the log, or the output of the program")
-    return Log(text, "; ".join(notes))
+    if lines := left_out(text):
+        unread.append(lines)
+        notes.append(f"it is long: {lines} were left out")
+    return Log(text, "; ".join(notes), " and ".join(unread))
+
+
+def _size(length: int) -> str:
+    """Say a number of bytes as people do."""
+    return f"{length / (1 << 20):.0f} MiB" if length >= 1 << 20 else f"{length} bytes"
 
 
 def _is_binary(text: str) -> bool:

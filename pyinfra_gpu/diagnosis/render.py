@@ -28,14 +28,21 @@ _HEADINGS: dict[Kind, str] = {
 }
 
 
-def render(diagnosis: Diagnosis, known: Catalogue, style: Style = lambda text, kind: text) -> str:
+def render(
+    diagnosis: Diagnosis,
+    known: Catalogue,
+    style: Style = lambda text, kind: text,
+    *,
+    unread: str = "",
+) -> str:
     """Return what failed, the line that shows it, why, and what to do.
 
     + known: the catalogue that the diagnosis was made with
     + style: colours text; plain by default
+    + unread: which part of the log was not read, as it is put into a sentence
     """
     if diagnosis.unclassified:
-        return "\n".join(_unclassified(diagnosis, known))
+        return "\n".join(_unclassified(diagnosis, known, unread))
     blocks = ["\n".join(_finding(finding, style)) for finding in diagnosis.findings]
     if diagnosis.suppressed:
         seen = f"Also seen, but not the cause: {', '.join(diagnosis.suppressed)}"
@@ -58,11 +65,17 @@ def _finding(finding: Finding, style: Style) -> Iterator[str]:
         yield from step(number, text)
 
 
-def _unclassified(diagnosis: Diagnosis, known: Catalogue) -> Iterator[str]:
+def _unclassified(diagnosis: Diagnosis, known: Catalogue, unread: str) -> Iterator[str]:
     count = len(known.entries)
-    yield from wrapped(
-        f"No cause found: none of the {count} failures known here explains this log.", "", ""
-    )
+    if unread:
+        yield from wrapped(
+            "No cause found in what was read of this log, which is not all of it: not read was"
+            f" {unread}. The cause may stand there; give the lines around the failure alone."
+        )
+    else:
+        yield from wrapped(
+            f"No cause found: none of the {count} failures known here explains this log."
+        )
     seen = [known.by_id[id_] for id_ in diagnosis.suppressed]
     if seen := [entry for entry in seen if entry.kind != "wrapper"]:
         yield ""

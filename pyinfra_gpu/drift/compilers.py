@@ -52,7 +52,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
             if rooted
             else "left alone, as nothing is installed with privilege = 'none'",
             command=None if rooted else by_hand,
-            packages=(*wanted, "gcc-*"),
+            packages=(*wanted, "gcc", "g++"),
         )
     ]
 
@@ -79,7 +79,7 @@ def _out_of_range(spec: HostSpec, record: Record) -> list[Finding]:
             effect="report",
             action=f"nvcc would refuse it, so install another and declare host_compiler = '{good}'",
             command=manager_for(record.system.os_id).install_by_hand(install),
-            packages=(declared or family, f"{family}-*"),
+            packages=(declared or family, f"{family}-{version.partition('.')[0]}"),
             stops=True,
         )
     ]

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 STAGE = Stage.CUDA
 
+NONE_DECLARED = "none is declared"
+"""What this stage is where no toolkit is asked for: neither there nor missing."""
+
 PROOF = (Id.CUDA_UNPROVEN,)
 """What `cuda.proven` repairs."""
 
@@ -93,8 +96,8 @@ def summary(spec: HostSpec, record: Record) -> str:
     """Say in a few words what the toolkit is where nothing differs."""
     del record
     if spec.accelerator != "nvidia":
-        return "none is declared"
-    return f"CUDA toolkit {spec.cuda.release}" if spec.cuda.toolkit else "cuda_toolkit = False"
+        return NONE_DECLARED
+    return f"CUDA toolkit {spec.cuda.release}" if spec.cuda.toolkit else NONE_DECLARED
 
 
 def home(spec: HostSpec) -> str:

@@ -9,6 +9,7 @@ from pyinfra_gpu.drift.driver_repository import as_declared, found_at, ours
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.drift.kernels import kernels
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.packages.names import of_kernel
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _modules(spec: HostSpec, record: Record, found: Packages) -> list[Finding]:
                 + ("" if running else ", or the next boot has no GPU"),
                 effect="repair",
                 action=f"build it for {kernel}",
-                packages=("linux-image*", "linux-headers*", "dkms", "gcc*", *found.wanted),
+                packages=(*of_kernel(kernel), "dkms", *found.wanted),
             )
         )
     return wrong

@@ -184,6 +184,14 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     ]
 
 
+def driver_names(found: Packages) -> tuple[str, ...]:
+    """Name the packages that the driver is made of, those with its libraries first.
+
+    By their names alone, NVIDIA's container tools or its settings would pass for the driver.
+    """
+    return (*LIBRARIES, *found.wanted, *(package.name for package in found.installed))
+
+
 def _pin_package(spec: HostSpec, record: Record) -> list[Finding]:
     name = pin_package(spec, record)
     package = record.nvidia.package(name) if name else None
@@ -244,7 +252,7 @@ def _version(spec: HostSpec, found: Packages) -> list[Finding]:
     versions = found.versions
     if not versions:
         return []
-    named = (*LIBRARIES, *found.wanted, "nvidia*", "libnvidia*")
+    named = driver_names(found)
     moved = [version for version in versions if branch_of(version) != spec.driver.branch]
     if moved:
         return [

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.driver_packages import Packages, packages
+from pyinfra_gpu.drift.driver_packages import Packages, driver_names, packages
 from pyinfra_gpu.drift.driver_repository import ours
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages.names import LIBRARIES
+from pyinfra_gpu.packages.names import of_kernel
 from pyinfra_gpu.text import shortened
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _free_drivers(record: Record) -> list[Finding]:
             expected="NVIDIA's module to have them",
             effect="restart",
             action="reboot" + _who(record),
-            packages=("linux-image*",),
+            packages=of_kernel(record.system.kernel),
         )
     ]
 
@@ -163,7 +163,7 @@ def _loaded(spec: HostSpec, record: Record) -> list[Finding]:
                 expected=f"module {driver.on_disk or f'of branch {spec.driver.branch}'}",
                 effect="restart",
                 action="load it",
-                packages=("nvidia-kernel*", "nvidia-dkms*", "linux-image*"),
+                packages=(*packages(spec, record).wanted, *of_kernel(record.system.kernel)),
             )
         ]
     installed, flavour = module_owed(record)
@@ -176,7 +176,7 @@ def _loaded(spec: HostSpec, record: Record) -> list[Finding]:
             expected=f"{installed}, which is installed",
             effect="restart",
             action="load the installed module" + _who(record),
-            packages=(*LIBRARIES, "nvidia*", "libnvidia*"),
+            packages=driver_names(packages(spec, record)),
         )
     ]
 

@@ -68,14 +68,14 @@ def wrong(spec: HostSpec, record: Record) -> Iterator[tuple[str, Finding]]:
             continue  # not known to be wrong; see `needed`
         judged = _judged(spec, record, path, entry, text, mode)
         if judged:
-            id_, found = judged
+            id_, found, expected = judged
             name = path.rpartition("/")[2]
             yield (
                 path,
                 Finding(
                     id=id_,
                     found=found,
-                    expected=f"{path} as declared",
+                    expected=expected,
                     effect="repair",
                     action=f"write {name}",
                 ),
@@ -84,23 +84,38 @@ def wrong(spec: HostSpec, record: Record) -> Iterator[tuple[str, Finding]]:
 
 def _judged(
     spec: HostSpec, record: Record, path: str, entry: Entry, text: str, mode: str
-) -> tuple[Id, str] | None:
+) -> tuple[Id, str, str] | None:
+    """Return the id, what was found and what was expected of a file that is wrong."""
     name = path.rpartition("/")[2]
     if entry.kind == "absent":
-        return Id.ENVIRONMENT_FILE_MISSING, f"no {name}"
+        return Id.ENVIRONMENT_FILE_MISSING, f"no {name}", path
     if entry.kind != "file":
-        return Id.ENVIRONMENT_NOT_A_FILE, f"{name} is a {entry.kind}"
+        return Id.ENVIRONMENT_NOT_A_FILE, f"{name} is a {entry.kind}", f"a file at {path}"
     if entry.sha256 != hashlib.sha256(text.encode()).hexdigest():
         keys = _changed_keys(spec, record) if path == spec.paths.env_file else []
         if keys:
-            return Id.ENVIRONMENT_VALUE_CHANGED, f"{name} differs in {', '.join(keys)}"
-        return Id.ENVIRONMENT_TEXT_CHANGED, f"{name} differs"
+            found, expected = f"{name} differs in {', '.join(keys)}", _values(spec, keys)
+            return Id.ENVIRONMENT_VALUE_CHANGED, found, expected
+        expected = f"{path} as pyinfra-gpu writes it, and nothing else in it"
+        return Id.ENVIRONMENT_TEXT_CHANGED, f"{name} differs", expected
     if entry.mode != mode:
-        return Id.ENVIRONMENT_MODE_DIFFERS, f"{name} has mode {entry.mode}"
+        return Id.ENVIRONMENT_MODE_DIFFERS, f"{name} has mode {entry.mode}", f"mode {mode}"
     owner = file_owner(spec, record, path)
     if isinstance(owner, str) and entry.owner != owner:
-        return Id.ENVIRONMENT_OWNER_DIFFERS, f"{name} belongs to {entry.owner}, not to {owner}"
+        found = f"{name} belongs to {entry.owner}, not to {owner}"
+        return Id.ENVIRONMENT_OWNER_DIFFERS, found, f"owner {owner}"
     return None
+
+
+def _values(spec: HostSpec, keys: list[str]) -> str:
+    """Say what is declared of these variables; values that data gives are secrets."""
+    wanted, given = env_file.variables(spec), dict(spec.environment.variables)
+    texts = [f"{key}={wanted[key]}" for key in keys if key in wanted and key not in given]
+    if secret := [key for key in keys if key in given]:
+        texts.append(f"the value that environment_variables gives {', '.join(secret)}")
+    if unwanted := [key for key in keys if key not in wanted]:
+        texts.append(f"no {', '.join(unwanted)}")
+    return "; ".join(texts)
 
 
 def _changed_keys(spec: HostSpec, record: Record) -> list[str]:

@@ -107,9 +107,18 @@ def _environment(spec: HostSpec, record: Record) -> list[Finding]:
             expected=f"a Python of {spec.pytorch.python} that runs in {spec.paths.venv}",
             effect="repair",
             action="virtual environment",
-            packages=("python3*",),
+            packages=_interpreter(spec, record),
         )
     ]
+
+
+def _interpreter(spec: HostSpec, record: Record) -> tuple[str, ...]:
+    """Name the distribution's packages without which the environment's Python cannot run."""
+    versions = (spec.pytorch.python, record.system.python3, record.torch.python)
+    found = [re.search(r"\b3\.\d+", str(each)) for each in versions]
+    named = dict.fromkeys(f"python{each[0]}" for each in found if each)
+    parts = [f"{name}-minimal" for name in named] + [f"lib{name}-stdlib" for name in named]
+    return (*named, *parts, "python3", "python3-minimal")
 
 
 def _torch(spec: HostSpec, record: Record) -> list[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyinfra_gpu.drift import driver, libcuda, pytorch, training
 from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
 from pyinfra_gpu.drift.fingerprint import differences, fingerprint
 from pyinfra_gpu.facts.fields import Unknown
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 STAGE = Stage.SMOKE
 
 CHANGED = "since it passed, changed: "
+_UNLESS = ", unless the repair brings back what was tested"
+_REPAIRED_BY = {
+    "the driver": (*driver.PARTS, libcuda),
+    "Python": (pytorch,),
+    "torch": (pytorch,),
+    "installed packages": (pytorch, training),
+}
+"""Who repairs what the test depends on, by the names of `fingerprint.NAMES`."""
 
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
@@ -43,7 +52,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     asked = spec.smoke.run == "always"
     if why is None and not asked:
         return []
-    return [_unproven(spec, why, asked=asked)]
+    return [_unproven(spec, why, asked=asked, returns=_may_return(spec, record, why))]
 
 
 def _skipped() -> Finding:
@@ -65,7 +74,23 @@ def _cannot_prove(spec: HostSpec) -> Finding:
     )
 
 
-def _unproven(spec: HostSpec, why: str | None, *, asked: bool) -> Finding:
+def _may_return(spec: HostSpec, record: Record, why: str | None) -> bool:
+    """Tell whether all that changed since the pass is what an earlier stage is about to repair.
+
+    Then the host may be again as it was tested, and nothing is left to be tested.
+    """
+    names = (why or "").removeprefix(CHANGED).split(", ") if (why or "").startswith(CHANGED) else []
+    return bool(names) and all(
+        any(
+            each.acts
+            for concern in _REPAIRED_BY.get(name, ())
+            for each in concern.judge(spec, record)
+        )
+        for name in names
+    )
+
+
+def _unproven(spec: HostSpec, why: str | None, *, asked: bool, returns: bool = False) -> Finding:
     """Say what is not proven. A reboot owes a test, and yet is not drift: nobody is to be called
     at night because a host was rebooted. Nor is it drift that data asks for another test.
     """
@@ -76,7 +101,7 @@ def _unproven(spec: HostSpec, why: str | None, *, asked: bool) -> Finding:
         found='smoke = "always"' if asked and effect == "note" else str(why),
         expected="a smoke test that passed on what is there now",
         effect=effect,
-        action=f"test of {spec.smoke.ranks} ranks",
+        action=f"test of {spec.smoke.ranks} ranks{_UNLESS if returns and not asked else ''}",
         repeats=effect == "note",
     )
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 STAGE = Stage.TRAINING
 
+NO_REPOSITORY = "no training_repo declared"
+"""What this stage is where no repository is asked for: neither there nor missing."""
+
 REQUIREMENTS = (
     Id.TRAINING_REQUIREMENTS_NOT_INSTALLED,
     Id.TRAINING_REQUIREMENTS_CHANGED,
@@ -46,7 +49,7 @@ def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
 def summary(spec: HostSpec, record: Record) -> str:
     """Say which commit is checked out, where nothing differs."""
     if spec.training is None:
-        return "no training_repo declared"
+        return NO_REPOSITORY
     commit = record.training.commit
     return f"at {commit[:12]}" if isinstance(commit, str) else "no checkout"
 

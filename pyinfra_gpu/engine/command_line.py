@@ -24,12 +24,12 @@ import click
 from pyinfra import state
 from pyinfra.api.exceptions import DeployError, PyinfraError
 from pyinfra.context import ctx_state
-from pyinfra_cli.cli import cli
+from pyinfra_cli import cli as program
 from pyinfra_cli.exceptions import UnexpectedExternalError
 from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.util import parse_cli_arg
 
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine import folding, journal
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import on_signal
 from pyinfra_gpu.errors import sentence
@@ -59,6 +59,32 @@ def check(arguments: Sequence[str] | None = None) -> None:
         click.echo(f"--> {click.style('pyinfra-gpu', fg='red', bold=True)}: {error}", err=True)
     if errors:
         raise SystemExit(1)
+
+
+def fold_lines() -> None:
+    """Leave out pyinfra's lines about operations that change nothing, but with ``-v``.
+
+    For deploys alone: what `pyinfra INVENTORY exec` and `fact` print is what they are run for.
+    """
+    options = _parse(sys.argv[1:]) if Path(sys.argv[0]).name in _PYINFRA else None
+    if options is None or options.get("debug") or options.get("debug_all"):
+        return
+    if _deploys(options) and not options.get("verbosity"):
+        folding.fold()
+
+
+def ask_nobody_without_terminal() -> None:
+    """Keep pyinfra from asking whether to go on without a host, where nobody can answer.
+
+    It would end in a traceback (EOFError). A run that only looks goes on with the other hosts, as
+    ``-y`` does, and its exit code says that one was not reached; one that acts, and would ask, is
+    refused by `problems`.
+    """
+    options = _parse(sys.argv[1:]) if Path(sys.argv[0]).name in _PYINFRA else None
+    if options is None or sys.stdin.isatty():
+        return
+    if options.get("dry") or list(options.get("operations") or ())[:1] == ["fact"]:
+        program._set_fail_prompts = lambda state, config: None
 
 
 def exit_honestly_on_interrupt() -> None:
@@ -163,9 +189,12 @@ def described() -> str:
 
 
 def _asks(options: dict[str, Any]) -> bool:
-    deploys = any(str(each).endswith(".py") for each in options.get("operations") or ())
     told = options.get("dry") or options.get("yes") or options.get("json_output")
-    return deploys and not told
+    return _deploys(options) and not told
+
+
+def _deploys(options: dict[str, Any]) -> bool:
+    return any(str(each).endswith(".py") for each in options.get("operations") or ())
 
 
 def _wrong_options(options: dict[str, Any]) -> str | None:
@@ -179,7 +208,7 @@ def _wrong_options(options: dict[str, Any]) -> str | None:
 
 def _parse(arguments: Sequence[str]) -> dict[str, Any] | None:
     try:
-        context: click.Context = cli.make_context(
+        context: click.Context = program.cli.make_context(
             "pyinfra", list(arguments), resilient_parsing=True
         )
     except click.ClickException:

@@ -50,13 +50,15 @@ class ConvergingOperation(Protocol):
 
 
 def converging(
-    concern: Concern, *, repairs: tuple[Id, ...], hint: str = ""
+    concern: Concern, *, repairs: tuple[Id, ...], hint: str = "", stops: bool = True
 ) -> Callable[[RepairBody], ConvergingOperation]:
     """Turn a generator of commands into one of our operations.
 
     + concern: the module of `drift/` that judges what this operation acts on
     + repairs: the findings it claims
     + hint: what to look at where it did its work and the finding is still there, a clause
+    + stops: whether the run stops on a host where that is so; else the later stages do their work,
+      and the run still fails for that host at its end
 
     A host that cannot be looked at, or does not tell what has to be known, is refused, and so is
     one with a finding at which the run stops. What is found goes into the journal. With nothing to
@@ -74,7 +76,7 @@ def converging(
                 host.noop(concern.summary(spec, record) or "nothing is declared for it here")
                 return
             yield from body(spec, record, found.acting)
-            yield verify(concern, spec, *found.acting.ids, hint=hint)
+            yield verify(concern, spec, *found.acting.ids, hint=hint, stops=stops)
 
         def acts(spec: HostSpec, record: Record) -> bool:
             found = judged(concern, spec, record, ()).of(*repairs)
@@ -262,16 +264,25 @@ def fresh(spec: HostSpec, record: Record) -> Record:
     return look(spec) or record
 
 
-def verify(concern: Concern, spec: HostSpec, *ids: Id, hint: str = "") -> PyinfraCommand:
+def verify(
+    concern: Concern, spec: HostSpec, *ids: Id, hint: str = "", stops: bool = True
+) -> PyinfraCommand:
     """Return a command that judges again and fails the host where one of `ids` is still found.
 
     + hint: what to look at then, a clause
+    + stops: whether the run stops there on this host; see `converging`
     """
-    return FunctionCommand(_verify, (concern, spec, ids, hint), {})
+    return FunctionCommand(_verify, (concern, spec, ids, hint, stops), {})
 
 
 def _verify(
-    state: State, host: Host, concern: Concern, spec: HostSpec, ids: tuple[Id, ...], hint: str
+    state: State,
+    host: Host,
+    concern: Concern,
+    spec: HostSpec,
+    ids: tuple[Id, ...],
+    hint: str,
+    stops: bool,
 ) -> bool:
     forget()
     record = look(spec)
@@ -285,4 +296,6 @@ def _verify(
         return True
     more = f"; {hint}" if hint else ""
     sentence = f"{host.name}: still not as declared: {'; '.join(reasons)}{more}"
-    return failed(host, concern.STAGE, sentence)
+    # The journal has it, and fails the host when the rest of the run is done.
+    goes_on = not stops and journal.current() is not None
+    return failed(host, concern.STAGE, sentence) or goes_on

@@ -88,6 +88,18 @@ class Journal(BaseStateCallback):
             self.looks.clear()
             self.across.clear()
 
+    def operation_host_success(  # type: ignore[override]
+        self, state: State, host: Host, op_hash: str, retries: int = 0
+    ) -> None:
+        """Fail a host at its last operation where one before it left a problem and let it go on.
+
+        pyinfra's exit code comes from the failed hosts alone.
+        """
+        del retries
+        problems = [each for (name, _), each in self.entries.items() if name == host.name]
+        if op_hash == host.op_hash_order[-1] and any(each.problem for each in problems):
+            state.failed_hosts.add(state.inventory.get_host(host.name))
+
     def host_disconnect(self, state: State, host: Host) -> None:  # type: ignore[override]
         """Report once, when the last host is disconnected.
 

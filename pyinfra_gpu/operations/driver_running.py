@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 STAGE = drift.STAGE
 _UNIT = "nvidia-persistenced"
+_ANY_CODE = tuple(range(256))
+"""Of systemctl: whether the service runs is looked at afterwards."""
 
 
 @converging(
@@ -188,7 +190,8 @@ def _interrupted(record: Record) -> list[str]:
 @converging(
     drift,
     repairs=drift.SERVICE,
-    hint=f"see `journalctl -u {_UNIT}` there",
+    hint=f"see `journalctl -u {_UNIT}` there; the other stages go on without it",
+    stops=False,
 )
 def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that nvidia-persistenced runs now and at every boot, or does not, as declared.
@@ -196,7 +199,9 @@ def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:
     + spec: the host's resolved specification
 
     An upgrade of the driver stops it, and nothing starts it again. Comes after the module is
-    loaded: without one it cannot start.
+    loaded: without one it cannot start. GPUs work without it, only that the first program to use
+    them waits for them: where it cannot be started, that is said, the other stages do their work,
+    and the run fails for this host at its end.
 
     **Example:**
 
@@ -210,4 +215,11 @@ def persistent(spec: HostSpec, record: Record, found: Findings) -> Commands:
     command = (
         f"systemctl reset-failed {_UNIT} 2>/dev/null; {quoted('systemctl', verb, '--now', _UNIT)}"
     )
-    yield step(STAGE, f"{verb} {_UNIT}", command, run_as=as_root(spec), seconds=deadlines.SERVICE)
+    yield step(
+        STAGE,
+        f"{verb} {_UNIT}",
+        command,
+        run_as=as_root(spec),
+        seconds=deadlines.SERVICE,
+        success=_ANY_CODE,
+    )

@@ -24,6 +24,7 @@ from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted, step
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import Verdict
+from pyinfra_gpu.host_names import FEW
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.stacks.bundle import smoke_bundle, smoke_digest
 
@@ -40,9 +41,6 @@ EXIT_CODES = (0, 1, 2, 3)
 the verdict on the host says more than the code."""
 
 _NO_STAMP = "the smoke test passed, and its stamp does not say so"
-
-FEW_HOSTS = 4
-"""Up to so many hosts, each check is shown as it passes; with more it would be a wall of text."""
 
 
 @converging(
@@ -106,7 +104,7 @@ def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
         command,
         run_as=run_as,
         seconds=LOCK_WAIT_S + 2 * spec.smoke.deadline_s + deadlines.SERVICE,
-        stream=len(state.inventory) <= FEW_HOSTS,
+        stream=len(state.inventory) <= FEW,
         success=EXIT_CODES,
     )
     yield FunctionCommand(_check_verdict, (spec, record.smoke.verdict), {})

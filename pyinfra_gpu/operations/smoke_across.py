@@ -24,10 +24,11 @@ from pyinfra_gpu.engine.together import Together, executing, together
 from pyinfra_gpu.engine.transport import is_alive
 from pyinfra_gpu.engine.write import write, written
 from pyinfra_gpu.facts.verdict import AcrossVerdict, Stamp
+from pyinfra_gpu.host_names import FEW
 from pyinfra_gpu.on_host.smoke.judge.across import Step
 from pyinfra_gpu.on_host.smoke.judge.across import stamp as across_stamp
 from pyinfra_gpu.on_host.smoke.judge.ends import Part, read
-from pyinfra_gpu.operations.smoke import EXIT_CODES, FEW_HOSTS, STAGE, bundle, stamp_file
+from pyinfra_gpu.operations.smoke import EXIT_CODES, STAGE, bundle, stamp_file
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def _train(
             host,
             limited,
             limited_as,
-            stream=len(hosts) <= FEW_HOSTS and host.name == hosts[0],
+            stream=len(hosts) <= FEW and host.name == hosts[0],
             _success_exit_codes=list(EXIT_CODES),
             _stdin=trained.meeting.token,
             seconds=LOCK_WAIT_S + 2 * trained.step.deadline,

@@ -60,6 +60,15 @@ def is_kernel(name: str) -> bool:
     return _KERNEL.fullmatch(name) is not None and not _KERNEL_MODULES_OF_OURS.fullmatch(name)
 
 
+def of_kernel(kernel: object) -> tuple[str, ...]:
+    """Name the packages that one kernel consists of, the most telling first.
+
+    + kernel: its release, "6.1.0-30-amd64"
+    """
+    kinds = ("linux-image-{}", "linux-image-unsigned-{}", "linux-modules-{}", "linux-headers-{}")
+    return tuple(kind.format(kernel) for kind in kinds)
+
+
 def driver_version(version: str) -> str | None:
     """Return the driver's version in a package's ("580.95.05" in "580.95.05-0ubuntu1"), or None.
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,10 +19,10 @@ from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.journal import Entry, Journal
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, Verdict
-from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu.report.plain import finding_as_json
+from pyinfra_gpu.report.table import render
 from pyinfra_gpu.report.versions import versions
-from pyinfra_gpu.text import row, shortened, wrapped
+from pyinfra_gpu.text import shortened
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -38,9 +36,6 @@ REPORT_VARIABLE = "PYINFRA_GPU_REPORT"
 _LONGEST_REASON = 200  # characters
 RECENT = 40
 """So many of the latest changes of packages are reported for each host."""
-
-_NONE: Mapping[str, Any] = MappingProxyType({})
-_COLUMNS = (("host", 8), ("stage", 11), ("found", 27), ("changed", 24), ("s", 6))
 
 
 def attach() -> None:
@@ -60,15 +55,20 @@ def plan() -> None:
     book.planned.add(context.host.name)
     if state.check_for_changes and book.planned >= {host.name for host in state.active_hosts}:
         book.plan_shown = True
-        click.echo("\n" + render(as_json(state, book), book.verdicts, book.across), err=True)
+        _show(state, book, as_json(state, book))
 
 
 def _finish(state: State, book: Journal) -> None:
     result = as_json(state, book)
     if not (book.plan_shown and result["dry"]):
-        click.echo("\n" + render(result, book.verdicts, book.across), err=True)
+        _show(state, book, result)
     if path := os.environ.get(REPORT_VARIABLE):
         Path(path).write_text(json.dumps(result, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _show(state: State, book: Journal, result: dict[str, Any]) -> None:
+    whole = state.print_noop_info  # -v
+    click.echo("\n" + render(result, book.verdicts, book.across, whole=whole), err=True)
 
 
 def as_json(state: State, book: Journal) -> dict[str, Any]:
@@ -179,81 +179,3 @@ def _stage(entry: Entry) -> dict[str, Any]:
         "unreadable": entry.unreadable,
         "seconds": round(entry.seconds, 2),
     }
-
-
-def render(
-    result: dict[str, Any],
-    tests: Mapping[str, Explained] = _NONE,
-    across: Mapping[str, smoke_report.Across] = _NONE,
-) -> str:
-    """Return the table, the smoke test's figures and what needs attention, 80 columns wide.
-
-    + tests: host -> its own smoke test; + across: host -> what it has to say of a step across hosts
-    """
-    lines = _table(result)
-    for name in result["hosts"]:
-        try:
-            shown = smoke_report.lines(name, tests.get(name))
-        except Exception as error:  # the same
-            shown = wrapped(f"{name}: its smoke test cannot be shown ({error!r})", "! ", "  ")
-        if shown:
-            lines += ["", *shown]
-    lines += smoke_report.across_lines({name: across.get(name) for name in result["hosts"]})
-    lines += _attention(result)
-    lines += ["", _summary(result)]
-    return "\n".join(lines)
-
-
-def _table(result: dict[str, Any]) -> list[str]:
-    titles = [name for name, _ in _COLUMNS]
-    if result["dry"]:
-        titles[3] = "would change"
-    lines = [_row(titles), _row(["-" * width for _, width in _COLUMNS])]
-    for name, host in result["hosts"].items():
-        shown = name
-        for stage in host["stages"]:
-            found = _brief(stage["found"], "; ") or "as declared"
-            did = _brief(stage["changed"], ", ") or "-"
-            if stage["problem"]:
-                did = "REFUSED" if result["dry"] else "FAILED"
-            elif host["status"] == "cut off" and stage is host["stages"][-1]:
-                did = "CUT OFF"
-            lines.append(_row([shown, stage["stage"], found, did, f"{stage['seconds']:.1f}"]))
-            shown = ""
-        if not host["stages"]:
-            lines.append(_row([name, "connect", host["status"], "-", ""]))
-    return lines
-
-
-def _brief(texts: list[str], separator: str, most: int = 3) -> str:
-    """Join texts for a cell of the table; a bare host would fill a screen. `check` tells all."""
-    more = len(texts) - most
-    shown = texts if more <= 1 else [*texts[:most], f"and {more} more"]
-    return separator.join(shown)
-
-
-def _row(cells: list[str]) -> str:
-    return row(cells, [width for _, width in _COLUMNS])
-
-
-def _attention(result: dict[str, Any]) -> list[str]:
-    lines: list[str] = []
-    for name, host in result["hosts"].items():
-        if host["status"] == "unreachable":
-            lines.append(f"! {name}: could not be reached; the reason stands at its name above")
-        for stage in host["stages"]:
-            texts = [*stage["warnings"], *([stage["problem"]] if stage["problem"] else [])]
-            for text in texts:
-                lines += wrapped(text, "! ", "  ")
-    return ["", *lines] if lines else []
-
-
-def _summary(result: dict[str, Any]) -> str:
-    counts: dict[str, int] = {}
-    for host in result["hosts"].values():
-        counts[host["status"]] = counts.get(host["status"], 0) + 1
-    words = {"differs": "would change"}
-    text = ", ".join(f"{count} {words.get(name, name)}" for name, count in sorted(counts.items()))
-    label = " (rehearsal)" if any(host["rehearsal"] for host in result["hosts"].values()) else ""
-    total = sum(counts.values())
-    return f"{total} host{'s' if total != 1 else ''}{label}: {text}" if total else "no hosts"

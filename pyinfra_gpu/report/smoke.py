@@ -12,6 +12,7 @@ from pyinfra_gpu.diagnosis.evidence import Explained, measured_by_the_test
 from pyinfra_gpu.diagnosis.matcher import Finding
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Verdict, finite
 from pyinfra_gpu.facts.verdict_parts import AllReduce, Failed, Metrics
+from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.text import WIDTH, bounded, command, cut, one_line, shortened, step, wrapped
 
 MOST_LINES = 24
@@ -20,7 +21,7 @@ MOST_LINES = 24
 _REST = "  ... the rest is in the JSON report and on the host"
 _OTHERS_SHOWN = 3
 """Failed checks beside the one that counts."""
-_GATE = {
+GATE = {
     "rehearsal-1gpu": "one GPU is declared, and what one can prove is proven: the two-GPU gate is"
     " not satisfied, since two ranks shared that GPU",
     "rehearsal-cpu": "no GPU was used: this proves nothing about GPUs",
@@ -53,7 +54,8 @@ def across_lines(hosts: Mapping[str, Across | None]) -> list[str]:
             shown.setdefault(tuple(_across(value)), []).append(name)
     result: list[str] = []
     for (first, *others), names in shown.items():
-        result += ["", *wrapped(f"{', '.join(names)}: {first}", "", "  "), *others]
+        said = wrapped(f"{brief(names)}: {first}", "", "  ", whole_words=True)
+        result += ["", *said, *others]
     return result
 
 
@@ -109,7 +111,7 @@ def figures(verdict: Verdict) -> list[str]:
     metrics = verdict.metrics
     texts = [*_gpus(verdict), *_bandwidth(verdict), *_step(metrics)]
     texts += [*_precision(metrics), *_stages(verdict), *_open(verdict)]
-    if gate := _GATE.get(verdict.mode):
+    if gate := GATE.get(verdict.mode):
         texts.append(gate)
     return texts
 
@@ -189,12 +191,16 @@ def _stages(verdict: Verdict) -> Iterator[str]:
         yield f"seconds by stage: {', '.join(times)}"
 
 
+def warnings(verdict: Verdict) -> list[str]:
+    """Return the warnings of a degraded pass, a sentence each."""
+    return [f"{check.id}: {shortened(check.detail, 3 * WIDTH)}" for check in verdict.having("warn")]
+
+
 def _warnings(verdict: Verdict) -> list[str]:
     """Return each warning, and how many checks did not apply or could not be made."""
     shown = []
-    for check in verdict.having("warn"):
-        text = f"WARN {check.id}: {shortened(check.detail, 3 * WIDTH)}"
-        shown += wrapped(text, "  ", "    ")
+    for text in warnings(verdict):
+        shown += wrapped(f"WARN {text}", "  ", "    ")
     if skipped := [check.id for check in verdict.having("skip")]:
         shown += wrapped(f"not made here: {', '.join(skipped)}", "  ", "    ")
     return shown

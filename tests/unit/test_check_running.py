@@ -210,8 +210,14 @@ def test_no_line_is_wider_than_a_terminal() -> None:
 
 def test_a_host_as_declared_is_one_line() -> None:
     text = render(answer(*(host(f"gpu{i}") for i in range(60))))
-    assert len(text.splitlines()) == 60 + 2
-    assert "60 hosts: 60 as declared; 3.2 s, exit code 0" in text
+    assert text.splitlines() == [
+        "60 hosts as declared: gpu0-gpu59",
+        "",
+        "60 hosts: 60 as declared; 3.2 s, exit code 0",
+    ]
+    assert render(answer(host("gpu1"))).splitlines()[0] == "gpu1  as declared"
+    text = render(answer(*(host(f"gpu{i}") for i in range(60))), whole=True)
+    assert text.count("  as declared\n") >= 60
 
 
 def test_a_deviation_says_everything_a_person_asks() -> None:

@@ -24,7 +24,8 @@ from pyinfra_gpu.drift.host import judge as judge_stages
 from pyinfra_gpu.report.check.answer import EXIT_CODES, Answer
 from pyinfra_gpu.report.check.judge import judge
 from pyinfra_gpu.report.check.render import render
-from pyinfra_gpu.report.run import render as render_run
+from pyinfra_gpu.report.plain import finding_as_json
+from pyinfra_gpu.report.table import render as render_run
 from pyinfra_gpu.spec import allowed_keys
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
@@ -200,8 +201,10 @@ def test_the_table_of_a_run_in_the_readme_is_what_is_printed() -> None:
             "stage": each.stage.value,
             "found": [finding.found for finding in each.findings] or [each.summary],
             "changed": [finding.action for finding in each.findings if finding.acts],
+            "deviations": [finding_as_json(finding) for finding in each.findings],
             "warnings": [],
             "problem": None,
+            "unreadable": False,
             "seconds": took[each.stage.value],
         }
         for each in judge_stages(host.spec(), record_of(host))
@@ -209,7 +212,7 @@ def test_the_table_of_a_run_in_the_readme_is_what_is_printed() -> None:
     ]
     run = {"status": "changed", "rehearsal": True, "stages": stages, "smoke": None}
     shown = render_run({"dry": False, "hosts": {"gpu1": run}})
-    first, *_, last = blocks(README, "host     stage")
+    first, *_, last = blocks(README, "stage       found")
     table, summary = first.partition("\n\n")[0], last.rpartition("\n\n")[2]
     assert shown == f"{table}\n\n{summary}"
 

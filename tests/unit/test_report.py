@@ -16,13 +16,16 @@ from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.facts.verdict import Verdict
 from pyinfra_gpu.report import run
-from pyinfra_gpu.report.run import _row, render
+from pyinfra_gpu.report.table import _row, render
 
 FIXTURES = Path(__file__).parent / "fixtures" / "probe"
 
 
 def stage(name: str, **changes: Any) -> dict[str, Any]:
-    empty = {"found": [], "changed": [], "warnings": [], "problem": None, "seconds": 0.04}
+    empty = {
+        "found": [], "changed": [], "warnings": [], "deviations": [], "problem": None,
+        "unreadable": False, "seconds": 0.04,
+    }  # fmt: skip
     return {"stage": name, **empty, **changes}
 
 
@@ -132,7 +135,7 @@ def test_a_dry_run_says_would_change() -> None:
 
 def test_an_unreachable_host_has_a_row() -> None:
     text = render(changed(status="unreachable", stages=[]))
-    assert "gpu1     connect     unreachable" in text
+    assert text.startswith("gpu1 (rehearsal)  UNREACHABLE\n")
 
 
 @pytest.mark.parametrize("missing", ["metrics", "ranks", "checks", "finished"])
@@ -159,10 +162,9 @@ def test_the_verdict_of_a_failed_test_that_a_look_found_comes_with_its_diagnosis
 
 def test_a_path_in_a_cell_is_broken_behind_a_slash() -> None:
     found = "no key; /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list is missing"
-    table = _row(["gpu1", "driver", found, "-", "0.1"])
-    assert [line[21:48].strip() for line in table.splitlines()] == [
-        "no key; /etc/apt/",
-        "sources.list.d/",
+    table = _row(["driver", found, "-", "0.1"])
+    assert [line[12:44].strip() for line in table.splitlines()] == [
+        "no key; /etc/apt/sources.list.d/",
         "pyinfra-gpu-nvidia.list is",
         "missing",
     ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.host_names import natural
 from pyinfra_gpu.report.plain import finding_as_json
 
 if TYPE_CHECKING:
@@ -70,11 +71,6 @@ class HostAnswer:
     history: tuple[PackageChange, ...] = ()
 
     @property
-    def label(self) -> str:
-        """The name as it is shown; what is only a rehearsal says so."""
-        return f"{self.name} (rehearsal)" if self.rehearsal else self.name
-
-    @property
     def deviations(self) -> tuple[Finding, ...]:
         """What is not as declared; the findings without those that are only worth knowing."""
         return tuple(each for each in self.findings if each.effect != "note")
@@ -126,6 +122,20 @@ class Answer:
     seconds: float
     hosts: tuple[HostAnswer, ...] = ()
     reasons: tuple[str, ...] = ()
+
+    @property
+    def worst_first(self) -> tuple[HostAnswer, ...]:
+        """The hosts as they are shown: the worst first, and in the natural order of their names."""
+        return tuple(
+            sorted(
+                self.hosts,
+                key=lambda host: (
+                    WORST_FIRST.index(host.verdict),
+                    -len(host.deviations),
+                    natural(host.name),
+                ),
+            )
+        )
 
     @property
     def verdict(self) -> Verdict:

@@ -10,11 +10,13 @@ from getpass import getpass
 
 import click
 
+from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check import past
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, Verdict
-from pyinfra_gpu.report.check.render import Style, closing, host_lines, width_for
-from pyinfra_gpu.report.check.running import Arrived, Request, run
+from pyinfra_gpu.report.check.render import plain, render
+from pyinfra_gpu.report.check.running import Request, run
+from pyinfra_gpu.text import WIDTH, shortened
 
 EXIT_CODES_TEXT = (
     "exit code: 0 every host is as declared; 2 drift; 3 only a restart is owed;"
@@ -40,6 +42,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_request(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="show each host by itself, also what is as declared",
+    )
     parser.set_defaults(handler=handle)
 
 
@@ -73,61 +81,37 @@ def request_of(options: argparse.Namespace) -> Request:
 
 
 def handle(options: argparse.Namespace) -> int:
-    """Check, print each host's answer as it comes, and return the exit code."""
-    if options.json:
-        answer = look(options)
-        text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
-        keep(answer)
-        return show(text, "check") or answer.exit_code
-    shown = _Shown()
-    answer = look(options, shown.host)
+    """Check, print the answer, and return the exit code."""
+    answer = look(options)
     keep(answer)
-    shown.close(answer)
-    return shown.failed or answer.exit_code
+    if options.json:
+        text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
+    else:
+        text = render(answer, _colour if sys.stdout.isatty() else plain, whole=options.verbose)
+    return show(text, "check") or answer.exit_code
 
 
-class _Shown:
-    """What of the answer is on the terminal by now."""
+def look(options: argparse.Namespace) -> Answer:
+    """Run the check that the arguments ask for, with a line of progress on a terminal."""
+    request = request_of(options)
+    return run(request, _Progress().arrived if sys.stderr.isatty() else None)
+
+
+class _Progress:
+    """A line on the terminal that says how many hosts have answered, and which are waited for."""
 
     def __init__(self) -> None:
-        self.failed = 0
-        self._behind_text = False
-        self._style: Style = _colour if sys.stdout.isatty() else lambda text, verdict: text
+        self._answered: set[str] = set()
 
-    def host(self, host: HostAnswer, done: int, names: Sequence[str]) -> None:
-        """Show one host, as soon as it has answered."""
-        del done
-        labels = [f"{name} (rehearsal)" if host.rehearsal else name for name in names]
-        lines = host_lines(host, width_for(labels), self._behind_text, self._style)
-        self._behind_text = lines[-1] != ""
-        self._show(lines)
-
-    def close(self, answer: Answer) -> None:
-        """Show what stands below the hosts."""
-        self._show(closing(answer, self._behind_text))
-
-    def _show(self, lines: list[str]) -> None:
-        self.failed = self.failed or show("\n".join(lines), "check")
-
-
-def look(options: argparse.Namespace, arrived: Arrived | None = None) -> Answer:
-    """Run the check that the arguments ask for, with a line of progress on a terminal.
-
-    + arrived: is told each host's answer as it comes
-    """
-    request = request_of(options)
-    if not sys.stderr.isatty():
-        return run(request, arrived)
-
-    def told(host: HostAnswer, done: int, names: Sequence[str]) -> None:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-        if arrived:
-            arrived(host, done, names)
-        if done < len(names):
-            text = f"{done} of {len(names)} hosts have answered"
-            print(text, end="", file=sys.stderr, flush=True)
-
-    return run(request, told)
+    def arrived(self, host: HostAnswer, names: Sequence[str]) -> None:
+        """Show the line anew, or clear it when the last host has answered."""
+        self._answered.add(host.name)
+        waiting = [name for name in names if name not in self._answered]
+        text = (
+            f"{len(self._answered)} of {len(names)} hosts have answered, not yet {brief(waiting)}"
+        )
+        shown = shortened(text, WIDTH - 1) if waiting else ""
+        print(f"\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
 
 
 def keep(answer: Answer) -> None:

@@ -1,13 +1,18 @@
-"""A check's answer for the terminal, 80 columns wide."""
+"""A check's answer for the terminal, 80 columns wide.
+
+Worst hosts first, and those with the same answer together; what many of them share is said once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.drift.history import moment, what, who
+from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, Verdict
-from pyinfra_gpu.text import labelled, one_line, wrapped
+from pyinfra_gpu.report.fleet import alike, counted, listed, said_once
+from pyinfra_gpu.text import labelled, wrapped
 
 Style = Callable[[str, Verdict], str]
 """Colours a piece of text after a verdict."""
@@ -15,47 +20,45 @@ Style = Callable[[str, Verdict], str]
 _TEXT_AT = 14  # the column behind "next run" and its like
 
 
-def render(answer: Answer, style: Style = lambda text, verdict: text) -> str:
-    """Return one line for each host that is as declared, every deviation of the others, a summary.
+def plain(text: str, verdict: Verdict) -> str:
+    """Return the text as it is, without colours."""
+    del verdict
+    return text
+
+
+def render(answer: Answer, style: Style = plain, *, whole: bool = False) -> str:
+    """Return a line for the hosts that are as declared, all deviations of the others, a summary.
 
     + style: colours text; plain by default
+    + whole: show each host by itself, with every stage
     """
-    width = width_for([host.label for host in answer.hosts])
+    hosts = answer.worst_first
+    groups = [[host] for host in hosts] if whole else alike(hosts, _answer_of)
+    blocks = [_block(group, style, whole=whole) for group in groups]
+    said = said_once((host.name, note) for host in hosts for note in host.notes)
+    apart: list[str] = []
+    for note, names in () if whole else said:
+        about = next((n for n, group in enumerate(groups) if _names(group) == names), None)
+        if about is not None:
+            blocks[about] += _labelled("note", note, indent=2)
+        else:
+            told = "all of them" if len(names) == len(hosts) else brief(names)
+            apart += wrapped(f"note, {told}: {note}", "", "  ", whole_words=True)
+    blocks += [apart] if apart else []
+    if answer.reasons:
+        blocks.append([line for each in answer.reasons for line in wrapped(each, "! ", "  ")])
+    return "\n".join([*_joined(blocks), *([""] if blocks else []), *wrapped(summary(answer))])
+
+
+def _joined(blocks: Sequence[list[str]]) -> list[str]:
+    """Return the blocks' lines, with an empty one between them unless both are a single line."""
     lines: list[str] = []
-    for host in answer.hosts:
-        lines += host_lines(host, width, bool(lines and lines[-1]), style)
-    return "\n".join([*lines, *closing(answer, bool(lines and lines[-1]))])
-
-
-def width_for(labels: Sequence[str]) -> int:
-    """Return the width of the column of hosts."""
-    return min(max(map(len, labels), default=0), 30)
-
-
-def host_lines(
-    host: HostAnswer, width: int, behind_text: bool, style: Style = lambda text, verdict: text
-) -> list[str]:
-    """Return what is shown of one host: one line where it is as declared, else a block.
-
-    + behind_text: whether the line above is not empty
-    """
-    block = _host(host, width, style)
-    if len(block) == 1:
-        return block
-    return [*([""] if behind_text else []), *block, ""]
-
-
-def closing(answer: Answer, behind_text: bool) -> list[str]:
-    """Return what is shown below the hosts: why nothing can be told beyond them, and the summary.
-
-    + behind_text: whether the line above is not empty
-    """
-    lines: list[str] = []
-    for reason in answer.reasons:
-        lines += wrapped(reason, "! ", "  ")
-    if lines or behind_text:
-        lines.append("")
-    return [*lines, *wrapped(summary(answer))]
+    before = 1
+    for block in blocks:
+        lines += [""] if lines and max(before, len(block)) > 1 else []
+        lines += block
+        before = len(block)
+    return lines
 
 
 def summary(answer: Answer) -> str:
@@ -69,29 +72,63 @@ def summary(answer: Answer) -> str:
     return f"{text}; {answer.seconds:.1f} s, exit code {answer.exit_code}"
 
 
-def _host(host: HostAnswer, width: int, style: Style) -> list[str]:
-    count = len(host.deviations)
+def _names(group: Sequence[HostAnswer]) -> list[str]:
+    return [host.name for host in group]
+
+
+def _answer_of(host: HostAnswer) -> Hashable:
+    """Return what hosts in one block have in common: all that is shown but moments and notes."""
+    findings = tuple(_finding_of(each) for each in host.deviations)
+    return host.verdict, host.rehearsal, host.reason, findings
+
+
+def _finding_of(finding: Finding) -> Hashable:
+    since = finding.since
+    told = (what(since), who(since)) if since else None
+    return finding.id, finding.found, finding.expected, finding.next_run, finding.command, told
+
+
+def _block(group: Sequence[HostAnswer], style: Style, *, whole: bool) -> list[str]:
+    first, names = group[0], _names(group)
+    count = len(first.deviations)
     tail = f", {count} deviation{'s' if count != 1 else ''}" if count else ""
-    word = WORDS[host.verdict]
-    shown = style(word if host.verdict == "declared" else word.upper(), host.verdict)
-    lines = [f"{one_line(host.label).ljust(width)}  {shown}{tail}"]
-    if host.reason:
-        lines += _labelled("because", host.reason, indent=2)
-    for note in host.notes:
-        lines += _labelled("note", note, indent=2)
-    for finding in host.deviations:
-        lines += _finding(finding, style)
+    word = WORDS[first.verdict]
+    shown = style(word if first.verdict == "declared" else word.upper(), first.verdict)
+    begins = counted(names, rehearsal=first.rehearsal)
+    lines = _coloured(f"{begins} {word}{tail}{listed(names)}", word, shown)
+    if first.reason:
+        lines += _labelled("because", first.reason, indent=2)
+    if whole:
+        for note in first.notes:
+            lines += _labelled("note", note, indent=2)
+    for number, finding in enumerate(first.deviations):
+        lines += _finding(finding, [host.deviations[number] for host in group], style)
+    for stage in first.stages if whole else ():
+        if stage.verdict == "declared" and stage.found:
+            lines += _labelled(stage.name, stage.found, indent=2)
     return lines
 
 
-def _finding(finding: Finding, style: Style) -> list[str]:
+def _coloured(text: str, word: str, shown: str) -> list[str]:
+    """Wrap the line and colour the first such word in it: colours are nothing of its width."""
+    lines = wrapped(text, "", "  ", whole_words=True)
+    return [lines[0].replace(f" {word}", f" {shown}", 1), *lines[1:]]
+
+
+def _finding(finding: Finding, same: Sequence[Finding], style: Style) -> list[str]:
+    """Return a finding's lines.
+
+    + same: that finding of each host of the group, which may be since different moments
+    """
     verdict: Verdict = "restart" if finding.effect == "restart" else "drift"
     lines = [f"  {style(finding.id, verdict)}"]
     lines += _labelled("found", finding.found)
     lines += _labelled("expected", finding.expected)
     if since := finding.since:
+        moments = sorted({moment(each.since) for each in same if each.since})
+        when = moments[0] if len(moments) == 1 else f"{moments[0]} to {moments[-1]}"
         author = f", by {who(since)}" if who(since) else ""
-        lines += _labelled("since", f"{moment(since)}: {what(since)}{author}")
+        lines += _labelled("since", f"{when}: {what(since)}{author}")
     lines += _labelled("next run", finding.next_run)
     if finding.command:
         lines += _labelled("command", finding.command)

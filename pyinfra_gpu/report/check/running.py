@@ -39,8 +39,8 @@ DEPLOY = "deploy.py"
 _GOODBYE_S = 2.0
 """Seconds for all connections to be closed in; a host that is gone does not hold the answer up."""
 
-Arrived = Callable[[HostAnswer, int, Sequence[str]], None]
-"""Is told each host's answer as it comes, how many have come, and the names of all."""
+Arrived = Callable[[HostAnswer, Sequence[str]], None]
+"""Is told each host's answer as it comes, and the names of all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +87,7 @@ def run(request: Request, arrived: Arrived | None = None) -> Answer:
     def kept(answer: HostAnswer, names: Sequence[str]) -> None:
         answers[answer.name] = answer
         if arrived:
-            arrived(answer, len(answers), names)
+            arrived(answer, names)
 
     names, reasons = visit(request, look_at, kept)
     hosts = tuple(answers[name] for name in names)

@@ -13,12 +13,14 @@ from markupsafe import Markup
 
 from pyinfra_gpu import __version__
 from pyinfra_gpu.diagnosis.evidence import Explained
-from pyinfra_gpu.drift.finding import Stage
+from pyinfra_gpu.drift.cuda import NONE_DECLARED
+from pyinfra_gpu.drift.finding import Id, Stage
 from pyinfra_gpu.drift.history import moment, what, who
+from pyinfra_gpu.drift.training import NO_REPOSITORY
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, Verdict
 from pyinfra_gpu.report import smoke as smoke_report
-from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer
+from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, worst
 from pyinfra_gpu.report.check.answer import Verdict as Outcome
 from pyinfra_gpu.report.check.past import Past
 from pyinfra_gpu.report.html import plots
@@ -30,13 +32,22 @@ _TAIL = 12
 _STRIP = 30
 """So many earlier checks are shown."""
 
-_SYMBOLS = {"declared": "✓", "drift": "≠", "restart": "↻", "unknown": "?", "none": "–", "cut": "·"}  # noqa: RUF001
+_SYMBOLS = {
+    "declared": "✓",
+    "drift": "≠",
+    "restart": "↻",
+    "unknown": "?",
+    "none": "–",  # noqa: RUF001
+    "skipped": "–",  # noqa: RUF001
+    "cut": "·",
+}
 _SHORT = {
     "declared": "ok",
     "drift": "drift",
     "restart": "restart",
     "unknown": "unknown",
-    "none": "none",
+    "none": "not declared",
+    "skipped": "skipped",
     "cut": "not seen",
 }
 _FACTS = (
@@ -57,7 +68,10 @@ _FACTS = (
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One stage of one host in the table of the fleet; `state` is a verdict, "none" or "cut"."""
+    """One stage of one host in the table of the fleet.
+
+    + state: a verdict, "none" (nothing is declared), "skipped" (by data) or "cut" (not seen)
+    """
 
     stage: str
     state: str
@@ -132,14 +146,29 @@ def page(answer: Answer, earlier: Sequence[Past] = ()) -> str:
         answer=answer,
         style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
         stages=stages,
-        hosts=[_host(number, host, stages, earlier) for number, host in enumerate(answer.hosts)],
-        strip=[Mark(past.when, past.verdict) for past in earlier[-_STRIP:]],
+        hosts=[
+            _host(number, host, stages, earlier) for number, host in enumerate(answer.worst_first)
+        ],
+        strip=_of_the_fleet(answer.hosts, earlier)[-_STRIP:],
         rehearsals=sum(host.rehearsal for host in answer.hosts),
         words=WORDS,
         symbols=_SYMBOLS,
         short=_SHORT,
         version=__version__,
     )
+
+
+def _of_the_fleet(hosts: Sequence[HostAnswer], earlier: Sequence[Past]) -> list[Mark]:
+    """Return the earlier checks that looked at all of these hosts, each with what it said of them.
+
+    One that was limited to others, or to some of them, says nothing of the fleet.
+    """
+    names = {host.name for host in hosts}
+    return [
+        Mark(past.when, worst([past.hosts[name] for name in names]))
+        for past in earlier
+        if names and names <= past.hosts.keys()
+    ]
 
 
 def _columns(hosts: Sequence[HostAnswer]) -> list[str]:
@@ -163,12 +192,16 @@ def _host(
 
 
 def _cell(host: HostAnswer, name: str) -> Cell:
-    """A stage that found and changed nothing has nothing to do on this kind of host."""
+    """A stage with nothing to do on this kind of host is not ok, nor is a test that is skipped."""
     stage = next((each for each in host.stages if each.name == name), None)
     if stage is None:
         return Cell(name, "cut", "the check did not come this far")
-    if stage.verdict == "declared" and not stage.found:
-        return Cell(name, "none", "nothing is declared for it here")
+    if stage.verdict != "declared":
+        return Cell(name, stage.verdict, stage.found)
+    if any(each.id is Id.SMOKE_SKIPPED and each.stage == name for each in host.findings):
+        return Cell(name, "skipped", stage.found)
+    if not stage.found or stage.found in (NONE_DECLARED, NO_REPOSITORY):
+        return Cell(name, "none", stage.found or "nothing is declared for it here")
     return Cell(name, stage.verdict, stage.found)
 
 
