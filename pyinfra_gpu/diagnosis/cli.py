@@ -47,7 +47,9 @@ def handle(options: argparse.Namespace) -> int:
         print(f"about this log: {log.note}", file=sys.stderr)
     diagnosis = explain(log.text)
     if options.json:
-        answer = json.dumps({**diagnosis.as_json(), "unread": log.unread}, indent=2)
+        answer = json.dumps(
+            diagnosis.as_json() | ({"unread": log.unread} if log.unread else {}), indent=2
+        )
     else:
         style = _colour if sys.stdout.isatty() else lambda text, kind: text
         answer = render(diagnosis, catalogue(), style, unread=log.unread)

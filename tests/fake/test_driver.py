@@ -27,6 +27,7 @@ from pyinfra_gpu.packages import own_files
 from pyinfra_gpu.packages.apt import files
 from pyinfra_gpu.spec import system_files
 from tasks.driver import driver
+from tasks.environment import environment
 
 TRUST, PIN = "Driver | Trust NVIDIA's repository", "Driver | Pin the driver"
 INSTALL, SETTLE = "Driver | Install the driver", "Driver | Settle it for every boot"
@@ -466,3 +467,20 @@ def test_headers_that_do_not_exist_are_told_with_the_way_out() -> None:
     made, told = executed(host)
     assert made.failed() == {"ws1"}
     assert f"no headers for the running kernel {KERNEL}; reboot into {following}" in told.problem
+
+
+def test_persistenced_that_cannot_start_is_said_and_the_other_stages_go_on() -> None:
+    """GPUs work without it; that it does not run still fails the host, at its end."""
+    host = GpuHost(plain={"driver.persistenced": "failed"})
+    made = GpuRun(host, spare(), tasks=(driver, environment))
+    told = Told(made)
+    made.prepare()
+    assert made.changing("ws1") == [PERSIST]
+    made.execute()
+    (last, *_) = made.state.inventory.get_host("@fake/ws1").op_hash_order[::-1]
+    results = made.state.results[made.state.inventory.get_host("@fake/ws1")]
+    assert (results.error_ops, results.success_ops) == (0, 7)
+    assert made.state.op_meta[last].names == {"Environment | Write the environment file"}
+    assert "still not as declared: nvidia-persistenced is failed" in told.problem
+    assert "journalctl -u nvidia-persistenced" in told.problem
+    assert made.failed() == {"ws1"}  # so pyinfra's exit code is 1

@@ -30,6 +30,7 @@ from pyinfra.api.host import Host
 from pyinfra_gpu import cli
 from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.engine.look import Unanswered
+from pyinfra_gpu.report.check import cli as check_cli
 from pyinfra_gpu.report.check import past, running
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.render import render, summary
@@ -171,6 +172,22 @@ def test_a_check_that_is_ended_is_gone_within_a_second_with_all_it_opened(
         for pipe in (process.stdout, process.stderr):
             assert pipe is not None
             pipe.close()
+
+
+def test_a_check_that_is_ended_shows_what_the_others_said(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended(request: Request, arrived: running.Arrived) -> Answer:
+        arrived(host("gpu1"), ["gpu1", "slow1"])
+        raise SystemExit(130)
+
+    monkeypatch.setattr(check_cli, "run", ended)
+    with pytest.raises(SystemExit) as code:
+        cli.main(["check", "inventories/lab.py"])
+    assert code.value.code == 130
+    assert capsys.readouterr().out == (
+        "gpu1  as declared\n\nended before the other hosts had answered\n"
+    )
 
 
 def test_a_host_that_cannot_be_judged_does_not_change_another_hosts_answer(

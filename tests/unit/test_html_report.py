@@ -16,6 +16,7 @@ from check_reports import REPORT, RESTART, SMOKE_OWED, UPGRADE, finding, host, s
 
 from pyinfra_gpu import cli
 from pyinfra_gpu.diagnosis.evidence import Explained
+from pyinfra_gpu.drift.cuda import NONE_DECLARED
 from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import Verdict
@@ -435,3 +436,36 @@ def test_it_follows_nobodys_link_and_keeps_the_files_mode(tmp_path: Path) -> Non
     assert {path.name for path in tmp_path.iterdir()} == {
         *("victim", "report.html", ".report.html.new")
     }
+
+
+def test_the_worst_hosts_are_on_top_in_natural_order() -> None:
+    hosts = (host("gpu10"), host("gpu2"), host("gpu3", stage("cuda", REPORT)), unreachable("gpu20"))
+    text = page(answer(*hosts))
+    names = re.findall(r'<a href="#host-\d+">([^<]*)</a>', text)
+    assert names == ["gpu20", "gpu3", "gpu2", "gpu10"]
+    assert re.findall(r"<summary><h2>([^<]*)</h2>", text) == names
+
+
+def test_checks_that_were_limited_to_other_hosts_are_not_among_the_last_ones() -> None:
+    """Of those of the whole inventory, what they said of the hosts on the page counts."""
+    checks = [
+        Past(when="all", verdict="drift", hosts={"a": "declared", "b": "declared", "c": "drift"}),
+        Past(when="all too", verdict="drift", hosts={"a": "drift", "b": "declared"}),
+        Past(when="limited", verdict="unknown", hosts={"c": "unknown"}),
+        Past(when="partly", verdict="drift", hosts={"b": "drift"}),
+    ]
+    text = page(answer(host("a"), host("b")), checks)
+    header = text.partition("</header>")[0]
+    assert re.findall(r'title="([^"]*)"', header) == ["all: as declared", "all too: drift"]
+    assert "Last 2 checks of all these hosts, oldest first" in header
+
+
+def test_a_skipped_smoke_test_and_a_toolkit_nobody_declares_are_not_ok() -> None:
+    skipped = finding(Id.SMOKE_SKIPPED, "note", found="skipped")
+    judged = host("a", stage("cuda", found=NONE_DECLARED), stage("smoke", skipped))
+    tags = read(page(answer(judged))).tags
+    states = {each["data-stage"]: each["class"] for _, each in tags if "data-stage" in each}
+    assert states == {"cuda": "none", "smoke": "skipped"}
+    text = read(page(answer(judged))).text
+    assert "– not declared" in text  # noqa: RUF001
+    assert "– skipped" in text  # noqa: RUF001

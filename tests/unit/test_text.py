@@ -97,3 +97,11 @@ def test_one_long_word_is_wrapped_in_time_that_grows_with_its_length(words: str)
     started = time.process_time()
     text.row([words], [40])
     assert time.process_time() - started < 10  # it took half an hour
+
+
+def test_a_cell_breaks_no_name_at_a_hyphen() -> None:
+    path = "no key; /etc/apt/sources.list.d/a-list-of-ours-of-24.list is"
+    lines = text.row([path], [24]).split("\n")
+    assert "".join(lines).replace(" ", "") == path.replace(" ", "")
+    assert not any(line.endswith("-") for line in lines)
+    assert text.row(["see unattended-upgrade"], [20]).split("\n") == ["see", "unattended-upgrade"]

@@ -81,36 +81,48 @@ def request_of(options: argparse.Namespace) -> Request:
 
 
 def handle(options: argparse.Namespace) -> int:
-    """Check, print the answer, and return the exit code."""
-    answer = look(options)
+    """Check, print the answer, and return the exit code; ended early, print what there is."""
+    style = _colour if sys.stdout.isatty() else plain
+    arrivals = _Arrivals()
+    try:
+        answer = look(options, arrivals)
+    except SystemExit:
+        if arrivals.hosts and not options.json:
+            some = Answer(
+                inventory=options.inventory, checked="", seconds=0, hosts=tuple(arrivals.hosts)
+            )
+            show(render(some, style, whole=options.verbose, ended=True), "check")
+        raise
     keep(answer)
     if options.json:
         text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
     else:
-        text = render(answer, _colour if sys.stdout.isatty() else plain, whole=options.verbose)
+        text = render(answer, style, whole=options.verbose)
     return show(text, "check") or answer.exit_code
 
 
-def look(options: argparse.Namespace) -> Answer:
-    """Run the check that the arguments ask for, with a line of progress on a terminal."""
-    request = request_of(options)
-    return run(request, _Progress().arrived if sys.stderr.isatty() else None)
+def look(options: argparse.Namespace, arrivals: _Arrivals | None = None) -> Answer:
+    """Run the check that the arguments ask for, with a line of progress on a terminal.
+
+    + arrivals: gets each host's answer as it comes
+    """
+    return run(request_of(options), (arrivals or _Arrivals()).add)
 
 
-class _Progress:
-    """A line on the terminal that says how many hosts have answered, and which are waited for."""
+class _Arrivals:
+    """The answers so far; on a terminal a line says how many, and which hosts are waited for."""
 
     def __init__(self) -> None:
-        self._answered: set[str] = set()
+        self.hosts: list[HostAnswer] = []
 
-    def arrived(self, host: HostAnswer, names: Sequence[str]) -> None:
-        """Show the line anew, or clear it when the last host has answered."""
-        self._answered.add(host.name)
-        waiting = [name for name in names if name not in self._answered]
-        text = (
-            f"{len(self._answered)} of {len(names)} hosts have answered, not yet {brief(waiting)}"
-        )
-        shown = shortened(text, WIDTH - 1) if waiting else ""
+    def add(self, host: HostAnswer, names: Sequence[str]) -> None:
+        """Keep an answer, and show the line anew, or clear it when the last host has answered."""
+        self.hosts.append(host)
+        if not sys.stderr.isatty():
+            return
+        waiting = {*names} - {each.name for each in self.hosts}
+        done = f"{len(self.hosts)} of {len(names)} hosts have answered, not yet {brief(waiting)}"
+        shown = shortened(done, WIDTH - 1) if waiting else ""
         print(f"\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
 
 

@@ -26,11 +26,14 @@ def plain(text: str, verdict: Verdict) -> str:
     return text
 
 
-def render(answer: Answer, style: Style = plain, *, whole: bool = False) -> str:
+def render(
+    answer: Answer, style: Style = plain, *, whole: bool = False, ended: bool = False
+) -> str:
     """Return a line for the hosts that are as declared, all deviations of the others, a summary.
 
     + style: colours text; plain by default
     + whole: show each host by itself, with every stage
+    + ended: the check was ended before all had answered, so there is nothing to sum up
     """
     hosts = answer.worst_first
     groups = [[host] for host in hosts] if whole else alike(hosts, _answer_of)
@@ -47,7 +50,8 @@ def render(answer: Answer, style: Style = plain, *, whole: bool = False) -> str:
     blocks += [apart] if apart else []
     if answer.reasons:
         blocks.append([line for each in answer.reasons for line in wrapped(each, "! ", "  ")])
-    return "\n".join([*_joined(blocks), *([""] if blocks else []), *wrapped(summary(answer))])
+    last = "ended before the other hosts had answered" if ended else summary(answer)
+    return "\n".join([*_joined(blocks), *([""] if blocks else []), *wrapped(last)])
 
 
 def _joined(blocks: Sequence[list[str]]) -> list[str]:

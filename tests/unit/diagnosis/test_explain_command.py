@@ -176,6 +176,39 @@ def test_of_a_very_long_log_the_middle_is_left_out(
     assert "\ufffd" not in log.text
 
 
+@pytest.mark.parametrize(
+    ("text", "unread"),
+    [
+        ("a line that says nothing at all\n" * 500_000, "the middle 7 MiB of its 15 MiB and lines"),
+        ("x\n" * 130_000, "lines 20,001 to 30,000 of 130,000"),
+    ],
+    ids=["many bytes", "many lines"],
+)
+def test_what_was_not_read_is_said_and_never_that_nothing_explains_the_log(
+    text: str,
+    unread: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(text)
+    assert command(monkeypatch, str(log)) == 2
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "No cause found in what was read of this log" in shown
+    assert f"not read was {unread}" in shown
+    assert "explains this log" not in shown
+    assert command(monkeypatch, str(log), "--json") == 2
+    assert json.loads(capsys.readouterr().out)["unread"].startswith(unread)
+
+
+def test_of_a_log_that_was_read_whole_nothing_is_said_to_be_unread(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(monkeypatch, stdin=b"x\n") == 2
+    assert "known here explains this log" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_log_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "LARGEST", 10_000_000)
     with pytest.raises(reading.UnreadableError, match="longer than"):

@@ -1,0 +1,123 @@
+"""What findings say: since which action, what is expected, and what the next run will do."""
+
+from __future__ import annotations
+
+import pytest
+from fake_host import FakeHost
+from gpu_host import KERNEL
+from proven_host import proven_host, record_of
+from test_check import checked, upgraded
+
+from pyinfra_gpu.drift import driver_modules, pytorch
+from pyinfra_gpu.drift.concern import judged
+from pyinfra_gpu.facts.fields import read_fields
+from pyinfra_gpu.facts.record import from_fields
+from pyinfra_gpu.packages.model import PackageChange
+
+PREFIX = "/opt/pyinfra-gpu"
+
+
+def later(name: str, action: str = "Upgrade") -> str:
+    """A line of the package manager's log, after everything else in it."""
+    return f"2026-11-21 09:00:00|{action}|{name}|1.0-1, 1.0-2||apt-get install x"
+
+
+@pytest.mark.parametrize(
+    "name", ["nvidia-container-toolkit", "nvidia-settings-common", "libnvidia-container1"]
+)
+def test_other_packages_of_nvidia_do_not_explain_the_driver(name: str) -> None:
+    host = upgraded()
+    host.lists["nvidia.change"] += [later(name)]
+    found = {each.id: each for each in checked(host)["ws1"].deviations}["driver.module-differs"]
+    assert found.since is not None
+    assert (found.since.name, found.since.when[:10]) == ("libcuda1", "2026-11-21")
+    assert found.since.new == "580.105.08-1"
+
+
+def change(name: str) -> PackageChange:
+    return PackageChange(
+        when="2026-11-21T09:00:00", action="Install", name=name, old=None, new="1", by=None,
+        command=None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "explains"),
+    [
+        ("linux-image-7.9.9-amd64", False),
+        ("gcc-12-base", False),
+        (f"linux-image-{KERNEL}", True),
+        ("dkms", True),
+    ],
+)
+def test_a_module_that_is_not_built_has_to_do_with_its_own_kernel(
+    name: str, explains: bool
+) -> None:
+    host = proven_host(lists={"kernel.module": [f"{KERNEL} 570.1.1"]})
+    found = judged(driver_modules, host.spec(), record_of(host), [change(name)])
+    (unbuilt,) = [each for each in found if each.id == "driver.module-not-built"]
+    assert (unbuilt.since is not None) is explains
+
+
+@pytest.mark.parametrize(("name", "explains"), [("python3-yaml", False), ("python3.11", True)])
+def test_a_broken_environment_has_to_do_with_its_interpreter(name: str, explains: bool) -> None:
+    host = FakeHost(plain={"torch.python_problem": "No such file or directory"})
+    record = from_fields(read_fields(host.probe_lines()))
+    (broken, *_) = judged(pytorch, host.spec(), record, [change(name)])
+    assert (broken.since is not None) is explains
+
+
+def test_what_is_expected_of_the_environment_file_is_said_and_no_secret() -> None:
+    text = 'CUDA_HOME="/evil"\nLD_LIBRARY_PATH=/evil\nTOKEN=other\n'
+    data = {"smoke": "skip", "environment_variables": {"TOKEN": "s3cret"}}
+    host = proven_host(data=data, plain={"environment.text": text})
+    host.entries = {f"{PREFIX}/env/training.env": f"8180 1000 ubuntu 9 {PREFIX}/env/training.env"}
+    host.digests = {f"{PREFIX}/env/training.env": "ab" * 32}
+    (found,) = checked(host)["ws1"].deviations
+    assert found.id == "environment.value-changed"
+    assert found.expected == (
+        "CUDA_DEVICE_ORDER=PCI_BUS_ID; CUDA_HOME=/usr/local/cuda-13.0;"
+        " the value that environment_variables gives TOKEN; no LD_LIBRARY_PATH"
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (None, f"{PREFIX}/bin/torchrun"),
+        (f"41ed 0 root 9 {PREFIX}/bin/torchrun", f"a file at {PREFIX}/bin/torchrun"),
+        (f"81a4 0 root 9 {PREFIX}/bin/torchrun", "mode 0755"),
+        (f"81ed 7 eve 9 {PREFIX}/bin/torchrun", "owner root"),
+    ],
+)
+def test_what_is_expected_of_the_wrapper_is_said(row: str | None, expected: str) -> None:
+    (found,) = checked(FakeHost(entries={f"{PREFIX}/bin/torchrun": row}))["ws1"].deviations
+    assert found.expected == expected
+
+
+UNLESS = "test of 2 ranks, unless the repair brings back what was tested"
+
+
+def actions(host: FakeHost) -> dict[str, str]:
+    return {each.id: each.action for each in checked(host)["ws1"].deviations}
+
+
+def with_stamp_of(before: FakeHost, after: FakeHost) -> FakeHost:
+    (stamp,) = [line for line in before.probe_lines() if line.startswith("smoke.stamp ")]
+    value = stamp.partition(" ")[2]
+    after.plain["smoke.stamp"] = (
+        bytes.fromhex(value[1:]).decode() if value.startswith("x") else value[1:]
+    )
+    return after
+
+
+def test_the_plan_promises_no_test_that_a_repair_makes_needless() -> None:
+    gone = FakeHost(lists={"torch.version_line": [], "torch.distribution": []})
+    gone.plain = {"torch.python_problem": "No such file or directory"}
+    assert actions(with_stamp_of(FakeHost(), gone))["smoke.unproven"] == UNLESS
+
+
+def test_the_plan_promises_the_test_that_another_host_owes() -> None:
+    moved = FakeHost(lists={"gpus.device": ["0000:01:00.0 0x10de 0x2b85 0x030000 nvidia -"]})
+    assert actions(with_stamp_of(FakeHost(), moved)).get("smoke.unproven") == "test of 2 ranks"
+    assert actions(FakeHost(plain={"smoke.stamp": None})) == {"smoke.unproven": "test of 2 ranks"}
