@@ -59,6 +59,8 @@ class Folded(logging.Filter):
         found = _OF_A_HOST.fullmatch(text)
         if found is None:
             return False
+        if found["said"] == _DONE and _left_a_problem(found["host"]):
+            return True
         if found["said"] == _DONE and _hosts() > FEW:
             self._done.append(found["host"])
             return True
@@ -90,6 +92,11 @@ def fold() -> None:
 
 def _has_table() -> bool:
     return _begun() and journal.current() is not None
+
+
+def _left_a_problem(host: str) -> bool:
+    book = journal.current() if _begun() else None
+    return book is not None and book.has_problem(host)
 
 
 def _hosts() -> int:
