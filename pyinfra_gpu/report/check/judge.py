@@ -9,6 +9,8 @@ from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import smoke_across
 from pyinfra_gpu.drift.concern import history_of
 from pyinfra_gpu.drift.finding import Effect, Id, Stage
+from pyinfra_gpu.facts.verdict import Stamp
+from pyinfra_gpu.facts.verdict import Verdict as SmokeVerdict
 from pyinfra_gpu.report.check.answer import HostAnswer, StageAnswer, Verdict, worst
 from pyinfra_gpu.report.run import RECENT, last_smoke
 from pyinfra_gpu.report.versions import versions
@@ -36,7 +38,7 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
     + record: what one look saw
     """
     stages = drift.judge(spec, record)
-    return answered(
+    told = answered(
         spec.host,
         stages,
         rehearsal=spec.rehearsal,
@@ -45,6 +47,16 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
         across=_across(spec, record, stages),
         history=history_of(record)[-RECENT:],
     )
+    return told if _fits(record) else replace(told, smoke_is_good=False)
+
+
+def _fits(record: Record) -> bool:
+    """Tell whether the verdict is the one that root's stamp is about: the owner can edit it."""
+    stamp, verdict = record.smoke.stamp, record.smoke.verdict
+    if not isinstance(stamp, Stamp) or not isinstance(verdict, SmokeVerdict):
+        return True  # then there is none to show, or none to compare it with
+    told = ("fingerprint", "status", "mode", "finished")
+    return all(getattr(stamp, name) == getattr(verdict, name) for name in told)
 
 
 def answered(name: str, stages: Sequence[StageJudgement], **known: Any) -> HostAnswer:
