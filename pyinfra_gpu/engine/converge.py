@@ -125,6 +125,7 @@ def looking(
                 yield refuse(stage, broken(state, host.name, stage, error))
             finally:
                 watch.stop()
+                lease.over(host)
 
         return _with_privilege(wrapper, documented or body, claims)
 

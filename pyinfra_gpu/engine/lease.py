@@ -76,12 +76,22 @@ def ensure(
         return False
     try:
         before = _before(state, host)
-        wanting = meeting.hear(topic, before, _PEERS_S)
+        wanting = meeting.hear(topic, before, _PEERS_S, over=_over(host))
         needing = [name for name, wants in wanting.items() if wants]
         meeting.hear(f"{topic} done", needing, spec.lease_wait_s + _ANSWER_S)
         return _take(state, host, spec)
     finally:
         meeting.say(f"{topic} done", host.name, True)
+
+
+def over(host: Host) -> None:
+    """Tell the other hosts that this one asks no more in the operation that it goes through."""
+    if executing():
+        together().say(_over(host), host.name, True)
+
+
+def _over(host: Host) -> str:
+    return f"lease {host.executing_op_hash} over"
 
 
 def command(stage: str, spec: HostSpec) -> PyinfraCommand:

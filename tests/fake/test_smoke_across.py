@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +16,7 @@ from gpu_host import GpuHost, GpuRun, unwrapped
 from test_smoke import stamp_of
 
 from pyinfra_gpu.drift import smoke_across
+from pyinfra_gpu.engine import across_hosts, lease
 from pyinfra_gpu.engine.together import Together
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
@@ -70,6 +73,23 @@ def passed_together(*names: str, **changes: Any) -> list[Answering]:
     for host in hosts:
         host.plain = {"smoke.stamp": json.dumps({**stamp_of(host), "across": across})}
     return hosts
+
+
+@pytest.fixture(autouse=True)
+def nobody_lingers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of a step ends at once: there are no ranks that have to be given time."""
+    hurried = functools.partial(across_hosts.Trained, grace_s=0.05)
+    monkeypatch.setattr(operations, "Trained", hurried)
+
+
+def test_a_host_that_takes_no_part_is_not_waited_for() -> None:
+    """It goes through the same operation, and comes before the others by its name."""
+    began = time.monotonic()
+    run = Run(Answering(name="ws1"), Answering(name="ws2")).prepare()
+    run.execute()
+    assert run.started("ws1")
+    assert min(TWO) > "@fake/bystander"
+    assert time.monotonic() - began < lease._PEERS_S
 
 
 def test_hosts_that_never_passed_together_start_one_step_with_one_plan() -> None:
