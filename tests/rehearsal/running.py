@@ -157,8 +157,9 @@ class Deployer:
     lab: Lab
     folder: Path
     arguments: tuple[str, ...] = ()  # of every deploy
-    # Compiling is half a minute of each smoke test: test_smoke_alone.py does it, the others do not.
-    data: tuple[str, ...] = ("environment_dynamo=false", SMOKE_PATIENCE)
+    # Half a minute of a smoke test is compiling, five seconds are its large all-reduces:
+    # test_smoke_alone.py does both, the others do not.
+    data: tuple[str, ...] = ("environment_dynamo=false", "smoke_allreduce_mib=1", SMOKE_PATIENCE)
     warm: bool = "PYINFRA_GPU_COLD" not in os.environ
     file: ClassVar[str] = "deploy.py"
 
