@@ -66,6 +66,8 @@ ALONE = (
 )  # fmt: skip
 
 FINISH = Path(__file__).parent / "on_host/finish_image.sh"
+# FINISH puts these there.
+PYTHON = tuple(FINISH.with_name(name) for name in ("sitecustomize.py", "rehearsal_bytecode.py"))
 
 # Documentation and translations are half of the image and nothing on a host reads them.
 DPKG_OPTIONS = (
@@ -115,6 +117,7 @@ def image_digest(apt: AptConfiguration) -> str:
         *INSTALLABLE_ALONE,
         *MASKED,
         FINISH.read_text(),
+        *(path.read_text() for path in PYTHON),
         *DPKG_OPTIONS,
         platform.machine(),
         str(os.geteuid()),  # without root the tree's owners are this user's sub-ids

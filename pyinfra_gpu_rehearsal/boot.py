@@ -22,7 +22,7 @@ def overlay_option() -> str:
 def button_command(folder: Path, group: Path, name: str) -> list[str]:
     """Return the command of the power button of host NAME.
 
-    + folder: the host's folder, with own, base, up, work and root in it.
+    + folder: the host's folder, with own, base, bytecode, up, work and root in it.
     + group: the control group of what is on while the host is.
     """
     program = ["sh", str(ON_HOST / "button.sh"), str(folder), str(group), name, str(CONNECT_GPUS)]

@@ -22,7 +22,14 @@ from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
 from pyinfra_gpu_rehearsal.nvidia.repository import NvidiaRepository
 from pyinfra_gpu_rehearsal.placing import is_root, lab_place
 from pyinfra_gpu_rehearsal.requirements import available, ensure_packages
-from pyinfra_gpu_rehearsal.state import HostRecord, LabRecord, Machine, locked, new_lab_id
+from pyinfra_gpu_rehearsal.state import (
+    HostRecord,
+    LabRecord,
+    Machine,
+    bytecode_folder,
+    locked,
+    new_lab_id,
+)
 from pyinfra_gpu_rehearsal.wheelhouse import ensure_wheels, lay_out_index
 
 NONE_UP = "no throwaway hosts are up: make them with `pyinfra-gpu rehearsal up 2`"
@@ -310,6 +317,7 @@ class Lab:
                 (host.folder / folder).mkdir(parents=True)
                 (host.folder / folder).chmod(0o755)
         self._link(host.folder / "base", image.root)
+        self._link(host.folder / "bytecode", bytecode_folder())
         repository = f"http://{host.subnet.address(network.SERVICES)}:{server.PORT}/debian"
         access.write_identity(host, image, repository, self.directory)
         if host.machine is not None:

@@ -129,6 +129,17 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or default).absolute() / "pyinfra-gpu"
 
 
+def bytecode_folder() -> Path:
+    """Return the folder in which hosts keep Python modules that they compiled, made if needed.
+
+    Everybody on a host may write there: it is made by whoever owns the environment.
+    """
+    folder = cache_folder() / "bytecode"
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o1777)
+    return folder
+
+
 def local_prefix() -> Path:
     """Return the folder in which this very machine is provisioned where no hosts can be made.
 

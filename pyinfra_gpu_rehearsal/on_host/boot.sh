@@ -32,6 +32,8 @@ ln -s pts/ptmx dev/ptmx; ln -s /proc/self/fd dev/fd; ln -s fd/0 dev/stdin
 ln -s fd/1 dev/stdout; ln -s fd/2 dev/stderr
 mount -t tmpfs -o mode=0755,nosuid,nodev run run
 mount -t tmpfs -o mode=1777,nosuid,nodev tmp tmp
+mkdir -p run/rehearsal-bytecode
+mount --bind ../bytecode run/rehearsal-bytecode  # see rehearsal_bytecode.py
 # A host that was restored from a snapshot goes on with the boot in which that was taken.
 if [ -e ../boot_id ]; then
   mv ../boot_id run/boot_id

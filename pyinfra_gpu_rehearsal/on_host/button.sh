@@ -1,6 +1,6 @@
 # The power button of a throwaway host: boots it, and boots it again when it asked for a reboot.
 #   sh button.sh FOLDER GROUP NAME CONNECT_GPUS RIGHTS...
-# FOLDER        the host's folder, with own, base, up, work and root in it
+# FOLDER        the host's folder, with own, base, bytecode, up, work and root in it
 # GROUP         the control group of what is on while the host is
 # CONNECT_GPUS  the program that shows the host its simulated hardware
 # RIGHTS        the words that take rights away from the host's root

@@ -4,7 +4,7 @@
 # ALONE     packages to download without what they recommend, in one word
 # PACKAGE   packages to download with what they recommend
 set -eu
-root=$1 masked=$2 alone=$3
+here=$(dirname "$0") root=$1 masked=$2 alone=$3
 shift 3
 rm -f "$root"/var/cache/apt/archives/*.deb
 APT_CONFIG=$MMDEBSTRAP_APT_CONFIG \
@@ -13,6 +13,10 @@ APT_CONFIG=$MMDEBSTRAP_APT_CONFIG \
   apt-get --yes -o APT::Install-Recommends=false --download-only install $alone >/dev/null
 mkdir "$root/installable"
 mv "$root"/var/cache/apt/archives/*.deb "$root/installable/"
+for folder in "$root"/usr/lib/python3.*/; do
+  rm -f "${folder}sitecustomize.py"  # the distribution's, a link
+  install -m 0644 "$here/sitecustomize.py" "$here/rehearsal_bytecode.py" "$folder"
+done
 chroot "$root" useradd --create-home --uid 1000 --shell /bin/bash ubuntu
 echo 'ubuntu ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/ubuntu"
 chmod 0440 "$root/etc/sudoers.d/ubuntu"
