@@ -204,11 +204,12 @@ class Attempt:
         try:
             before = boots(host)
             found = self._struck(host, gate, process, waiting)
-        except LabError as error:
-            return [f"after the fault: {error}"]
+            process.kill()
+            return found + self._recovered(host, before)
+        except (LabError, subprocess.TimeoutExpired) as error:
+            return [f"{error}"]
         finally:
             process.kill()
-        return found + self._recovered(host, before)
 
     def kept(self, lab: Lab, snapshot: str) -> None:
         """Keep the host as the case finds it, cut from its power, as a snapshot of that name.
@@ -229,9 +230,13 @@ class Attempt:
             gate, self.scenario.deployer, hold=1 if self.base else self.case.number
         )
         wanted = self.undisturbed.commands[self.case.number - 1]
-        for command in commands:
-            if self.base is None or command.likeness == wanted.likeness:
-                return process, command.number
+        try:
+            for command in commands:
+                if self.base is None or command.likeness == wanted.likeness:
+                    return process, command.number
+        except BaseException:
+            process.kill()
+            raise
         self.output += process.communicate()[0]
         raise NotReachedError(f"the run ended before command {wanted.number}: {wanted.words}")
 
