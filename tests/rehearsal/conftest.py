@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from boundaries import Numbered, fresh_deploy, undisturbed
 from lanes import LaneError, Measuring, Test, Weights, lane_of
 from running import (
     CONVERGED,
@@ -175,13 +176,21 @@ def gpu_deployer(gpu_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Depl
 
 
 @pytest.fixture(scope="session")
-def gpu_first(gpu_lab: Lab, gpu_deployer: Deployer) -> Run:
-    """Return the deploy that took the GPU host from bare to as declared; it is kept so."""
-    usual_offer(gpu_lab)
-    gpu_lab.fresh(GPU_HOST)
-    run = gpu_deployer.cold().converge(limit=GPU_HOST)
+def gpu_numbered(gpu_lab: Lab, gpu_deployer: Deployer) -> tuple[Run, Numbered]:
+    """Return the deploy that took the GPU host from bare to as declared, and its commands.
+
+    The host is kept as it then was.
+    """
+    run, commands = undisturbed(fresh_deploy(gpu_lab, gpu_deployer.cold()))
+    assert run.code == 0, run.output
     gpu_lab.snapshot(GPU_HOST, CONVERGED)
-    return run
+    return run, commands
+
+
+@pytest.fixture(scope="session")
+def gpu_first(gpu_numbered: tuple[Run, Numbered]) -> Run:
+    """Return the deploy that took the GPU host from bare to as declared; it is kept so."""
+    return gpu_numbered[0]
 
 
 @pytest.fixture(scope="session")

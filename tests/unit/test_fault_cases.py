@@ -1,0 +1,49 @@
+"""The cases of a fault at a boundary: their names, and which a run has."""
+
+from __future__ import annotations
+
+import pytest
+from boundaries import FAULTS, Case, Numbered, cases_of
+from gate import Command
+
+SUDO = "sudo -H -n sh -c "
+RUN = Numbered(
+    (Command(1, "one", 100.0), Command(2, "two", 100.5), Command(3, "three", 103.0)), reboots=1
+)
+
+
+def test_a_case_reads_back_what_it_is_called() -> None:
+    for case in cases_of("update", RUN):
+        assert Case.read(str(case)) == case
+    assert str(Case("deploy", 37, "before", "power")) == "deploy:37:before:power"
+
+
+@pytest.mark.parametrize("text", ["", "deploy:37:before", "deploy:x:before:power", "a:1:within:x"])
+def test_a_text_that_names_no_case_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="one is deploy:37:before:power"):
+        Case.read(text)
+
+
+def test_every_command_has_each_fault_before_it_and_a_long_one_also_within() -> None:
+    cases = cases_of("deploy", RUN)
+    assert len(cases) == len(set(cases)) == len(FAULTS) * 4
+    assert {case.number for case in cases if case.moment == "before"} == {1, 2, 3}
+    assert {case.number for case in cases if case.moment == "within"} == {2}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{SUDO}'apt-get update -q'", "apt-get update -q"),
+        ("sudo -H -n -u ubuntu sh -c 'head -- /a'", "head -- /a"),
+        (f"{SUDO}'sh -c '\"'\"'\nat=$1\n'\"'\"' write.sh /etc/a 5 0644'", "write.sh /etc/a 5 0644"),
+    ],
+)
+def test_a_command_is_recognised_by_its_last_line(text: str, words: str) -> None:
+    assert Command(1, text, 0.0).words == words
+
+
+def test_commands_of_two_runs_are_alike_but_for_random_words() -> None:
+    one, two = (f"mv /tmp/pyinfra-{word * 10} /etc/a" for word in "ab")
+    assert Command(1, one, 0.0).likeness == Command(9, two, 1.0).likeness
+    assert Command(1, one, 0.0).likeness != Command(1, "mv /tmp/x /etc/a", 0.0).likeness
