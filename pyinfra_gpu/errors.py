@@ -10,6 +10,7 @@ from pyinfra.api.exceptions import DeployError
 
 from pyinfra_gpu.text import one_line
 
+_VARIABLES = "environment_variables"
 LONGEST_VALUE = 60  # characters of a value that an error shows
 
 SECRET_NAME = re.compile(
@@ -22,6 +23,7 @@ _SECRET_VALUE = re.compile(
     r"\b(gh[opsu]_|github_pat_|glpat-|hf_|sk-|AKIA|xox[abprs]-|eyJ[\w-]{8,}\.)|-----BEGIN"
 )
 _URL_USER = re.compile(r"://[^/@\s]*@")
+_USER_AND_PASSWORD = re.compile(r"(?<![^\s'\"])[^/@:\s'\"]+:[^@/\s'\"]+@")
 _URL_QUERY = re.compile(
     rf"([?&][^=&#\s]*(?:{SECRET_NAME.pattern})[^=&#\s]*=)[^&#\s'\"]+", re.IGNORECASE
 )
@@ -35,23 +37,33 @@ def shown(key: object, value: object) -> str:
     """Return `value` as an error may show it: its repr in at most 60 characters, on one line.
 
     Values that look like a secret, by the key's name or by the value's form, are not shown, and of
-    environment variables no text is: their names say enough.
+    environment variables nothing that can be one is: their names say enough.
     """
+    hidden = key == _VARIABLES
     if SECRET_NAME.search(str(key)) and value is not None and not isinstance(value, bool):
         return "(not shown, it may be a secret)"
     if isinstance(value, Mapping):
-        hidden = key == "environment_variables"
-        items = (
-            (k, "..." if hidden and isinstance(v, str) else shown(k, v)) for k, v in value.items()
-        )
+        items = ((k, "..." if hidden and _can_hold(v) else shown(k, v)) for k, v in value.items())
         text = "{" + ", ".join(f"{k!r}: {told}" for k, told in items) + "}"
+    elif hidden and _can_hold(value):
+        return "(not shown, it may hold secrets)"
     else:
         text = _repr(value)
     if _SECRET_VALUE.search(text) or "HiddenValue" in type(value).__name__:
         return "(not shown, it looks like a secret)"
-    text = _URL_QUERY.sub(r"\1***", _URL_USER.sub("://***@", text))
-    text = one_line(text)
+    text = one_line(_masked(text))
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
+
+
+def _can_hold(value: object) -> bool:
+    """Tell whether something of the kind of this value can be, or contain, a secret."""
+    return value is not None and not isinstance(value, bool | int | float)
+
+
+def _masked(text: str) -> str:
+    """Return a text without what stands for a user or a secret in its URLs."""
+    text = _USER_AND_PASSWORD.sub("***@", _URL_USER.sub("://***@", text))
+    return _URL_QUERY.sub(r"\1***", text)
 
 
 def _repr(value: object) -> str:
@@ -65,8 +77,9 @@ def sentence(
     where: str, key: object, value: object, problem: str, *, allowed: str, remedy: str
 ) -> str:
     """Return the one sentence: `WHERE: KEY = VALUE PROBLEM; allowed: ALLOWED; fix: REMEDY.`"""
+    fix = _masked(remedy)
     return one_line(
-        f"{where}: {key} = {shown(key, value)} {problem}; allowed: {allowed}; fix: {remedy}"
+        f"{where}: {key} = {shown(key, value)} {problem}; allowed: {allowed}; fix: {fix}"
     )
 
 

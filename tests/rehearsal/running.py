@@ -152,6 +152,7 @@ class Deployer:
 
     + warm: in a process that has imported it already (see warm.py), and not by its program; the
       environment variable PYINFRA_GPU_COLD is for figures of what a user waits
+    + beside: the number of the process that is warm, for what runs at the same time
     """
 
     lab: Lab
@@ -161,6 +162,7 @@ class Deployer:
     # test_smoke_alone.py does both, the others do not.
     data: tuple[str, ...] = ("environment_dynamo=false", "smoke_allreduce_mib=1", SMOKE_PATIENCE)
     warm: bool = "PYINFRA_GPU_COLD" not in os.environ
+    beside: int = 0
     file: ClassVar[str] = "deploy.py"
 
     def environment(self, report: Path) -> dict[str, str]:
@@ -221,7 +223,7 @@ class Deployer:
         self, command: list[str], environment: dict[str, str], timeout: float
     ) -> subprocess.CompletedProcess[str]:
         if self.warm:
-            return warm_program().run(command, environment, timeout)
+            return warm_program(self.beside).run(command, environment, timeout)
         return subprocess.run(
             command,
             cwd=PROJECT,
@@ -269,6 +271,20 @@ class OnlyDriver(Deployer):
     """Runs what the driver needs and nothing after it."""
 
     file = "tests/rehearsal/only_driver.py"
+
+
+@dataclass(frozen=True)
+class OnlyStage(Deployer):
+    """Runs one of tasks/ alone.
+
+    + stage: its name, as that of its file
+    """
+
+    stage: str = ""
+    file = "tests/rehearsal/only_stage.py"
+
+    def environment(self, report: Path) -> dict[str, str]:
+        return {**super().environment(report), "PYINFRA_GPU_ONLY_STAGE": self.stage}
 
 
 def without_smoke_test(deployer: Deployer) -> Deployer:

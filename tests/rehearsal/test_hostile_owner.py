@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from running import ON_HOST, Deployer, Kept, without_smoke_test, written_files
+from harm import OWNERS as THEIRS
+from harm import PREFIX, harmless
+from running import ON_HOST, Deployer, Kept, OnlyStage, without_smoke_test
+from warm import PROJECT
 
 from pyinfra_gpu_rehearsal import LabHost
 
-PREFIX = "/opt/pyinfra-gpu"
 OWNERS = (
     *("venv/.pyinfra-gpu-training.json", "state/verdict.json", "state/verdict.json.logs"),
     *("training/training/.git", "training/training/pyproject.toml", "training/training"),
@@ -21,6 +23,7 @@ OWNERS = (
 PYTHONS = ("venv/bin/python", "venv/pyvenv.cfg")
 """The same, but all of torch is installed anew."""
 KINDS = ("file", "directory", "shared", "fifo", "sparse", "hard", "crowd", "program")
+OWNER_ID = 1000
 CANARY = "can4ry \"of\" $HOME `id` \\ 'us'"
 
 
@@ -30,11 +33,16 @@ def kept(proven: Callable[[str], LabHost]) -> Kept:
     return Kept(lambda: proven("gpu1"))
 
 
-def outside(host: LabHost) -> dict[str, str]:
-    """Digest of what was written outside the owner's directories."""
-    names = ("venv", "venv.broken", "cache", "training", "state")
-    theirs = [f"{PREFIX[1:]}/{name}/" for name in names]
-    return written_files(host, without=(*theirs, "var/tmp/", "home/", "root/"))
+def plant(host: LabHost, kind: str, *names: str) -> None:
+    """Put something hostile in the place of each of these, as the owner."""
+    host.put(ON_HOST / "plant.sh", "/var/tmp/plant.sh")
+    for name in names:
+        host.run(f"sh /var/tmp/plant.sh {kind} {PREFIX}/{name}", root=False)
+
+
+def planted_ran_as(host: LabHost) -> list[str]:
+    """Return as whom planted programs ran, as they say themselves."""
+    return host.run("cat /var/tmp/trace/* 2>/dev/null || :").stdout.split()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -42,21 +50,36 @@ def test_a_look_at_what_a_hostile_owner_made_changes_nothing_and_runs_nothing_as
     kind: str, proven: Callable[[str], LabHost], deployer: Deployer
 ) -> None:
     host = proven("gpu1")
-    before = outside(host)
-    host.put(ON_HOST / "plant.sh", "/var/tmp/plant.sh")
     names = OWNERS[:2] if kind == "crowd" else OWNERS
-    names += PYTHONS if kind == "program" else ()
-    for name in names:
-        host.run(f"sh /var/tmp/plant.sh {kind} {PREFIX}/{name}", root=False)
-    check = deployer.check(limit="gpu1")
-    assert check.code in (1, 2)
-    assert "$6$" not in json.dumps(check.answer)  # of /etc/shadow
-    deployer.dry(limit="gpu1")
-    without_smoke_test(deployer).deploy(limit="gpu1")
-    ran_as = host.run("cat /var/tmp/trace/* 2>/dev/null || :").stdout.split()
-    assert "0" not in ran_as
-    assert outside(host) == before
+    plant(host, kind, *names, *(PYTHONS if kind == "program" else ()))
+    with harmless(host) as trace:
+        check = deployer.check(limit="gpu1")
+        assert check.code in (1, 2)
+        assert "$6$" not in json.dumps(check.answer)  # of /etc/shadow
+        deployer.dry(limit="gpu1")
+        without_smoke_test(deployer).deploy(limit="gpu1")
+    assert "0" not in planted_ran_as(host)
+    assert kind != "program" or trace.ran_as[f"{PREFIX}/{PYTHONS[0]}"] == [OWNER_ID]
     assert not host.run("ls -A /etc | grep -c -e pyinfra-gpu -e verdict || :").stdout.strip("0\n")
+
+
+def test_each_stage_alone_runs_nothing_of_a_hostile_owners_as_root(
+    proven: Callable[[str], LabHost], deployer: Deployer
+) -> None:
+    host = proven("gpu1")
+    others = ("cache/wheels-v7", "state/more", "training/training/train.py")
+    for kind, name in zip(KINDS, (*OWNERS[:5], *others), strict=True):
+        plant(host, kind, name)
+    stages = sorted(path.stem for path in (PROJECT / "tasks").glob("[a-z]*.py"))
+    assert {"base", "environment", "training"} < {*stages}
+    with harmless(host, without=(*THEIRS, f"{PREFIX[1:]}/smoke/")):  # its test fails, and is noted
+        for stage in stages:
+            if stage == "smoke":  # the last: what cannot start a program ends at once
+                plant(host, "program", PYTHONS[0])
+            alone = OnlyStage(lab=deployer.lab, folder=deployer.folder, stage=stage)
+            run = alone.deploy(limit="gpu1")
+            assert run.report["hosts"]["gpu1"]["stages"], run.output
+    assert "0" not in planted_ran_as(host)
 
 
 def as_earlier_versions_left_it(host: LabHost) -> None:

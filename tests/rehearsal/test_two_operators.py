@@ -1,15 +1,24 @@
-"""Two people, one host: one works on it, the other is told so and waits, or stops."""
+"""Two people, one host: one works on it, the other is told so and waits, or stops.
+
+Two start at the same moment three times in CI; `PYINFRA_GPU_STARTS=50` does it fifty times (about
+ten minutes).
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import pytest
-from running import Deployer
+from running import Deployer, without_smoke_test
+from warm import warm_program
 
 from pyinfra_gpu.spec import system_files
 from pyinfra_gpu_rehearsal import LabHost
@@ -17,6 +26,8 @@ from pyinfra_gpu_rehearsal import LabHost
 pytestmark = pytest.mark.rehearsal
 
 HOST = "gpu1"
+STARTS = int(os.environ.get("PYINFRA_GPU_STARTS", "3"))
+ONLY_LOOKING = (": pyinfra-gpu-probe", "pyinfra-gpu-lease")
 PREFIX = "/opt/pyinfra-gpu"
 FREE = f"flock -n {system_files.LEASE} true"
 WRITTEN = ["environment: write training.env"]
@@ -69,13 +80,107 @@ def test_who_only_looks_does_not_ask(deployer: Deployer, host: LabHost, other: N
     assert host.run("systemctl is-active other").stdout == "active\n"
 
 
+@dataclass(frozen=True)
+class Command:
+    """What one connection had done on the host by sudo, as the host's own log has it."""
+
+    connection: str
+    began: float  # seconds since the epoch
+    ended: float
+    text: str
+
+    @property
+    def acts(self) -> bool:
+        """Whether it is neither a look nor the lease."""
+        return not any(word in self.text for word in ONLY_LOOKING)
+
+
+def log_of(host: LabHost, since: float) -> list[Command]:
+    """Return what was done by sudo on the host, in the order in which it began."""
+    host.run("journalctl --sync")
+    since_then = f"--since=@{since:.6f} --output=json --quiet -t sudo"
+    began: dict[str, tuple[float, str]] = {}
+    connections: dict[str, str] = {}  # the log knows it while the process lives
+    ended: dict[str, float] = {}
+    for line in host.run(f"journalctl {since_then}").stdout.splitlines():
+        entry = json.loads(line)
+        at, pid = int(entry["__REALTIME_TIMESTAMP"]) / 1e6, entry["_PID"]
+        said = str(entry["MESSAGE"])
+        if session := entry.get("_SYSTEMD_SESSION"):
+            connections[pid] = session
+        if "COMMAND=" in said and "command continued" not in said:
+            began[pid] = at, said.partition("COMMAND=")[2]
+        elif "session closed" in said:
+            ended[pid] = at
+    commands = [
+        Command(connections[pid], at, ended.get(pid, math.inf), text)
+        for pid, (at, text) in began.items()
+    ]
+    return sorted(commands, key=lambda each: each.began)
+
+
+def interleaved(commands: list[Command]) -> list[Command]:
+    """Return what acted after another connection's first act began and before its last ended."""
+    spans: dict[str, tuple[float, float]] = {}
+    acts = [each for each in commands if each.acts]
+    for each in acts:
+        first, last = spans.get(each.connection, (each.began, each.ended))
+        spans[each.connection] = min(first, each.began), max(last, each.ended)
+    return [
+        each
+        for each in acts
+        for connection, (first, last) in spans.items()
+        if connection != each.connection and each.began < last and each.ended > first
+    ]
+
+
+def operators(deployer: Deployer) -> list[Deployer]:
+    """Return two people's, who want something different of the host each."""
+    return [
+        replace(
+            without_smoke_test(deployer),
+            beside=number,
+            data=(*deployer.data, f'environment_variables={{"OPERATOR": "{number}"}}'),
+        )
+        for number in range(2)
+    ]
+
+
 def test_two_that_start_together_both_end_well(deployer: Deployer, host: LabHost) -> None:
-    for _ in range(3):
-        host.run(f"rm -f {PREFIX}/env/training.env")
-        both = [deployer.start(limit=HOST) for _ in range(2)]
-        outputs = [run.communicate(timeout=600)[0] for run in both]
-        assert [run.returncode for run in both] == [0, 0], outputs
+    both, waited, acted = operators(deployer), 0, 0
+    for each in both:
+        warm_program(each.beside)  # has imported all, then: both begin at once
+    for number in range(1, STARTS + 1):
+        host.run(f"rm -f {PREFIX}/env/training.env {PREFIX}/bin/torchrun")
+        started = time.time()
+        with ThreadPoolExecutor(2) as pool:
+            runs = list(pool.map(lambda each: each.deploy(limit=HOST), both))
+        assert [run.code for run in runs] == [0, 0], [run.output for run in runs]
+        waiting = [run for run in runs if "works here: waiting up to 3600 s" in run.output]
+        changed = [len(run.changed(HOST)) for run in runs]
+        assert sorted(changed) == [1, 2], changed  # whoever is second finds torchrun
+        assert waiting in ([], [runs[changed.index(1)]])
+        there = host.run(f"grep OPERATOR {PREFIX}/env/training.env").stdout
+        assert there == f"OPERATOR={changed.index(1)}\n"
+        commands = log_of(host, started)
+        assert len({each.connection for each in commands if each.acts}) == 2
+        assert interleaved(commands) == []
+        waited, acted = waited + len(waiting), acted + sum(each.acts for each in commands)
+        seconds = ", ".join(f"{run.seconds:.1f} s" for run in runs)
+        print(f"start {number}: {len(waiting)} waited; {seconds}", flush=True)
+    print(f"{STARTS} starts: both ended well, {waited} waited, {acted} acts of which none overlap")
+    assert waited
     assert host.run(FREE).returncode == 0
+
+
+def test_acts_of_two_that_overlap_would_be_seen() -> None:
+    def did(connection: str, began: float, ended: float, text: str = "sh write.sh") -> Command:
+        return Command(connection, began, ended, text)
+
+    one = [did("1", 0, 1), did("1", 4, 5)]
+    looks = did("2", 2, 3, "sh -c ': pyinfra-gpu-probe; ...'")
+    assert interleaved([*one, looks, did("2", 5, 6)]) == []
+    assert interleaved([*one, did("2", 2, 3)]) == [did("2", 2, 3)]
 
 
 def test_a_run_that_is_killed_gives_the_host_back(deployer: Deployer, host: LabHost) -> None:

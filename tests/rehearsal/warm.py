@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+IMPORTING_S = 300  # two seconds; a busy machine may take long
 PROJECT = Path(__file__).resolve().parents[2]
 
 
@@ -28,6 +29,7 @@ class WarmProgram:
             stdout=subprocess.PIPE,
         )
         self.unread = b""
+        self._read(IMPORTING_S)
 
     def run(
         self, command: Sequence[str], environment: Mapping[str, str], timeout: float
@@ -77,6 +79,9 @@ def search_path() -> str:
 
 
 @cache
-def warm_program() -> WarmProgram:
-    """Return the one that this process uses; it ends with its standard input."""
+def warm_program(number: int = 0) -> WarmProgram:
+    """Return the one that this process uses; it ends with its standard input.
+
+    + number: a program runs one command at a time; another number is another program
+    """
     return WarmProgram()

@@ -2,8 +2,8 @@
 
 Importing them is most of what a run costs the processor. Here it is done once; what a run does
 after that is what the installed program does, in a process of its own with its own environment,
-arguments and output. Started by warm.py, which writes one request a line, as JSON, and reads two
-lines for each: the id of the process, then its exit code.
+arguments and output. Started by warm.py, which reads one line when all is imported, then writes one
+request a line, as JSON, and reads two lines for each: the id of the process, then its exit code.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def become(request: dict[str, Any]) -> None:
 def main() -> None:
     """Answer requests until there are no more."""
     import_operations()
+    print("ready", flush=True)
     while line := sys.stdin.readline():
         request = json.loads(line)
         process = fork()
