@@ -25,6 +25,9 @@ NOTHING = "0x0000000000000000-0x0000000000000000"
 NONE = f"0x00000000de000000-0x00000000deffffff {NOTHING}"
 
 
+DEBIAN_13 = ('PRETTY_NAME="Debian GNU/Linux 13"', 'VERSION_ID="13"', "ID=debian")
+
+
 def gpu(window: str, device: str = "0x2b85", address: str = "0000:01:00.0") -> str:
     return f"{address} 0x10de {device} 0x030000 nvidia {window} {NOTHING}"
 
@@ -111,6 +114,9 @@ WELCOME: dict[str, GpuHost] = {
     ),
     "a window larger than needed": proven_host(
         lists=two("0x1-0x2 0x0000006000000000-0x0000006fffffffff")
+    ),
+    "all is installed that its distribution's repository no longer carries": proven_host(
+        lists={"system.os": [*DEBIAN_13]}
     ),
     "no room on a host where all is installed": proven_host(
         plain=dict.fromkeys(("storage.usr", "storage.var"), "/dev/sda1 2 1 1 99% /")
@@ -270,6 +276,10 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
             lists={"system.os": ['PRETTY_NAME="Debian 11"', 'VERSION_ID="11"', "ID=debian"]}
         ),
         ("runs Debian 11; expected one of the supported", "declare its whole URL"),
+    ),
+    "a distribution whose repository does not carry the branch": (
+        bare_gpu_host(lists={"system.os": [*DEBIAN_13]}),
+        ("driver_branch = 580 is not in NVIDIA's repository for debian13", "'r595-cu132'"),
     ),
     "gcc that nvcc refuses": (
         proven_host(plain={"cuda.gcc": "16.1.0"}),

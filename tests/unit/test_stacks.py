@@ -63,6 +63,8 @@ MALFORMED = [
     ("/{distro}/{arch}", "/{distro}/x86_64", "repositories.url", "a URL with {distro} and {arch}"),
     ("distro: debian12", "distro: Debian 12", "releases.debian 12.distro", "a distribution"),
     ("distro: debian12, ", "", "releases.debian 12.distro", "is missing"),
+    ("branches: [590, null]", "branches: 590", "releases.debian 13.branches", "a list"),
+    ('toolkit: "13.1"', "toolkit: 13.1", "releases.debian 13.oldest_toolkit = 13.1", "text"),
     (
         'key_fingerprint: "0218',
         'key_fingerprint: "0x18',
@@ -326,6 +328,16 @@ def test_every_field_of_the_data_is_read_by_the_product(entry: str, field: str) 
 def test_a_field_that_nothing_reads_would_be_found() -> None:
     assert {"Stack", "Gpu", "Figures", "Catalogue", "PackageRule"} <= {entry for entry, _ in FIELDS}
     assert "recommended" not in attributes_read()  # a field the data once had, and nothing read
+
+
+def test_every_supported_release_carries_a_whole_stack() -> None:
+    """What is refused on one for its driver or toolkit names the stack that works there."""
+    for repository in KNOWN.repositories.releases.values():
+        assert any(
+            repository.carries(stack.driver.branch) and repository.carries_toolkit(stack.cuda)
+            for stack in KNOWN.stacks.values()
+            if stack.driver is not None and stack.cuda is not None
+        ), repository.distro
 
 
 def test_no_two_releases_share_a_keyring_package() -> None:
