@@ -43,7 +43,7 @@ class HostFacts:
     + open_modules: whether the loaded module is the open flavour; None while the driver stage is
       to act
     + glibc: version of the C library, e.g. "2.39"
-    + distribution: ID and VERSION_ID of its os-release, e.g. "debian 13"
+    + distribution: ID and VERSION_ID of its os-release, as stacks.yaml names releases
     + due: what the next run would install from NVIDIA's repository
     """
 
