@@ -10,7 +10,7 @@ from pyinfra_gpu.stacks import Repository
 
 
 def branch_not_carried(case: Case) -> Problem | None:
-    """A repository of a newer distribution begins with a newer branch; nothing is found to install."""
+    """A repository of a newer distribution begins with a newer branch."""
     carried, branch = case.repository, case.spec.driver.branch
     if carried is None or branch is None or carried.carries(branch) or not case.installs("driver"):
         return None

@@ -51,7 +51,7 @@ BY_DATA = [
     ),
     (
         {"pytorch_build": "cu132"},
-        "pytorch_build = 'cu132' compiles code for CUDA 13.2 at run time, which branch 580 refuses (it takes code up to CUDA 13.0); allowed: builds up to CUDA 13.0 with branch 580; fix: set pytorch_build = 'cu130'",
+        "pytorch_build = 'cu132' is of CUDA 13.2, newer than branch 580 translates code of (CUDA 13.0), and NCCL of such a build did not start; allowed: builds up to CUDA 13.0 with branch 580; fix: set pytorch_build = 'cu130'",
     ),
     (
         {"driver_branch": 615, "driver_modules": "proprietary"},

@@ -41,8 +41,8 @@ MALFORMED = [
     ("gcc: [6, 13]", "gcc: [13, 6]", "cuda.12.6.gcc = [13, 6]", "[lowest, highest]"),
     ("gcc: [6, 13]", "gcc: 13", "cuda.12.6.gcc = 13", "a list"),
     (
-        "archs: [75, 80, 86, 90, 100, 120], ptx: 120",
-        "archs: [7.5], ptx: 120",
+        "archs: [75, 80, 86, 90, 100, 120], ptx: null",
+        "archs: [7.5], ptx: null",
         "archs.0 = 7.5",
         "whole",
     ),
@@ -338,6 +338,12 @@ def test_every_supported_release_carries_a_whole_stack() -> None:
             for stack in KNOWN.stacks.values()
             if stack.driver is not None and stack.cuda is not None
         ), repository.distro
+
+
+def test_no_published_wheel_is_said_to_hold_ptx() -> None:
+    """cuobjdump finds none in libtorch_cuda.so and libtorch_cuda_linalg.so of 2.14.1+cu130."""
+    for machines in KNOWN.wheel_archs.values():
+        assert [wheel.ptx for wheel in machines.values()] == [None] * len(machines)
 
 
 def test_no_two_releases_share_a_keyring_package() -> None:
