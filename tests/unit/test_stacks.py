@@ -92,7 +92,7 @@ MALFORMED = [
     ),
     ("bounds: card", "bounds: cart", "RTX 5090.figures.0.bounds = 'cart'", "card, server"),
     ("memory_gb_s: 1792,", "", "RTX 5090.figures.0.memory_gb_s", "is missing"),
-    ("D v2'", "D (v2'", "RTX 5090 D.figures.0.pattern", "a regular expression"),
+    ("D v2'", "D (v2'", "RTX 5090 D v2.figures.0.pattern", "a regular expression"),
     (
         "source: H100 data sheet}",
         "source: x, memory_as_listed: yes}",
@@ -223,11 +223,20 @@ def test_the_default_is_the_coherent_pair_of_long_term_driver_and_cuda_13_0() ->
 
 
 def test_pci_ids_are_given_where_all_that_a_model_has_are_known() -> None:
-    """Each was seen on a real one, or is in the PCI ID database: a missing one refuses a host."""
+    """Each was seen on a real one, in NVIDIA's own table or in the PCI ID database: a missing one refuses a host."""
     ids = {gpu.name: gpu.pci_ids for gpu in KNOWN.gpus.values() if gpu.pci_ids}
     assert ids == {
         "RTX 5090": ("10de:2b85",),
         "RTX 5090 D": ("10de:2b87",),
+        "RTX 5090 D v2": ("10de:2b8c",),
+        "RTX 5080": ("10de:2c02",),
+        "RTX 5070 Ti": ("10de:2c05",),
+        "RTX 5070": ("10de:2f04",),
+        "RTX 5060 Ti": ("10de:2d04",),
+        "RTX PRO 6000 Blackwell": ("10de:2bb1", "10de:2bb4", "10de:2bb5"),
+        "L40S": ("10de:26b9",),
+        "RTX 4090": ("10de:2684",),
+        "RTX 3090": ("10de:2204",),
         "B200": ("10de:2901",),
         "H200": ("10de:2335", "10de:233b"),
         "GTX 1080 Ti": ("10de:1b06",),
@@ -238,7 +247,7 @@ def test_each_kind_of_gpu_is_known_by_one_model_alone() -> None:
     names = {
         "NVIDIA GeForce RTX 5090": "RTX 5090",
         "NVIDIA GeForce RTX 5090 D": "RTX 5090 D",
-        "NVIDIA GeForce RTX 5090 D v2": "RTX 5090 D",
+        "NVIDIA GeForce RTX 5090 D v2": "RTX 5090 D v2",
         "NVIDIA GeForce RTX 4090": "RTX 4090",
         "NVIDIA GeForce RTX 3090": "RTX 3090",
         "NVIDIA B200": "B200",
