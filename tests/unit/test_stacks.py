@@ -223,7 +223,9 @@ def test_the_default_is_the_coherent_pair_of_long_term_driver_and_cuda_13_0() ->
 
 
 def test_pci_ids_are_given_where_all_that_a_model_has_are_known() -> None:
-    """Each was seen on a real one, in NVIDIA's own table or in the PCI ID database: a missing one refuses a host."""
+    """Each was seen on a real one, or is in NVIDIA's table or the PCI ID database: a missing one
+    refuses a host.
+    """
     ids = {gpu.name: gpu.pci_ids for gpu in KNOWN.gpus.values() if gpu.pci_ids}
     assert ids == {
         "RTX 5090": ("10de:2b85",),

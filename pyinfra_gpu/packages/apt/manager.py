@@ -162,7 +162,7 @@ class Apt:
 
     def finish(self) -> str:
         """See the protocol; --force-confold keeps the user's configuration files: dpkg(1)."""
-        return "DEBIAN_FRONTEND=noninteractive dpkg --force-confold --configure -a"
+        return "LC_ALL=C DEBIAN_FRONTEND=noninteractive dpkg --force-confold --configure -a"
 
     def keyring(self, url: str, sha256: str) -> str:
         """See the protocol: the package is never installed, its own list would point elsewhere."""
@@ -208,6 +208,10 @@ class Apt:
     def errors_in(self, lines: Sequence[str]) -> tuple[str, ...]:
         """See the protocol."""
         return errors.read(lines)
+
+    def says_script_failed(self, lines: Sequence[str]) -> bool:
+        """See the protocol."""
+        return errors.says_script_failed(lines)
 
     def install_by_hand(self, names: Sequence[str]) -> str:
         """See the protocol."""
