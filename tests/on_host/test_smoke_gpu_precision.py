@@ -139,7 +139,7 @@ TOO_OLD = (
     "RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute capability "
     ">= 9.0 or 8.9, or ROCm MI300+"
 )
-# torch 2.14.1+cu130 on an RTX 4090 and an H100; ScaledBlas.cpp ends in cublasLt for these formats
+# The wording is torch's own (CUDABlas.cpp and its TORCH_CUDABLAS_CHECK); the arguments shortened.
 CUBLAS = (
     "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling "
     "`cublasLtMatmulAlgoGetHeuristic( ltHandle, computeDesc.descriptor(), Adesc.descriptor(), ...)`"
