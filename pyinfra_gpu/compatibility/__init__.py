@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyinfra_gpu import spec as declared
-from pyinfra_gpu.compatibility import hardware, software, versions
-from pyinfra_gpu.compatibility.case import Case, HostFacts, Problem
+from pyinfra_gpu.compatibility import hardware, repository, software, versions
+from pyinfra_gpu.compatibility.case import Case, Due, HostFacts, Problem
 from pyinfra_gpu.compatibility.remedy import Check, remedy
 from pyinfra_gpu.errors import SpecError, sentence, shown
 from pyinfra_gpu.spec import HostSpec
@@ -22,6 +22,7 @@ from pyinfra_gpu.text import one_line
 
 __all__ = [
     "RULES",
+    "Due",
     "HostFacts",
     "Refusal",
     "Rule",
@@ -71,12 +72,14 @@ RULES: tuple[Rule, ...] = (
     Rule("driver-below-cuda-minimum", hardware.driver_below_cuda_minimum),
     Rule("driver-version-too-old", versions.driver_version_too_old),
     Rule("driver-below-wheel-minimum", hardware.driver_below_wheel_minimum),
+    Rule("branch-not-carried", repository.branch_not_carried),
     Rule("proprietary-modules-gone", hardware.proprietary_modules_gone),
     Rule("open-modules-required", hardware.open_modules_required),
     Rule("open-modules-unsupported", hardware.open_modules_unsupported),
     Rule("cuda-dropped-gpu", hardware.cuda_dropped_gpu),
     Rule("cuda-older-than-gpu", hardware.cuda_older_than_gpu),
     Rule("cuda-cannot-make-code", versions.cuda_cannot_make_code),
+    Rule("toolkit-not-carried", repository.toolkit_not_carried),
     Rule("nccl-too-old", hardware.nccl_too_old),
     Rule("wheel-without-gpu-code", hardware.wheel_without_gpu_code),
     Rule("build-newer-than-driver", hardware.build_newer_than_driver),

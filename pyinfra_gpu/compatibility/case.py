@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Literal
 
 from packaging.version import Version
 
@@ -15,12 +16,14 @@ from pyinfra_gpu.stacks import (
     CudaRelease,
     DriverBranch,
     Gpu,
+    Repository,
     Stack,
     TorchRelease,
     WheelArchs,
 )
 
 Change = tuple[tuple[str, object], ...]
+Due = Literal["driver", "toolkit"]
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # other names of the same machine
 TURING, BLACKWELL = Version("7.5"), Version("10.0")
@@ -40,6 +43,8 @@ class HostFacts:
     + open_modules: whether the loaded module is the open flavour; None while the driver stage is
       to act
     + glibc: version of the C library, e.g. "2.39"
+    + distribution: ID and VERSION_ID of its os-release, as stacks.yaml names releases
+    + due: what the next run would install from NVIDIA's repository
     """
 
     python: str | None
@@ -49,6 +54,8 @@ class HostFacts:
     compute_capabilities: tuple[str, ...]
     open_modules: bool | None
     glibc: str | None = None
+    distribution: str | None = None
+    due: frozenset[Due] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,6 +188,40 @@ class Case:
         if self.loaded is None:
             return Version(self.driver) < Version(str(Version(minimum).major))
         return Version(self.loaded) < Version(minimum)
+
+    @property
+    def repository(self) -> Repository | None:
+        """The repository of NVIDIA's that driver and toolkit come from, if it is one we know.
+
+        A declared URL may name one; else it is that of the host's own distribution.
+        """
+        declared, releases = self.spec.driver.repository, self.known.repositories.releases
+        if declared is None or not self.nvidia:
+            return None
+        if "{distro}" in declared.url:
+            own = None if self.facts is None else self.facts.distribution
+            return releases.get(own or "")
+        named = declared.url.split("/")
+        return next((each for each in releases.values() if each.distro in named), None)
+
+    def installs(self, what: Due) -> bool:
+        """Whether something is to come from that repository; by data alone, it all is."""
+        if what == "driver" and self.spec.driver.source != "nvidia":
+            return False
+        return self.facts is None or what in self.facts.due
+
+    @property
+    def takes_its_stack(self) -> bool:
+        """Whether the data takes every version from its stack, so that another settles them."""
+        stack, spec = self.stack, self.spec
+        return (
+            spec.driver.version is None
+            and spec.cuda.version is None
+            and spec.driver.branch == (stack.driver.branch if stack.driver else None)
+            and spec.cuda.release == stack.cuda
+            and (spec.pytorch.version, spec.pytorch.build)
+            == (stack.torch.version, stack.torch.build)
+        )
 
     def wheels(self) -> list[WheelArchs]:
         """Return the GPU code in this build's wheels, for the machine, or for all where it is not

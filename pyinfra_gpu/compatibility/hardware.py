@@ -298,12 +298,11 @@ def wheel_without_gpu_code(case: Case) -> Problem | None:
 
 
 def build_newer_than_driver(case: Case) -> Problem | None:
-    """Code compiled at run time needs a driver at least as new as the compiler's CUDA.
+    """Within one CUDA major an older driver runs a newer toolkit's finished code, and no PTX of it.
 
-    Within one CUDA major an older driver runs finished code, but refuses PTX of a newer toolkit
-    with CUDA_ERROR_UNSUPPORTED_PTX_VERSION. So a wheel without finished code for the GPU cannot
-    work there. From `strict_cuda` on, a newer build passes only where nothing is compiled at run
-    time at all: torch.compile off, and finished code for a known GPU.
+    It ends with CUDA_ERROR_UNSUPPORTED_PTX_VERSION, so a wheel without finished code for the GPU
+    cannot work there. From `strict_cuda` on a newer build is refused at all: see stacks.yaml. What
+    torch.compile makes is no matter: Triton's own assembler writes finished code.
     """
     build, branch = cuda_of(case.spec.pytorch.build), case.branch
     if not case.nvidia or build is None or branch is None or branch.cuda is None:
@@ -311,18 +310,17 @@ def build_newer_than_driver(case: Case) -> Problem | None:
     ours, theirs = Version(build), Version(branch.cuda)
     if ours <= theirs or ours.major != theirs.major:
         return None
+    strict = ours >= Version(case.known.strict_cuda)
     known = case.capability is not None and bool(case.wheels())
     finished = known and any(has_binary(w, str(case.capability)) for w in case.wheels())
-    strict = ours >= Version(case.known.strict_cuda)
-    if finished and not (strict and case.spec.environment.dynamo):
+    if not strict and (finished or not known):
         return None
-    if not known and not strict:
-        return None
+    nccl = ", and NCCL of such a build did not start" if strict else ""
     return Problem(
         key="pytorch_build",
         value=case.spec.pytorch.build,
-        found=f"compiles code for CUDA {build} at run time, which {case.driver_name} refuses "
-        f"(it takes code up to CUDA {branch.cuda})",
+        found=f"is of CUDA {build}, newer than {case.driver_name} translates code of "
+        f"(CUDA {branch.cuda}){nccl}",
         allowed=f"builds up to CUDA {branch.cuda} with {case.driver_name}",
         changes=(*torch_changes(case), *branch_changes(case)),
         advice=_driver_advice(case),

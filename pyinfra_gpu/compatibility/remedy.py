@@ -57,22 +57,11 @@ def _candidates(case: Case, problem: Problem) -> Iterator[Change]:
     if flip:
         yield from ((*c, *flip) for c in changes if "driver_modules" not in dict(c))
     # A stack settles versions only where the data does not override them one by one.
-    if _stack_as_it_is(case):
+    if case.takes_its_stack:
         for name, stack in case.known.stacks.items():
             if name != case.spec.stack and stack.accelerator == case.spec.accelerator:
                 yield (("stack", name),)
                 yield (("stack", name), *flip)
-
-
-def _stack_as_it_is(case: Case) -> bool:
-    stack, spec = case.stack, case.spec
-    return (
-        spec.driver.version is None
-        and spec.cuda.version is None
-        and spec.driver.branch == (stack.driver.branch if stack.driver else None)
-        and spec.cuda.release == stack.cuda
-        and (spec.pytorch.version, spec.pytorch.build) == (stack.torch.version, stack.torch.build)
-    )
 
 
 def apply(case: Case, change: Change) -> Case | None:
@@ -124,6 +113,7 @@ def _with_value(spec: HostSpec, known: Catalogue, key: str, value: object) -> Ho
         "driver_modules": ("driver", "modules"),
         "driver_version": ("driver", "version"),
         "cuda_version": ("cuda", "version"),
+        "cuda_toolkit": ("cuda", "toolkit"),
         "host_compiler": ("cuda", "host_compiler"),
         "pytorch_python": ("pytorch", "python"),
         "pytorch_index_url": ("pytorch", "index_url"),

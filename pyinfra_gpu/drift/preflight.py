@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.compatibility import HostFacts, Refusal, check_host
+from pyinfra_gpu.compatibility import Due, HostFacts, Refusal, check_host
 from pyinfra_gpu.drift import cuda, driver, preflight_driver, preflight_gpus
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, stop
 from pyinfra_gpu.facts.fields import Unknown
@@ -220,7 +220,20 @@ def host_facts(spec: HostSpec, record: Record) -> HostFacts:
         compute_capabilities=preflight_gpus.capabilities(spec, record),
         open_modules=open_modules if stays and isinstance(open_modules, bool) else None,
         glibc=numbers(record.cuda.glibc),
+        distribution=f"{record.system.os_id} {record.system.os_version}",
+        due=_due(spec, record),
     )
+
+
+def _due(spec: HostSpec, record: Record) -> frozenset[Due]:
+    """Return what is to come from NVIDIA's repository; what is there may have left it since."""
+    due: set[Due] = set()
+    if {each.id for each in driver.judge(spec, record)} & preflight_driver.MOVES:
+        due.add("driver")
+    missing = {Id.CUDA_NOT_INSTALLED, Id.CUDA_VERSION_DIFFERS, Id.CUDA_HALF_REMOVED}
+    if {each.id for each in cuda.judge(spec, record)} & missing:
+        due.add("toolkit")
+    return frozenset(due)
 
 
 def driver_moves(spec: HostSpec, record: Record) -> bool:

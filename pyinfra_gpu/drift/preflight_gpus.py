@@ -82,23 +82,35 @@ def _model(spec: HostSpec, devices: tuple[PciGpu, ...]) -> Finding | None:
     return None
 
 
-def _window(spec: HostSpec, devices: tuple[PciGpu, ...]) -> Finding | None:
-    """Compare BAR1, the window onto a GPU's memory, with what the declared model needs.
+_SETUP = "switch on Above 4G Decoding and Resizable BAR in the machine's firmware setup"
 
-    Where the firmware keeps it below 4 GiB, or gives none, the driver ends with "No devices were
-    found": open-gpu-kernel-modules issue 862.
+
+def _window(spec: HostSpec, devices: tuple[PciGpu, ...]) -> Finding | None:
+    """Judge BAR1, the window onto a GPU's memory.
+
+    Where the firmware places none, the driver ends with "No devices were found"
+    (open-gpu-kernel-modules issue 862). A small one is enough for CUDA: the driver leaves windows
+    as they are unless told otherwise (EnableResizableBar of nv-reg.h, 0), and many servers give
+    256 MiB.
     """
-    need = catalogue().gpus[spec.gpu.model].bar1_mib if spec.gpu.model else None
-    for device in devices:
-        size = device.bar1_mib
-        if isinstance(size, Unknown) or (size is not None and size >= (need or 0)):
-            continue
-        has = "no window onto its memory" if size is None else f"a window of {size} MiB"
-        wants = f"{need} MiB, as a {spec.gpu.model} needs" if need else "one as large as its memory"
+    without = [each.address for each in devices if each.bar1_mib is None]
+    if without:
         return stop(
-            Id.PREFLIGHT_GPU_WINDOW_TOO_SMALL,
-            found=f"{device.address} has {has} (BAR1)",
-            expected=wants,
-            action="switch on Above 4G Decoding and Resizable BAR in the machine's firmware setup",
+            Id.PREFLIGHT_GPU_WINDOW_MISSING,
+            found=f"{', '.join(without)} has no window onto its memory (BAR1)",
+            expected="one, or the driver finds no device",
+            action=_SETUP,
         )
-    return None
+    whole = catalogue().gpus[spec.gpu.model].bar1_mib if spec.gpu.model else None
+    sizes = {each.address: each.bar1_mib for each in devices if isinstance(each.bar1_mib, int)}
+    small = [address for address, size in sizes.items() if whole is not None and size < whole]
+    if not small:
+        return None
+    return Finding(
+        id=Id.PREFLIGHT_GPU_WINDOW_SMALL,
+        found=f"{', '.join(small)} has a window of {sizes[small[0]]} MiB onto its memory (BAR1)",
+        expected=f"{whole} MiB, all of a {spec.gpu.model}'s memory, for transfers between GPUs"
+        " without a detour through the host's memory",
+        effect="note",
+        action=f"left alone: CUDA works with it, and transfers are slower; {_SETUP}",
+    )

@@ -16,7 +16,12 @@ from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.look import forget, look
-from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of, wait_for_lock
+from pyinfra_gpu.engine.package_manager import (
+    finish_interrupted,
+    manager_of,
+    wait_for_lock,
+    why,
+)
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted
 from pyinfra_gpu.engine.transaction import Request, install, prepared, run
@@ -164,12 +169,44 @@ def _headers(state: State, host: Host, spec: HostSpec) -> bool:
 
 
 def _again(spec: HostSpec, record: Record) -> Commands:
-    """Install again, at their own versions, what is still incomplete or has other files."""
+    """Complete what is still incomplete, and install again what has other files."""
+    if _broken(spec, record):
+        yield FunctionCommand(_complete, (spec,), {})
+
+
+def _broken(spec: HostSpec, record: Record) -> list[str]:
+    """Return what is to be installed again, each at its own version."""
     found = packages(spec, record)
     broken = {package.name for package in found.installed if not package.complete}
     if Id.DRIVER_LIBRARIES_DIFFER in {each.id for each in drift.judge(spec, record)}:
         broken |= set(matching(found.names, LIBRARIES))
-    if broken:
-        manager = manager_of(record)
-        versions = [manager.exact(name, found.names[name]) for name in sorted(broken)]
-        yield from install(STAGE, spec, versions, reinstall=True)
+    manager = manager_of(record)
+    return [manager.exact(name, found.names[name]) for name in sorted(broken)]
+
+
+def _complete(state: State, host: Host, spec: HostSpec) -> bool:
+    """Set up what is unpacked, and install again what is not; say why a package's program failed.
+
+    A module that cannot be built leaves its package half configured: to install it again would
+    fail the same way, where it is possible at all.
+    """
+    record = look(spec)
+    manager = manager_of(record)
+    finish = ask(
+        state,
+        host,
+        manager.finish(),
+        as_root(spec),
+        seconds=deadlines.INSTALL,
+        what="complete the driver's packages",
+    )
+    forget()
+    if not finish.ok and manager.says_script_failed(finish.lines):
+        reason = why(manager, finish)
+        return failed(host, STAGE, f"{host.name}: a package cannot set itself up: {reason}")
+    record = look(spec)
+    broken = _broken(spec, record) if record else []
+    if not broken:
+        return True
+    request = Request(stage=STAGE, spec=spec, packages=tuple(broken), reinstall=True)
+    return run(state, host, request)

@@ -166,6 +166,12 @@ class PackageManager(Protocol):
         does not know them, the last one has to do.
         """
 
+    def says_script_failed(self, lines: Sequence[str]) -> bool:
+        """Tell whether `finish` says that the program failed by which a package sets itself up.
+
+        Then all its files are there, and to install it again would fail the same way.
+        """
+
     def install_by_hand(self, names: Sequence[str]) -> str:
         """Return the command line by which a person installs packages."""
 

@@ -16,15 +16,17 @@ class Files:
     + sources: the repository itself, and the key that signs it
     + pins: which of its packages may be taken
     + unattended: what keeps upgrades that nobody asked for off its packages
+    + former: where the pins of earlier versions of this project are
     """
 
     sources: str
     pins: str
     unattended: str
+    former: tuple[str, ...] = ()
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Every path."""
+        """Every path that is in use."""
         return (self.sources, self.pins, self.unattended)
 
 

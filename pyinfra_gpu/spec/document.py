@@ -102,6 +102,7 @@ def _names(known: Catalogue) -> Iterator[str]:
             f"| {branch.branch} | {branch.cuda or 'not noted'} | {', '.join(branch.modules)} | "
             f"{_support(branch.support)} |"
         )
+    yield from _releases(known)
     yield "\n## GPUs\n"
     yield "| `gpu_model` | compute capability | memory in MiB | open kernel modules |"
     yield "|---|---|---|---|"
@@ -111,6 +112,18 @@ def _names(known: Catalogue) -> Iterator[str]:
             f"| {gpu.open_modules} |"
         )
     yield ""
+
+
+def _releases(known: Catalogue) -> Iterator[str]:
+    """Yield the table of what the repository of each distribution release carries."""
+    yield "\n## What NVIDIA's repositories carry\n"
+    yield "| release | driver branches | CUDA toolkits |"
+    yield "|---|---|---|"
+    for name, repository in known.repositories.releases.items():
+        oldest, newest = repository.branches
+        branches = f"{oldest} and newer" if newest is None else f"{oldest} to {newest}"
+        toolkit = repository.oldest_toolkit
+        yield f"| {name} | {branches} | {f'{toolkit} and newer' if toolkit else 'all known'} |"
 
 
 def _support(text: str) -> str:

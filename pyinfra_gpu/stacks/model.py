@@ -64,6 +64,15 @@ def _two(value: object) -> object:
     return value
 
 
+def _within(branches: tuple[int, int | None], branch: int) -> bool:
+    oldest, newest = branches
+    return oldest <= branch and (newest is None or branch <= newest)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
 Expression = Annotated[Text, AfterValidator(_expression)]
 OpenRange = Annotated[tuple[int, int | None], PlainValidator(_range)]
 Range = Annotated[tuple[int, int], PlainValidator(_closed_range)]
@@ -221,11 +230,24 @@ class Repository(FileEntry):
     + distro: its name in the URL, e.g. "ubuntu2404"
     + key_fingerprint: 40 upper-case hexadecimal digits of the one key that signs it
     + keyring_sha256: digest of its cuda-keyring package
+    + branches: the oldest and the newest driver branch it carries; None = no end
+    + oldest_toolkit: the oldest CUDA release it carries; None = all we know
     """
 
     distro: Annotated[Text, matching(r"[a-z]+\d+", "a distribution and its digits")]
+    branches: OpenRange
+    oldest_toolkit: Version | None
     key_fingerprint: Annotated[Text, matching(r"[0-9A-F]{40}", "40 upper-case hexadecimal digits")]
     keyring_sha256: Annotated[Text, matching(r"[0-9a-f]{64}", "64 lower-case hexadecimal digits")]
+
+    def carries(self, branch: int) -> bool:
+        """Return whether it has packages of a driver branch."""
+        return _within(self.branches, branch)
+
+    def carries_toolkit(self, release: str) -> bool:
+        """Return whether it has the toolkit of a CUDA release, "13.0"."""
+        oldest = self.oldest_toolkit
+        return oldest is None or _numbers(release) >= _numbers(oldest)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -261,8 +283,7 @@ class PackageRule(FileEntry):
 
     def covers(self, branch: int) -> bool:
         """Return whether the rule is the one of `branch`."""
-        oldest, newest = self.branches
-        return oldest <= branch and (newest is None or branch <= newest)
+        return _within(self.branches, branch)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,9 +22,14 @@ SAME_VERSION = (
     "nvidia-open", "cuda-drivers", "nvidia-driver", "nvidia-driver-cuda", OPEN, PROPRIETARY,
     "nvidia-kernel-support", "libcuda1", "libnvidia-ml1", "libnvidia-ptxjitcompiler1",
     "nvidia-smi", "nvidia-persistenced", "firmware-nvidia-gsp", "nvidia-driver-libs",
+    "libnvidia-gpucomp", "libnvidia-decode",
 )  # fmt: skip
 # Of the same source, but nothing holds them to the driver's version.
 UNPINNED = ("nvidia-modprobe", "nvidia-fabricmanager", "nvidia-imex", "libnvidia-nscq")
+
+SOURCE = "nvidia-graphics-drivers"
+PIN_FILE = "etc/apt/preferences.d/nvidia-driver-pin"
+PIN_NAMES = "src:*nvidia*:any src:cuda-drivers:any src:cuda-compat:any"
 
 DKMS_MODULES = ("nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm")
 
@@ -141,7 +146,9 @@ def _metapackages(version: str, exact: str) -> list[Package]:
     )  # fmt: skip
     return [
         meta("nvidia-driver-cuda", f"{modules}, {compute}, nvidia-modprobe"),
-        meta("nvidia-driver", f"nvidia-driver-cuda {exact}, nvidia-driver-libs {exact}"),
+        meta("nvidia-driver", f"nvidia-driver-cuda {exact}, nvidia-driver-libs {exact}").changed(
+            Conflicts="nvidia-suspend-common"
+        ),
         meta("nvidia-open", f"{OPEN} {exact}, nvidia-driver {exact}"),
         meta("cuda-drivers", f"{PROPRIETARY} {exact}, nvidia-driver {exact}"),
     ]
@@ -158,7 +165,9 @@ def driver_packages(version: str, work: Path) -> list[Package]:
         _dkms(OPEN, version, exact),
         _dkms(PROPRIETARY, version, exact),
         *_programs(version, work, exact),
-        _library("libcuda1", version, "libcuda.c", work, "libcuda.so.1", "libcuda.so"),
+        _library("libcuda1", version, "libcuda.c", work, "libcuda.so.1", "libcuda.so").changed(
+            Depends=f"libc6, libnvidia-gpucomp {exact}, libnvidia-decode {exact}"
+        ),
         _library(
             "libnvidia-ml1", version, "libnvidia_ml.c", work, "libnvidia-ml.so.1", "libnvidia-ml.so"
         ),
@@ -174,23 +183,24 @@ def driver_packages(version: str, work: Path) -> list[Package]:
         Package(
             name="nvidia-kernel-support",
             version=f"{version}-1",
+            relations={"Conflicts": "nvidia-kernel-common"},
             files={"usr/lib/modprobe.d/nvidia.conf": "options nvidia-drm modeset=1\n"},
         ),
     ]  # fmt: skip
     made = {package.name for package in rows}
     empty = [name for name in (*SAME_VERSION, *UNPINNED) if name not in made]
-    return rows + [Package(name=name, version=f"{version}-1") for name in empty]
+    rows += [Package(name=name, version=f"{version}-1") for name in empty]
+    return [package.changed(Source=SOURCE) for package in rows]
 
 
 def pin_packages(versions: tuple[str, ...]) -> list[Package]:
     """Return the packages that hold a host to one branch, or to one of VERSIONS."""
-    names = " ".join((*SAME_VERSION, *UNPINNED))
     pins = {branch: f"{branch}.*" for branch in BRANCHES}
     pins |= {version: f"{version}-*" for version in versions}
     found = []
     for name, version in pins.items():
         package = f"nvidia-driver-pinning-{name}"
-        text = f"# rehearsal\nPackage: {names}\nPin: version {version}\nPin-Priority: 1000\n"
+        text = f"# rehearsal\nPackage: {PIN_NAMES}\nPin: version {version}\nPin-Priority: 1000\n"
         found.append(
             Package(
                 name=package,
@@ -201,8 +211,8 @@ def pin_packages(versions: tuple[str, ...]) -> list[Package]:
                     "Conflicts": "nvidia-driver-pinning",
                     "Replaces": "nvidia-driver-pinning",
                 },
-                # apt reads a file whose name ends in .pref, and skips one that ends in .07
-                files={f"etc/apt/preferences.d/{package}.pref": text},
+                # One file for all of them, and by the source's name, whoever offers it.
+                files={PIN_FILE: text},
             )
         )
     return found

@@ -38,7 +38,7 @@ class Card:
         cards have 32 bits.
         """
         registers, window = 0x80000000 + slot * (64 << 20), (1 << 40) + slot * (1 << 40)
-        memory = [(window, self.bar1_mib << 20, 0x14220C), None]
+        memory = [(window, self.bar1_mib << 20, 0x14220C) if self.bar1_mib else None, None]
         more = [(window + (1 << 39), 32 << 20, 0x14220C), None]
         if self.is_geforce:
             rows = [(registers, 16 << 20, 0x40200), *memory, *more, None, None]
@@ -75,10 +75,10 @@ def _card(model: str, brand: str = "", bar1_mib: int | None = None) -> Card:
     """Return a card as the compatibility data has it.
 
     + brand: what its driver puts before the model's name
-    + bar1_mib: the window that its firmware gives it; None: the one that it needs by the data
+    + bar1_mib: the window that its firmware gives it, 0: none; None: as large as its memory
     """
     known = catalogue().gpus[model]
-    window = bar1_mib or known.bar1_mib
+    window = known.bar1_mib if bar1_mib is None else bar1_mib
     if not known.pci_ids or known.memory_mib is None or window is None:
         raise LabError(f"stacks.yaml knows too little of a {model} to simulate one")
     return Card(
@@ -97,6 +97,11 @@ _MACHINES = (
     Machine(name="1x RTX 5090", count=1, card=_card("RTX 5090", "GeForce ")),
     Machine(
         name="2x RTX 5090 without Above-4G",
+        count=2,
+        card=_card("RTX 5090", "GeForce ", bar1_mib=0),
+    ),
+    Machine(
+        name="2x RTX 5090 with small windows",
         count=2,
         card=_card("RTX 5090", "GeForce ", bar1_mib=256),
     ),

@@ -171,6 +171,9 @@ class Drawer:
         found = [each.removeprefix("ouch: ") for each in lines if each.startswith("ouch: ")]
         return tuple(found or lines)
 
+    def says_script_failed(self, lines: Sequence[str]) -> bool:
+        return any("stuck" in each for each in lines)
+
     def install_by_hand(self, names: Sequence[str]) -> str:
         return line("put", *names)
 

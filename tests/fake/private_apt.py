@@ -9,6 +9,8 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyinfra_gpu.packages.apt.files import PREFERENCES
+
 APT = shutil.which("apt-get")
 
 
@@ -79,7 +81,8 @@ class PrivateApt:
         )
 
     def preferences(self, text: str) -> None:
-        (self.root / "etc/apt/preferences.d/ours").write_text(text)
+        """Write our pins under the name they have on hosts: apt goes by the order of names."""
+        (self.root / "etc/apt/preferences.d" / Path(PREFERENCES).name).write_text(text)
 
     def run(self, *words: str) -> list[str]:
         """The output of `apt-get WORDS`, errors included."""

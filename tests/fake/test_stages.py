@@ -336,6 +336,8 @@ def test_further_packages_are_installed_by_exactly_their_names() -> None:
     assert run.changing("ws1") == ["Base | Install what the stages need"]
     (command,) = [each for each in run.execute().commands("ws1") if " install " in each]
     assert command.endswith(" -o APT::Cmd::Pattern-Only=true nvtop tmux")
+    # needrestart would otherwise restart what of the user's runs, in the middle of their work
+    assert command.startswith("env NEEDRESTART_SUSPEND=1 DEBIAN_FRONTEND=noninteractive apt-get ")
 
 
 def test_whose_a_file_is_cannot_be_judged_where_the_login_user_is_unknown() -> None:

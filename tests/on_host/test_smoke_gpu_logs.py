@@ -183,6 +183,19 @@ XIDS = [
         "NVRM: GPU 0000:01:00.0: GPU has fallen off the bus.",
         ("fallen", None, "bus", "0000:01:00.0", None, True),
     ),
+    (  # of a divided GPU: kern_gpu_error_cont_ga100.c and kernel_rc.c of the open kernel modules
+        "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). "
+        "RST: No, D-RST: No",
+        ("xid", 94, "memory", "0000:01:00.0", 7194, True),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:3b:00 GPU-I:01 GPU-CI:02): 13, pid=9, name=a, Graphics Exception",
+        ("xid", 13, "application", "0000:3b:00.0", 9, True),
+    ),
+    (  # drivers before 340
+        "NVRM: Xid (0000:03:00): 14, Channel 00000001",
+        ("xid", 14, "unknown", "0000:03:00.0", None, True),
+    ),
 ]
 
 
@@ -208,6 +221,11 @@ def test_gpu_errors_as_kernels_and_drivers_word_them(line: str, event: tuple[Any
 )
 def test_what_is_no_error_is_none(line: str) -> None:
     assert xid.parse([line]) == []
+
+
+def test_which_part_of_a_divided_gpu_it_was_stands_in_the_text() -> None:
+    line = "NVRM: Xid (PCI:0000:3b:00 GPU-I:01 GPU-CI:02): 13, pid=9, name=a, Graphics Exception"
+    assert xid.parse([line])[0]["text"].startswith("GPU-I:01 GPU-CI:02 pid=9")
 
 
 def _xids(lines: list[str] | None) -> Finding:

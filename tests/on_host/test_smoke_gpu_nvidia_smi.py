@@ -84,6 +84,9 @@ def test_nobody_computing_is_no_error(text: str) -> None:
         "[Not Supported]",
         "[Unknown Error]",
         "[Insufficient Permissions]",
+        "[GPU requires reset]",
+        "[GPU is lost]",
+        "[Reset Required]",
         "",
         "ERR!",
     ],
@@ -92,6 +95,15 @@ def test_what_the_driver_does_not_tell_has_no_value(value: str) -> None:
     assert nvidia_smi.known(value) is None
     assert nvidia_smi.number(value) is None
     assert nvidia_smi.bitmask(value) is None
+
+
+def test_a_gpu_that_is_lost_or_waits_for_a_reset_is_an_error_beside_its_row() -> None:
+    text = "0, NVIDIA A, 40\n1, [GPU requires reset], [GPU requires reset]\n"
+    fields = ["index", "name", "temperature.gpu"]
+    table = nvidia_smi.parse(text, fields, fields)
+    assert [row["index"] for row in table.rows] == ["0", "1"]
+    assert table.error == "GPU 1: GPU requires reset"
+    assert nvidia_smi.parse("0, a, [N/A]\n", fields, fields).error is None
 
 
 def test_numbers_come_with_or_without_units_and_fractions() -> None:

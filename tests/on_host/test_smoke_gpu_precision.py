@@ -139,7 +139,13 @@ TOO_OLD = (
     "RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute capability "
     ">= 9.0 or 8.9, or ROCm MI300+"
 )
-CUBLAS = "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling cublasLtMatmul"
+# The wording is torch's own (CUDABlas.cpp and its TORCH_CUDABLAS_CHECK); the arguments shortened.
+CUBLAS = (
+    "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling "
+    "`cublasLtMatmulAlgoGetHeuristic( ltHandle, computeDesc.descriptor(), Adesc.descriptor(), ...)`"
+)
+ARCH = CUBLAS.replace("NOT_SUPPORTED", "ARCH_MISMATCH")
+NOT_INITIALIZED = CUBLAS.replace("NOT_SUPPORTED", "NOT_INITIALIZED")
 ILLEGAL = "AcceleratorError: CUDA error: an illegal memory access was encountered"
 FINE = {"ratio": 2e-3, "non_finite": 0, "tflops": 400.0}
 
@@ -159,6 +165,12 @@ FINE = {"ratio": 2e-3, "non_finite": 0, "tflops": 400.0}
         ("mxfp4", {"error": CUBLAS}, [10, 0], "failed"),
         ("fp8", {"error": TOO_OLD}, [8, 6], "unsupported (expected)"),
         ("mxfp8", {"error": CUBLAS}, RTX_5090, "failed"),
+        ("mxfp8", {"error": CUBLAS}, [8, 9], "unsupported (expected)"),
+        ("nvfp4", {"error": CUBLAS}, [9, 0], "unsupported (expected)"),
+        ("nvfp4", {"error": ARCH}, [8, 9], "unsupported (expected)"),
+        ("fp8", {"error": CUBLAS}, [8, 9], "failed"),
+        ("nvfp4", {"error": CUBLAS}, None, "failed"),
+        ("nvfp4", {"error": NOT_INITIALIZED}, [8, 9], "failed"),
         (
             "mxfp8",
             {"error": "ValueError: Invalid scaling configuration."},

@@ -90,7 +90,7 @@ DRIFTS: dict[str, Drift] = {
         inject=COMPANION.format(version="580.82.07-1"), id="driver.versions-mixed"
     ),
     "the pins are removed": Drift(
-        inject="rm /etc/apt/preferences.d/pyinfra-gpu-nvidia", id="driver.pins-differ"
+        inject="rm /etc/apt/preferences.d/00pyinfra-gpu-nvidia", id="driver.pins-differ"
     ),
     "the pin package is removed": Drift(
         inject="""

@@ -83,6 +83,26 @@ def test_a_job_on_the_gpu_is_waited_for_and_then_repaired(
     assert host.boot_id() == boot
 
 
+def test_a_module_that_cannot_be_built_is_said_with_its_reason_and_built_by_the_next_run(
+    gpu_lab: Lab, gpu_deployer: Deployer
+) -> None:
+    """The module's package stays half configured (iF), what depends on it unconfigured (iU)."""
+    usual_offer(gpu_lab)
+    host = gpu_lab.fresh(GPU_HOST)
+    deployer = OnlyDriver(gpu_lab, gpu_deployer.folder)
+    host.gpu.break_dkms()
+    for run in (deployer.deploy(limit=GPU_HOST), deployer.deploy(limit=GPU_HOST)):
+        assert run.code == 1
+        problem = " ".join(run.problems(GPU_HOST))
+        assert "Bad return status for module build" in problem, run.output
+        states = host.run("dpkg -l nvidia-kernel-open-dkms nvidia-driver-cuda").stdout.split("\n")
+        assert [line[:2] for line in states if "nvidia-" in line] == ["iU", "iF"]
+    host.gpu.break_dkms(False)
+    deployer.converge(limit=GPU_HOST)
+    assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.95.05"
+    assert deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
+
+
 def test_one_reboot_when_the_module_cannot_be_unloaded(
     gpu_lab: Lab, gpu_deployer: Deployer
 ) -> None:

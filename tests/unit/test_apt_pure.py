@@ -452,6 +452,31 @@ def test_of_a_package_that_failed_its_own_lines_say_why(words: str) -> None:
     assert words in reason(*lines)
 
 
+DEPENDENT = (
+    "dpkg: dependency problems prevent configuration of nvidia-driver-cuda:",
+    " nvidia-driver-cuda depends on nvidia-kernel-open-dkms (= 580.95.05-1); however:",
+    "  Package nvidia-kernel-open-dkms is not configured yet.",
+    "dpkg: error processing package nvidia-driver-cuda (--configure):",
+    " dependency problems - leaving unconfigured",
+)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_only_depends_on_the_package_that_failed_is_no_reason(first: bool) -> None:
+    about = PACKAGES_THAT_FAILED[next(iter(PACKAGES_THAT_FAILED))]
+    lines = (*DEPENDENT, *about) if first else (*about, *DEPENDENT)
+    assert APT.errors_in(lines) == about
+    assert APT.errors_in(DEPENDENT)[-1] == DEPENDENT[-1]
+
+
+def test_a_package_whose_own_program_failed_is_told_from_one_that_is_not_unpacked() -> None:
+    failed, overwritten, full = PACKAGES_THAT_FAILED.values()
+    assert APT.says_script_failed(failed)
+    bad = "dpkg: error processing package x (--configure):\n package is in a very bad inconsistent"
+    for lines in (overwritten, full, DEPENDENT, bad.splitlines(), ()):
+        assert not APT.says_script_failed(lines)
+
+
 def test_of_all_that_apt_prints_the_errors_come_last_and_without_preface() -> None:
     lines = [
         "Get:1 http://x InRelease [1 kB]",

@@ -51,7 +51,7 @@ BY_DATA = [
     ),
     (
         {"pytorch_build": "cu132"},
-        "pytorch_build = 'cu132' compiles code for CUDA 13.2 at run time, which branch 580 refuses (it takes code up to CUDA 13.0); allowed: builds up to CUDA 13.0 with branch 580; fix: set pytorch_build = 'cu130'",
+        "pytorch_build = 'cu132' is of CUDA 13.2, newer than branch 580 translates code of (CUDA 13.0), and NCCL of such a build did not start; allowed: builds up to CUDA 13.0 with branch 580; fix: set pytorch_build = 'cu130'",
     ),
     (
         {"driver_branch": 615, "driver_modules": "proprietary"},
@@ -121,9 +121,40 @@ BY_DATA = [
         {"gpu_model": "GH200", "stack": "r580-cu128"},
         "pytorch_build = 'cu128' is not what the package index serves for torch 2.9.1 on aarch64: that is cpu; allowed: an index of cu128 for aarch64; fix: set pytorch_index_url = 'https://download.pytorch.org/whl/cu128'",
     ),
+    (
+        {"driver_repository_url": "https://mirror.example.org/cuda/repos/debian13/x86_64"},
+        "driver_branch = 580 is not in NVIDIA's repository for debian13; allowed: branch 590 or newer on debian13; fix: set stack = 'r595-cu132'",
+    ),
 ]
 
+FROM_DEBIAN_13 = {
+    "driver_loaded": None,
+    "distribution": "debian 13",
+    "due": frozenset({"driver", "toolkit"}),
+}
+ELSEWHERE = "install the host anew with one of ubuntu 22.04, ubuntu 24.04, debian 12"
+
 BY_HOST = [
+    (
+        {},
+        FROM_DEBIAN_13,
+        f"driver_branch = 580 is not in NVIDIA's repository for debian13; allowed: branch 590 or newer on debian13; fix: set stack = 'r595-cu132', or {ELSEWHERE}",
+    ),
+    (
+        {"driver_version": "580.95.05"},
+        {**FROM_DEBIAN_13, "distribution": "ubuntu 26.04"},
+        f"driver_branch = 580 is not in NVIDIA's repository for ubuntu2604; allowed: branch 595 or newer on ubuntu2604; fix: set driver_branch = 595 and cuda_release = '13.2' and driver_version = None, or {ELSEWHERE}",
+    ),
+    (
+        {"stack": "r580-cu126", "gpu_model": "V100", "driver_modules": "proprietary"},
+        FROM_DEBIAN_13,
+        f"driver_branch = 580 is not in NVIDIA's repository for debian13; allowed: branch 590 or newer on debian13; fix: {ELSEWHERE}",
+    ),
+    (
+        {"driver_branch": 595},
+        FROM_DEBIAN_13,
+        f"cuda_release = '13.0' is not in NVIDIA's repository for debian13; allowed: CUDA 13.1 or newer on debian13; fix: set driver_branch = 595 and cuda_release = '13.2', or {ELSEWHERE}",
+    ),
     (
         {},
         {"gcc": 16},
@@ -209,6 +240,26 @@ def test_what_a_host_shows_is_said_with_what_was_found_there(
 ) -> None:
     refusals = check_host(resolve(data, "lab-1"), HostFacts(**{**HOST, **found}))
     assert refusals[0] == f"host lab-1: {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        ({}, {**FROM_DEBIAN_13, "due": frozenset()}),
+        ({}, {**FROM_DEBIAN_13, "distribution": None}),
+        ({"driver_source": "present", "cuda_toolkit": False}, FROM_DEBIAN_13),
+        (
+            {"driver_repository_url": "https://mirror.example.org/cuda/repos/debian12/x86_64"},
+            FROM_DEBIAN_13,
+        ),
+        ({"driver_repository_url": "https://mirror.example.org/nvidia"}, FROM_DEBIAN_13),
+    ],
+    ids=["all is there", "not told", "somebody else's", "another release's", "no known one"],
+)
+def test_a_repository_is_judged_only_where_something_is_to_come_from_it(
+    data: dict[str, object], found: dict[str, Any]
+) -> None:
+    assert check_host(resolve(data, "lab-1"), HostFacts(**{**HOST, **found})) == []
 
 
 def test_a_host_without_a_driver_yet_is_not_judged_by_it() -> None:

@@ -25,7 +25,7 @@ NUMBERS = {"gpu_count", "driver_branch", "smoke_ranks"}
 VERDICT = ("expected", "why")
 HOST_FIELDS = {
     "host", "host_python", "host_gcc", "host_machine", "host_driver", "host_capabilities",
-    "host_open", "host_glibc",
+    "host_open", "host_glibc", "host_distribution",
 }  # fmt: skip
 
 Row = dict[str, str]
@@ -75,6 +75,8 @@ def facts_of(row: Row) -> HostFacts:
         compute_capabilities=tuple(filter(None, row["host_capabilities"].split("+"))),
         open_modules={"": None, "yes": True, "no": False}[open_modules],
         glibc=said("glibc", "2.39"),
+        distribution=row["host_distribution"] or None,
+        due=frozenset({"driver", "toolkit"}),
     )
 
 

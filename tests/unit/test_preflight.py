@@ -25,6 +25,9 @@ NOTHING = "0x0000000000000000-0x0000000000000000"
 NONE = f"0x00000000de000000-0x00000000deffffff {NOTHING}"
 
 
+DEBIAN_13 = ('PRETTY_NAME="Debian GNU/Linux 13"', 'VERSION_ID="13"', "ID=debian")
+
+
 def gpu(window: str, device: str = "0x2b85", address: str = "0000:01:00.0") -> str:
     return f"{address} 0x10de {device} 0x030000 nvidia {window} {NOTHING}"
 
@@ -112,6 +115,9 @@ WELCOME: dict[str, GpuHost] = {
     "a window larger than needed": proven_host(
         lists=two("0x1-0x2 0x0000006000000000-0x0000006fffffffff")
     ),
+    "all is installed that its distribution's repository no longer carries": proven_host(
+        lists={"system.os": [*DEBIAN_13]}
+    ),
     "no room on a host where all is installed": proven_host(
         plain=dict.fromkeys(("storage.usr", "storage.var"), "/dev/sda1 2 1 1 99% /")
     ),
@@ -157,10 +163,6 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     "the bus cannot be read": (
         proven_host(lists={"gpus.device": ["?no permission"]}),
         ("PCI bus could not be read (no permission)",),
-    ),
-    "the firmware keeps the window below 4 GiB": (
-        proven_host(lists=two(SMALL)),
-        ("window of 256 MiB", "expected 32768 MiB", "Above 4G Decoding", "Resizable BAR"),
     ),
     "the firmware gives no window": (
         proven_host(lists=two(NONE)),
@@ -271,6 +273,10 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ),
         ("runs Debian 11; expected one of the supported", "declare its whole URL"),
     ),
+    "a distribution whose repository does not carry the branch": (
+        bare_gpu_host(lists={"system.os": [*DEBIAN_13]}),
+        ("driver_branch = 580 is not in NVIDIA's repository for debian13", "'r595-cu132'"),
+    ),
     "gcc that nvcc refuses": (
         proven_host(plain={"cuda.gcc": "16.1.0"}),
         ("gcc 16", "set host_compiler = 'gcc-15'"),
@@ -304,6 +310,24 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     ),
     "not systemd": (proven_host(plain={"system.init": "tini"}), ("pid 1 is tini",)),
 }
+
+
+@pytest.mark.parametrize("model", ["RTX 5090", None])
+def test_a_small_window_is_worth_a_warning_that_says_what_it_costs(model: str | None) -> None:
+    """An RTX 5090 runs CUDA with 256 MiB: only transfers pay for it."""
+    host = proven_host(data={"gpu_model": model}, lists=two(SMALL))
+    found = preflight.judge(host.spec(), record_of(host))
+    if model is None:  # then it is not known how large it could be
+        assert found == []
+        return
+    (note,) = found
+    assert (note.effect, note.stops, note.acts) == ("note", False, False)
+    sentence = note.sentence("ws1")
+    for word in (
+        *("0000:01:00.0, 0000:02:00.0 has a window of 256 MiB", "32768 MiB", "without a detour"),
+        *("CUDA works with it, and transfers are slower", "Resizable BAR"),
+    ):
+        assert word in sentence
 
 
 @pytest.mark.parametrize("name", REFUSED)

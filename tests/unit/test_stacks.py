@@ -41,8 +41,8 @@ MALFORMED = [
     ("gcc: [6, 13]", "gcc: [13, 6]", "cuda.12.6.gcc = [13, 6]", "[lowest, highest]"),
     ("gcc: [6, 13]", "gcc: 13", "cuda.12.6.gcc = 13", "a list"),
     (
-        "archs: [75, 80, 86, 90, 100, 120], ptx: 120",
-        "archs: [7.5], ptx: 120",
+        "archs: [75, 80, 86, 90, 100, 120], ptx: null",
+        "archs: [7.5], ptx: null",
         "archs.0 = 7.5",
         "whole",
     ),
@@ -63,6 +63,8 @@ MALFORMED = [
     ("/{distro}/{arch}", "/{distro}/x86_64", "repositories.url", "a URL with {distro} and {arch}"),
     ("distro: debian12", "distro: Debian 12", "releases.debian 12.distro", "a distribution"),
     ("distro: debian12, ", "", "releases.debian 12.distro", "is missing"),
+    ("branches: [590, null]", "branches: 590", "releases.debian 13.branches", "a list"),
+    ('toolkit: "13.1"', "toolkit: 13.1", "releases.debian 13.oldest_toolkit = 13.1", "text"),
     (
         'key_fingerprint: "0218',
         'key_fingerprint: "0x18',
@@ -90,7 +92,7 @@ MALFORMED = [
     ),
     ("bounds: card", "bounds: cart", "RTX 5090.figures.0.bounds = 'cart'", "card, server"),
     ("memory_gb_s: 1792,", "", "RTX 5090.figures.0.memory_gb_s", "is missing"),
-    ("D v2'", "D (v2'", "RTX 5090 D.figures.0.pattern", "a regular expression"),
+    ("D v2'", "D (v2'", "RTX 5090 D v2.figures.0.pattern", "a regular expression"),
     (
         "source: H100 data sheet}",
         "source: x, memory_as_listed: yes}",
@@ -221,11 +223,22 @@ def test_the_default_is_the_coherent_pair_of_long_term_driver_and_cuda_13_0() ->
 
 
 def test_pci_ids_are_given_where_all_that_a_model_has_are_known() -> None:
-    """Each was seen on a real one, or is in the PCI ID database: a missing one refuses a host."""
+    """Each was seen on a real one, or is in NVIDIA's table or the PCI ID database: a missing one
+    refuses a host.
+    """
     ids = {gpu.name: gpu.pci_ids for gpu in KNOWN.gpus.values() if gpu.pci_ids}
     assert ids == {
         "RTX 5090": ("10de:2b85",),
         "RTX 5090 D": ("10de:2b87",),
+        "RTX 5090 D v2": ("10de:2b8c",),
+        "RTX 5080": ("10de:2c02",),
+        "RTX 5070 Ti": ("10de:2c05",),
+        "RTX 5070": ("10de:2f04",),
+        "RTX 5060 Ti": ("10de:2d04",),
+        "RTX PRO 6000 Blackwell": ("10de:2bb1", "10de:2bb4", "10de:2bb5"),
+        "L40S": ("10de:26b9",),
+        "RTX 4090": ("10de:2684",),
+        "RTX 3090": ("10de:2204",),
         "B200": ("10de:2901",),
         "H200": ("10de:2335", "10de:233b"),
         "GTX 1080 Ti": ("10de:1b06",),
@@ -236,7 +249,7 @@ def test_each_kind_of_gpu_is_known_by_one_model_alone() -> None:
     names = {
         "NVIDIA GeForce RTX 5090": "RTX 5090",
         "NVIDIA GeForce RTX 5090 D": "RTX 5090 D",
-        "NVIDIA GeForce RTX 5090 D v2": "RTX 5090 D",
+        "NVIDIA GeForce RTX 5090 D v2": "RTX 5090 D v2",
         "NVIDIA GeForce RTX 4090": "RTX 4090",
         "NVIDIA GeForce RTX 3090": "RTX 3090",
         "NVIDIA B200": "B200",
@@ -326,6 +339,22 @@ def test_every_field_of_the_data_is_read_by_the_product(entry: str, field: str) 
 def test_a_field_that_nothing_reads_would_be_found() -> None:
     assert {"Stack", "Gpu", "Figures", "Catalogue", "PackageRule"} <= {entry for entry, _ in FIELDS}
     assert "recommended" not in attributes_read()  # a field the data once had, and nothing read
+
+
+def test_every_supported_release_carries_a_whole_stack() -> None:
+    """What is refused on one for its driver or toolkit names the stack that works there."""
+    for repository in KNOWN.repositories.releases.values():
+        assert any(
+            repository.carries(stack.driver.branch) and repository.carries_toolkit(stack.cuda)
+            for stack in KNOWN.stacks.values()
+            if stack.driver is not None and stack.cuda is not None
+        ), repository.distro
+
+
+def test_no_published_wheel_is_said_to_hold_ptx() -> None:
+    """cuobjdump finds none in libtorch_cuda.so and libtorch_cuda_linalg.so of 2.14.1+cu130."""
+    for machines in KNOWN.wheel_archs.values():
+        assert [wheel.ptx for wheel in machines.values()] == [None] * len(machines)
 
 
 def test_no_two_releases_share_a_keyring_package() -> None:

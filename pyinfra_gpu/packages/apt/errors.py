@@ -16,6 +16,8 @@ _SUMS_UP = re.compile(
 )
 _PREFACE = re.compile(r"^.*(?:GPG error|OpenPGP signature verification failed): (?=\S)")
 _OF_A_PACKAGE = "dpkg: error processing "
+_CONSEQUENCE = "dependency problems - leaving unconfigured"
+_SCRIPT_FAILED = re.compile(r" installed \S+ package post-installation script subprocess ")
 _BEGINS_A_PACKAGE = re.compile(r"(?:Preparing to unpack|Unpacking|Setting up|Removing) ")
 
 
@@ -29,10 +31,17 @@ def read(lines: Sequence[str]) -> tuple[str, ...]:
         return tuple(guard)
     places = [at for at, line in enumerate(lines) if line.startswith(_OF_A_PACKAGE)]
     if places:
-        return _about_a_package(lines, places[0])
+        # What only depends on the one that failed may stand before it.
+        own = [at for at in places if _CONSEQUENCE not in "".join(lines[at : at + 2])]
+        return _about_a_package(lines, [*own, *places][0])
     found = [line for line in lines if _TELLS.match(line) and not _SUMS_UP.match(line)]
     found.sort(key=lambda line: not _WARNS.match(line))
     return tuple(_PREFACE.sub("", line) for line in found or lines)
+
+
+def says_script_failed(lines: Sequence[str]) -> bool:
+    """See `PackageManager.says_script_failed`."""
+    return any(_SCRIPT_FAILED.match(line) for line in lines)
 
 
 def _about_a_package(lines: Sequence[str], error: int) -> tuple[str, ...]:

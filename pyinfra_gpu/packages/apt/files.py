@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyinfra_gpu.packages.model import Files
+from pyinfra_gpu.packages.names import LABEL
 from pyinfra_gpu.spec.system_files import HEADER, KEYRING
 
 SOURCES_FOLDER = "/etc/apt/sources.list.d"
 SOURCES = f"{SOURCES_FOLDER}/pyinfra-gpu-nvidia.list"
-PREFERENCES = "/etc/apt/preferences.d/pyinfra-gpu-nvidia"
+# Before `nvidia-driver-pin`, the file of NVIDIA's own pin packages: apt reads them by name, and the
+# first record that matches counts. That one takes a driver of Ubuntu's archive just as gladly.
+PREFERENCES = "/etc/apt/preferences.d/00pyinfra-gpu-nvidia"
+_FORMER_PREFERENCES = "/etc/apt/preferences.d/pyinfra-gpu-nvidia"
 UNATTENDED = "/etc/apt/apt.conf.d/52pyinfra-gpu-unattended-upgrades"
-FILES = Files(sources=SOURCES, pins=PREFERENCES, unattended=UNATTENDED)
+FILES = Files(
+    sources=SOURCES, pins=PREFERENCES, unattended=UNATTENDED, former=(_FORMER_PREFERENCES,)
+)
 
 DRIVER = (
     *("cuda-drivers*", "firmware-nvidia-*", "libcuda1", "libcudadebugger1", "libegl-nvidia*"),
@@ -26,17 +32,25 @@ DRIVER = (
     *("nvidia-compute-utils*", "nvidia-dkms*", "nvidia-driver", "nvidia-driver-[0-9]*"),
     *("nvidia-driver-bin", "nvidia-driver-cuda*", "nvidia-driver-full", "nvidia-driver-libs*"),
     *("nvidia-driver-open", "nvidia-egl-icd", "nvidia-fabricmanager*", "nvidia-firmware*"),
-    *("nvidia-headless*", "nvidia-imex*", "nvidia-kernel-dkms", "nvidia-kernel-open*"),
-    *("nvidia-kernel-source*", "nvidia-kernel-support", "nvidia-libopencl*", "nvidia-modprobe"),
-    *("nvidia-open*", "nvidia-opencl-icd", "nvidia-persistenced", "nvidia-settings"),
+    *("nvidia-headless*", "nvidia-imex*", "nvidia-kernel-common-[0-9]*", "nvidia-kernel-dkms"),
+    *("nvidia-kernel-open*", "nvidia-kernel-source*", "nvidia-kernel-support"),
+    *("nvidia-libopencl*", "nvidia-modprobe", "nvidia-open*", "nvidia-opencl-icd"),
+    *("nvidia-persistenced", "nvidia-powerd", "nvidia-settings"),
     *("nvidia-smi", "nvidia-utils*", "nvidia-vdpau-driver", "nvidia-vulkan-icd"),
     *("nvidia-xconfig", "xserver-xorg-video-nvidia*"),
 )
 """The driver's packages, companions included, in both ways NVIDIA names them: as apt's globs.
 
-Helpers that a distribution ships for any driver (nvidia-kernel-common, glx-alternative-nvidia,
-libnvidia-egl-wayland1) and the container tools are not among them, and stay free.
+Helpers that a distribution ships for any driver (glx-alternative-nvidia, libnvidia-egl-wayland1)
+and the container tools are not among them, and stay free.
 """
+SHARED = ("nvidia-kernel-common",)
+"""Names that a distribution has for a helper and NVIDIA, from branch 590 on, for a part of the
+driver: what tells them apart is that a driver's version is one."""
+NOT_FROM_NVIDIA = ("dkms",)
+"""What NVIDIA's repository has of a distribution's own, with an epoch that beats it. Its dkms does
+not depend on the compiler that the kernels of Ubuntu 22.04 are built with, as Ubuntu's does, and no
+module is built then (LP#1991664)."""
 
 _UNATTENDED = (
     *("cuda-", "firmware-nvidia", "libcuda", "libnvidia-", "libnvsdm", "libxnvctrl"),
@@ -71,12 +85,14 @@ def preferences(
     """
     note = f"# The repository has no {absent_pin}: these pins stand alone.\n" if absent_pin else ""
     wanted = f"{version}-*" if version else f"{branch}.*"
+    every, other = (*DRIVER, *SHARED), "version [1-9][0-9][0-9].[0-9]*"
     records = [
         # A label that does not begin with "N", or begins with it and goes on otherwise.
         _record("other archives have packages of the same names", DRIVER, "release l=[!N]*", -1),
         _record("see above", DRIVER, "release l=N[!V]*", -1),
-        _record("the declared driver", DRIVER, f"version {wanted}", 1001),
-        _record("and no other driver", DRIVER, "version [1-9][0-9][0-9].[0-9]*", -1),
+        _record("the declared driver", every, f"version {wanted}", 1001),
+        _record("and no other driver", every, other, -1),
+        _record("the distribution's own is the one", NOT_FROM_NVIDIA, f"release l={LABEL}", -1),
     ]
     if toolkit:
         name, release = toolkit

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pyinfra.api import StringCommand
 from pyinfra.operations import apt as stock_apt
 
 from pyinfra_gpu.on_host import program, text
@@ -23,6 +24,8 @@ _PART = "== pyinfra-gpu =="
 _STATE = "/var/lib"  # /tmp and /run may forbid to run programs; dpkg itself runs scripts below it
 _KEYRING_PACKAGE = "cuda-keyring_1.1-1_all.deb"
 _KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
+# needrestart would restart services of the user's, without a question where there is no terminal.
+_ENVIRONMENT = ("NEEDRESTART_SUSPEND=1",)
 _OURS_ONLY = (
     *("-o", f"Dir::Etc::sourcelist={files.SOURCES}", "-o", "Dir::Etc::sourceparts=-"),
     # The lists of all other sources stay; and without this, apt ends with 0 where a server is down.
@@ -64,7 +67,7 @@ class Apt:
     def _words(self, transaction: Transaction) -> tuple[str, ...]:
         """Return the words of apt-get; simulation and real run must not differ in more."""
         return (
-            *("env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_SUSPEND=1"),
+            *("env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", *_ENVIRONMENT),
             *("apt-get", "-o", f"{self.mark}=1", "-y", "-q"),
             *("--no-install-recommends", "--allow-downgrades"),
             *("--allow-change-held-packages", "-o", _wait(transaction.wait_s)),
@@ -101,14 +104,15 @@ class Apt:
 
     def install(self, names: Sequence[str], wait_s: int) -> Iterator[Any]:
         """See the protocol."""
-        yield from stock_apt.packages._inner(
+        for command in stock_apt.packages._inner(
             packages=list(names),
             update=True,
             no_recommends=True,
             # Somebody may take the lock between our look and this command; see apt-get(8).
             # A name that is not on offer fails; as a pattern, "python3.9" could match others.
             extra_install_args=f"-o {_wait(wait_s)} -o APT::Cmd::Pattern-Only=true",
-        )
+        ):
+            yield StringCommand("env", *_ENVIRONMENT, command)
 
     def offers(self, name: str) -> str:
         """See the protocol."""
@@ -158,7 +162,7 @@ class Apt:
 
     def finish(self) -> str:
         """See the protocol; --force-confold keeps the user's configuration files: dpkg(1)."""
-        return "DEBIAN_FRONTEND=noninteractive dpkg --force-confold --configure -a"
+        return "LC_ALL=C DEBIAN_FRONTEND=noninteractive dpkg --force-confold --configure -a"
 
     def keyring(self, url: str, sha256: str) -> str:
         """See the protocol: the package is never installed, its own list would point elsewhere."""
@@ -204,6 +208,10 @@ class Apt:
     def errors_in(self, lines: Sequence[str]) -> tuple[str, ...]:
         """See the protocol."""
         return errors.read(lines)
+
+    def says_script_failed(self, lines: Sequence[str]) -> bool:
+        """See the protocol."""
+        return errors.says_script_failed(lines)
 
     def install_by_hand(self, names: Sequence[str]) -> str:
         """See the protocol."""

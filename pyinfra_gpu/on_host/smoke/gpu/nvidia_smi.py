@@ -10,6 +10,7 @@ from dataclasses import dataclass
 _LIMIT = 20.0
 """Seconds; without persistence a driver first initialises every GPU, which takes some each."""
 _INVALID = re.compile(r'Field "([^"]+)" is not a valid field to query')
+_BROKEN = re.compile(r"\[(?:GPU requires reset|Reset Required|GPU is lost)\]", re.IGNORECASE)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -83,7 +84,7 @@ def parse(text: str, asked: Sequence[str], fields: Sequence[str]) -> Table:
     """Return the rows of nvidia-smi's CSV `text`, keyed by the names in `fields`.
 
     A line without as many values as fields is somebody's message (an error about one GPU, say),
-    and becomes the table's error.
+    and becomes the table's error; so does what nvidia-smi says of a GPU that answers no more.
     """
     present = {older: name for name, older in _OLDER.items() if name in fields}
     rows, stray = [], None
@@ -92,15 +93,24 @@ def parse(text: str, asked: Sequence[str], fields: Sequence[str]) -> Table:
         if len(values) == len(asked):
             named = zip(asked, values, strict=True)
             rows.append({present.get(name, name): value for name, value in named})
+            broken = next((value for value in values if _BROKEN.fullmatch(value)), None)
+            if broken is not None:
+                stray = stray or f"GPU {values[0]}: {broken.strip('[]')}"
         elif "no running" not in line.lower():
             stray = stray or line
     return Table(rows, stray)
 
 
 def known(value: str | None) -> str | None:
-    """Return a field's text, None where the driver has no value ("[N/A]", "[Not Supported]")."""
+    """Return a field's text, None where the driver has no value.
+
+    What stands in brackets is what nvidia-smi says in place of one: "[N/A]", "[Not Supported]",
+    "[GPU requires reset]", "[GPU is lost]", "[Insufficient Permissions]", "[Unknown Error]".
+    """
     text = (value or "").strip()
-    bare = text.strip("[]").lower()
+    if text.startswith("["):
+        return None
+    bare = text.lower()
     missing = ("", "n/a", "not supported", "not available", "not found", "err!")
     return None if bare in missing or bare.startswith(("unknown", "insufficient")) else text
 

@@ -37,7 +37,12 @@ _REFUSAL = re.compile(
     r"MXFP4 scaling (?:only )?supported|only supported on CUDA devices with compute capability"
 )
 """What torch says where the format is not for this GPU or this build of torch."""
-_FAULT = re.compile(r"CUDA error: (?!no kernel image)|illegal memory access|launch failure")
+_NO_KERNEL = (
+    r"no kernel image|CUBLAS_STATUS_(?:NOT_SUPPORTED|ARCH_MISMATCH)|operation not supported"
+)
+_FAULT = re.compile(rf"CUDA error: (?!{_NO_KERNEL})|illegal memory access|launch failure")
+"""What is wrong on any GPU; that a library has no kernel for this one is none of it. cuBLAS says so
+by NOT_SUPPORTED, as of MXFP8 and NVFP4 on a GPU older than 10.0."""
 
 
 def main(name: str, device: int) -> int:

@@ -10,8 +10,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-_XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<number>\d+)(?:, (?P<text>.*))?")
-_SXID = re.compile(r"SXid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<number>\d+)(?:, (?P<text>.*))?")
+# Of a GPU that is divided (MIG) the address is followed by whose it is: " GPU-I:05 GPU-CI:01".
+_WHERE = r"\((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)(?P<part>(?: GPU-C?I:\d+)*)\)"
+_REST = r"(?P<number>\d+)(?:, (?P<text>.*))?"
+_XID = re.compile(rf"NVRM: Xid {_WHERE}: {_REST}")
+_SXID = re.compile(rf"SXid {_WHERE}: {_REST}")
 _AER = re.compile(
     r"(?P<driver>\S+) (?P<pci>[0-9a-fA-F]{4}:[0-9a-fA-F:.]+): "
     r"(?:AER: )?PCIe Bus Error: severity=(?P<severity>[^,]+)(?:, type=(?P<text>.*))?"
@@ -69,7 +72,8 @@ def _event(line: str) -> dict[str, Any] | None:
 
 
 def _xid(kind: str, found: re.Match[str]) -> dict[str, Any]:
-    number, text = int(found["number"]), (found["text"] or "").strip()
+    number = int(found["number"])
+    text = " ".join(filter(None, (found["part"].strip(), (found["text"] or "").strip())))
     group = _class(number) if kind == "xid" else "nvlink"
     serious = number not in _HARMLESS or kind == "sxid"
     if action := _RECOVERY.search(text):

@@ -6,9 +6,10 @@ Its loss must be that of the same model in eager single precision within what bf
 from __future__ import annotations
 
 import importlib
+from datetime import timedelta
 
 import torch
-import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from ..options import REHEARSAL_CPU
 from .model import SmallGpt
@@ -34,13 +35,26 @@ def measure(it: Rank) -> None:
         # Every rank loads the compiler. Then one fills the cache from which the others read: all
         # at once they would fight for the cores to compile the same.
         importlib.import_module("torch._inductor.compile_fx")
-        dist.barrier()
+        _meet(it, "loaded")
         if it.rank == 0:
             value.update(_step(model, tokens, targets))
-        dist.barrier()
+        _meet(it, "first")
         if it.rank != 0:
             value.update(_step(model, tokens, targets))
-        dist.barrier()
+        _meet(it, "all")
+
+
+def _meet(it: Rank, name: str) -> None:
+    """Wait for the other ranks at the store.
+
+    A collective would be NCCL's, whose watchdog ends a rank that waits in one for longer than a
+    minute: a compiler on slow cores takes that. A hang is the launcher's to end here, too.
+    """
+    store = distributed_c10d._get_default_store()
+    here = f"compiled_step/{name}"
+    if store.add(here, 1) == it.world_size:
+        store.set(f"{here}/complete", "")
+    store.wait([f"{here}/complete"], timedelta(seconds=2 * it.options.deadline))
 
 
 def _step(model: SmallGpt, tokens: torch.Tensor, targets: torch.Tensor) -> dict[str, float | int]:
