@@ -31,7 +31,7 @@ CONTROLLER = """
 import json, resource, sys, time
 from pyinfra_gpu.report.check.running import Request, run
 began, came = time.monotonic(), {}
-def arrived(host, done, names):
+def arrived(host, names):
     came[host.name] = time.monotonic() - began
 answer = run(Request(inventory=sys.argv[1]), arrived)
 print(json.dumps({
