@@ -126,6 +126,7 @@ class Id(StrEnum):
     PYTORCH_INSTALLATION_INTERRUPTED = "pytorch.installation-interrupted"
     PYTORCH_VERSION_DIFFERS = "pytorch.version-differs"
     PYTORCH_FILES_DAMAGED = "pytorch.files-damaged"
+    PYTORCH_DISTRIBUTION_DAMAGED = "pytorch.distribution-damaged"
     PYTORCH_LOCK_DIFFERS = "pytorch.lock-differs"
 
     ENVIRONMENT_FILE_MISSING = "environment.file-missing"

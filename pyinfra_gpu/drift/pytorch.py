@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift import pytorch_lock
+from pyinfra_gpu.drift import pytorch_files, pytorch_lock
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
 
@@ -20,6 +20,7 @@ TORCH = (
     Id.PYTORCH_INSTALLATION_INTERRUPTED,
     Id.PYTORCH_VERSION_DIFFERS,
     Id.PYTORCH_FILES_DAMAGED,
+    Id.PYTORCH_DISTRIBUTION_DAMAGED,
     Id.PYTORCH_LOCK_DIFFERS,
 )
 """What `pytorch.wheel` repairs."""
@@ -51,7 +52,8 @@ def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     )
     if any(isinstance(each, Unknown) for each in environment) or _environment(spec, record):
         return environment
-    return (*environment, torch.version, torch.damaged, torch.installing)
+    files = (torch.damaged, torch.damaged_others)
+    return (*environment, torch.version, *files, torch.installing)
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -62,7 +64,10 @@ def summary(spec: HostSpec, record: Record) -> str:
 
 def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return in what the installer, the environment and torch are not as declared."""
-    found = [*_installer(spec, record), *_environment(spec, record), *_torch(spec, record)]
+    anew = _environment(spec, record)
+    found = [*_installer(spec, record), *anew, *_torch(spec, record)]
+    if not anew:
+        found += pytorch_files.judge(spec, record)
     missing = pytorch_lock.missing(spec, record)
     return [*found, missing] if missing else found
 

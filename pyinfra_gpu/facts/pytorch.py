@@ -19,6 +19,9 @@ class TorchRecord(Jsonable):
     + uv: version of the installer
     + version, git_version, cuda: from torch/version.py; cuda is None for a build without CUDA
     + damaged: the first 5 of torch's files that are missing or have another size than recorded
+    + damaged_others: normalised name of another distribution -> the first of its files that is
+      missing or has another size than recorded; at most 100 of them
+    + needs: where any of those is damaged, what torch needs to run, by its own metadata, and it
     + installing: whether an installation was begun and not finished
     + distributions: normalised name -> version of everything installed; a name that is there
       twice has both versions in its value
@@ -31,6 +34,8 @@ class TorchRecord(Jsonable):
     git_version: str | Unknown | None
     cuda: str | Unknown | None
     damaged: tuple[str, ...] | Unknown
+    damaged_others: Mapping[str, str] | Unknown
+    needs: tuple[str, ...] | Unknown
     installing: bool | Unknown
     distributions: Mapping[str, str] | Unknown
 
@@ -46,7 +51,7 @@ class Torch(ConcernFact[TorchRecord]):
 def parse(fields: Fields) -> TorchRecord:
     """The environment and torch, from the probe's fields."""
     rows = fields.items("torch.version_line")
-    names = fields.items("torch.distribution")
+    names, others = fields.items("torch.distribution"), fields.items("torch.other")
     return TorchRecord(
         python=fields.text("torch.python"),
         python_problem=fields.text("torch.python_problem"),
@@ -55,6 +60,8 @@ def parse(fields: Fields) -> TorchRecord:
         git_version=_literal(rows, "git_version"),
         cuda=_literal(rows, "cuda"),
         damaged=fields.items("torch.damaged"),
+        damaged_others=others if isinstance(others, Unknown) else _first_files(others),
+        needs=fields.items("torch.need"),
         installing=fields.flag("torch.installing"),
         distributions=names if isinstance(names, Unknown) else _distributions(names),
     )
@@ -90,6 +97,17 @@ def _distributions(names: tuple[str, ...]) -> dict[str, str]:
         name, _, version = folder.removesuffix(".dist-info").rpartition("-")
         if not name or name.startswith("~"):
             continue
-        name = re.sub(r"[-_.]+", "-", name).lower()
+        name = _normalised(name)
         found[name] = f"{found[name]} and {version}" if name in found else version
     return found
+
+
+def _first_files(rows: tuple[str, ...]) -> dict[str, str]:
+    """Distribution -> file, from rows of both."""
+    parts = [row.partition(" ") for row in rows]
+    return {_normalised(name): path for name, _, path in parts if name and path}
+
+
+def _normalised(name: str) -> str:
+    """The name as the index compares it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pyinfra_gpu.drift import pytorch as drift
+from pyinfra_gpu.drift import pytorch_files
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
@@ -137,7 +138,9 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     Which torch is there is read from its own files, each compared with the size its wheel
     recorded, so that an interrupted install and a hand-copied library are both seen. With a lock,
     everything in the environment is of a version and a digest that the lock names; a file that has
-    another digest fails this host while the environment is still as it was.
+    another digest fails this host while the environment is still as it was. What torch and the
+    training stand on is compared in the same way, and installed again by itself, in the version
+    that is there.
 
     **Example:**
 
@@ -151,21 +154,47 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
         platform = platform_of(spec, record) or "a Python that cannot be told"
         yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
         return
-    if not record.torch.damaged:
-        yield from _install(spec, record, lock, found[0].found)
+    wrong = [each for each in found if each.id != Id.PYTORCH_DISTRIBUTION_DAMAGED]
+    if wrong and not record.torch.damaged:
+        yield from _install(spec, record, lock, wrong[0].found)
         record = look(spec) or record
     if record.torch.damaged and not isinstance(record.torch.damaged, Unknown):
-        # uv links a wheel's files into the environment, so what overwrote one of them has
-        # overwritten uv's own copy as well: fetch the wheel again.
-        clean = quoted(spec.paths.uv, "cache", "clean", "--cache-dir", spec.paths.cache, "torch")
-        yield step(
-            STAGE,
-            "drop the damaged torch",
-            clean,
-            run_as=as_owner(spec, record),
-            seconds=deadlines.SERVICE,
-        )
+        yield _cleaned(spec, record, ["torch"])
         yield from _install(spec, record, lock, f"damaged: {record.torch.damaged[0]}")
+        record = look(spec) or record
+    yield from _whole(spec, record)
+
+
+def _cleaned(spec: HostSpec, record: Record, names: list[str]) -> PyinfraCommand:
+    """Return the step that has uv fetch wheels again.
+
+    It links a wheel's files into the environment, so what overwrote one of them has overwritten
+    uv's own copy as well.
+    """
+    return step(
+        STAGE,
+        f"drop the damaged {', '.join(names)}",
+        quoted(spec.paths.uv, "cache", "clean", "--cache-dir", spec.paths.cache, *names),
+        run_as=as_owner(spec, record),
+        seconds=deadlines.SERVICE,
+    )
+
+
+def _whole(spec: HostSpec, record: Record) -> Commands:
+    """Install what is damaged beside torch again: from uv's own copy, else from where it came."""
+    for fetched in (False, True):
+        names = pytorch_files.damaged(spec, record)
+        if not names:
+            return
+        if fetched:
+            yield _cleaned(spec, record, names)
+        command = install_command(spec, "--no-deps", *constraint(spec, record))
+        for name in names:
+            command += ["--reinstall-package", name]
+        command += pytorch_files.requirements(record, names)
+        what = f"install {', '.join(names)} again"
+        yield _long_step(spec, record, what, marked(spec, command))
+        record = look(spec) or record
 
 
 def _install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -> Commands:

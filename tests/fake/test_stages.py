@@ -108,6 +108,10 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
         FakeHost(lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
         ["PyTorch | Install torch"],
     ),
+    "a file of what torch needs is gone": (
+        FakeHost(lists={"torch.other": ["numpy numpy/__init__.py"], "torch.need": ["numpy"]}),
+        ["PyTorch | Install torch"],
+    ),
     "the wrapper is missing": (
         FakeHost(entries={f"{PREFIX}/bin/torchrun": None}),
         ["Environment | Write the environment file"],

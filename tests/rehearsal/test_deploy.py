@@ -133,6 +133,16 @@ DRIFTS: dict[str, tuple[str, str, str]] = {
         "pytorch",
         "libtorch_python.so",
     ),
+    "a file of numpy is gone": (
+        f"rm $(echo {PREFIX}/venv/lib/python3*/site-packages/numpy)/__init__.py",
+        "pytorch",
+        "numpy damaged: numpy/__init__.py",
+    ),
+    "a library of numpy is overwritten": (
+        f"echo x > $(echo {PREFIX}/venv/lib/python3*/site-packages/numpy/_core/_multiarray_umath*)",
+        "pytorch",
+        "numpy damaged: numpy/_core/_multiarray_umath",
+    ),
     "the repository is at another commit": (
         f"su ubuntu -c 'cd {PREFIX}/training/training"
         " && git -c user.name=u -c user.email=u@x commit -q --allow-empty -m x'",

@@ -201,6 +201,8 @@ SOURCES = {
     "torch.uv": ["torch.uv"],
     "torch.version_line": ["torch.version", "torch.git_version", "torch.cuda"],
     "torch.damaged": ["torch.damaged"],
+    "torch.other": ["torch.damaged_others"],
+    "torch.need": ["torch.needs"],
     "torch.installing": ["torch.installing"],
     "torch.distribution": ["torch.distributions"],
     "environment.text": ["environment.text"],

@@ -99,6 +99,53 @@ def test_torch_without_any_list_of_files_is_damage(tree: Tree, shell: str) -> No
     assert torch.version == "2.13.0+cpu"
 
 
+def test_a_file_of_what_torch_needs_is_damage_of_that(tree: Tree, shell: str) -> None:
+    site = tree.venv()
+    whole = tree.look(shell).torch
+    assert (whole.damaged_others, whole.needs) == ({}, ())
+    (site / "typing_extensions.py").unlink()
+    torch = tree.look(shell).torch
+    assert torch.damaged == ()
+    assert torch.damaged_others == {"typing-extensions": "typing_extensions.py"}
+    assert torch.needs == ("torch", "typing-extensions")
+
+
+def test_what_a_user_installed_is_not_what_torch_needs(tree: Tree, shell: str) -> None:
+    site = tree.venv()
+    for name in ("optree", "Labs_own.tool", "this_is_the_description"):
+        info = f"{name}-1.0.dist-info"
+        tree.wheel(site, info, {f"{name}.py": "as it was", f"{info}/METADATA": "Name: x\n"})
+        (site / f"{name}.py").write_text("edited")
+    torch = tree.look(shell).torch
+    assert torch.damaged_others == {
+        "labs-own-tool": "Labs_own.tool.py",
+        "optree": "optree.py",
+        "this-is-the-description": "this_is_the_description.py",
+    }
+    assert torch.needs == ("torch", "typing-extensions")
+
+
+def test_what_is_needed_is_followed_and_a_circle_ends(tree: Tree, shell: str) -> None:
+    site = tree.venv()
+    for name, needs in (("filelock", "Inner.Wheel (>=2)"), ("inner_wheel", "filelock[all]>1")):
+        info = f"{name}-1.0.dist-info"
+        metadata = {f"{info}/METADATA": f"Name: {name}\nRequires-Dist: {needs}\n\n"}
+        tree.wheel(site, info, {f"{name}.py": "x", **metadata})
+    (site / "inner_wheel.py").unlink()
+    torch = tree.look(shell).torch
+    assert torch.damaged_others == {"inner-wheel": "inner_wheel.py"}
+    assert torch.needs == ("filelock", "inner-wheel", "torch", "typing-extensions")
+
+
+def test_of_very_many_damaged_distributions_a_hundred_are_told(tree: Tree, shell: str) -> None:
+    site = tree.venv()
+    for number in range(120):
+        info = f"own{number}-1.0.dist-info"
+        tree.wheel(site, info, {f"own{number}.py": "x"})
+        (site / f"own{number}.py").unlink()
+    assert len(tree.look(shell).torch.damaged_others) == 100  # type: ignore[arg-type]
+
+
 def test_odd_names_in_the_list_of_files_are_compared_too(tree: Tree, shell: str) -> None:
     site = tree.venv()
     rows = [

@@ -110,7 +110,8 @@ believed() {
 owners_part() {
 	if [ "$because" ]; then
 		unknown_all "$because" owned.absent torch.python torch.python_problem torch.installing \
-			torch.version_line torch.distribution torch.damaged torch.uv environment.text \
+			torch.version_line torch.distribution torch.damaged torch.other torch.need torch.uv \
+			environment.text \
 			training.requirements training.stamp training.commit training.remote training.dirty \
 			training.dirty_count smoke.verdict
 		if [ "$PG_NVIDIA" ]; then
@@ -130,4 +131,4 @@ unwatch
 echo theirs-end" | ended $((rest + 2)) head -c 1048576 | sed -n -E -e '/^theirs-end$/q' -e '$d' -e "$passing"
 }
 passing='/^look\.late =(owned|torch|environment|training|smoke|cuda)$/p
-/^(owned\.(stat|absent|hidden|target|unread|sha256)|environment\.text|smoke\.verdict|torch\.(python|python_problem|installing|version_line|distribution|damaged|uv)|training\.(requirements|stamp|commit|remote|dirty|dirty_count)|cuda\.(nvcc|gcc|gxx|compiler|glibc)) [-.=x?!][ -~]*$/p'
+/^(owned\.(stat|absent|hidden|target|unread|sha256)|environment\.text|smoke\.verdict|torch\.(python|python_problem|installing|version_line|distribution|damaged|other|need|uv)|training\.(requirements|stamp|commit|remote|dirty|dirty_count)|cuda\.(nvcc|gcc|gxx|compiler|glibc)) [-.=x?!][ -~]*$/p'

@@ -1,16 +1,18 @@
-# torch is never imported: its identity is text, and its files are compared with their list of sizes.
+# torch is never imported: its identity is text. Its files, and those of everything beside it, are
+# compared with their lists of sizes.
+compared="torch.damaged torch.other torch.need"
 torch() {
 	kind_of "$PG_VENV"
 	if [ "$kind" = hidden ]; then
 		unknown_all "no permission to look at $PG_VENV" torch.python torch.python_problem \
-			torch.installing torch.version_line torch.distribution torch.damaged
+			torch.installing torch.version_line torch.distribution $compared
 	elif [ ! -d "$PG_VENV" ] || is_empty "$PG_VENV"; then
 		absent torch.python torch.python_problem
 		put torch.installing 0
-		listed torch.version_line torch.distribution torch.damaged
+		listed torch.version_line torch.distribution $compared
 	elif [ ! -r "$PG_VENV" ] || [ ! -x "$PG_VENV" ]; then
 		unknown_all "no permission to read $PG_VENV" torch.python torch.python_problem \
-			torch.installing torch.version_line torch.distribution torch.damaged
+			torch.installing torch.version_line torch.distribution $compared
 	else
 		if [ -e "$PG_VENV/.pyinfra-gpu-installing" ]; then put torch.installing 1
 		else put torch.installing 0; fi
@@ -35,21 +37,63 @@ def say(key, value):
     raw = os.fsencode(value)
     plain = value == value.strip() and all(32 <= byte < 127 for byte in raw)
     print("torch.%s %s" % (key, "=" + value if plain else "x" + raw.hex()))
-def check(site):
+def check(site, end):
     os.chdir(site)
-    records = [n for n in os.listdir() if n.lower().startswith("torch-") and n.endswith(".dist-info")]
+    infos = sorted(n for n in os.listdir() if n.endswith(".dist-info") and "-" in n)
+    records = [n for n in infos if n.lower().startswith("torch-")]
     bad = []
     if not records and os.path.isdir("torch"):
         bad.append("torch-*.dist-info/RECORD")
-    end = time.monotonic() + 5
-    for record in records:
-        try:
-            if not compare(record + "/RECORD", bad, end):
-                bad.append(record + "/RECORD")
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            bad.append(record + "/RECORD")
-    return bad[:5]
-def compare(record, bad, end):
+    for info in records:
+        differs(info, bad, 5, end)
+    for path in bad[:5]:
+        say("damaged", path)
+    print("torch.damaged .")
+    others = [n for n in infos if n not in records and n[0] != "~" and " " not in n]
+    lost = 0
+    for info in others[:5000]:
+        bad = []
+        differs(info, bad, 1, end)
+        if bad and lost < 100:
+            lost += 1
+            say("other", info.partition("-")[0] + " " + bad[0])
+    print("torch.other .")
+    for name in sorted(needed(others) if lost else ()):
+        say("need", name)
+    print("torch.need .")
+def differs(info, bad, most, end):
+    record = info + "/RECORD"
+    try:
+        if not compare(record, bad, most, end):
+            bad.append(record)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        bad.append(record)
+def plain(name):
+    return name.replace("_", "-").replace(".", "-").lower()
+def needed(infos):
+    folders = {plain(info.partition("-")[0]): info for info in infos}
+    wanted, found = ["torch"], set()
+    folders["torch"] = next(n for n in os.listdir() if n.lower().startswith("torch-"))
+    while wanted:
+        name = wanted.pop()
+        if name in folders and name not in found:
+            found.add(name)
+            wanted.extend(asked(folders[name] + "/METADATA"))
+    return found
+def asked(metadata):
+    try:
+        with open(metadata, "rb") as rows:
+            head = rows.read(262144).partition(b"\n\n")[0].decode("utf-8", "replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    names = []
+    for row in head.splitlines():
+        key, _, what = row.partition(": ")
+        if key == "Requires-Dist" and "extra ==" not in what:
+            end = next((i for i, c in enumerate(what) if not (c.isalnum() or c in "-_.")), None)
+            names.append(plain(what[:end]))
+    return names
+def compare(record, bad, most, end):
     whole = False
     with open(record, "rb") as rows:
         for number, row in enumerate(iter(lambda: rows.readline(65536), b"")):
@@ -68,7 +112,7 @@ def compare(record, bad, end):
                 same = False
             if not same:
                 bad.append(os.fsdecode(path))
-                if len(bad) > 4:
+                if len(bad) >= most:
                     return True
             if not number % 1024 and time.monotonic() > end:
                 raise OSError("its files could not be compared in 5 s")
@@ -77,12 +121,14 @@ say("python", sys.version.split()[0])
 site = "%s/lib/python%d.%d%s/site-packages" % (
     sys.argv[1], sys.version_info[0], sys.version_info[1], "t" if "t" in sys.abiflags else "")
 say("site", site)
-try:
-    for path in check(site) if os.path.isdir(site) else []:
-        say("damaged", path)
-    print("torch.damaged .")
-except OSError as error:
-    print("torch.damaged !" + os.fsencode(str(error)).hex())
+if os.path.isdir(site):
+    try:
+        check(site, time.monotonic() + 5)
+    except OSError as error:
+        for key in "damaged", "other", "need":
+            print("torch.%s !" % key + os.fsencode(str(error)).hex())
+else:
+    print("torch.damaged .\ntorch.other .\ntorch.need .")
 '
 
 # A user can change what it prints, so only whole, plain lines of the expected keys pass.
@@ -107,7 +153,7 @@ venv_python() {
 		case $row in
 		*[!\ -~]*) ;;
 		torch.site\ =*) site=${row#torch.site =} ;;
-		torch.python\ [=x]* | torch.damaged\ [.=!x]*) printf '%s\n' "$row" ;;
+		torch.python\ [=x]* | torch.damaged\ [.=!x]* | torch.other\ [.=!x]* | torch.need\ [.=!x]*) printf '%s\n' "$row" ;;
 		esac
 	done
 	set +f
@@ -117,7 +163,7 @@ venv_python() {
 no_python() {
 	unknown torch.python "$1"
 	put torch.python_problem "$1"
-	unknown torch.damaged "the environment's python does not run, so torch's files were not compared"
+	unknown_all "the environment's python does not run, so its files were not compared" $compared
 }
 
 # The names of the folders of installed distributions, and the lines of torch's own version file.

@@ -1,0 +1,81 @@
+"""Is everything that torch and the training stand on whole? Judged by the sizes wheels recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyinfra_gpu.drift.finding import Finding, Id
+from pyinfra_gpu.drift.pytorch_lock import lock_of
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.stamps import TrainingStamp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+_NAMED = 3  # so many damaged distributions are told
+
+
+def damaged(spec: HostSpec, record: Record) -> list[str]:
+    """Return the names of the damaged distributions that were installed by us, torch excepted."""
+    there, ours = record.torch.damaged_others, _ours(spec, record)
+    return [] if isinstance(there, Unknown) else [name for name in there if name in ours]
+
+
+def requirements(record: Record, names: list[str]) -> list[str]:
+    """Return what asks for distributions in the very versions that are there."""
+    there = record.torch.distributions
+    versions = {} if isinstance(there, Unknown) else there
+    # One that is there twice is asked for in the first version; the installer removes the other.
+    return [f"{name}=={versions[name].partition(' ')[0]}" for name in names if name in versions]
+
+
+def judge(spec: HostSpec, record: Record) -> list[Finding]:
+    """Return the damaged distributions: ours to be repaired, a user's own only told of."""
+    there = record.torch.damaged_others
+    if isinstance(there, Unknown):
+        return []
+    ours = damaged(spec, record)
+    theirs = [name for name in there if name not in ours]
+    found = []
+    if ours:
+        found.append(
+            Finding(
+                id=Id.PYTORCH_DISTRIBUTION_DAMAGED,
+                found=_told(there, ours),
+                expected="each of its files there, of the size its wheel recorded",
+                effect="repair",
+                action=f"{', '.join(ours[:_NAMED])} again",
+            )
+        )
+    if theirs:
+        found.append(
+            Finding(
+                id=Id.PYTORCH_DISTRIBUTION_DAMAGED,
+                found=_told(there, theirs),
+                expected="each of its files there, of the size its wheel recorded",
+                effect="note",
+                action="left as it is, being nothing that torch or the training needs",
+            )
+        )
+    return found
+
+
+def _ours(spec: HostSpec, record: Record) -> set[str]:
+    """Return what we installed: what the lock names, torch needs, or the training asked for."""
+    lock, needs = lock_of(spec, record), record.torch.needs
+    stamp = record.training.stamp_text
+    noted = None if isinstance(stamp, Unknown) else TrainingStamp.read(stamp)
+    return {
+        *((each.name for each in lock.packages) if lock else ()),
+        *(() if isinstance(needs, Unknown) else needs),
+        *(noted.distributions if isinstance(noted, TrainingStamp) else ()),
+    }
+
+
+def _told(there: Mapping[str, str], names: list[str]) -> str:
+    told = [f"{name} damaged: {there[name]}" for name in names[:_NAMED]]
+    more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return ", ".join([*told, *more])

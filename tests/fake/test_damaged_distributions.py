@@ -1,0 +1,90 @@
+"""Wheels beside torch whose files are damaged: which are repaired, how, and which are a user's."""
+
+from __future__ import annotations
+
+import pytest
+from fake_host import DATA, FakeHost, FakeRun
+
+from pyinfra_gpu.drift import pytorch
+from pyinfra_gpu.drift.finding import Finding
+from pyinfra_gpu.facts.fields import read_fields
+from pyinfra_gpu.facts.record import from_fields
+
+NUMPY, MINE = "numpy numpy/__init__.py", "Labs.Tool labs_tool.py"
+WITHOUT_TRAINING: dict[str, object] = {"stack": DATA["stack"], "pytorch_lock": "ignore"}
+
+
+def found(*damaged: str, needs: tuple[str, ...] = (), **changes: object) -> list[Finding]:
+    """What is wrong with a host's environment where distributions are damaged."""
+    host = FakeHost(
+        data={**WITHOUT_TRAINING, **changes},
+        plain={"training.stamp": None},
+        lists={
+            "torch.other": list(damaged),
+            "torch.need": list(needs),
+            "torch.distribution": [
+                *("torch-2.13.0+cpu.dist-info", "numpy-2.4.6.dist-info"),
+                *("Labs_Tool-1.0.dist-info", "sympy-1.14.0.dist-info"),
+            ],
+        },
+    )
+    record = from_fields(read_fields(host.probe_lines()))
+    return pytorch.judge(host.spec(), record)
+
+
+def test_what_torch_needs_is_repaired_and_named_with_its_first_damaged_file() -> None:
+    (finding,) = found(NUMPY, "sympy sympy/core.py", needs=("numpy", "sympy", "torch"))
+    assert finding.id == "pytorch.distribution-damaged"
+    assert finding.effect == "repair"
+    assert finding.found == "numpy damaged: numpy/__init__.py, sympy damaged: sympy/core.py"
+    assert finding.action == "numpy, sympy again"
+
+
+def test_of_many_the_first_are_named_and_the_others_counted() -> None:
+    names = ["a", "b", "c", "d", "e"]
+    (finding,) = found(*(f"{name} {name}.py" for name in names), needs=tuple(names))
+    assert finding.found == "a damaged: a.py, b damaged: b.py, c damaged: c.py, and 2 more"
+
+
+def test_a_users_own_is_told_of_and_left() -> None:
+    ours, theirs = found(NUMPY, MINE, needs=("numpy",))
+    assert (ours.effect, theirs.effect) == ("repair", "note")
+    assert theirs.found == "labs-tool damaged: labs_tool.py"
+    assert "left as it is" in theirs.action
+
+
+def test_an_environment_that_is_made_anew_is_not_complained_about() -> None:
+    ids = [each.id for each in found(NUMPY, needs=("numpy",), pytorch_python="3.12")]
+    assert "pytorch.distribution-damaged" not in ids
+    assert "pytorch.python-differs" in ids
+
+
+def commands(lists: dict[str, list[str]]) -> list[str]:
+    run = FakeRun(FakeHost(lists=lists), FakeHost(name="ws2")).prepare().execute()
+    return [command for command in run.executed("ws1") if " pip install " in command]
+
+
+def test_it_is_installed_again_by_itself_in_the_version_that_is_there() -> None:
+    first, fetched = commands({"torch.other": [NUMPY], "torch.need": ["numpy"]})
+    for command in (first, fetched):  # this host stays as it is, so the second way is tried too
+        assert "--no-deps" in command
+        assert "--reinstall-package numpy numpy==2.4.6" in command
+        assert "--reinstall-package torch" not in command
+
+
+def test_only_a_copy_that_did_not_help_is_fetched_again() -> None:
+    host = FakeHost(lists={"torch.other": [NUMPY], "torch.need": ["numpy"]})
+    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
+    words = [
+        "cache clean" if " cache clean " in each else "install"
+        for each in run.executed("ws1")
+        if " cache clean " in each or " pip install " in each
+    ]
+    assert words == ["install", "cache clean", "install"]
+    (clean,) = [each for each in run.executed("ws1") if " cache clean " in each]
+    assert clean.rstrip("'").endswith(" numpy")
+
+
+@pytest.mark.parametrize("lists", [{"torch.other": [MINE]}, {"torch.other": []}])
+def test_nothing_is_installed_for_a_users_own(lists: dict[str, list[str]]) -> None:
+    assert commands(lists) == []
