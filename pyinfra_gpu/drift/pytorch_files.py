@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.finding import Finding, Id
+from pyinfra_gpu.drift.finding import Effect, Finding, Id
 from pyinfra_gpu.drift.pytorch_lock import lock_of
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.stamps import TrainingStamp
@@ -39,28 +39,29 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
         return []
     ours = damaged(spec, record)
     theirs = [name for name in there if name not in ours]
-    found = []
-    if ours:
-        found.append(
-            Finding(
-                id=Id.PYTORCH_DISTRIBUTION_DAMAGED,
-                found=_told(there, ours),
-                expected="each of its files there, of the size its wheel recorded",
-                effect="repair",
-                action=f"{', '.join(ours[:_NAMED])} again",
-            )
+    left = "left as it is, being nothing that torch or the training needs"
+    return [
+        *_finding(there, ours, "repair", f"{', '.join(ours[:_NAMED])} again"),
+        *_finding(there, theirs, "note", left),
+    ]
+
+
+def _finding(
+    there: Mapping[str, str], names: list[str], effect: Effect, action: str
+) -> list[Finding]:
+    if not names:
+        return []
+    told = [f"{name} damaged: {there[name]}" for name in names[:_NAMED]]
+    more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return [
+        Finding(
+            id=Id.PYTORCH_DISTRIBUTION_DAMAGED,
+            found=", ".join([*told, *more]),
+            expected="each of its files there, of the size its wheel recorded",
+            effect=effect,
+            action=action,
         )
-    if theirs:
-        found.append(
-            Finding(
-                id=Id.PYTORCH_DISTRIBUTION_DAMAGED,
-                found=_told(there, theirs),
-                expected="each of its files there, of the size its wheel recorded",
-                effect="note",
-                action="left as it is, being nothing that torch or the training needs",
-            )
-        )
-    return found
+    ]
 
 
 def _ours(spec: HostSpec, record: Record) -> set[str]:
@@ -73,9 +74,3 @@ def _ours(spec: HostSpec, record: Record) -> set[str]:
         *(() if isinstance(needs, Unknown) else needs),
         *(noted.distributions if isinstance(noted, TrainingStamp) else ()),
     }
-
-
-def _told(there: Mapping[str, str], names: list[str]) -> str:
-    told = [f"{name} damaged: {there[name]}" for name in names[:_NAMED]]
-    more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return ", ".join([*told, *more])

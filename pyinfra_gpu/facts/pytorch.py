@@ -103,9 +103,10 @@ def _distributions(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _first_files(rows: tuple[str, ...]) -> dict[str, str]:
-    """Distribution -> file, from rows of both."""
+    """Distribution -> file, from rows of both; what is no name of a distribution is passed over."""
     parts = [row.partition(" ") for row in rows]
-    return {_normalised(name): path for name, _, path in parts if name and path}
+    names = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")  # PEP 508
+    return {_normalised(name): path for name, _, path in parts if names.fullmatch(name) and path}
 
 
 def _normalised(name: str) -> str:

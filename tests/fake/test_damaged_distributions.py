@@ -59,6 +59,11 @@ def test_an_environment_that_is_made_anew_is_not_complained_about() -> None:
     assert "pytorch.python-differs" in ids
 
 
+def test_what_is_no_name_of_a_distribution_is_passed_over() -> None:
+    rows = ("--index-url=http://evil x", "; x y", "numpy", " numpy/x")
+    assert found(*rows, needs=("--index-url=http://evil", "; x", "numpy", "")) == []
+
+
 def commands(lists: dict[str, list[str]]) -> list[str]:
     run = FakeRun(FakeHost(lists=lists), FakeHost(name="ws2")).prepare().execute()
     return [command for command in run.executed("ws1") if " pip install " in command]
