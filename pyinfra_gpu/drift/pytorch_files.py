@@ -41,7 +41,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     theirs = [name for name in there if name not in ours]
     left = "left as it is, being nothing that torch or the training needs"
     return [
-        *_finding(there, ours, "repair", f"{', '.join(ours[:_NAMED])} again"),
+        *_finding(there, ours, "repair", f"reinstall of {', '.join(ours[:_NAMED])}"),
         *_finding(there, theirs, "note", left),
     ]
 

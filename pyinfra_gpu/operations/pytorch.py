@@ -192,7 +192,7 @@ def _whole(spec: HostSpec, record: Record) -> Commands:
         for name in names:
             command += ["--reinstall-package", name]
         command += pytorch_files.requirements(record, names)
-        what = f"install {', '.join(names)} again"
+        what = f"reinstall {', '.join(names)}"
         yield _long_step(spec, record, what, marked(spec, command))
         record = look(spec) or record
 

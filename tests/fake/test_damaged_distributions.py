@@ -37,7 +37,7 @@ def test_what_torch_needs_is_repaired_and_named_with_its_first_damaged_file() ->
     assert finding.id == "pytorch.distribution-damaged"
     assert finding.effect == "repair"
     assert finding.found == "numpy damaged: numpy/__init__.py, sympy damaged: sympy/core.py"
-    assert finding.action == "numpy, sympy again"
+    assert finding.action == "reinstall of numpy, sympy"
 
 
 def test_of_many_the_first_are_named_and_the_others_counted() -> None:
