@@ -117,6 +117,16 @@ def row(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "\n".join(lines)
 
 
+def some(parts: Sequence[str], most: int, *, total: int | None = None) -> str:
+    """Return at most so many of the parts as one phrase: "a, b and 3 more".
+
+    + total: how many there are, where `parts` holds the first of them only
+    """
+    more = (len(parts) if total is None else total) - most
+    shown = ", ".join(parts[:most])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
 def bounded(lines: list[str], most: int, rest: str) -> list[str]:
     """Return at most so many lines; the last one says where the rest is."""
     return lines if len(lines) <= most else [*lines[: most - 1], rest]
