@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import pytest
 from diagnosis.small_catalogue import TEXTS
 
-from pyinfra_gpu.diagnosis.catalogue import LAYERS, Entry, catalogue, own_texts, read_catalogue
+from pyinfra_gpu.diagnosis.catalogue import catalogue, own_texts, read_catalogue
 from pyinfra_gpu.diagnosis.matcher import explain
-from pyinfra_gpu.diagnosis.patterns import AFTER, BEFORE, Text
+from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, Entry
+from pyinfra_gpu.on_host.diagnosis.patterns import AFTER, BEFORE, Text
 from pyinfra_gpu.stacks import StacksError
 
 KNOWN = catalogue()
