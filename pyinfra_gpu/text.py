@@ -1,179 +1,37 @@
-"""Text for a terminal of 80 columns, made of words that hosts, logs and data wrote.
-
-Everything that is printed goes through `one_line`, so that no escape sequence of a host reaches the
-terminal of whoever reads about it.
-"""
+"""Text for a terminal of 80 columns: what prints on hosts prints here as well."""
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Iterator, Sequence
-
-WIDTH = 80
-"""Columns; no line that is made here is longer, but for a command that must stay whole."""
-
-_ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|\x1b[@-Z\\-_=>]"
+from pyinfra_gpu.on_host.terminal import (
+    WIDTH,
+    bounded,
+    command,
+    cut,
+    labelled,
+    one_line,
+    row,
+    shortened,
+    some,
+    step,
+    unbroken,
+    visible,
+    without_escapes,
+    wrapped,
 )
-# Control characters, what turns the direction of writing or has no width, halves of characters.
-_ODD = "\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff"
-_CONTROL = re.compile(f"[{_ODD}]")
-_CONTROL_OR_BREAK = re.compile(f"[{_ODD}\t\n\u2028\u2029]+")
 
-_QUOTED = re.compile(r"`([^`]{1,400})`")
-# A quoted text that somebody will want to copy: a program with arguments, or a setting of a shell.
-_COMMAND = re.compile(
-    r"(?:[A-Z][A-Z0-9_]{1,40}=\S{0,80} ){0,6}[a-z./~][\w./+-]{0,60}(?: |$)|(?:export|unset) "
-)
-_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
-_GLUE = "\ue000"  # stands for a blank at which a line must not break
-
-
-def without_escapes(text: str) -> str:
-    """Return `text` without colours and control characters; line breaks and tabs are kept."""
-    text = _ESCAPES.sub("", text) if "\x1b" in text else text
-    return _CONTROL.sub("", text)
-
-
-def visible(text: str) -> str:
-    r"""Return `text` with its control characters as `\xNN`; line breaks and tabs are kept.
-
-    For what is compared with what is declared: a value that had them taken out could pass for
-    another one.
-    """
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def one_line(text: str) -> str:
-    """Return `text` on one line: escape sequences are gone, other control characters a blank."""
-    return _in_one(text).strip()
-
-
-def _in_one(text: str) -> str:
-    text = _ESCAPES.sub("", text) if "\x1b" in text else text
-    return _CONTROL_OR_BREAK.sub(" ", text)
-
-
-def shortened(text: str, limit: int) -> str:
-    """Return `text` on one line, its blanks single, cut at `limit` characters."""
-    text = " ".join(one_line(text).split())
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
-
-
-def wrapped(
-    text: str, first: str = "", others: str = "", *, whole_words: bool = False
-) -> list[str]:
-    """Return a paragraph's lines; of no text, what stands before its first line.
-
-    + first, others: what stands before the first line and before the others
-    + whole_words: keep a word whole that is longer than a line, such as a host's name
-    """
-    lines = textwrap.wrap(
-        one_line(text),
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=others,
-        break_on_hyphens=False,
-        # A command that is broken cannot be copied.
-        break_long_words=not whole_words and _GLUE not in text,
-    )
-    return [line.replace(_GLUE, " ") for line in lines] or [first.rstrip()]
-
-
-def unbroken(text: str) -> str:
-    """Return `text` so that `wrapped` breaks no line between its backquotes."""
-    return _QUOTED.sub(lambda found: found[0].replace(" ", _GLUE), text)
-
-
-def labelled(label: str, text: str, *, column: int, indent: int) -> list[str]:
-    """Return a paragraph with a word before it.
-
-    + column: where the text begins; + indent: where the word does
-    """
-    return wrapped(text, f"{' ' * indent}{label}".ljust(column), " " * column)
-
-
-class _Cell(textwrap.TextWrapper):
-    """Wraps a cell at blanks, and within a path behind a slash; never at a hyphen of a name."""
-
-    # Tried at the beginnings of words alone: from each letter of a long one it would be quadratic.
-    wordsep_simple_re = re.compile(r"(\s+|(?<![^\s/])[^\s/]*/(?=[^\s/]))")
-
-
-def row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Return one row of a table, its cells wrapped to their columns' widths."""
-    columns = [
-        _Cell(width, break_on_hyphens=False).wrap(one_line(cell)) or [""]
-        for cell, width in zip(cells, widths, strict=True)
-    ]
-    lines = []
-    for index in range(max(map(len, columns))):
-        parts = [
-            (column[index] if index < len(column) else "").ljust(width)
-            for column, width in zip(columns, widths, strict=True)
-        ]
-        lines.append(" ".join(parts).rstrip())
-    return "\n".join(lines)
-
-
-def bounded(lines: list[str], most: int, rest: str) -> list[str]:
-    """Return at most so many lines; the last one says where the rest is."""
-    return lines if len(lines) <= most else [*lines[: most - 1], rest]
-
-
-def cut(line: str) -> str:
-    """Return a line of a log as far as it fits the terminal."""
-    line = _in_one(line).rstrip()
-    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
-
-
-def command(text: str, indent: str) -> list[str]:
-    """Return a command over as many lines as it needs, which a shell takes as one."""
-    lines = [""]
-    for word in _WORD.findall(one_line(text)):
-        # The quoted parts of a word stay together; two columns are for the backslash.
-        if lines[-1] and len(indent) + len(lines[-1]) + 1 + len(word) + 2 > WIDTH:
-            lines.append("")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return [f"{indent}{line} \\" for line in lines[:-1]] + [f"{indent}{lines[-1]}"]
-
-
-def step(number: int, text: str) -> list[str]:
-    """Return one of the things to do; each command in it stands on lines of its own.
-
-    + text: a command stands between backquotes in it
-    """
-    lines: list[str] = []
-    first = f"{number:3}. "
-    for words, quoted in _parts(one_line(text)):
-        before = " " * len(first) if lines else first
-        if words:
-            lines += wrapped(words, before, " " * len(first))
-        elif lines:
-            lines += command(quoted, " " * (len(first) + 2))
-        else:
-            folded = command(quoted, " " * len(first))
-            lines += [first + folded[0].lstrip(), *folded[1:]]
-    return lines
-
-
-def _parts(text: str) -> Iterator[tuple[str, str]]:
-    """Split a step into (words, "") and ("", command)."""
-    words = ""
-    place = 0
-    for found in _QUOTED.finditer(text):
-        words += text[place : found.start()]
-        place = found.end()
-        inside = words.count("(") > words.count(")")
-        if inside or " " not in found[1] or not _COMMAND.match(found[1]):
-            words += found[0].replace(" ", _GLUE)
-            continue
-        if words := words.strip():
-            yield words, ""
-        yield "", found[1]
-        # What follows begins a line: ": shows ..." becomes "shows ...".
-        place += len(text[place:]) - len(text[place:].lstrip(",.;: "))
-        words = ""
-    if words := (words + text[place:]).strip():
-        yield words, ""
+__all__ = [
+    "WIDTH",
+    "bounded",
+    "command",
+    "cut",
+    "labelled",
+    "one_line",
+    "row",
+    "shortened",
+    "some",
+    "step",
+    "unbroken",
+    "visible",
+    "without_escapes",
+    "wrapped",
+]

@@ -19,6 +19,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -188,11 +189,11 @@ def run(wanted: Sequence[Lane], at_once: int) -> list[Running]:
     for old in LOGS.iterdir():
         old.unlink()
     waiting, ended = list(wanted), []
-    with _ending_all() as running:
+    with _scratch() as scratch, _ending_all() as running:
         news = time.monotonic() + _NEWS
         while waiting or running:
             while waiting and len(running) < at_once:
-                running.append(_start(waiting.pop(0)))
+                running.append(_start(waiting.pop(0), scratch))
             for each in [each for each in running if each.process.poll() is not None]:
                 running.remove(each)
                 each.finish()
@@ -204,8 +205,24 @@ def run(wanted: Sequence[Lane], at_once: int) -> list[Running]:
     return ended
 
 
-def _start(lane: Lane) -> Running:
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """Yield a folder for the lanes' temporary files, gone afterwards.
+
+    Left to itself, pytest keeps those of three runs in one place for all lanes and takes older ones
+    away as it exits; where that fails, a lane whose tests have all passed ends with an error.
+    """
+    folder = tempfile.mkdtemp(prefix="gpu-tests-")
+    try:
+        yield Path(folder)
+    finally:
+        # Not shutil.rmtree, which holds a descriptor for each level of a deep tree.
+        subprocess.run(["rm", "-rf", folder], check=False)
+
+
+def _start(lane: Lane, scratch: Path) -> Running:
     command = [sys.executable, "-m", "pytest", *lane.arguments]
+    command += [f"--basetemp={scratch / lane.name}"]
     with log_of(lane).open("wb") as log:
         process = subprocess.Popen(
             [*command, "--color=no", f"--junitxml={junit_of(lane)}"],

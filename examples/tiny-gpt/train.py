@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+import checkpoints
 from model import Config, TinyGpt
 
 HERE = Path(__file__).parent
@@ -45,6 +46,14 @@ class Text:
         tokens = torch.from_numpy(windows).to(device)
         return tokens[:, :-1], tokens[:, 1:]
 
+    def place(self) -> str:
+        """Return where in the data this is; `go_to` goes on from there."""
+        return json.dumps(self._random.bit_generator.state)
+
+    def go_to(self, place: str) -> None:
+        """Draw from here on what would have been drawn after `place` was returned."""
+        self._random.bit_generator.state = json.loads(place)
+
     def encode(self, text: str) -> torch.Tensor:
         """Return `text` as a batch of one."""
         return torch.tensor([[self.characters.index(character) for character in text]])
@@ -64,8 +73,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--checkpoint", type=Path, default=HERE / "tiny-gpt.pt")
+    parser.add_argument("--checkpoints", type=Path, help="where to save on the way")
+    parser.add_argument("--save-every", type=int, default=0, metavar="N", help="steps; 0 = never")
+    parser.add_argument(
+        "--resume", default="none", help="auto = from the newest of --checkpoints, none, or its folder"
+    )
     parser.add_argument("--sample", type=int, default=0, help="characters to write at the end")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.checkpoints is None and (options.save_every or options.resume == "auto"):
+        parser.error("--save-every and --resume auto need --checkpoints DIR")
+    return options
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -86,36 +103,91 @@ def mean_over_ranks(value: torch.Tensor) -> float:
     return value.item()
 
 
-def save(path: Path, content: Mapping[str, object]) -> None:
-    """Write a checkpoint so that `path` never holds half of one, even if we are killed here."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+@dataclass
+class Training:
+    """All that a run is made of, and that a checkpoint must hold."""
+
+    model: TinyGpt
+    optimizer: torch.optim.Optimizer
+    text: Text
+    rank: int
+    world_size: int
+    step: int = 0
+
+    def save(self, directory: Path) -> None:
+        """Write a checkpoint, of which all ranks write their part."""
+        folder = checkpoints.folder_of(directory, self.step)
+        if self.rank == 0:
+            shared = {
+                "config": asdict(self.model.config),
+                "characters": self.text.characters,
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "step": self.step,
+            }
+            checkpoints.save(folder / "model.pt", shared)
+        own = {"random": torch.get_rng_state(), "place": self.text.place()}
+        checkpoints.save(folder / f"rank{self.rank}.pt", own)
+        if dist.is_initialized():
+            dist.barrier()  # nobody says "complete" before all have written
+        if self.rank == 0:
+            checkpoints.mark_complete(folder, self.step, self.world_size)
+            print(f"checkpoint {folder}", flush=True)
+
+    def resume(self, folder: Path) -> None:
+        """Go on from a checkpoint: on CPUs with the very numbers that an uncut run would have."""
+        shared, own = checkpoints.load(folder, self.rank, self.world_size)
+        if shared["characters"] != self.text.characters:
+            raise SystemExit(f"{folder} was trained on another text: give the same --text")
+        self.model.load_state_dict(shared["model"])
+        self.optimizer.load_state_dict(shared["optimizer"])
+        self.step = shared["step"]
+        self.text.go_to(own["place"])
+        torch.set_rng_state(own["random"])
+        if self.rank == 0:
+            print(f"resumed from {folder} at step {self.step}", flush=True)
 
 
-def train(options: argparse.Namespace, device: torch.device, rank: int, world_size: int) -> None:
-    """Train, print the loss as it falls, and have rank 0 save the result."""
+def begin(options: argparse.Namespace, device: torch.device, rank: int, world: int) -> Training:
+    """Return a new run, or the one that was cut off, where it is to go on."""
     torch.manual_seed(options.seed)  # the same weights everywhere
     text = Text(options.text, Config.context, seed=options.seed + rank)  # other data everywhere
     model = TinyGpt(Config(vocabulary=len(text.characters))).to(device)
-    parallel = DistributedDataParallel(model) if world_size > 1 else model
-    optimizer = torch.optim.AdamW(parallel.parameters(), lr=options.lr)
-    began = time.monotonic()
-    for step in range(1, options.steps + 1):
-        tokens, targets = text.batch(options.batch_size, device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
+    training = Training(model, optimizer, text, rank, world)
+    if options.resume == "auto":
+        folder = checkpoints.newest(options.checkpoints)
+    else:
+        folder = None if options.resume == "none" else Path(options.resume)
+    if folder:
+        training.resume(folder)
+    return training
+
+
+def train(options: argparse.Namespace, device: torch.device, it: Training) -> None:
+    """Train, print the loss as it falls, and have rank 0 save the result."""
+    parallel = DistributedDataParallel(it.model) if it.world_size > 1 else it.model
+    began = printed = time.monotonic()
+    seen = 0  # tokens since the line before
+    while it.step < options.steps:
+        it.step += 1
+        tokens, targets = it.text.batch(options.batch_size, device)
         loss = functional.cross_entropy(parallel(tokens).flatten(0, 1), targets.flatten())
-        optimizer.zero_grad()
+        it.optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
-        if step == 1 or step % 10 == 0 or step == options.steps:
-            mean, seconds = mean_over_ranks(loss), time.monotonic() - began
-            if rank == 0:
-                print(f"step {step:5d}  loss {mean:.4f}  {seconds:7.2f} s", flush=True)
-    if rank == 0:
-        finish(options, model, text)
+        it.optimizer.step()
+        seen += targets.numel() * it.world_size
+        if it.step == 1 or it.step % 10 == 0 or it.step == options.steps:
+            mean, now = mean_over_ranks(loss), time.monotonic()
+            if it.rank == 0:
+                at = f"step {it.step:5d}/{options.steps}  loss {mean:.4f}"
+                rate = f"{seen / (now - printed):,.0f} tokens/s"
+                print(f"{at}  {rate:>16}  {now - began:7.2f} s", flush=True)
+            printed, seen = now, 0
+        if options.save_every and it.step % options.save_every == 0:
+            it.save(options.checkpoints)
+    if it.rank == 0:
+        finish(options, it.model, it.text)
 
 
 def finish(options: argparse.Namespace, model: TinyGpt, text: Text) -> None:
@@ -125,7 +197,7 @@ def finish(options: argparse.Namespace, model: TinyGpt, text: Text) -> None:
         "characters": text.characters,
         "model": model.state_dict(),
     }
-    save(options.checkpoint, content)
+    checkpoints.save(options.checkpoint, content)
     print(f"saved {options.checkpoint}")
     if options.sample:
         start = text.encode("\n").to(next(model.parameters()).device)
@@ -141,7 +213,7 @@ def main() -> None:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     if rank == 0:
         print(f"torch {torch.__version__}, {world_size} process(es) on {device.type}")
-    train(options, device, rank, world_size)
+    train(options, device, begin(options, device, rank, world_size))
     if world_size > 1:
         # Leave together and with nothing in flight, or gloo now and then aborts a process.
         dist.barrier()

@@ -38,12 +38,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field, PlainValidator, TypeAdapter
 
-from pyinfra_gpu.diagnosis.host_facts import Condition, HostFacts, read_conditions
-from pyinfra_gpu.diagnosis.patterns import Pattern, PatternError, check, pattern
+from pyinfra_gpu.diagnosis.host_facts import read_conditions
+from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, NONE, Case, Catalogue, Entry
+from pyinfra_gpu.on_host.diagnosis.host_facts import Condition
+from pyinfra_gpu.on_host.diagnosis.patterns import Pattern, PatternError, check, pattern
 from pyinfra_gpu.stacks.reading import (
     FileEntry,
     Flag,
@@ -56,22 +58,6 @@ from pyinfra_gpu.stacks.reading import (
     wrong,
 )
 
-Kind = Literal["root", "secondary", "wrapper", "warn", "evidence", "expected"]
-LAYERS: Mapping[str, str] = {
-    "driver": "DRV",
-    "cuda": "CUDA",
-    "libs": "LIB",
-    "store": "STORE",
-    "nccl": "NCCL",
-    "compile": "CMP",
-    "host": "HOST",
-}
-"""Layer (and name of its file) -> how its ids start."""
-
-_LAYER_OF = {start: layer for layer, start in LAYERS.items()}
-
-ANY = "*"
-NONE: frozenset[str] = frozenset()
 _ID = re.compile(r"([A-Z]+)-\d{2,3}")
 
 
@@ -82,45 +68,22 @@ def _pattern(source: object) -> Pattern:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(FileEntry):
-    """What an entry means where its message carries one of these values and the host says so.
-
-    + values: None if any value will do
-    """
+class _FileCase(FileEntry, Case):
+    """A case as the file has it."""
 
     values: frozenset[Text] | None = None
     facts: Annotated[tuple[Condition, ...], PlainValidator(read_conditions)] = ()
-    kind: Kind
     cause: Text
     fix: tuple[Text, ...]
     explains: frozenset[Text] = NONE
 
-    def fits(self, value: str | None, facts: HostFacts) -> bool:
-        """Tell whether this is the reading."""
-        if self.values is not None and (value is None or not self.values & {value, ANY}):
-            return False
-        return all(condition.holds(facts) for condition in self.facts)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Entry(FileEntry):
-    """One known failure.
-
-    + kind: `root` names a cause; `secondary` follows from another failure and `wrapper` only
-      repeats one, neither is ever reported; `warn`, `evidence` and `expected` are reported
-      where nothing failed that they do not explain
-    + patterns: the message's wordings; + samples: lines as people see them
-    + fix: what to do, in this order; `<name>` stands for the pattern's group of that name
-    + clause, remedy: the cause, and what to do, in one clause each; empty where nobody wrote one
-    + weak: names a cause only if nothing else failed: a time-out, a signal
-    + explains: ids and layers that are its consequences where both are seen
-    + case_group: the group whose value chooses one of `cases`
-    """
+class _FileEntry(FileEntry, Entry):
+    """An entry as the file has it."""
 
     KEYED_BY: ClassVar[str] = "id"
 
-    id: str
-    kind: Kind
     patterns: Annotated[
         tuple[Annotated[Pattern, PlainValidator(_pattern)], ...], Field(min_length=1)
     ]
@@ -133,64 +96,7 @@ class Entry(FileEntry):
     weak: Flag = False
     explains: frozenset[Text] = NONE
     case_group: Text | None = None
-    cases: tuple[Case, ...] = ()
-
-    @property
-    def layer(self) -> str:
-        """The layer it belongs to, which is also the name of its file."""
-        return _LAYER_OF[self.id.partition("-")[0]]
-
-    def case(self, groups: Mapping[str, str | None], facts: HostFacts) -> Case | None:
-        """Return the case for a match with these groups on this host, None if none fits."""
-        value = groups.get(self.case_group) if self.case_group else None
-        return next((case for case in self.cases if case.fits(value, facts)), None)
-
-
-Reading = tuple[str, Case | None]
-"""An entry's id, and which of its cases is meant."""
-
-
-class Catalogue:
-    """All entries, and which of them follow from which."""
-
-    def __init__(self, entries: tuple[Entry, ...]) -> None:
-        self.entries = entries
-        self.by_id = {entry.id: entry for entry in entries}
-        self._effects = {
-            (entry.id, case): self._reach(
-                entry.id, entry.explains | (case.explains if case else NONE)
-            )
-            for entry in entries
-            for case in (None, *entry.cases)
-        }
-
-    def explains(self, one: Reading, other: str) -> bool:
-        """Tell whether the entry `other` is a consequence of `one`, directly or through others."""
-        return other in self._effects[one]
-
-    def circle(self) -> tuple[str, str] | None:
-        """Return two entries each of which explains the other, None if there are none."""
-        effects: dict[str, set[str]] = {}
-        for (id_, _), reached in self._effects.items():
-            effects.setdefault(id_, set()).update(reached)
-        pairs = ((one, other) for one, reached in effects.items() for other in reached)
-        return next(((one, other) for one, other in pairs if one in effects[other]), None)
-
-    def _reach(self, start: str, targets: frozenset[str]) -> frozenset[str]:
-        """Return the ids that follow from `start`, which is one of them if they go in a circle.
-
-        Of a whole layer named as an effect, the entries' own effects are not followed.
-        """
-        reached: set[str] = set()
-        pending = set(targets)
-        while pending:
-            target = pending.pop()
-            if target in LAYERS:
-                reached |= {e.id for e in self.entries if e.layer == target and e.id != start}
-            elif target not in reached:
-                reached.add(target)
-                pending |= self.by_id[target].explains
-        return frozenset(reached)
+    cases: tuple[_FileCase, ...] = ()
 
 
 @cache
@@ -220,13 +126,13 @@ def read_catalogue(texts: Mapping[str, str], *, tried: bool = False) -> Catalogu
     files: dict[str, str] = {}
     for layer, text in texts.items():
         file = f"catalogue/{layer}.yaml"
-        for entry in read(text, file, _model()).values():
-            found = _ID.fullmatch(entry.id)
+        for each in read(text, file, _model()).values():
+            found = _ID.fullmatch(each.id)
             if not found or found[1] != LAYERS[layer]:
-                raise wrong(file, entry.id, f"must be an id such as {LAYERS[layer]}-01")
+                raise wrong(file, each.id, f"must be an id such as {LAYERS[layer]}-01")
             if not tried:
-                _try(entry, file)
-            entries[entry.id], files[entry.id] = entry, file
+                _try(each, file)
+            entries[each.id], files[each.id] = each, file
     for entry in entries.values():
         for target in sorted(entry.explains.union(*(case.explains for case in entry.cases))):
             place = f"{entry.id}.explains"
@@ -240,8 +146,8 @@ def read_catalogue(texts: Mapping[str, str], *, tried: bool = False) -> Catalogu
 
 
 @cache
-def _model() -> TypeAdapter[Mapping[str, Entry]]:
-    return TypeAdapter(Annotated[Table[str, Entry], keyed(Entry)])
+def _model() -> TypeAdapter[Mapping[str, _FileEntry]]:
+    return TypeAdapter(Annotated[Table[str, _FileEntry], keyed(_FileEntry)])
 
 
 def _try(entry: Entry, file: str) -> None:

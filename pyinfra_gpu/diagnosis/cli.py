@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 
-from pyinfra_gpu.diagnosis.catalogue import Kind, catalogue
+from pyinfra_gpu.diagnosis.catalogue import catalogue
 from pyinfra_gpu.diagnosis.matcher import explain
 from pyinfra_gpu.diagnosis.reading import Log, UnreadableError, read_log
 from pyinfra_gpu.diagnosis.render import render
+from pyinfra_gpu.on_host.diagnosis.entries import Kind
 from pyinfra_gpu.output import show
 
 EXPLAINED, MISTAKE, UNCLASSIFIED = 0, 1, 2

@@ -15,11 +15,12 @@ from pydantic import (
     WrapValidator,
 )
 
-from pyinfra_gpu.diagnosis.host_facts import HostFacts
-from pyinfra_gpu.diagnosis.log import Source
-from pyinfra_gpu.diagnosis.matcher import Diagnosis, Finding, diagnose
+from pyinfra_gpu.diagnosis.host_facts import facts_of
+from pyinfra_gpu.diagnosis.matcher import diagnose
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.document import LARGEST
+from pyinfra_gpu.on_host.diagnosis.log import Source
+from pyinfra_gpu.on_host.diagnosis.matcher import Diagnosis, Finding
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -86,7 +87,7 @@ def explained(verdict: Verdict | AcrossVerdict, record: Record, evidence: str = 
     if verdict.passed:
         return Explained(verdict)
     sources = of_file(evidence, ended=ended_by_the_test(verdict)) or of_verdict(verdict)
-    return Explained(verdict, diagnose(sources, HostFacts.of(record)))
+    return Explained(verdict, diagnose(sources, facts_of(record)))
 
 
 def ended_by_the_test(verdict: Verdict | AcrossVerdict) -> bool:

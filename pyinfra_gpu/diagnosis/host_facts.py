@@ -1,12 +1,12 @@
-"""What is known of the host a log comes from, as far as it decides what a message means."""
+"""From what a look at a host saw, and from the catalogue's words, to what decides a reading."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.on_host.diagnosis.host_facts import YES_OR_NO, Condition, HostFacts
 from pyinfra_gpu.stacks import catalogue as stacks
 from pyinfra_gpu.stacks.reading import expected, misplaced
 
@@ -15,98 +15,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-YES_OR_NO = (
-    "driver_loaded",
-    "library_differs",
-    "compat_on_path",
-    "secure_boot",
-    "key_enrolled",
-    "nouveau",
-    "torch_cuda",
-    "torch_libuv",
-    "in_container",
-)
 _SIZE = re.compile(r"(<|>=) (\d{1,9})")
 _LIBRARY = re.compile(r"/libcuda\.so\.(\d[\d.]*)$")
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostFacts:
-    """The host; `None` in any field means that it is not known.
+def facts_of(record: Record) -> HostFacts:
+    """Return what a look at the host tells.
 
-    + driver_loaded: whether the NVIDIA module is in the running kernel
-    + driver_version: that module's; + library_version: of the libcuda that the loader finds
-    + compat_on_path: whether the linker's cache leads to a forward-compatibility libcuda
-    + secure_boot; + key_enrolled: whether the firmware knows the key that signs modules here
-    + nouveau: whether the free driver is loaded or bound to a GPU
-    + torch_cuda: whether torch was built with CUDA; + torch_libuv: whether with libuv
-    + gpus: their marketing names, as far as known
-    + shm_mib: size of /dev/shm in MiB
-    + in_container: whether the run was inside a container
+    The probe cannot tell whether torch has libuv, nor whether a run was in a container:
+    whoever knows adds it with `dataclasses.replace`.
     """
-
-    driver_loaded: bool | None = None
-    driver_version: str | None = None
-    library_version: str | None = None
-    compat_on_path: bool | None = None
-    secure_boot: bool | None = None
-    key_enrolled: bool | None = None
-    nouveau: bool | None = None
-    torch_cuda: bool | None = None
-    torch_libuv: bool | None = None
-    gpus: tuple[str, ...] | None = None
-    shm_mib: int | None = None
-    in_container: bool | None = None
-
-    @property
-    def library_differs(self) -> bool | None:
-        """Whether libcuda is of another version than the loaded module."""
-        if self.driver_version is None or self.library_version is None:
-            return None
-        return self.driver_version != self.library_version
-
-    @classmethod
-    def of(cls, record: Record) -> HostFacts:
-        """Return what a look at the host tells.
-
-        The probe cannot tell whether torch has libuv, nor whether a run was in a container:
-        whoever knows adds it with `dataclasses.replace`.
-        """
-        driver = record.driver
-        library = _LIBRARY.search(driver.libcuda) if isinstance(driver.libcuda, str) else None
-        return cls(
-            driver_loaded=None if isinstance(driver.loaded, Unknown) else driver.loaded is not None,
-            driver_version=_known(driver.loaded),
-            library_version=library[1] if library else None,
-            compat_on_path=_compat_on_path(record),
-            # None: the machine was not booted through EFI, hence without Secure Boot.
-            secure_boot=_known(record.system.secure_boot, default=False),
-            key_enrolled=_known(driver.mok),
-            nouveau=_nouveau(record),
-            torch_cuda=_torch_cuda(record.torch),
-            gpus=_names(record),
-            shm_mib=_known(record.storage.shm_mib, default=0),
-        )
-
-
-@dataclass(frozen=True)
-class Condition:
-    """One thing the host must say, as the catalogue writes it."""
-
-    name: str
-    expected: bool | str
-
-    def holds(self, facts: HostFacts) -> bool:
-        """Tell whether it is so; what is not known is not."""
-        found = getattr(facts, "gpus" if self.name == "gpu" else self.name)
-        if found is None:
-            return False
-        if isinstance(self.expected, bool):
-            return bool(found is self.expected)
-        if self.name == "gpu":
-            return any(self.expected in name for name in found)
-        sign, size = self.expected.split(" ")
-        return bool(found < int(size) if sign == "<" else found >= int(size))
+    driver = record.driver
+    library = _LIBRARY.search(driver.libcuda) if isinstance(driver.libcuda, str) else None
+    return HostFacts(
+        driver_loaded=None if isinstance(driver.loaded, Unknown) else driver.loaded is not None,
+        driver_version=_known(driver.loaded),
+        library_version=library[1] if library else None,
+        compat_on_path=_compat_on_path(record),
+        # None: the machine was not booted through EFI, hence without Secure Boot.
+        secure_boot=_known(record.system.secure_boot, default=False),
+        key_enrolled=_known(driver.mok),
+        nouveau=_nouveau(record),
+        torch_cuda=_torch_cuda(record.torch),
+        gpus=_names(record),
+        shm_mib=_known(record.storage.shm_mib, default=0),
+    )
 
 
 def read_conditions(facts: object) -> tuple[Condition, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import BinaryIO
 
-from pyinfra_gpu.diagnosis.log import left_out
+from pyinfra_gpu.on_host.diagnosis.log import left_out
 
 HEAD, TAIL = 1 << 20, 7 << 20  # bytes kept of a longer log: its causes stand at its two ends
 LARGEST = 4 << 30  # bytes read at all, unpacked: more is no log but a mistake

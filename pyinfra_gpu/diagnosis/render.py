@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pyinfra_gpu.diagnosis.catalogue import Catalogue, Kind
-from pyinfra_gpu.diagnosis.matcher import Diagnosis, Finding
+from pyinfra_gpu.on_host.diagnosis.entries import Catalogue, Kind
+from pyinfra_gpu.on_host.diagnosis.matcher import Diagnosis, Finding
 from pyinfra_gpu.text import cut, step, unbroken, wrapped
 
 Style = Callable[[str, Kind], str]

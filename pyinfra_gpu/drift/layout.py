@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, stop
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Entry, Record
@@ -172,7 +173,7 @@ def _missing(spec: HostSpec, paths: list[str]) -> list[Finding]:
     return [
         Finding(
             id=Id.LAYOUT_DIRECTORY_MISSING,
-            found="no directories yet" if every else f"{_listed(paths)} missing",
+            found="no directories yet" if every else f"{some(paths, 2)} missing",
             expected=f"our directories below {spec.paths.prefix}",
             effect="repair",
             action=f"make {count}" if directories else "make the lock",
@@ -187,10 +188,10 @@ def _not_roots(spec: HostSpec, record: Record) -> list[Finding]:
     return [
         Finding(
             id=Id.LAYOUT_NOT_ROOTS,
-            found=f"{_listed(paths)} {_belong(paths)} to {_known(record, paths[0], 'owner')}",
+            found=f"{some(paths, 2)} {_belong(paths)} to {_known(record, paths[0], 'owner')}",
             expected="root to own it, since root writes there and believes what it finds",
             effect="repair",
-            action=f"give {_listed(paths)} to root; what root believes or runs of it is made anew",
+            action=f"give {some(paths, 2)} to root; what root believes or runs of it is made anew",
         )
     ]
 
@@ -202,10 +203,10 @@ def _owner(spec: HostSpec, record: Record) -> list[Finding]:
     return [
         Finding(
             id=Id.LAYOUT_OWNER_DIFFERS,
-            found=f"{_listed(paths)} {_belong(paths)} to {_known(record, paths[0], 'owner')}",
+            found=f"{some(paths, 2)} {_belong(paths)} to {_known(record, paths[0], 'owner')}",
             expected=f"{owner} to own it",
             effect="repair",
-            action=f"set {_listed(paths)} aside, and make it anew for {owner}",
+            action=f"set {some(paths, 2)} aside, and make it anew for {owner}",
         )
     ]
 
@@ -218,7 +219,7 @@ def _mode(spec: HostSpec, record: Record) -> list[Finding]:
     return [
         Finding(
             id=Id.LAYOUT_MODE_DIFFERS,
-            found=f"{_listed(paths)} has mode {_known(record, paths[0], 'mode')}",
+            found=f"{some(paths, 2)} has mode {_known(record, paths[0], 'mode')}",
             expected=f"mode {mode}",
             effect="repair",
             action=f"set mode {mode}",
@@ -228,8 +229,3 @@ def _mode(spec: HostSpec, record: Record) -> list[Finding]:
 
 def _belong(paths: list[str]) -> str:
     return "belongs" if len(paths) == 1 else "belong"
-
-
-def _listed(paths: list[str]) -> str:
-    more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
-    return f"{', '.join(paths[:2])}{more}"

@@ -8,6 +8,7 @@ from pyinfra_gpu.drift.finding import Effect, Finding, Id
 from pyinfra_gpu.drift.pytorch_lock import lock_of
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.stamps import TrainingStamp
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +42,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     theirs = [name for name in there if name not in ours]
     left = "left as it is, being nothing that torch or the training needs"
     return [
-        *_finding(there, ours, "repair", f"reinstall of {', '.join(ours[:_NAMED])}"),
+        *_finding(there, ours, "repair", f"reinstall of {some(ours, _NAMED)}"),
         *_finding(there, theirs, "note", left),
     ]
 
@@ -51,12 +52,10 @@ def _finding(
 ) -> list[Finding]:
     if not names:
         return []
-    told = [f"{name} damaged: {there[name]}" for name in names[:_NAMED]]
-    more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
     return [
         Finding(
             id=Id.PYTORCH_DISTRIBUTION_DAMAGED,
-            found=", ".join([*told, *more]),
+            found=some([f"{name} damaged: {there[name]}" for name in names], _NAMED),
             expected="each of its files there, of the size its wheel recorded",
             effect=effect,
             action=action,

@@ -11,6 +11,7 @@ from pyinfra_gpu.drift.finding import Finding, Id, stop
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.layout import Entry
 from pyinfra_gpu.spec.lock import COMMAND, FOLDER, Lock, Platform, sha256
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -110,7 +111,7 @@ def environment_differs(spec: HostSpec, record: Record) -> Finding | None:
     elif noted != lock.sha256:
         found = "installed by another lock"
     elif other := _others(lock, record):
-        found = ", ".join(other)
+        found = some(other, _NAMED)
     else:
         return None
     return Finding(
@@ -127,13 +128,11 @@ def _others(lock: Lock, record: Record) -> list[str]:
     there = record.torch.distributions
     if isinstance(there, Unknown):
         return []
-    other = [
+    return [
         f"{each.name} {there.get(each.name, 'is gone')}, locked is {each.version}"
         for each in lock.packages
         if not _same(there.get(each.name), each.version)
     ]
-    more = [f"and {len(other) - _NAMED} more"] if len(other) > _NAMED else []
-    return [*other[:_NAMED], *more]
 
 
 def _same(there: str | None, locked: str) -> bool:

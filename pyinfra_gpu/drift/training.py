@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.stamps import TrainingStamp
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -76,8 +77,7 @@ def local_changes(record: Record) -> str:
         return ""
     dirty = record.training.dirty
     names = [] if isinstance(dirty, Unknown) else [line[3:] for line in dirty[:3]]
-    more = f" and {count - len(names)} more" if count > len(names) else ""
-    return ", ".join(names) + more
+    return some(names, len(names), total=count)
 
 
 def _remote(spec: HostSpec, training: TrainingSpec, record: Record) -> list[Finding]:

@@ -20,7 +20,7 @@ from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.packages import PackageManager
 from pyinfra_gpu.packages.limits import Limits, judge
 from pyinfra_gpu.packages.model import Simulation, Transaction
-from pyinfra_gpu.text import shortened
+from pyinfra_gpu.text import shortened, some
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -89,9 +89,7 @@ def run(state: State, host: Host, request: Request) -> bool:
         return False
     if not simulation.changes:
         return True
-    names = ", ".join(change.name for change in simulation.changes[:4])
-    more = len(simulation.changes) - 4
-    what = f"install {names}{f' and {more} more' if more > 0 else ''}"
+    what = f"install {some([change.name for change in simulation.changes], 4)}"
     manager = manager_of(look(request.spec))
     command = manager.run(request.transaction, simulation)
     seconds = deadlines.INSTALL + request.transaction.wait_s

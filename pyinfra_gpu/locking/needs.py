@@ -12,7 +12,7 @@ from pyinfra.context import ctx_host
 from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, answer
-from pyinfra_gpu.operations.pytorch import index_options
+from pyinfra_gpu.engine.uv import index_options
 from pyinfra_gpu.report.check.running import Request, visit
 from pyinfra_gpu.spec.lock import Platform
 from pyinfra_gpu.stacks import catalogue

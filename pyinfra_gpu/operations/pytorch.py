@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift import pytorch_files
@@ -16,6 +15,17 @@ from pyinfra_gpu.engine.converge import Commands, converging, refuse
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.engine.uv import (
+    constraint,
+    folder,
+    install_command,
+    installing_mark,
+    lock_commands,
+    marked,
+    new_lock,
+    sources,
+    trusted_hosts,
+)
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
@@ -51,8 +61,8 @@ def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     command = program(
         "pytorch/installer.sh",
         *(paths.tools, version, guard(as_root(spec))),
-        *(lock.installer.line if lock else "", _folder(spec)),
-        *(*_sources(spec), *_trusted_hosts(spec)),
+        *(lock.installer.line if lock else "", folder(spec)),
+        *(*sources(spec), *trusted_hosts(spec)),
         uses=("files/root_only.sh",),
     )
     yield step(
@@ -225,29 +235,10 @@ def _by_lock(
 ) -> Generator[PyinfraCommand, None, str]:
     """Fetch what the lock names, compare digests, and return the command that installs it."""
     content = lock.requirements.encode()
-    yield write(STAGE, File(path=_new(spec), content=content), as_owner(spec, record))
+    yield write(STAGE, File(path=new_lock(spec), content=content), as_owner(spec, record))
     fetch, install = lock_commands(spec, there=there)
     yield _long_step(spec, record, f"fetch what {lock.path} names", fetch)
     return install
-
-
-def lock_commands(spec: HostSpec, *, there: bool) -> tuple[str, str]:
-    """Return the shell commands that fetch, and that install, what a lock on the host names.
-
-    + there: whether something is installed, and perhaps without its digest having been asked: then
-      all of it is installed anew
-    """
-    only = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", _new(spec)]
-    command = [*uv_install(spec), *only]
-    fetch = program("pytorch/fetch.sh", f"{spec.paths.cache}/pyinfra-gpu-fetched", *command)
-    command += ["--compile-bytecode", *(["--reinstall"] if there else [])]
-    done = quoted("mv", "-f", "-T", _new(spec), spec.paths.torch_lock)
-    return fetch, marked(spec, command, after=done)
-
-
-def _new(spec: HostSpec) -> str:
-    """Return the path of the lock that is being installed; it gets its name when it is."""
-    return f"{spec.paths.torch_lock}.new"
 
 
 def _long_step(spec: HostSpec, record: Record, what: str, command: str) -> PyinfraCommand:
@@ -268,78 +259,3 @@ def _unless_finished(spec: HostSpec, command: str) -> str:
     Otherwise another run was at work when we looked, and has finished meanwhile.
     """
     return f"[ ! -e {quoted(installing_mark(spec))} ] || {{ {command}; }}"
-
-
-def marked(spec: HostSpec, install: list[str], *, after: str = "true") -> str:
-    """Return the shell command: resolve, mark, install, unmark.
-
-    + after: a shell command between the installation and the end of it
-
-    What cannot be resolved (a version the index does not have) has touched nothing, and leaves
-    no mark.
-    """
-    mark = quoted(installing_mark(spec))
-    resolve = quoted(*install, "--quiet", "--dry-run")
-    done = f"{after} && sync -f {mark} && rm {mark}"
-    return f"{resolve} && touch {mark} && {quoted(*install)} && {done}"
-
-
-def installing_mark(spec: HostSpec) -> str:
-    """Return the path of the file that is there while packages are being installed."""
-    return f"{spec.paths.venv}/.pyinfra-gpu-installing"
-
-
-def install_command(spec: HostSpec, *requirements: str) -> list[str]:
-    """Return uv's command line for installing into the virtual environment.
-
-    uv leaves bytecode to the first import, and every process that may not write into the
-    environment then compiles torch's modules anew: `import torch` takes 8 s of a processor, not 3.
-    """
-    return [*uv_install(spec), "--compile-bytecode", *requirements]
-
-
-def uv_install(spec: HostSpec) -> list[str]:
-    """Return uv's command line for installing something from the declared places."""
-    paths = spec.paths
-    return [
-        *(paths.uv, "pip", "install", "--no-config", "--cache-dir", paths.cache),
-        *("--python", paths.python, *_sources(spec)),
-    ]
-
-
-def constraint(spec: HostSpec, record: Record) -> list[str]:
-    """Return the options that hold what the lock names to its version and digest; none without."""
-    return ["--constraint", spec.paths.torch_lock] if lock_of(spec, record) else []
-
-
-def _sources(spec: HostSpec) -> list[str]:
-    """Return where a host's packages come from, as options that pip and uv spell alike."""
-    if spec.pytorch.wheels:
-        return ["--no-index", "--find-links", spec.pytorch.wheels]
-    return index_options(spec)
-
-
-def index_options(spec: HostSpec) -> list[str]:
-    """Return the declared indexes, as options that pip and uv spell alike."""
-    options = []
-    if spec.pytorch.index_url:
-        options += ["--index-url", spec.pytorch.index_url]
-    if spec.pytorch.extra_index_url:
-        options += ["--extra-index-url", spec.pytorch.extra_index_url]
-    return options
-
-
-def _trusted_hosts(spec: HostSpec) -> list[str]:
-    """Return what pip needs to read an index over plain http, which only data can ask for."""
-    options, torch = [], spec.pytorch
-    for url in [torch.wheels] if torch.wheels else [torch.index_url, torch.extra_index_url]:
-        parts = urlsplit(url or "")
-        if parts.scheme == "http" and parts.netloc:
-            options += ["--trusted-host", parts.netloc]
-    return options
-
-
-def _folder(spec: HostSpec) -> str:
-    """Return the folder on the host that packages come from; empty where it is none."""
-    wheels = spec.pytorch.wheels or ""
-    return wheels if wheels.startswith("/") else ""

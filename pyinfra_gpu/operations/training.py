@@ -13,8 +13,8 @@ from pyinfra_gpu.engine.converge import Commands, converging, unreadable, verify
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.engine.uv import constraint, install_command, marked
 from pyinfra_gpu.engine.write import File, write
-from pyinfra_gpu.operations.pytorch import constraint, install_command, marked
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record

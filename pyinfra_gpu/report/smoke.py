@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pyinfra_gpu.diagnosis.advice import advice
 from pyinfra_gpu.diagnosis.evidence import Explained, measured_by_the_test
-from pyinfra_gpu.diagnosis.matcher import Finding
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Verdict, finite
 from pyinfra_gpu.facts.verdict_parts import AllReduce, Failed, Metrics
 from pyinfra_gpu.host_names import brief
+from pyinfra_gpu.on_host.diagnosis.matcher import Finding
 from pyinfra_gpu.text import WIDTH, bounded, command, cut, one_line, shortened, step, wrapped
 
 MOST_LINES = 24

@@ -43,7 +43,7 @@ def test_what_torch_needs_is_repaired_and_named_with_its_first_damaged_file() ->
 def test_of_many_the_first_are_named_and_the_others_counted() -> None:
     names = ["a", "b", "c", "d", "e"]
     (finding,) = found(*(f"{name} {name}.py" for name in names), needs=tuple(names))
-    assert finding.found == "a damaged: a.py, b damaged: b.py, c damaged: c.py, and 2 more"
+    assert finding.found == "a damaged: a.py, b damaged: b.py, c damaged: c.py and 2 more"
 
 
 def test_a_users_own_is_told_of_and_left() -> None:

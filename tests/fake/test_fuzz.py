@@ -26,13 +26,13 @@ from pydantic import BaseModel
 from verdicts import across_stamp, document, stamp
 
 from pyinfra_gpu.diagnosis.evidence import Explained, explained, of_file
-from pyinfra_gpu.diagnosis.log import Source
 from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown, read_fields
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record, from_fields
 from pyinfra_gpu.facts.stamps import Proof, TrainingStamp
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
+from pyinfra_gpu.on_host.diagnosis.log import Source
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu.report.check.answer import Answer
 from pyinfra_gpu.report.check.judge import judge

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def _run(command: list[str], directory: Path) -> str:
 
 
 def _losses(output: str) -> list[float]:
-    return [float(loss) for loss in re.findall(r"^step +\d+  loss (\d+\.\d+) ", output, re.M)]
+    return [float(loss) for loss in re.findall(r"^step +\d+/\d+  loss (\d+\.\d+) ", output, re.M)]
 
 
 @pytest.mark.torch
@@ -77,6 +78,37 @@ def test_one_process_trains_saves_and_writes(trainer: list[str], tmp_path: Path)
         "print(len(saved['characters']) == saved['config']['vocabulary'])"
     )
     assert _run([*trainer, "-c", load], directory).strip() == "True"
+
+
+_CUT_AND_RESUMED = """
+import shutil, sys, torch, train
+common = ["train.py", "--device", "cpu", "--batch-size", "2"]
+def run(*words):
+    print("run", flush=True)
+    sys.argv = [*common, *words]
+    train.main()
+run("--steps", "20", "--checkpoint", "uncut.pt")
+run("--steps", "14", "--checkpoint", "cut.pt", "--checkpoints", "c", "--save-every", "6")
+open("c/step-000012/rank0.pt", "r+b").truncate(9)  # a power cut in the middle of the last one
+(train.Path("c") / "step-000018").mkdir()
+run("--steps", "20", "--checkpoint", "cut.pt", "--checkpoints", "c", "--resume", "auto")
+one, other = (torch.load(name)["model"] for name in ("uncut.pt", "cut.pt"))
+print("equal:", all(torch.equal(one[name], other[name]) for name in one))
+run("--steps", "20", "--resume", "c/step-000018")
+"""
+
+
+@pytest.mark.torch
+def test_a_cut_run_goes_on_as_if_it_never_was_cut(trainer: list[str], tmp_path: Path) -> None:
+    tried = textwrap.indent(_CUT_AND_RESUMED, "    ")
+    code = f"try:\n{tried}\nexcept SystemExit as error:\n    print(error)"
+    output = _run([*trainer, "-c", code], tmp_path / "tiny-gpt")
+    _, uncut, cut, resumed, incomplete = output.split("run\n")
+    assert _losses(uncut)[-1] == _losses(resumed)[-1]
+    assert _losses(cut) == _losses(uncut)[:2] + _losses(cut)[-1:]
+    assert "resumed from c/step-000006 at step 6" in resumed
+    assert "equal: True" in resumed
+    assert "c/step-000018 is not a complete checkpoint" in incomplete
 
 
 def test_the_trainer_needs_torch_and_numpy_and_nothing_else() -> None:

@@ -19,7 +19,7 @@ PRODUCT = PROJECT / "pyinfra_gpu"
 
 ROOMS = (
     "text", "output", "whole_file", "host_names", "errors", "stacks", "spec", "compatibility",
-    "packages", "facts", "drift", "diagnosis", "engine", "operations", "report", "locking", "cli",
+    "packages", "facts", "diagnosis", "drift", "engine", "operations", "report", "locking", "cli",
 )  # fmt: skip
 """From the ground up: a room imports those before it, and never one behind it."""
 

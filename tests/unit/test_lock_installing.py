@@ -16,8 +16,8 @@ from wheels import index, server, sha256, wheel
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.diagnosis.command import explain_lines
+from pyinfra_gpu.engine.uv import install_command, installing_mark, lock_commands
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.operations.pytorch import install_command, installing_mark, lock_commands
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.spec.lock import Lock, Locked, Platform
 

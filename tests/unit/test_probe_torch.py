@@ -110,6 +110,18 @@ def test_a_file_of_what_torch_needs_is_damage_of_that(tree: Tree, shell: str) ->
     assert torch.needs == ("torch", "typing-extensions")
 
 
+def test_a_damaged_wheel_beside_a_torch_without_its_folder_is_told_too(
+    tree: Tree, shell: str
+) -> None:
+    site = tree.venv()
+    shutil.rmtree((site / RECORD).parent)
+    (site / "typing_extensions.py").unlink()
+    torch = tree.look(shell).torch
+    assert torch.python_problem is None
+    assert torch.damaged_others == {"typing-extensions": "typing_extensions.py"}
+    assert torch.needs == ()
+
+
 def test_what_a_user_installed_is_not_what_torch_needs(tree: Tree, shell: str) -> None:
     site = tree.venv()
     for name in ("optree", "Labs_own.tool", "this_is_the_description"):

@@ -71,6 +71,14 @@ def test_lines_are_bounded_and_the_last_says_so() -> None:
     assert text.bounded(["a", "b", "c"], 2, "more") == ["a", "more"]
 
 
+def test_of_many_the_first_are_named_and_the_rest_counted() -> None:
+    assert text.some(["a"], 2) == "a"
+    assert text.some(["a", "b"], 2) == "a, b"
+    assert text.some(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert text.some(["a", "b"], 2, total=9) == "a, b and 7 more"
+    assert text.some([], 0) == ""
+
+
 def test_a_command_stands_on_lines_of_its_own_that_a_shell_takes() -> None:
     long = "run " + "--option value " * 12
     lines = text.step(1, f"first: `{long.strip()}`, then wait")

@@ -58,7 +58,7 @@ def check(site, end):
             lost += 1
             say("other", info.partition("-")[0] + " " + bad[0])
     print("torch.other .")
-    for name in sorted(needed(others) if lost else ()):
+    for name in sorted(needed(infos) if lost else ()):
         say("need", name)
     print("torch.need .")
 def differs(info, bad, most, end):
@@ -73,7 +73,6 @@ def plain(name):
 def needed(infos):
     folders = {plain(info.partition("-")[0]): info for info in infos}
     wanted, found = ["torch"], set()
-    folders["torch"] = next(n for n in os.listdir() if n.lower().startswith("torch-"))
     while wanted:
         name = wanted.pop()
         if name in folders and name not in found:
@@ -153,7 +152,9 @@ venv_python() {
 		case $row in
 		*[!\ -~]*) ;;
 		torch.site\ =*) site=${row#torch.site =} ;;
-		torch.python\ [=x]* | torch.damaged\ [.=!x]* | torch.other\ [.=!x]* | torch.need\ [.=!x]*) printf '%s\n' "$row" ;;
+		torch.python\ [=x]*) printf '%s\n' "$row" ;;
+		torch.damaged\ [.=!x]* | torch.other\ [.=!x]* | torch.need\ [.=!x]*)
+			printf '%s\n' "$row" ;;
 		esac
 	done
 	set +f

@@ -14,6 +14,7 @@ from pyinfra_gpu.facts.verdict import Verdict as SmokeVerdict
 from pyinfra_gpu.report.check.answer import HostAnswer, StageAnswer, Verdict, worst
 from pyinfra_gpu.report.run import RECENT, last_smoke
 from pyinfra_gpu.report.versions import versions
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,5 +128,4 @@ def _in_use(users: object) -> str | None:
     """Name who keeps the host from being idle."""
     if not isinstance(users, list) or not users:
         return None
-    more = f" and {len(users) - 4} more" if len(users) > 4 else ""
-    return f"the GPUs are in use by {', '.join(map(str, users[:4]))}{more}"
+    return f"the GPUs are in use by {some([str(user) for user in users], 4)}"

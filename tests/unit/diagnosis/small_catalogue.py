@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pyinfra_gpu.diagnosis.catalogue import Catalogue, read_catalogue
-from pyinfra_gpu.diagnosis.log import Source
-from pyinfra_gpu.diagnosis.matcher import Diagnosis, diagnose
+from pyinfra_gpu.diagnosis.catalogue import read_catalogue
+from pyinfra_gpu.diagnosis.matcher import diagnose
+from pyinfra_gpu.on_host.diagnosis.entries import Catalogue
+from pyinfra_gpu.on_host.diagnosis.log import Source
+from pyinfra_gpu.on_host.diagnosis.matcher import Diagnosis
 
 TEXTS = {
     "driver": """

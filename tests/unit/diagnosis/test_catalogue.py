@@ -9,9 +9,11 @@ from collections.abc import Iterator
 import pytest
 from diagnosis.small_catalogue import TEXTS
 
-from pyinfra_gpu.diagnosis.catalogue import LAYERS, Entry, catalogue, own_texts, read_catalogue
+from pyinfra_gpu.diagnosis.bundled import for_hosts
+from pyinfra_gpu.diagnosis.catalogue import catalogue, own_texts, read_catalogue
 from pyinfra_gpu.diagnosis.matcher import explain
-from pyinfra_gpu.diagnosis.patterns import AFTER, BEFORE, Text
+from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, Entry, carried, packed, unpacked
+from pyinfra_gpu.on_host.diagnosis.patterns import AFTER, BEFORE, Text
 from pyinfra_gpu.stacks import StacksError
 
 KNOWN = catalogue()
@@ -167,3 +169,19 @@ def test_what_explains_a_layer_explains_its_entries_and_what_explains_those_does
     assert not known.explains(("DRV-01", None), "NCCL-02")
     assert known.explains(("CUDA-01", None), "CUDA-09")
     assert not known.explains(("CUDA-09", None), "CUDA-01")
+
+
+def test_hosts_read_the_same_catalogue() -> None:
+    """All that decides a reading travels; what only people and tests read stays here."""
+    here, there = catalogue(), unpacked(for_hosts())
+    assert packed(there) == for_hosts()
+    for one, other in zip(here.entries, there.entries, strict=True):
+        told = ("id", "kind", "patterns", "cause", "fix", "clause", "remedy", "weak", "case_group")
+        assert all(getattr(one, name) == getattr(other, name) for name in (*told, "explains"))
+        for case, same in zip(one.cases, other.cases, strict=True):
+            assert {**vars(case), "facts": {*case.facts}} == {**vars(same), "facts": {*same.facts}}
+        assert not other.samples
+
+
+def test_a_tree_without_a_packed_catalogue_explains_nothing() -> None:
+    assert carried().entries == ()

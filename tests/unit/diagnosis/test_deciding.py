@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from diagnosis.small_catalogue import explained, roots, summary, traceback
 
-from pyinfra_gpu.diagnosis.log import Source
+from pyinfra_gpu.on_host.diagnosis.log import Source
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has 31 GiB"
 REMOTE = "torch.distributed.DistBackendError: ncclRemoteError: remote process exited"

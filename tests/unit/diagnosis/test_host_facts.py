@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from diagnosis.small_catalogue import explained
 
-from pyinfra_gpu.diagnosis.host_facts import Condition, HostFacts
-from pyinfra_gpu.diagnosis.log import Source
+from pyinfra_gpu.diagnosis.host_facts import facts_of
 from pyinfra_gpu.diagnosis.matcher import diagnose
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.libcuda import CacheEntry
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.on_host.diagnosis.host_facts import Condition, HostFacts
+from pyinfra_gpu.on_host.diagnosis.log import Source
 
 PROBES = Path(__file__).parents[1] / "fixtures" / "probe"
 ERROR_803 = (
@@ -89,7 +90,7 @@ def test_what_is_not_known_does_not_hold(
 
 
 def test_a_healthy_host_as_the_probe_sees_it() -> None:
-    facts = HostFacts.of(record("ubuntu2404-2x-rtx5090"))
+    facts = facts_of(record("ubuntu2404-2x-rtx5090"))
     assert facts.driver_loaded is True
     assert facts.driver_version == facts.library_version
     assert facts.library_differs is False
@@ -99,13 +100,13 @@ def test_a_healthy_host_as_the_probe_sees_it() -> None:
 
 
 def test_hosts_that_are_not_healthy() -> None:
-    assert HostFacts.of(record("ubuntu2404-rtx5080-nouveau")).nouveau is True
-    assert HostFacts.of(record("ubuntu2204-rtxpro6000-secureboot")).secure_boot is True
+    assert facts_of(record("ubuntu2404-rtx5080-nouveau")).nouveau is True
+    assert facts_of(record("ubuntu2204-rtxpro6000-secureboot")).secure_boot is True
 
 
 def test_what_the_probe_could_not_tell_is_not_known() -> None:
-    assert HostFacts.of(record("no-probe")) == HostFacts()
-    assert HostFacts.of(record("truncated")).compat_on_path is None
+    assert facts_of(record("no-probe")) == HostFacts()
+    assert facts_of(record("truncated")).compat_on_path is None
 
 
 def test_the_first_library_in_the_linkers_cache_is_the_one_that_is_taken() -> None:
@@ -117,12 +118,12 @@ def test_the_first_library_in_the_linkers_cache_is_the_one_that_is_taken() -> No
 
     def with_cache(*cache: CacheEntry) -> bool | None:
         libcuda = replace(host.libcuda, cache=cache)
-        return HostFacts.of(replace(host, libcuda=libcuda)).compat_on_path
+        return facts_of(replace(host, libcuda=libcuda)).compat_on_path
 
     assert with_cache(compat, own) is True
     assert with_cache(own, compat) is False
     unknown = replace(host.libcuda, cache=Unknown("no ldconfig"))
-    assert HostFacts.of(replace(host, libcuda=unknown)).compat_on_path is None
+    assert facts_of(replace(host, libcuda=unknown)).compat_on_path is None
 
 
 def test_a_torch_without_cuda_is_told_from_one_that_could_not_be_read() -> None:
@@ -130,7 +131,7 @@ def test_a_torch_without_cuda_is_told_from_one_that_could_not_be_read() -> None:
 
     def torch_cuda(version: str | None, cuda: str | Unknown | None) -> bool | None:
         torch = replace(host.torch, version=version, cuda=cuda)
-        return HostFacts.of(replace(host, torch=torch)).torch_cuda
+        return facts_of(replace(host, torch=torch)).torch_cuda
 
     assert torch_cuda("2.13.0", "13.0") is True
     assert torch_cuda("2.13.0+cpu", None) is False

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from diagnosis.small_catalogue import KNOWN, explained, roots, traceback
 
-from pyinfra_gpu.diagnosis.log import MOST_STREAMS, Source, read, streams, unwrapped
 from pyinfra_gpu.diagnosis.matcher import diagnose
+from pyinfra_gpu.on_host.diagnosis.log import MOST_STREAMS, Source, read, streams, unwrapped
 
 MESSAGE = "RuntimeError: No CUDA GPUs are available"
 

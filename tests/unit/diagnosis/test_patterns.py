@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyinfra_gpu.diagnosis.patterns import PatternError, Text, check, pattern
+from pyinfra_gpu.on_host.diagnosis.patterns import PatternError, Text, check, pattern
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pyinfra_gpu.diagnosis.catalogue import Case, Catalogue, Entry, Kind, Reading
-from pyinfra_gpu.diagnosis.failures import Failure, failures, known_lines
-from pyinfra_gpu.diagnosis.host_facts import HostFacts
-from pyinfra_gpu.diagnosis.log import Line, Stream
+from .entries import Case, Catalogue, Entry, Kind, Reading
+from .failures import Failure, failures, known_lines
+from .host_facts import HostFacts
+from .log import Line, Stream
 
 WINDOWS = 60  # in which one pattern is searched from each end, shared by the streams
 FEWEST_WINDOWS = 6  # in each stream

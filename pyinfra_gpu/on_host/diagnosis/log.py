@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pyinfra_gpu.diagnosis.patterns import Text
-from pyinfra_gpu.diagnosis.prefixes import LABEL, split
-from pyinfra_gpu.text import without_escapes
+from ..terminal import without_escapes
+from .patterns import Text
+from .prefixes import LABEL, split
 
 HEAD_LINES, TAIL_LINES = 20_000, 100_000  # of a longer log, the middle is left out
 MOST_STREAMS = 200  # of more writers, the rest share one stream; a search costs time in each

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyinfra_gpu.diagnosis.log import Line
+from .log import Line
 
 ROOT_CAUSE = "Root Cause (first observed failure):"
 _ITEM = re.compile(r"\[\d{1,6}\]:$")

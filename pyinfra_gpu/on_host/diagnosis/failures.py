@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyinfra_gpu.diagnosis.log import Line, Stream
-from pyinfra_gpu.diagnosis.torchrun import ends_item
+from .log import Line, Stream
+from .torchrun import ends_item
 
 LONGEST_MESSAGE = 40  # lines that an exception's message may have
 QUOTED_WITHIN = 3  # lines: an exception named so soon after another is what that one quotes

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyinfra_gpu.diagnosis.catalogue import Catalogue, Kind
-from pyinfra_gpu.diagnosis.failures import Failure
-from pyinfra_gpu.diagnosis.hits import Findings, Hit, survived
-from pyinfra_gpu.diagnosis.torchrun import Summary
+from .entries import Catalogue, Kind
+from .failures import Failure
+from .hits import Findings, Hit, survived
+from .torchrun import Summary
 
 Verdict = tuple[Hit, Kind]
 

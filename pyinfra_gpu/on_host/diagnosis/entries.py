@@ -1,0 +1,227 @@
+"""The entries of the catalogue, and how they travel to a host: as JSON, read without anything else.
+
+What the fields mean, and how an entry is written, stands in the controller's `diagnosis/catalogue`.
+"""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .host_facts import Condition, HostFacts
+from .patterns import Pattern, pattern
+
+FILE = "catalogue.json"
+"""Beside this module where it is packed for a host."""
+
+Kind = Literal["root", "secondary", "wrapper", "warn", "evidence", "expected"]
+LAYERS: Mapping[str, str] = {
+    "driver": "DRV",
+    "cuda": "CUDA",
+    "libs": "LIB",
+    "store": "STORE",
+    "nccl": "NCCL",
+    "compile": "CMP",
+    "host": "HOST",
+}
+"""Layer (and name of its file) -> how its ids start."""
+
+_LAYER_OF = {start: layer for layer, start in LAYERS.items()}
+
+ANY = "*"
+NONE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What an entry means where its message carries one of these values and the host says so.
+
+    + values: None if any value will do
+    """
+
+    values: frozenset[str] | None = None
+    facts: tuple[Condition, ...] = ()
+    kind: Kind
+    cause: str
+    fix: tuple[str, ...]
+    explains: frozenset[str] = NONE
+
+    def fits(self, value: str | None, facts: HostFacts) -> bool:
+        """Tell whether this is the reading."""
+        if self.values is not None and (value is None or not self.values & {value, ANY}):
+            return False
+        return all(condition.holds(facts) for condition in self.facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One known failure.
+
+    + kind: `root` names a cause; `secondary` follows from another failure and `wrapper` only
+      repeats one, neither is ever reported; `warn`, `evidence` and `expected` are reported
+      where nothing failed that they do not explain
+    + patterns: the message's wordings
+    + fix: what to do, in this order; `<name>` stands for the pattern's group of that name
+    + clause, remedy: the cause, and what to do, in one clause each; empty where nobody wrote one
+    + weak: names a cause only if nothing else failed: a time-out, a signal
+    + explains: ids and layers that are its consequences where both are seen
+    + case_group: the group whose value chooses one of `cases`
+    + samples: lines as people see them; + source: where the facts are from. Hosts are sent neither
+    """
+
+    id: str
+    kind: Kind
+    patterns: tuple[Pattern, ...]
+    cause: str
+    fix: tuple[str, ...]
+    samples: tuple[str, ...] = ()
+    source: str = ""
+    clause: str = ""
+    remedy: str = ""
+    weak: bool = False
+    explains: frozenset[str] = NONE
+    case_group: str | None = None
+    cases: tuple[Case, ...] = ()
+
+    @property
+    def layer(self) -> str:
+        """The layer it belongs to, which is also the name of its file."""
+        return _LAYER_OF[self.id.partition("-")[0]]
+
+    def case(self, groups: Mapping[str, str | None], facts: HostFacts) -> Case | None:
+        """Return the case for a match with these groups on this host, None if none fits."""
+        value = groups.get(self.case_group) if self.case_group else None
+        return next((case for case in self.cases if case.fits(value, facts)), None)
+
+
+Reading = tuple[str, Case | None]
+"""An entry's id, and which of its cases is meant."""
+
+
+class Catalogue:
+    """All entries, and which of them follow from which."""
+
+    def __init__(self, entries: tuple[Entry, ...]) -> None:
+        self.entries = entries
+        self.by_id = {entry.id: entry for entry in entries}
+        self._effects = {
+            (entry.id, case): self._reach(
+                entry.id, entry.explains | (case.explains if case else NONE)
+            )
+            for entry in entries
+            for case in (None, *entry.cases)
+        }
+
+    def explains(self, one: Reading, other: str) -> bool:
+        """Tell whether the entry `other` is a consequence of `one`, directly or through others."""
+        return other in self._effects[one]
+
+    def circle(self) -> tuple[str, str] | None:
+        """Return two entries each of which explains the other, None if there are none."""
+        effects: dict[str, set[str]] = {}
+        for (id_, _), reached in self._effects.items():
+            effects.setdefault(id_, set()).update(reached)
+        pairs = ((one, other) for one, reached in effects.items() for other in reached)
+        return next(((one, other) for one, other in pairs if one in effects[other]), None)
+
+    def _reach(self, start: str, targets: frozenset[str]) -> frozenset[str]:
+        """Return the ids that follow from `start`, which is one of them if they go in a circle.
+
+        Of a whole layer named as an effect, the entries' own effects are not followed.
+        """
+        reached: set[str] = set()
+        pending = set(targets)
+        while pending:
+            target = pending.pop()
+            if target in LAYERS:
+                reached |= {e.id for e in self.entries if e.layer == target and e.id != start}
+            elif target not in reached:
+                reached.add(target)
+                pending |= self.by_id[target].explains
+        return frozenset(reached)
+
+
+def packed(known: Catalogue) -> bytes:
+    """Return the entries as they travel; the same catalogue gives the same bytes, always."""
+    entries = [_entry_as_json(each) for each in known.entries]
+    return f"{json.dumps(entries, sort_keys=True, separators=(',', ':'))}\n".encode("ascii")
+
+
+def unpacked(data: bytes) -> Catalogue:
+    """Return the catalogue that `packed` made."""
+    return Catalogue(tuple(_entry(each) for each in json.loads(data)))
+
+
+def carried() -> Catalogue:
+    """Return the catalogue that was packed beside this module; an empty one where none was."""
+    try:
+        data = pkgutil.get_data(__package__, FILE)
+    except OSError:
+        data = None
+    return unpacked(data) if data else Catalogue(())
+
+
+def _entry_as_json(entry: Entry) -> dict[str, Any]:
+    told = {
+        **_meaning_as_json(entry),
+        "id": entry.id,
+        "patterns": [each.source for each in entry.patterns],
+        "clause": entry.clause,
+        "remedy": entry.remedy,
+        "weak": entry.weak,
+        "case_group": entry.case_group,
+        "cases": [_case_as_json(case) for case in entry.cases],
+    }
+    return {name: value for name, value in told.items() if value not in ("", [], None, False)}
+
+
+def _case_as_json(case: Case) -> dict[str, Any]:
+    told = _meaning_as_json(case)
+    if case.values is not None:
+        told["values"] = sorted(case.values)
+    if case.facts:
+        told["facts"] = {each.name: each.expected for each in case.facts}
+    return told
+
+
+def _meaning_as_json(it: Entry | Case) -> dict[str, Any]:
+    return {
+        "kind": it.kind,
+        "cause": it.cause,
+        "fix": list(it.fix),
+        "explains": sorted(it.explains),
+    }
+
+
+def _entry(told: Mapping[str, Any]) -> Entry:
+    return Entry(
+        **_meaning(told),
+        id=told["id"],
+        patterns=tuple(pattern(each) for each in told["patterns"]),
+        clause=told.get("clause", ""),
+        remedy=told.get("remedy", ""),
+        weak=told.get("weak", False),
+        case_group=told.get("case_group"),
+        cases=tuple(_case(each) for each in told.get("cases", ())),
+    )
+
+
+def _case(told: Mapping[str, Any]) -> Case:
+    values = told.get("values")
+    return Case(
+        **_meaning(told),
+        values=None if values is None else frozenset(values),
+        facts=tuple(Condition(name, value) for name, value in told.get("facts", {}).items()),
+    )
+
+
+def _meaning(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": told["kind"],
+        "cause": told["cause"],
+        "fix": tuple(told["fix"]),
+        "explains": frozenset(told.get("explains", ())),
+    }

@@ -1,0 +1,208 @@
+"""Lines of a training's log to numbers: every format that is known, and nothing from any other."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from typing import Any
+
+import pytest
+
+from pyinfra_gpu.on_host.terminal import without_escapes
+from pyinfra_gpu.on_host.train.reading import Metric, MetricReader
+from pyinfra_gpu.on_host.train.reading.formats import LARGEST, LONGEST, entries, formats
+from pyinfra_gpu.on_host.train.reading.stall import stalled
+
+SAMPLES = [(entry["name"], sample) for entry in entries() for sample in entry["samples"]]
+LINES = [str(sample["line"]) for _, sample in SAMPLES]
+
+
+def read(*lines: str) -> list[dict[str, Any] | None]:
+    reader = MetricReader()
+    return [found.as_json() if (found := reader.read(line)) else None for line in lines]
+
+
+@pytest.mark.parametrize(("name", "sample"), SAMPLES)
+def test_a_line_as_programs_print_it(name: str, sample: dict[str, Any]) -> None:
+    assert read(sample["line"]) == [sample["reads"]]
+    assert read(f"{sample['line']}\r\n") == [sample["reads"]]
+    first = next(each for each in formats() if each.line.search(without_escapes(sample["line"])))
+    assert first.name == name
+
+
+def test_every_format_says_where_it_is_from() -> None:
+    assert all(entry["source"] and entry["samples"] for entry in entries())
+
+
+NOTHING = [
+    "",
+    "\r",
+    "\n",
+    "loss",
+    "step 10",
+    "Step 00250 | Validation bpb: 1.131313",
+    "Step 01000 | CORE metric: 0.1101",
+    "validate step: 10  loss:  4.1234  memory: 60.1GiB(75.0%)  tps: 10,100",
+    "{'eval_loss': 0.137, 'eval_runtime': 30.7302, 'epoch': 0.01}",
+    "{'train_runtime': 12.3, 'train_loss': 1.234, 'epoch': 3.0}",
+    "Map:  33%|███▎      | 1000/3000 [00:01<00:02, 999.00 examples/s]",
+    "Loading checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.2s/it]",
+    "Downloading: 10%|█         | 50/500 [00:30<04:30,  1.67MB/s]",
+    "Validation DataLoader 0:  50%|█████     | 1/2 [00:00<00:00,  8.1it/s]",
+    "0it [00:00, ?it/s]",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "loss went from 3.1 to 2.9 in step 10/20",
+    "saved /home/u/step 00010/00020 | lossless",
+]
+
+
+@pytest.mark.parametrize("line", NOTHING)
+def test_no_number_is_read_from_any_other_line(line: str) -> None:
+    assert read(line) == [None]
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [("nan", "nan"), ("NaN", "nan"), ("-nan", "nan"), ("inf", "inf"), ("-inf", "-inf")],
+)
+def test_a_loss_that_is_no_number_is_told_as_such(word: str, told: str) -> None:
+    line = f"step 00421/05960 (7.06%) | loss: {word} | lrm: 1.00 | dt: 1.50ms"
+    (found,) = read(line)
+    assert found == {
+        "step": 421,
+        "steps": 5960,
+        "loss": None,
+        "not_finite": told,
+        "seconds": 0.0015,
+    }
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+@pytest.mark.parametrize(
+    "loss", ["1e400", "9" * 18, "1e99", "-1e99", "3.1x", "0x10", "1.2.3", "nano", "infinite"]
+)
+def test_a_loss_that_cannot_be_one_is_left_out(loss: str) -> None:
+    (found,) = read(f"step    10/200  loss {loss}    16,919 tokens/s     0.23 s")
+    assert found is not None
+    assert found.get("loss") is None
+    assert found["tokens_per_second"] == 16919.0
+
+
+def test_a_bar_that_is_shown_again_is_the_same_step() -> None:
+    bar = " 10%|█         | {}/500 [00:30<04:30,  1.67it/s]"
+    found = read(*(bar.format(n) for n in (50, 50, 51)))
+    assert [each and each["step"] for each in found] == [50, None, 51]
+
+
+def test_of_a_bars_states_on_one_line_the_last_one_counts() -> None:
+    bar = "\r 10%|█         | {}/500 [00:30<04:30,  1.67it/s]"
+    (found,) = read("".join(bar.format(n) for n in range(400)))
+    assert found is not None
+    assert found["step"] == 399
+
+
+def test_the_step_of_a_line_without_one_is_the_bars() -> None:
+    bar = " 10%|█         | 50/500 [00:30<04:30,  1.67it/s]"
+    found = read("{'loss': 2.5, 'epoch': 0.1}", bar, "{'loss': 2.4, 'epoch': 0.1}")
+    assert found[0] == {"loss": 2.5, "epoch_part": 0.1}
+    assert found[2] == {"loss": 2.4, "epoch_part": 0.1, "step": 50, "steps": 500}
+
+
+def test_an_evaluations_bar_is_none_of_the_training() -> None:
+    train = "{}%|█         | {}/500 [00:30<04:30,  1.67it/s]"
+    other = "{}%|█         | {}/10 [00:01<00:00,  8.10it/s]"
+    begun = [train.format(10, 50), "{'loss': 2.4}"]
+    lines = [*begun, other.format(10, 1), train.format(11, 55)]
+    assert [each and each.get("step") for each in read(*lines)] == [50, 50, None, 55]
+    ended = [
+        train.format(10, 50),
+        "{'loss': 2.4}",
+        train.format(100, 500),
+        other.format(10, 1),
+    ]
+    assert [each and each.get("step") for each in read(*ended)] == [50, 50, 500, None]
+
+
+def test_a_longer_bar_before_the_training_gives_way() -> None:
+    tokens = "{}%|█         | {}/90000 [00:30<04:30,  1.67it/s]"
+    train = " 10%|█         | 50/500 [00:30<04:30,  1.67it/s]"
+    found = read(tokens.format(50, 45000), tokens.format(100, 90000), train)
+    assert [each and each["step"] for each in found] == [45000, 90000, 50]
+
+
+@pytest.mark.parametrize(
+    "part", ["9", "9,", "1 ", "|", "[", "nan", "step ", "{'loss': ", "é", "\r"]
+)
+def test_a_line_of_any_length_takes_no_time(part: str) -> None:
+    reader = MetricReader()
+    starts = ("", "step ", "step    1/2  loss ", "Epoch 1:  2%|", " 10%|", "{'loss': ", LINES[0])
+    began = time.perf_counter()
+    for start in starts:
+        for size in (LONGEST, 1_000_000):
+            reader.read(start + part * (size // len(part)))
+    assert time.perf_counter() - began < 1.0
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry["name"])
+def test_no_repetition_is_without_a_bound(entry: dict[str, Any]) -> None:
+    """An unbounded one, or one within another, is how searching a line takes for ever."""
+    sources = [entry["line"], *(each for patterns in entry["fields"].values() for each in patterns)]
+    for source in sources:
+        plain = re.sub(r"\\.|\[[^\]]*\]", "x", source)
+        assert not re.search(r"[*+]", plain), source
+        assert not re.search(r"\{\d+,\}", plain), source
+
+
+def test_whatever_a_line_holds_the_answer_is_bounded_and_harmless() -> None:
+    """Bytes of samples, cut, doubled and mixed with others, a few thousand times."""
+    rng = random.Random(12)
+    odd = [
+        "\x1b[2J",
+        "\x00",
+        "\r",
+        "\u202e",
+        "\U0001d7d9",
+        "1e",
+        "inf",
+        ",",
+        "-",
+        "|",
+        "9" * 50,
+        "\ud800",
+    ]
+    reader = MetricReader()
+    for _ in range(4000):
+        text = rng.choice(LINES)
+        for _ in range(rng.randrange(4)):
+            place = rng.randrange(len(text) + 1)
+            other = rng.choice([*odd, rng.choice(LINES)[: rng.randrange(60)]])
+            text = text[:place] + other + text[place + rng.randrange(3) :]
+        found = reader.read(text)
+        assert found is None or isinstance(found, Metric)
+        for value in found.as_json().values() if found else ():
+            assert value in ("nan", "inf", "-inf", None) or abs(value) <= LARGEST  # type: ignore[operator, arg-type]
+
+
+STEADY = [float(n) for n in range(0, 100, 2)]
+
+
+@pytest.mark.parametrize(
+    ("times", "now", "told"),
+    [
+        ([], 1e6, None),
+        ([5.0], 1e6, None),
+        (STEADY, 98 + 299, None),  # ten medians are 20 s, but 5 minutes they are not
+        (STEADY, 98 + 300, 300.0),
+        ([0.0, 60.0, 120.0], 120 + 599, None),
+        ([0.0, 60.0, 120.0], 120 + 600, 600.0),
+        ([0.0, 0.0, 0.0], 300.0, 300.0),
+        (STEADY, 90.0, None),  # a clock that was set back
+        ([0.0, 10000.0, *(10000.0 + n for n in range(300))], 10299 + 300, 300.0),
+    ],
+)
+def test_a_run_stands_still_after_ten_steps_time_and_five_minutes(
+    times: list[float], now: float, told: float | None
+) -> None:
+    assert stalled(times, now) == told
