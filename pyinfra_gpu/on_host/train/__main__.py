@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 
@@ -25,7 +26,7 @@ def main() -> int:
         return 0
 
 
-def _run(command: str, here: site.Site, asked: options.argparse.Namespace) -> int:
+def _run(command: str, here: site.Site, asked: argparse.Namespace) -> int:
     """Import what this command needs, and nothing more: it is read anew at each start."""
     if command in ("start", "resume"):
         from .commands import start

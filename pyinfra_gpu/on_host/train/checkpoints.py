@@ -21,7 +21,9 @@ class Checkpoint:
     step: str
 
 
-def newest(preset: Preset, values: dict[str, object], ranks: int, since: float) -> Checkpoint | None:
+def newest(
+    preset: Preset, values: dict[str, object], ranks: int, since: float
+) -> Checkpoint | None:
     """Return the newest complete checkpoint, by the number in its name; None where there is none.
 
     + values: what `{...}` stands for

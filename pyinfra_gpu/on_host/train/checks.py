@@ -115,7 +115,7 @@ def _environment(site: Site, asked: Asked) -> Iterator[Problem]:
     try:
         found = environment.read(site)
     except TrainError as error:
-        yield Problem(*str(error).rsplit(": ", 1))  # type: ignore[arg-type]
+        yield Problem(*str(error).rsplit(": ", 1))
         return
     missing = [name for name in site.env_names if name not in found]
     further = [name for name in found if name not in site.env_names]
@@ -161,7 +161,7 @@ def _room(site: Site, asked: Asked) -> Iterator[Problem]:
         mib = shutil.disk_usage(shared).free >> 20
         if mib < _SHM_MIB * asked.ranks:
             yield Problem(
-                f"/dev/shm has {mib} MiB free, and {asked.ranks} ranks want"
+                f"{shared} has {mib} MiB free, and {asked.ranks} ranks want"
                 f" {_SHM_MIB * asked.ranks}",
                 f"run `sudo mount -o remount,size={max(1, asked.ranks)}G /dev/shm`",
             )

@@ -1,4 +1,4 @@
-"""Who has which GPU: one lock a device, held by the run's supervisor and by nothing that outlives it.
+"""Who has which GPU: one lock a device, held by the run's supervisor, and by nothing after it.
 
 All of it is done under one lock that is held for a moment, so that two runs never have half of
 what each of them needs, and a look never stands in the way of a claim. Those that wait have

@@ -35,7 +35,9 @@ def _git(
     except FileNotFoundError:
         raise TrainError(f"git is not on this host: {AGAIN}") from None
     except subprocess.TimeoutExpired:
-        raise TrainError(f"git {words[0]} in {folder} did not end within {_WORKS_S:.0f} s") from None
+        raise TrainError(
+            f"git {words[0]} in {folder} did not end within {_WORKS_S:.0f} s"
+        ) from None
 
 
 def commit(checkout: Path) -> str | None:

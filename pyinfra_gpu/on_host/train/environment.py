@@ -1,4 +1,4 @@
-"""The environment of a run: the declared file and the preset's variables, and nothing of a login."""
+"""The environment of a run: the declared file, the preset's variables, and nothing of a login."""
 
 from __future__ import annotations
 

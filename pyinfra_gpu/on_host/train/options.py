@@ -50,7 +50,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def _shared(command: argparse.ArgumentParser) -> None:
     command.add_argument("--gpus", metavar="0,1", help="indices or UUIDs; default: all")
-    command.add_argument("--queue", action="store_true", help="wait, in order, where they are taken")
+    command.add_argument(
+        "--queue", action="store_true", help="wait, in order, where they are taken"
+    )
     command.add_argument(
         "--unproven", action="store_true", help="although no smoke test holds; it is noted"
     )

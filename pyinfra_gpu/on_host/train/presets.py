@@ -243,7 +243,7 @@ def _check_keys(name: str, given: Mapping[str, Any]) -> None:
             raise PresetError(f"preset {name} has the key {key!r}, which nothing reads", remedy)
         wants, good = _WANTED[key]
         if not good(value):
-            raise PresetError(f"preset {name} gives {key} {value!r:.80}", f"give it {wants}")
+            raise PresetError(f"preset {name} gives {key} a wrong value", f"give it {wants}")
     for variable, value in given.get("variables", {}).items():
         if is_secret(variable) or _SECRET_VALUE.search(value):
             raise PresetError(f"preset {name} sets {variable}, which looks secret", ELSEWHERE)
@@ -274,7 +274,9 @@ def _check_whole(preset: Preset) -> None:
 def _check_places(preset: Preset) -> None:
     """Refuse a `{...}` that stands for nothing: it would reach the program as it is."""
     texts = [*map(str, preset.arguments.values()), *preset.words, *preset.variables.values()]
-    asked = [(text, PLACES) for text in [*texts, preset.checkpoints or ""]]
+    asked: list[tuple[str, tuple[str, ...]]] = [
+        (text, PLACES) for text in [*texts, preset.checkpoints or ""]
+    ]
     asked += [(str(text), RESUME_PLACES) for text in preset.resume.values()]
     asked += [(text, (*RESUME_PLACES, "rank")) for text in preset.complete]
     for text, known in asked:

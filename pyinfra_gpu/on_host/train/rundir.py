@@ -1,4 +1,4 @@
-"""A run's directory: its document, which is always whole, and whether somebody still works on it."""
+"""A run's directory: its document, which is always whole, and whether somebody works on it."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ class Site:
     + python, checkout, env_file, state, stamp, lock: absolute paths
     + env_names: the variables that the env file is to have
     + accelerator: "nvidia" or "cpu"; ranks: of a run on the CPU that does not say how many
-    + torch: version that is declared; digits: of one part of a stamp's fingerprint, whose parts are
-      `parts`
+    + torch: version that is declared; smoke: whether a host is to be proven at all
     + presets: as data gives them
     + stop_grace_s: between SIGTERM and SIGKILL; log_mib: of one rank's log before it is rotated
     + keep_runs: ended runs that are kept; 0: all

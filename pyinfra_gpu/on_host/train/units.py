@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import subprocess
@@ -25,16 +26,20 @@ def problem() -> tuple[str, str] | None:
     user = getpass.getuser()
     if not Path("/run/systemd/system").is_dir():
         return (
-            "systemd does not run this machine",
-            "runs are units of systemd's; use `torchrun` of the same folder here",
+            "systemd does not run this machine, and a run is a unit of systemd's",
+            "use `torchrun` beside this program",
         )
+    linger, remedy = Path(f"/var/lib/systemd/linger/{user}"), f"sudo loginctl enable-linger {user}"
+    if not linger.exists():
+        # Debian and Ubuntu allow everybody to have it for themselves.
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                ["loginctl", "enable-linger"], capture_output=True, timeout=_ANSWER_S, check=False
+            )
+    if not linger.exists():
+        return (f"a run would end with the last login of {user}", f"run `{remedy}`")
     if not Path(f"/run/user/{os.getuid()}/systemd").is_dir():
-        return (f"no systemd user manager runs for {user}", f"run `sudo loginctl enable-linger {user}`")
-    if not Path(f"/var/lib/systemd/linger/{user}").exists():
-        return (
-            f"linger is off for {user}, so a run would end with the last login",
-            f"run `sudo loginctl enable-linger {user}`",
-        )
+        return (f"no user manager of systemd's runs for {user}", f"run `{remedy}`")
     return None
 
 

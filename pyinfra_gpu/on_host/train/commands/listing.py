@@ -21,7 +21,7 @@ _SHOWN = 20
 def show(site: Site, *, as_json: bool, everything: bool) -> int:
     """Print the runs, the newest last; return the exit code."""
     runs = all_runs(site)
-    told = [each for run in runs[-None if everything else -_SHOWN :] if (each := _told(run))]
+    told = [each for run in (runs if everything else runs[-_SHOWN:]) if (each := _told(run))]
     if as_json:
         print(json.dumps({"schema": 1, "runs": told}))
         return 0
@@ -31,7 +31,9 @@ def show(site: Site, *, as_json: bool, everything: bool) -> int:
     rows = [("run", "state", "on", "step", "loss", "began"), *map(_row, told)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        print("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip()
+        )
     return 0
 
 
@@ -92,7 +94,7 @@ def _row(told: dict[str, Any]) -> tuple[str, ...]:
 
 
 def log_path(run: Run, rank: int | None, attempt: int | None) -> Path:
-    """Return the log of one rank, or torchrun's own for None, of the last attempt; raises TrainError."""
+    """Return one rank's log, or torchrun's own for None, of the last attempt; raises TrainError."""
     document = run.settled()
     if not document["attempts"]:
         raise TrainError(f"run {run.name} is {outcome(document)}: it has no logs yet")

@@ -1,4 +1,4 @@
-"""`train start` and `train resume`: check everything, write it down, hand over to the supervisor."""
+"""`train start` and `train resume`: check all, write it down, hand over to the supervisor."""
 
 from __future__ import annotations
 

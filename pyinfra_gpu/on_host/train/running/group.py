@@ -43,7 +43,7 @@ def send(pids: Collection[int], number: signal.Signals) -> None:
 
 
 def empty(group: Path | None, without: Collection[int], grace: float) -> bool:
-    """End all processes of the group but these: SIGTERM, `grace` seconds, SIGKILL; all, or False."""
+    """End all processes but these: SIGTERM, `grace` seconds, SIGKILL; return whether all ended."""
     if group is None:
         return False  # systemd does it when this process ends
     send(members(group, without), signal.SIGTERM)

@@ -38,9 +38,7 @@ class Log:
     def feed(self, chunk: bytes) -> None:
         """Take what a program has printed, in pieces as they come."""
         pieces = _END.split(chunk)
-        lines = []
-        for piece in pieces[:-1]:
-            lines.append(self._whole(piece))
+        lines = [self._whole(piece) for piece in pieces[:-1]]
         self._begin(pieces[-1])
         self._write([line for line in lines if line is not None])
 
@@ -58,7 +56,7 @@ class Log:
             self._descriptor = None
 
     def _whole(self, end: bytes) -> bytes | None:
-        """Return the line that ends here; None for the rest of one that was cut, and an empty one."""
+        """Return the line that ends here; None for an empty one and for what was cut off."""
         if self._skips:
             self._skips = False
             return None

@@ -21,7 +21,7 @@ class Metrics:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(path, flags, 0o600)
         self._attempt = attempt
-        self._last = -1  # step; ranks print the same one
+        self._told: MetricReader | None = None  # by whom; ranks that print at all print the same
 
     def reader(self) -> Callable[[str], None]:
         """Return what takes the lines of one rank's log."""
@@ -29,9 +29,9 @@ class Metrics:
 
         def read(line: str) -> None:
             metric = reading.read(line)
-            if metric is None or metric.step <= self._last:
+            if metric is None or self._told not in (None, reading):
                 return
-            self._last = metric.step
+            self._told = reading
             known = {"time": now(), "attempt": self._attempt, **metric.as_json()}
             text = json.dumps(known, allow_nan=False) + "\n"
             with contextlib.suppress(OSError):  # a full disk
