@@ -1,5 +1,6 @@
 """The throwaway hosts that are up. Make them with: pyinfra-gpu rehearsal up 2"""
 
+import json
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from pyinfra_gpu_rehearsal import Lab, LabError, inventory
 
 # The tests make their own hosts elsewhere and say so here.
 _beside = Path(__file__).resolve().parent.parent / ".rehearsal"
+_presets = Path(__file__).resolve().parent.parent / "examples/presets/tiny-gpt.json"
 _directory = Path(os.environ.get("PYINFRA_GPU_REHEARSAL", _beside))
 
 try:
@@ -21,6 +23,7 @@ try:
         "training_repo": _lab.git_url,
         "training_commit": _lab.git_commit,
         "training_requirements": "pyproject.toml",
+        "training_presets": json.loads(_presets.read_text(encoding="utf-8")),
     }
     _hosts = [(name, {**_data, **data}) for name, data in inventory(_directory)]
     # A simulated GPU runs no CUDA: those hosts get everything real but torch's CUDA build.

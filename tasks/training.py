@@ -2,12 +2,14 @@
 
 from pyinfra.api import deploy
 
+from pyinfra_gpu.operations import launcher
 from pyinfra_gpu.operations import training as operations
 from pyinfra_gpu.spec import HostSpec
 
 
 @deploy("Training")
 def training(wanted: HostSpec) -> None:
-    """Check it out, then install what it needs around our torch."""
+    """Check it out, install what it needs around our torch, then what starts runs of it."""
     operations.checkout(name="Check out the repository", spec=wanted)
     operations.requirements(name="Install its dependencies", spec=wanted)
+    launcher.installed(name="Install the launcher of runs", spec=wanted)

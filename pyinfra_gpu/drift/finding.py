@@ -146,6 +146,11 @@ class Id(StrEnum):
     TRAINING_REQUIREMENTS_INTERRUPTED = "training.requirements-interrupted"
     TRAINING_DISTRIBUTION_CHANGED = "training.distribution-changed"
 
+    TRAINING_LAUNCHER_MISSING = "training.launcher-missing"
+    TRAINING_LAUNCHER_DIFFERS = "training.launcher-differs"
+    TRAINING_LINGER_OFF = "training.linger-off"
+    TRAINING_RUN_ON = "training.run-on"
+
     SMOKE_SKIPPED = "smoke.skipped"
     SMOKE_CANNOT_PROVE_TWO_GPUS = "smoke.cannot-prove-two-gpus"
     SMOKE_UNPROVEN = "smoke.unproven"

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import TYPE_CHECKING, Any
 
 from pyinfra_gpu.drift.pytorch_lock import lock_of
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.on_host.fingerprint import NAMES, part, parts
 from pyinfra_gpu.spec import env_file
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
-
-
-NAMES = (
-    "the test itself",
-    "the boot",
-    "the kernel",
-    "the driver",
-    "the GPUs",
-    "Python",
-    "torch",
-    "installed packages",
-    "the environment file",
-    "smoke_ranks",
-    "smoke_allreduce_mib",
-)
-_DIGITS = 16
 
 
 def ingredients(spec: HostSpec, record: Record, bundle_sha256: str) -> dict[str, Any]:
@@ -67,11 +50,7 @@ def fingerprint(spec: HostSpec, record: Record, bundle_sha256: str) -> str:
 
     Not one digest of them all, so that two fingerprints tell *what* differs (`differences`).
     """
-    parts = []
-    for value in ingredients(spec, record, bundle_sha256).values():
-        canonical = json.dumps(value, sort_keys=True).encode()
-        parts.append(hashlib.sha256(canonical).hexdigest()[:_DIGITS])
-    return "".join(parts)
+    return "".join(map(part, ingredients(spec, record, bundle_sha256).values()))
 
 
 def differences(noted: str, now: str) -> list[str]:
@@ -79,14 +58,10 @@ def differences(noted: str, now: str) -> list[str]:
 
     Fingerprints of different lengths come from different versions of this program.
     """
-    if len(noted) != len(now):
+    before, after = parts(noted), parts(now)
+    if before is None or after is None:
         return ["pyinfra-gpu"]
-    return [
-        name
-        for index, name in enumerate(NAMES)
-        if noted[index * _DIGITS : (index + 1) * _DIGITS]
-        != now[index * _DIGITS : (index + 1) * _DIGITS]
-    ]
+    return [name for name in NAMES if before[name] != after[name]]
 
 
 def _devices(record: Record) -> tuple[Any, ...]:

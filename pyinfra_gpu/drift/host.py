@@ -10,6 +10,7 @@ from pyinfra_gpu.drift import (
     cuda,
     driver,
     environment,
+    launcher,
     layout,
     libcuda,
     packages,
@@ -36,6 +37,7 @@ CONCERNS: tuple[Concern, ...] = (
     pytorch,
     environment,
     training,
+    launcher,
     smoke,
     smoke_across,
 )

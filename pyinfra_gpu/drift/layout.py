@@ -29,7 +29,8 @@ def roots(spec: HostSpec) -> tuple[str, ...]:
     """
     paths = spec.paths
     proofs = (paths.proofs,) if spec.accelerator == "nvidia" else ()
-    return (paths.prefix, paths.tools, paths.bin, paths.env_dir, paths.smoke, *proofs)
+    train = (paths.train_dir,) if spec.training is not None else ()
+    return (paths.prefix, paths.tools, paths.bin, paths.env_dir, paths.smoke, *train, *proofs)
 
 
 def owners(spec: HostSpec) -> tuple[str, ...]:

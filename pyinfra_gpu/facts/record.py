@@ -12,6 +12,7 @@ from pyinfra_gpu.facts import (
     environment,
     gpus,
     kernel,
+    launcher,
     layout,
     libcuda,
     nvidia,
@@ -29,6 +30,7 @@ from pyinfra_gpu.facts.environment import EnvironmentRecord
 from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
 from pyinfra_gpu.facts.gpus import GpusRecord, PciGpu
 from pyinfra_gpu.facts.kernel import KernelRecord
+from pyinfra_gpu.facts.launcher import LauncherRecord
 from pyinfra_gpu.facts.layout import Entry, LayoutRecord
 from pyinfra_gpu.facts.libcuda import CacheEntry, LibcudaRecord, Link
 from pyinfra_gpu.facts.nvidia import NvidiaPackage, NvidiaRecord
@@ -49,6 +51,7 @@ __all__ = [
     "EnvironmentRecord",
     "GpusRecord",
     "KernelRecord",
+    "LauncherRecord",
     "LayoutRecord",
     "LibcudaRecord",
     "Link",
@@ -90,6 +93,7 @@ class Record(Jsonable):
     torch: TorchRecord
     environment: EnvironmentRecord
     training: TrainingRecord
+    launcher: LauncherRecord
     smoke: SmokeRecord
 
 
@@ -126,5 +130,6 @@ def from_fields(fields: Fields) -> Record:
         torch=torch.parse(fields),
         environment=environment.parse(fields),
         training=training.parse(fields),
+        launcher=launcher.parse(fields),
         smoke=smoke.parse(fields),
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import shlex
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
 
 from .smoke.gpu.expected import KINDS_FILE
@@ -14,6 +15,8 @@ from .smoke.gpu.expected import KINDS_FILE
 _HERE = Path(__file__).parent
 _SMOKE = _HERE / "smoke"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip file can express
+_TRAIN_ENTRY = b"import sys\n\nfrom on_host.train.__main__ import main\n\nsys.exit(main())\n"
+_CODE_AND_DATA = (".py", ".json")
 _ENTRY = b"import sys\n\nfrom smoke.__main__ import main\n\nsys.exit(main())\n"
 
 
@@ -48,6 +51,37 @@ def smoke_bundle(kinds: bytes) -> bytes:
     }
     data = {f"{_SMOKE.name}/gpu/{KINDS_FILE}": kinds}
     return pack({"__main__.py": _ENTRY, **sources, **data})
+
+
+def train_bundle(interpreter: str, catalogue: bytes) -> bytes:
+    """Return the launcher of training runs as a program that is run by its path.
+
+    + interpreter: absolute; it is run isolated, without what is installed beside it
+    + catalogue: what is known of failures, as `diagnosis.entries` reads it
+    """
+    sources = {"on_host/__init__.py": b"", "on_host/diagnosis/catalogue.json": catalogue}
+    for path in _travelling():
+        sources[f"on_host/{path.relative_to(_HERE)}"] = path.read_bytes()
+    archive = pack({"__main__.py": _TRAIN_ENTRY, **sources, **_library("rich")})
+    return f"#!{interpreter} -IS\n".encode() + archive
+
+
+def _travelling() -> Iterator[Path]:
+    """Yield the files of this folder that the launcher is made of."""
+    for folder in ("train", "diagnosis"):
+        yield from (each for each in (_HERE / folder).rglob("*") if each.suffix in _CODE_AND_DATA)
+    yield from (_HERE / name for name in ("fingerprint.py", "terminal.py"))
+    yield from (_SMOKE / name for name in ("__init__.py", "files.py"))
+
+
+@cache
+def _library(name: str) -> Mapping[str, bytes]:
+    """Return the modules of a library of pure Python that is installed on the controller."""
+    found = {}
+    for path in distribution(name).files or ():
+        if path.suffix == ".py" and path.parts[0] == name:
+            found[str(path)] = path.read_binary()
+    return found
 
 
 def pack(sources: dict[str, bytes]) -> bytes:

@@ -79,6 +79,26 @@ class Paths:
         return f"{self.bin}/torchrun"
 
     @property
+    def train(self) -> str:
+        """The launcher of training runs."""
+        return f"{self.bin}/train"
+
+    @property
+    def train_dir(self) -> str:
+        """Directory of what the launcher reads: what is declared, and the unit of a run."""
+        return f"{self.prefix}/train"
+
+    @property
+    def train_site(self) -> str:
+        """What is declared for the launcher: paths, presets, limits."""
+        return f"{self.train_dir}/site.json"
+
+    @property
+    def train_unit(self) -> str:
+        """The template of a run's unit in the owner's user manager."""
+        return f"{self.train_dir}/pyinfra-gpu-train@.service"
+
+    @property
     def training_parent(self) -> str:
         """Directory of the training checkouts."""
         return f"{self.prefix}/training"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from pyinfra_gpu.spec import sources
+from pyinfra_gpu.spec import presets, sources
 from pyinfra_gpu.spec import values as v
 from pyinfra_gpu.spec import variables as env
 from pyinfra_gpu.spec.key import Given, key
@@ -87,4 +87,30 @@ class TrainingSpec:
         allowed="a path in the repo to a requirements .txt or pyproject.toml, or None",
         example="requirements.txt",
         help="what to install for training, torch excepted",
+    )
+    presets: Mapping[str, Mapping[str, Any]] = key(
+        presets.presets,
+        default={},
+        allowed="a dict of presets, as docs/train.md describes them",
+        example={"tiny": {"file": "train.py", "arguments": {"steps": 200}}},
+        help="what `train start PRESET` runs, and with which arguments",
+    )
+    stop_grace_s: int = key(
+        v.integer(1, 3600),
+        default=30,
+        example=120,
+        help="seconds that a run has to end by itself when it is stopped",
+        synonyms=("training_stop_grace",),
+    )
+    log_mib: int = key(
+        v.integer(1, 4096),
+        default=64,
+        example=256,
+        help="MiB of one rank's log before it is rotated; two older files are kept",
+    )
+    keep_runs: int = key(
+        v.integer(0, 100_000),
+        default=50,
+        example=200,
+        help="ended runs whose logs are kept; 0 = all. Checkpoints are never deleted",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyinfra_gpu.errors import SpecError, sentence
+from pyinfra_gpu.on_host.train import presets
 from pyinfra_gpu.spec.host import KEYS
 from pyinfra_gpu.spec.key import Given
 from pyinfra_gpu.spec.training import commit_remedy
@@ -37,11 +38,25 @@ def _refuse_training_keys(given: Given, where: str) -> None:
         problem, allowed = "comes without training_commit", "both or neither"
         remedy = commit_remedy({"training_repo": repo})
         raise error(where, "training_repo", repo, problem, allowed, remedy)
-    for name in ("training_commit", "training_requirements"):
+    for name in ("training_commit", "training_requirements", "training_presets"):
         if given.declares(name) and repo is None:
             problem, allowed = "comes without training_repo", "only together with training_repo"
             remedy = f"set training_repo to a git URL, or remove {name}"
             raise error(where, name, given[name], problem, allowed, remedy)
+    _refuse_presets(given, where)
+
+
+def _refuse_presets(given: Given, where: str) -> None:
+    """Refuse a preset whose arithmetic does not hold for the ranks that this host has."""
+    declared = given["training_presets"]
+    usual = given["gpu_count"] if given.stack.accelerator == "nvidia" else given["smoke_ranks"]
+    for name in declared:
+        preset = presets.resolved(declared, name)
+        for problem, remedy in presets.arithmetic(preset, preset.ranks or usual):
+            allowed = f"what 'multiples' of {name} says"
+            raise error(
+                where, "training_presets", declared, f"is wrong: {problem}", allowed, remedy
+            )
 
 
 def _refuse_owner(given: Given, where: str) -> None:

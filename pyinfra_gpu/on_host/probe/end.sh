@@ -20,6 +20,7 @@ if [ ! "$stuck" ]; then
 	PG_LEFT=$(left)
 fi
 told system system
+told launcher launcher
 told gpus gpus
 printf 'nvidia.asked =%s\n' "${PG_NVIDIA:-0}"
 told driver driver

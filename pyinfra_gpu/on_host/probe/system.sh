@@ -34,6 +34,21 @@ system() {
 	secure_boot
 }
 
+# Whether the owner's user manager outlives logins, and the runs of `train` in it: units, whose
+# control groups the kernel has.
+launcher() {
+	if [ -e "$R/var/lib/systemd/linger/${owner:-$(id -un)}" ]; then put launcher.linger 1
+	else put launcher.linger 0; fi
+	set -- "$R"/sys/fs/cgroup/user.slice/*/*/app.slice/pyinfra-gpu-train@*
+	[ $# -gt 99 ] || for dir do
+		if [ -d "$dir" ]; then
+			dir=${dir##*@}
+			put launcher.run "${dir%.service}"
+		fi
+	done
+	listed launcher.run
+}
+
 # secure_boot_byte sets $byte: 1 on, 0 off, "none" without EFI; empty: not known, and $reason. A
 # kernel that finds no SecureBoot variable under EFI takes it as off, and so do we.
 secure_boot_byte() {

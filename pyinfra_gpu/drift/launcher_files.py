@@ -1,0 +1,87 @@
+"""The files of the launcher as they are to be on a host: the program, what it reads, its unit."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pyinfra_gpu import on_host
+from pyinfra_gpu.diagnosis import bundled
+from pyinfra_gpu.drift.layout import owner_name
+from pyinfra_gpu.on_host.train.site import VERSION
+from pyinfra_gpu.spec import env_file
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec, TrainingSpec
+
+_STARTS_S = 300  # that a start has, its worktree included
+_BESIDE_S = 40  # of stopping, beside the grace
+
+
+def declared(
+    spec: HostSpec, training: TrainingSpec, record: Record
+) -> dict[str, tuple[bytes, str]]:
+    """Return path -> (content, mode) of each file."""
+    return {
+        spec.paths.train: (_program(spec.paths.python), "0755"),
+        spec.paths.train_site: (_site(spec, training, record), "0644"),
+        spec.paths.train_unit: (_unit(spec, training), "0644"),
+    }
+
+
+@cache
+def _program(interpreter: str) -> bytes:
+    return on_host.train_bundle(interpreter, bundled.for_hosts())
+
+
+def _site(spec: HostSpec, training: TrainingSpec, record: Record) -> bytes:
+    """Return what is declared for runs; names of variables, and no value that could be secret."""
+    paths = spec.paths
+    document = {
+        "schema": VERSION,
+        "host": spec.host,
+        "prefix": paths.prefix,
+        "python": paths.python,
+        "checkout": paths.training,
+        "env_file": paths.env_file,
+        "env_names": sorted(env_file.variables(spec)),
+        "state": paths.state,
+        "stamp": paths.stamp,
+        "lock": paths.lock,
+        "owner": owner_name(spec, record),
+        "accelerator": spec.accelerator,
+        "rehearsal": spec.rehearsal,
+        "smoke": spec.smoke.run != "skip",
+        "ranks": spec.smoke.ranks,
+        "torch": spec.pytorch.full_version,
+        "presets": training.presets,
+        "stop_grace_s": training.stop_grace_s,
+        "log_mib": training.log_mib,
+        "keep_runs": training.keep_runs,
+    }
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def _unit(spec: HostSpec, training: TrainingSpec) -> bytes:
+    """Return the template: its control group is the job, and ends with its supervisor."""
+    lines = (
+        env_file.HEADER,
+        "[Unit]",
+        "Description=Training run %i",
+        "CollectMode=inactive-or-failed",
+        "[Service]",
+        "Type=notify",
+        f"ExecStart={spec.paths.train} supervise %i",
+        # The supervisor is asked, and asks the ranks; whatever is left behind it is killed.
+        "KillMode=mixed",
+        "SendSIGKILL=yes",
+        f"TimeoutStartSec={_STARTS_S}",
+        f"TimeoutStopSec={training.stop_grace_s + _BESIDE_S}",
+        # Where memory runs out, one rank is killed, and the supervisor says which.
+        "OOMPolicy=continue",
+        "Slice=app.slice",
+        "UMask=0077",
+    )
+    return "\n".join([*lines, ""]).encode()

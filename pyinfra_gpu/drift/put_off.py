@@ -1,0 +1,57 @@
+"""What a deploy leaves alone while a training run is on: all that the run uses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyinfra_gpu.drift.finding import Finding, Id, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_STAGES = (Stage.DRIVER, Stage.LIBCUDA, Stage.PYTORCH, Stage.SMOKE)
+_ALONE = (
+    # It stops a run that would load another driver; with these stages put off, none is loaded.
+    Id.PREFLIGHT_GPUS_IN_USE,
+    Id.TRAINING_NOT_CHECKED_OUT,
+    Id.TRAINING_COMMIT_DIFFERS,
+    Id.TRAINING_LOCAL_CHANGES,
+    Id.TRAINING_LOCAL_CHANGES_IN_THE_WAY,
+    Id.TRAINING_REQUIREMENTS_NOT_INSTALLED,
+    Id.TRAINING_REQUIREMENTS_CHANGED,
+    Id.TRAINING_REQUIREMENTS_INTERRUPTED,
+    Id.TRAINING_DISTRIBUTION_CHANGED,
+)
+
+_FEW = 3
+
+
+def put_off(found: Iterable[Finding], runs: str) -> list[Finding]:
+    """Return the findings, with those that would touch what a run uses left for later.
+
+    + runs: those that are on, in words; empty where none is
+    """
+    return [_later(each, runs) if runs and _touches(each) else each for each in found]
+
+
+def _touches(each: Finding) -> bool:
+    theirs = each.stage in _STAGES or each.id in _ALONE
+    return theirs and (each.acts or each.id in _ALONE)
+
+
+def _later(each: Finding, runs: str) -> Finding:
+    return replace(
+        each,
+        effect="note" if each.effect == "note" else "report",
+        repeats=False,
+        stops=False,
+        command=None,
+        action=f"waits for {runs}, which uses it: run again when that has ended",
+    )
+
+
+def told(runs: tuple[str, ...]) -> str:
+    """Name runs in a few words."""
+    more = f" and {len(runs) - _FEW} more" if len(runs) > _FEW else ""
+    return f"run{'s' if len(runs) > 1 else ''} {', '.join(runs[:_FEW])}{more}"

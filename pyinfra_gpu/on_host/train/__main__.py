@@ -1,0 +1,54 @@
+"""Entry: `train start`, `train list` and so on; `train supervise RUN` is what the unit runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from . import options, site
+from .errors import TrainError
+
+
+def main() -> int:
+    """Run what the command line asks for; return the exit code: 0 done, 1 not, 130 interrupted."""
+    asked = options.parse(sys.argv[1:])
+    os.umask(0o077)
+    try:
+        return _run(asked.command, site.load(), asked)
+    except TrainError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `train logs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+
+
+def _run(command: str, here: site.Site, asked: argparse.Namespace) -> int:
+    """Import what this command needs, and nothing more: it is read anew at each start."""
+    if command in ("start", "resume"):
+        from .commands import start
+
+        return (start.start if command == "start" else start.resume)(here, asked)
+    if command == "list":
+        from .commands import listing
+
+        return listing.show(here, as_json=asked.json, everything=asked.all)
+    if command == "logs":
+        from .commands import logs
+
+        return logs.show(here, asked)
+    if command == "stop":
+        from .commands import stop
+
+        return stop.stop(here, asked.run)
+    from .rundir import Run
+    from .running import supervisor
+
+    return supervisor.supervise(here, Run(here.runs / asked.run))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

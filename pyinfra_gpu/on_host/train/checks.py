@@ -1,0 +1,214 @@
+"""What must be so before a run starts; all of it is looked at, and each has its remedy."""
+
+from __future__ import annotations
+
+import netrc
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import claims, code, environment, gpus, presets, stamp, units
+from .errors import TrainError
+from .presets import Preset
+from .site import AGAIN, Site
+
+_GIB = 1 << 30
+_SHM_MIB = 128  # shared memory of a rank and its loaders; a container that was not asked has 64
+_SPARE_GIB = 1  # of disk, beside two checkpoints
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """A start as it was asked for.
+
+    + devices: that may be taken, by UUID, or "cpu"; ranks: how many of them are needed
+    + words: behind `--`; unproven: whether a smoke test that does not hold is overlooked
+    + queue: whether it waits for devices that are taken
+    """
+
+    preset: Preset
+    devices: tuple[str, ...]
+    ranks: int
+    words: tuple[str, ...] = ()
+    unproven: bool = False
+    queue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is in the way, and what to do about it, two clauses."""
+
+    what: str
+    remedy: str
+
+
+def problems(site: Site, asked: Asked, known: list[gpus.Gpu]) -> list[Problem]:
+    """Return all that is in the way of a start.
+
+    + known: the GPUs of this host
+    """
+    found = [*_proven(site, asked), *_manager(), *_code(site, asked), *_numbers(asked)]
+    found += [*_environment(site, asked), *_room(site, asked)]
+    found += [*_claims(site, asked), *_gpus(site, asked, known)]
+    return found
+
+
+def warnings(preset: Preset) -> list[str]:
+    """Return what a person should know of a preset that starts nevertheless."""
+    if preset.checkpoints is None:
+        return [
+            f"preset {preset.name} names no checkpoints, so this run cannot be resumed: what it"
+            " has learnt is lost with it"
+        ]
+    return []
+
+
+def _proven(site: Site, asked: Asked) -> Iterator[Problem]:
+    if asked.unproven or not site.smoke:
+        return
+    remedy = "run pyinfra INVENTORY tasks/smoke.py for this host, or give --unproven"
+    noted = stamp.read(site)
+    if noted is None:
+        yield Problem("no smoke test has passed here", remedy)
+        return
+    changed = stamp.changed(noted, stamp.present(site))
+    if changed:
+        yield Problem(f"since the smoke test passed, changed: {', '.join(changed)}", remedy)
+
+
+def _manager() -> Iterator[Problem]:
+    if found := units.problem():
+        yield Problem(*found)
+
+
+def _code(site: Site, asked: Asked) -> Iterator[Problem]:
+    if not os.access(site.python, os.X_OK):
+        yield Problem(f"{site.python} is not there", AGAIN)
+    checkout = Path(site.checkout)
+    if code.commit(checkout) is None:
+        yield Problem(
+            f"{checkout} is no checkout with a commit", "set training_repo and training_commit"
+        )
+        return
+    preset = asked.preset
+    if preset.file and not code.holds(checkout, preset.file):
+        yield Problem(f"{checkout} has no {preset.file}", f"correct 'file' of {preset.name}")
+    if preset.module:
+        path = preset.module.replace(".", "/")
+        inside = any(code.holds(checkout, f"{path}{end}") for end in (".py", "/__main__.py"))
+        if not inside and (checkout / path.partition("/")[0]).exists():
+            yield Problem(
+                f"{checkout} has no module {preset.module}", f"correct 'module' of {preset.name}"
+            )
+
+
+def _numbers(asked: Asked) -> Iterator[Problem]:
+    for what, remedy in presets.arithmetic(asked.preset, asked.ranks):
+        yield Problem(what, remedy.replace("set ", "give --set ", 1).replace(" to ", "=", 1))
+    if word := presets.secret_in(asked.words):
+        yield Problem(f"{word} looks like a secret, and every user sees it", presets.ELSEWHERE)
+
+
+def _environment(site: Site, asked: Asked) -> Iterator[Problem]:
+    try:
+        found = environment.read(site)
+    except TrainError as error:
+        yield Problem(*str(error).rsplit(": ", 1))
+        return
+    missing = [name for name in site.env_names if name not in found]
+    further = [name for name in found if name not in site.env_names]
+    if missing or further:
+        told = [f"no {', '.join(missing)}"] if missing else []
+        told += [f"{', '.join(further)} besides"] if further else []
+        yield Problem(f"{site.env_file} is not as declared ({'; '.join(told)})", AGAIN)
+    if asked.preset.wandb and not _wandb({**found, **asked.preset.variables}):
+        yield Problem(
+            f"preset {asked.preset.name} logs to Weights & Biases, and there is no key for it",
+            "put WANDB_API_KEY or WANDB_MODE=offline into environment_variables",
+        )
+
+
+def _wandb(variables: Mapping[str, str]) -> bool:
+    if variables.get("WANDB_API_KEY"):
+        return True
+    if variables.get("WANDB_MODE") in ("offline", "disabled", "dryrun"):
+        return True
+    try:
+        return netrc.netrc().authenticators("api.wandb.ai") is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def _room(site: Site, asked: Asked) -> Iterator[Problem]:
+    preset = asked.preset
+    free = shutil.disk_usage(site.state).free / _GIB
+    wanted = 2 * preset.checkpoint_gib + _SPARE_GIB
+    if free < wanted:
+        yield Problem(
+            f"{free:.1f} GiB are free below {site.state}, and two checkpoints need {wanted:g}",
+            "delete what nobody needs there",
+        )
+    memory = _available_gib()
+    if memory is not None and memory < preset.ram_gib:
+        yield Problem(
+            f"{memory:.1f} GiB of memory are free, and {preset.name} needs {preset.ram_gib:g}",
+            "end what uses it",
+        )
+    shared = Path("/dev/shm")  # noqa: S108 - the kernel's shared memory, where nothing is written
+    if shared.is_dir():
+        mib = shutil.disk_usage(shared).free >> 20
+        if mib < _SHM_MIB * asked.ranks:
+            yield Problem(
+                f"{shared} has {mib} MiB free, and {asked.ranks} ranks want"
+                f" {_SHM_MIB * asked.ranks}",
+                f"run `sudo mount -o remount,size={max(1, asked.ranks)}G /dev/shm`",
+            )
+
+
+def _available_gib() -> float | None:
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) / (1 << 20)
+    return None
+
+
+def _claims(site: Site, asked: Asked) -> Iterator[Problem]:
+    if asked.queue:
+        return
+    held = claims.holders(site, asked.devices)
+    if len(asked.devices) - len(held) < asked.ranks and asked.devices != (claims.CPU,):
+        yield Problem(_taken(held, len(asked.devices)), "give --queue to wait, or stop it")
+    elif asked.devices == (claims.CPU,) and held:
+        yield Problem(_taken(held, 1), "give --queue to wait, or stop it")
+
+
+def _taken(held: Mapping[str, str], count: int) -> str:
+    runs = ", ".join(dict.fromkeys(held.values()))
+    what = "the CPU is" if claims.CPU in held else f"{len(held)} of {count} GPUs are"
+    return f"{what} taken by {runs}"
+
+
+def _gpus(site: Site, asked: Asked, known: list[gpus.Gpu]) -> Iterator[Problem]:
+    if site.accelerator == "cpu":
+        return
+    held = claims.holders(site, asked.devices)
+    try:
+        users = gpus.users()
+    except TrainError as error:
+        yield Problem(str(error), "look at `nvidia-smi`, and reboot where a driver was updated")
+        return
+    for gpu in known:
+        if gpu.uuid not in asked.devices or gpu.uuid in held:
+            continue
+        if users.get(gpu.uuid):
+            who = ", ".join(users[gpu.uuid][:3])
+            yield Problem(f"GPU {gpu.index} is in use by {who}", "end it, or give other --gpus")
+        free = (gpu.total_mib - gpu.used_mib) / 1024
+        if free < asked.preset.gpu_gib:
+            yield Problem(
+                f"GPU {gpu.index} has {free:.1f} GiB free of {gpu.total_mib / 1024:.1f}, and preset"
+                f" {asked.preset.name} needs {asked.preset.gpu_gib:g}",
+                "choose a smaller preset",
+            )

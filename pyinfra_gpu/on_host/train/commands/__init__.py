@@ -1,0 +1,1 @@
+"""What a person types: each command looks, says, and hands over to the run's supervisor."""

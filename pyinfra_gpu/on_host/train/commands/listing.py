@@ -1,0 +1,106 @@
+"""`train list`: every run, what became of it, and what it said last."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ..errors import TrainError
+from ..reading.stall import stalled
+from ..rundir import Run, all_runs, outcome
+from ..site import Site
+
+_TAIL = 64 << 10  # bytes of metrics that are read: the last steps
+_SHOWN = 20
+
+
+def show(site: Site, *, as_json: bool, everything: bool) -> int:
+    """Print the runs, the newest last; return the exit code."""
+    runs = all_runs(site)
+    told = [each for run in (runs if everything else runs[-_SHOWN:]) if (each := _told(run))]
+    if as_json:
+        print(json.dumps({"schema": 1, "runs": told}))
+        return 0
+    if not told:
+        print("there is no run yet: begin one with `train start`")
+        return 0
+    rows = [("run", "state", "on", "step", "loss", "began"), *map(_row, told)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print(
+            "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip()
+        )
+    return 0
+
+
+def _told(run: Run) -> dict[str, Any] | None:
+    try:
+        document = run.settled()
+    except TrainError:
+        return None
+    steps = last_steps(run)
+    on = document["state"] == "running"
+    times = [moment for each in steps if (moment := _moment(each.get("time"))) is not None]
+    document["last"] = steps[-1] if steps else None
+    document["stalled_seconds"] = stalled(times, time.time()) if on else None
+    return document
+
+
+def last_steps(run: Run) -> list[dict[str, Any]]:
+    """Return the last steps that were told, the newest last."""
+    try:
+        with (run.folder / "metrics.jsonl").open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            lines = file.read(_TAIL).splitlines()
+    except OSError:
+        return []
+    steps = []
+    for line in lines:
+        try:
+            step = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(step, dict):
+            steps.append(step)
+    return steps
+
+
+def _moment(text: object) -> float | None:
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return None
+
+
+def _row(told: dict[str, Any]) -> tuple[str, ...]:
+    last = told["last"] or {}
+    state = outcome(told)
+    if told["stalled_seconds"]:
+        state = f"stalled {told['stalled_seconds'] / 60:.0f} min"
+    step, steps, loss = last.get("step"), last.get("steps"), last.get("loss")
+    on = "CPU" if told["gpus"] == ["cpu"] else f"{len(told['gpus'])} GPU"
+    return (
+        str(told["run"]),
+        state,
+        on,
+        "-" if step is None else f"{step}/{steps}" if steps else str(step),
+        "-" if loss is None else f"{loss:.4f}",
+        str(told["created"])[:16].replace("T", " "),
+    )
+
+
+def log_path(run: Run, rank: int | None, attempt: int | None) -> Path:
+    """Return one rank's log, or torchrun's own for None, of the last attempt; raises TrainError."""
+    document = run.settled()
+    if not document["attempts"]:
+        raise TrainError(f"run {run.name} is {outcome(document)}: it has no logs yet")
+    number = attempt or document["attempts"][-1]["number"]
+    name = "launcher.log" if rank is None else f"rank{rank}.log"
+    path = run.attempt(number) / name
+    if not path.exists() and rank is not None and rank >= document["nproc"]:
+        raise TrainError(f"run {run.name} has no rank {rank}: it has {document['nproc']}, from 0")
+    return path

@@ -1,0 +1,21 @@
+"""`train stop`: the program is asked, then made to end, and nothing of it is left."""
+
+from __future__ import annotations
+
+from .. import rundir, units
+from ..errors import TrainError
+from ..site import Site
+
+_BESIDE_S = 60  # what ending takes beside the grace
+
+
+def stop(site: Site, name: str | None) -> int:
+    """Stop a run and wait until it has ended; return the exit code."""
+    run = rundir.chosen(site, name, going=name is None)
+    document = run.settled()
+    if document["state"] == "ended":
+        raise TrainError(f"run {run.name} has ended already: {rundir.outcome(document)}")
+    units.stop(run.name, site.stop_grace_s + _BESIDE_S)
+    document = run.settled()
+    print(f"{run.name} {rundir.outcome(document)}")
+    return 0

@@ -1,0 +1,7 @@
+"""A person's mistake, or a host's state, that ends a command: one sentence, and no traceback."""
+
+from __future__ import annotations
+
+
+class TrainError(Exception):
+    """What is wrong and what to do about it, in one sentence."""

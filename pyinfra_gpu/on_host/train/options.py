@@ -1,0 +1,66 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Return what is asked for; argparse ends the program on a mistake, with 2."""
+    words, further = _split(list(words))
+    parser = argparse.ArgumentParser(
+        prog="train", description="Start, follow, stop and resume training runs on this host."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, help_: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=help_, description=help_)
+
+    start = add("start", "check everything, start a run, and leave it to itself")
+    start.add_argument("preset", nargs="?", metavar="PRESET", help="of training_presets")
+    start.add_argument(
+        "--set", action="append", default=[], metavar="K=V", help="another value of an argument"
+    )
+    start.add_argument("--dry", action="store_true", help="print the command and start nothing")
+    start.add_argument("--like", metavar="RUN", help="repeat this run: its code, its arguments")
+    _shared(start)
+    resume = add("resume", "let a run go on from its newest complete checkpoint")
+    resume.add_argument("run", nargs="?", metavar="RUN", help="default: the newest")
+    _shared(resume)
+    listing = add("list", "the runs of this host")
+    listing.add_argument("--json", action="store_true", help="as one document")
+    listing.add_argument("--all", action="store_true", help="not only the last twenty")
+    logs = add("logs", "what a rank printed")
+    logs.add_argument("run", nargs="?", metavar="RUN", help="default: the newest")
+    logs.add_argument("-f", "--follow", action="store_true", help="and what it prints")
+    logs.add_argument("--rank", type=int, default=0, metavar="N", help="default: %(default)s")
+    logs.add_argument("--launcher", action="store_true", help="what torchrun itself printed")
+    logs.add_argument("--attempt", type=int, metavar="N", help="default: the last")
+    stop = add("stop", "end a run, with all that it started")
+    stop.add_argument("run", nargs="?", metavar="RUN", help="may be left out where one is on")
+    supervise = commands.add_parser("supervise")  # what the unit runs
+    supervise.add_argument("run")
+    asked = parser.parse_args(words)
+    if further and asked.command != "start":
+        parser.error(f"nothing goes behind -- of `train {asked.command}`")
+    asked.words = further
+    return asked
+
+
+def _shared(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--gpus", metavar="0,1", help="indices or UUIDs; default: all")
+    command.add_argument(
+        "--queue", action="store_true", help="wait, in order, where they are taken"
+    )
+    command.add_argument(
+        "--unproven", action="store_true", help="although no smoke test holds; it is noted"
+    )
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words before the first `--`, and those behind it."""
+    if "--" not in words:
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1 :]

@@ -1,0 +1,196 @@
+"""A run's directory: its document, which is always whole, and whether somebody works on it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..smoke import files
+from .errors import TrainError
+from .site import Site
+
+SCHEMA = 1
+NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.ASCII)
+_LARGEST = 4 << 20  # bytes of a run.json that are read
+_BEGINNING_S = 90  # that a start may take until its supervisor is there
+
+Document = dict[str, Any]
+
+
+def now() -> str:
+    """Return the time as documents have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")[:-4] + "Z"
+
+
+def boot_id() -> str:
+    """Return the kernel's name for this boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+class Run:
+    """One run, by its directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name = folder, folder.name
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / "run.json"
+
+    def read(self) -> Document:
+        """Return its document; raises TrainError where there is none that is whole."""
+        try:
+            with self._path.open("rb") as file:
+                document = json.loads(file.read(_LARGEST))
+        except (OSError, ValueError, RecursionError) as error:
+            raise TrainError(f"{self._path} cannot be read: {error}") from None
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            raise TrainError(f"{self._path} is of another version of this launcher")
+        return document
+
+    def write(self, document: Document) -> None:
+        """Replace its document, whole or not at all."""
+        files.write(self._path, document)
+
+    def request(self) -> Document:
+        """Return what the supervisor is asked to do; see `commands.start`."""
+        document: Document = json.loads((self.folder / "request.json").read_text())
+        return document
+
+    def ask(self, request: Document) -> None:
+        """Write down what the supervisor is to do."""
+        files.write(self.folder / "request.json", request)
+
+    def attempt(self, number: int) -> Path:
+        """Return the folder of one attempt's logs."""
+        return self.folder / "attempts" / str(number)
+
+    def refuse(self, why: str) -> None:
+        """Leave for whoever waits for the start why it cannot be."""
+        files.write_text(self.folder / "refusal", why + "\n")
+
+    def refusal(self) -> str | None:
+        """Return why the supervisor did not start, None where it did."""
+        try:
+            return (self.folder / "refusal").read_text().strip()
+        except OSError:
+            return None
+
+    @contextmanager
+    def supervised(self) -> Iterator[None]:
+        """Be the run's one supervisor for as long as this process lives; raises TrainError."""
+        descriptor = os.open(self.folder / ".alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            for _ in range(50):  # a reader holds it for a moment
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    time.sleep(0.05)
+            else:
+                raise TrainError(f"run {self.name} is on already: see `train watch {self.name}`")
+            yield
+        finally:
+            os.close(descriptor)
+
+    def alive(self) -> bool:
+        """Tell whether a supervisor works on it: the kernel knows, after any kind of death."""
+        try:
+            descriptor = os.open(self.folder / ".alive", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(descriptor)
+
+    def settled(self) -> Document:
+        """Return its document, with the end that nobody lived to write down.
+
+        A power cut, a reboot, or a supervisor that was killed: then the last attempt is "lost".
+        """
+        document = self.read()
+        if document["state"] == "ended" or self.alive():
+            return document
+        age = time.time() - self._path.stat().st_mtime
+        begun = bool(document["attempts"]) and document["attempts"][-1]["outcome"] is None
+        if not begun and age < _BEGINNING_S and document["state"] == "starting":
+            return document
+        document = self.read()  # it may have ended in good order meanwhile
+        if document["state"] != "ended" and not self.alive():
+            if begun:
+                document["attempts"][-1] |= {"ended": now(), "outcome": "lost"}
+            document["state"] = "ended"
+            self.write(document)
+        return document
+
+
+def outcome(document: Document) -> str:
+    """Return what became of a run in a word: of one that goes on its state, else its last end."""
+    if document["state"] != "ended":
+        return str(document["state"])
+    attempts = document["attempts"]
+    return str(attempts[-1]["outcome"] or "lost") if attempts else "not started"
+
+
+def all_runs(site: Site) -> list[Run]:
+    """Return all runs, the oldest first."""
+    try:
+        names = sorted(each.name for each in site.runs.iterdir() if NAME.fullmatch(each.name))
+    except FileNotFoundError:
+        return []
+    return [Run(site.runs / name) for name in names if (site.runs / name / "run.json").exists()]
+
+
+def chosen(site: Site, name: str | None, *, going: bool = False) -> Run:
+    """Return the run of that name, or whose name alone begins or ends so; the newest for None.
+
+    + going: only one that goes on is meant where no name is given
+
+    Raises TrainError.
+    """
+    runs = all_runs(site)
+    if name is None:
+        if going:
+            runs = [run for run in runs if run.settled()["state"] != "ended"]
+            if len(runs) > 1:
+                names = ", ".join(run.name for run in runs)
+                raise TrainError(f"{len(runs)} runs are on ({names}): say which one")
+        if not runs:
+            what = "no run is on" if going else "there is no run yet"
+            raise TrainError(f"{what}: see `train list`, or begin one with `train start`")
+        return runs[-1]
+    exact = [run for run in runs if run.name == name]
+    found = exact or [run for run in runs if run.name.startswith(name) or run.name.endswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise TrainError(f"there is no run {name}: see `train list`")
+    names = ", ".join(run.name for run in found[-4:])
+    raise TrainError(f"{name} may be {len(found)} runs ({names}): give the whole name")
+
+
+def make(site: Site, preset: str) -> Run:
+    """Make the directory of a new run, the owner's alone."""
+    stem = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{preset}"
+    site.runs.mkdir(mode=0o700, exist_ok=True)
+    for number in range(1, 1000):
+        folder = site.runs / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return Run(folder)
+    raise TrainError(f"{site.runs} has a thousand runs of this very second")

@@ -1,0 +1,93 @@
+"""What the deploy left on the host for the launcher: paths, presets, limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .errors import TrainError
+
+VERSION = 1
+AGAIN = "run pyinfra INVENTORY deploy.py for this host"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """One host as it was declared.
+
+    + python, checkout, env_file, state, stamp, lock: absolute paths
+    + env_names: the variables that the env file is to have
+    + accelerator: "nvidia" or "cpu"; ranks: of a run on the CPU that does not say how many
+    + torch: version that is declared; smoke: whether a host is to be proven at all
+    + presets: as data gives them
+    + stop_grace_s: between SIGTERM and SIGKILL; log_mib: of one rank's log before it is rotated
+    + keep_runs: ended runs that are kept; 0: all
+    """
+
+    host: str
+    prefix: str
+    python: str
+    checkout: str
+    env_file: str
+    env_names: tuple[str, ...]
+    state: str
+    stamp: str
+    lock: str
+    owner: str | None
+    accelerator: str
+    rehearsal: bool
+    smoke: bool
+    ranks: int
+    torch: str
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stop_grace_s: int = 30
+    log_mib: int = 64
+    keep_runs: int = 50
+
+    @property
+    def runs(self) -> Path:
+        """The folder of the runs."""
+        return Path(self.state) / "runs"
+
+    @property
+    def claims(self) -> Path:
+        """The folder of the locks on GPUs."""
+        return Path(self.state) / "claims"
+
+    @property
+    def queue(self) -> Path:
+        """The folder of the tickets of those that wait."""
+        return Path(self.state) / "queue"
+
+    @property
+    def command(self) -> str:
+        """How a person calls the launcher here."""
+        return f"{self.prefix}/bin/train"
+
+    @property
+    def unit(self) -> Path:
+        """The template unit that the deploy left."""
+        return Path(self.prefix) / "train/pyinfra-gpu-train@.service"
+
+
+def load() -> Site:
+    """Return the site of the launcher that runs; raises TrainError."""
+    # bin/train lies beside train/site.json, wherever the prefix is.
+    path = Path(sys.argv[0]).absolute().parents[1] / "train/site.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document.pop("schema") != VERSION:
+            raise TrainError(f"{path} is of another version: {AGAIN}")
+        site = Site(**document)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise TrainError(f"{path} cannot be read ({error}): {AGAIN}") from None
+    if not os.access(site.state, os.W_OK):
+        whose = Path(site.state)
+        name = whose.owner() if whose.exists() else site.owner or "the owner"
+        raise TrainError(f"runs are {name}'s here: run `sudo -u {name} {site.command} ...`")
+    return site

@@ -1,0 +1,54 @@
+"""The launcher of training runs: root's program, what it reads, and linger for the owner."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyinfra_gpu.drift import launcher as drift
+from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.launcher_files import declared
+from pyinfra_gpu.drift.layout import owner_name
+from pyinfra_gpu.engine import deadlines
+from pyinfra_gpu.engine.converge import Commands, converging
+from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.engine.write import File, write
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+STAGE = drift.STAGE
+
+
+@converging(
+    drift,
+    repairs=(*drift.FILES, Id.TRAINING_LINGER_OFF, Id.TRAINING_RUN_ON),
+)
+def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
+    """Ensure that ``train`` is there with the declared presets, and that runs outlive a login.
+
+    + spec: the host's resolved specification
+
+    A run that is on goes on: it has read all of its own before it began. Which runs are on is
+    said, and what they use is left alone until they have ended.
+
+    **Example:**
+
+    .. code:: python
+
+        launcher.installed(name="Install the launcher of runs", spec=wanted)
+    """
+    assert spec.training is not None  # noqa: S101 - without a repository nothing is found
+    files = declared(spec, spec.training, record)
+    for path in drift.wrong(spec, record):
+        content, mode = files[path]
+        yield write(STAGE, File(path=path, content=content, mode=mode), as_root(spec))
+    if found.of(Id.TRAINING_LINGER_OFF):
+        yield step(
+            STAGE,
+            "let the owner's user manager run without a login",
+            quoted("loginctl", "enable-linger", owner_name(spec, record)),
+            run_as=as_root(spec),
+            seconds=deadlines.SERVICE,
+        )
