@@ -1,0 +1,70 @@
+"""What to change of a run whose GPU memory was full, in the words of its own command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from .record import Run
+
+MEMORY = "CUDA-17"
+"""The catalogue's entry for a GPU whose memory is full."""
+
+# What programs call them; a separator may be -, _ or ., and any other word may stand before.
+_BATCH = re.compile(
+    r"(?:[\w.-]{0,40}[._-])?(?:device|micro|local|per[._-]device[._-]train)?[._-]?batch[._-]?size"
+)
+_TOTAL = re.compile(r"(?:total|global|effective)[._-]?batch")
+_LENGTH = re.compile(
+    r"(?:[\w.-]{0,40}[._-])?(?:max[._-])?(?:seq(?:uence)?[._-]?(?:len(?:gth)?)?|context"
+    r"(?:[._-]length)?|block[._-]size|max[._-]length)"
+)
+_SHORTEST = 256
+
+
+def smaller(run: Run, smaller_preset: str = "") -> tuple[str, ...]:
+    """Return the steps that make this run need less memory; none where its words tell nothing.
+
+    + smaller_preset: the next smaller preset that is known to fit, empty where nobody knows
+    """
+    given = dict(_arguments(run.command))
+    steps = []
+    for pattern, least, words in (
+        (_BATCH, 1, "the total stays, the result is the same"),
+        (_LENGTH, _SHORTEST, "only if that is not enough: the result changes"),
+    ):
+        found = _largest(given, pattern)
+        if found and found[1] // 2 >= least:
+            name, value = found
+            command = _command(run, name, value // 2)
+            steps.append(f"Halve {name}, which is {value} ({words}): `{command}`")
+    if smaller_preset:
+        steps.append(f"Or the next smaller preset, which fits: `train start {smaller_preset}`")
+    return tuple(steps)
+
+
+def _arguments(command: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield name and value of each `--name=value` and `--name value`."""
+    for word, following in pairwise([*command, ""]):
+        name, equals, value = word.partition("=")
+        if name.startswith("--") and len(name) > 2:
+            yield name[2:], value if equals else following
+
+
+def _largest(given: dict[str, str], pattern: re.Pattern[str]) -> tuple[str, int] | None:
+    found = [
+        (name, int(value))
+        for name, value in given.items()
+        if pattern.fullmatch(name) and not _TOTAL.search(name)
+        if value.isascii() and value.isdigit() and len(value) < 10
+    ]
+    return max(found, key=lambda each: each[1], default=None)
+
+
+def _command(run: Run, name: str, value: int) -> str:
+    """Return how this run is started with another value; without a preset, as it was typed."""
+    if not run.preset:
+        return f"--{name}={value}"
+    kept = [f"--set {key}={old}" for key, old in run.overrides.items() if key != name]
+    return " ".join(["train", "start", run.preset, *kept, "--set", f"{name}={value}"])

@@ -1,0 +1,63 @@
+"""One moment of a run as a line, where no terminal is: for pipes, logs and people who asked."""
+
+from __future__ import annotations
+
+import time
+
+from .. import words
+from .machine import Gpu
+from .screen import speeds, status, told_word
+from .state import Seen
+
+
+def line(seen: Seen) -> str:
+    """Return what is known now, in one line."""
+    known = seen.history.last
+    parts = [time.strftime("%H:%M:%S", time.localtime(seen.now))]
+    if seen.run.state != "running" or status(seen)[0] != "running":
+        parts.append(status(seen)[0])
+    parts += [part for part in (_step(known), _loss(seen), speeds(known)) if part]
+    if not seen.over and (left := seen.history.left()) is not None:
+        parts.append(f"{words.duration(left)} left")
+    if seen.checkpoint:
+        parts.append(f"saved {seen.checkpoint[0]}")
+    if "step" not in known and seen.last_line is not None:
+        parts.append(f"no step seen; last line: {seen.last_line.text}")
+    if isinstance(seen.gpus, str):
+        parts.append(f"GPUs not known: {seen.gpus}")
+    else:
+        parts += [_gpu(gpu) for gpu in seen.gpus]
+    if seen.memory:
+        parts.append(
+            f"RAM {words.gib(seen.memory.used_mib)}/{words.gib(seen.memory.total_mib)} GiB"
+        )
+    return " | ".join(parts)
+
+
+def _step(known: dict[str, float]) -> str:
+    step, steps, epoch = known.get("step"), known.get("steps"), known.get("epoch")
+    if step is None:
+        return ""
+    within = f"epoch {epoch:.0f} " if epoch is not None else ""
+    part = f"/{steps:.0f} ({min(1.0, step / steps):.1%})" if steps else ""
+    return f"{within}step {step:.0f}{part}"
+
+
+def _loss(seen: Seen) -> str:
+    if seen.history.not_finite:
+        return f"loss {told_word(seen.history.not_finite[1])}"
+    value = seen.history.last.get("loss")
+    return "" if value is None else f"loss {words.loss(value)}"
+
+
+def _gpu(gpu: Gpu) -> str:
+    parts = [f"GPU {gpu.index}"]
+    if gpu.used_percent is not None:
+        parts.append(f"{gpu.used_percent:.0f} %")
+    if gpu.memory_mib is not None and gpu.memory_total_mib is not None:
+        parts.append(f"{words.gib(gpu.memory_mib)}/{words.gib(gpu.memory_total_mib)} GiB")
+    if gpu.celsius is not None:
+        parts.append(f"{gpu.celsius:.0f} °C")
+    if gpu.watts is not None:
+        parts.append(f"{gpu.watts:.0f} W")
+    return " ".join([*parts, gpu.throttled]).rstrip()

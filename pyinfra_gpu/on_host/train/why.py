@@ -1,0 +1,270 @@
+"""Why a run failed, or makes no progress: one cause, the lines that show it, and what to do.
+
+The host explains by itself, by the catalogue that was packed with this program: whoever sits there
+at night has no controller at hand. What no log says, that there are no steps any more or that the
+loss is no number, is put into words of ours, which the catalogue knows as well.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..diagnosis.entries import Catalogue, carried
+from ..diagnosis.log import Source
+from ..diagnosis.matcher import Diagnosis, Finding, diagnose
+from ..terminal import WIDTH, bounded, shortened, step, unbroken, wrapped
+from . import words
+from .advice import MEMORY, smaller
+from .record import Run, rank_of, read_run, tail_of, unstamped
+from .watch.history import History
+
+HEIGHT = 24
+_TAIL = 256 << 10  # bytes of one rank's log
+_MOST_LOGS = 16
+_KERNEL_LIMIT_S = 5.0
+_LITTLE_MIB = 64  # free on a disk that is full for all that training writes
+_EVIDENCE = 3  # lines
+_LAST_LINES = 6
+
+Kernel = Callable[[float], Sequence[str]]
+"""Returns the kernel's lines since a moment, as far as this user may read them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """What is known of a run's end.
+
+    + what: what became of it, a sentence
+    + id: of the catalogue's entry; empty where nothing known explains the run
+    + rank: the one that failed first
+    + evidence: lines of the log, or its last ones where there is no cause
+    + facts: what the host says, a sentence each
+    """
+
+    run: str
+    what: str
+    id: str = ""
+    rank: int | None = None
+    evidence: tuple[str, ...] = ()
+    cause: str = ""
+    fix: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        """Return it in one sentence."""
+        return f"{self.what}: {self.cause}" if self.cause else f"{self.what}; no cause is known"
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {
+            "run": self.run,
+            "what": self.what,
+            "id": self.id or None,
+            "rank": self.rank,
+            "evidence": list(self.evidence),
+            "cause": self.cause or None,
+            "fix": list(self.fix),
+            "facts": list(self.facts),
+        }
+
+    def screen(self) -> str:
+        """Return it for a person, on one screen: at most 24 lines of 80 columns."""
+        head = wrapped(self.what)
+        for fact in self.facts:
+            head += wrapped(fact, "  ", "  ")
+        shown = [line for each in self.evidence for line in _quoted(each)]
+        if not self.cause:
+            known = "No cause found: none of the failures known here explains it."
+            lines = [*head, "", known, "", "The log ends with:", *shown]
+            return "\n".join(bounded(lines, HEIGHT, f"  (train logs {self.run})"))
+        why = ["", "Why", *wrapped(unbroken(self.cause), "  ", "  "), "", "What to do"]
+        steps = _readable(self.fix)
+        room = HEIGHT - len(head) - len(why)
+        shown = bounded(shown, max(1, room - sum(map(len, steps[:2]))), "  > ...")
+        done = _fitting(steps, room - len(shown))
+        return "\n".join([*head, *shown, *why, *done])
+
+
+def why(
+    run_directory: Path,
+    *,
+    known: Catalogue | None = None,
+    smaller_preset: str = "",
+    now: float | None = None,
+    kernel: Kernel | None = None,
+) -> Explanation:
+    """Explain a run.
+
+    + known: the catalogue; the one that travels with this program if None
+    + smaller_preset: the next smaller preset that is known to fit; mostly nobody knows one
+    + now, kernel: of the host, for tests
+    """
+    run = read_run(run_directory)
+    if run is None:
+        return Explanation(run=run_directory.name, what=f"{run_directory} holds no run")
+    now = time.time() if now is None else now
+    history = History(run_directory / "metrics.jsonl")
+    history.follow()
+    ours = list(_own_words(run, history, now))
+    if run.state != "ended" and not run.lost and not ours:
+        return Explanation(run=run.name, what=f"run {run.name} goes on: nothing has failed")
+    if run.last is not None and run.last.outcome in ("finished", "stopped") and not ours:
+        return Explanation(run=run.name, what=_what(run, history, now))
+    logs = _logs(run)
+    lines = _kernel_lines(run, kernel or kernel_lines)
+    diagnosis = diagnose(
+        [*logs, *map(Source, lines), *map(Source, ours)], carried() if known is None else known
+    )
+    return _explained(run, history, diagnosis, smaller_preset, now)
+
+
+def _explained(
+    run: Run, history: History, diagnosis: Diagnosis, smaller_preset: str, now: float
+) -> Explanation:
+    root = next((each for each in diagnosis.findings if each.kind == "root"), None)
+    first = run.last.first_failed_rank if run.last else None
+    what, facts = _what(run, history, now), tuple(_facts(run, first))
+    if root is None:
+        last = tuple(_last_words(run, first)) or diagnosis.tail[-_LAST_LINES:]
+        return Explanation(run=run.name, what=what, rank=first, evidence=last, facts=facts)
+    return Explanation(
+        run=run.name,
+        what=what,
+        id=root.id,
+        rank=root.rank if first is None else first,
+        evidence=(root.evidence,),
+        cause=root.cause,
+        fix=_fix(run, root, smaller_preset),
+        facts=facts,
+    )
+
+
+def _fix(run: Run, root: Finding, smaller_preset: str) -> tuple[str, ...]:
+    """Return what to do; of memory, first in the words of this run's own command line."""
+    if root.id != MEMORY:
+        return root.fix
+    ours = smaller(run, smaller_preset)
+    return (*ours, *root.fix[:2]) if ours else root.fix
+
+
+def _what(run: Run, history: History, now: float) -> str:
+    last = run.last
+    name = f"run {run.name}"
+    at = history.last.get("step")
+    place = f" at step {at:,.0f}" if at is not None else " before its first step"
+    if run.lost:
+        return f"{name} was lost{place}: the host was started anew"
+    if last is None or run.state != "ended":
+        if (waited := history.stalled(now)) is not None:
+            return f"{name} stands still{place}: no step for {words.duration(waited)}"
+        return f"{name} goes on{place}, and its loss is no number any more"
+    known = last.started is not None and last.ended is not None
+    after = f" after {words.duration((last.ended or 0) - (last.started or 0))}" if known else ""
+    word = {"lost": "was lost", "stopped": "was stopped"}.get(last.outcome, last.outcome or "ended")
+    if last.outcome == "finished":
+        return f"{name} finished{after}: nothing has failed"
+    return f"{name} {word}{after}{place}"
+
+
+def _facts(run: Run, first: int | None) -> Iterator[str]:
+    """Tell what the host says, where it says more than the log."""
+    last = run.last
+    if first is not None and run.nproc and run.nproc > 1:
+        yield f"rank {first} of {run.nproc} failed first; the others were ended after it"
+    if last is not None and last.exit is not None and last.exit not in (0, 1):
+        yield f"exit code {last.exit}{_signal(last.exit)}"
+    try:
+        free = shutil.disk_usage(run.folder).free >> 20
+    except OSError:
+        return
+    if free < _LITTLE_MIB:
+        yield f"the disk that holds {run.folder} is full now: {free} MiB are free"
+
+
+def _signal(code: int) -> str:
+    number = -code if code < 0 else code - 128
+    names = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM", 7: "SIGBUS"}
+    return f" ({names[number]})" if number in names else ""
+
+
+def _own_words(run: Run, history: History, now: float) -> Iterator[str]:
+    """Say what no log does, as the catalogue knows it."""
+    over = run.state == "ended"
+    ended = run.last.ended if run.last and run.last.ended is not None else now
+    waited = history.stalled(ended if over else now)
+    if waited is not None and not run.lost:
+        yield f"train: no step for {waited:.0f} s, where one takes {history.pace() or 0:.2f} s"
+    if history.not_finite:
+        at, word = history.not_finite
+        yield f"train: the loss is {word} since step {at if at is not None else 0}"
+
+
+def _logs(run: Run) -> list[Source]:
+    """Return the ends of the logs, that of the rank that failed first before the others."""
+    first = run.last.first_failed_rank if run.last else None
+    logs = sorted(run.logs()[:_MOST_LOGS], key=lambda log: rank_of(log) != first)
+    found = [Source(_text(log), rank_of(log)) for log in logs]
+    if run.last is not None:
+        launcher = run.folder / "attempts" / str(run.last.number) / "launcher.log"
+        found.append(Source(_text(launcher)))
+    return [each for each in found if each.text]
+
+
+def _text(log: Path) -> str:
+    return "\n".join(unstamped(line)[1] for line in tail_of(log, _TAIL))
+
+
+def _last_words(run: Run, first: int | None) -> list[str]:
+    """Return the last lines of the rank that failed first, else of rank 0."""
+    logs = sorted(run.logs(), key=lambda log: rank_of(log) != (first or 0))
+    return [unstamped(line)[1] for line in tail_of(logs[0], _TAIL)[-_LAST_LINES:]] if logs else []
+
+
+def _kernel_lines(run: Run, kernel: Kernel) -> list[str]:
+    started = run.last.started if run.last else None
+    telling = ("Out of memory", "oom-kill", "Killed process", "Xid", "NVRM", "I/O error")
+    lines = kernel(started) if started is not None else ()
+    return ["\n".join(line for line in lines if any(word in line for word in telling))]
+
+
+def kernel_lines(since: float) -> Sequence[str]:
+    """Return what the kernel said since then; nothing where this user may not read it."""
+    command = ["journalctl", "-k", "-q", "--no-pager", "-o", "short", "-n", "2000"]
+    try:
+        done = subprocess.run(
+            [*command, "--since", f"@{since:.0f}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_KERNEL_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return done.stdout[-(1 << 20) :].decode("utf-8", "replace").splitlines()
+
+
+def _quoted(line: str) -> list[str]:
+    text = shortened(line, 3 * (WIDTH - 4))
+    return bounded(wrapped(text, "  > ", "    "), _EVIDENCE, "    ...")
+
+
+def _readable(fix: Sequence[str]) -> list[list[str]]:
+    """Return the steps' lines, without a step whose command is wider than the screen."""
+    narrow = [text for text in fix if max(map(len, step(1, text))) <= WIDTH]
+    return [step(number, text) for number, text in enumerate(narrow or fix, 1)]
+
+
+def _fitting(steps: Sequence[list[str]], room: int) -> list[str]:
+    """Return the steps that the screen has room for, whole ones, the first of them always."""
+    lines: list[str] = []
+    for number, each in enumerate(steps):
+        if number and len(lines) + len(each) > room:
+            break
+        lines += each
+    return lines

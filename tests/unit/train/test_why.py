@@ -1,0 +1,196 @@
+"""The usual failures, each on one screen that was looked at: what failed, why, and what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from train.run_directory import NOW, iso, steps, write_run
+
+from pyinfra_gpu.diagnosis.catalogue import catalogue
+from pyinfra_gpu.on_host.train import why as module
+from pyinfra_gpu.on_host.train.advice import smaller
+from pyinfra_gpu.on_host.train.record import Run
+from pyinfra_gpu.on_host.train.why import Explanation, why
+
+HERE = Path(__file__).parent
+COMMAND = [
+    *("torchrun", "--nproc-per-node=2", "-m", "scripts.base_train", "--depth=20"),
+    *("--device-batch-size=16", "--max-seq-len=2048", "--total-batch-size=524288"),
+]
+NAN = {"step": 300, "steps": 5960, "loss": None, "not_finite": "nan", "time": iso(NOW)}
+
+
+@pytest.fixture(autouse=True)
+def _room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk of whoever runs the tests is not what they are about."""
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1 << 40))
+
+
+def quiet(since: float) -> Sequence[str]:
+    return ()
+
+
+def text(name: str) -> str:
+    return (HERE / "failures" / name).read_text(encoding="utf-8")
+
+
+class Case(NamedTuple):
+    id: str
+    fields: dict[str, Any]
+    metrics: list[Any]
+    now: float = NOW
+
+
+FAILED = {"state": "ended", "outcome": "failed", "attempt": {"exit": 1, "first_failed_rank": 1}}
+CASES = {
+    "memory": Case("CUDA-17", {**FAILED, "command": COMMAND}, steps(1)),
+    "wandb": Case("HOST-07", FAILED, []),
+    "libuv": Case("STORE-01", {**FAILED, "attempt": {"exit": 1}}, []),
+    "port": Case("STORE-03", FAILED, []),
+    "disk": Case("HOST-01", FAILED, steps(500)),
+    "hang": Case("HOST-73", {}, steps(300), NOW + 1500),
+    "nan": Case("HOST-74", {}, [*steps(300), NAN]),
+    "data": Case("HOST-41", FAILED, []),
+}
+
+
+def explained(name: str, root: Path, **more: Any) -> Explanation:
+    case = CASES[name]
+    ended = case.fields.get("state") == "ended"
+    logs = {"rank0.log": "loading\n", "rank1.log": text(f"{name}.log")}
+    if name == "libuv":
+        logs = {"launcher.log": text("libuv.log")}
+    elif ended:
+        logs["launcher.log"] = text("launcher.txt")
+    folder = write_run(root, metrics=case.metrics, logs=logs, **case.fields)
+    return why(folder, known=catalogue(), now=case.now, kernel=quiet, **more)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_screen_is_the_one_that_was_looked_at(name: str, tmp_path: Path) -> None:
+    """`PYINFRA_GPU_GOLDEN=1` writes them anew: then look at each."""
+    found = explained(name, tmp_path)
+    shown = found.screen()
+    assert found.id == CASES[name].id
+    assert found.cause
+    assert len(shown.splitlines()) <= 24
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    golden = HERE / "screens" / f"why_{name}.txt"
+    if os.environ.get("PYINFRA_GPU_GOLDEN"):
+        golden.write_text(shown + "\n", encoding="utf-8")
+    assert shown + "\n" == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_sentence_and_plain_data_say_it_too(name: str, tmp_path: Path) -> None:
+    found = explained(name, tmp_path)
+    assert found.cause in found.summary()
+    assert found.as_json()["id"] == found.id
+    assert len(found.as_json()["fix"]) >= 2  # type: ignore[arg-type]
+
+
+def test_memory_is_advised_in_this_runs_own_words(tmp_path: Path) -> None:
+    found = explained("memory", tmp_path, smaller_preset="conservative")
+    first, second, third, *_ = found.fix
+    assert "`train start balanced --set depth=20 --set device-batch-size=8`" in first
+    assert "`train start balanced --set depth=20 --set max-seq-len=1024`" in second
+    assert "`train start conservative`" in third
+    assert found.rank == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["python", "train.py", "--batch-size", "32"], ["Halve batch-size, which is 32"]),
+        (["x", "--per_device_train_batch_size=4"], ["Halve per_device_train_batch_size"]),
+        (["x", "--training.local_batch_size", "8"], ["Halve training.local_batch_size"]),
+        (["x", "--training.seq_len=8192"], ["Halve training.seq_len, which is 8192"]),
+        (["x", "--micro-batch-size=2", "--seq-length=4096"], ["Halve micro-b", "Halve seq-length"]),
+        (["x", "--total-batch-size=524288", "--global_batch_size=64"], []),
+        (["x", "--batch-size=1", "--max-seq-len=256"], []),
+        (["x", "--batch-size=many", "--seq_len"], []),
+        (["x", "--batch-size"], []),
+        ([], []),
+    ],
+)
+def test_the_arguments_that_decide_are_known_by_their_names(
+    command: list[str], told: list[str]
+) -> None:
+    found = smaller(Run(folder=Path(), name="x", command=tuple(command)))
+    assert len(found) == len(told)
+    for step, words in zip(found, told, strict=True):
+        assert step.startswith(words)
+
+
+def test_a_process_that_the_kernel_killed_is_told_from_its_log(tmp_path: Path) -> None:
+    killed = {"state": "ended", "outcome": "failed", "attempt": {"exit": -9}}
+    folder = write_run(tmp_path, logs={"rank0.log": "step 1\n"}, **killed)
+    line = "Nov 22 20:00:00 ws1 kernel: Out of memory: Killed process 4242 (python) total-vm:1kB"
+    found = why(folder, known=catalogue(), now=NOW, kernel=lambda since: ["Nov usb 1-1", line])
+    assert found.id == "HOST-12"
+    assert "exit code -9 (SIGKILL)" in found.screen()
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=5 << 20))
+    assert "is full now: 5 MiB are free" in explained("disk", tmp_path).screen().replace(
+        "\n  ", " "
+    )
+
+
+def test_what_nothing_explains_ends_with_its_last_lines(tmp_path: Path) -> None:
+    log = "".join(f"line {n}\n" for n in range(50)) + "ValueError: a bug of one's own\n"
+    folder = write_run(tmp_path, state="ended", outcome="failed", logs={"rank0.log": log})
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet)
+    assert (found.id, found.cause) == ("", "")
+    assert found.summary().endswith("no cause is known")
+    assert "  > ValueError: a bug of one's own" in found.screen()
+    assert len(found.screen().splitlines()) <= 24
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, "goes on: nothing has failed"),
+        (
+            {"state": "ended", "outcome": "finished"},
+            "finished after 1 h 39 min: nothing has failed",
+        ),
+        ({"state": "ended", "outcome": "stopped"}, "was stopped after 1 h 39 min"),
+        ({"attempt": {"boot_id": "another"}}, "was lost before its first step: the host was"),
+        ({"state": "ended", "outcome": "lost"}, "was lost after 1 h 39 min"),
+    ],
+)
+def test_a_run_that_did_not_fail_says_so(fields: dict[str, Any], told: str, tmp_path: Path) -> None:
+    found = why(write_run(tmp_path, **fields), known=catalogue(), now=NOW, kernel=quiet)
+    assert told in found.what
+
+
+def test_no_run_is_said_to_be_none(tmp_path: Path) -> None:
+    assert "holds no run" in why(tmp_path / "x").what
+
+
+def test_a_log_of_a_gigabyte_and_hostile_lines_is_read_at_its_end(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, logs={"rank0.log": "x"}, **FAILED)
+    log = folder / "attempts" / "1" / "rank0.log"
+    with log.open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(0, 2)
+        file.write(
+            b"\n\x1b]0;owned\x07\x1b[2JOSError: [Errno 28] No space left on device: '/\xff'\n"
+        )
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet)
+    assert found.id == "HOST-01"
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", found.screen())
+
+
+def test_the_kernels_own_lines_are_asked_for_and_never_waited_for() -> None:
+    assert isinstance(module.kernel_lines(NOW), list | tuple)
