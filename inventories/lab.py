@@ -167,6 +167,14 @@ cpu: list[str] = []
 #         what to do about changes in the checkout; 'overwrite' keeps a backup
 #     "training_requirements": "requirements.txt",
 #         what to install for training, torch excepted; default: None
+#     "training_presets": {"tiny": {"file": "train.py", "arguments": {"steps": 200}}},
+#         what `train start PRESET` runs, and with which arguments; default: {}
+#     "training_stop_grace_s": 30,
+#         seconds that a run has to end by itself when it is stopped
+#     "training_log_mib": 64,
+#         MiB of one rank's log before it is rotated; two older files are kept
+#     "training_keep_runs": 50,
+#         ended runs whose logs are kept; 0 = all. Checkpoints are never deleted
 #
 # smoke
 #     "smoke": "auto",

@@ -44,7 +44,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
 def wrong(spec: HostSpec, record: Record) -> list[str]:
     """Return the paths of the files that are not as declared."""
     assert spec.training is not None  # noqa: S101 - see `judge`
-    files = declared(spec, spec.training, record)
+    files = declared(spec, spec.training)
     return [
         path
         for path, (content, mode) in files.items()

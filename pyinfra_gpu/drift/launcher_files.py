@@ -8,25 +8,21 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.diagnosis import bundled
-from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.on_host.train.site import VERSION
 from pyinfra_gpu.spec import env_file
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec, TrainingSpec
 
 _STARTS_S = 300  # that a start has, its worktree included
 _BESIDE_S = 40  # of stopping, beside the grace
 
 
-def declared(
-    spec: HostSpec, training: TrainingSpec, record: Record
-) -> dict[str, tuple[bytes, str]]:
+def declared(spec: HostSpec, training: TrainingSpec) -> dict[str, tuple[bytes, str]]:
     """Return path -> (content, mode) of each file."""
     return {
         spec.paths.train: (_program(spec.paths.python), "0755"),
-        spec.paths.train_site: (_site(spec, training, record), "0644"),
+        spec.paths.train_site: (_site(spec, training), "0644"),
         spec.paths.train_unit: (_unit(spec, training), "0644"),
     }
 
@@ -36,12 +32,11 @@ def _program(interpreter: str) -> bytes:
     return on_host.train_bundle(interpreter, bundled.for_hosts())
 
 
-def _site(spec: HostSpec, training: TrainingSpec, record: Record) -> bytes:
+def _site(spec: HostSpec, training: TrainingSpec) -> bytes:
     """Return what is declared for runs; names of variables, and no value that could be secret."""
     paths = spec.paths
     document = {
         "schema": VERSION,
-        "host": spec.host,
         "prefix": paths.prefix,
         "python": paths.python,
         "checkout": paths.training,
@@ -50,13 +45,13 @@ def _site(spec: HostSpec, training: TrainingSpec, record: Record) -> bytes:
         "state": paths.state,
         "stamp": paths.stamp,
         "lock": paths.lock,
-        "owner": owner_name(spec, record),
+        "owner": spec.owner,
         "accelerator": spec.accelerator,
         "rehearsal": spec.rehearsal,
         "smoke": spec.smoke.run != "skip",
         "ranks": spec.smoke.ranks,
         "torch": spec.pytorch.full_version,
-        "presets": training.presets,
+        "presets": json.loads(training.presets),
         "stop_grace_s": training.stop_grace_s,
         "log_mib": training.log_mib,
         "keep_runs": training.keep_runs,

@@ -40,7 +40,7 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
         launcher.installed(name="Install the launcher of runs", spec=wanted)
     """
     assert spec.training is not None  # noqa: S101 - without a repository nothing is found
-    files = declared(spec, spec.training, record)
+    files = declared(spec, spec.training)
     for path in drift.wrong(spec, record):
         content, mode = files[path]
         yield write(STAGE, File(path=path, content=content, mode=mode), as_root(spec))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pyinfra_gpu.spec import presets, sources
 from pyinfra_gpu.spec import values as v
@@ -56,7 +57,7 @@ def is_declared(given: Given) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingSpec:
-    """The training repo at one commit."""
+    """The training repo at one commit, and how it is run; `presets` as one JSON text."""
 
     repo: str = key(
         sources.git_url,
@@ -88,12 +89,13 @@ class TrainingSpec:
         example="requirements.txt",
         help="what to install for training, torch excepted",
     )
-    presets: Mapping[str, Mapping[str, Any]] = key(
+    presets: str = key(
         presets.presets,
         default={},
         allowed="a dict of presets, as docs/train.md describes them",
         example={"tiny": {"file": "train.py", "arguments": {"steps": 200}}},
         help="what `train start PRESET` runs, and with which arguments",
+        settle=lambda given, presets: json.dumps(presets),
     )
     stop_grace_s: int = key(
         v.integer(1, 3600),

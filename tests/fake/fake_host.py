@@ -16,7 +16,7 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_state
 
 from pyinfra_gpu import spec
-from pyinfra_gpu.drift import environment, layout
+from pyinfra_gpu.drift import environment, launcher_files, layout
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.training import stamp
 from pyinfra_gpu.engine.declared import declared
@@ -67,6 +67,7 @@ _PLAIN = {
     "training.commit": COMMIT,
     "training.remote": "https://example.org/tiny.git",
     "training.dirty_count": "0",
+    "launcher.linger": "1",
 }
 _LISTS = {
     "system.os": ['PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"', 'VERSION_ID="12"', "ID=debian"],
@@ -85,6 +86,7 @@ _LISTS = {
     "torch.other": [],
     "torch.need": [],
     "training.dirty": [],
+    "launcher.run": [],
 }
 _ABSENT = (
     "system.secure_boot",
@@ -163,7 +165,12 @@ class FakeHost:
 
     def _layout(self) -> dict[str, list[str]]:
         wanted = self.spec()
-        files = environment.declared(wanted)
+        files = {
+            path: (text.encode(), mode)
+            for path, (text, mode) in environment.declared(wanted).items()
+        }
+        if wanted.training is not None:
+            files |= launcher_files.declared(wanted, wanted.training)
         rows: dict[str, str | None] = {
             path: f"41ed 0 root 4096 {path}" for path in layout.roots(wanted)
         }
@@ -177,7 +184,7 @@ class FakeHost:
             rows = dict.fromkeys(rows)
         rows |= self.entries
         digests = [
-            f"{hashlib.sha256(text.encode()).hexdigest()}  {path}"
+            f"{hashlib.sha256(text).hexdigest()}  {path}"
             for path, (text, _) in files.items()
             if rows[path]
         ]

@@ -38,6 +38,7 @@ def test_a_bare_host_gets_every_stage_and_a_plan_runs_nothing() -> None:
         "Environment | Write the environment file",
         "Training | Check out the repository",
         "Training | Install its dependencies",
+        "Training | Install the launcher of runs",
         "Smoke | Train one checked step",
     ]
     changes = [command for command in run.commands("ws1") if not _only_looks(command)]
@@ -233,7 +234,7 @@ def test_another_owner_gets_directories_anew_and_nothing_is_given_away_below_the
     host = FakeHost(data={**FakeHost().data, "owner": "alice"})
     run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
     (command,) = [command for command in run.executed("ws1") if "directories.sh" in command]
-    assert "directories.sh /opt/pyinfra-gpu alice 'bin env' 'tools smoke'" in command
+    assert "directories.sh /opt/pyinfra-gpu alice 'bin env' 'tools smoke train'" in command
     assert "'cache training state' venv smoke state" in command
     assert not [each for each in run.executed("ws1") if "chown -R" in each]
 

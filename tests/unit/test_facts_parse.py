@@ -212,6 +212,8 @@ SOURCES = {
     "training.dirty_count": ["training.dirty_count"],
     "training.requirements": ["training.requirements_sha256"],
     "training.stamp": ["training.stamp_text"],
+    "launcher.linger": ["launcher.linger"],
+    "launcher.run": ["launcher.runs"],
     "smoke.stamp": ["smoke.stamp"],
     "smoke.verdict": ["smoke.verdict"],
 }

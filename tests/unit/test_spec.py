@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import types
 from typing import Any
 
@@ -22,6 +23,7 @@ NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/{arc
 # key -> (where the spec holds it, default, a value that is valid and not the default, what that
 # becomes, other data it needs)
 ACROSS = {"smoke_across_hosts": True}
+PRESETS = {"tiny": {"file": "train.py", "arguments": {"steps": 10}}}
 EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "stack": ("stack", "r580-cu130", "cpu-torch2.13", "cpu-torch2.13", {}),
     "rehearsal": ("rehearsal", False, True, True, {}),
@@ -86,6 +88,10 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "training_commit": ("training.commit", None, COMMIT.upper(), COMMIT, {"training_repo": REPO}),
     "training_local_changes": ("training.local_changes", None, "overwrite", "overwrite", TRAINING),
     "training_requirements": ("training.requirements", None, "a/./r.txt", "a/r.txt", TRAINING),
+    "training_presets": ("training.presets", None, PRESETS, json.dumps(PRESETS), TRAINING),
+    "training_stop_grace_s": ("training.stop_grace_s", None, 90, 90, TRAINING),
+    "training_log_mib": ("training.log_mib", None, 8, 8, TRAINING),
+    "training_keep_runs": ("training.keep_runs", None, 0, 0, TRAINING),
     "smoke": ("smoke.run", "auto", "skip", "skip", {}),
     "smoke_ranks": ("smoke.ranks", 2, 4, 4, {"gpu_count": 4}),
     "smoke_deadline_s": ("smoke.deadline_s", 180, 3600, 3600, {}),
@@ -212,6 +218,10 @@ def test_all_paths_lie_below_the_prefix() -> None:
         "env_file": "/opt/x/env/nano.env",
         "bin": "/opt/x/bin",
         "torchrun": "/opt/x/bin/torchrun",
+        "train": "/opt/x/bin/train",
+        "train_dir": "/opt/x/train",
+        "train_site": "/opt/x/train/site.json",
+        "train_unit": "/opt/x/train/pyinfra-gpu-train@.service",
         "training_parent": "/opt/x/training",
         "training": "/opt/x/training/nano",
         "smoke": "/opt/x/smoke",

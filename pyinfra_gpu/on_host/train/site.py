@@ -29,7 +29,6 @@ class Site:
     + keep_runs: ended runs that are kept; 0: all
     """
 
-    host: str
     prefix: str
     python: str
     checkout: str

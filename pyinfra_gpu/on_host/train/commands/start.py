@@ -5,13 +5,26 @@ from __future__ import annotations
 import argparse
 import shlex
 import shutil
+import socket
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import checkpoints, checks, claims, code, environment, gpus, presets, rundir, stamp, units
+from .. import (
+    checkpoints,
+    checks,
+    claims,
+    code,
+    environment,
+    gpus,
+    keeping,
+    presets,
+    rundir,
+    stamp,
+    units,
+)
 from ..checks import Asked, Problem
 from ..errors import TrainError
 from ..presets import Preset, PresetError
@@ -187,6 +200,7 @@ def _show(site: Site, wanted: Asked, command: list[str]) -> None:
 
 def _begin(site: Site, asked: argparse.Namespace, wanted: Asked, like: Run | None) -> int:
     units.ensure_template(site)
+    keeping.forget_old(site)
     checkout, preset = Path(site.checkout), wanted.preset
     run = rundir.make(site, preset.name)
     try:
@@ -249,7 +263,7 @@ def _document(
     return {
         "schema": rundir.SCHEMA,
         "run": run.name,
-        "host": site.host,
+        "host": socket.gethostname(),
         "preset": wanted.preset.name,
         "overrides": dict(setting.split("=", 1) for setting in asked.set),
         "command": command,

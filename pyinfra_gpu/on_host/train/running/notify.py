@@ -8,6 +8,8 @@ import socket
 import subprocess
 from pathlib import Path
 
+_ANSWER_S = 0.3  # of logind: what it refuses it refuses at once
+
 
 def tell(text: str) -> None:
     """Tell the user manager, as sd_notify(3) does: "READY=1", "STATUS=..."."""
@@ -33,6 +35,9 @@ class Inhibitor:
             )
         except OSError:
             self._process = None
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_ANSWER_S)
 
     def refused(self) -> bool:
         """Tell whether there is no such lock; logind asks polkit, which may not be there."""

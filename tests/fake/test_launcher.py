@@ -1,0 +1,115 @@
+"""The launcher of runs: installed by one operation, and what a run uses is left alone."""
+
+from __future__ import annotations
+
+import pytest
+from fake_host import DATA, FakeHost, FakeRun
+
+from pyinfra_gpu.drift import host as drift
+from pyinfra_gpu.drift.finding import Effect, Id
+from pyinfra_gpu.facts.fields import read_fields
+from pyinfra_gpu.facts.record import from_fields
+
+PREFIX = "/opt/pyinfra-gpu"
+INSTALL = "Training | Install the launcher of runs"
+RUN = "20261122-200000-tiny"
+ON = {"launcher.run": [RUN]}
+PRESETS = {"tiny": {"file": "train.py"}}
+
+DEVIATIONS: dict[str, FakeHost] = {
+    "the program is missing": FakeHost(entries={f"{PREFIX}/bin/train": None}),
+    "the program was changed": FakeHost(digests={f"{PREFIX}/bin/train": "0" * 64}),
+    "the program cannot be run": FakeHost(
+        entries={f"{PREFIX}/bin/train": f"81a4 0 root 9 {PREFIX}/bin/train"}
+    ),
+    "the program is the owner's": FakeHost(
+        entries={f"{PREFIX}/bin/train": f"81ed 1000 ubuntu 9 {PREFIX}/bin/train"}
+    ),
+    "the site is a link": FakeHost(
+        entries={f"{PREFIX}/train/site.json": f"a1ff 0 root 9 {PREFIX}/train/site.json"}
+    ),
+    "linger is off": FakeHost(plain={"launcher.linger": "0"}),
+}
+
+
+@pytest.mark.parametrize("deviation", DEVIATIONS)
+def test_a_deviation_of_the_launcher_makes_its_own_operation_act(deviation: str) -> None:
+    assert FakeRun(DEVIATIONS[deviation]).prepare().changing("ws1") == [INSTALL]
+
+
+def test_without_a_repository_there_is_no_launcher() -> None:
+    data = {name: value for name, value in DATA.items() if not name.startswith("training_")}
+    host = FakeHost(data=data, entries={f"{PREFIX}/bin/train": None})
+    assert FakeRun(host).prepare().changing("ws1") == []
+
+
+def test_other_presets_are_another_site() -> None:
+    site = FakeHost().spec().paths.train_site
+    rows = [row for row in FakeHost()._layout()["layout.sha256"] if row.endswith(site)]
+    host = FakeHost(
+        data={**DATA, "training_presets": PRESETS}, digests={site: rows[0].partition(" ")[0]}
+    )
+    assert FakeRun(host).prepare().changing("ws1") == [INSTALL]
+
+
+def test_without_root_nobody_is_asked_for_linger() -> None:
+    data = {**DATA, "privilege": "none"}
+    host = FakeHost(data=data, plain={"launcher.linger": "0"})
+    assert Id.TRAINING_LINGER_OFF not in effects(host)
+
+
+def effects(host: FakeHost) -> dict[Id, Effect]:
+    record = from_fields(read_fields(host.probe_lines()))
+    return {
+        each.id: each.effect
+        for stage in drift.judge(host.spec(), record)
+        for each in stage.findings
+    }
+
+
+def test_a_run_that_is_on_is_a_note_and_no_drift() -> None:
+    assert effects(FakeHost(lists=ON)) == {Id.TRAINING_RUN_ON: "note"}
+
+
+# What differs -> whether it waits for the run.
+WAITS = {
+    "another commit": (FakeHost(plain={"training.commit": "f" * 40}, lists=ON), True),
+    "other dependencies": (
+        FakeHost(
+            plain={"training.stamp": '{"requirements_sha256": "0", "distributions": {}}'}, lists=ON
+        ),
+        True,
+    ),
+    "another uv": (FakeHost(plain={"torch.uv": "uv 0.1.0"}, lists=ON), True),
+    "no proof": (FakeHost(plain={"smoke.stamp": None}, lists=ON), True),
+    "the launcher": (FakeHost(entries={f"{PREFIX}/bin/train": None}, lists=ON), False),
+    "the wrapper": (
+        FakeHost(
+            entries={f"{PREFIX}/bin/torchrun": f"81ed 1000 ubuntu 9 {PREFIX}/bin/torchrun"},
+            lists=ON,
+        ),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_what_a_run_uses_waits_for_it_and_the_rest_is_done(what: str) -> None:
+    host, waits = WAITS[what]
+    run = FakeRun(host).prepare()
+    assert (run.changing("ws1") == []) is waits
+    found = {id_: effect for id_, effect in effects(host).items() if id_ != Id.TRAINING_RUN_ON}
+    assert set(found.values()) == ({"report"} if waits else {"repair"})
+
+
+def test_the_deploy_names_the_run_it_waits_for() -> None:
+    host, _ = WAITS["another commit"]
+    record = from_fields(read_fields(host.probe_lines()))
+    sentences = [
+        each.sentence("ws1")
+        for stage in drift.judge(host.spec(), record)
+        for each in stage.findings
+        if each.id is Id.TRAINING_COMMIT_DIFFERS
+    ]
+    assert len(sentences) == 1
+    assert f"waits for run {RUN}, which uses it: run again when that has ended" in sentences[0]
