@@ -36,6 +36,10 @@ def _run(command: str, here: site.Site, asked: argparse.Namespace) -> int:
         from .commands import listing
 
         return listing.show(here, as_json=asked.json, everything=asked.all)
+    if command in ("watch", "why"):
+        from .commands import telling
+
+        return (telling.watch if command == "watch" else telling.why)(here, asked)
     if command == "logs":
         from .commands import logs
 

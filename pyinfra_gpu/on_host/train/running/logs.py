@@ -11,7 +11,7 @@ from ..rundir import now
 
 LONGEST = 16 << 10  # bytes of a line that are kept; of the rest nothing is
 KEPT = 2  # rotated files beside the one that is written
-_END = re.compile(rb"\r\n|\n|\r")  # progress bars go back to the line's beginning
+_END = re.compile(rb"[\r\n]")  # progress bars go back to the line's beginning
 _CUT = b" [cut]"
 
 

@@ -1,0 +1,412 @@
+"""Parts of the launcher that stand on files and locks: logs, claims, checkpoints, code, runs."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import resource
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyinfra_gpu.on_host.train import checkpoints, claims, code, keeping, presets, rundir, stamp
+from pyinfra_gpu.on_host.train.errors import TrainError
+from pyinfra_gpu.on_host.train.gpus import parse, parse_users
+from pyinfra_gpu.on_host.train.running import failure
+from pyinfra_gpu.on_host.train.running.logs import LONGEST, Log
+from pyinfra_gpu.on_host.train.site import Site
+
+GPUS = ["GPU-a", "GPU-b"]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    state = tmp_path / "state"
+    state.mkdir()
+    return Site(
+        prefix=str(tmp_path),
+        python=str(tmp_path / "venv/bin/python"),
+        checkout=str(tmp_path / "checkout"),
+        env_file=str(tmp_path / "x.env"),
+        env_names=(),
+        state=str(state),
+        stamp=str(tmp_path / "stamp.json"),
+        lock=str(tmp_path / ".lock"),
+        owner=None,
+        accelerator="nvidia",
+        rehearsal=True,
+        smoke=True,
+        ranks=2,
+        torch="2.13.0",
+    )
+
+
+# -- logs
+
+
+def texts(path: Path) -> list[str]:
+    return [line.partition(" ")[2] for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "lines"),
+    [
+        ([b"a\nb\n"], ["a", "b"]),
+        ([b"a", b"b\nc"], ["ab", "c"]),
+        ([b"1%\r2%\r", b"3%\n"], ["1%", "2%", "3%"]),
+        ([b"a\r\nb"], ["a", "b"]),
+        ([b"\n\n"], []),
+        ([b"\xff\n"], ["\ufffd"]),
+    ],
+)
+def test_lines_are_written_whole_however_they_come(
+    tmp_path: Path, chunks: list[bytes], lines: list[str]
+) -> None:
+    told: list[str] = []
+    log = Log(tmp_path / "x.log", 1 << 20, told.append)
+    for chunk in chunks:
+        log.feed(chunk)
+    log.close()
+    assert told == lines
+    if lines:
+        written = (tmp_path / "x.log").read_bytes().decode(errors="replace").splitlines()
+        assert [line[25:] for line in written] == lines
+        assert all(line[10] == "T" and line[23] == "Z" for line in written)
+
+
+def test_a_gigabyte_without_a_line_end_stays_small_in_memory_and_on_disk(tmp_path: Path) -> None:
+    told: list[str] = []
+    log = Log(tmp_path / "x.log", 1 << 20, told.append)
+    chunk = b"x" * (64 << 10)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(1 << 14):
+        log.feed(chunk)
+    log.feed(b"rest\nnext\n")
+    log.close()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 << 10  # KiB
+    assert [len(line) for line in told] == [LONGEST + len(" [cut]"), 4]
+    assert told[1] == "next"
+
+
+def test_a_log_is_rotated_and_two_older_files_are_kept(tmp_path: Path) -> None:
+    log = Log(tmp_path / "x.log", 1000)
+    for number in range(200):
+        log.feed(b"line %03d\n" % number)
+    log.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.log", "x.log.1", "x.log.2"]
+    assert all(path.stat().st_size <= 1000 for path in tmp_path.iterdir())
+    kept = [texts(tmp_path / name) for name in ("x.log.2", "x.log.1", "x.log")]
+    assert [line for each in kept for line in each][-1] == "line 199"
+    numbers = [int(line[5:]) for each in kept for line in each]
+    assert numbers == list(range(numbers[0], 200))
+
+
+def test_a_full_disk_loses_lines_says_how_many_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(tmp_path / "x.log", 1 << 20)
+    log.feed(b"one\n")
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    log.feed(b"two\nthree\n")
+    monkeypatch.setattr(os, "write", write)
+    log.feed(b"four\n")
+    log.close()
+    assert texts(tmp_path / "x.log") == [
+        "one",
+        "[2 lines were lost here: the disk was full]",
+        "four",
+    ]
+
+
+# -- claims
+
+
+def test_devices_are_claimed_all_or_none(site: Site) -> None:
+    first = claims.claim(site, "one", GPUS, 1, None)
+    assert isinstance(first, claims.Held)
+    assert first.devices == ["GPU-a"]
+    assert claims.claim(site, "two", GPUS, 2, None) == ["one"]
+    assert claims.holders(site, GPUS) == {"GPU-a": "one"}
+    second = claims.claim(site, "two", GPUS, 1, None)
+    assert isinstance(second, claims.Held)
+    assert second.devices == ["GPU-b"]
+    first.release()
+    second.release()
+    assert claims.holders(site, GPUS) == {}
+
+
+def test_who_waits_comes_first_and_in_order(site: Site) -> None:
+    held = claims.claim(site, "zero", GPUS, 2, None)
+    assert isinstance(held, claims.Held)
+    one, two = claims.Ticket(site, "one", GPUS), claims.Ticket(site, "two", GPUS)
+    assert claims.waiting(site) == ["one", "two"]
+    held.release()
+    assert claims.claim(site, "two", GPUS, 1, two) == ["one"]
+    assert claims.claim(site, "jumper", GPUS, 1, None) == ["one", "two"]
+    got = claims.claim(site, "one", GPUS, 1, one)
+    assert isinstance(got, claims.Held)
+    one.give_up()
+    assert isinstance(claims.claim(site, "two", GPUS, 1, two), claims.Held)
+    two.give_up()
+
+
+def test_who_waits_for_another_gpu_does_not_stand_in_the_way(site: Site) -> None:
+    waits = claims.Ticket(site, "one", ["GPU-a"])
+    got = claims.claim(site, "two", ["GPU-b"], 1, None)
+    assert isinstance(got, claims.Held)
+    waits.give_up()
+
+
+def test_the_ticket_of_a_process_that_is_gone_counts_for_nothing(site: Site) -> None:
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=lambda: (claims.Ticket(site, "gone", GPUS), os._exit(9)))
+    process.start()
+    process.join(10)
+    assert isinstance(claims.claim(site, "two", GPUS, 2, None), claims.Held)
+    assert claims.waiting(site) == []
+    assert list(site.queue.iterdir()) == []
+
+
+def _race(site: Site, number: int, results: Any) -> None:
+    got = claims.claim(site, f"run{number}", GPUS, 1, None)
+    results.put((number, got.devices if isinstance(got, claims.Held) else []))
+    time.sleep(1)
+
+
+def test_of_twenty_that_race_for_two_gpus_two_get_one_each(site: Site) -> None:
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    racing = [context.Process(target=_race, args=(site, n, results)) for n in range(20)]
+    for process in racing:
+        process.start()
+    devices = [device for _ in racing for device in results.get(timeout=20)[1]]
+    for process in racing:
+        process.join(10)
+    assert sorted(devices) == GPUS
+    assert claims.holders(site, GPUS) == {}
+
+
+# -- checkpoints
+
+FOLDERS = presets.resolved(
+    {
+        "a": {
+            "file": "train.py",
+            "checkpoints": "{run}/checkpoints/step-*",
+            "complete": ["complete.json", "rank{rank}.pt"],
+            "resume": {"resume": "{checkpoint}"},
+        }
+    },
+    "a",
+)
+FILES = presets.resolved(
+    {
+        "a": {
+            "module": "scripts.base_train",
+            "checkpoints": "{run}/{name}/model_*.pt",
+            "complete": ["meta_{step}.json", "optim_{step}_rank{rank}.pt"],
+            "resume": {"resume-from-step": "{step}"},
+        }
+    },
+    "a",
+)
+
+
+def put(path: Path, text: str = "x") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_the_newest_complete_checkpoint_is_taken_by_its_number(tmp_path: Path) -> None:
+    for step in ("step-9", "step-40", "step-100"):
+        for name in ("complete.json", "rank0.pt", "rank1.pt"):
+            put(tmp_path / "checkpoints" / step / name)
+    values: dict[str, object] = {"run": tmp_path}
+    found = checkpoints.newest(FOLDERS, values, 2, 0)
+    assert found is not None
+    assert (found.path.name, found.step) == ("step-100", "100")
+    (tmp_path / "checkpoints/step-100/complete.json").unlink()
+    assert checkpoints.newest(FOLDERS, values, 2, 0).path.name == "step-40"  # type: ignore[union-attr]
+    put(tmp_path / "checkpoints/step-40/rank1.pt", "")
+    assert checkpoints.newest(FOLDERS, values, 2, 0).path.name == "step-9"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("ranks", "found"), [(1, False), (2, True), (3, False)])
+def test_a_checkpoint_of_other_ranks_is_not_whole(tmp_path: Path, ranks: int, found: bool) -> None:
+    folder = tmp_path / "mine"
+    for name in ("model_000500.pt", "meta_000500.json"):
+        put(folder / name)
+    for rank in range(2):
+        put(folder / f"optim_000500_rank{rank}.pt")
+    values: dict[str, object] = {"run": tmp_path, "name": "mine"}
+    newest = checkpoints.newest(FILES, values, ranks, 0)
+    assert (newest is not None) is found
+    if newest:
+        assert newest.step == "000500"
+
+
+def test_what_is_older_than_the_run_is_another_runs(tmp_path: Path) -> None:
+    for name in ("complete.json", "rank0.pt"):
+        put(tmp_path / "checkpoints/step-5" / name)
+    assert checkpoints.newest(FOLDERS, {"run": tmp_path}, 1, time.time() + 60) is None
+
+
+# -- code
+
+
+@pytest.fixture
+def checkout(site: Site) -> Path:
+    folder = Path(site.checkout)
+    folder.mkdir()
+    put(folder / "train.py", "print('one')\n")
+    put(folder / ".gitignore", "data/\n")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "one")
+    return folder
+
+
+def git(folder: Path, *words: str) -> str:
+    run = ["git", "-C", str(folder), *words]
+    return subprocess.run(run, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_code_of_a_run_is_the_commit_and_what_was_changed_in_it(
+    checkout: Path, tmp_path: Path
+) -> None:
+    commit = code.commit(checkout)
+    assert commit is not None
+    put(checkout / "train.py", "print('two')\n")
+    put(checkout / "new.py", "print('new')\n")
+    put(checkout / "data/large.bin")
+    before = git(checkout, "status", "--porcelain")
+    diff = tmp_path / "code.diff"
+    diff.write_bytes(code.difference(checkout))
+    assert git(checkout, "status", "--porcelain") == before
+    put(checkout / "train.py", "print('three')\n")
+    folder = tmp_path / "code"
+    code.lay_out(checkout, folder, commit, diff)
+    assert (folder / "train.py").read_text() == "print('two')\n"
+    assert (folder / "new.py").read_text() == "print('new')\n"
+    assert not (folder / "data").exists()
+    git(checkout, "stash", "-q")
+    code.lay_out(checkout, folder, commit, diff)
+    assert (folder / "train.py").read_text() == "print('two')\n"
+
+
+def test_an_empty_folder_has_no_commit(tmp_path: Path) -> None:
+    assert code.commit(tmp_path) is None
+
+
+def test_a_commit_that_is_not_there_is_one_sentence(checkout: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainError, match="commit 000000000000 cannot be laid out"):
+        code.lay_out(checkout, tmp_path / "code", "0" * 40, tmp_path / "none")
+
+
+# -- runs
+
+
+def made(site: Site, state: str = "ended", **more: Any) -> rundir.Run:
+    run = rundir.make(site, "tiny")
+    document = {"schema": 1, "run": run.name, "state": state, "attempts": [], "nproc": 2}
+    run.write({**document, **more})
+    run.ask({"preset": FOLDERS.as_json(), "ranks": 2, "words": []})
+    return run
+
+
+def test_runs_of_one_second_have_names_of_their_own(site: Site) -> None:
+    names = [made(site).name for _ in range(3)]
+    assert len(set(names)) == 3
+    assert [run.name for run in rundir.all_runs(site)] == sorted(names)
+
+
+def test_a_run_that_nobody_supervises_is_lost(site: Site) -> None:
+    attempt = {"number": 1, "outcome": None, "ended": None}
+    run = made(site, "running", attempts=[attempt])
+    document = run.settled()
+    assert rundir.outcome(document) == "lost"
+    assert document["state"] == "ended"
+    assert run.read() == document
+
+
+def test_a_run_that_is_supervised_goes_on(site: Site) -> None:
+    run = made(site, "running", attempts=[{"number": 1, "outcome": None, "ended": None}])
+    with run.supervised():
+        assert run.settled()["state"] == "running"
+    assert run.settled()["state"] == "ended"
+
+
+def test_a_run_that_is_about_to_start_is_not_lost(site: Site) -> None:
+    assert made(site, "starting").settled()["state"] == "starting"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', "[" * 100_000])
+def test_a_damaged_document_is_one_sentence(site: Site, text: str) -> None:
+    run = made(site)
+    (run.folder / "run.json").write_text(text)
+    with pytest.raises(TrainError, match=r"run\.json"):
+        run.read()
+
+
+def test_old_runs_go_and_their_checkpoints_stay(site: Site) -> None:
+    few = Site(**{**{name: getattr(site, name) for name in site.__slots__}, "keep_runs": 1})
+    with_one, without, newest = made(site), made(site), made(site)
+    put(with_one.folder / "checkpoints/step-5/complete.json")
+    put(with_one.folder / "attempts/1/rank0.log")
+    keeping.forget_old(few)
+    assert not without.folder.exists()
+    assert newest.folder.exists()
+    assert (with_one.folder / "checkpoints/step-5/complete.json").exists()
+    assert not (with_one.folder / "attempts").exists()
+    assert with_one.read()["state"] == "ended"
+
+
+# -- what is read
+
+
+def test_the_rank_that_failed_first_is_read_from_torchruns_summary() -> None:
+    summary = failure.Summary()
+    for line in (
+        "Failures:",
+        "[0]:",
+        "  rank      : 0 (local_rank: 0)",
+        "Root Cause (first observed failure):",
+        "[1]:",
+        "  time      : 2026-11-22_20:00:00",
+        "  rank      : 1 (local_rank: 1)",
+    ):
+        summary.read(line)
+    assert summary.first == 1
+
+
+def test_the_rank_that_failed_first_is_the_one_with_the_oldest_error(tmp_path: Path) -> None:
+    for rank, moment in ((0, "1790000002"), (1, "1790000001"), (2, "nonsense")):
+        message = {"message": {"extraInfo": {"timestamp": moment}}}
+        put(tmp_path / f"torchrun/x_y/attempt_0/{rank}/error.json", json.dumps(message))
+    assert failure.first_by_files(tmp_path) == 1
+
+
+def test_gpus_and_their_users_are_read_from_nvidia_smi() -> None:
+    text = "1, GPU-b, 32607, [N/A], NVIDIA GeForce RTX 5090\n0, GPU-a, 32607, 512, X, Y\nnonsense\n"
+    assert [(gpu.index, gpu.uuid, gpu.used_mib) for gpu in parse(text)] == [
+        (0, "GPU-a", 512),
+        (1, "GPU-b", 0),
+    ]
+    assert parse_users("GPU-a, 12, /usr/bin/python3\nNo running processes\n") == {
+        "GPU-a": ["pid 12 (python3)"]
+    }
+
+
+def test_a_stamp_tells_what_changed_since() -> None:
+    from pyinfra_gpu.on_host.fingerprint import NAMES, part
+
+    noted = {"fingerprint": "".join(part(name) for name in NAMES)}
+    same: dict[str, object] = {name: name for name in NAMES}
+    assert stamp.changed(noted, same) == []
+    assert stamp.changed(noted, {**same, "the boot": "another"}) == ["the boot"]
+    assert stamp.changed({"fingerprint": "short"}, same) == ["pyinfra-gpu"]

@@ -1,0 +1,239 @@
+"""Presets: what is accepted, what is refused in one sentence, and what a command comes to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyinfra_gpu.errors import SpecError
+from pyinfra_gpu.on_host.train import presets
+from pyinfra_gpu.on_host.train.presets import PresetError
+from pyinfra_gpu.spec import resolve
+
+PROJECT = Path(__file__).resolve().parents[3]
+EXAMPLES = sorted((PROJECT / "examples/presets").glob("*.json"))
+CPU: dict[str, object] = {
+    "stack": "cpu-torch2.13",
+    "training_repo": "https://example.org/tiny.git",
+    "training_commit": "0123456789abcdef0123456789abcdef01234567",
+}
+BASE: dict[str, Any] = {
+    "file": "train.py",
+    "arguments": {"steps": 100, "batch": 4, "length": 64, "total": 1024, "fast": True, "tag": None},
+    "multiples": {"total": ["batch", "length", "ranks"]},
+}
+
+# What is wrong -> (the presets, words that the sentence has).
+WRONG: dict[str, tuple[object, tuple[str, ...]]] = {
+    "no dict": (["train.py"], ("not a dict",)),
+    "a name with a blank": ({"my preset": {"file": "a.py"}}, ("'my preset'", "rename it")),
+    "a name in capitals": ({"Tiny": {"file": "a.py"}}, ("'Tiny'",)),
+    "a preset that is a text": ({"a": "train.py"}, ("preset a is not a dict",)),
+    "an unknown key": ({"a": {"fil": "a.py"}}, ("'fil'", "did you mean file?")),
+    "nothing to run": ({"a": {"arguments": {}}}, ("neither a module nor a file",)),
+    "two things to run": ({"a": {"file": "a.py", "module": "a"}}, ("a module and a file",)),
+    "a path that leads out": ({"a": {"file": "../a.py"}}, ("gives file",)),
+    "an absolute path": ({"a": {"file": "/a.py"}}, ("gives file",)),
+    "a path that is an option": ({"a": {"file": "-c"}}, ("gives file",)),
+    "a module with a blank": ({"a": {"module": "a b"}}, ("gives module",)),
+    "another launcher": ({"a": {"file": "a.py", "launch": "mpirun"}}, ("'torchrun' or 'python'",)),
+    "no ranks": ({"a": {"file": "a.py", "ranks": 0}}, ("gives ranks",)),
+    "ranks that are true": ({"a": {"file": "a.py", "ranks": True}}, ("gives ranks",)),
+    "arguments in a list": ({"a": {"file": "a.py", "arguments": ["--x"]}}, ("gives arguments",)),
+    "an argument with dashes": ({"a": {"file": "a.py", "arguments": {"--x": 1}}}, ("arguments",)),
+    "an argument of two lines": ({"a": {"file": "a.py", "arguments": {"x": "1\n2"}}}, ("gives",)),
+    "a list as a value": ({"a": {"file": "a.py", "arguments": {"x": [1]}}}, ("gives arguments",)),
+    "a variable that is a number": ({"a": {"file": "a.py", "variables": {"X": 1}}}, ("variables",)),
+    "memory in words": ({"a": {"file": "a.py", "gpu_gib": "24G"}}, ("a number of GiB",)),
+    "it extends itself": ({"a": {"file": "a.py", "extends": "a"}}, ("a -> a", "take 'extends'")),
+    "a circle of three": (
+        {"a": {"extends": "b"}, "b": {"extends": "c"}, "c": {"extends": "a", "file": "x.py"}},
+        ("a -> b -> c -> a",),
+    ),
+    "it extends nothing": ({"a": {"extends": "bee"}, "bees": {"file": "x.py"}}, ("did you mean",)),
+    "a rule about nothing": (
+        {"a": {"file": "a.py", "multiples": {"total": ["ranks"]}}},
+        ("counts with total", "among its arguments"),
+    ),
+    "a rule about a text": (
+        {"a": {"file": "a.py", "arguments": {"t": "x"}, "multiples": {"t": ["ranks"]}}},
+        ("counts with t",),
+    ),
+    "a rule of nothing": (
+        {"a": {"file": "a.py", "arguments": {"t": 1}, "multiples": {"t": []}}}, ("multiples",),
+    ),
+    "resume from nowhere": (
+        {"a": {"file": "a.py", "resume": {"resume": "{checkpoint}"}}}, ("no 'checkpoints'",),
+    ),
+    "a place that is none": (
+        {"a": {"file": "a.py", "arguments": {"out": "{rnu}/x"}}}, ("{rnu}", "did you mean run?"),
+    ),
+    "a checkpoint before there is one": (
+        {"a": {"file": "a.py", "arguments": {"out": "{checkpoint}"}}}, ("{checkpoint}",),
+    ),
+    "a key in an argument": (
+        {"a": {"file": "a.py", "arguments": {"api-key": "0123456789"}}}, ("--api-key", "secret"),
+    ),
+    "a token in an argument": (
+        {"a": {"file": "a.py", "arguments": {"x": "hf_0123456789abcdefghij"}}}, ("secret in --x",),
+    ),
+    "a password as a variable": (
+        {"a": {"file": "a.py", "variables": {"DB_PASSWORD": "x"}}}, ("DB_PASSWORD", "secret"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_preset_is_one_sentence_with_its_remedy(what: str) -> None:
+    given, words = WRONG[what]
+    with pytest.raises(SpecError) as caught:
+        resolve({**CPU, "training_presets": given}, "ws1")
+    text = str(caught.value)
+    assert text.startswith("host ws1: training_presets = ")
+    assert "; fix: " in text
+    assert "\n" not in text
+    for word in words:
+        assert word in text
+
+
+@pytest.mark.parametrize("what", [name for name in WRONG if name.startswith(("a key", "a token"))])
+def test_the_sentence_about_a_secret_does_not_show_it(what: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve({**CPU, "training_presets": WRONG[what][0]}, "ws1")
+    assert "0123456789" not in str(caught.value)
+
+
+def test_presets_without_a_repository_are_refused() -> None:
+    with pytest.raises(SpecError, match="comes without training_repo"):
+        resolve({"training_presets": {"a": {"file": "a.py"}}}, "ws1")
+
+
+# -- arithmetic
+
+
+@pytest.mark.parametrize(
+    ("ranks", "total", "holds"),
+    [
+        (1, 256, True),
+        (2, 512, True),
+        (2, 256, False),
+        (3, 768, True),
+        (4, 1000, False),
+        (4, 0, True),
+    ],
+)
+def test_the_arithmetic_holds_or_is_told(ranks: int, total: int, holds: bool) -> None:
+    given = {"a": {**BASE, "arguments": {**BASE["arguments"], "total": total}}}
+    wrong = presets.arithmetic(presets.resolved(given, "a"), ranks)
+    assert (wrong == []) is holds
+
+
+def test_what_does_not_hold_is_told_with_its_numbers_and_the_nearest_that_do() -> None:
+    given = {"a": {**BASE, "arguments": {**BASE["arguments"], "total": 1000}}}
+    ((what, remedy),) = presets.arithmetic(presets.resolved(given, "a"), 2)
+    assert what == "total 1000 of preset a is no multiple of batch 4 x length 64 x ranks 2 = 512"
+    assert remedy == "set total to 512 or 1024"
+
+
+def test_the_hosts_own_ranks_count_before_anything_is_written() -> None:
+    data = {**CPU, "training_presets": {"a": BASE}}
+    resolve({**data, "smoke_ranks": 4}, "ws1")
+    with pytest.raises(SpecError, match="ranks 3 = 768; allowed"):
+        resolve({**data, "smoke_ranks": 3}, "ws1")
+
+
+# -- what a preset comes to
+
+
+def test_extends_merges_arguments_and_replaces_the_rest() -> None:
+    given = {
+        "a": {**BASE, "words": ["x"], "variables": {"A": "1", "B": "1"}, "ranks": 2},
+        "b": {"extends": "a", "arguments": {"batch": 8, "fast": False}, "variables": {"B": "2"}},
+        "c": {"extends": "b", "file": "other.py", "words": ["y"], "ranks": None},
+    }
+    found = presets.resolved(presets.check(given), "c")
+    assert (found.file, found.words, found.ranks) == ("other.py", ("y",), None)
+    assert found.variables == {"A": "1", "B": "2"}
+    assert found.arguments == {**BASE["arguments"], "batch": 8, "fast": False}
+    assert found.multiples == BASE["multiples"]
+    assert presets.from_json(json.loads(json.dumps(found.as_json()))) == found
+
+
+def test_a_module_of_its_own_takes_the_place_of_a_file() -> None:
+    given = {"a": {"file": "a.py"}, "b": {"extends": "a", "file": None, "module": "b.c"}}
+    with pytest.raises(PresetError, match="gives file"):
+        presets.check(given)
+
+
+def test_arguments_become_words() -> None:
+    arguments = {"a": 1, "b_c": "x y", "on": True, "off": False, "none": None, "run": "{run}/{a}"}
+    assert presets.argument_words(arguments, {"run": "/r", "a": 1}) == [
+        "--a=1", "--b_c=x y", "--on", "--run=/r/1",
+    ]  # fmt: skip
+
+
+def test_settings_replace_arguments_and_nothing_else() -> None:
+    preset = presets.resolved({"a": BASE}, "a")
+    changed = presets.with_settings(preset, ["batch=2", "fast=false", "tag=a=b", "ranks=3"])
+    assert changed.arguments == {**BASE["arguments"], "batch": 2, "fast": False, "tag": "a=b"}
+    assert changed.ranks == 3
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("batchh=2", "did you mean batch?"),
+        ("batch", "write --set NAME=VALUE"),
+        ("ranks=none", "give one from 1 to 64"),
+        ("total=lots", "no whole number"),
+        ("tag=hf_0123456789abcdefghij", "secret in --tag"),
+    ],
+)
+def test_a_wrong_setting_is_refused(setting: str, words: str) -> None:
+    with pytest.raises(PresetError, match=words.replace("?", r"\?")):
+        presets.with_settings(presets.resolved({"a": BASE}, "a"), [setting])
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--api-key=0123456789"], "--api-key"),
+        (["--token", "0123456789"], "--token"),
+        (["--token", "--other"], None),
+        (["hf_0123456789abcdefghij"], "a word"),
+        (["--run=sk-0123456789abcdefghij"], "--run"),
+        (["--monkey=0123456789"], None),
+        (["--max-tokens=0123456789"], None),
+        (["--key", "short"], None),
+    ],
+)
+def test_a_secret_in_words_is_found(words: list[str], found: str | None) -> None:
+    assert presets.secret_in(words) == found
+
+
+# -- those that ship
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_each_example_is_right_and_says_how_to_resume(path: Path) -> None:
+    given = json.loads(path.read_text(encoding="utf-8"))
+    assert list(given) == ["conservative", "balanced", "aggressive"]
+    resolve({**CPU, "training_presets": given}, "ws1")
+    for name in given:
+        preset = presets.resolved(given, name)
+        assert preset.resume
+        assert preset.complete
+        for ranks in (1, 2, 4, 8):
+            assert presets.arithmetic(preset, ranks) == []
+
+
+def test_the_small_trainers_examples_name_options_that_it_has() -> None:
+    source = (PROJECT / "examples/tiny-gpt/train.py").read_text(encoding="utf-8")
+    given = json.loads((PROJECT / "examples/presets/tiny-gpt.json").read_text(encoding="utf-8"))
+    for name in given:
+        preset = presets.resolved(given, name)
+        for argument in (*preset.arguments, *preset.resume):
+            assert f'"--{argument}"' in source
