@@ -114,6 +114,7 @@ class HostRuns:
     + reason: why there is none, one sentence
     + lines: what the launcher printed, where it was asked for something else than its runs
     + ok: whether the launcher did what it was told
+    + absent: whether the host has no launcher at all
     """
 
     name: str
@@ -121,6 +122,7 @@ class HostRuns:
     reason: str | None = None
     lines: tuple[str, ...] = ()
     ok: bool = True
+    absent: bool = False
 
     @property
     def exit_code(self) -> int:

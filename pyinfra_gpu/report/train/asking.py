@@ -65,7 +65,7 @@ def ask(state: State, host: Host, verb: str, words: Sequence[str]) -> HostRuns:
 
 def _asked(state: State, host: Host, spec: HostSpec, verb: str, words: Sequence[str]) -> HostRuns:
     lists = verb in _LISTS
-    command = [spec.paths.train, *(["list", "--json"] if lists else [verb, *words])]
+    command = [spec.paths.train, *(["list", "--json", *words] if lists else [verb, *words])]
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
     # The launcher that is not there is a sentence of ours, not the shell's.
     text = f"test -x {shlex.quote(command[0])} || exit {_ABSENT}; exec {shlex.join(command)}"
@@ -85,7 +85,7 @@ def _asked(state: State, host: Host, spec: HostSpec, verb: str, words: Sequence[
             return HostRuns(name=host.name, reason=f"its list cannot be read: {found.reason}")
         return HostRuns(name=host.name, runs=found)
     if not ok and not output.stdout_lines and not lines:
-        return HostRuns(name=host.name, reason=_no_launcher(spec))
+        return HostRuns(name=host.name, reason=_no_launcher(spec), absent=True)
     if lists:
         return HostRuns(name=host.name, reason=shortened(lines[-1], _LONGEST_REASON))
     printed = [line[:_LONGEST_LINE] for line in output.stdout_lines[-MOST_LINES:]]

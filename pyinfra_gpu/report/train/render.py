@@ -63,6 +63,18 @@ def shown(host: HostRuns) -> tuple[Run, ...]:
     return on if newest and newest[0].on else (*on, *newest)
 
 
+def told_of(run: Run) -> list[str]:
+    """Return its step, its loss and its speed in words, as far as they are known."""
+    last = run.last
+    if last is None:
+        return []
+    parts = [f"step {_of(last.step, last.steps)}"] if last.step is not None else []
+    parts += [f"loss {_loss(run)}"] if _loss(run) else []
+    if last.tokens_per_second is not None:
+        parts.append(f"{words.rate(last.tokens_per_second)} tokens/s")
+    return [*parts, f"MFU {last.mfu:.1f} %"] if last.mfu is not None else parts
+
+
 def _rows(host: HostRuns) -> Iterator[tuple[str, ...]]:
     runs = shown(host)
     if not runs and host.reason is None:
