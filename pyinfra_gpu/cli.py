@@ -12,7 +12,10 @@ from pyinfra_gpu.diagnosis.cli import add_parser as add_explain
 from pyinfra_gpu.locking.cli import add_parser as add_lock
 from pyinfra_gpu.report.check.cli import add_parser as add_check
 from pyinfra_gpu.report.html.cli import add_parser as add_report
+from pyinfra_gpu.report.train.cli import add_parser as add_train
+from pyinfra_gpu.report.train.cli import split
 
+TRAIN = "train"
 REHEARSAL = "rehearsal"
 REHEARSAL_HELP = "throwaway hosts to try a deploy on"
 
@@ -29,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code: 0 done, 1 failed, 130 interrupted.
 
     `check` and `report` also answer 2 (drift) and 3 (only a restart is owed), `explain` 2 (nothing
-    known explains the log).
+    known explains the log), `train` 2 (a run is wrong, or was refused).
     """
     parser: argparse.ArgumentParser = _Parser(
         prog="pyinfra-gpu",
@@ -41,17 +44,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_check(subparsers)
     add_report(subparsers)
     add_explain(subparsers)
+    add_train(subparsers)
     add_lock(subparsers)
     subparsers.add_parser(REHEARSAL, help=REHEARSAL_HELP)
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if words[:1] == [REHEARSAL]:
             return _rehearsal(words[1:])
-        options = parser.parse_args(words)
+        options = _parsed(parser, words)
         return cast(int, options.handler(options))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Parse the words; what stands behind `--` is for the hosts' launchers, as it is."""
+    if words[:1] != [TRAIN]:
+        return parser.parse_args(words)
+    ours, theirs = split(words)
+    options = parser.parse_args(ours)
+    options.words = theirs
+    return options
 
 
 def _rehearsal(words: Sequence[str]) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyinfra import host, logger, state
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
@@ -28,10 +28,14 @@ from pyinfra_gpu.packages.needed import needed
 from pyinfra_gpu.text import shortened
 
 if TYPE_CHECKING:
+    from pyinfra.api.command import StringCommand
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
+    from pyinfra.connectors.util import CommandOutput
 
     from pyinfra_gpu.spec import HostSpec
+
+T = TypeVar("T")
 
 LONGEST_ANSWER = 2 << 20
 """Bytes that a look may bring; a host with all there is to tell comes to a quarter of that."""
@@ -88,14 +92,23 @@ def answer(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
 
     All of that has to be done within the host's ``look_timeout_s``. Nothing is logged or kept.
     """
+    return reach(host, lambda: _asked(state, host, spec), seconds=spec.look_timeout_s)
+
+
+def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswered:
+    """Connect to a host if need be, and return what it is asked or why nothing came.
+
+    + asked: asks it something by pyinfra's means
+    + seconds: for all of that
+    """
     reached = host.connected
     guard(host)
     try:
-        with within(spec.look_timeout_s, "no answer came"):
+        with within(seconds, "no answer came"):
             if not reached:
                 host.connect(show_errors=False, raise_exceptions=True)
                 reached = True
-            return _asked(state, host, spec)
+            return asked()
     except TimeoutError as error:
         abandon(host)  # whatever is still on its way has nobody to come to
         return Unanswered(reason=f"could not be looked at: {error}", unreachable=not reached)
@@ -118,22 +131,35 @@ def answer(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
 
 def _asked(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
     fact = RecordFact()
-    # The operation's own global arguments carry the sudo password and the shell.
-    ours = dict(host.current_op_global_arguments or {}) | as_root(spec)
-    arguments, _ = pop_global_arguments(state, host, {**ours, "_stdin": _request(spec)})
-    known: dict[str, Any] = {key: arguments[key] for key in CONNECTOR_ARGUMENT_KEYS}  # type: ignore[literal-required]
-    known |= {"_timeout": spec.look_timeout_s + _GRACE_S, "_most": LONGEST_ANSWER}
-    ok, output = host.run_shell_command(
-        fact.command(),
-        print_output=state.print_fact_output,
-        print_input=state.print_fact_input,
-        **known,
-    )
+    given = {**as_root(spec), "_stdin": _request(spec)}
+    seconds = spec.look_timeout_s + _GRACE_S
+    ok, output = bounded_command(state, host, fact.command(), given, seconds=seconds)
     if ok:
         return fact.process(output.stdout_lines)
     said = [line for line in (*output.stdout_lines, *output.stderr_lines) if line.strip()]
     why = shortened(said[-1], _LONGEST_REASON) if said else "the look ended without a word"
     return Unanswered(reason=f"could not be looked at: {why}")
+
+
+def bounded_command(
+    state: State, host: Host, command: StringCommand, given: dict[str, Any], *, seconds: float
+) -> tuple[bool, CommandOutput]:
+    """Run a command outside of any operation; return whether it ended well, and what it printed.
+
+    + given: pyinfra's global arguments, over those of the host's data
+
+    Raises OSError where it takes longer, or prints more than LONGEST_ANSWER.
+    """
+    # The operation's own global arguments carry the sudo password and the shell.
+    ours = dict(host.current_op_global_arguments or {}) | given
+    arguments, _ = pop_global_arguments(state, host, ours)
+    known: dict[str, Any] = {key: arguments[key] for key in CONNECTOR_ARGUMENT_KEYS}  # type: ignore[literal-required]
+    return host.run_shell_command(
+        command,
+        print_output=state.print_fact_output,
+        print_input=state.print_fact_input,
+        **(known | {"_timeout": seconds, "_most": LONGEST_ANSWER}),
+    )
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def _run(command: str, here: site.Site, asked: argparse.Namespace) -> int:
     if command == "list":
         from .commands import listing
 
-        return listing.show(here, as_json=asked.json, everything=asked.all)
+        return listing.show(here, as_json=asked.json, everything=asked.all, curves=asked.curves)
     if command in ("watch", "why"):
         from .commands import telling
 

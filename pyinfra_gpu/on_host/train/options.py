@@ -30,6 +30,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     _shared(resume)
     listing = add("list", "the runs of this host")
     listing.add_argument("--json", action="store_true", help="as one document")
+    listing.add_argument("--curves", action="store_true", help="with --json: the losses as well")
     listing.add_argument("--all", action="store_true", help="not only the last twenty")
     watch = add("watch", "a run as it goes: steps, loss, speed, GPUs")
     watch.add_argument("run", nargs="?", metavar="RUN", help="default: the newest")

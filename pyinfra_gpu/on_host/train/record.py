@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ..terminal import one_line, shortened
+from . import rundir
+from .errors import TrainError
 
 LARGEST_RECORD = 1 << 20
 """Bytes of a run.json; with every variable of an environment it comes to a twentieth."""
@@ -70,12 +73,16 @@ class Run:
         return self.attempts[-1] if self.attempts else None
 
     @property
-    def lost(self) -> bool:
-        """Whether the host was started anew since: nothing of the run can still be there."""
-        last = self.last
-        if self.state not in ("starting", "running", "stopping") or not last or not last.boot_id:
-            return False
-        return (now := boot_id()) != "" and now != last.boot_id
+    def failed(self) -> bool:
+        """Whether it ended, and not as anybody wanted."""
+        outcome = self.last.outcome if self.last else ""
+        return self.state == "ended" and outcome in ("failed", "lost")
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether it was lost because the host was started anew: by a power cut, or a reboot."""
+        begun = self.last.boot_id if self.last and self.last.outcome == "lost" else ""
+        return bool(begun) and (now := boot_id()) != "" and now != begun
 
     def logs(self) -> list[Path]:
         """Return the logs of the last attempt, rank 0's first."""
@@ -83,6 +90,13 @@ class Run:
             return []
         folder = self.folder / "attempts" / str(self.last.number)
         return sorted(folder.glob("rank*.log"), key=lambda path: (rank_of(path) or 0, path.name))
+
+
+def settled_run(folder: Path) -> Run | None:
+    """Return a run; one whose supervisor is gone has ended, and its record says so from here on."""
+    with suppress(TrainError, OSError, KeyError, IndexError, TypeError, AttributeError):
+        rundir.Run(folder).settled()
+    return read_run(folder)
 
 
 def read_run(folder: Path) -> Run | None:

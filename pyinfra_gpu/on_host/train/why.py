@@ -20,7 +20,7 @@ from ..diagnosis.matcher import Diagnosis, Finding, diagnose
 from ..terminal import WIDTH, bounded, shortened, step, unbroken, wrapped
 from . import words
 from .advice import MEMORY, smaller
-from .record import Run, rank_of, read_run, tail_of, unstamped
+from .record import Run, rank_of, settled_run, tail_of, unstamped
 from .watch.history import History
 
 HEIGHT = 24
@@ -104,14 +104,14 @@ def why(
     + smaller_preset: the next smaller preset that is known to fit; mostly nobody knows one
     + now, kernel: of the host, for tests
     """
-    run = read_run(run_directory)
+    run = settled_run(run_directory)
     if run is None:
         return Explanation(run=run_directory.name, what=f"{run_directory} holds no run")
     now = time.time() if now is None else now
     history = History(run_directory / "metrics.jsonl")
     history.follow()
     ours = list(_own_words(run, history, now))
-    if run.state != "ended" and not run.lost and not ours:
+    if run.state != "ended" and not ours:
         return Explanation(run=run.name, what=f"run {run.name} goes on: nothing has failed")
     if run.last is not None and run.last.outcome in ("finished", "stopped") and not ours:
         return Explanation(run=run.name, what=_what(run, history, now))
@@ -157,14 +157,14 @@ def _what(run: Run, history: History, now: float) -> str:
     name = f"run {run.name}"
     at = history.last.get("step")
     place = f" at step {at:,.0f}" if at is not None else " before its first step"
-    if run.lost:
-        return f"{name} was lost{place}: the host was started anew"
     if last is None or run.state != "ended":
         if (waited := history.stalled(now)) is not None:
             return f"{name} stands still{place}: no step for {words.duration(waited)}"
         return f"{name} goes on{place}, and its loss is no number any more"
     known = last.started is not None and last.ended is not None
     after = f" after {words.duration((last.ended or 0) - (last.started or 0))}" if known else ""
+    if run.cut_off:
+        return f"{name} was lost{place}: the host was started anew"
     word = {"lost": "was lost", "stopped": "was stopped"}.get(last.outcome, last.outcome or "ended")
     if last.outcome == "finished":
         return f"{name} finished{after}: nothing has failed"
@@ -197,7 +197,7 @@ def _own_words(run: Run, history: History, now: float) -> Iterator[str]:
     over = run.state == "ended"
     ended = run.last.ended if run.last and run.last.ended is not None else now
     waited = history.stalled(ended if over else now)
-    if waited is not None and not run.lost:
+    if waited is not None and not run.cut_off:
         yield f"train: no step for {waited:.0f} s, where one takes {history.pace() or 0:.2f} s"
     if history.not_finite:
         at, word = history.not_finite

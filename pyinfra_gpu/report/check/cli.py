@@ -85,7 +85,7 @@ def handle(options: argparse.Namespace) -> int:
     style = _colour if sys.stdout.isatty() else plain
     arrivals = _Arrivals()
     try:
-        answer = look(options, arrivals)
+        answer = look(request_of(options), arrivals)
     except SystemExit:
         if arrivals.hosts and not options.json:
             some = Answer(
@@ -101,12 +101,12 @@ def handle(options: argparse.Namespace) -> int:
     return show(text, "check") or answer.exit_code
 
 
-def look(options: argparse.Namespace, arrivals: _Arrivals | None = None) -> Answer:
-    """Run the check that the arguments ask for, with a line of progress on a terminal.
+def look(request: Request, arrivals: _Arrivals | None = None) -> Answer:
+    """Run a check, with a line of progress on a terminal.
 
     + arrivals: gets each host's answer as it comes
     """
-    return run(request_of(options), (arrivals or _Arrivals()).add)
+    return run(request, (arrivals or _Arrivals()).add)
 
 
 class _Arrivals:

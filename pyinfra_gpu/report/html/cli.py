@@ -9,9 +9,19 @@ from pathlib import Path
 
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check import past
-from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, add_request, keep, look
+from pyinfra_gpu.report.check.answer import Answer
+from pyinfra_gpu.report.check.cli import (
+    EXIT_CODES_TEXT,
+    add_request,
+    keep,
+    look,
+    request_of,
+)
 from pyinfra_gpu.report.check.render import summary
+from pyinfra_gpu.report.check.running import Request
 from pyinfra_gpu.report.html.page import page
+from pyinfra_gpu.report.train.answer import HostRuns
+from pyinfra_gpu.report.train.asking import ask_all
 from pyinfra_gpu.whole_file import replacing
 
 
@@ -38,9 +48,10 @@ def handle(options: argparse.Namespace) -> int:
     if target and (wrong := _wrong(target)):
         print(f"{options.output} cannot be written: {wrong}", file=sys.stderr)
         return 1
-    answer = look(options)
+    request = request_of(options)
+    answer = look(request)
     keep(answer)
-    text = page(answer, past.earlier(past.file_for(answer.inventory)))
+    text = page(answer, past.earlier(past.file_for(answer.inventory)), _trained(request, answer))
     if target is None:
         return show(text, "report") or answer.exit_code
     try:
@@ -52,6 +63,14 @@ def handle(options: argparse.Namespace) -> int:
     for reason in answer.reasons:
         print(f"! {reason}", file=sys.stderr)
     return answer.exit_code
+
+
+def _trained(request: Request, answer: Answer) -> dict[str, HostRuns]:
+    """Return the training runs of each host that has a launcher, as far as it can be asked."""
+    if answer.reasons:
+        return {}
+    runs = ask_all(request, "list", ["--curves"])
+    return {host.name: host for host in runs.hosts}
 
 
 def _wrong(target: Path) -> str | None:

@@ -24,11 +24,15 @@ from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, worst
 from pyinfra_gpu.report.check.answer import Verdict as Outcome
 from pyinfra_gpu.report.check.past import Past
 from pyinfra_gpu.report.html import plots
+from pyinfra_gpu.report.train.answer import HostRuns, Run
+from pyinfra_gpu.report.train.render import told_of
 
 _HERE = Path(__file__).parent
 _STATUS = {"pass": "pass", "warn": "pass, degraded", "fail": "fail"}
 _TAIL = 12
 """Lines of a log."""
+_RUNS = 5
+"""So many of a host's runs are shown, the newest."""
 _STRIP = 30
 """So many earlier checks are shown."""
 
@@ -96,6 +100,23 @@ class HostView:
     facts: tuple[tuple[str, str], ...]
     strip: tuple[Mark, ...]
     smoke: SmokeView | str | None
+    runs: tuple[RunView, ...] = ()
+    runs_unread: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One training run.
+
+    + state: of the badge: "declared" where all is well, "drift" where somebody should look
+    + told: its step, loss and speed, as far as they are known
+    """
+
+    name: str
+    state: str
+    outcome: str
+    told: str
+    curve: Markup | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +147,13 @@ class FailureView:
     tail: str
 
 
-def page(answer: Answer, earlier: Sequence[Past] = ()) -> str:
+def page(
+    answer: Answer, earlier: Sequence[Past] = (), trained: Mapping[str, HostRuns] | None = None
+) -> str:
     """Return the whole page; everything in it that comes from a host is escaped.
 
     + earlier: what checks of the same inventory said before, oldest first
+    + trained: the training runs of each host that was asked for them
     """
     environment = Environment(
         loader=FileSystemLoader(_HERE),
@@ -147,7 +171,8 @@ def page(answer: Answer, earlier: Sequence[Past] = ()) -> str:
         style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
         stages=stages,
         hosts=[
-            _host(number, host, stages, earlier) for number, host in enumerate(answer.worst_first)
+            _host(number, host, stages, earlier, (trained or {}).get(host.name))
+            for number, host in enumerate(answer.worst_first)
         ],
         strip=_of_the_fleet(answer.hosts, earlier)[-_STRIP:],
         rehearsals=sum(host.rehearsal for host in answer.hosts),
@@ -178,7 +203,11 @@ def _columns(hosts: Sequence[HostAnswer]) -> list[str]:
 
 
 def _host(
-    number: int, host: HostAnswer, stages: Sequence[str], earlier: Sequence[Past]
+    number: int,
+    host: HostAnswer,
+    stages: Sequence[str],
+    earlier: Sequence[Past],
+    trained: HostRuns | None,
 ) -> HostView:
     strip = [Mark(past.when, past.hosts[host.name]) for past in earlier if host.name in past.hosts]
     return HostView(
@@ -188,6 +217,19 @@ def _host(
         facts=_facts(host.facts),
         strip=tuple(strip[-_STRIP:]),
         smoke=_smoke(host),
+        runs=tuple(_run(run) for run in reversed(trained.runs[-_RUNS:])) if trained else (),
+        runs_unread=(trained.reason or "") if trained and not trained.absent else "",
+    )
+
+
+def _run(run: Run) -> RunView:
+    good = "declared" if run.on or run.outcome == "finished" else "none"
+    return RunView(
+        name=run.run,
+        state="drift" if run.wrong else good,
+        outcome=run.outcome,
+        told=" · ".join(told_of(run)),
+        curve=plots.curve(run.losses),
     )
 
 

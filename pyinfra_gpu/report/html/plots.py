@@ -13,6 +13,8 @@ from markupsafe import Markup
 
 from pyinfra_gpu.facts.verdict import finite
 from pyinfra_gpu.facts.verdict_parts import Metrics
+from pyinfra_gpu.on_host.train.words import bounds
+from pyinfra_gpu.on_host.train.words import loss as told_loss
 
 _WIDTH, _HEIGHT = 340, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 12, 22, 28
@@ -79,6 +81,22 @@ def loss(metrics: Metrics) -> Markup | None:
     ]
     words = f"Loss {before:.4f} before and {after:.4f} after one step; predicted {predicted:.4f}"
     return _svg(words, parts)
+
+
+def curve(losses: Sequence[float]) -> Markup | None:
+    """Return how a training's loss went, from its first step to its last; None of less than two.
+
+    The first steps are far above all others: what is above nine tenths of the values is cut off.
+    """
+    if len(losses) < 2:
+        return None
+    low, high = bounds(losses)
+    x = _Scale(0, len(losses) - 1, _LEFT, _WIDTH - _RIGHT)
+    y = _Scale(low, high, _HEIGHT - _BOTTOM, _TOP)
+    places = [(x(number), y(min(value, high))) for number, value in enumerate(losses)]
+    parts = [_grid_line(y(each), told_loss(each)) for each in dict.fromkeys((low, high))]
+    words = f"Loss from {told_loss(losses[0])} to {told_loss(losses[-1])}"
+    return _svg(words, [*parts, _line(places, "s0")])
 
 
 def _points(metrics: Metrics, kind: str) -> list[tuple[float, float]]:

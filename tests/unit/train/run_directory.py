@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,12 +29,14 @@ def write_run(
     metrics: Sequence[Mapping[str, Any]] = (),
     logs: Mapping[str, str] | None = None,
     attempt: Mapping[str, Any] | None = None,
+    alive: bool = True,
     **fields: Any,
 ) -> Path:
     """Write a run of one attempt and return its directory.
 
     + logs: name of a log -> its text; a line gets a stamp
     + attempt, fields: over what stands here
+    + alive: whether its supervisor is there, as long as it has not ended
     """
     folder = root / name
     (folder / "attempts" / "1").mkdir(parents=True)
@@ -73,6 +77,9 @@ def write_run(
         **fields,
     }
     (folder / "run.json").write_text(json.dumps(told), encoding="utf-8")
+    if state != "ended" and alive:
+        supervisor = os.open(folder / ".alive", os.O_RDWR | os.O_CREAT)
+        fcntl.flock(supervisor, fcntl.LOCK_EX)  # for as long as the tests take
     lines = "".join(f"{json.dumps(each)}\n" for each in metrics)
     (folder / "metrics.jsonl").write_text(lines, encoding="utf-8")
     for log, text in (logs or {}).items():

@@ -107,7 +107,8 @@ def eight_gpus(root: Path) -> Seen:
 
 
 def started_anew(root: Path) -> Seen:
-    return seen(write_run(root, metrics=steps(9), attempt={"boot_id": "another"}))
+    lost = {"state": "ended", "outcome": "lost", "attempt": {"boot_id": "another"}}
+    return seen(write_run(root, metrics=steps(9), **lost))
 
 
 MOMENTS = {
@@ -253,7 +254,7 @@ def test_no_checkpoint_is_none(pattern: str, tmp_path: Path) -> None:
         ({"state": "ended", "outcome": "finished"}, LEFT),
         ({"state": "ended", "outcome": "stopped"}, LEFT),
         ({"state": "ended", "outcome": "failed"}, FAILED),
-        ({"attempt": {"boot_id": "another"}}, FAILED),
+        ({"attempt": {"boot_id": "another"}, "alive": False}, FAILED),
     ],
 )
 def test_watching_ends_with_the_run(

@@ -165,7 +165,10 @@ def test_what_nothing_explains_ends_with_its_last_lines(tmp_path: Path) -> None:
             "finished after 1 h 39 min: nothing has failed",
         ),
         ({"state": "ended", "outcome": "stopped"}, "was stopped after 1 h 39 min"),
-        ({"attempt": {"boot_id": "another"}}, "was lost before its first step: the host was"),
+        (
+            {"attempt": {"boot_id": "another"}, "alive": False},
+            "was lost before its first step: the host was",
+        ),
         ({"state": "ended", "outcome": "lost"}, "was lost after 1 h 39 min"),
     ],
 )

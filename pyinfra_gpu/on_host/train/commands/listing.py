@@ -13,15 +13,25 @@ from ..errors import TrainError
 from ..reading.stall import stalled
 from ..rundir import Run, all_runs, outcome
 from ..site import Site
+from ..watch.history import History
+from ..words import resampled
 
 _TAIL = 64 << 10  # bytes of metrics that are read: the last steps
 _SHOWN = 20
+_CURVES, _POINTS = 5, 120
+"""Of the last so many runs, so many points: a page shows no more."""
 
 
-def show(site: Site, *, as_json: bool, everything: bool) -> int:
-    """Print the runs, the newest last; return the exit code."""
+def show(site: Site, *, as_json: bool, everything: bool, curves: bool = False) -> int:
+    """Print the runs, the newest last; return the exit code.
+
+    + curves: add the curve of each run's loss to the document, as few points
+    """
     runs = all_runs(site)
     told = [each for run in (runs if everything else runs[-_SHOWN:]) if (each := _told(run))]
+    if curves:
+        for each in told[-_CURVES:]:
+            each["losses"] = _curve(site.runs / str(each["run"]))
     if as_json:
         print(json.dumps({"schema": 1, "runs": told}))
         return 0
@@ -48,6 +58,12 @@ def _told(run: Run) -> dict[str, Any] | None:
     document["last"] = steps[-1] if steps else None
     document["stalled_seconds"] = stalled(times, time.time()) if on else None
     return document
+
+
+def _curve(folder: Path) -> list[float]:
+    history = History(folder / "metrics.jsonl")
+    history.follow()
+    return [float(f"{value:.6g}") for value in resampled(history.losses.points, _POINTS)]
 
 
 def last_steps(run: Run) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from ..record import Run, read_run
+from ..record import settled_run
 from .plain import line
 from .screen import HEIGHT, WIDTH, screen
 from .state import Seen, Watched
@@ -25,7 +25,7 @@ def watch(run_directory: Path, *, plain: bool, once: bool) -> int:
 
     0: it finished, was stopped, or goes on; 1: there is no run; 2: it failed.
     """
-    run = read_run(run_directory)
+    run = settled_run(run_directory)
     if run is None:
         print(f"{run_directory} holds no run: `train list` names them", file=sys.stderr)
         return UNREADABLE
@@ -41,11 +41,7 @@ def watch(run_directory: Path, *, plain: bool, once: bool) -> int:
     except KeyboardInterrupt:
         print(f"\nthe run goes on: `train watch {run.name}` shows it again", file=sys.stderr)
         return LEFT
-    return FAILED if _failed(seen.run) else LEFT
-
-
-def _failed(run: Run) -> bool:
-    return run.lost or (run.last is not None and run.last.outcome in ("failed", "lost"))
+    return FAILED if seen.run.failed else LEFT
 
 
 def _is_terminal() -> bool:

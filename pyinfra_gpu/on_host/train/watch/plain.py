@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 from .. import words
 from .machine import Gpu
@@ -17,21 +18,24 @@ def line(seen: Seen) -> str:
     if seen.run.state != "running" or status(seen)[0] != "running":
         parts.append(status(seen)[0])
     parts += [part for part in (_step(known), _loss(seen), speeds(known)) if part]
-    if not seen.over and (left := seen.history.left()) is not None:
+    still = seen.over or seen.history.stalled(seen.now) is not None
+    if not still and (left := seen.history.left()) is not None:
         parts.append(f"{words.duration(left)} left")
     if seen.checkpoint:
         parts.append(f"saved {seen.checkpoint[0]}")
     if "step" not in known and seen.last_line is not None:
         parts.append(f"no step seen; last line: {seen.last_line.text}")
+    return " | ".join([*parts, *([] if seen.over else _machine(seen))])
+
+
+def _machine(seen: Seen) -> Iterator[str]:
     if isinstance(seen.gpus, str):
-        parts.append(f"GPUs not known: {seen.gpus}")
+        yield f"GPUs not known: {seen.gpus}"
     else:
-        parts += [_gpu(gpu) for gpu in seen.gpus]
+        yield from map(_gpu, seen.gpus)
     if seen.memory:
-        parts.append(
-            f"RAM {words.gib(seen.memory.used_mib)}/{words.gib(seen.memory.total_mib)} GiB"
-        )
-    return " | ".join(parts)
+        used, total = seen.memory.used_mib, seen.memory.total_mib
+        yield f"RAM {words.gib(used)}/{words.gib(total)} GiB"
 
 
 def _step(known: dict[str, float]) -> str:

@@ -61,7 +61,7 @@ def screen(seen: Seen) -> RenderableType:
 def status(seen: Seen) -> tuple[str, str]:
     """Return the run's state in a word or two, and its style."""
     run, last = seen.run, seen.run.last
-    if run.lost:
+    if run.cut_off:
         return "lost: the host was started anew", "bold red"
     if run.state == "ended" and last is not None:
         return _OUTCOMES.get(last.outcome, ("ended", "yellow"))
@@ -256,8 +256,7 @@ def _remarks(seen: Seen) -> Iterator[Text]:
 def _hint(seen: Seen) -> str:
     name = seen.run.name
     if seen.over:
-        failed = seen.run.lost or (seen.run.last and seen.run.last.outcome in ("failed", "lost"))
-        return f"train why {name}" if failed else f"train logs {name}"
+        return f"train why {name}" if seen.run.failed else f"train logs {name}"
     return "Ctrl-C leaves, and the run goes on; `train stop` ends it"
 
 

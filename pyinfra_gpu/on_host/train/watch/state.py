@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...terminal import shortened
-from ..record import Run, rank_of, read_run, tail_of, unstamped
+from ..record import Run, rank_of, settled_run, tail_of, unstamped
 from .history import History
 from .machine import Gpu, Gpus, Memory, memory
 
@@ -64,7 +64,7 @@ class Seen:
     @property
     def over(self) -> bool:
         """Whether nothing more is to come."""
-        return self.run.state == "ended" or self.run.lost
+        return self.run.state == "ended"
 
 
 class Watched:
@@ -89,7 +89,7 @@ class Watched:
     def look(self) -> Seen:
         """Return how it is now."""
         now = self._clock()
-        self._run = read_run(self._folder) or self._run
+        self._run = settled_run(self._folder) or self._run
         self._history.follow()
         if now - self._gpus_at >= _GPUS_EVERY_S or now < self._gpus_at:
             self._gpus_now, self._gpus_at = self._gpus.now(), now

@@ -1,0 +1,1 @@
+"""Training runs over all hosts of an inventory: asked of each host's launcher, shown as one."""

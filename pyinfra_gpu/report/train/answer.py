@@ -1,0 +1,170 @@
+"""What a host's launcher says of its runs, as a type; what is no such thing never gets further."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
+
+from pyinfra_gpu.facts import document
+from pyinfra_gpu.facts.document import LARGEST
+from pyinfra_gpu.facts.fields import Unknown
+
+SCHEMA_VERSION = 1
+LIMIT = 2 << 20
+"""Bytes of a host's list; a run comes to some thousand."""
+
+MOST_RUNS = 1000
+
+State = Literal["queued", "starting", "running", "stopping", "ended"]
+Outcome = Literal["finished", "failed", "stopped", "lost"]
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Words = Annotated[str, Field(max_length=200)]
+
+
+class _Told(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+
+class Step(_Told):
+    """The last step that the log told of."""
+
+    step: Count | None = None
+    steps: Count | None = None
+    epoch: Count | None = None
+    loss: Number | None = None
+    not_finite: Literal["nan", "inf", "-inf"] | None = None
+    tokens_per_second: Number | None = None
+    mfu: Number | None = None
+
+
+class Attempt(_Told):
+    """One start of a run."""
+
+    number: Count
+    outcome: Outcome | None = None
+
+
+class Run(_Told):
+    """One run.
+
+    + losses: the curve as few points, where the launcher was asked for it
+    """
+
+    run: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,80}$")]
+    state: State
+    preset: Words | None = None
+    created: Words = ""
+    gpus: Annotated[tuple[Words, ...], Field(max_length=64)] = ()
+    attempts: Annotated[tuple[Attempt, ...], Field(max_length=1000)] = ()
+    last: Step | None = None
+    stalled_seconds: Number | None = None
+    losses: Annotated[tuple[Number, ...], Field(max_length=512)] = ()
+
+    @property
+    def on(self) -> bool:
+        """Whether it runs, or is to run."""
+        return self.state != "ended"
+
+    @property
+    def outcome(self) -> str:
+        """What became of it in a word, or its state."""
+        if self.stalled_seconds is not None and self.on:
+            return "stalled"
+        if self.on:
+            return self.state
+        return (self.attempts[-1].outcome if self.attempts else None) or "not started"
+
+    @property
+    def wrong(self) -> bool:
+        """Whether somebody should look at it."""
+        spoilt = self.on and self.last is not None and self.last.not_finite is not None
+        return spoilt or self.outcome in ("stalled", "failed", "lost")
+
+
+def _or_nothing(value: Any) -> Run | None:
+    """Pass over a run that is none: one odd record must not hide the others."""
+    try:
+        return Run.model_validate_json(json.dumps(value))
+    except ValidationError:
+        return None
+
+
+class _List(_Told):
+    runs: Annotated[
+        tuple[Annotated[Run | None, PlainValidator(_or_nothing)], ...], Field(max_length=MOST_RUNS)
+    ]
+
+
+def read_runs(text: str) -> tuple[Run, ...] | Unknown:
+    """Return the runs that a launcher listed, oldest first; never raises."""
+    found = document.read(_List, text, limit=LIMIT)
+    if found is None or isinstance(found, Unknown):
+        return found or Unknown("it said nothing")
+    return tuple(run for run in found.runs if run is not None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostRuns:
+    """One host's answer.
+
+    + reason: why there is none, one sentence
+    + lines: what the launcher printed, where it was asked for something else than its runs
+    + ok: whether the launcher did what it was told
+    + absent: whether the host has no launcher at all
+    """
+
+    name: str
+    runs: tuple[Run, ...] = ()
+    reason: str | None = None
+    lines: tuple[str, ...] = ()
+    ok: bool = True
+    absent: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 well; 1 nothing could be told; 2 a run is wrong, or the launcher refused."""
+        if self.reason is not None:
+            return 1
+        newest = self.runs[-1:]
+        wrong = any(run.wrong for run in (*newest, *(run for run in self.runs if run.on)))
+        return 0 if self.ok and not wrong else 2
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "reason": self.reason,
+            "ok": self.ok,
+            "runs": [run.model_dump(mode="json") for run in self.runs],
+            "lines": list(self.lines),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainAnswer:
+    """All hosts' answers, in the inventory's order; + reasons: what is wrong as a whole."""
+
+    inventory: str
+    hosts: tuple[HostRuns, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """The worst: 1 something could not be told, 2 a run is wrong or was refused, 0 well."""
+        codes = {host.exit_code for host in self.hosts}
+        if self.reasons or not self.hosts or 1 in codes:
+            return 1
+        return 2 if 2 in codes else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data; what is in it stays, new keys may come."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "inventory": self.inventory,
+            "exit_code": self.exit_code,
+            "reasons": list(self.reasons),
+            "hosts": {host.name: host.as_json() for host in self.hosts},
+        }

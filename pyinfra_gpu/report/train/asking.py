@@ -1,0 +1,109 @@
+"""Asking each host's launcher, at all hosts at once: as the owner, bounded, and each for itself."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyinfra.api.command import StringCommand
+from pyinfra.context import ctx_host
+
+from pyinfra_gpu.engine import deadlines
+from pyinfra_gpu.engine.declared import declared
+from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.report.check.running import Request, visit
+from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer, read_runs
+from pyinfra_gpu.text import shortened
+
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+    from pyinfra_gpu.spec import HostSpec
+
+MOST_LINES = 2000
+_LONGEST_LINE = 2000  # characters
+_LONGEST_REASON = 300
+_LISTS = ("list", "watch")
+_SLOW = ("start", "resume", "stop")
+"""They wait for what they begin or end; the others read files."""
+
+
+def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnswer:
+    """Have the launcher of every host do something, and return what they say.
+
+    + verb: of the launcher's; "watch" is asked as "list"
+    + words: further words of its command line
+
+    Whatever goes wrong with a host is that host's answer, and no other's.
+    """
+    answers: dict[str, HostRuns] = {}
+
+    def one(state: State, host: Host) -> HostRuns:
+        return ask(state, host, verb, words)
+
+    def arrived(answer: HostRuns, names: Sequence[str]) -> None:
+        answers[answer.name] = answer
+
+    names, reasons = visit(request, one, arrived)
+    return TrainAnswer(
+        inventory=request.inventory, hosts=tuple(answers[name] for name in names), reasons=reasons
+    )
+
+
+def ask(state: State, host: Host, verb: str, words: Sequence[str]) -> HostRuns:
+    """Ask one host; never raises."""
+    try:
+        with ctx_host.use(host):
+            return _asked(state, host, declared(host), verb, words)
+    except Exception as error:  # one host's failure is one host's failure
+        reason = f"it could not be asked ({type(error).__name__}: {error})"
+        return HostRuns(name=host.name, reason=shortened(reason, _LONGEST_REASON))
+
+
+def _asked(state: State, host: Host, spec: HostSpec, verb: str, words: Sequence[str]) -> HostRuns:
+    lists = verb in _LISTS
+    command = [spec.paths.train, *(["list", "--json", *words] if lists else [verb, *words])]
+    seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
+    # The launcher that is not there is a sentence of ours, not the shell's.
+    text = f"test -x {shlex.quote(command[0])} || exit {_ABSENT}; exec {shlex.join(command)}"
+
+    def run() -> tuple[bool, Any]:
+        given = {**_as_owner(spec), "_success_exit_codes": [0]}
+        return bounded_command(state, host, StringCommand(text), given, seconds=seconds)
+
+    said = reach(host, run, seconds=seconds)
+    if isinstance(said, Unanswered):
+        return HostRuns(name=host.name, reason=said.reason)
+    ok, output = said
+    lines = [shortened(line, _LONGEST_LINE) for line in output.stderr_lines if line.strip()]
+    if lists and ok:
+        found = read_runs("\n".join(output.stdout_lines))
+        if isinstance(found, Unknown):
+            return HostRuns(name=host.name, reason=f"its list cannot be read: {found.reason}")
+        return HostRuns(name=host.name, runs=found)
+    if not ok and not output.stdout_lines and not lines:
+        return HostRuns(name=host.name, reason=_no_launcher(spec), absent=True)
+    if lists:
+        return HostRuns(name=host.name, reason=shortened(lines[-1], _LONGEST_REASON))
+    printed = [line[:_LONGEST_LINE] for line in output.stdout_lines[-MOST_LINES:]]
+    return HostRuns(name=host.name, lines=(*printed, *lines[-MOST_LINES:]), ok=ok)
+
+
+_ABSENT = 3
+
+
+def _no_launcher(spec: HostSpec) -> str:
+    return (
+        f"there is no launcher at {spec.paths.train}: declare training_repo for {spec.host}, and"
+        " run pyinfra INVENTORY deploy.py"
+    )
+
+
+def _as_owner(spec: HostSpec) -> dict[str, Any]:
+    """Return pyinfra's arguments for the owner: as declared, else whoever logs in."""
+    if spec.privilege == "none" or spec.owner is None:
+        return {"_sudo": False}
+    return {"_sudo": True, "_sudo_user": spec.owner}

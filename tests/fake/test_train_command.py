@@ -1,0 +1,269 @@
+"""`pyinfra-gpu train` over hosts that answer what a test says: each for itself, bounded, shown."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyinfra_gpu import cli
+from pyinfra_gpu.engine.look import Unanswered
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.report.train import asking
+from pyinfra_gpu.report.train.answer import HostRuns, Run, TrainAnswer, read_runs
+from pyinfra_gpu.report.train.render import render, shown
+
+DATA = {
+    "stack": "cpu-torch2.13",
+    "training_repo": "https://example.org/tiny.git",
+    "training_commit": "0123456789abcdef0123456789abcdef01234567",
+    "fake_delay": 0.0,
+    "fake_delay_jitter": 0.0,
+}
+Answers = Mapping[str, Any]
+_NUMBERS = count()
+
+
+def run(name: str = "20261122-200000-balanced", **fields: Any) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "run": name,
+        "host": "ws1",
+        "preset": "balanced",
+        "gpus": ["GPU-1"],
+        "created": "2026-11-22T20:00:00Z",
+        "state": "running",
+        "attempts": [{"number": 1, "outcome": None}],
+        "last": {"step": 4209, "steps": 5960, "loss": 2.7149, "tokens_per_second": 368417.0},
+        "stalled_seconds": None,
+        **fields,
+    }
+
+
+def listed(*runs: Any) -> dict[str, Any]:
+    return {"list --json": json.dumps({"schema": 1, "runs": list(runs)})}
+
+
+def ended(outcome: str, **fields: Any) -> dict[str, Any]:
+    return run(state="ended", attempts=[{"number": 1, "outcome": outcome}], **fields)
+
+
+def asked(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    hosts: Mapping[str, Answers],
+    *words: str,
+    data: Mapping[str, Any] | None = None,
+) -> int:
+    """Run the command as a person does, over an inventory of these hosts."""
+    entries = [
+        (f"@fake/{name}", {**DATA, **(data or {}), "fake_responses": dict(answers)})
+        for name, answers in hosts.items()
+    ]
+    name = f"hosts{next(_NUMBERS)}.py"  # pyinfra keeps what it read by its name
+    (tmp_path / name).write_text(f"hosts = {entries!r}\n", encoding="utf-8")
+    (tmp_path / "deploy.py").write_text("", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return cli.main(["train", name, *words])
+
+
+def test_the_runs_of_all_hosts_are_one_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts = {
+        "ws1": listed(ended("finished", run="20261121-070000-balanced"), run()),
+        "ws2": listed(ended("finished")),
+        "ws3": listed(),
+    }
+    assert asked(tmp_path, monkeypatch, hosts, "list") == 0
+    table = capsys.readouterr().out
+    rows = [" ".join(line.split()) for line in table.splitlines()]
+    assert rows[1] == "@fake/ws1 20261122-200000-balanced running 4,209/5,960 2.7149 368,417"
+    assert rows[2].startswith("@fake/ws2 20261122-200000-balanced finished")
+    assert rows[3] == "@fake/ws3 none yet"
+    assert rows[-1] == "3 hosts: 1 run on; exit code 0"
+    assert all(len(line) <= 80 for line in table.splitlines())
+
+
+WRONG = {
+    "failed": (ended("failed"), 2),
+    "lost": (ended("lost"), 2),
+    "stalled": (run(stalled_seconds=900.0), 2),
+    "a loss that is no number": (run(last={"step": 3, "loss": None, "not_finite": "nan"}), 2),
+    "finished": (ended("finished"), 0),
+    "queued": (run(state="queued", attempts=[], last=None), 0),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_exit_code_says_whether_somebody_should_look(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, code = WRONG[name]
+    assert asked(tmp_path, monkeypatch, {"ws1": listed(told)}, "list") == code
+
+
+UNREADABLE: dict[str, Answers] = {
+    "no JSON": {"list --json": "Traceback (most recent call last):"},
+    "nothing": {},
+    "too much": {"list --json": json.dumps({"runs": ["x" * 1000] * 3000})},
+    "too deep": {"list --json": "[" * 500},
+    "no list": {"list --json": '{"runs": 3}'},
+    "a number that is none": {"list --json": '{"runs": [], "x": NaN}'},
+    "a launcher that refuses": {
+        "list --json": {"success": False, "stderr": "runs are ada's here: run `sudo -u ada ...`"}
+    },
+    "no launcher": {"list --json": {"success": False}},
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_host_whose_list_cannot_be_read_is_one_sentence_and_no_other_hosts(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hosts = {"ws1": UNREADABLE[name], "ws2": listed(run())}
+    assert asked(tmp_path, monkeypatch, hosts, "list", "--json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["exit_code"] == 1
+    assert told["hosts"]["@fake/ws1"]["reason"]
+    assert "\n" not in told["hosts"]["@fake/ws1"]["reason"]
+    assert [each["run"] for each in told["hosts"]["@fake/ws2"]["runs"]] == [run()["run"]]
+
+
+def test_a_host_without_a_launcher_is_told_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts: dict[str, Answers] = {"ws1": UNREADABLE["no launcher"]}
+    assert asked(tmp_path, monkeypatch, hosts, "list") == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "there is no launcher at /opt/pyinfra-gpu/bin/train: declare training_repo" in said
+
+
+ODD = [3, None, [], {}, run(run="../etc"), run(run="x" * 99), run(state="odd"), run(last=[])]
+
+
+def test_an_odd_record_does_not_hide_the_others() -> None:
+    found = read_runs(json.dumps({"runs": [*ODD, run()]}))
+    assert not isinstance(found, Unknown)
+    assert [each.run for each in found] == [run()["run"]]
+
+
+def test_what_a_host_writes_reaches_the_terminal_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = "\x1b]0;owned\x07\x1b[2Jline\u202e\x00"
+    hosts = {"ws1": {"why": {"stdout": [odd, f"  {odd}"], "stderr": odd}}}
+    asked(tmp_path, monkeypatch, hosts, "why")
+    assert not set("\x1b\x07\x00\u202e") & set(capsys.readouterr().out)
+
+
+def test_words_behind_two_dashes_go_to_the_launcher_as_the_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: list[tuple[str, dict[str, Any]]] = []
+
+    def command(
+        state: object, host: object, text: object, arguments: dict[str, Any], *, seconds: float
+    ) -> Unanswered:
+        given.append((str(text), arguments))
+        return Unanswered(reason="enough seen")
+
+    monkeypatch.setattr(asking, "bounded_command", command)
+    words = ("start", "--limit", "@fake/ws1", "--", "balanced", "--set", "name=a b; rm -rf /")
+    hosts: dict[str, Answers] = {"ws1": {}, "ws2": {}}
+    assert asked(tmp_path, monkeypatch, hosts, *words, data={"owner": "ada"}) == 1
+    ((text, arguments),) = given
+    assert text.endswith("bin/train start balanced --set 'name=a b; rm -rf /'")
+    assert arguments["_sudo_user"] == "ada"
+
+
+@pytest.mark.parametrize(
+    ("data", "as_whom"),
+    [
+        ({}, {"_sudo": False}),
+        ({"owner": "ada"}, {"_sudo": True, "_sudo_user": "ada"}),
+    ],
+)
+def test_the_owner_is_who_is_declared_else_who_logs_in(
+    data: dict[str, Any], as_whom: dict[str, Any]
+) -> None:
+    from pyinfra_gpu.compatibility import resolve
+
+    plain = {name: value for name, value in DATA.items() if not name.startswith("fake")}
+    assert asking._as_owner(resolve({**plain, **data}, "ws1")) == as_whom
+
+
+def test_a_refusal_is_shown_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts = {
+        "ws1": {"start": {"success": False, "stderr": "preset big is unknown: did you mean bit?"}},
+        "ws2": {"start": "run 20261122-200000-big is on"},
+    }
+    assert asked(tmp_path, monkeypatch, hosts, "start", "--", "big") == 2
+    said = capsys.readouterr().out
+    assert "@fake/ws1:\npreset big is unknown: did you mean bit?\n" in said
+    assert "@fake/ws2:\nrun 20261122-200000-big is on\n" in said
+
+
+def test_logs_that_never_end_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(tmp_path, monkeypatch, {"ws1": {}}, "logs", "--", "-f") == 1
+    assert "run `train logs -f` there" in capsys.readouterr().err
+
+
+def test_watching_ends_with_the_last_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = [(run(),), (ended("finished"),)]
+
+    def next_answer(request: object, verb: str, words: Sequence[str]) -> TrainAnswer:
+        runs = read_runs(json.dumps({"runs": answers.pop(0)}))
+        assert not isinstance(runs, Unknown)
+        return TrainAnswer(inventory="x", hosts=(HostRuns(name="ws1", runs=runs),))
+
+    monkeypatch.setattr("pyinfra_gpu.report.train.cli.ask_all", next_answer)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    assert asked(tmp_path, monkeypatch, {}, "watch") == 0
+    said = capsys.readouterr().out
+    assert ("running" in said, "finished" in said, answers) == (True, True, [])
+
+
+def test_twenty_hosts_are_asked_within_two_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What we do ourselves: how long an SSH connection takes is not in it."""
+    hosts = {
+        f"ws{n}": listed(*(run(f"20261122-2000{n:02}-x") for n in range(20))) for n in range(20)
+    }
+    began = time.perf_counter()
+    assert asked(tmp_path, monkeypatch, hosts, "list") == 0
+    assert time.perf_counter() - began < 2
+    assert "20 hosts: 400 runs on" in capsys.readouterr().out
+
+
+def test_of_runs_that_are_over_only_the_newest_is_shown() -> None:
+    over, on = (
+        Run.model_validate_json(json.dumps(ended("failed"))),
+        Run.model_validate({"run": "b", "state": "running"}),
+    )
+    assert shown(HostRuns(name="ws1", runs=(over, over))) == (over,)
+    assert shown(HostRuns(name="ws1", runs=(on, over))) == (on, over)
+    assert shown(HostRuns(name="ws1", runs=(over, on))) == (on,)
+
+
+@pytest.mark.parametrize("length", [1, 30, 80])
+def test_a_table_never_is_wider_than_the_terminal(length: int) -> None:
+    name = "r" * length
+    told = Run.model_validate_json(json.dumps(run(run=name)))
+    answer = TrainAnswer(inventory="x", hosts=(HostRuns(name="h" * length, runs=(told,)),))
+    assert all(len(line) <= 80 for line in render(answer).splitlines())

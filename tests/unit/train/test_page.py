@@ -1,0 +1,70 @@
+"""The runs of a host on the page: each with its curve, escaped; nothing where there are none."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from check_reports import host
+
+from pyinfra_gpu.report.check.answer import Answer
+from pyinfra_gpu.report.html import plots
+from pyinfra_gpu.report.html.page import page
+from pyinfra_gpu.report.train.answer import HostRuns, Run
+
+LOSSES = tuple(3 + 8 / (1 + step / 4) for step in range(120))
+NAME = "20261122-200000-balanced"
+
+
+def run(**fields: Any) -> Run:
+    last = {"step": 4209, "steps": 5960, "loss": 2.7149, "tokens_per_second": 368417.0}
+    told = {"run": NAME, "state": "running", "last": {**last, "mfu": 47.62}}
+    return Run.model_validate({**told, "losses": LOSSES, **fields})
+
+
+def section(*runs: Run, **fields: Any) -> str:
+    answer = host("ws1")
+    trained = {"ws1": HostRuns(name="ws1", runs=runs, **fields)}
+    text = page(Answer(inventory="x", checked="", seconds=1, hosts=(answer,)), (), trained)
+    _, found, rest = text.partition("<h3>Training runs</h3>")
+    return rest.partition("</details>")[0] if found else ""
+
+
+def test_a_run_stands_there_with_its_curve() -> None:
+    text = section(run())
+    assert NAME in text
+    assert "step 4,209/5,960 · loss 2.7149 · 368,417 tokens/s · MFU 47.6 %" in text
+    assert 'aria-label="Loss from 11.0000 to 3.2' in text
+    assert text.count("<polyline") == 1
+    assert 'class="badge declared"' in text
+
+
+def test_a_run_that_failed_is_seen_as_such_and_the_newest_comes_first() -> None:
+    failed = run(run="20261121-x", state="ended", attempts=({"number": 1, "outcome": "failed"},))
+    text = section(failed, run())
+    assert text.index(NAME) < text.index("20261121-x")
+    assert re.search(r'class="badge drift">.*?failed', text)
+
+
+def test_only_the_newest_runs_are_shown() -> None:
+    text = section(*(run(run=f"r{n}") for n in range(9)))
+    assert [f"r{n}" in text for n in range(9)] == [False] * 4 + [True] * 5
+
+
+def test_what_a_host_wrote_is_escaped() -> None:
+    assert "<script>" not in section(reason="<script>alert(1)</script>")
+    assert "They cannot be listed: &lt;script&gt;" in section(reason="<script>alert(1)</script>")
+
+
+def test_a_host_without_runs_or_without_a_launcher_has_no_section() -> None:
+    assert section() == ""
+    assert section(reason="there is no launcher", absent=True) == ""
+
+
+def test_a_curve_needs_two_points_and_keeps_within_its_picture() -> None:
+    assert plots.curve([]) is None
+    assert plots.curve([3.0]) is None
+    drawn = str(plots.curve([1e9, 3.0, 2.0, *([2.5] * 50)]))
+    heights = [float(y) for y in re.findall(r"[\d.]+,([\d.]+)", drawn)]
+    assert all(0 <= y <= 170 for y in heights)
+    assert plots.curve([2.0, 2.0]) is not None
