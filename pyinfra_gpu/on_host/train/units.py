@@ -31,7 +31,7 @@ def problem() -> tuple[str, str] | None:
         )
     linger, remedy = Path(f"/var/lib/systemd/linger/{user}"), f"sudo loginctl enable-linger {user}"
     if not linger.exists():
-        # Debian and Ubuntu allow everybody to have it for themselves.
+        # Most systems allow everybody to have it for themselves.
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
                 ["loginctl", "enable-linger"], capture_output=True, timeout=_ANSWER_S, check=False

@@ -13,14 +13,17 @@ _LOOK_S = 0.1
 _KILLED_S = 20.0
 
 
-def folder() -> Path | None:
-    """Return the folder of this process's control group, None where it cannot be told."""
+def folder(unit: str) -> Path | None:
+    """Return the folder of this process's control group, None where that is not the unit's.
+
+    Whoever calls the supervisor by hand is in a group with all that they do beside it.
+    """
     for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
         number, _, path = line.split(":", 2)
         if number == "0":
             for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
                 found = Path(root) / path.lstrip("/")
-                if path != "/" and (found / "cgroup.procs").exists():
+                if found.name == unit and (found / "cgroup.procs").exists():
                     return found
     return None
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import claims, code, environment, presets
+from .. import claims, code, environment, presets, units
 from ..errors import TrainError
 from ..presets import Preset
 from ..rundir import Run, boot_id, now
@@ -150,6 +150,7 @@ class _Attempt:
         self.metrics = Metrics(whole.run.folder / "metrics.jsonl", number)
         self.summary = failure.Summary()
         self.launcher = Log(folder / "launcher.log", largest, self.summary.read)
+        self.unit = units.unit(whole.run.name)
         self.inhibitor = notify.Inhibitor(whole.run.name)
         self.sources: dict[int, Log] = {}
         self.ranks = 1 if whole.preset.launch == "python" else int(whole.request["ranks"])
@@ -173,7 +174,7 @@ class _Attempt:
             if self.inhibitor.refused():
                 self.launcher.say("train: logind gave no lock against a shutdown")
             code_ = self._followed(process)
-            if not group.empty(group.folder(), self._ours(), _STRAY_S):
+            if not group.empty(group.folder(self.unit), self._ours(), _STRAY_S):
                 self.launcher.say("train: not all processes could be ended here")
             self._drain()
         finally:
@@ -224,7 +225,7 @@ class _Attempt:
             os.close(ends)
 
     def _signal(self, number: signal.Signals) -> None:
-        folder = group.folder()
+        folder = group.folder(self.unit)
         if folder is not None:
             group.send(group.members(folder, self._ours()), number)
 

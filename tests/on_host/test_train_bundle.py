@@ -1,0 +1,216 @@
+"""The launcher as it travels: one file that runs alone, and a run of it from start to end here."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from pyinfra_gpu import on_host
+from pyinfra_gpu.diagnosis import bundled
+
+SCHEMA = json.loads((Path(on_host.__file__).parent / "train/run.schema.json").read_text())
+
+
+def bundle() -> bytes:
+    return on_host.train_bundle(sys.executable, bundled.for_hosts())
+
+
+def test_the_same_sources_give_the_same_bytes() -> None:
+    assert bundle() == bundle()
+    assert len(bundle()) < 4 << 20  # of a larger file the look at a host makes no digest
+
+
+class Here:
+    """A prefix on this machine, with a checkout, where runs are started without systemd."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("bin", "train", "state", "checkout"):
+            (folder / name).mkdir()
+        self.program = folder / "bin/train"
+        self.program.write_bytes(bundle())
+        self.program.chmod(0o755)
+        (folder / "x.env").write_text('NCCL_DEBUG=WARN\nWANDB_API_KEY="0123456789"\n')
+        self.site(
+            presets={
+                "tick": {"file": "tick.py", "launch": "python", "arguments": {"steps": 3}},
+                "big": {"extends": "tick", "checkpoint_gib": 1 << 19, "ram_gib": 1 << 19},
+            }
+        )
+        lines = "import os, sys\nprint('step 1/3  loss 0.5', flush=True)\n"
+        lines += "sys.exit(len(sys.argv[1:]) - 1)\n"
+        (folder / "checkout/tick.py").write_text(lines)
+        for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "one")):
+            identity = ("-c", "user.name=x", "-c", "user.email=x@y")
+            subprocess.run(["git", *identity, "-C", folder / "checkout", *words], check=True)
+
+    def site(self, **changed: Any) -> None:
+        path = self.folder / "train/site.json"
+        document = {
+            "schema": 1,
+            "prefix": str(self.folder),
+            "python": sys.executable,
+            "checkout": str(self.folder / "checkout"),
+            "env_file": str(self.folder / "x.env"),
+            "env_names": ["NCCL_DEBUG", "WANDB_API_KEY"],
+            "state": str(self.folder / "state"),
+            "stamp": str(self.folder / "stamp.json"),
+            "lock": str(self.folder / ".lock"),
+            "owner": getpass.getuser(),
+            "accelerator": "cpu",
+            "rehearsal": True,
+            "smoke": True,
+            "ranks": 1,
+            "torch": "2.13.0",
+            **(json.loads(path.read_text()) if path.exists() else {}),
+            **changed,
+        }
+        path.write_text(json.dumps(document))
+
+    def train(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.program), *words], capture_output=True, text=True, check=False, timeout=60
+        )
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(tmp_path)
+
+
+def test_it_runs_alone_with_nothing_beside_it(here: Here) -> None:
+    done = here.train("--help")
+    assert done.returncode == 0
+    assert "start" in done.stdout
+    assert here.train("list").stdout == "there is no run yet: begin one with `train start`\n"
+    assert json.loads(here.train("list", "--json").stdout) == {"schema": 1, "runs": []}
+
+
+# What is typed -> what is said; each of them in one sentence, and nothing is written.
+MISTAKES = {
+    ("start", "tik"): "there is no preset tik: did you mean tick?",
+    ("start",): "say which preset: tick, big",
+    ("start", "tick", "--set", "stps=1"): "preset tick has no argument 'stps': did you mean steps?",
+    ("start", "tick", "--gpus", "0"): "this host has no GPUs, by its data: leave out --gpus",
+    ("logs",): "there is no run yet",
+    ("stop",): "no run is on: see `train list`",
+    ("resume", "nothing"): "there is no run nothing: see `train list`",
+    ("start", "--like", "nothing"): "there is no run nothing",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
+def test_a_mistake_is_one_sentence(here: Here, words: tuple[str, ...]) -> None:
+    done = here.train(*words)
+    assert done.returncode == 1
+    assert MISTAKES[words] in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list((here.folder / "state").iterdir()) == []
+
+
+def test_all_that_is_in_the_way_is_said_at_once_with_its_remedy(here: Here) -> None:
+    began = time.monotonic()
+    done = here.train("start", "big", "--", "--api-key=0123456789")
+    assert time.monotonic() - began < 2
+    assert done.returncode == 1
+    for words in (
+        "no smoke test has passed here",
+        "two checkpoints need",
+        "of memory are free",
+        "--api-key looks like a secret",
+    ):
+        assert words in done.stderr
+    assert "0123456789" not in done.stderr
+
+
+def test_an_empty_checkout_is_said(here: Here) -> None:
+    here.site(checkout=str(here.folder / "state"))
+    assert "is no checkout with a commit" in here.train("start", "tick").stderr
+
+
+def test_an_env_file_that_is_not_as_declared_is_said(here: Here) -> None:
+    (here.folder / "x.env").write_text("OTHER=1\n")
+    said = here.train("start", "tick").stderr
+    assert "no NCCL_DEBUG, WANDB_API_KEY; OTHER besides" in said
+
+
+def test_dry_prints_the_command_and_no_secret(here: Here) -> None:
+    done = here.train("start", "tick", "--dry", "--unproven", "--set", "steps=5", "--", "--more")
+    assert f"{sys.executable} -u tick.py --steps=5 --more" in done.stdout
+    assert "WANDB_API_KEY='***'" in done.stdout
+    assert "0123456789" not in done.stdout
+    assert not (here.folder / "state/runs").exists()
+
+
+def supervised(here: Here, arguments: dict[str, Any]) -> tuple[dict[str, Any], Path]:
+    """Write a run down as `start` does, and be its unit."""
+    name = f"20261122-20000{len(list((here.folder / 'state').glob('runs/*')))}-tick"
+    folder = here.folder / "state/runs" / name
+    folder.mkdir(parents=True)
+    words = [sys.executable, "-u", "tick.py", *(f"--{n}={v}" for n, v in arguments.items())]
+    head = ["git", "-C", str(here.folder / "checkout"), "rev-parse", "HEAD"]
+    commit = subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip()
+    preset = {"name": "tick", "file": "tick.py", "launch": "python"}
+    request = {
+        "preset": preset, "words": [], "command": words, "variables": {}, "devices": ["cpu"],
+        "ranks": 1, "queue": False, "commit": commit, "resumed_from": None,
+    }  # fmt: skip
+    document = {
+        "schema": 1, "run": name, "host": "ws1", "preset": "tick", "overrides": {},
+        "command": words, "variables": {}, "gpus": ["cpu"], "nproc": 1, "commit": commit,
+        "dirty": False, "versions": {}, "stamp": None, "unproven": True, "like": None,
+        "checkpoints": None, "created": "2026-11-22T20:00:00.000Z", "state": "starting",
+        "attempts": [],
+    }  # fmt: skip
+    jsonschema.validate(document, SCHEMA)
+    (folder / "request.json").write_text(json.dumps(request))
+    (folder / "run.json").write_text(json.dumps(document))
+    done = here.train("supervise", name)
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "run.json").read_text()), folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "outcome", "code", "first"),
+    [({"a": 1}, "finished", 0, None), ({"a": 1, "b": 1}, "failed", 1, 0)],
+)
+def test_the_supervisor_writes_down_how_a_run_ends(
+    here: Here, arguments: dict[str, Any], outcome: str, code: int, first: int | None
+) -> None:
+    document, folder = supervised(here, arguments)
+    jsonschema.validate(document, SCHEMA)
+    (attempt,) = document["attempts"]
+    assert document["state"] == "ended"
+    assert (attempt["outcome"], attempt["exit"]) == (outcome, code)
+    assert attempt["first_failed_rank"] == first
+    log = (folder / "attempts/1/rank0.log").read_text()
+    assert log.endswith("Z step 1/3  loss 0.5\n")
+    metric = json.loads((folder / "metrics.jsonl").read_text())
+    assert (metric["step"], metric["loss"], metric["attempt"]) == (1, 0.5, 1)
+    assert not list((folder / "attempts/1").glob(".pipe*"))
+    assert f"{'1/3':4}" in here.train("list").stdout
+    assert outcome in here.train("watch", "--once", "--plain").stdout
+    if outcome == "failed":
+        assert "No cause found" in here.train("why").stdout
+
+
+def test_a_supervisor_whose_device_is_taken_says_by_whom(here: Here) -> None:
+    document, folder = supervised(here, {"a": 1})
+    import fcntl
+
+    taken = os.open(here.folder / "state/claims/cpu.lock", os.O_RDWR)
+    os.write(taken, document["run"].encode())
+    fcntl.flock(taken, fcntl.LOCK_EX)
+    done = here.train("supervise", folder.name)
+    os.close(taken)
+    assert done.returncode == 1
+    assert (folder / "refusal").read_text().startswith("what it needs is taken by 2026")
