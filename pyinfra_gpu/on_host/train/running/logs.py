@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from ..rundir import now
 
 LONGEST = 16 << 10  # bytes of a line that are kept; of the rest nothing is
 KEPT = 2  # rotated files beside the one that is written
-_END = re.compile(rb"[\r\n]")  # progress bars go back to the line's beginning
 _CUT = b" [cut]"
 
 
@@ -37,7 +35,8 @@ class Log:
 
     def feed(self, chunk: bytes) -> None:
         """Take what a program has printed, in pieces as they come."""
-        pieces = _END.split(chunk)
+        # A progress bar goes back to the line's beginning; empty lines are left out anyway.
+        pieces = chunk.replace(b"\r", b"\n").split(b"\n")
         lines = [self._whole(piece) for piece in pieces[:-1]]
         self._begin(pieces[-1])
         self._write([line for line in lines if line is not None])

@@ -1,0 +1,236 @@
+"""Training runs on a throwaway host: what they outlive, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import ON_HOST, Deployer, OnlyStage
+
+from pyinfra_gpu_rehearsal import Lab, LabHost
+
+pytestmark = pytest.mark.rehearsal
+
+PREFIX = "/opt/pyinfra-gpu"
+CHECKOUT = f"{PREFIX}/training/training"
+RUNS = f"{PREFIX}/state/runs"
+PATIENCE_S = 60
+GRACE_S = 2
+PRESETS = {
+    "tick": {"file": "tick.py", "launch": "python", "arguments": {"steps": 600, "seconds": 0.1}},
+    "stubborn": {"extends": "tick", "arguments": {"stubborn": 1}},
+    "short": {"extends": "tick", "arguments": {"steps": 2}},
+    "ranks": {"extends": "tick", "launch": "torchrun"},
+}
+
+
+@dataclass
+class Training:
+    """The launcher of one host, called as its owner does."""
+
+    lab: Lab
+    host: LabHost
+
+    def __call__(self, *words: str, code: int | None = 0) -> str:
+        """Call it over SSH and return what it said."""
+        command = ["ssh", "-F", str(self.lab.ssh_config), self.host.name, f"{PREFIX}/bin/train"]
+        done = subprocess.run(
+            [*command, *words],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert code is None or done.returncode == code, (words, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    def start(self, *words: str) -> str:
+        """Start a run and return its name."""
+        said = self("start", *words, "--unproven")
+        return next(line for line in said.splitlines() if not line.startswith("warning")).split()[0]
+
+    def runs(self) -> dict[str, dict[str, Any]]:
+        return {run["run"]: run for run in json.loads(self("list", "--json"))["runs"]}
+
+    def until(self, what: Callable[[dict[str, dict[str, Any]]], object]) -> dict[str, Any]:
+        """Wait until something is so of the runs."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not what(runs := self.runs()):
+            assert time.monotonic() < deadline, runs
+            time.sleep(0.2)
+        return runs
+
+    def processes(self) -> list[str]:
+        """What the owner's user manager has in its slice of programs, and every other tick."""
+        group = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice"
+        said = self.host.run(
+            f"cat {group}/*train*/cgroup.procs 2>/dev/null; pgrep -f '[t]ick.py|[t]rain.py'",
+            check=False,
+        )
+        return said.stdout.split()
+
+    def left(self) -> tuple[list[str], list[str]]:
+        """What is left: processes, and locks on devices or places in the queue."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        names = f"{PREFIX}/state/claims/*.lock {PREFIX}/state/queue/* {RUNS}/*/.alive"
+        locks = self.host.run(
+            f'for file in $(ls {names} 2>/dev/null); do flock -n "$file" true || echo "$file"; done'
+        )
+        return self.processes(), locks.stdout.split()
+
+    def kill(self, pattern: str) -> None:
+        self.host.run(f"pkill -KILL -o -f '{pattern}'")
+
+
+@pytest.fixture(scope="module")
+def deployed(proven: Callable[[str], LabHost], lab: Lab) -> Training:
+    host = proven("gpu1")
+    host.put(ON_HOST / "tick.py", f"{CHECKOUT}/tick.py")
+    edit = (
+        "import json, sys; path = sys.argv[1]; site = json.load(open(path));"
+        " site['presets'] |= json.loads(sys.argv[2]);"
+        f" site['stop_grace_s'] = {GRACE_S}; json.dump(site, open(path, 'w'))"
+    )
+    site = f"{PREFIX}/train/site.json"
+    host.run(f"python3 -c {_quoted(edit)} {site} {_quoted(json.dumps(PRESETS))}")
+    return Training(lab, host)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+@pytest.fixture
+def train(deployed: Training) -> Iterator[Training]:
+    """Return the launcher of a host on which no run is on, before and after."""
+    yield deployed
+    for name, run in deployed.runs().items():
+        if run["state"] != "ended":
+            deployed("stop", name, code=None)
+    assert deployed.left() == ([], [])
+
+
+def test_a_start_without_proof_names_all_that_is_in_the_way(train: Training) -> None:
+    said = train("start", "tick", "--set", "steps=1", code=1)
+    assert "since the smoke test passed, changed: the boot" in said
+    assert "give --unproven" in said
+    assert train.runs() == {}
+
+
+def test_a_run_outlives_the_login_that_started_it(train: Training) -> None:
+    name = train.start("tick")
+    train.host.run(
+        "loginctl kill-user --signal=HUP ubuntu; pkill -KILL sshd -u ubuntu", check=False
+    )
+    at = train.until(lambda runs: runs[name]["last"])[name]["last"]["step"]
+    train.until(lambda runs: runs[name]["last"]["step"] > at + 3)
+    assert train.runs()[name]["state"] == "running"
+
+
+def test_stop_asks_and_leaves_nothing_behind(train: Training) -> None:
+    name = train.start("tick")
+    train.until(lambda runs: runs[name]["last"])
+    assert "stopped" in train("stop")
+    assert train.left() == ([], [])
+    assert "has ended already: stopped" in train("stop", name, code=1)
+
+
+def test_what_does_not_end_by_itself_is_ended_when_the_grace_is_over(train: Training) -> None:
+    name = train.start("stubborn")
+    train.until(lambda runs: runs[name]["last"])
+    began = time.monotonic()
+    train("stop", name)
+    assert GRACE_S <= time.monotonic() - began < GRACE_S + 10
+    assert train.left() == ([], [])
+
+
+# Who is killed -> (its command line, what becomes of the run, the rank that failed first).
+KILLED = {
+    "the agent": ("^[^ ]*python -m torch.distributed.run", "failed", None),
+    "a rank": ("^[^ ]*python -u tick.py", "failed", 0),
+    "the supervisor": ("train supervise", "lost", None),
+}
+
+
+@pytest.mark.parametrize("who", KILLED)
+def test_nothing_is_left_where_somebody_kills(who: str, train: Training) -> None:
+    pattern, outcome, first = KILLED[who]
+    name = train.start("ranks", "--set", "ranks=2")
+    train.until(lambda runs: runs[name]["last"])
+    train.kill(pattern)
+    assert train.left() == ([], [])
+    (attempt,) = train.runs()[name]["attempts"]
+    assert attempt["outcome"] == outcome
+    if first is not None:
+        assert attempt["first_failed_rank"] == first
+
+
+def test_of_twenty_starts_one_gets_the_device_and_those_that_wait_keep_their_order(
+    train: Training,
+) -> None:
+    before = set(train.runs())
+    command = f"for n in $(seq 20); do {PREFIX}/bin/train start tick --unproven & done; wait"
+    train.host.run(command, root=False, check=False)
+    (name,) = set(train.runs()) - before
+    assert train.runs()[name]["state"] == "running"
+    waiting = [train.start("short", "--queue") for _ in range(3)]
+    assert [train.runs()[each]["state"] for each in waiting] == ["queued"] * 3
+    train("stop", name)
+    runs = train.until(lambda runs: all(runs[each]["state"] == "ended" for each in waiting))
+    spans = [
+        (runs[each]["attempts"][0]["started"], runs[each]["attempts"][0]["ended"])
+        for each in waiting
+    ]
+    assert spans == sorted(spans)
+    assert all(first[1] <= second[0] for first, second in pairwise(spans))
+
+
+def losses(train: Training, name: str) -> dict[int, str]:
+    """Return step -> loss as the last attempts printed it."""
+    text = train.host.run(f"cat {RUNS}/{name}/metrics.jsonl").stdout
+    return {each["step"]: each["loss"] for each in map(json.loads, text.splitlines())}
+
+
+def test_after_a_power_cut_a_run_goes_on_as_if_it_had_not_been_cut(train: Training) -> None:
+    words = ("conservative", "--set", "ranks=1", "--set", "save-every=20", "--set", "batch-size=32")
+    whole = train.start(*words, "--set", "steps=120")
+    train.until(lambda runs: runs[whole]["state"] == "ended")
+    name = train.start("--like", whole)
+    train.until(lambda runs: ((runs[name]["last"] or {}).get("step") or 0) >= 50)
+    train.host.power_off()
+    train.host.power_on()
+    train.host.wait_ready()
+    assert train.runs()[name]["attempts"][0]["outcome"] == "lost"
+    assert "goes on from step-" in train("resume", name, "--unproven")
+    run = train.until(lambda runs: runs[name]["state"] == "ended")[name]
+    assert [each["outcome"] for each in run["attempts"]] == ["lost", "finished"]
+    assert int(Path(run["attempts"][1]["resumed_from"]).name[5:]) >= 40
+    assert losses(train, name) == losses(train, whole)
+
+
+def test_a_deploy_of_another_commit_waits_for_the_run(train: Training, deployer: Deployer) -> None:
+    name = train.start("tick")
+    git = f"git -C {CHECKOUT} -c user.name=x -c user.email=x@y"
+    train.host.run(f"{git} commit -q --allow-empty -m other", root=False)
+    head = f"git -C {CHECKOUT} rev-parse HEAD"
+    other = train.host.run(head, root=False).stdout
+    stage = OnlyStage(lab=deployer.lab, folder=deployer.folder, stage="training")
+    run = stage.deploy(limit="gpu1")
+    assert run.code == 0, run.output
+    assert f"waits for run {name}, which uses it" in " ".join(run.output.split())
+    assert train.host.run(head, root=False).stdout == other
+    assert train.runs()[name]["state"] == "running"
+    train("stop", name)
+    train.host.run(f"rm {CHECKOUT}/tick.py")
+    stage.converge(limit="gpu1")
+    assert train.host.run(head, root=False).stdout != other
