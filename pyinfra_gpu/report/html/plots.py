@@ -86,17 +86,17 @@ def loss(metrics: Metrics) -> Markup | None:
 def curve(losses: Sequence[float]) -> Markup | None:
     """Return how a training's loss went, from its first step to its last; None of less than two.
 
-    The first steps are far above all others: what is above nine tenths of the values is cut off.
+    The first steps are far above all others: what is above nine tenths of the values is left out.
     """
     if len(losses) < 2:
         return None
     low, high = bounds(losses)
     x = _Scale(0, len(losses) - 1, _LEFT, _WIDTH - _RIGHT)
     y = _Scale(low, high, _HEIGHT - _BOTTOM, _TOP)
-    places = [(x(number), y(min(value, high))) for number, value in enumerate(losses)]
+    places = [(x(number), y(value)) for number, value in enumerate(losses) if value <= high]
     parts = [_grid_line(y(each), told_loss(each)) for each in dict.fromkeys((low, high))]
     words = f"Loss from {told_loss(losses[0])} to {told_loss(losses[-1])}"
-    return _svg(words, [*parts, _line(places, "s0")])
+    return _svg(words, [*parts, _polyline(places, "s0")])
 
 
 def _points(metrics: Metrics, kind: str) -> list[tuple[float, float]]:
@@ -135,12 +135,17 @@ def _rate(mb_per_s: float) -> str:
 
 
 def _line(places: Sequence[tuple[float, float]], name: str) -> Markup:
-    points = " ".join(f"{x},{y}" for x, y in places)
+    """Return a line with a dot at each place; a guess has none."""
     dots = Markup("").join(
         Markup('<circle class="dot {}" cx="{}" cy="{}" r="2.5"/>').format(name, x, y)
         for x, y in (places if name != "guess" else ())
     )
-    return Markup('<polyline class="line {}" points="{}"/>').format(name, points) + dots
+    return _polyline(places, name) + dots
+
+
+def _polyline(places: Sequence[tuple[float, float]], name: str) -> Markup:
+    points = " ".join(f"{x},{y}" for x, y in places)
+    return Markup('<polyline class="line {}" points="{}"/>').format(name, points)
 
 
 def _grid_line(y: float, label: str) -> Markup:
