@@ -20,6 +20,7 @@ from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.exceptions import ConnectError, FactProcessError
 from pyinfra.connectors import util as connectors
 
+from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard, within
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
@@ -132,7 +133,9 @@ def _asked(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
     if ok:
         return fact.process(output.stdout_lines)
     said = [line for line in (*output.stdout_lines, *output.stderr_lines) if line.strip()]
-    why = shortened(said[-1], _LONGEST_REASON) if said else "the look ended without a word"
+    why = "the look ended without a word"
+    if said:
+        why = explain_lines(said) or shortened(said[-1], _LONGEST_REASON)
     return Unanswered(reason=f"could not be looked at: {why}")
 
 
