@@ -13,7 +13,7 @@ from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
-from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock, why
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed
@@ -145,7 +145,7 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     if host.connector_data.get(_FRESH):
         return True
     record = look(spec)
-    source = repository(spec, record) if record else "it cannot be looked at"
+    source = repository(spec, record) if record else unanswered()
     if isinstance(source, str):
         return failed(host, stage, f"{host.name}: {source}")
     manager = manager_of(record)
@@ -192,7 +192,7 @@ def _unsolved(request: Request, simulation: Simulation, manager: PackageManager)
 def _judged(request: Request, simulation: Simulation, manager: PackageManager) -> str | None:
     spec = request.spec
     record = look(spec)
-    source = repository(spec, record) if record else "it cannot be looked at"
+    source = repository(spec, record) if record else unanswered()
     if record is None or isinstance(source, str):
         return str(source)
     found = driver_packages(spec, record)

@@ -302,9 +302,10 @@ class ProbeFact(FactBase[T], Generic[T]):
         fields = read_fields(output)
         if not fields.found:
             answer = next((line.strip() for line in output if line.strip()), "")
+            said = f"it says {answer[:80]!r}" if answer else "it says nothing"
             raise FactProcessError(
-                f"the host did not answer with the probe's output but with {answer[:80]!r}; "
-                "run `ssh HOST sh -c true` by hand and see what it prints"
+                f"the login shell does not run what it is given ({said}): `ssh HOST echo ok` must"
+                " print ok; what its start-up files do without a terminal keeps it from that"
             )
         try:
             return self.read(fields)

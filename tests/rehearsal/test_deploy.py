@@ -198,6 +198,18 @@ def test_drift_is_seen_by_a_dry_run_and_repaired_alone(
         assert deployer.converge(limit="gpu1").changed("gpu1") == []
 
 
+def test_a_login_shell_that_greets_without_a_line_break_is_no_matter(
+    kept: Kept, deployer: Deployer
+) -> None:
+    with kept.lent() as host:
+        host.run("cp /home/ubuntu/.bashrc /root/; sed -i '1i printf Welcome' /home/ubuntu/.bashrc")
+        host.run(f"rm {PREFIX}/env/training.env")
+        changed = deployer.converge(limit="gpu1").changed("gpu1")
+        assert {change.split(":")[0] for change in changed} == {"environment"}
+        assert deployer.converge(limit="gpu1").changed("gpu1") == []
+        host.run("cp /root/.bashrc /home/ubuntu/")
+
+
 def test_a_python_that_is_not_there_is_named_and_the_environment_goes_on(
     kept: Kept, deployer: Deployer
 ) -> None:
