@@ -128,9 +128,9 @@ def prepared(state: State, host: Host, request: Request) -> Simulation | None:
             ask(
                 state,
                 host,
-                manager.update(),
+                manager.update(request.transaction.wait_s),
                 root,
-                seconds=deadlines.SIMULATION,
+                seconds=deadlines.SIMULATION + request.transaction.wait_s,
                 what=f"update the lists of {manager.name}",
             )
     failed(host, request.stage, f"{host.name}: {reason}; nothing was changed")
@@ -148,8 +148,9 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     source = repository(spec, record) if record else unanswered()
     if isinstance(source, str):
         return failed(host, stage, f"{host.name}: {source}")
-    manager = manager_of(record)
-    answer = ask(state, host, manager.update_ours(), as_root(spec), seconds=deadlines.SIMULATION)
+    manager, wait_s = manager_of(record), spec.preflight.apt_wait_s
+    command, seconds = manager.update_ours(wait_s), deadlines.SIMULATION + wait_s
+    answer = ask(state, host, command, as_root(spec), seconds=seconds)
     if not answer.ok:
         reason = f"the repository {source.url} cannot be used: {why(manager, answer)}"
         return failed(host, stage, f"{host.name}: {reason}")
