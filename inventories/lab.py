@@ -140,6 +140,8 @@ cpu: list[str] = []
 #         the torch build; default: the stack's
 #     "pytorch_python": "python3",
 #         the host's Python that the virtual environment is made from
+#     "pytorch_environments_kept": 2,
+#         how many virtual environments are kept that newer ones have replaced
 #     "pytorch_index_url": "https://mirror.example.org/simple",
 #         the index torch is installed from; default: the stack's
 #     "pytorch_extra_index_url": "https://mirror.example.org/extra",

@@ -103,6 +103,8 @@ def _environment(spec: HostSpec, record: Record) -> list[Finding]:
         id_, found = Id.PYTORCH_ENVIRONMENT_MISSING, "no virtual environment"
     elif asked and isinstance(python, str) and not f"{python}.".startswith(f"{asked[1]}."):
         id_, found = Id.PYTORCH_PYTHON_DIFFERS, f"Python {python}, declared is {asked[1]}"
+    elif other := _another_interpreter(spec, record):
+        id_, found = Id.PYTORCH_PYTHON_DIFFERS, other
     else:
         return []
     return [
@@ -115,6 +117,20 @@ def _environment(spec: HostSpec, record: Record) -> list[Finding]:
             packages=_interpreter(spec, record),
         )
     ]
+
+
+def _another_interpreter(spec: HostSpec, record: Record) -> str | None:
+    """Say what the environment was made from, where data names another interpreter by its path.
+
+    Both are told by running them: a path may be a link, a version manager's shim, or within an
+    environment, and the interpreter behind it is what a new one would be made from.
+    """
+    base, declared, path = record.torch.base, record.torch.declared, spec.pytorch.python
+    if not path.startswith("/") or not isinstance(base, str) or isinstance(declared, Unknown):
+        return None
+    if declared is None:
+        return f"made from {base}, and the declared {path} is not there"
+    return f"made from {base}, declared is {path}" if declared != base else None
 
 
 def _interpreter(spec: HostSpec, record: Record) -> tuple[str, ...]:

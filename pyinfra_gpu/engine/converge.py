@@ -14,7 +14,7 @@ from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
 from pyinfra_gpu.drift.finding import Findings, Id, Stage
 from pyinfra_gpu.drift.history import sentence as history_sentence
 from pyinfra_gpu.engine import journal, lease
-from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import broken, failed
 from pyinfra_gpu.facts.record import Record
@@ -249,12 +249,7 @@ def unreadable(stage: Stage) -> PyinfraCommand:
     """Return the refusal for a host whose record could not be read at all."""
     journal.summary(stage, "could not be looked at")
     journal.unreadable(stage)
-    return refuse(
-        stage,
-        f"{host.name}: could not be looked at ({journal.ERROR_ABOVE}): check that you can log in"
-        " and use sudo there; for a sudo password run pyinfra with --same-sudo-password, without"
-        ' sudo declare `privilege = "none"`',
-    )
+    return refuse(stage, f"{host.name}: {unanswered()}")
 
 
 def fresh(spec: HostSpec, record: Record) -> Record:
@@ -288,7 +283,7 @@ def _verify(
     forget()
     record = look(spec)
     if record is None:
-        sentence = f"{host.name}: cannot be looked at after the change"
+        sentence = f"{host.name}: after the change it {unanswered()}"
         return failed(host, concern.STAGE, sentence)
     found = judged(concern, spec, record, ()).of(*ids)
     left = Findings(each for each in found if each.effect in ("repair", "restart") or each.stops)

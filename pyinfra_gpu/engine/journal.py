@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.facts.verdict import AcrossStamp
 
-ERROR_ABOVE = "the error stands above"
-"""In a sentence: pyinfra has printed the error itself, at the host's name."""
-
 
 @dataclass(slots=True)
 class Entry:

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyinfra import host, logger, state
+from pyinfra import host, state
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.exceptions import ConnectError, FactProcessError
 from pyinfra.connectors import util as connectors
 
+from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard, within
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
@@ -43,11 +44,14 @@ LONGEST_ANSWER = 2 << 20
 _LONGEST_REASON = 200  # characters
 _GRACE_S = 5  # so that it is the deadline of the whole look that ends it
 _KEY = "pyinfra_gpu_record"  # connector_data is pyinfra's own per-host scratch space
+_UNANSWERED = "pyinfra_gpu_unanswered"
 _WANTS_PASSWORD = "sudo asks for a password there: run with --same-sudo-password"  # noqa: S105 - none
 # What pyinfra makes of an error while it connects: "Could not connect ([Errno 111] ...)".
 _CONNECTING = re.compile(
     r"(?:Could not connect|Authentication error|SSH error) \((?:\[Errno \S+\] )?(.*)\)"
 )
+_REFUSED = re.compile(r"Authentication error \((?P<who>.*)\) \((?P<why>.*?)\.?\)")
+_BY_HAND = "log in there by hand (`ssh HOST`) and see"
 
 
 def look(spec: HostSpec) -> Record | None:
@@ -55,7 +59,7 @@ def look(spec: HostSpec) -> Record | None:
 
     + spec: says which paths and packages to look at
 
-    None when the host did not answer; pyinfra has then logged why, and the caller must refuse.
+    None when the host did not answer; the caller must refuse it then, and say `unanswered()`.
     """
     phase = state.current_stage
     memo = host.connector_data.get(_KEY)
@@ -64,7 +68,7 @@ def look(spec: HostSpec) -> Record | None:
         return record
     seen = answer(state, state.inventory.get_host(host.name), spec)
     if isinstance(seen, Unanswered):
-        host.log_styled(seen.reason, fg="red", log_func=logger.error)
+        host.connector_data[_UNANSWERED] = seen.reason
         return None
     host.connector_data[_KEY] = (phase, seen)
     return seen
@@ -72,6 +76,11 @@ def look(spec: HostSpec) -> Record | None:
 
 def _request(spec: HostSpec) -> str:
     return text_of(ProbeRequest.for_spec(spec, packages=needed(spec)))
+
+
+def unanswered() -> str:
+    """Return why this host's last look brought nothing, and what helps: a clause."""
+    return str(host.connector_data.get(_UNANSWERED, "could not be looked at"))
 
 
 def forget() -> None:
@@ -114,9 +123,7 @@ def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswer
         return Unanswered(reason=f"could not be looked at: {error}", unreachable=not reached)
     except ConnectError as error:
         text = str(error.args[0]) if error.args else repr(error)
-        match = _CONNECTING.fullmatch(text)
-        why = match[1] if match else text
-        return Unanswered(reason=f"could not be reached: {why}", unreachable=True)
+        return Unanswered(reason=f"could not be reached: {_no_login(text)}", unreachable=True)
     except EOFError:  # it would have asked for a password
         return Unanswered(reason=f"could not be looked at: {_WANTS_PASSWORD}")
     except TooMuchError as error:
@@ -137,8 +144,33 @@ def _asked(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
     if ok:
         return fact.process(output.stdout_lines)
     said = [line for line in (*output.stdout_lines, *output.stderr_lines) if line.strip()]
-    why = shortened(said[-1], _LONGEST_REASON) if said else "the look ended without a word"
-    return Unanswered(reason=f"could not be looked at: {why}")
+    return Unanswered(reason=f"could not be looked at: {_why(said)}")
+
+
+def _no_login(text: str) -> str:
+    """Return what pyinfra says of a connection that did not come about, without its wrapping."""
+    if refused := _REFUSED.fullmatch(text):
+        return (
+            f"the login was refused ({refused['why']}: {refused['who']}); `ssh HOST` by hand says"
+            " whether user and key are right, and the user's shell is there"
+        )
+    match = _CONNECTING.fullmatch(text)
+    return match[1] if match else text
+
+
+def _why(said: list[str]) -> str:
+    """Return why a look failed that printed these lines, and what helps."""
+    if not said:
+        return f"the login shell ended without a word; {_BY_HAND} whether it runs a command"
+    if explained := explain_lines(said):
+        return explained
+    # A shell that does not know ours marks the place in its last line.
+    words = next((line for line in reversed(said) if re.search(r"[A-Za-z]{3}", line)), said[-1])
+    return (
+        f"{shortened(words, _LONGEST_REASON)}; {_BY_HAND} whether it runs a command and sudo; for"
+        " a sudo password run pyinfra with --same-sudo-password, without sudo declare"
+        ' `privilege = "none"`'
+    )
 
 
 def bounded_command(

@@ -13,7 +13,7 @@ from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
-from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock, why
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed
@@ -128,9 +128,9 @@ def prepared(state: State, host: Host, request: Request) -> Simulation | None:
             ask(
                 state,
                 host,
-                manager.update(),
+                manager.update(request.transaction.wait_s),
                 root,
-                seconds=deadlines.SIMULATION,
+                seconds=deadlines.SIMULATION + request.transaction.wait_s,
                 what=f"update the lists of {manager.name}",
             )
     failed(host, request.stage, f"{host.name}: {reason}; nothing was changed")
@@ -145,11 +145,12 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     if host.connector_data.get(_FRESH):
         return True
     record = look(spec)
-    source = repository(spec, record) if record else "it cannot be looked at"
+    source = repository(spec, record) if record else unanswered()
     if isinstance(source, str):
         return failed(host, stage, f"{host.name}: {source}")
-    manager = manager_of(record)
-    answer = ask(state, host, manager.update_ours(), as_root(spec), seconds=deadlines.SIMULATION)
+    manager, wait_s = manager_of(record), spec.preflight.apt_wait_s
+    command, seconds = manager.update_ours(wait_s), deadlines.SIMULATION + wait_s
+    answer = ask(state, host, command, as_root(spec), seconds=seconds)
     if not answer.ok:
         reason = f"the repository {source.url} cannot be used: {why(manager, answer)}"
         return failed(host, stage, f"{host.name}: {reason}")
@@ -192,7 +193,7 @@ def _unsolved(request: Request, simulation: Simulation, manager: PackageManager)
 def _judged(request: Request, simulation: Simulation, manager: PackageManager) -> str | None:
     spec = request.spec
     record = look(spec)
-    source = repository(spec, record) if record else "it cannot be looked at"
+    source = repository(spec, record) if record else unanswered()
     if record is None or isinstance(source, str):
         return str(source)
     found = driver_packages(spec, record)

@@ -16,6 +16,7 @@ from pyinfra.connectors.local import LocalConnector
 
 from pyinfra_gpu.engine import host_keys
 from pyinfra_gpu.engine.connection import DEAD_PEER_S, make_transport
+from pyinfra_gpu.engine.login_shell import one_line
 
 _CHUNK = 32768
 _LONGEST_LINE = 65536  # bytes
@@ -64,7 +65,7 @@ def _begun(
         channel.set_combine_stderr(as_one)
         if pty:
             channel.get_pty()
-        channel.exec_command(text)
+        channel.exec_command(one_line(text))
     except (paramiko.SSHException, EOFError) as error:
         raise OSError(f"the host runs no command ({error or 'it hung up'})") from error
     return channel

@@ -63,6 +63,7 @@ class ProbeRequest:
     + owner: the user as whom all is looked at that this user can write; "": who logged in;
       "-": whoever looks looks at all of it
     + venv, uv, env_file: the virtual environment, the installer, the environment's variables
+    + python: the declared interpreter, where that is a path
     + training, requirements, training_stamp: the checkout, a file in it, its stamp
     + stamp, verdict: what the smoke test leaves
     + entries: paths whose kind, mode, owner, size and digest are asked
@@ -83,6 +84,7 @@ class ProbeRequest:
     owner: str = ""
     venv: str
     uv: str
+    python: str = ""
     env_file: str
     training: str
     requirements: str
@@ -141,6 +143,7 @@ class ProbeRequest:
         request = replace(
             request,
             owner="-" if spec.privilege == "none" else spec.owner or "",
+            python=spec.pytorch.python if spec.pytorch.python.startswith("/") else "",
             seconds=max(spec.look_timeout_s - _ON_THE_WAY_S, 5),
         )
         if not request.nvidia:
@@ -236,7 +239,8 @@ def text_of(request: ProbeRequest) -> str:
 def script() -> str:
     """The text of the probe's files as it travels with every look.
 
-    Without comments and the tabs that indent it. Blanks stay: they indent its lines of Python.
+    Without comments and the tabs that indent it; of the blanks that indent its lines of Python one
+    for each four.
     """
     managers = (f"packages/{name}" for name in probes())
     owners = shlex.quote(_joined(*_OWNERS))
@@ -246,8 +250,13 @@ def script() -> str:
 def _joined(*names: str) -> str:
     folder = files("pyinfra_gpu") / "on_host"
     texts = ((folder / name).read_text(encoding="ascii") for name in names)
-    lines = (line.lstrip("\t") for text in texts for line in text.splitlines())
+    lines = (_unindented(line) for text in texts for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("#"))
+
+
+def _unindented(line: str) -> str:
+    text = line.lstrip("\t")
+    return " " * ((len(text) - len(text.lstrip(" "))) // 4) + text.lstrip(" ")
 
 
 def command(request: ProbeRequest) -> StringCommand:
@@ -257,6 +266,7 @@ def command(request: ProbeRequest) -> StringCommand:
         "PG_OWNER": request.owner,
         "PG_VENV": request.venv,
         "PG_UV": request.uv,
+        "PG_PYTHON": request.python,
         "PG_ENV_FILE": request.env_file,
         "PG_TRAINING": request.training,
         "PG_REQUIREMENTS": request.requirements,
@@ -296,9 +306,10 @@ class ProbeFact(FactBase[T], Generic[T]):
         fields = read_fields(output)
         if not fields.found:
             answer = next((line.strip() for line in output if line.strip()), "")
+            said = f"it says {answer[:80]!r}" if answer else "it says nothing"
             raise FactProcessError(
-                f"the host did not answer with the probe's output but with {answer[:80]!r}; "
-                "run `ssh HOST sh -c true` by hand and see what it prints"
+                f"the login shell does not run what it is given ({said}): `ssh HOST echo ok` must"
+                " print ok; what its start-up files do without a terminal keeps it from that"
             )
         try:
             return self.read(fields)

@@ -16,6 +16,9 @@ class TorchRecord(Jsonable):
 
     + python: version that the environment's python prints; None if there is no environment
     + python_problem: why that python does not run, None where it does (or where there is none)
+    + base: the interpreter that the environment was made from, links followed
+    + declared: the same of the declared interpreter; None where it is not there, or is not declared
+      by a path
     + uv: version of the installer
     + version, git_version, cuda: from torch/version.py; cuda is None for a build without CUDA
     + damaged: the first 5 of torch's files that are missing or have another size than recorded
@@ -29,6 +32,8 @@ class TorchRecord(Jsonable):
 
     python: str | Unknown | None
     python_problem: str | Unknown | None
+    base: str | Unknown | None
+    declared: str | Unknown | None
     uv: str | Unknown | None
     version: str | Unknown | None
     git_version: str | Unknown | None
@@ -55,6 +60,8 @@ def parse(fields: Fields) -> TorchRecord:
     return TorchRecord(
         python=fields.text("torch.python"),
         python_problem=fields.text("torch.python_problem"),
+        base=fields.text("torch.base"),
+        declared=fields.text("torch.declared"),
         uv=_uv(fields.text("torch.uv")),
         version=_literal(rows, "__version__"),
         git_version=_literal(rows, "git_version"),

@@ -11,6 +11,7 @@
 
 file=$1 wait=$2 silent=$3 who=$4
 umask 022
+echo # a greeting may have ended without a line break
 tell() { printf 'pyinfra-gpu-lease %s\n' "$*"; }
 
 if ! mkdir -p "${file%/*}" || ! { : >>"$file"; } 2>/dev/null; then

@@ -15,7 +15,7 @@ from pyinfra_gpu.drift.kernels import without_headers
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
-from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.package_manager import (
     finish_interrupted,
     manager_of,
@@ -71,7 +71,7 @@ def _finished(spec: HostSpec, record: Record) -> Commands:
 def _pin(state: State, host: Host, spec: HostSpec, name: str) -> bool:
     record = look(spec)
     if record is None:
-        return failed(host, STAGE, f"{host.name}: cannot be looked at")
+        return failed(host, STAGE, f"{host.name}: {unanswered()}")
     driver = Request(stage=STAGE, spec=spec, packages=requests(spec, record))
     if prepared(state, host, driver) is None:
         return False
@@ -149,7 +149,7 @@ def _headers(state: State, host: Host, spec: HostSpec) -> bool:
     """Install the headers of the running kernel, and of the next where there are any."""
     record = look(spec)
     if record is None:
-        return failed(host, STAGE, f"{host.name}: cannot be looked at")
+        return failed(host, STAGE, f"{host.name}: {unanswered()}")
     os_id, running = str(record.system.os_id), str(record.system.kernel)
     lacking = without_headers(record)
     for kernel in lacking:

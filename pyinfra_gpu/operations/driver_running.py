@@ -13,7 +13,7 @@ from pyinfra_gpu.drift.kernels import next_kernel
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
-from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.reboot import forget_reboots, restart
@@ -64,7 +64,7 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
     """Load or reload the module; where that is not possible, reboot as declared."""
     record = look(spec)
     if record is None:
-        return failed(host, STAGE, f"{host.name}: cannot be looked at")
+        return failed(host, STAGE, f"{host.name}: {unanswered()}")
     why = _owed(spec, record)
     if why is None:
         return True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import pytorch as drift
@@ -11,7 +13,7 @@ from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.engine import deadlines, journal
-from pyinfra_gpu.engine.converge import Commands, converging, refuse
+from pyinfra_gpu.engine.converge import Commands, converging, refuse, unreadable
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.engine.steps import quoted, step
@@ -29,6 +31,7 @@ from pyinfra_gpu.engine.uv import (
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
+from pyinfra_gpu.spec.paths import beside
 
 if TYPE_CHECKING:
     from pyinfra.api.command import PyinfraCommand
@@ -80,12 +83,14 @@ def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     repairs=drift.ENVIRONMENT,
 )
 def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Ensure that the virtual environment exists and its Python runs.
+    """Ensure that the virtual environment exists, and its Python is the declared one and runs.
 
     + spec: the host's resolved specification
 
-    An environment whose Python vanished (a distribution upgrade does that) cannot be repaired.
-    It is set aside under the name ``venv.broken``, replacing an earlier one, and made anew.
+    An environment with another Python, or with one that vanished (a distribution upgrade does
+    that), cannot be repaired. A new one is made beside it, torch included, and takes its place
+    when `import torch` has worked there; whatever fails before leaves the old one as it is. The
+    old one is kept as ``venv.old-TIME``, as many of them as ``pytorch_environments_kept`` says.
 
     **Example:**
 
@@ -93,47 +98,93 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
 
         torch.virtual_environment(name="Make the virtual environment", spec=wanted)
     """
-    run_as, venv = as_owner(spec, record), spec.paths.venv
-    yield from _place(spec, record, found)
-    # --no-managed-python: the host's own Python; what is downloaded is declared, never implied.
-    make = [spec.paths.uv, "venv", "--quiet", "--no-managed-python", "--no-config"]
-    make += ["--cache-dir", spec.paths.cache, "--python", spec.pytorch.python, venv]
-    yield step(
-        STAGE,
-        "make the virtual environment",
-        f"[ -x {quoted(spec.paths.python)} ] || {quoted(*make)}",
-        run_as=run_as,
-        seconds=deadlines.SERVICE,
-        lock=spec.paths.lock,
-    )
+    if found.of(Id.PYTORCH_ENVIRONMENT_MISSING):
+        yield _place(spec, record)
+        yield _make(spec, record)
+    else:
+        yield from _replaced(spec, record, found[0].found)
 
 
-def _place(spec: HostSpec, record: Record, found: Findings) -> Commands:
-    """Make an empty directory of the owner's, in one of root's; what is broken is set aside."""
-    venv, aside = spec.paths.venv, f"{spec.paths.venv}.broken"
-    what, broken = f"make {venv}", not found.of(Id.PYTORCH_ENVIRONMENT_MISSING)
-    if broken:
-        empty = f"[ ! -d {quoted(aside)} ] || {quoted('find', aside, '-mindepth', '1', '-delete')}"
-        yield step(
-            STAGE,
-            f"empty {aside}",
-            empty,
-            run_as=as_owner(spec, record),
-            seconds=deadlines.SERVICE,
-        )
-        journal.warn(STAGE, f"{spec.host}: the old environment is kept as {aside}; delete it")
-        what = f"set aside {venv} ({found[0].found})"
-    owner = owner_name(spec, record) if spec.privilege == "sudo" else ""
-    arguments = (venv, "1" if broken else "", owner)
-    command = program("pytorch/place.sh", *arguments, uses=("files/root_only.sh",))
-    yield step(
+def _place(spec: HostSpec, record: Record) -> PyinfraCommand:
+    """Return the step that makes an empty directory of the owner's, in one of root's."""
+    arguments = (spec.paths.venv, _owner(spec, record))
+    return step(
         STAGE,
-        what,
-        command,
+        f"make {spec.paths.venv}",
+        program("pytorch/place.sh", *arguments, uses=("files/root_only.sh",)),
         run_as=as_root(spec),
         seconds=deadlines.SERVICE,
         lock=spec.paths.lock,
     )
+
+
+def _owner(spec: HostSpec, record: Record) -> str:
+    """Return whose root is to make the environment; empty where nobody is root."""
+    return owner_name(spec, record) if spec.privilege == "sudo" else ""
+
+
+def _make(spec: HostSpec, record: Record, *options: str) -> PyinfraCommand:
+    """Return the step that makes the environment itself in that directory."""
+    # --no-managed-python: the host's own Python; what is downloaded is declared, never implied.
+    make = [spec.paths.uv, "venv", "--quiet", "--no-managed-python", "--no-config", *options]
+    make += ["--cache-dir", spec.paths.cache, "--python", spec.pytorch.python, spec.paths.venv]
+    return _owners_step(
+        spec,
+        record,
+        f"make a virtual environment of {spec.pytorch.python}",
+        f"[ -x {quoted(spec.paths.python)} ] || {quoted(*make)}",
+    )
+
+
+def _owners_step(spec: HostSpec, record: Record, what: str, command: str) -> PyinfraCommand:
+    """Return a step of seconds to minutes in what the owner can write."""
+    return step(
+        STAGE,
+        what,
+        command,
+        run_as=as_owner(spec, record),
+        seconds=deadlines.SERVICE,
+        lock=spec.paths.lock,
+    )
+
+
+def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
+    """Make an environment beside the one that is there, prove it, and put it in its place."""
+    new = replace(spec, paths=beside(spec.paths))
+    leftover = quoted(new.paths.venv)
+    yield _owners_step(
+        spec,
+        record,
+        f"empty {new.paths.venv}, if an earlier run left it",
+        f"[ ! -d {leftover} ] || find {leftover} -mindepth 1 -delete",
+    )
+    yield _place(new, record)
+    # Relocatable: it gets another name. uv writes that into it, for what is installed later too.
+    yield _make(new, record, "--relocatable")
+    there = look(new)
+    if there is None:
+        yield unreadable(STAGE)
+        return
+    lock = lock_of(new, there)
+    if lock is None and spec.pytorch.lock == "required":
+        yield refuse(STAGE, no_lock(spec, str(platform_of(new, there))).sentence(spec.host))
+        return
+    yield from _install(new, there, lock, why)
+    works = quoted(new.paths.python, "-I", "-c", "import torch")
+    yield _owners_step(spec, record, "import torch from the new environment", works)
+    kept = f"{spec.paths.venv}.old-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    bound = program("pytorch/kept.sh", spec.paths.venv, str(spec.pytorch.environments_kept - 1))
+    yield _owners_step(spec, record, "empty environments that are older than those kept", bound)
+    arguments = (spec.paths.venv, kept, _owner(spec, record))
+    yield step(
+        STAGE,
+        "put the new environment in the place of the old one",
+        program("pytorch/switch.sh", *arguments, uses=("files/root_only.sh",)),
+        run_as=as_root(spec),
+        seconds=deadlines.SERVICE,
+        lock=spec.paths.lock,
+    )
+    journal.warn(STAGE, f"{spec.host}: the old environment ({why}) is kept as {kept}")
 
 
 @converging(

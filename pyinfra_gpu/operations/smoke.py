@@ -18,7 +18,7 @@ from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.engine import deadlines, journal, reach
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh, refuse
-from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted, step
 from pyinfra_gpu.engine.write import File, write, written
@@ -142,7 +142,7 @@ def _check_verdict(
     forget()
     record = look(spec)
     if record is None:
-        return False
+        return failed(host, STAGE, f"{spec.host}: after the test it {unanswered()}")
     verdict = record.smoke.verdict
     current = fingerprint(spec, record, smoke_digest())
     if not isinstance(verdict, Verdict) or verdict.fingerprint != current or verdict == before:
@@ -167,7 +167,7 @@ def _stamped(state: State, host: Host, spec: HostSpec, verdict: Verdict) -> bool
         return False
     forget()
     record = look(spec)
-    stale = drift.stale(spec, record) if record else "the host cannot be looked at"
+    stale = drift.stale(spec, record) if record else unanswered()
     return stale is None or failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({stale})")
 
 

@@ -17,7 +17,7 @@ from pyinfra_gpu.engine import journal, lease, reach
 from pyinfra_gpu.engine.across_hosts import Member, Trained, gone
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.converge import Commands, looking, note_findings, refuse, refused
-from pyinfra_gpu.engine.look import forget, look
+from pyinfra_gpu.engine.look import forget, look, unanswered
 from pyinfra_gpu.engine.privilege import as_owner, as_root
 from pyinfra_gpu.engine.steps import LOCK_WAIT_S, failed, locked, quoted
 from pyinfra_gpu.engine.together import Together, executing, together
@@ -311,7 +311,7 @@ def _judge(host: Host, spec: HostSpec, verdict: AcrossVerdict) -> bool:
     forget()
     fresh = look(spec)
     if fresh is None:
-        return False
+        return failed(host, STAGE, f"{spec.host}: after the step it {unanswered()}")
     if verdict.failed is None:
         stale = drift.stale(spec, fresh)
         journal.across(drift.stamp(fresh))

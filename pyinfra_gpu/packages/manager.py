@@ -48,13 +48,18 @@ class PackageManager(Protocol):
         + simulation: what was judged; before anything else changes, the command has to fail
         """
 
-    def update(self) -> str:
-        """Return the command that fetches the lists of all sources anew."""
+    def update(self, wait_s: int) -> str:
+        """Return the command that fetches the lists of all sources anew.
 
-    def update_ours(self) -> str:
+        + wait_s: seconds to wait where somebody else does the same
+        """
+
+    def update_ours(self, wait_s: int) -> str:
         """Return the command that fetches the list of the source in `files.sources` alone.
 
         It fails where that source is down, and no other source can make it fail.
+
+        + wait_s: see `update`
         """
 
     # Packages as a transaction names them, and their versions.

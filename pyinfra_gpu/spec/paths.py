@@ -162,3 +162,16 @@ class Paths:
     def lease(self) -> str:
         """Locked by the run that works on the host, where nobody is root for it."""
         return f"{self.prefix}/.lease"
+
+
+def beside(paths: Paths) -> Paths:
+    """Return these paths with the environment that is made beside the one in use."""
+    return _Beside(prefix=paths.prefix, name=paths.name)
+
+
+class _Beside(Paths):
+    """The same, but for an environment that is not in use yet."""
+
+    @property
+    def venv(self) -> str:
+        return f"{self.prefix}/venv.new"

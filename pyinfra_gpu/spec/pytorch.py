@@ -63,6 +63,12 @@ class PytorchSpec:
         help="the host's Python that the virtual environment is made from",
         synonyms=("python", "python_version"),
     )
+    environments_kept: int = key(
+        v.integer(1, 100),
+        default=2,
+        example=1,
+        help="how many virtual environments are kept that newer ones have replaced",
+    )
     index_url: str | None = key(
         sources.index_url,
         default=from_stack(lambda given: _indexes(given)[0]),

@@ -79,10 +79,10 @@ class Drawer:
         only = ",".join(f"{each.name}:{each.new or 'gone'}" for each in simulation.changes)
         return f"{self._line('put', transaction)} {shlex.quote(f'--only={only}')}"
 
-    def update(self) -> str:
+    def update(self, wait_s: int) -> str:
         return line("look", "everywhere")
 
-    def update_ours(self) -> str:
+    def update_ours(self, wait_s: int) -> str:
         return line("look", self.files.sources)
 
     def exact(self, name: str, version: str) -> str:

@@ -61,6 +61,7 @@ _PLAIN = {
     "storage.free": "/dev/sda1 264212084 25749380 230641532 11% /",
     "storage.shm": "tmpfs 32342044 0 32342044 0% /dev/shm",
     "torch.python": "3.11.2",
+    "torch.base": "/usr/bin/python3.11",
     "torch.installing": "0",
     "torch.uv": "uv 0.13.8 (x86_64-unknown-linux-gnu)",
     "training.requirements": "e0" * 32,
@@ -102,6 +103,7 @@ _NEVER = (
     "driver.libml",
     "packages.lock",
     "torch.python_problem",
+    "torch.declared",
 )
 
 

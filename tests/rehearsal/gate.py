@@ -23,6 +23,7 @@ _POLL_S = 0.02
 # In the names of files that pyinfra makes, a random word of each run's own.
 _RANDOM_WORD = re.compile(r"pyinfra-[\w-]{8,}|\b[0-9a-f]{32,64}\b|\b\d{6,}\.\d+\b")
 _SUDO = re.compile(r"^sudo -H -n (?:-u \S+ )?sh -c ")
+_ONE_LINE = re.compile(r"""sh -c 'eval "\$\(printf %b "\$1"\)"' sh '([^']*)'""")
 _QUOTES = re.compile(r"['\"]{2,}|^['\"]|['\"]$")
 
 
@@ -111,4 +112,11 @@ class Gate:
     @staticmethod
     def _read(path: Path) -> Command:
         text = path.read_text(encoding="utf-8", errors="replace").rstrip("\n")
-        return Command(int(path.name), text, path.stat().st_mtime)
+        return Command(int(path.name), _decoded(text), path.stat().st_mtime)
+
+
+def _decoded(text: str) -> str:
+    """Return a command as it was before `login_shell.one_line` made one line of it."""
+    if not (coded := _ONE_LINE.fullmatch(text)):
+        return text
+    return re.sub(r"\\0([0-7]{3})", lambda found: chr(int(found[1], 8)), coded[1])

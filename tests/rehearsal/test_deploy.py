@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from running import ON_HOST, PATIENCE_S, PROVEN, Bare, Deployer, Kept, Run, cheapest
+from running import ON_HOST, PATIENCE_S, PROVEN, Bare, Deployer, Kept, Run, cheapest, written_files
 
 from pyinfra_gpu_rehearsal import Lab, LabHost, snapshots
 
@@ -194,6 +195,34 @@ def test_drift_is_seen_by_a_dry_run_and_repaired_alone(
         if stage == "pytorch" and "uv" not in drift:
             allowed.add("training")  # its dependencies live in the same environment
         assert {change.split(":")[0] for change in repaired.changed("gpu1")} <= allowed
+        assert deployer.converge(limit="gpu1").changed("gpu1") == []
+
+
+def test_a_login_shell_that_greets_without_a_line_break_is_no_matter(
+    kept: Kept, deployer: Deployer
+) -> None:
+    with kept.lent() as host:
+        host.run("cp /home/ubuntu/.bashrc /root/; sed -i '1i printf Welcome' /home/ubuntu/.bashrc")
+        host.run(f"rm {PREFIX}/env/training.env")
+        changed = deployer.converge(limit="gpu1").changed("gpu1")
+        assert {change.split(":")[0] for change in changed} == {"environment"}
+        assert deployer.converge(limit="gpu1").changed("gpu1") == []
+        host.run("cp /root/.bashrc /home/ubuntu/")
+
+
+def test_a_python_that_is_not_there_is_named_and_the_environment_goes_on(
+    kept: Kept, deployer: Deployer
+) -> None:
+    other = replace(deployer, data=(*deployer.data, "pytorch_python=/opt/none/bin/python3"))
+    with kept.lent() as host:
+        host.run(f"echo mine > {PREFIX}/venv/mine", root=False)
+        before = written_files(host, without=("opt/pyinfra-gpu/cache/",))
+        seen = other.dry(limit="gpu1").stage("gpu1", "pytorch")["found"]
+        assert "the declared /opt/none/bin/python3 is not there" in "; ".join(seen)
+        run = other.deploy(limit="gpu1")
+        assert run.code == 1
+        assert "/opt/none/bin/python3" in " ".join(run.problems("gpu1"))
+        assert written_files(host, without=("opt/pyinfra-gpu/cache/",)) == before
         assert deployer.converge(limit="gpu1").changed("gpu1") == []
 
 

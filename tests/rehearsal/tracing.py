@@ -26,7 +26,7 @@ _OPEN_PERM, _OPEN_EXEC_PERM, _ON_DIRECTORY = 0x10000, 0x40000, 0x40000000
 _LOST, _ALLOW, _WORKING_DIRECTORY = 0x4000, 0x1, -100
 _EVENT, _ANSWER = struct.Struct("IBBHQii"), struct.Struct("iI")
 
-OWNERS = ("cache", "state", "training", "venv")  # with venv.broken, and what is set aside of them
+OWNERS = ("cache", "state", "training", "venv")  # with venv.new, and what is kept of them
 SECRET = "/etc/shadow"
 SYSTEMS_OWN = ("sshd", "sshd-session", "sudo", "su", "unix_chkpwd", "(systemd)", "systemd")
 

@@ -198,6 +198,8 @@ SOURCES = {
     "layout.owner_problem": ["layout.owner_problem"],
     "torch.python": ["torch.python"],
     "torch.python_problem": ["torch.python_problem"],
+    "torch.base": ["torch.base"],
+    "torch.declared": ["torch.declared"],
     "torch.uv": ["torch.uv"],
     "torch.version_line": ["torch.version", "torch.git_version", "torch.cuda"],
     "torch.damaged": ["torch.damaged"],

@@ -119,6 +119,7 @@ def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
 def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
     spec = SimpleNamespace(
         paths=PATHS,
+        pytorch=SimpleNamespace(python="python3"),
         look_timeout_s=60,
         accelerator="cpu",
         owner="alice",
@@ -131,6 +132,7 @@ def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
     assert request.training_stamp == f"{PATHS.venv}/.pyinfra-gpu-training.json"
     assert request.packages == ("git",)
     assert request.owner == "alice"
+    assert request.python == ""
     assert request.entries[-1] == "/etc/x"
     assert request.seconds == 50  # of sixty: some are for the way there and back
     for path in (PATHS.prefix, PATHS.env_file, PATHS.torchrun, PATHS.smoke_bundle, PATHS.venv):
@@ -140,6 +142,7 @@ def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
 def test_a_spec_without_a_training_repository_asks_for_none() -> None:
     spec = SimpleNamespace(
         paths=PATHS,
+        pytorch=SimpleNamespace(python="python3"),
         look_timeout_s=60,
         accelerator="cpu",
         training=None,
@@ -148,6 +151,8 @@ def test_a_spec_without_a_training_repository_asks_for_none() -> None:
     )
     request = ProbeRequest.for_spec(spec)  # type: ignore[arg-type]
     assert (request.training, request.requirements, request.owner) == ("", "", "")
+    spec.pytorch.python = "/usr/bin/python3.12"
+    assert ProbeRequest.for_spec(spec).python == "/usr/bin/python3.12"  # type: ignore[arg-type]
     spec.privilege = "none"
     assert ProbeRequest.for_spec(spec).owner == "-"  # type: ignore[arg-type]
 
@@ -155,6 +160,7 @@ def test_a_spec_without_a_training_repository_asks_for_none() -> None:
 def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not() -> None:
     spec = SimpleNamespace(
         paths=PATHS,
+        pytorch=SimpleNamespace(python="python3"),
         look_timeout_s=60,
         accelerator="nvidia",
         owner=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -39,6 +40,23 @@ def test_torch_is_identified_by_its_text_and_never_imported(tree: Tree, shell: s
     assert torch.damaged == ()
     assert torch.installing is False
     assert torch.distributions == {"torch": "2.13.0+cpu", "typing-extensions": "4.16.0"}
+
+
+def test_both_interpreters_are_told_by_what_is_behind_them(tree: Tree, shell: str) -> None:
+    tree.venv()
+    real = os.path.realpath(sys.executable)
+    beside = tree.base / "beside"  # a virtual environment's python, as someone may declare it
+    subprocess.run([real, "-m", "venv", "--without-pip", beside], check=True)
+    shim = write(tree.base / "shims/python3", f'#!/bin/sh\nexec {real} "$@"\n', 0o755)
+    for path in (real, f"{beside}/bin/python", str(shim)):
+        torch = tree.look(shell, replace(tree.request(), python=path)).torch
+        assert (torch.base, torch.declared) == (real, real)
+    torch = tree.look(shell, replace(tree.request(), python="/opt/none/bin/python3")).torch
+    assert (torch.base, torch.declared) == (real, None)
+    broken = write(tree.base / "broken", "#!/bin/sh\nexit 3\n", 0o755)
+    torch = tree.look(shell, replace(tree.request(), python=str(broken))).torch
+    assert isinstance(torch.declared, Unknown)
+    assert tree.look(shell).torch.declared is None
 
 
 def test_a_cuda_build_names_its_cuda(tree: Tree, shell: str) -> None:

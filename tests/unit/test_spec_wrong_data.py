@@ -160,6 +160,7 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"pytorch_wheels": "ftp://h/w"}, "'ftp://h/w'", "not an http", "set e.g. pytorch_wheels ="),
     ({"pytorch_lock": True}, "True", "not", "set e.g. pytorch_lock ="),
     ({"pytorch_lock": "requierd"}, "'requierd'", "", "set pytorch_lock = 'required'"),
+    ({"pytorch_environments_kept": 0}, "0", "too small", "set pytorch_environments_kept = 1"),
     ({"pytorch_python": "2.7"}, "'2.7'", "is Python 2", "set pytorch_python = '3.12'"),
     ({"pytorch_python": "3"}, "'3'", "minor number", "set e.g. pytorch_python = '3.12'"),
     ({"pytorch_python": 3.1}, "3.1", "not text", "put it in quotes"),

@@ -113,7 +113,7 @@ restart() {
 	begin
 }
 
-printf 'pyinfra-gpu-probe 1\n'
+printf '\npyinfra-gpu-probe 1\n'
 restart
 for key in driver.user power.session power.inhibitor packages.half_configured; do listed "$key"; done
 printf 'pyinfra-gpu-probe end\n'

@@ -11,7 +11,7 @@ aarch64) native=arm64 ;;
 *) native=$machine ;;
 esac
 
-printf 'pyinfra-gpu-probe 1\n'
+printf '\npyinfra-gpu-probe 1\n'
 choose_owner
 # First by a process that can be left to itself.
 if [ "$theirs" ]; then below reached reached; fi

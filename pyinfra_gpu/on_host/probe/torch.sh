@@ -1,17 +1,19 @@
 # torch is never imported: its identity is text. Its files, and those of everything beside it, are
 # compared with their lists of sizes.
 compared="torch.damaged torch.other torch.need"
+# The interpreter behind an environment, or behind whatever was declared: a shim, another environment.
+behind='import os, sys; print(os.path.realpath(sys._base_executable))'
 torch() {
 	kind_of "$PG_VENV"
 	if [ "$kind" = hidden ]; then
-		unknown_all "no permission to look at $PG_VENV" torch.python torch.python_problem \
+		unknown_all "no permission to look at $PG_VENV" torch.python torch.python_problem torch.base \
 			torch.installing torch.version_line torch.distribution $compared
 	elif [ ! -d "$PG_VENV" ] || is_empty "$PG_VENV"; then
-		absent torch.python torch.python_problem
+		absent torch.python torch.python_problem torch.base
 		put torch.installing 0
 		listed torch.version_line torch.distribution $compared
 	elif [ ! -r "$PG_VENV" ] || [ ! -x "$PG_VENV" ]; then
-		unknown_all "no permission to read $PG_VENV" torch.python torch.python_problem \
+		unknown_all "no permission to read $PG_VENV" torch.python torch.python_problem torch.base \
 			torch.installing torch.version_line torch.distribution $compared
 	else
 		if [ -e "$PG_VENV/.pyinfra-gpu-installing" ]; then put torch.installing 1
@@ -20,6 +22,7 @@ torch() {
 		venv_python
 		installed
 	fi
+	declared
 	tool_version torch.uv "$PG_UV"
 }
 
@@ -117,6 +120,7 @@ def compare(record, bad, most, end):
                 raise OSError("its files could not be compared in 5 s")
     return whole
 say("python", sys.version.split()[0])
+say("base", os.path.realpath(sys._base_executable))
 site = "%s/lib/python%d.%d%s/site-packages" % (
     sys.argv[1], sys.version_info[0], sys.version_info[1], "t" if "t" in sys.abiflags else "")
 say("site", site)
@@ -152,7 +156,7 @@ venv_python() {
 		case $row in
 		*[!\ -~]*) ;;
 		torch.site\ =*) site=${row#torch.site =} ;;
-		torch.python\ [=x]*) printf '%s\n' "$row" ;;
+		torch.python\ [=x]* | torch.base\ [=x]*) printf '%s\n' "$row" ;;
 		torch.damaged\ [.=!x]* | torch.other\ [.=!x]* | torch.need\ [.=!x]*)
 			printf '%s\n' "$row" ;;
 		esac
@@ -161,7 +165,18 @@ venv_python() {
 	IFS=$ifs
 }
 
+# What the declared interpreter is, where data names it by a path.
+declared() {
+	if [ ! "$PG_PYTHON" ] || [ ! -e "$PG_PYTHON" ]; then absent torch.declared
+	elif said=$(bounded 5 "$PG_PYTHON" -I -S -c "$behind" 2>&1); then put torch.declared "$said"
+	else
+		why $? "$said"
+		unknown torch.declared "$PG_PYTHON: $reason"
+	fi
+}
+
 no_python() {
+	unknown torch.base "$1"
 	unknown torch.python "$1"
 	put torch.python_problem "$1"
 	unknown_all "the environment's python does not run, so its files were not compared" $compared

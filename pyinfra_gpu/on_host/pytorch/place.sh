@@ -1,22 +1,24 @@
 #!/bin/sh
 # Makes the place for a virtual environment: an empty directory of the owner's.
 #
-#   sh place.sh FOLDER BROKEN OWNER
+#   sh place.sh FOLDER OWNER
 #
-# BROKEN   1: what stands at FOLDER is renamed FOLDER.broken, whose place the owner has emptied;
-#          empty: what stands there is left, since another run may just have made it
+# What stands there is left: another run may just have made it. Where a switch (switch.sh) was cut
+# off between its two steps, it is finished instead.
+#
 # OWNER    whose it is to be; empty: it belongs to whoever runs this
 set -eu
 umask 022
-folder=$1 broken=$2 owner=$3
+folder=$1 owner=$2
 if [ "$owner" ] && ! root_only "${folder%/*}"; then
 	echo "somebody else than root can change $open" >&2
 	exit 1
 fi
-if [ -e "$folder" ] || [ -h "$folder" ]; then
-	if [ ! "$broken" ]; then exit 0; fi
-	if [ -d "$folder.broken" ] && [ ! -h "$folder.broken" ]; then rmdir -- "$folder.broken"; fi
-	mv -f -T -- "$folder" "$folder.broken"
+if [ -e "$folder" ] || [ -h "$folder" ]; then exit 0; fi
+if [ -e "$folder.switching" ]; then
+	if [ -d "$folder.new" ]; then mv -T -- "$folder.new" "$folder"; fi
+	rm -f -- "$folder.switching"
+	if [ -e "$folder" ]; then exit 0; fi
 fi
 mkdir -- "$folder"
 if [ "$owner" ]; then chown -h -- "$owner:" "$folder"; fi

@@ -78,13 +78,14 @@ class Apt:
             *transaction.packages,
         )
 
-    def update(self) -> str:
+    def update(self, wait_s: int) -> str:
         """See the protocol."""
-        return "apt-get update -q"
+        return program("packages/apt/update.sh", str(wait_s), "apt-get", "update", "-q")
 
-    def update_ours(self) -> str:
+    def update_ours(self, wait_s: int) -> str:
         """See the protocol."""
-        return shlex.join(("env", "LC_ALL=C", "apt-get", "update", "-q", *_OURS_ONLY))
+        words = ("apt-get", "update", "-q", *_OURS_ONLY)
+        return program("packages/apt/update.sh", str(wait_s), *words)
 
     def exact(self, name: str, version: str) -> str:
         """See the protocol."""
@@ -104,9 +105,9 @@ class Apt:
 
     def install(self, names: Sequence[str], wait_s: int) -> Iterator[Any]:
         """See the protocol."""
+        yield StringCommand(self.update(wait_s))
         for command in stock_apt.packages._inner(
             packages=list(names),
-            update=True,
             no_recommends=True,
             # Somebody may take the lock between our look and this command; see apt-get(8).
             # A name that is not on offer fails; as a pattern, "python3.9" could match others.

@@ -55,8 +55,8 @@ CASES = {
     "libuv": Case("STORE-01", {**FAILED, "attempt": {"exit": 1}}, []),
     "port": Case("STORE-03", FAILED, []),
     "disk": Case("HOST-01", FAILED, steps(500)),
-    "hang": Case("HOST-73", {}, steps(300), NOW + 1500),
-    "nan": Case("HOST-74", {}, [*steps(300), NAN]),
+    "hang": Case("HOST-80", {}, steps(300), NOW + 1500),
+    "nan": Case("HOST-81", {}, [*steps(300), NAN]),
     "data": Case("HOST-41", FAILED, []),
 }
 

@@ -1,0 +1,73 @@
+"""An environment with another Python: what is found, and in which order a new one is made."""
+
+from __future__ import annotations
+
+import pytest
+from fake_host import FakeHost, FakeRun
+
+from pyinfra_gpu.drift import pytorch
+from pyinfra_gpu.facts.fields import read_fields
+from pyinfra_gpu.facts.record import from_fields
+
+VENV = "/opt/pyinfra-gpu/venv"
+MINE = "/opt/python/bin/python3"
+
+
+def found(python: str, **plain: str | None) -> str:
+    """What is wrong with the environment of a host, "" where nothing is."""
+    host = FakeHost(data={**FakeHost().data, "pytorch_python": python}, plain=dict(plain))
+    record = from_fields(read_fields(host.probe_lines()))
+    findings = [each for each in pytorch.judge(host.spec(), record) if "python" in each.id]
+    return "; ".join(each.found for each in findings)
+
+
+BASE, DECLARED = "torch.base", "torch.declared"
+
+
+@pytest.mark.parametrize(
+    ("python", "plain", "words"),
+    [
+        ("python3", {}, ""),
+        ("3.11", {}, ""),
+        ("python3.11", {BASE: "/opt/other/python3.11"}, ""),
+        ("3.12", {}, "Python 3.11.2, declared is 3.12"),
+        (MINE, {BASE: "/opt/python/bin/python3.11", DECLARED: "/opt/python/bin/python3.11"}, ""),
+        (MINE, {DECLARED: "/opt/python/bin/python3.11"}, f"declared is {MINE}"),
+        (MINE, {DECLARED: None}, f"the declared {MINE} is not there"),
+        (MINE, {DECLARED: f"?{MINE}: no answer within 5 s"}, ""),
+        (MINE, {BASE: "?cut off", DECLARED: None}, ""),
+    ],
+)
+def test_an_environment_of_another_interpreter_is_found(
+    python: str, plain: dict[str, str | None], words: str
+) -> None:
+    said = found(python, **plain)
+    assert words in said
+    assert bool(words) == bool(said)
+
+
+def test_the_new_one_is_whole_and_imported_before_the_old_one_gives_way() -> None:
+    data = {**FakeHost().data, "pytorch_python": "3.12", "pytorch_environments_kept": 1}
+    run = FakeRun(FakeHost(data=data), FakeHost(name="ws2")).prepare().execute()
+    commands = run.executed("ws1")
+    order = [
+        next(n for n, command in enumerate(commands) if words in command)
+        for words in (
+            f"find {VENV}.new -mindepth 1 -delete",
+            f"--relocatable --cache-dir /opt/pyinfra-gpu/cache --python 3.12 {VENV}.new",
+            f"--python {VENV}.new/bin/python",
+            f"{VENV}.new/bin/python -I -c",
+            f"kept.sh {VENV} 0",
+            f"switch.sh {VENV} {VENV}.old-",
+        )
+    ]
+    assert order == sorted(order)
+    before = [each for each in commands[: order[-1]] if f"{VENV}/" in each]
+    assert before == []
+
+
+def test_a_first_environment_is_made_in_its_place() -> None:
+    host = FakeHost(plain={"torch.python": None, "torch.base": None})
+    commands = FakeRun(host, FakeHost(name="ws2")).prepare().execute().executed("ws1")
+    assert any(f"place.sh {VENV} " in each for each in commands)
+    assert not any("relocatable" in each or "switch.sh" in each for each in commands)

@@ -1,0 +1,135 @@
+"""A new virtual environment takes the place of another, with the shell programs and a real uv."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from test_lock_installing import declared, uv
+from wheels import wheel
+
+from pyinfra_gpu.engine.steps import quoted
+from pyinfra_gpu.engine.uv import install_command, marked
+from pyinfra_gpu.on_host import program
+from pyinfra_gpu.spec.paths import beside
+
+USES = ("files/root_only.sh",)
+
+
+def run(command: str) -> subprocess.CompletedProcess[str]:
+    known = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+    return subprocess.run(
+        ["sh", "-c", command], env=known, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def place(venv: Path) -> subprocess.CompletedProcess[str]:
+    return run(program("pytorch/place.sh", str(venv), "", uses=USES))
+
+
+def switch(venv: Path, kept: str) -> subprocess.CompletedProcess[str]:
+    return run(program("pytorch/switch.sh", str(venv), kept, "", uses=USES))
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    """An environment with a user's file in it, and a newer one beside it."""
+    path = tmp_path / "venv"
+    for folder, text in ((path, "old"), (tmp_path / "venv.new", "new")):
+        folder.mkdir()
+        (folder / "file").write_text(text)
+    return path
+
+
+def test_the_new_one_takes_the_place_and_the_old_one_is_kept_whole(venv: Path) -> None:
+    kept = f"{venv}.old-20261122-120000"
+    done = switch(venv, kept)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (venv / "file").read_text() == "new"
+    assert Path(kept, "file").read_text() == "old"
+    assert sorted(each.name for each in venv.parent.iterdir()) == ["venv", Path(kept).name]
+
+
+def test_what_has_the_old_ones_name_already_is_never_overwritten(venv: Path) -> None:
+    kept = Path(f"{venv}.old-20261122-120000")
+    kept.mkdir()
+    done = switch(venv, str(kept))
+    assert done.returncode == 1
+    assert "is there already" in done.stderr
+    assert (venv / "file").read_text() == "old"
+
+
+def test_a_switch_that_was_cut_off_between_its_steps_is_finished(venv: Path) -> None:
+    Path(f"{venv}.switching").touch()
+    venv.rename(f"{venv}.old-20261122-120000")
+    assert place(venv).returncode == 0
+    assert (venv / "file").read_text() == "new"
+    assert not Path(f"{venv}.switching").exists()
+
+
+def test_what_was_never_proven_does_not_become_the_environment(venv: Path) -> None:
+    (venv / "file").unlink()
+    venv.rmdir()
+    assert place(venv).returncode == 0
+    assert list(venv.iterdir()) == []
+
+
+def test_an_environment_that_is_there_is_left(venv: Path) -> None:
+    assert place(venv).returncode == 0
+    assert (venv / "file").read_text() == "old"
+
+
+@pytest.mark.parametrize(("keep", "left"), [(0, []), (1, ["3"]), (2, ["2", "3"]), (9, None)])
+def test_the_newest_old_ones_are_kept_and_the_others_emptied(
+    venv: Path, keep: int, left: list[str] | None
+) -> None:
+    for day in ("1", "2", "3"):
+        folder = Path(f"{venv}.old-2026112{day}-120000/bin")
+        folder.mkdir(parents=True)
+        (folder / "python").write_text("x")
+    mine = Path(f"{venv}.old-mine")  # not one of ours by its name
+    mine.mkdir()
+    (mine / "file").write_text("x")
+    assert run(program("pytorch/kept.sh", str(venv), str(keep))).returncode == 0
+    full = [day for day in "123" if any(Path(f"{venv}.old-2026112{day}-120000").iterdir())]
+    assert full == (["1", "2", "3"] if left is None else left)
+    assert (mine / "file").exists()
+    assert (venv / "file").exists()
+    # The next switch takes away what is empty, in root's directory.
+    assert switch(venv, f"{venv}.old-20261124-120000").returncode == 0
+    there = {each.name for each in venv.parent.iterdir()}
+    assert {f"venv.old-2026112{day}-120000" for day in full} <= there
+    assert not {f"venv.old-2026112{day}-120000" for day in set("123") - set(full)} & there
+
+
+def test_nothing_is_emptied_through_a_link(venv: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "file").write_text("x")
+    Path(f"{venv}.old-20261121-120000").symlink_to(theirs)
+    assert run(program("pytorch/kept.sh", str(venv), "0")).returncode == 0
+    assert (theirs / "file").exists()
+
+
+def test_what_is_installed_in_the_new_one_works_under_its_final_name(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    spec = declared(tmp_path / "prefix", pytorch_wheels=str(wheels))
+    new = beside(spec.paths)
+    for folder in (spec.paths.cache, f"{spec.paths.tools}/bin", new.venv, spec.paths.venv):
+        Path(folder).mkdir(parents=True)
+    Path(spec.paths.uv).symlink_to(uv())
+    wheel(wheels, "tiny", "1.0")
+    make = quoted(spec.paths.uv, "venv", "--quiet", "--no-config", "--relocatable", new.venv)
+    assert run(make).returncode == 0
+
+    done = run(quoted(spec.paths.uv, "pip", "install", "--no-config", "--quiet", "--no-index",
+                      "--find-links", str(wheels), "--python", new.python, "tiny"))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert switch(Path(spec.paths.venv), f"{spec.paths.venv}.old-1").returncode == 0
+
+    told = run(quoted(spec.paths.python, "-I", "-c", "import sys, tiny; print(sys.prefix)"))
+    assert told.stdout.strip() == spec.paths.venv, told.stderr
+    again = run(marked(spec, install_command(spec, "--reinstall", "tiny")))
+    assert again.returncode == 0, again.stderr

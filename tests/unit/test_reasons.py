@@ -1,0 +1,66 @@
+"""Why a command failed on a host, in the sentence of a run: the cause, not the last line."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyinfra_gpu.engine.steps import reason
+
+ACCESS = """fatal: Could not read from remote repository.
+
+Please make sure you have the correct access rights
+and the repository exists."""
+
+SAID = {
+    # what was printed: (what the sentence says is wrong, and what to do)
+    f"Cloning into '/x'...\ngit@github.com: Permission denied (publickey).\n{ACCESS}": (
+        "the git server git@github.com knows no key of the user",
+        "deploy key",
+    ),
+    f"Host key verification failed.\n{ACCESS}": ("does not know the git server's key", "ssh -T"),
+    "fatal: could not read Username for 'https://github.com': terminal prompts disabled": (
+        "asks for a login",
+        "deploy key",
+    ),
+    "remote: Repository not found.\nfatal: repository 'https://github.com/a/b/' not found": (
+        "there is no repository at that address",
+        "check the address",
+    ),
+    "fatal: detected dubious ownership in repository at '/srv/x'\nTo add an exception for this"
+    " directory, call:\n\n\tgit config --global --add safe.directory /srv/x": (
+        "belongs to another user",
+        "sudo chown -R USER: /srv/x",
+    ),
+    "git-lfs filter-process: 1: git-lfs: not found\nfatal: the remote end hung up unexpectedly": (
+        "git-lfs is not there",
+        "packages_extra",
+    ),
+    "Setting up labmonitor (1.0) ...\nlabmonitor: no licence server\ndpkg: error processing package"
+    " labmonitor (--configure):\n installed labmonitor package post-installation script subprocess"
+    " returned error exit status 1\nErrors were encountered while processing:\n labmonitor": (
+        "labmonitor: no licence server",
+        "dpkg --configure",
+    ),
+    "  x No solution found when resolving dependencies:\n  `-> Because there is no version of"
+    " foo==9.9 and you require foo==9.9, we can\n      conclude that your requirements are"
+    " unsatisfiable.": ("no version of foo==9.9", "declared version"),
+    "error: No interpreter found at path `/opt/none/bin/python3`": (
+        "/opt/none/bin/python3",
+        "pytorch_python",
+    ),
+    "/tmp/tmp.x/compile_check: Permission denied": ("Permission denied", "noexec"),
+    "sudo: 3 incorrect password attempts": (
+        "sudo did not accept the password",
+        "--same-sudo-password",
+    ),
+    "This account is currently not available.": ("has no shell there", "chsh"),
+}
+
+
+@pytest.mark.parametrize("text", SAID, ids=[words for words, _ in SAID.values()])
+def test_the_cause_is_told_and_what_helps(text: str) -> None:
+    wrong, remedy = SAID[text]
+    said = reason(text.splitlines())
+    assert wrong in said
+    assert remedy in said
+    assert "\n" not in said
