@@ -17,7 +17,12 @@ from train.run_directory import NOW, iso, steps, write_run
 from pyinfra_gpu.on_host.train import words
 from pyinfra_gpu.on_host.train.record import read_run
 from pyinfra_gpu.on_host.train.watch import FAILED, LEFT, UNREADABLE, state, watch
-from pyinfra_gpu.on_host.train.watch.history import MOST_POINTS, Curve, History
+from pyinfra_gpu.on_host.train.watch.history import (
+    MOST_POINTS,
+    Curve,
+    History,
+    sampled_losses,
+)
 from pyinfra_gpu.on_host.train.watch.machine import Gpus, Memory, memory
 from pyinfra_gpu.on_host.train.watch.plain import line
 from pyinfra_gpu.on_host.train.watch.screen import screen
@@ -199,6 +204,25 @@ def test_a_curve_of_any_length_stays_small_and_true() -> None:
     assert curve.points == sorted(curve.points)
     assert curve.points[0] < 500
     assert curve.points[-1] > 99_000
+
+
+@pytest.mark.parametrize("count", [0, 1, 50, 40_000])
+def test_the_losses_of_a_run_of_any_length_are_few_points_in_no_time(
+    count: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    lines = (json.dumps({"step": n, "loss": float(count - n), **SPEED}) for n in range(count))
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    began = time.perf_counter()
+    found = sampled_losses(path, 120)
+    assert time.perf_counter() - began < 0.1
+    assert len(found) == min(count, 120)
+    assert found == sorted(found, reverse=True)
+    assert not found or found[0] >= 0.99 * count
+
+
+def test_the_losses_of_no_file_are_none(tmp_path: Path) -> None:
+    assert sampled_losses(tmp_path / "none", 9) == []
 
 
 def test_gpus_are_asked_again_without_what_the_driver_does_not_know() -> None:
