@@ -30,8 +30,8 @@ from pyinfra_gpu.on_host.train.watch.state import Seen, Watched, newest_checkpoi
 
 GOLDEN = Path(__file__).parent / "screens"
 TWO_GPUS = """\
-0, NVIDIA GeForce RTX 5090, 98, 28774, 32607, 71, 561.20, 575.00, 0x0000000000000000
-1, NVIDIA GeForce RTX 5090, 97, 28774, 32607, 84, 574.90, 575.00, 0x0000000000000004
+0, GPU-1, NVIDIA GeForce RTX 5090, 98, 28774, 32607, 71, 561.20, 575.00, 0x0000000000000000
+1, GPU-2, NVIDIA GeForce RTX 5090, 97, 28774, 32607, 84, 574.90, 575.00, 0x0000000000000004
 """
 SPEED = {"tokens_per_second": 368417.0, "mfu": 47.62, "seconds": 1.423}
 
@@ -104,10 +104,13 @@ def failed(root: Path) -> Seen:
 
 
 def eight_gpus(root: Path) -> Seen:
-    rows = [TWO_GPUS.splitlines()[0].replace("0,", f"{n},", 1) for n in range(8)]
+    ids = [f"GPU-{n}" for n in range(8)]
+    first = TWO_GPUS.splitlines()[0]
+    rows = [first.replace("0, GPU-1", f"{n}, {uuid}", 1) for n, uuid in enumerate(ids)]
     pattern = checkpoints(root)
     logs = {"rank0.log": "a WARNING\n"}
-    folder = write_run(root, metrics=steps(900, **SPEED), checkpoints=pattern, logs=logs)
+    metrics = steps(900, **SPEED)
+    folder = write_run(root, metrics=metrics, checkpoints=pattern, logs=logs, gpus=ids)
     return seen(folder, "\n".join(rows))
 
 
@@ -245,6 +248,13 @@ def test_gpus_are_asked_again_without_what_the_driver_does_not_know() -> None:
     count = len(asked)
     gpus.now()
     assert len(asked) == count + 1
+
+
+def test_only_the_runs_own_gpus_are_shown() -> None:
+    (gpu,) = Gpus(["GPU-2"], answering(TWO_GPUS)).now()
+    assert not isinstance(gpu, str)
+    assert (gpu.index, gpu.throttled) == ("1", "power limit")
+    assert Gpus(["GPU-9"], answering(TWO_GPUS)).now() == "nvidia-smi shows none of GPU-9"
 
 
 @pytest.mark.parametrize(
