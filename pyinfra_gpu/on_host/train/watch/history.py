@@ -133,6 +133,14 @@ class History:
         return stalled([when for when, _ in self._moments], now)
 
 
+def told_steps(path: Path) -> bool:
+    """Return whether a run came as far as a step."""
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
 def sampled_losses(path: Path, points: int) -> list[float]:
     """Return the losses of so many steps, evenly spread over the file, whatever its length.
 
