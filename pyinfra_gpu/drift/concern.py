@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Findings, Stage
 from pyinfra_gpu.drift.history import explain
 from pyinfra_gpu.drift.layout import shut
-from pyinfra_gpu.drift.put_off import put_off, told
+from pyinfra_gpu.drift.put_off import put_off, waits_for
 from pyinfra_gpu.facts.fields import Unknown
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ def judged(
 
     + history: what the package manager's log has, newest last
     """
-    runs = record.launcher.runs
-    waiting = "" if isinstance(runs, Unknown) or not runs else told(runs)
-    found = put_off(concern.judge(spec, record), waiting)
+    found = put_off(concern.judge(spec, record), waits_for(record))
     return Findings(replace(each, since=explain(each.packages, history)) for each in found)
 
 

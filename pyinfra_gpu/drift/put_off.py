@@ -6,9 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
+from pyinfra_gpu.facts.fields import Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pyinfra_gpu.facts.record import Record
 
 _STAGES = (Stage.DRIVER, Stage.LIBCUDA, Stage.PYTORCH, Stage.SMOKE)
 _ALONE = (
@@ -25,6 +28,12 @@ _ALONE = (
 )
 
 _FEW = 3
+
+
+def waits_for(record: Record) -> str:
+    """Return the runs that are on, in words; empty where none is."""
+    runs = record.launcher.runs
+    return "" if isinstance(runs, Unknown) or not runs else told(runs)
 
 
 def put_off(found: Iterable[Finding], runs: str) -> list[Finding]:

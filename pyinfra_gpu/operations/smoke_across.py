@@ -13,6 +13,7 @@ from pyinfra_gpu.diagnosis.evidence import explained
 from pyinfra_gpu.drift import smoke_across as drift
 from pyinfra_gpu.drift.finding import Effect, Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
+from pyinfra_gpu.drift.put_off import waits_for
 from pyinfra_gpu.engine import journal, lease, reach
 from pyinfra_gpu.engine.across_hosts import Member, Trained, gone
 from pyinfra_gpu.engine.ask import Answer, ask
@@ -100,7 +101,8 @@ def _act(
 ) -> Commands:
     """Take part if any host of the group finds that the step is owed."""
     now = fingerprint(spec, record, smoke_digest())
-    meeting.say("owed", host.name, {"why": owed, "fingerprint": now, "mode": drift.mode(spec)})
+    mine = {"why": owed, "fingerprint": now, "mode": drift.mode(spec), "runs": waits_for(record)}
+    meeting.say("owed", host.name, mine)
     said = meeting.hear("owed", hosts, _PATIENCE_S)
     others = [name for name in hosts if name != host.name]
     missing = [name for name in others if name not in said]
@@ -112,6 +114,9 @@ def _act(
         return
     if missing:
         yield from _alone(spec, missing, why)
+        return
+    if trains := [f"{name} has {each['runs']}" for name, each in said.items() if each["runs"]]:
+        _later(spec, why, ", ".join(trains))
         return
     if len({each["mode"] for each in said.values()}) > 1:
         modes = ", ".join(f"{name} as {each['mode']}" for name, each in said.items())
@@ -167,6 +172,15 @@ def _alone(spec: HostSpec, missing: list[str], why: str) -> Commands:
         f" {drift.listed(missing)} out",
     )
     host.noop("the other hosts are left out of this run")
+
+
+def _later(spec: HostSpec, why: str, trains: str) -> None:
+    """A training run has the GPUs of one host, so no host of the group begins."""
+    _note(spec, why, "report")
+    journal.warn(
+        STAGE, f"{spec.host}: the step across hosts is owed ({why}) and waits: {trains} on"
+    )
+    host.noop("a training run is on")
 
 
 def _in_limit(name: str) -> bool:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 from fake_host import DATA, FakeHost, FakeRun
+from gpu_host import DRIVER_PACKAGES, LIB, GpuHost, GpuRun
 
 from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift.finding import Effect, Id
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
+from tasks.driver import driver
+from tasks.preflight import preflight
 
 PREFIX = "/opt/pyinfra-gpu"
 INSTALL = "Training | Install the launcher of runs"
@@ -113,3 +116,34 @@ def test_the_deploy_names_the_run_it_waits_for() -> None:
     ]
     assert len(sentences) == 1
     assert f"waits for run {RUN}, which uses it: run again when that has ended" in sentences[0]
+
+
+# -- the driver of a host whose GPUs a run uses
+
+NEWER = "580.105.08"
+UPDATED = {"driver.loaded": "580.95.05", "driver.on_disk": NEWER}
+
+
+def gpu_host(runs: list[str]) -> GpuHost:
+    """A host whose driver was updated under the loaded module, with a job on its GPUs."""
+    packages = [f"{name} {NEWER}-1 1 1" for name in DRIVER_PACKAGES]
+    kept = ["cuda-toolkit-13-0 13.0.3-1 0 1", "cuda-nvcc-13-0 13.0.88-1 0 1"]
+    return GpuHost(
+        plain={**UPDATED, "driver.libcuda": f"{LIB}/libcuda.so.{NEWER}"},
+        lists={
+            "driver.user": ["pid 712 (python)"],
+            "launcher.run": runs,
+            "nvidia.package": [*packages, "nvidia-driver-pinning-580 580-1 0 1", *kept],
+        },
+    )
+
+
+def test_a_driver_update_waits_for_the_run_and_stops_nothing() -> None:
+    tasks = (preflight, driver)
+    stopped = GpuRun(gpu_host([]), tasks=tasks).prepare()
+    assert stopped.failed() == {"ws1"}
+    waiting = GpuRun(gpu_host([RUN]), tasks=tasks).prepare()
+    assert waiting.failed() == set()
+    assert waiting.changing("ws1") == []
+    found = effects(gpu_host([RUN]))
+    assert found[Id.DRIVER_MODULE_DIFFERS] == "report"
