@@ -5,7 +5,15 @@ from __future__ import annotations
 from pyinfra_gpu.packages.apt.manager import Apt
 from pyinfra_gpu.packages.manager import PackageManager
 
-__all__ = ["BY_DISTRIBUTION", "PackageManager", "is_ours", "manager_for", "own_files", "probes"]
+__all__ = [
+    "BY_DISTRIBUTION",
+    "PackageManager",
+    "collected",
+    "is_ours",
+    "manager_for",
+    "own_files",
+    "probes",
+]
 
 _APT = Apt()
 BY_DISTRIBUTION: dict[str, PackageManager] = {"debian": _APT, "ubuntu": _APT}
@@ -36,6 +44,14 @@ def probes() -> tuple[str, ...]:
     where its own tools are on the host.
     """
     return tuple(dict.fromkeys(each.probe for each in _managers()))
+
+
+def collected() -> tuple[str, ...]:
+    """Return the files by which `collect` asks package managers, as paths below `on_host`.
+
+    What one asks of which the tools are not on the host says just that.
+    """
+    return tuple(dict.fromkeys(f"packages/{each.collected}" for each in _managers()))
 
 
 def is_ours(command: str | None) -> bool:

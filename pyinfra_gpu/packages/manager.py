@@ -28,6 +28,10 @@ class PackageManager(Protocol):
         """What stands in the command line of a transaction of ours, and so in its own log."""
 
     @property
+    def collected(self) -> str:
+        """The file, below `on_host/packages`, of what `collect` asks; see `collect/item.sh`."""
+
+    @property
     def probe(self) -> str:
         """The shell functions by which a look asks it: a path below `on_host/packages`."""
 

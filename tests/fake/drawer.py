@@ -34,6 +34,7 @@ class Drawer:
     name: str = "drawer"
     mark: str = "--for=pyinfra-gpu"
     probe: str = "apt/probe.sh"  # fake hosts answer a look without running it
+    collected: str = "drawer/collect.sh"
     files: Files = FILES
 
     def _line(self, verb: str, transaction: Transaction) -> str:

@@ -41,6 +41,7 @@ class Apt:
     # An option without effect, which apt's log keeps with the rest of the command line.
     mark: str = "pyinfra-gpu::transaction"
     probe: str = "apt/probe.sh"
+    collected: str = "apt/collect.sh"
 
     def simulate(self, transaction: Transaction) -> str:
         """See the protocol: one round trip for the changes, the holds and what is to be fetched."""

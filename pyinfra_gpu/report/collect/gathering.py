@@ -17,6 +17,7 @@ from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach, request_text
 from pyinfra_gpu.engine.privilege import as_declared_owner, as_root
 from pyinfra_gpu.facts.record import RecordFact
+from pyinfra_gpu.packages import collected
 from pyinfra_gpu.report.collect.masking import Masks, masked_fields
 from pyinfra_gpu.text import shortened, without_escapes
 
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 PROBE = "probe.txt"
-_SYSTEM, _OWNER = "collect/system.sh", "collect/owner.sh"
+_OWNER = "collect/owner.sh"
+_ITEM_SH = "collect/item.sh"
 _NAMES = "names"
 _ITEM = re.compile(r"^item (?P<name>\S+) '(?P<command>.*)'$", re.MULTILINE)
 _NAME = re.compile(r"[\w-][\w./-]{0,120}")
@@ -49,9 +51,13 @@ class Collected:
     reason: str | None = None
 
 
+def _programs() -> tuple[str, ...]:
+    return ("collect/system.sh", *collected())
+
+
 def items() -> list[tuple[str, str]]:
     """Return what is asked of a host as root: name of each item, and its command."""
-    text = on_host.text(_SYSTEM)
+    text = "".join(on_host.text(path) for path in _programs())
     return [(each["name"], each["command"]) for each in _ITEM.finditer(text)]
 
 
@@ -71,13 +77,16 @@ def _gathered(state: State, host: Host, spec: HostSpec) -> Collected:
     if isinstance(probe, Unanswered):
         return Collected(name=host.name, reason=probe.reason)
     mark = secrets.token_hex(8)
-    system = asking.ask(_command(_SYSTEM, mark), as_root(spec))
-    owner = asking.ask(_command(_OWNER, mark, spec.paths.state), as_declared_owner(spec))
-    parts = {"system": system, "owner": owner}
-    reasons = [said.reason for said in parts.values() if isinstance(said, Unanswered)]
+    parts = [
+        ("system", asking.ask(_command(path, mark, uses=(_ITEM_SH,)), as_root(spec)))
+        for path in _programs()
+    ]
+    owner = _command(_OWNER, mark, spec.paths.state)
+    parts.append(("owner", asking.ask(owner, as_declared_owner(spec))))
+    reasons = [said.reason for _, said in parts if isinstance(said, Unanswered)]
     found = {
         f"{folder}/{name}": text
-        for folder, said in parts.items()
+        for folder, said in parts
         if not isinstance(said, Unanswered)
         for name, text in read_items(said, mark)
     }
@@ -106,8 +115,8 @@ class _Asking:
         return reach(self._host, run, seconds=seconds)
 
 
-def _command(path: str, *arguments: str) -> StringCommand:
-    return StringCommand(on_host.program(path, *arguments))
+def _command(path: str, *arguments: str, uses: tuple[str, ...] = ()) -> StringCommand:
+    return StringCommand(on_host.program(path, *arguments, uses=uses))
 
 
 def read_items(lines: Sequence[str], mark: str) -> Iterator[tuple[str, str]]:

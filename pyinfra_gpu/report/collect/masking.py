@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from pyinfra_gpu.errors import SECRET_NAME, masked
+from pyinfra_gpu.packages import BY_DISTRIBUTION
 
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 # Not a part of a version, which has four numbers too now and then (cuDNN's): a sign is beside it.
@@ -27,7 +28,7 @@ _TOKEN = re.compile(r"\b(?:gh[opsu]_|github_pat_|glpat-|hf_|sk-|AKIA|xox[abprs]-
 _KEY = re.compile(r"-----BEGIN [^-]*PRIVATE KEY-----.*?(?:-----END [^-]*-----|\Z)", re.DOTALL)
 _ABSENT = {"n/a", "[n/a]", "none", "no", "yes", "true", "false", "null", "0"}
 _SHORTEST = 2  # characters of a name that is looked for
-_EVERYBODYS = frozenset({"root", "ubuntu", "debian", "localhost", "nobody", "gpu"})
+_EVERYBODYS = frozenset({"root", "localhost", "nobody", "gpu", *BY_DISTRIBUTION})
 
 
 @dataclass

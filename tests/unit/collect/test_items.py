@@ -7,22 +7,28 @@ import subprocess
 from pathlib import Path
 
 from pyinfra_gpu.on_host import program
+from pyinfra_gpu.packages import collected
 from pyinfra_gpu.report.collect import archive
 from pyinfra_gpu.report.collect.gathering import Collected, items, read_items
 
 MARK = "0123456789abcdef"
 
 
-def ran(path: str, *arguments: str) -> list[str]:
+def ran(path: str, *arguments: str, uses: tuple[str, ...] = ()) -> list[str]:
     done = subprocess.run(
-        ["sh", "-c", program(path, MARK, *arguments)],
+        ["sh", "-c", program(path, MARK, *arguments, uses=uses)],
         env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     return done.stdout.splitlines()
 
 
 def test_every_item_answers_on_a_machine_without_any_gpu() -> None:
-    found = dict(read_items(ran("collect/system.sh"), MARK))
+    lines = [
+        line
+        for path in ("collect/system.sh", *collected())
+        for line in ran(path, uses=("collect/item.sh",))
+    ]
+    found = dict(read_items(lines, MARK))
     assert "PRETTY_NAME" in found["os-release"]
     assert "command not found" in found["nvidia-smi"] or "not found" in found["nvidia-smi"]
     names = [name for name, _ in items()]
