@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pyinfra_gpu.on_host.train import checkpoints, claims, code, keeping, presets, rundir, stamp
+from pyinfra_gpu.on_host.train.commands import trying
 from pyinfra_gpu.on_host.train.errors import TrainError
 from pyinfra_gpu.on_host.train.gpus import parse, parse_users
 from pyinfra_gpu.on_host.train.running import failure
@@ -364,6 +365,40 @@ def test_old_runs_go_and_their_checkpoints_stay(site: Site) -> None:
     assert (with_one.folder / "checkpoints/step-5/complete.json").exists()
     assert not (with_one.folder / "attempts").exists()
     assert with_one.read()["state"] == "ended"
+
+
+# -- what tries told
+
+
+def tried(outcome: str, peak: int | None) -> dict[str, Any]:
+    return {"outcome": outcome, "peak_mib": peak, "run": "x"}
+
+
+TRIES = {
+    "small": tried("finished", 9_000),
+    "middle": tried("finished", 20_000),
+    "large": tried("failed", 32_000),
+    "on the CPU": tried("finished", None),
+}
+
+
+@pytest.mark.parametrize(
+    ("preset", "found"),
+    [("large", "middle"), ("middle", "small"), ("small", ""), ("never tried", "middle")],
+)
+def test_the_next_smaller_preset_is_the_largest_that_was_seen_to_fit(
+    preset: str, found: str
+) -> None:
+    assert trying.smaller(TRIES, preset) == found
+
+
+def test_what_a_try_told_is_said_before_a_start(site: Site) -> None:
+    (Path(site.state) / "tries.json").write_text(json.dumps(TRIES))
+    assert trying.warnings(site, "small") == []
+    assert trying.warnings(site, "new") == []
+    assert trying.warnings(site, "large") == ["preset large failed when it was tried, in x"]
+    (Path(site.state) / "tries.json").write_text("[" * 100_000)
+    assert trying.warnings(site, "large") == []
 
 
 # -- what is read

@@ -32,6 +32,10 @@ def _run(command: str, here: site.Site, asked: argparse.Namespace) -> int:
         from .commands import start
 
         return (start.start if command == "start" else start.resume)(here, asked)
+    if command == "try":
+        from .commands import trying
+
+        return trying.try_presets(here, asked)
     if command == "list":
         from .commands import listing
 

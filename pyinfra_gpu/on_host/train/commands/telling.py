@@ -7,6 +7,7 @@ import json
 
 from .. import rundir
 from ..site import Site
+from . import trying
 
 
 def watch(site: Site, asked: argparse.Namespace) -> int:
@@ -23,7 +24,8 @@ def why(site: Site, asked: argparse.Namespace) -> int:
     from ..why import why as explain
 
     run = rundir.chosen(site, asked.run)
-    run.settled()
-    explanation = explain(run.folder)
+    document = run.settled()
+    fits = trying.smaller(trying.remembered(site), str(document["preset"]))
+    explanation = explain(run.folder, smaller_preset=fits)
     print(json.dumps(explanation.as_json()) if asked.json else explanation.screen())
     return 0
