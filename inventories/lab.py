@@ -167,6 +167,10 @@ cpu: list[str] = []
 #         the commit to check out; default: None
 #     "training_local_changes": "report",
 #         what to do about changes in the checkout; 'overwrite' keeps a backup
+#     "training_submodules": True,
+#         check the repo's submodules out too, each at the commit recorded for it
+#     "training_lfs": True,
+#         fetch the repo's files of git LFS, where git-lfs is on the host
 #     "training_requirements": "requirements.txt",
 #         what to install for training, torch excepted; default: None
 #     "training_presets": {"tiny": {"file": "train.py", "arguments": {"steps": 200}}},

@@ -19,6 +19,7 @@ PROGRAMS = {
     "dash": "dash",
     "dpkg-deb": "dpkg",
     "git": "git",
+    "git-lfs": "git-lfs",
     "ps": "procps",
 }
 COMPILER = {"g++": "g++"}

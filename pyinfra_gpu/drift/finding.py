@@ -140,6 +140,8 @@ class Id(StrEnum):
     TRAINING_COMMIT_DIFFERS = "training.commit-differs"
     TRAINING_LOCAL_CHANGES = "training.local-changes"
     TRAINING_LOCAL_CHANGES_IN_THE_WAY = "training.local-changes-in-the-way"
+    TRAINING_SUBMODULE_DIFFERS = "training.submodule-differs"
+    TRAINING_LARGE_FILES_MISSING = "training.large-files-missing"
     TRAINING_REMOTE_DIFFERS = "training.remote-differs"
     TRAINING_REQUIREMENTS_NOT_INSTALLED = "training.requirements-not-installed"
     TRAINING_REQUIREMENTS_CHANGED = "training.requirements-changed"

@@ -31,6 +31,8 @@ CHECKOUT = (
     Id.TRAINING_COMMIT_DIFFERS,
     Id.TRAINING_LOCAL_CHANGES,
     Id.TRAINING_LOCAL_CHANGES_IN_THE_WAY,
+    Id.TRAINING_SUBMODULE_DIFFERS,
+    Id.TRAINING_LARGE_FILES_MISSING,
     Id.TRAINING_REMOTE_DIFFERS,
 )
 """What `training.checkout` repairs."""
@@ -41,7 +43,9 @@ def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     training = record.training
     if spec.training is None:
         return ()
-    checkout = (training.commit, training.dirty_count)
+    checkout: tuple[object, ...] = (training.commit, training.dirty_count)
+    if spec.training.submodules:
+        checkout = (*checkout, training.submodules)
     if spec.training.requirements is None:
         return checkout
     return (*checkout, training.requirements_sha256, training.stamp_text)
@@ -66,6 +70,8 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     return [
         *_remote(spec, spec.training, record),
         *_checkout(spec, spec.training, record),
+        *_submodules(spec.training, record),
+        *_large_files(spec.training, record),
         *_requirements(spec, spec.training, record),
     ]
 
@@ -125,6 +131,52 @@ def _local_changes(spec: HostSpec, dirty: str, *, overwrite: bool) -> Finding:
         effect=effect,
         action=f"stash of {dirty}" if overwrite else "left as they are",
     )
+
+
+def _submodules(training: TrainingSpec, record: Record) -> list[Finding]:
+    """Find submodules that are not there, or at another commit; of another checkout all are."""
+    there = record.training.submodules
+    right = record.training.commit == training.commit
+    if not training.submodules or not right or isinstance(there, Unknown) or not there:
+        return []
+    told = [f"{'no' if row[0] == '-' else 'another commit of'} {_path(row)}" for row in there]
+    return [
+        Finding(
+            id=Id.TRAINING_SUBMODULE_DIFFERS,
+            found=f"submodules: {some(told, 3)}",
+            expected="each of the repository's submodules at the commit recorded for it",
+            effect="repair",
+            action="submodules",
+        )
+    ]
+
+
+def _path(row: str) -> str:
+    """Return a submodule's path: "+COMMIT PATH (NAME)", the name not always there."""
+    path = row.partition(" ")[2]
+    return path.rpartition(" (")[0] if path.endswith(")") and " (" in path else path
+
+
+def _large_files(training: TrainingSpec, record: Record) -> list[Finding]:
+    """Find files of git LFS of which only the pointers are there; of another checkout all are."""
+    lfs, right = record.training.lfs, record.training.commit == training.commit
+    if not training.lfs or not right or not isinstance(lfs, str) or lfs == "0":
+        return []
+    without = lfs == "-"
+    effect: Effect = "report" if without else "repair"
+    return [
+        Finding(
+            id=Id.TRAINING_LARGE_FILES_MISSING,
+            found="files in git LFS, and no git-lfs on the host"
+            if without
+            else f"{lfs} files of git LFS not fetched",
+            expected="each of the repository's files, not a pointer to it",
+            effect=effect,
+            action='put "git-lfs" into `packages_extra`, or declare `training_lfs = False`'
+            if without
+            else "files of git LFS",
+        )
+    ]
 
 
 def _in_the_way(spec: HostSpec, training: TrainingSpec, found: str, dirty: str) -> Finding:

@@ -17,6 +17,10 @@ class TrainingRecord(Jsonable):
     + remote: address of the remote "origin"
     + dirty: local changes in the form of `git status --porcelain`, at most 20 of them
     + dirty_count: how many there are
+    + submodules: those that are not there (lines that begin with "-") or at another commit than
+      recorded ("+", "U"), as `git submodule status` tells them, at most 20
+    + lfs: how many files of git LFS are still pointers; "-" where git-lfs is not on the host, None
+      where the repository has none
     + requirements_sha256: digest of the requirements file that was asked for
     + stamp_text: raw text of the stamp that the dependencies' installation leaves
     """
@@ -25,6 +29,8 @@ class TrainingRecord(Jsonable):
     remote: str | Unknown | None
     dirty: tuple[str, ...] | Unknown
     dirty_count: int | Unknown
+    submodules: tuple[str, ...] | Unknown
+    lfs: str | Unknown | None
     requirements_sha256: str | Unknown | None
     stamp_text: str | Unknown | None
 
@@ -45,6 +51,8 @@ def parse(fields: Fields) -> TrainingRecord:
         remote=fields.text("training.remote"),
         dirty=dirty if isinstance(dirty, Unknown) else tuple(_change(row) for row in dirty),
         dirty_count=fields.number("training.dirty_count"),
+        submodules=fields.items("training.submodule"),
+        lfs=fields.text("training.lfs"),
         requirements_sha256=_digest(fields.text("training.requirements"), r"[0-9a-f]{64}"),
         stamp_text=fields.document("training.stamp"),
     )

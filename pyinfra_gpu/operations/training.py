@@ -12,9 +12,10 @@ from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.converge import Commands, converging, unreadable, verify
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner
-from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.engine.steps import step
 from pyinfra_gpu.engine.uv import constraint, install_command, marked
 from pyinfra_gpu.engine.write import File, write
+from pyinfra_gpu.on_host import program
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -34,7 +35,8 @@ def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     Local changes are a person's work. At the right commit they are reported and left. At another
     commit they stop this host, unless ``training_local_changes = "overwrite"``, which puts them
-    into ``git stash`` first, where ``git stash list`` finds them.
+    into ``git stash`` first, where ``git stash list`` finds them. Submodules and files of git LFS
+    belong to it, unless ``training_submodules`` or ``training_lfs`` is False.
 
     **Example:**
 
@@ -74,37 +76,13 @@ def _checkout_command(
     The stock ``git.repo`` operation follows branches and asks the remote each time; a pinned
     commit that is there needs no network at all.
     """
-    path = spec.paths.training
-    # An ssh remote must not stop at a question nobody sees.
-    lines = ["export GIT_TERMINAL_PROMPT=0"]
-    if record.training.commit is None:
-        # Cloned beside and renamed: a clone that was cut off leaves no half repository.
-        aside = f"{path}.cloning"
-        lines += [
-            quoted("rm", "-rf", aside),
-            # An empty directory may stand there; anything else makes rmdir, and this step, fail.
-            f"{{ [ ! -e {quoted(path)} ] || {quoted('rmdir', path)}; }}",
-            quoted("git", "clone", "--quiet", "--no-checkout", "--", training.repo, aside),
-            quoted("git", "-C", aside, "checkout", "--quiet", "--detach", training.commit),
-            quoted("mv", aside, path),
-        ]
-        return " && ".join(lines)
-    git = ("git", "-C", path)
-    # HEAD is detached, so a commit that a person made here hangs on nothing but HEAD.
-    held = quoted(*git, "for-each-ref", "--count=1", "--contains", "HEAD")
-    keep = quoted(*git, "branch", kept_branch(record), "HEAD")
-    lines.append(f'{{ [ -n "$({held})" ] || {keep}; }}')
-    if stash:
-        note = "set aside by pyinfra-gpu"
-        lines.append(quoted(*git, "stash", "push", "--quiet", "--include-untracked", "-m", note))
-    have = quoted(*git, "cat-file", "-e", f"{training.commit}^{{commit}}")
-    # By URL, not by remote name: what the user's remotes are called is the user's business.
-    fetch = quoted(
-        *git, "fetch", "--quiet", "--", training.repo, "+refs/heads/*:refs/pyinfra-gpu/*"
+    kept = "" if record.training.commit is None else kept_branch(record)
+    flags = (stash, training.submodules, training.lfs)
+    return program(
+        "training/checkout.sh",
+        *(spec.paths.training, training.repo, training.commit, kept),
+        *("1" if each else "" for each in flags),
     )
-    lines.append(f"{{ {have} 2>/dev/null || {fetch}; }}")
-    lines.append(quoted(*git, "checkout", "--quiet", "--detach", training.commit))
-    return " && ".join(lines)
 
 
 def kept_branch(record: Record) -> str:

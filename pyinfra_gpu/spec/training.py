@@ -82,6 +82,18 @@ class TrainingSpec:
         example="overwrite",
         help="what to do about changes in the checkout; 'overwrite' keeps a backup",
     )
+    submodules: bool = key(
+        v.boolean,
+        default=True,
+        example=False,
+        help="check the repo's submodules out too, each at the commit recorded for it",
+    )
+    lfs: bool = key(
+        v.boolean,
+        default=True,
+        example=False,
+        help="fetch the repo's files of git LFS, where git-lfs is on the host",
+    )
     requirements: str | None = key(
         sources.requirements,
         default=None,

@@ -87,6 +87,7 @@ _LISTS = {
     "torch.other": [],
     "torch.need": [],
     "training.dirty": [],
+    "training.submodule": [],
     "launcher.run": [],
 }
 _ABSENT = (
@@ -104,6 +105,7 @@ _NEVER = (
     "packages.lock",
     "torch.python_problem",
     "torch.declared",
+    "training.lfs",
 )
 
 

@@ -208,6 +208,8 @@ SOURCES = {
     "torch.installing": ["torch.installing"],
     "torch.distribution": ["torch.distributions"],
     "environment.text": ["environment.text"],
+    "training.submodule": ["training.submodules"],
+    "training.lfs": ["training.lfs"],
     "training.commit": ["training.commit"],
     "training.remote": ["training.remote"],
     "training.dirty": ["training.dirty"],

@@ -48,7 +48,10 @@ NEEDED = {
     "gcc": (["cuda.gcc"], ""),
     "getconf": (["cuda.glibc"], "getconf is not on this host"),
     "git": (
-        ["training.commit", "training.remote", "training.dirty", "training.dirty_count"],
+        [
+            *("training.commit", "training.remote", "training.dirty", "training.dirty_count"),
+            *("training.submodules", "training.lfs"),
+        ],
         "git is not on this host",
     ),
     "gzip": (["nvidia.history"], ""),

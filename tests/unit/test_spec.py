@@ -88,6 +88,8 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "training_repo": ("training.repo", None, REPO, REPO, {"training_commit": COMMIT}),
     "training_commit": ("training.commit", None, COMMIT.upper(), COMMIT, {"training_repo": REPO}),
     "training_local_changes": ("training.local_changes", None, "overwrite", "overwrite", TRAINING),
+    "training_submodules": ("training.submodules", None, False, False, TRAINING),
+    "training_lfs": ("training.lfs", None, False, False, TRAINING),
     "training_requirements": ("training.requirements", None, "a/./r.txt", "a/r.txt", TRAINING),
     "training_presets": ("training.presets", None, PRESETS, json.dumps(PRESETS), TRAINING),
     "training_stop_grace_s": ("training.stop_grace_s", None, 90, 90, TRAINING),

@@ -113,7 +113,7 @@ owners_part() {
 			torch.version_line torch.distribution torch.damaged torch.other torch.need torch.uv \
 			environment.text \
 			training.requirements training.stamp training.commit training.remote training.dirty \
-			training.dirty_count smoke.verdict
+			training.dirty_count training.submodule training.lfs smoke.verdict
 		if [ "$PG_NVIDIA" ]; then
 			unknown_all "$because" cuda.nvcc cuda.gcc cuda.gxx cuda.compiler cuda.glibc
 		fi
@@ -131,4 +131,4 @@ unwatch
 echo theirs-end" | ended $((rest + 2)) head -c 1048576 | sed -n -E -e '/^theirs-end$/q' -e '$d' -e "$passing"
 }
 passing='/^look\.late =(owned|torch|environment|training|smoke|cuda)$/p
-/^(owned\.(stat|absent|hidden|target|unread|sha256)|environment\.text|smoke\.verdict|torch\.(python|python_problem|base|declared|installing|version_line|distribution|damaged|other|need|uv)|training\.(requirements|stamp|commit|remote|dirty|dirty_count)|cuda\.(nvcc|gcc|gxx|compiler|glibc)) [-.=x?!][ -~]*$/p'
+/^(owned\.(stat|absent|hidden|target|unread|sha256)|environment\.text|smoke\.verdict|torch\.(python|python_problem|base|declared|installing|version_line|distribution|damaged|other|need|uv)|training\.(requirements|stamp|commit|remote|dirty|dirty_count|submodule|lfs)|cuda\.(nvcc|gcc|gxx|compiler|glibc)) [-.=x?!][ -~]*$/p'

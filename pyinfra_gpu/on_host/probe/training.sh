@@ -4,9 +4,9 @@ training() {
 	kind=absent
 	if [ "$PG_TRAINING" ]; then kind_of "$PG_TRAINING/.git"; fi
 	if [ "$kind" = absent ]; then
-		absent training.commit training.remote
+		absent training.commit training.remote training.lfs
 		put training.dirty_count 0
-		listed training.dirty
+		listed training.dirty training.submodule
 		return
 	fi
 	if [ "$kind" = hidden ]; then reason="no permission to look at $PG_TRAINING"
@@ -15,7 +15,8 @@ training() {
 		repository && return
 		reason="git: $reason"
 	fi
-	unknown_all "$reason" training.commit training.remote training.dirty training.dirty_count
+	unknown_all "$reason" training.commit training.remote training.dirty training.dirty_count \
+		training.submodule training.lfs
 }
 
 # Nothing but the repository's own settings counts, nothing of it is executed, nothing is fetched.
@@ -42,6 +43,8 @@ repository() {
 	for row in $said; do
 		case $row in
 		'# branch.oid ('*) absent training.commit ;;
+		# A submodule at another commit and nothing else: submodules tells of those.
+		'1 .M SC.. '*) ;;
 		'# branch.oid '*) put training.commit "${row#\# branch.oid }" ;;
 		[12u?]\ *)
 			n=$((n + 1))
@@ -59,5 +62,60 @@ repository() {
 	1) absent training.remote ;;
 	*) unknown training.remote "git: $url" ;;
 	esac
+	submodules
+	large_files
+}
+
+# Those that are not there, or not at the commit that is recorded for them.
+submodules() {
+	if [ -e "$PG_TRAINING/.gitmodules" ]; then
+		said=$(in_repository submodule status --recursive)
+		status=$?
+		if [ $status != 0 ]; then
+			why $status "$said"
+			unknown training.submodule "git: $reason"
+			return
+		fi
+		n=0
+		IFS=$nl
+		set -f
+		for row in $said; do
+			case $row in
+			[-+U]*)
+				n=$((n + 1))
+				if [ $n -le 20 ]; then put training.submodule "$row"; fi
+				;;
+			esac
+		done
+		set +f
+		IFS=$ifs
+	fi
+	listed training.submodule
+}
+
+# How many files of git LFS are still what stands for them; "-" where the program is not there.
+large_files() {
+	lfs=
+	if [ -f "$PG_TRAINING/.gitattributes" ]; then
+		while IFS= read -r row || [ "$row" ]; do
+			case $row in *filter=lfs*) lfs=1 ;; esac
+		done <"$PG_TRAINING/.gitattributes"
+	fi
+	if [ ! "$lfs" ]; then absent training.lfs
+	elif ! have git-lfs; then put training.lfs -
+	elif said=$(in_repository lfs ls-files); then
+		n=0
+		IFS=$nl
+		set -f
+		for row in $said; do
+			case $row in [0-9a-f]*' - '*) n=$((n + 1)) ;; esac
+		done
+		set +f
+		IFS=$ifs
+		put training.lfs $n
+	else
+		why $? "$said"
+		unknown training.lfs "git: $reason"
+	fi
 }
 

@@ -1,0 +1,57 @@
+#!/bin/sh
+# Checks a repository out at a commit, detached, with its submodules and its files of git LFS.
+#
+#   sh checkout.sh FOLDER REPO COMMIT KEPT STASH SUBMODULES LFS
+#
+# KEPT         the branch that keeps what HEAD was, if nothing else does; empty: nothing is there yet
+# STASH        1: local changes are stashed first, in submodules too
+# SUBMODULES   1: check them out, each at the commit recorded for it
+# LFS          1: fetch those files, where git-lfs is on the host
+set -eu
+folder=$1 repo=$2 commit=$3 kept=$4 stash=$5 submodules=$6 lfs=$7
+# An ssh remote must not stop at a question nobody sees.
+export GIT_TERMINAL_PROMPT=0
+# Fetched together afterwards, and not one after the other while files are written.
+export GIT_LFS_SKIP_SMUDGE=1
+# git takes submodules of this machine (CVE-2022-39253) only where the repository is of it too.
+files=
+case $repo in /* | file://*) files='-c protocol.file.allow=always' ;; esac
+
+# HEAD is detached, so a commit that a person made here hangs on nothing but HEAD.
+keep='[ -n "$(git for-each-ref --count=1 --contains HEAD)" ] || git branch'
+set_aside='git stash push --quiet --include-untracked -m "set aside by pyinfra-gpu"'
+
+# whole FOLDER: what belongs to the commit that is checked out there
+whole() {
+	if [ "$submodules" ] && [ -e "$1/.gitmodules" ]; then
+		git -C "$1" submodule --quiet sync --recursive
+		git -C "$1" submodule --quiet foreach --recursive \
+			"$keep pyinfra-gpu/kept-\$(git rev-parse --short=12 HEAD) HEAD"
+		if [ "$stash" ]; then git -C "$1" submodule --quiet foreach --recursive "$set_aside"; fi
+		git $files -C "$1" submodule --quiet update --init --recursive
+	fi
+	if [ "$lfs" ] && grep -qs 'filter=lfs' "$1/.gitattributes" && command -v git-lfs >/dev/null; then
+		git -C "$1" lfs install --local --skip-repo >/dev/null
+		git -C "$1" lfs pull
+	fi
+}
+
+if [ ! "$kept" ]; then
+	# Cloned beside and renamed: a clone that was cut off leaves no half repository.
+	rm -rf "$folder.cloning"
+	# An empty directory may stand there; anything else makes rmdir, and this program, fail.
+	[ ! -e "$folder" ] || rmdir "$folder"
+	git clone --quiet --no-checkout -- "$repo" "$folder.cloning"
+	git -C "$folder.cloning" checkout --quiet --detach "$commit"
+	whole "$folder.cloning"
+	mv "$folder.cloning" "$folder"
+	exit 0
+fi
+cd "$folder"
+eval "$keep \"\$kept\" HEAD"
+if [ "$stash" ]; then eval "$set_aside"; fi
+# By URL, not by remote name: what the user's remotes are called is the user's business.
+git cat-file -e "$commit^{commit}" 2>/dev/null ||
+	git fetch --quiet -- "$repo" '+refs/heads/*:refs/pyinfra-gpu/*'
+git checkout --quiet --detach "$commit"
+whole .

@@ -1,0 +1,197 @@
+"""A repository is checked out with what belongs to it, by real git, and judged by the probe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_host import DATA, FakeHost
+
+from pyinfra_gpu.drift import training
+from pyinfra_gpu.facts.fields import read_fields
+from pyinfra_gpu.facts.probe import ProbeRequest, text_of
+from pyinfra_gpu.facts.record import from_fields
+from pyinfra_gpu.facts.training import TrainingRecord
+from pyinfra_gpu.on_host import program
+from pyinfra_gpu.spec import Paths
+
+MODEL = "weights.bin"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without settings of git's, but for a name."""
+    for name in [each for each in os.environ if each.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/.gitconfig").write_text("[user]\nname = u\nemail = u@example.org\n")
+
+
+def git(folder: Path, *words: str) -> str:
+    command = ["git", "-c", "protocol.file.allow=always", "-C", str(folder), *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def committed(folder: Path, **files: str) -> str:
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "x")
+    return git(folder, "rev-parse", "HEAD")
+
+
+def repository(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    committed(folder, main="1")
+    return folder
+
+
+class Place:
+    """A prefix, and what is fetched into it: a repository with a submodule that has one too."""
+
+    def __init__(self, base: Path) -> None:
+        self.inner, self.library = repository(base / "inner"), repository(base / "library")
+        git(self.library, "submodule", "--quiet", "add", str(self.inner), "deep")
+        committed(self.library)
+        self.repo = repository(base / "repo")
+        git(self.repo, "submodule", "--quiet", "add", str(self.library), "lib with blanks")
+        self.first = committed(self.repo)
+        committed(self.library, main="2")
+        git(self.repo / "lib with blanks", "pull", "--quiet", "origin", "main")
+        self.second = committed(self.repo)
+        self.paths = Paths(prefix=str(base / "prefix"), name="training")
+        self.folder = Path(self.paths.training)
+        self.folder.parent.mkdir(parents=True)
+
+    def check_out(
+        self, commit: str, *, stash: bool = False, submodules: bool = True, lfs: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        kept = "pyinfra-gpu/kept" if self.folder.exists() else ""
+        flags = ("1" if each else "" for each in (stash, submodules, lfs))
+        command = program(
+            "training/checkout.sh", str(self.folder), str(self.repo), commit, kept, *flags
+        )
+        return subprocess.run(
+            ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60
+        )
+
+    def looked_at(self) -> TrainingRecord:
+        request = replace(ProbeRequest.for_paths(self.paths), owner="-")
+        said = subprocess.run(
+            ["sh", "-c", text_of(request)], capture_output=True, text=True, check=True, timeout=60
+        )
+        return from_fields(read_fields(said.stdout.splitlines())).training
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_submodules_are_checked_out_with_it_and_followed_to_another_commit(place: Place) -> None:
+    done = place.check_out(place.first)
+    assert (done.returncode, done.stderr) == (0, "")
+    library = place.folder / "lib with blanks"
+    assert (library / "main.py").read_text() == "1"
+    assert (library / "deep/main.py").exists()
+    seen = place.looked_at()
+    assert (seen.commit, seen.submodules, seen.dirty_count) == (place.first, (), 0)
+
+    assert place.check_out(place.second).returncode == 0
+    assert (library / "main.py").read_text() == "2"
+    seen = place.looked_at()
+    assert (seen.commit, seen.submodules, seen.dirty_count) == (place.second, (), 0)
+
+
+def test_what_is_not_there_is_told_and_fetched(place: Place) -> None:
+    assert place.check_out(place.first, submodules=False).returncode == 0
+    (row,) = place.looked_at().submodules  # type: ignore[misc]
+    assert row.startswith("-")
+    assert row.endswith("lib with blanks")
+    assert place.check_out(place.first).returncode == 0
+    assert place.looked_at().submodules == ()
+
+
+def test_one_at_another_commit_is_no_local_change_and_its_commit_is_kept(place: Place) -> None:
+    assert place.check_out(place.second).returncode == 0
+    library = place.folder / "lib with blanks"
+    mine = committed(library, mine="1")
+    seen = place.looked_at()
+    assert [row[0] for row in seen.submodules] == ["+"]  # type: ignore[union-attr]
+    assert seen.dirty_count == 0
+    assert place.check_out(place.second).returncode == 0
+    assert place.looked_at().submodules == ()
+    assert git(library, "rev-parse", f"pyinfra-gpu/kept-{mine[:12]}") == mine
+
+
+def test_changes_in_one_are_a_persons_and_set_aside_where_that_is_declared(place: Place) -> None:
+    assert place.check_out(place.first).returncode == 0
+    file = place.folder / "lib with blanks/main.py"
+    file.write_text("mine")
+    assert place.looked_at().dirty == (" M lib with blanks",)
+    refused = place.check_out(place.second)
+    assert refused.returncode != 0  # git will not write over it
+    assert file.read_text() == "mine"
+    done = place.check_out(place.second, stash=True)
+    assert done.returncode == 0, done.stderr
+    assert place.looked_at().dirty_count == 0
+    assert "set aside by pyinfra-gpu" in git(file.parent, "stash", "list")
+
+
+def test_large_files_are_fetched_where_the_program_is_there(place: Place) -> None:
+    git(place.repo, "lfs", "install", "--local")
+    git(place.repo, "lfs", "track", "*.bin")
+    (place.repo / MODEL).write_text("heavy" * 1000)
+    commit = committed(place.repo)
+    done = place.check_out(commit, lfs=False)
+    assert done.returncode == 0, done.stderr
+    assert place.looked_at().lfs == "1"
+    assert (place.folder / MODEL).read_text().startswith("version https://git-lfs")
+    done = place.check_out(commit)
+    assert done.returncode == 0, done.stderr
+    assert (place.folder / MODEL).read_text() == "heavy" * 1000
+    seen = place.looked_at()
+    assert (seen.lfs, seen.dirty_count) == ("0", 0)
+
+
+def test_a_repository_without_any_has_none(place: Place) -> None:
+    assert place.check_out(place.first).returncode == 0
+    assert place.looked_at().lfs is None
+
+
+def found(rows: list[str], lfs: str | None = None, **data: object) -> list[tuple[str, str, str]]:
+    host = FakeHost(
+        data={**DATA, **data},
+        lists={"training.submodule": rows},
+        plain={"training.lfs": lfs} if lfs else {},
+    )
+    record = from_fields(read_fields(host.probe_lines()))
+    findings = training.judge(host.spec(), record)
+    return [(each.id.partition(".")[2], each.effect, each.found) for each in findings]
+
+
+ROW = "0" * 40
+
+
+def test_each_is_judged() -> None:
+    assert found([]) == []
+    assert found([f"-{ROW} a", f"+{ROW} b (v1-2-gabc)"]) == [
+        ("submodule-differs", "repair", "submodules: no a, another commit of b")
+    ]
+    assert found([f"-{ROW} a"], training_submodules=False) == []
+    assert found([], "3") == [("large-files-missing", "repair", "3 files of git LFS not fetched")]
+    assert found([], "0") == []
+    assert found([], "3", training_lfs=False) == []
+    assert found([], "-") == [
+        ("large-files-missing", "report", "files in git LFS, and no git-lfs on the host")
+    ]
+
+
+def test_of_a_checkout_at_another_commit_nothing_more_is_said() -> None:
+    (finding,) = found([f"-{ROW} a"], "2", training_commit="f" * 40)
+    assert finding[0] == "commit-differs"
