@@ -138,6 +138,17 @@ def test_a_host_whose_list_cannot_be_read_is_one_sentence_and_no_other_hosts(
     assert [each["run"] for each in told["hosts"]["@fake/ws2"]["runs"]] == [run()["run"]]
 
 
+def test_a_host_on_which_nothing_is_to_be_trained_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts: dict[str, Answers] = {"ws1": {"bin/train": {"success": False}}}
+    nothing = {"training_repo": None, "training_commit": None}
+    assert asked(tmp_path, monkeypatch, hosts, "list", data=nothing) == 0
+    assert "no training declared" in capsys.readouterr().out
+    assert asked(tmp_path, monkeypatch, hosts, "why", data=nothing) == 1
+    assert "declare training_repo" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_host_without_a_launcher_is_told_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -382,16 +382,6 @@ TRIES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("preset", "found"),
-    [("large", "middle"), ("middle", "small"), ("small", ""), ("never tried", "middle")],
-)
-def test_the_next_smaller_preset_is_the_largest_that_was_seen_to_fit(
-    preset: str, found: str
-) -> None:
-    assert trying.smaller(TRIES, preset) == found
-
-
 def test_what_a_try_told_is_said_before_a_start(site: Site) -> None:
     (Path(site.state) / "tries.json").write_text(json.dumps(TRIES))
     assert trying.warnings(site, "small") == []

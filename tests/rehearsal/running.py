@@ -254,6 +254,16 @@ class Deployer:
         assert done.stdout, done.stderr
         return Check(done.returncode, json.loads(done.stdout), _cpu_of_children() - cpu)
 
+    def train(self, action: str, *words: str, limit: str) -> subprocess.CompletedProcess[str]:
+        """Run `pyinfra-gpu train` as a user would.
+
+        + words: options, and behind "--" what is the launcher's
+        """
+        program = str(Path(sys.executable).parent / "pyinfra-gpu")
+        command = [program, "train", INVENTORY, action, *self.declared, "--limit", limit]
+        environment = self.environment(self.folder / "unused.json")
+        return self._done([*command, *words], environment, timeout=PATIENCE_S)
+
     def converge(self, limit: str | None = None) -> Run:
         """Deploy and insist that it worked."""
         result = self.deploy(limit=limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ class Training:
 
     def start(self, *words: str) -> str:
         """Start a run and return its name."""
-        said = self("start", *words, "--unproven")
+        said = self("start", "--unproven", *words)
         return next(line for line in said.splitlines() if not line.startswith("warning")).split()[0]
 
     def runs(self) -> dict[str, dict[str, Any]]:
@@ -234,6 +235,32 @@ def test_after_a_power_cut_a_run_goes_on_as_if_it_had_not_been_cut(train: Traini
     assert [each["outcome"] for each in run["attempts"]] == ["lost", "finished"]
     assert int(Path(run["attempts"][1]["resumed_from"]).name[5:]) >= 40
     assert losses(train, name) == losses(train, whole)
+
+
+def test_a_run_is_seen_and_explained_on_its_host_and_from_the_controller(
+    train: Training, deployer: Deployer
+) -> None:
+    name = train.start("tick")
+    train.until(lambda runs: runs[name]["last"])
+    shown = train("watch", name, "--once", "--plain")
+    assert re.search(r"step \d+/600 .*loss .*RAM ", shown), shown
+    table = deployer.train("list", limit="gpu1")
+    assert (table.returncode, "1 run on; exit code 0" in table.stdout) == (0, True), table
+    assert re.search(rf"gpu1\S* +{name} +running +\d+/600", table.stdout), table.stdout
+    stopped = deployer.train("stop", "--", name, limit="gpu1")
+    assert stopped.returncode == 0, stopped
+    words = ("conservative", "--set", "ranks=1", "--", "--text", "/data/shards.txt")
+    failed = train.start(*words)
+    train.until(lambda runs: runs[failed]["state"] == "ended")
+    why = deployer.train("why", limit="gpu1")
+    assert why.stdout == train("why", failed), why
+    assert (
+        "FileNotFoundError: [Errno 2] No such file or directory: '/data/shards.txt'" in why.stdout
+    )
+    assert "The training asked for a file of its data that is not there" in why.stdout
+    assert len(why.stdout.splitlines()) <= 24
+    listed = deployer.train("list", "--json", limit="gpu1")
+    assert (listed.returncode, json.loads(listed.stdout)["exit_code"]) == (2, 2)
 
 
 def test_a_deploy_of_another_commit_waits_for_the_run(train: Training, deployer: Deployer) -> None:

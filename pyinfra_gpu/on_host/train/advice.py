@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from .record import Run
@@ -26,12 +26,15 @@ _SHORTEST = 256
 def smaller(run: Run, smaller_preset: str = "") -> tuple[str, ...]:
     """Return the steps that make this run need less memory; none where its words tell nothing.
 
-    + smaller_preset: the next smaller preset that is known to fit, empty where nobody knows
+    + smaller_preset: see `next_smaller`
     """
     given = dict(_arguments(run.command))
     steps = []
+    same = "the total stays, the result is the same"
+    less = "each step then sees half as much: the result changes a little"
+    whole = any(_TOTAL.search(name) for name in given)
     for pattern, least, words in (
-        (_BATCH, 1, "the total stays, the result is the same"),
+        (_BATCH, 1, same if whole else less),
         (_LENGTH, _SHORTEST, "only if that is not enough: the result changes"),
     ):
         found = _largest(given, pattern)
@@ -40,8 +43,27 @@ def smaller(run: Run, smaller_preset: str = "") -> tuple[str, ...]:
             command = _command(run, name, value // 2)
             steps.append(f"Halve {name}, which is {value} ({words}): `{command}`")
     if smaller_preset:
-        steps.append(f"Or the next smaller preset, which fits: `train start {smaller_preset}`")
+        steps.append(f"Or the next smaller preset, which ran here: `train start {smaller_preset}`")
     return tuple(steps)
+
+
+def next_smaller(
+    preset: str, presets: Mapping[str, Mapping[str, object]], ran: Container[str]
+) -> str:
+    """Return the nearest preset that this one extends and that is known to fit, empty if none is.
+
+    + presets: as data gives them; a larger one extends the smaller
+    + ran: those that have trained at least a step on this host
+    """
+    seen = {preset}
+    while True:
+        below = presets.get(preset, {}).get("extends")
+        if not isinstance(below, str) or below in seen:
+            return ""
+        if below in ran:
+            return below
+        seen.add(below)
+        preset = below
 
 
 def _arguments(command: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -114,7 +114,7 @@ class HostRuns:
     + reason: why there is none, one sentence
     + lines: what the launcher printed, where it was asked for something else than its runs
     + ok: whether the launcher did what it was told
-    + absent: whether the host has no launcher at all
+    + absent: whether the host has no launcher; that is no mistake where none is declared
     """
 
     name: str

@@ -65,6 +65,8 @@ def ask(state: State, host: Host, verb: str, words: Sequence[str]) -> HostRuns:
 
 def _asked(state: State, host: Host, spec: HostSpec, verb: str, words: Sequence[str]) -> HostRuns:
     lists = verb in _LISTS
+    if lists and spec.training is None:
+        return HostRuns(name=host.name, absent=True)
     command = [spec.paths.train, *(["list", "--json", *words] if lists else [verb, *words])]
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
     # The launcher that is not there is a sentence of ours, not the shell's.

@@ -78,7 +78,7 @@ def told_of(run: Run) -> list[str]:
 def _rows(host: HostRuns) -> Iterator[tuple[str, ...]]:
     runs = shown(host)
     if not runs and host.reason is None:
-        yield host.name, "none yet", "", "", "", ""
+        yield host.name, "no training declared" if host.absent else "none yet", "", "", "", ""
     for run in runs:
         last = run.last
         yield (

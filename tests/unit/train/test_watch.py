@@ -17,7 +17,12 @@ from train.run_directory import NOW, iso, steps, write_run
 from pyinfra_gpu.on_host.train import words
 from pyinfra_gpu.on_host.train.record import read_run
 from pyinfra_gpu.on_host.train.watch import FAILED, LEFT, UNREADABLE, state, watch
-from pyinfra_gpu.on_host.train.watch.history import MOST_POINTS, Curve, History
+from pyinfra_gpu.on_host.train.watch.history import (
+    MOST_POINTS,
+    Curve,
+    History,
+    sampled_losses,
+)
 from pyinfra_gpu.on_host.train.watch.machine import Gpus, Memory, memory
 from pyinfra_gpu.on_host.train.watch.plain import line
 from pyinfra_gpu.on_host.train.watch.screen import screen
@@ -25,8 +30,8 @@ from pyinfra_gpu.on_host.train.watch.state import Seen, Watched, newest_checkpoi
 
 GOLDEN = Path(__file__).parent / "screens"
 TWO_GPUS = """\
-0, NVIDIA GeForce RTX 5090, 98, 28774, 32607, 71, 561.20, 575.00, 0x0000000000000000
-1, NVIDIA GeForce RTX 5090, 97, 28774, 32607, 84, 574.90, 575.00, 0x0000000000000004
+0, GPU-1, NVIDIA GeForce RTX 5090, 98, 28774, 32607, 71, 561.20, 575.00, 0x0000000000000000
+1, GPU-2, NVIDIA GeForce RTX 5090, 97, 28774, 32607, 84, 574.90, 575.00, 0x0000000000000004
 """
 SPEED = {"tokens_per_second": 368417.0, "mfu": 47.62, "seconds": 1.423}
 
@@ -99,10 +104,13 @@ def failed(root: Path) -> Seen:
 
 
 def eight_gpus(root: Path) -> Seen:
-    rows = [TWO_GPUS.splitlines()[0].replace("0,", f"{n},", 1) for n in range(8)]
+    ids = [f"GPU-{n}" for n in range(8)]
+    first = TWO_GPUS.splitlines()[0]
+    rows = [first.replace("0, GPU-1", f"{n}, {uuid}", 1) for n, uuid in enumerate(ids)]
     pattern = checkpoints(root)
     logs = {"rank0.log": "a WARNING\n"}
-    folder = write_run(root, metrics=steps(900, **SPEED), checkpoints=pattern, logs=logs)
+    metrics = steps(900, **SPEED)
+    folder = write_run(root, metrics=metrics, checkpoints=pattern, logs=logs, gpus=ids)
     return seen(folder, "\n".join(rows))
 
 
@@ -201,6 +209,25 @@ def test_a_curve_of_any_length_stays_small_and_true() -> None:
     assert curve.points[-1] > 99_000
 
 
+@pytest.mark.parametrize("count", [0, 1, 50, 40_000])
+def test_the_losses_of_a_run_of_any_length_are_few_points_in_no_time(
+    count: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    lines = (json.dumps({"step": n, "loss": float(count - n), **SPEED}) for n in range(count))
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    began = time.perf_counter()
+    found = sampled_losses(path, 120)
+    assert time.perf_counter() - began < 0.1
+    assert len(found) == min(count, 120)
+    assert found == sorted(found, reverse=True)
+    assert not found or found[0] >= 0.99 * count
+
+
+def test_the_losses_of_no_file_are_none(tmp_path: Path) -> None:
+    assert sampled_losses(tmp_path / "none", 9) == []
+
+
 def test_gpus_are_asked_again_without_what_the_driver_does_not_know() -> None:
     asked: list[Sequence[str]] = []
 
@@ -221,6 +248,13 @@ def test_gpus_are_asked_again_without_what_the_driver_does_not_know() -> None:
     count = len(asked)
     gpus.now()
     assert len(asked) == count + 1
+
+
+def test_only_the_runs_own_gpus_are_shown() -> None:
+    (gpu,) = Gpus(["GPU-2"], answering(TWO_GPUS)).now()
+    assert not isinstance(gpu, str)
+    assert (gpu.index, gpu.throttled) == ("1", "power limit")
+    assert Gpus(["GPU-9"], answering(TWO_GPUS)).now() == "nvidia-smi shows none of GPU-9"
 
 
 @pytest.mark.parametrize(

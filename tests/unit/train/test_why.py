@@ -14,7 +14,7 @@ from train.run_directory import NOW, iso, steps, write_run
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
 from pyinfra_gpu.on_host.train import why as module
-from pyinfra_gpu.on_host.train.advice import smaller
+from pyinfra_gpu.on_host.train.advice import next_smaller, smaller
 from pyinfra_gpu.on_host.train.record import Run
 from pyinfra_gpu.on_host.train.why import Explanation, why
 
@@ -127,6 +127,41 @@ def test_the_arguments_that_decide_are_known_by_their_names(
     assert len(found) == len(told)
     for step, words in zip(found, told, strict=True):
         assert step.startswith(words)
+
+
+def test_halving_the_batch_changes_nothing_where_a_total_is_given() -> None:
+    whole = ["x", "--batch-size=16", "--total-batch-size=64"]
+    (kept,) = smaller(Run(folder=Path(), name="x", command=tuple(whole)))
+    (changed,) = smaller(Run(folder=Path(), name="x", command=("x", "--batch-size=16")))
+    assert "(the total stays, the result is the same)" in kept
+    assert "the result changes a little" in changed
+
+
+CHAIN: dict[str, dict[str, object]] = {
+    "small": {},
+    "middle": {"extends": "small"},
+    "large": {"extends": "middle"},
+    "circle": {"extends": "circle"},
+    "odd": {"extends": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("preset", "ran", "told"),
+    [
+        ("large", {"small", "middle"}, "middle"),
+        ("large", {"small", "large"}, "small"),
+        ("large", set(), ""),
+        ("small", {"small", "middle"}, ""),
+        ("circle", {"circle"}, ""),
+        ("odd", {"small"}, ""),
+        ("gone", {"small"}, ""),
+    ],
+)
+def test_the_next_smaller_preset_is_one_that_ran_here(
+    preset: str, ran: set[str], told: str
+) -> None:
+    assert next_smaller(preset, CHAIN, ran) == told
 
 
 def test_a_process_that_the_kernel_killed_is_told_from_its_log(tmp_path: Path) -> None:

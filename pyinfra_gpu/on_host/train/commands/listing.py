@@ -13,8 +13,7 @@ from ..errors import TrainError
 from ..reading.stall import stalled
 from ..rundir import Run, all_runs, outcome
 from ..site import Site
-from ..watch.history import History
-from ..words import resampled
+from ..watch.history import sampled_losses
 
 _TAIL = 64 << 10  # bytes of metrics that are read: the last steps
 _SHOWN = 20
@@ -61,9 +60,8 @@ def _told(run: Run) -> dict[str, Any] | None:
 
 
 def _curve(folder: Path) -> list[float]:
-    history = History(folder / "metrics.jsonl")
-    history.follow()
-    return [float(f"{value:.6g}") for value in resampled(history.losses.points, _POINTS)]
+    losses = sampled_losses(folder / "metrics.jsonl", _POINTS)
+    return [float(f"{value:.6g}") for value in losses]
 
 
 def last_steps(run: Run) -> list[dict[str, Any]]:

@@ -41,22 +41,6 @@ def warnings(site: Site, preset: str) -> list[str]:
     return []
 
 
-def smaller(tries: Tries, preset: str) -> str:
-    """Return the largest preset that fits and took less than this one did; empty for none.
-
-    A preset whose try did not fit took all there was.
-    """
-    own = tries.get(preset, {})
-    limit = own.get("peak_mib") if own.get("outcome") == "finished" else None
-    fitting = {
-        name: int(each["peak_mib"])
-        for name, each in tries.items()
-        if name != preset and each.get("outcome") == "finished" and each.get("peak_mib")
-    }
-    below = {name: peak for name, peak in fitting.items() if limit is None or peak < limit}
-    return max(below, key=lambda name: below[name]) if below else ""
-
-
 def try_presets(site: Site, asked: argparse.Namespace) -> int:
     """Try presets one after the other; return the exit code: 0 where all of them went well."""
     names = asked.presets or asking.declared(site)

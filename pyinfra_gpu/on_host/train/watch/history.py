@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..reading.stall import stalled
 from ..record import moment
+from ..words import resampled
 
 MOST_POINTS = 512
 """Of the curve of the loss; of more steps, neighbours become their mean."""
@@ -130,6 +131,42 @@ class History:
     def stalled(self, now: float) -> float | None:
         """Return for how long there has been no step where that is too long."""
         return stalled([when for when, _ in self._moments], now)
+
+
+def told_steps(path: Path) -> bool:
+    """Return whether a run came as far as a step."""
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def sampled_losses(path: Path, points: int) -> list[float]:
+    """Return the losses of so many steps, evenly spread over the file, whatever its length.
+
+    A short file is read whole, and neighbours become their mean.
+    """
+    try:
+        size = path.stat().st_size
+        if size <= _CHUNK:
+            history = History(path)
+            history.follow()
+            return resampled(history.losses.points, points)
+        with path.open("rb") as file:
+            lines = [_line_at(file, size * number // points) for number in range(points)]
+    except OSError:
+        return []
+    told = (_object(line) for line in lines)
+    losses = (_number(each.get("loss")) for each in told if each is not None)
+    return [loss for loss in losses if loss is not None]
+
+
+def _line_at(file: BinaryIO, offset: int) -> bytes:
+    """Return the first whole line behind a place."""
+    file.seek(offset)
+    if offset:
+        file.readline(_LONGEST)
+    return file.readline(_LONGEST)
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ _LIMIT_S = 5.0
 
 _FIELDS = (
     ("index", ()),
+    ("uuid", ()),
     ("name", ()),
     ("utilization.gpu", ()),
     ("memory.used", ()),
@@ -43,6 +44,7 @@ class Gpu:
     """One GPU now; None where the driver would not tell."""
 
     index: str = ""
+    uuid: str = ""
     name: str = ""
     used_percent: float | None = None
     memory_mib: float | None = None
@@ -100,15 +102,18 @@ class Gpus:
             return str(error)
         wanted = len(self._fields)
         rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
-        found = tuple(self._gpu(row) for row in rows if len(row) == wanted)
-        return found or shortened(text, 120) or "nvidia-smi said nothing"
+        told = [self._gpu(row) for row in rows if len(row) == wanted]
+        if not told:
+            return shortened(text, 120) or "nvidia-smi said nothing"
+        ours = tuple(gpu for gpu in told if not gpu.uuid or gpu.uuid in self._ids)
+        return ours or f"nvidia-smi shows none of {', '.join(self._ids)[:60]}"
 
     def _asked(self) -> str:
         """Ask for every field; one that this driver does not know is asked for no more."""
         while self._fields:
             names = ",".join(name for name, _ in self._fields)
-            query = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits"]
-            text = self._run([*query, f"--id={','.join(self._ids)}"])
+            query = f"--query-gpu={names}"
+            text = self._run(["nvidia-smi", query, "--format=csv,noheader,nounits"])
             unknown = _INVALID.search(text)
             if unknown is None:
                 return text
@@ -128,6 +133,7 @@ class Gpus:
         reasons = next((cell for name, cell in cells.items() if "reasons" in name), "")
         return Gpu(
             index=shortened(cells.get("index", ""), 4),
+            uuid=shortened(cells.get("uuid", ""), 80),
             name=shortened(cells.get("name", ""), 40),
             used_percent=numbers.get("utilization.gpu"),
             memory_mib=numbers.get("memory.used"),
