@@ -47,8 +47,9 @@ def put_off(found: Iterable[Finding], runs: str) -> list[Finding]:
 
 
 def _touches(each: Finding) -> bool:
-    theirs = each.stage in _STAGES or each.id in _ALONE
-    return theirs and (each.acts or each.id in _ALONE)
+    if each.stops:
+        return each.id in _ALONE
+    return each.acts and (each.stage in _STAGES or each.id in _ALONE)
 
 
 def _later(each: Finding, runs: str) -> Finding:

@@ -300,6 +300,33 @@ def test_the_code_of_a_run_is_the_commit_and_what_was_changed_in_it(
     assert (folder / "train.py").read_text() == "print('two')\n"
 
 
+def test_submodules_are_laid_out_with_what_was_changed_in_them(
+    checkout: Path, tmp_path: Path
+) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    put(inner / "lib.py", "one\n")
+    identity = ("-c", "user.name=x", "-c", "user.email=x@y")
+    git(inner, "init", "-q")
+    git(inner, "add", ".")
+    git(inner, *identity, "commit", "-qm", "one")
+    git(checkout, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "lib x")
+    git(checkout, *identity, "commit", "-qm", "two")
+    put(checkout / "lib x/lib.py", "two\n")
+    put(checkout / "new.py", "new\n")
+    run = tmp_path / "run"
+    run.mkdir()
+    parts = code.keep(checkout, run)
+    assert [(path, name) for path, _, name in parts] == [
+        ("", "code.diff"),
+        ("lib x", "code.1.diff"),
+    ]
+    code.lay_out_all(checkout, run / "code", parts, run)
+    code.lay_out_all(checkout, run / "code", parts, run)
+    assert (run / "code/lib x/lib.py").read_text() == "two\n"
+    assert (run / "code/new.py").read_text() == "new\n"
+
+
 def test_an_empty_folder_has_no_commit(tmp_path: Path) -> None:
     assert code.commit(tmp_path) is None
 
@@ -316,7 +343,7 @@ def made(site: Site, state: str = "ended", **more: Any) -> rundir.Run:
     run = rundir.make(site, "tiny")
     document = {"schema": 1, "run": run.name, "state": state, "attempts": [], "nproc": 2}
     run.write({**document, **more})
-    run.ask({"preset": FOLDERS.as_json(), "ranks": 2, "words": []})
+    run.ask({"preset": FOLDERS.as_json(), "ranks": 2, "words": [], "code": []})
     return run
 
 

@@ -28,16 +28,16 @@ def written(site: Site, wanted: Asked, overrides: Sequence[str], like: Run | Non
     run = rundir.make(site, preset.name)
     try:
         if like is not None:
-            commit = like.request()["commit"]
-            shutil.copyfile(like.folder / "code.diff", run.folder / "code.diff")
+            parts = like.request()["code"]
+            for _, _, name in parts:
+                shutil.copyfile(like.folder / name, run.folder / name)
         else:
-            commit = code.commit(checkout)
-            (run.folder / "code.diff").write_bytes(code.difference(checkout))
+            parts = code.keep(checkout, run.folder)
         (run.folder / "packages.txt").write_text(stamp.packages(site), encoding="utf-8")
         program = child.words(site, run.folder, preset, wanted.ranks, wanted.words, None)
         command = child.command(site, preset, wanted.ranks, program)
-        run.ask(_request(wanted, run, commit, command))
-        run.write(_document(site, overrides, wanted, run, commit, command, like))
+        run.ask(_request(wanted, run, parts, command))
+        run.write(_document(site, overrides, wanted, run, parts, command, like))
     except BaseException as error:
         shutil.rmtree(run.folder, ignore_errors=True)
         if isinstance(error, OSError):
@@ -46,7 +46,7 @@ def written(site: Site, wanted: Asked, overrides: Sequence[str], like: Run | Non
     return run
 
 
-def _request(wanted: Asked, run: Run, commit: str | None, command: list[str]) -> dict[str, Any]:
+def _request(wanted: Asked, run: Run, parts: list[list[str]], command: list[str]) -> dict[str, Any]:
     """Return what the supervisor needs, so that data which change later do not change this run."""
     values = child.values(run.folder, wanted.preset, wanted.ranks)
     return {
@@ -59,7 +59,7 @@ def _request(wanted: Asked, run: Run, commit: str | None, command: list[str]) ->
         "devices": list(wanted.devices),
         "ranks": wanted.ranks,
         "queue": wanted.queue,
-        "commit": commit,
+        "code": parts,
         "resumed_from": None,
     }
 
@@ -69,7 +69,7 @@ def _document(
     overrides: Sequence[str],
     wanted: Asked,
     run: Run,
-    commit: str | None,
+    parts: list[list[str]],
     command: list[str],
     like: Run | None,
 ) -> dict[str, Any]:
@@ -87,8 +87,8 @@ def _document(
         "variables": environment.recorded(environment.read(site), wanted.preset.variables),
         "gpus": list(wanted.devices)[: wanted.ranks],
         "nproc": wanted.ranks,
-        "commit": commit,
-        "dirty": bool((run.folder / "code.diff").stat().st_size),
+        "commit": parts[0][1],
+        "dirty": any((run.folder / name).stat().st_size for _, _, name in parts),
         "versions": stamp.versions(site),
         "stamp": noted.get("fingerprint"),
         "unproven": wanted.unproven or not site.smoke,

@@ -115,8 +115,8 @@ class Supervisor:
         folder = self.run.attempt(number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         worktree = self.run.folder / "code"
-        commit = self.request["commit"]
-        code.lay_out(Path(self.site.checkout), worktree, commit, self.run.folder / "code.diff")
+        checkout = Path(self.site.checkout)
+        code.lay_out_all(checkout, worktree, self.request["code"], self.run.folder)
         attempt = {
             "number": number,
             "started": now(),
