@@ -362,6 +362,15 @@ def test_a_run_that_nobody_supervises_is_lost(site: Site) -> None:
     assert run.read() == document
 
 
+def test_on_a_full_disk_a_lost_run_is_told_all_the_same(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = made(site, "running", attempts=[{"number": 1, "outcome": None, "ended": None}])
+    full = OSError(28, "No space left on device", "run.json")
+    monkeypatch.setattr(run, "write", lambda _: (_ for _ in ()).throw(full))
+    assert rundir.outcome(run.settled()) == "lost"
+
+
 def test_a_run_that_is_supervised_goes_on(site: Site) -> None:
     run = made(site, "running", attempts=[{"number": 1, "outcome": None, "ended": None}])
     with run.supervised():
