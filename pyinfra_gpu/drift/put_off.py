@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
 
 _STAGES = (Stage.DRIVER, Stage.LIBCUDA, Stage.PYTORCH, Stage.SMOKE)
 _ALONE = (
@@ -36,6 +37,14 @@ def waits_for(record: Record) -> str:
     """Return the runs that are on, in words; empty where none is."""
     runs = record.launcher.runs
     return "" if isinstance(runs, Unknown) or not runs else told(runs)
+
+
+def untold(spec: HostSpec, record: Record, stage: Stage) -> str | None:
+    """Return why nobody can say whether a run uses what this stage would touch; None if one can."""
+    runs = record.launcher.runs
+    if spec.training is None or stage not in _STAGES or not isinstance(runs, Unknown):
+        return None
+    return f"cannot tell whether a training run is on: {runs.reason}"
 
 
 def put_off(found: Iterable[Finding], runs: str) -> list[Finding]:
