@@ -11,6 +11,7 @@ from pyinfra_gpu import __version__
 from pyinfra_gpu.diagnosis.cli import add_parser as add_explain
 from pyinfra_gpu.locking.cli import add_parser as add_lock
 from pyinfra_gpu.report.check.cli import add_parser as add_check
+from pyinfra_gpu.report.collect.cli import add_parser as add_collect
 from pyinfra_gpu.report.html.cli import add_parser as add_report
 from pyinfra_gpu.report.train.cli import add_parser as add_train
 from pyinfra_gpu.report.train.cli import split
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_explain(subparsers)
     add_train(subparsers)
     add_lock(subparsers)
+    add_collect(subparsers)
     subparsers.add_parser(REHEARSAL, help=REHEARSAL_HELP)
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:

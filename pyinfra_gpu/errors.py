@@ -51,7 +51,7 @@ def shown(key: object, value: object) -> str:
         text = _repr(value)
     if _SECRET_VALUE.search(text) or "HiddenValue" in type(value).__name__:
         return "(not shown, it looks like a secret)"
-    text = one_line(_masked(text))
+    text = one_line(masked(text))
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
 
 
@@ -60,7 +60,7 @@ def _can_hold(value: object) -> bool:
     return value is not None and not isinstance(value, bool | int | float)
 
 
-def _masked(text: str) -> str:
+def masked(text: str) -> str:
     """Return a text without what stands for a user or a secret in its URLs."""
     text = _USER_AND_PASSWORD.sub("***@", _URL_USER.sub("://***@", text))
     return _URL_QUERY.sub(r"\1***", text)
@@ -77,7 +77,7 @@ def sentence(
     where: str, key: object, value: object, problem: str, *, allowed: str, remedy: str
 ) -> str:
     """Return the one sentence: `WHERE: KEY = VALUE PROBLEM; allowed: ALLOWED; fix: REMEDY.`"""
-    fix = _masked(remedy)
+    fix = masked(remedy)
     return one_line(
         f"{where}: {key} = {shown(key, value)} {problem}; allowed: {allowed}; fix: {fix}"
     )

@@ -74,7 +74,8 @@ def look(spec: HostSpec) -> Record | None:
     return seen
 
 
-def _request(spec: HostSpec) -> str:
+def request_text(spec: HostSpec) -> str:
+    """Return the program of a look, as it goes to a host's standard input."""
     return text_of(ProbeRequest.for_spec(spec, packages=needed(spec)))
 
 
@@ -138,7 +139,7 @@ def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswer
 
 def _asked(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
     fact = RecordFact()
-    given = {**as_root(spec), "_stdin": _request(spec)}
+    given = {**as_root(spec), "_stdin": request_text(spec)}
     seconds = spec.look_timeout_s + _GRACE_S
     ok, output = bounded_command(state, host, fact.command(), given, seconds=seconds)
     if ok:

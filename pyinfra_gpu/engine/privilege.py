@@ -30,6 +30,13 @@ def as_owner(spec: HostSpec, record: Record) -> dict[str, Any]:
     return {"_sudo": True, "_sudo_user": owner_name(spec, record)}
 
 
+def as_declared_owner(spec: HostSpec) -> dict[str, Any]:
+    """Return the same where the host has not been looked at: the owner, or whoever logs in."""
+    if spec.privilege == "none" or spec.owner is None:
+        return {"_sudo": False}
+    return {"_sudo": True, "_sudo_user": spec.owner}
+
+
 def guard(run_as: dict[str, Any]) -> str:
     """Return what tells our programs to refuse a place that somebody else than root can change.
 

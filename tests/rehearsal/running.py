@@ -259,10 +259,13 @@ class Deployer:
 
         + words: options, and behind "--" what is the launcher's
         """
+        return self.verb("train", action, *self.declared, "--limit", limit, *words)
+
+    def verb(self, name: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run one of `pyinfra-gpu`'s verbs, which takes the inventory and these words."""
         program = str(Path(sys.executable).parent / "pyinfra-gpu")
-        command = [program, "train", INVENTORY, action, *self.declared, "--limit", limit]
         environment = self.environment(self.folder / "unused.json")
-        return self._done([*command, *words], environment, timeout=PATIENCE_S)
+        return self._done([program, name, INVENTORY, *words], environment, timeout=PATIENCE_S)
 
     def converge(self, limit: str | None = None) -> Run:
         """Deploy and insist that it worked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -99,6 +100,23 @@ def test_no_process_has_to_compile_torch_before_it_imports_it(deployed: Run, lab
     host = lab.host("gpu1")
     host.put(ON_HOST / "uncompiled.py", "/root/uncompiled.py")
     assert host.run(f"{PREFIX}/venv/bin/python /root/uncompiled.py").stdout == ""
+
+
+def test_what_a_host_says_can_be_gathered_without_its_name(
+    deployed: Run, deployer: Deployer, lab: Lab, tmp_path: Path
+) -> None:
+    done = deployer.verb("collect", "--folder", str(tmp_path), "--limit", "gpu1")
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / "host-1.tar.gz") as archive:
+        texts = {
+            member.name: archive.extractfile(member).read().decode()  # type: ignore[union-attr]
+            for member in archive.getmembers()
+        }
+    assert '"status": "pass"' in texts["host-1/owner/verdict.json.txt"]
+    assert "torch.version_line" in texts["host-1/probe.txt"]
+    whole = "\n".join(texts.values())
+    assert "gpu1" not in whole
+    assert lab.host("gpu1").address not in whole
 
 
 DRIFTS: dict[str, tuple[str, str, str]] = {

@@ -12,6 +12,7 @@ from pyinfra.context import ctx_host
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach
+from pyinfra_gpu.engine.privilege import as_declared_owner
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.report.check.running import Request, visit
 from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer, read_runs
@@ -73,7 +74,7 @@ def _asked(state: State, host: Host, spec: HostSpec, verb: str, words: Sequence[
     text = f"test -x {shlex.quote(command[0])} || exit {_ABSENT}; exec {shlex.join(command)}"
 
     def run() -> tuple[bool, Any]:
-        given = {**_as_owner(spec), "_success_exit_codes": [0]}
+        given = {**as_declared_owner(spec), "_success_exit_codes": [0]}
         return bounded_command(state, host, StringCommand(text), given, seconds=seconds)
 
     said = reach(host, run, seconds=seconds)
@@ -102,10 +103,3 @@ def _no_launcher(spec: HostSpec) -> str:
         f"there is no launcher at {spec.paths.train}: declare training_repo for {spec.host}, and"
         " run pyinfra INVENTORY deploy.py"
     )
-
-
-def _as_owner(spec: HostSpec) -> dict[str, Any]:
-    """Return pyinfra's arguments for the owner: as declared, else whoever logs in."""
-    if spec.privilege == "none" or spec.owner is None:
-        return {"_sudo": False}
-    return {"_sudo": True, "_sudo_user": spec.owner}
