@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Findings, Stage
 from pyinfra_gpu.drift.history import explain
 from pyinfra_gpu.drift.layout import shut
-from pyinfra_gpu.drift.put_off import put_off, waits_for
+from pyinfra_gpu.drift.put_off import put_off, untold, waits_for
 from pyinfra_gpu.facts.fields import Unknown
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def unread(
         for each in concern.needed(spec, record)
         if isinstance(each, Unknown | CannotTell)
     ]
+    if reason := untold(spec, record, concern.STAGE):
+        reasons.append(reason)
     return tuple(dict.fromkeys(reasons))
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
 
 _STAGES = (Stage.DRIVER, Stage.LIBCUDA, Stage.PYTORCH, Stage.SMOKE)
 _ALONE = (
@@ -21,6 +22,8 @@ _ALONE = (
     Id.TRAINING_COMMIT_DIFFERS,
     Id.TRAINING_LOCAL_CHANGES,
     Id.TRAINING_LOCAL_CHANGES_IN_THE_WAY,
+    Id.TRAINING_SUBMODULE_DIFFERS,
+    Id.TRAINING_LARGE_FILES_MISSING,
     Id.TRAINING_REQUIREMENTS_NOT_INSTALLED,
     Id.TRAINING_REQUIREMENTS_CHANGED,
     Id.TRAINING_REQUIREMENTS_INTERRUPTED,
@@ -36,6 +39,14 @@ def waits_for(record: Record) -> str:
     return "" if isinstance(runs, Unknown) or not runs else told(runs)
 
 
+def untold(spec: HostSpec, record: Record, stage: Stage) -> str | None:
+    """Return why nobody can say whether a run uses what this stage would touch; None if one can."""
+    runs = record.launcher.runs
+    if spec.training is None or stage not in _STAGES or not isinstance(runs, Unknown):
+        return None
+    return f"cannot tell whether a training run is on: {runs.reason}"
+
+
 def put_off(found: Iterable[Finding], runs: str) -> list[Finding]:
     """Return the findings, with those that would touch what a run uses left for later.
 
@@ -45,8 +56,9 @@ def put_off(found: Iterable[Finding], runs: str) -> list[Finding]:
 
 
 def _touches(each: Finding) -> bool:
-    theirs = each.stage in _STAGES or each.id in _ALONE
-    return theirs and (each.acts or each.id in _ALONE)
+    if each.stops:
+        return each.id in _ALONE
+    return each.acts and (each.stage in _STAGES or each.id in _ALONE)
 
 
 def _later(each: Finding, runs: str) -> Finding:

@@ -118,6 +118,14 @@ def test_the_deploy_names_the_run_it_waits_for() -> None:
     assert f"waits for run {RUN}, which uses it: run again when that has ended" in sentences[0]
 
 
+def test_where_nobody_can_tell_whether_a_run_is_on_nothing_that_it_uses_is_touched() -> None:
+    silent = {"launcher.run": ["?it did not answer in time"]}
+    host = FakeHost(plain={"torch.uv": "uv 0.1.0"}, lists=silent)
+    run = FakeRun(host).prepare()
+    assert run.failed() == {"ws1"}
+    assert "PyTorch | Install torch" not in run.changing("ws1")
+
+
 # -- the driver of a host whose GPUs a run uses
 
 NEWER = "580.105.08"

@@ -162,7 +162,7 @@ def supervised(here: Here, arguments: dict[str, Any]) -> tuple[dict[str, Any], P
     preset = {"name": "tick", "file": "tick.py", "launch": "python"}
     request = {
         "preset": preset, "words": [], "command": words, "variables": {}, "devices": ["cpu"],
-        "ranks": 1, "queue": False, "commit": commit, "resumed_from": None,
+        "ranks": 1, "queue": False, "code": [["", commit, "code.diff"]], "resumed_from": None,
     }  # fmt: skip
     document = {
         "schema": 1, "run": name, "host": "ws1", "preset": "tick", "overrides": {},

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pyinfra_gpu.on_host.train import checkpoints, claims, code, keeping, presets, rundir, stamp
+from pyinfra_gpu.on_host.train.commands import trying
 from pyinfra_gpu.on_host.train.errors import TrainError
 from pyinfra_gpu.on_host.train.gpus import parse, parse_users
 from pyinfra_gpu.on_host.train.running import failure
@@ -299,6 +300,33 @@ def test_the_code_of_a_run_is_the_commit_and_what_was_changed_in_it(
     assert (folder / "train.py").read_text() == "print('two')\n"
 
 
+def test_submodules_are_laid_out_with_what_was_changed_in_them(
+    checkout: Path, tmp_path: Path
+) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    put(inner / "lib.py", "one\n")
+    identity = ("-c", "user.name=x", "-c", "user.email=x@y")
+    git(inner, "init", "-q")
+    git(inner, "add", ".")
+    git(inner, *identity, "commit", "-qm", "one")
+    git(checkout, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "lib x")
+    git(checkout, *identity, "commit", "-qm", "two")
+    put(checkout / "lib x/lib.py", "two\n")
+    put(checkout / "new.py", "new\n")
+    run = tmp_path / "run"
+    run.mkdir()
+    parts = code.keep(checkout, run)
+    assert [(path, name) for path, _, name in parts] == [
+        ("", "code.diff"),
+        ("lib x", "code.1.diff"),
+    ]
+    code.lay_out_all(checkout, run / "code", parts, run)
+    code.lay_out_all(checkout, run / "code", parts, run)
+    assert (run / "code/lib x/lib.py").read_text() == "two\n"
+    assert (run / "code/new.py").read_text() == "new\n"
+
+
 def test_an_empty_folder_has_no_commit(tmp_path: Path) -> None:
     assert code.commit(tmp_path) is None
 
@@ -315,7 +343,7 @@ def made(site: Site, state: str = "ended", **more: Any) -> rundir.Run:
     run = rundir.make(site, "tiny")
     document = {"schema": 1, "run": run.name, "state": state, "attempts": [], "nproc": 2}
     run.write({**document, **more})
-    run.ask({"preset": FOLDERS.as_json(), "ranks": 2, "words": []})
+    run.ask({"preset": FOLDERS.as_json(), "ranks": 2, "words": [], "code": []})
     return run
 
 
@@ -332,6 +360,15 @@ def test_a_run_that_nobody_supervises_is_lost(site: Site) -> None:
     assert rundir.outcome(document) == "lost"
     assert document["state"] == "ended"
     assert run.read() == document
+
+
+def test_on_a_full_disk_a_lost_run_is_told_all_the_same(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = made(site, "running", attempts=[{"number": 1, "outcome": None, "ended": None}])
+    full = OSError(28, "No space left on device", "run.json")
+    monkeypatch.setattr(run, "write", lambda _: (_ for _ in ()).throw(full))
+    assert rundir.outcome(run.settled()) == "lost"
 
 
 def test_a_run_that_is_supervised_goes_on(site: Site) -> None:
@@ -364,6 +401,30 @@ def test_old_runs_go_and_their_checkpoints_stay(site: Site) -> None:
     assert (with_one.folder / "checkpoints/step-5/complete.json").exists()
     assert not (with_one.folder / "attempts").exists()
     assert with_one.read()["state"] == "ended"
+
+
+# -- what tries told
+
+
+def tried(outcome: str, peak: int | None) -> dict[str, Any]:
+    return {"outcome": outcome, "peak_mib": peak, "run": "x"}
+
+
+TRIES = {
+    "small": tried("finished", 9_000),
+    "middle": tried("finished", 20_000),
+    "large": tried("failed", 32_000),
+    "on the CPU": tried("finished", None),
+}
+
+
+def test_what_a_try_told_is_said_before_a_start(site: Site) -> None:
+    (Path(site.state) / "tries.json").write_text(json.dumps(TRIES))
+    assert trying.warnings(site, "small") == []
+    assert trying.warnings(site, "new") == []
+    assert trying.warnings(site, "large") == ["preset large failed when it was tried, in x"]
+    (Path(site.state) / "tries.json").write_text("[" * 100_000)
+    assert trying.warnings(site, "large") == []
 
 
 # -- what is read

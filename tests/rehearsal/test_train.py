@@ -22,11 +22,12 @@ pytestmark = pytest.mark.rehearsal
 PREFIX = "/opt/pyinfra-gpu"
 CHECKOUT = f"{PREFIX}/training/training"
 RUNS = f"{PREFIX}/state/runs"
-PATIENCE_S = 60
+PATIENCE_S = 120
 GRACE_S = 2
 PRESETS = {
     "tick": {"file": "tick.py", "launch": "python", "arguments": {"steps": 600, "seconds": 0.1}},
     "stubborn": {"extends": "tick", "arguments": {"stubborn": 1}},
+    "tried": {"extends": "tick", "try_with": {"steps": 3}},
     "short": {"extends": "tick", "arguments": {"steps": 2}},
     "ranks": {"extends": "tick", "launch": "torchrun"},
 }
@@ -66,7 +67,7 @@ class Training:
         deadline = time.monotonic() + PATIENCE_S
         while not what(runs := self.runs()):
             assert time.monotonic() < deadline, runs
-            time.sleep(0.2)
+            time.sleep(0.5)
         return runs
 
     def processes(self) -> list[str]:
@@ -121,11 +122,27 @@ def train(deployed: Training) -> Iterator[Training]:
     assert deployed.left() == ([], [])
 
 
-def test_a_start_without_proof_names_all_that_is_in_the_way(train: Training) -> None:
-    said = train("start", "tick", "--set", "steps=1", code=1)
-    assert "since the smoke test passed, changed: the boot" in said
+def test_a_host_that_is_proven_starts_and_another_one_names_the_remedy(train: Training) -> None:
+    said = train("start", "short")
+    name = next(line for line in said.splitlines() if " is on" in line).split()[0]
+    run = train.until(lambda runs: runs[name]["state"] == "ended")[name]
+    assert (run["attempts"][0]["outcome"], run["unproven"]) == ("finished", False)
+    assert run["dirty"]  # tick.py is nobody's commit
+    stamp = f"{PREFIX}/smoke/stamp.json"
+    train.host.run(f"mv {stamp} {stamp}.aside")
+    said = train("start", "short", code=1)
+    train.host.run(f"mv {stamp}.aside {stamp}")
+    assert "no smoke test has passed here" in said
     assert "give --unproven" in said
-    assert train.runs() == {}
+    assert list(train.runs()) == [name]
+
+
+def test_a_try_takes_a_few_steps_and_is_remembered(train: Training) -> None:
+    said = train("try", "tried", "--unproven")
+    assert re.search(r"^tried +finished", said, re.MULTILINE), said
+    tries = json.loads(train.host.run(f"cat {PREFIX}/state/tries.json").stdout)
+    assert tries["tried"]["outcome"] == "finished"
+    assert "does not say how it is tried" in train("try", "tick", code=1)
 
 
 def test_a_run_outlives_the_login_that_started_it(train: Training) -> None:
@@ -203,17 +220,19 @@ def losses(train: Training, name: str) -> dict[int, str]:
 
 
 def test_after_a_power_cut_a_run_goes_on_as_if_it_had_not_been_cut(train: Training) -> None:
-    words = ("conservative", "--set", "ranks=1", "--set", "save-every=20", "--set", "batch-size=32")
+    words = ("conservative", "--set", "save-every=20", "--set", "batch-size=32")
     whole = train.start(*words, "--set", "steps=120")
-    train.until(lambda runs: runs[whole]["state"] == "ended")
+    train("logs", "-f", whole)  # until it has ended, and cheaper than to ask again and again
     name = train.start("--like", whole)
     train.until(lambda runs: ((runs[name]["last"] or {}).get("step") or 0) >= 50)
     train.host.power_off()
     train.host.power_on()
     train.host.wait_ready()
     assert train.runs()[name]["attempts"][0]["outcome"] == "lost"
+    assert "since the smoke test passed, changed: the boot" in train("resume", name, code=1)
     assert "goes on from step-" in train("resume", name, "--unproven")
-    run = train.until(lambda runs: runs[name]["state"] == "ended")[name]
+    train("logs", "-f", name)
+    run = train.runs()[name]
     assert [each["outcome"] for each in run["attempts"]] == ["lost", "finished"]
     assert int(Path(run["attempts"][1]["resumed_from"]).name[5:]) >= 40
     assert losses(train, name) == losses(train, whole)

@@ -24,6 +24,10 @@ def main() -> int:
     except BrokenPipeError:  # `train logs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
+    except OSError as error:  # a full disk, a folder that somebody took away
+        what = f" {error.filename}" if error.filename else ""
+        print(f"train {asked.command} cannot go on:{what}: {error.strerror}", file=sys.stderr)
+        return 1
 
 
 def _run(command: str, here: site.Site, asked: argparse.Namespace) -> int:
@@ -32,6 +36,10 @@ def _run(command: str, here: site.Site, asked: argparse.Namespace) -> int:
         from .commands import start
 
         return (start.start if command == "start" else start.resume)(here, asked)
+    if command == "try":
+        from .commands import trying
+
+        return trying.try_presets(here, asked)
     if command == "list":
         from .commands import listing
 

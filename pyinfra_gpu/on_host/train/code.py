@@ -11,6 +11,8 @@ from .errors import TrainError
 from .site import AGAIN
 
 LARGEST_DIFF = 64 << 20  # bytes
+_ALONE = ("--ignore-submodules=all",)  # each has a difference of its own
+_EACH = 'printf "%s %s\\n" "$(git rev-parse HEAD)" "$displaypath"'
 _WORKS_S = 280.0
 
 
@@ -64,7 +66,9 @@ def difference(checkout: Path) -> bytes:
             said = _git(checkout, *words, index=index)
             if said.returncode != 0:
                 raise TrainError(f"git {words[0]} in {checkout} failed: {_last(said)}")
-        said = _git(checkout, "diff", "--cached", "--binary", "--no-ext-diff", "HEAD", index=index)
+        said = _git(
+            checkout, "diff", "--cached", "--binary", "--no-ext-diff", *_ALONE, "HEAD", index=index
+        )
         # What `add` stored of new files hangs on nothing, and git drops it by itself.
     if said.returncode != 0:
         raise TrainError(f"git diff in {checkout} failed: {_last(said)}")
@@ -74,6 +78,40 @@ def difference(checkout: Path) -> bytes:
             f" {LARGEST_DIFF >> 20}: commit it, or name large files in .gitignore"
         )
     return said.stdout
+
+
+def keep(checkout: Path, folder: Path) -> list[list[str]]:
+    """Write down what differs from the commit, in `code.diff`; return what to lay out again.
+
+    That is [path, commit, name of the file with its difference] of the repository and of each
+    submodule that is there. Raises TrainError.
+    """
+    found = []
+    for number, (path, commit_) in enumerate([("", commit(checkout) or ""), *_modules(checkout)]):
+        name = "code.diff" if number == 0 else f"code.{number}.diff"
+        (folder / name).write_bytes(difference(checkout / path))
+        found.append([path, commit_, name])
+    return found
+
+
+def _modules(checkout: Path) -> list[tuple[str, str]]:
+    """Return (path, commit) of each submodule that is checked out, those within them included."""
+    if not (checkout / ".gitmodules").exists():
+        return []
+    said = _git(checkout, "submodule", "--quiet", "foreach", "--recursive", _EACH)
+    if said.returncode != 0:
+        raise TrainError(f"the submodules of {checkout} cannot be told: {_last(said)}")
+    rows = (line.partition(" ") for line in said.stdout.decode(errors="replace").splitlines())
+    return [(path, commit_) for commit_, _, path in rows]
+
+
+def lay_out_all(checkout: Path, folder: Path, parts: list[list[str]], diffs: Path) -> None:
+    """Make a run's worktree, and in it those of its submodules; raises TrainError.
+
+    + parts: what `keep` returned; diffs: the folder it wrote to
+    """
+    for path, commit_, name in parts:
+        lay_out(checkout / path, folder / path, commit_, diffs / name)
 
 
 def lay_out(checkout: Path, folder: Path, commit: str, diff: Path) -> None:

@@ -12,7 +12,7 @@ from .rundir import Run, all_runs
 from .running import child
 from .site import Site
 
-_LIGHT = ("run.json", "request.json", "metrics.jsonl", "code.diff", "packages.txt")
+_LIGHT = ("run.json", "request.json", "metrics.jsonl", "packages.txt")
 """What is kept of a run that still has checkpoints: enough to resume and to repeat it."""
 
 
@@ -48,7 +48,8 @@ def _forget(run: Run) -> None:
     if not inside:
         shutil.rmtree(run.folder)
         return
-    kept = {run.folder / name for name in _LIGHT}
+    names = (*_LIGHT, *(str(name) for _, _, name in request["code"]))
+    kept = {run.folder / name for name in names}
     for path in run.folder.iterdir():
         holds = any(each == path or each.is_relative_to(path) for each in inside)
         if path not in kept and not holds:

@@ -25,6 +25,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     start.add_argument("--dry", action="store_true", help="print the command and start nothing")
     start.add_argument("--like", metavar="RUN", help="repeat this run: its code, its arguments")
     _shared(start)
+    trial = add("try", "a few steps of presets: do they fit, and how fast are they")
+    trial.add_argument("presets", nargs="*", metavar="PRESET", help="default: all of them")
+    trial.add_argument("--set", action="append", default=[], metavar="K=V", help="as with start")
+    trial.add_argument(
+        "--seconds", type=int, default=600, help="that one may take (default: %(default)s)"
+    )
+    _shared(trial)
     resume = add("resume", "let a run go on from its newest complete checkpoint")
     resume.add_argument("run", nargs="?", metavar="RUN", help="default: the newest")
     _shared(resume)

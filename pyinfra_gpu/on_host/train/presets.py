@@ -45,6 +45,7 @@ class Preset:
     + complete: patterns of all files of a checkpoint, in its folder; {rank} is each rank
     + resume: arguments that are set to go on from {checkpoint}, whose number is {step}
     + multiples: argument -> those whose product must divide it; "ranks" counts as one of them
+    + try_with: arguments that make it a few steps
     + wandb: whether it logs to Weights & Biases
     """
 
@@ -63,6 +64,7 @@ class Preset:
     complete: tuple[str, ...] = ()
     resume: Mapping[str, Value] = field(default_factory=dict)
     multiples: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
+    try_with: Mapping[str, Value] = field(default_factory=dict)
     wandb: bool = False
 
     def as_json(self) -> dict[str, Any]:
@@ -72,7 +74,7 @@ class Preset:
 
 KEYS = (*(each.name for each in fields(Preset) if each.name != "name"), "extends")
 """The keys of a preset."""
-_MERGED = ("arguments", "variables", "resume", "multiples")
+_MERGED = ("arguments", "variables", "resume", "multiples", "try_with")
 
 
 def from_json(document: Mapping[str, Any]) -> Preset:
@@ -354,6 +356,7 @@ _WANTED: Mapping[str, tuple[str, Any]] = {
     "checkpoints": ("a glob, as '{run}/checkpoints/step-*'", _text),
     "complete": ("a list of file names", _texts),
     "resume": ("a dict, as {'resume': '{checkpoint}'}", _arguments),
+    "try_with": ("a dict, as {'steps': 5}", _arguments),
     "multiples": ("a dict, as {'total': ['batch', 'length', 'ranks']}", _multiples),
     "wandb": ("True or False", lambda value: isinstance(value, bool)),
     "extends": ("a preset's name", lambda value: isinstance(value, str)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -133,7 +134,8 @@ class Run:
             if begun:
                 document["attempts"][-1] |= {"ended": now(), "outcome": "lost"}
             document["state"] = "ended"
-            self.write(document)
+            with contextlib.suppress(OSError):  # on a full disk it is told all the same
+                self.write(document)
         return document
 
 

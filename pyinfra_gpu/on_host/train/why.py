@@ -78,6 +78,8 @@ class Explanation:
         for fact in self.facts:
             head += wrapped(fact, "  ", "  ")
         shown = [line for each in self.evidence for line in _quoted(each)]
+        if not self.cause and not self.evidence:
+            return "\n".join(head)  # nothing has failed, or nothing was said
         if not self.cause:
             known = "No cause found: none of the failures known here explains it."
             lines = [*head, "", known, "", "The log ends with:", *shown]

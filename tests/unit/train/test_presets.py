@@ -235,5 +235,5 @@ def test_the_small_trainers_examples_name_options_that_it_has() -> None:
     given = json.loads((PROJECT / "examples/presets/tiny-gpt.json").read_text(encoding="utf-8"))
     for name in given:
         preset = presets.resolved(given, name)
-        for argument in (*preset.arguments, *preset.resume):
+        for argument in (*preset.arguments, *preset.resume, *preset.try_with):
             assert f'"--{argument}"' in source

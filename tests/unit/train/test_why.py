@@ -210,6 +210,8 @@ def test_what_nothing_explains_ends_with_its_last_lines(tmp_path: Path) -> None:
 def test_a_run_that_did_not_fail_says_so(fields: dict[str, Any], told: str, tmp_path: Path) -> None:
     found = why(write_run(tmp_path, **fields), known=catalogue(), now=NOW, kernel=quiet)
     assert told in found.what
+    if "nothing has failed" in told:
+        assert "No cause found" not in found.screen()
 
 
 def test_no_run_is_said_to_be_none(tmp_path: Path) -> None:

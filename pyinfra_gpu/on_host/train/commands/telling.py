@@ -9,6 +9,7 @@ from .. import rundir
 from ..record import read_run
 from ..site import Site
 from ..watch.history import told_steps
+from . import trying
 
 
 def watch(site: Site, asked: argparse.Namespace) -> int:
@@ -34,10 +35,13 @@ def why(site: Site, asked: argparse.Namespace) -> int:
 
 
 def _ran(site: Site) -> set[str]:
-    """Return the presets that have trained a step here, as they are."""
+    """Return the presets that have trained a step here, as they are, and did not fail a try."""
+    tried = trying.remembered(site)
+    failed = {name for name, each in tried.items() if each.get("outcome") != "finished"}
     found = (read_run(run.folder) for run in rundir.all_runs(site))
-    return {
+    ran = {
         run.preset
         for run in found
         if run is not None and not run.overrides and told_steps(run.folder / "metrics.jsonl")
     }
+    return ran - failed

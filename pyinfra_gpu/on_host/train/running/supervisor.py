@@ -35,6 +35,7 @@ class Supervisor:
         self.preset: Preset = presets.from_json(self.request["preset"])
         self.stopping = False
         self.held: claims.Held | None = None
+        self.waited = False  # whoever started it has gone
         reading, self._wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.woken = reading
 
@@ -89,6 +90,7 @@ class Supervisor:
                     return 1
                 self.change(state="queued")
                 notify.tell(f"READY=1\nSTATUS=waits for {', '.join(got)}")
+                self.waited = True
                 self._sleep(_POLL_S)
         finally:
             if ticket is not None:
@@ -115,8 +117,8 @@ class Supervisor:
         folder = self.run.attempt(number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         worktree = self.run.folder / "code"
-        commit = self.request["commit"]
-        code.lay_out(Path(self.site.checkout), worktree, commit, self.run.folder / "code.diff")
+        checkout = Path(self.site.checkout)
+        code.lay_out_all(checkout, worktree, self.request["code"], self.run.folder)
         attempt = {
             "number": number,
             "started": now(),
@@ -130,7 +132,14 @@ class Supervisor:
         document = self.run.read()
         document["attempts"].append(attempt)
         self.change(state="running", gpus=self.held.devices, attempts=document["attempts"])
-        ended = _Attempt(self, number, folder, worktree).run()
+        try:
+            ended = _Attempt(self, number, folder, worktree).run()
+        except (TrainError, OSError) as error:
+            if not self.waited:
+                raise  # whoever waits for the start is told
+            with contextlib.closing(Log(folder / "launcher.log", self.site.log_mib << 20)) as log:
+                log.say(f"train: {error}")
+            ended = {"exit": None, "outcome": "failed", "first_failed_rank": None}
         attempts = self.run.read()["attempts"]
         attempts[-1] |= {"ended": now(), **ended}
         for _ in range(30):

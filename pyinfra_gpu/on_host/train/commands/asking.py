@@ -1,0 +1,103 @@
+"""What is asked for: which preset, on which devices, with how many ranks."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+from .. import claims, gpus, presets
+from ..checks import Asked, Problem
+from ..errors import TrainError
+from ..presets import Preset, PresetError
+from ..rundir import Run
+from ..site import Site
+
+
+def preset_of(
+    site: Site, asked: argparse.Namespace, like: Run | None
+) -> tuple[Preset, tuple[str, ...]]:
+    """Return the preset as `--set` changes it, and the words behind `--`; raises TrainError.
+
+    + like: the run whose preset it is to be
+    """
+    words = tuple(asked.words)
+    try:
+        if like is not None:
+            request = like.request()
+            preset = presets.from_json(request["preset"])
+            words = words or tuple(request["words"])
+        else:
+            preset = presets.resolved(site.presets, _name(site, asked.preset))
+        return presets.with_settings(preset, asked.set), words
+    except PresetError as error:
+        raise TrainError(str(error)) from None
+
+
+def _name(site: Site, given: str | None) -> str:
+    declared(site)
+    if given is None and len(site.presets) > 1:
+        raise TrainError(f"say which preset: {', '.join(site.presets)}")
+    return given or next(iter(site.presets))
+
+
+def declared(site: Site) -> list[str]:
+    """Return the presets' names; raises TrainError where there is none."""
+    if not site.presets:
+        raise TrainError(
+            "no presets are declared for this host: set training_presets, as docs/train.md shows"
+        )
+    return [*site.presets]
+
+
+def wanted(
+    site: Site, asked: argparse.Namespace, preset: Preset, words: tuple[str, ...]
+) -> tuple[Asked, list[gpus.Gpu]]:
+    """Return the start that is asked for, and the GPUs of this host; raises TrainError."""
+    known = [] if site.accelerator == "cpu" else gpus.listed()
+    devices = _devices(site, asked.gpus, known)
+    if site.accelerator == "cpu":
+        ranks = preset.ranks or (1 if preset.launch == "python" else site.ranks)
+    else:
+        ranks = preset.ranks or len(devices)
+        if ranks > len(devices):
+            has = f"--gpus names {len(devices)}" if asked.gpus else f"this host has {len(devices)}"
+            raise TrainError(
+                f"preset {preset.name} has {ranks} ranks, one for each GPU, and {has}: give --set"
+                f" ranks={len(devices)}"
+            )
+    start = Asked(
+        preset=replace(preset, ranks=ranks),
+        devices=tuple(devices),
+        ranks=ranks,
+        words=words,
+        unproven=asked.unproven,
+        queue=asked.queue,
+    )
+    return start, known
+
+
+def _devices(site: Site, given: str | None, known: list[gpus.Gpu]) -> list[str]:
+    """Return the devices that may be taken: those that are named, else all."""
+    if site.accelerator == "cpu":
+        if given is not None:
+            raise TrainError("this host has no GPUs, by its data: leave out --gpus")
+        return [claims.CPU]
+    if not known:
+        raise TrainError("the driver shows no GPU: look at `nvidia-smi`")
+    if given is None:
+        return [gpu.uuid for gpu in known]
+    found = []
+    for word in given.split(","):
+        match = [gpu for gpu in known if word in (str(gpu.index), gpu.uuid)]
+        if not match:
+            indices = ", ".join(str(gpu.index) for gpu in known)
+            raise TrainError(f"there is no GPU {word}: this host has {indices}")
+        found.append(match[0].uuid)
+    return list(dict.fromkeys(found))
+
+
+def refuse(found: list[Problem]) -> None:
+    """Raise TrainError with all that is in the way, where anything is."""
+    if found:
+        lines = [f"  {each.what}\n    {each.remedy}" for each in found]
+        raise TrainError("\n".join(["this run cannot start:", *lines]))

@@ -1,0 +1,127 @@
+"""A run is written down whole before it starts; then it is handed over to its unit."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import claims, code, environment, keeping, presets, rundir, stamp, units
+from ..checks import Asked
+from ..errors import TrainError
+from ..rundir import Run
+from ..running import child
+from ..site import Site
+
+
+def written(site: Site, wanted: Asked, overrides: Sequence[str], like: Run | None) -> Run:
+    """Make a run's directory with all that it takes to start it; raises TrainError.
+
+    + overrides: what `--set` gave
+    + like: the run whose code it has; None: that of the checkout as it is now
+    """
+    units.ensure_template(site)
+    keeping.forget_old(site)
+    checkout, preset = Path(site.checkout), wanted.preset
+    run = rundir.make(site, preset.name)
+    try:
+        if like is not None:
+            parts = like.request()["code"]
+            for _, _, name in parts:
+                shutil.copyfile(like.folder / name, run.folder / name)
+        else:
+            parts = code.keep(checkout, run.folder)
+        (run.folder / "packages.txt").write_text(stamp.packages(site), encoding="utf-8")
+        program = child.words(site, run.folder, preset, wanted.ranks, wanted.words, None)
+        command = child.command(site, preset, wanted.ranks, program)
+        run.ask(_request(wanted, run, parts, command))
+        run.write(_document(site, overrides, wanted, run, parts, command, like))
+    except BaseException as error:
+        shutil.rmtree(run.folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise TrainError(f"the run cannot be written down in {site.runs}: {error}") from None
+        raise
+    return run
+
+
+def _request(wanted: Asked, run: Run, parts: list[list[str]], command: list[str]) -> dict[str, Any]:
+    """Return what the supervisor needs, so that data which change later do not change this run."""
+    values = child.values(run.folder, wanted.preset, wanted.ranks)
+    return {
+        "preset": wanted.preset.as_json(),
+        "words": list(wanted.words),
+        "command": command,
+        "variables": {
+            name: presets.filled(value, values) for name, value in wanted.preset.variables.items()
+        },
+        "devices": list(wanted.devices),
+        "ranks": wanted.ranks,
+        "queue": wanted.queue,
+        "code": parts,
+        "resumed_from": None,
+    }
+
+
+def _document(
+    site: Site,
+    overrides: Sequence[str],
+    wanted: Asked,
+    run: Run,
+    parts: list[list[str]],
+    command: list[str],
+    like: Run | None,
+) -> dict[str, Any]:
+    """Return run.json as it is before the run is on."""
+    noted = stamp.read(site) or {}
+    values = child.values(run.folder, wanted.preset, wanted.ranks)
+    pattern = wanted.preset.checkpoints
+    return {
+        "schema": rundir.SCHEMA,
+        "run": run.name,
+        "host": socket.gethostname(),
+        "preset": wanted.preset.name,
+        "overrides": dict(setting.split("=", 1) for setting in overrides),
+        "command": command,
+        "variables": environment.recorded(environment.read(site), wanted.preset.variables),
+        "gpus": list(wanted.devices)[: wanted.ranks],
+        "nproc": wanted.ranks,
+        "commit": parts[0][1],
+        "dirty": any((run.folder / name).stat().st_size for _, _, name in parts),
+        "versions": stamp.versions(site),
+        "stamp": noted.get("fingerprint"),
+        "unproven": wanted.unproven or not site.smoke,
+        "like": like.name if like else None,
+        "checkpoints": presets.filled(pattern, values) if pattern else None,
+        "created": rundir.now(),
+        "state": "starting",
+        "attempts": [],
+    }
+
+
+def hand_over(run: Run, before: dict[str, Any] | None) -> None:
+    """Have the unit started; raises TrainError where the run is neither on nor in the queue.
+
+    + before: the document of a run that has been on before; None: one that never was is removed
+    """
+    why = units.start(run.name)
+    if why is None:
+        return
+    refusal = run.refusal()
+    if before is not None:
+        run.write(before)
+    elif refusal:
+        shutil.rmtree(run.folder, ignore_errors=True)
+    unit = units.unit(run.name)
+    raise TrainError(refusal or f"the run did not start ({why}): see `journalctl --user -u {unit}`")
+
+
+def say(site: Site, run: Run, what: str) -> None:
+    """Print how a start went, and what a person may type next."""
+    if run.read()["state"] == "queued":
+        waiting = claims.waiting(site)
+        before = waiting[: waiting.index(run.name)] if run.name in waiting else []
+        what = f"waits for its turn, behind {', '.join(before) or 'who has its devices'}"
+    print(f"{run.name} {what}")
+    print(f"  train watch {run.name}   train logs -f {run.name}   train stop {run.name}")
