@@ -34,7 +34,6 @@ from pyinfra_gpu_rehearsal.state import (
 )
 from pyinfra_gpu_rehearsal.wheelhouse import (
     BUILD_REQUIREMENTS,
-    add_to_index,
     ensure_wheels,
     lay_out_index,
 )
@@ -81,6 +80,11 @@ class Lab:
     def index_url(self) -> str:
         """The index of Python wheels."""
         return f"{self.url}/simple/"
+
+    @property
+    def build_tools_url(self) -> str:
+        """The index of what builds torch from source, once `serve_stand_in` was called."""
+        return f"{self.url}/build-tools/"
 
     @property
     def git_url(self) -> str:
@@ -343,7 +347,7 @@ class Lab:
         www = self.directory / "www"
         image = ensure_base_image(read_machine(), say)
         folder, wheels = ensure_wheels(image.python, say, BUILD_REQUIREMENTS)
-        add_to_index(folder, wheels, www / "simple")
+        lay_out_index(folder, wheels, www / "build-tools")
         with tempfile.TemporaryDirectory(dir=self.directory) as work:
             return stand_in.serve(www / "git", Path(work), broken=broken)
 

@@ -178,15 +178,6 @@ def ensure_wheels(
         return folder, wheels
 
 
-def add_to_index(folder: Path, wheels: Iterable[Wheel], index: Path) -> None:
-    """Add those of WHEELS whose projects the index does not have."""
-    with tempfile.TemporaryDirectory(dir=index.parent) as work:
-        lay_out_index(folder, wheels, Path(work, "index"))
-        for project in sorted(Path(work, "index").iterdir()):
-            if project.is_dir() and not (index / project.name).exists():
-                project.rename(index / project.name)
-
-
 def lay_out_index(folder: Path, wheels: Iterable[Wheel], index: Path) -> None:
     """Lay out WHEELS, which lie in FOLDER, as a simple index in the folder INDEX, by links."""
     fresh = index.with_name(f".{index.name}.{os.getpid()}")

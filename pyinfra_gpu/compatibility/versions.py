@@ -109,7 +109,7 @@ def build_of_other_cuda(case: Case) -> Problem | None:
         value=case.spec.pytorch.build,
         found=f"would be built with CUDA {case.cuda.release}",
         allowed=f"{right} with that toolkit",
-        changes=((("pytorch_build", right),),),
+        advice=f"set pytorch_build = {right!r}",
     )
 
 

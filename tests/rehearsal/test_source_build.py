@@ -1,0 +1,161 @@
+"""torch built from source, on throwaway hosts, from the lab's stand-in for PyTorch's tree.
+
+The stand-in has nothing of PyTorch: what is shown here is the way of a build, and no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from running import Deployer, Run, quietly, until
+
+from pyinfra_gpu_rehearsal import Lab, LabHost
+from pyinfra_gpu_rehearsal.stand_in import StandIn
+
+pytestmark = pytest.mark.rehearsal
+
+HOST, BESIDE = "gpu1", "gpu2"
+BUILD = "/opt/pyinfra-gpu/build"
+BUILT = "built"  # a snapshot
+DATA = (
+    "smoke=skip",
+    "environment_dynamo=false",
+    "pytorch_source=source",
+    "training_repo=null",
+    "training_commit=null",
+    "training_requirements=null",
+)
+STEPS = 302  # compiles and links of the stand-in
+
+
+@pytest.fixture(scope="session")
+def stand_in(lab: Lab) -> StandIn:
+    return lab.serve_stand_in(say=quietly)
+
+
+@pytest.fixture(scope="session")
+def builder(deployer: Deployer, lab: Lab, stand_in: StandIn) -> Deployer:
+    source = (
+        f"pytorch_git_url={lab.url}/git/stand-in.git",
+        f"pytorch_commit={stand_in.commit}",
+        f"pytorch_extra_index_url={lab.build_tools_url}",
+    )
+    return replace(deployer, data=(*DATA, *source))
+
+
+@pytest.fixture(scope="session")
+def first(builder: Deployer, lab: Lab) -> Run:
+    """Return the run that took a bare host to a built torch; the host is kept as it then was."""
+    for host in lab.up(2, say=quietly):
+        lab.fresh(host.name)
+    run = builder.deploy(limit=HOST)
+    assert run.code == 0, run.output
+    lab.snapshot(HOST, BUILT)
+    return run
+
+
+@pytest.fixture
+def host(first: Run, lab: Lab) -> LabHost:
+    return lab.restore(HOST, BUILT)
+
+
+def state(host: LabHost) -> dict[str, Any]:
+    text = host.run(f"cat {BUILD}/state.json", check=False).stdout
+    return dict(json.loads(text)) if text else {}
+
+
+def compiled(host: LabHost) -> int:
+    """Return how many objects stand in the build's folder."""
+    found = host.run(f"find {BUILD}/source/build -name '*.o' -size +0", check=False)
+    return len(found.stdout.split())
+
+
+def is_at(host: LabHost, number: int) -> Callable[[], bool]:
+    return lambda: state(host).get("phase") == "compile" and compiled(host) >= number
+
+
+def test_a_bare_host_gets_a_torch_that_was_built_and_proven_there(
+    first: Run, builder: Deployer, host: LabHost, stand_in: StandIn
+) -> None:
+    assert "torch (stand-in): compile" in first.output
+    known = json.loads(host.run(f"cat {BUILD}/wheel.json").stdout)
+    assert known["stand_in"] is True
+    assert known["observed"]["commit"] == known["proven"]["commit"] == stand_in.commit
+    assert known["observed"]["submodules"] == 1
+    assert state(host)["status"] == "done"
+    assert state(host)["compiled"] == STEPS
+    asked = "import torch; print(torch.version.git_version, torch.library.unit_007(1))"
+    said = host.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{asked}'").stdout
+    assert said.split() == [stand_in.commit, "8"]
+    assert host.run(f"stat -c %U {BUILD} {BUILD}/wheel.json").stdout.split() == ["ubuntu"] * 2
+    assert host.run("stat -c %U /opt/pyinfra-gpu/bin/pyinfra-gpu-build.pyz").stdout == "root\n"
+
+    second = builder.converge(limit=HOST)
+    assert second.changed(HOST) == []
+    assert state(host)["compiled"] == STEPS
+    assert builder.check(limit=HOST).code == 0
+
+
+def test_a_killed_run_leaves_the_build_at_work_and_the_next_one_follows_it(
+    builder: Deployer, host: LabHost
+) -> None:
+    other = replace(builder, data=(*builder.data, 'pytorch_flags={"USE_MKLDNN":"0"}'))
+    run = other.start(limit=HOST)
+    until(is_at(host, 30))
+    run.kill()
+    run.communicate()
+    seen = other.check(limit=HOST).deviations(HOST)["pytorch.build-running"]
+    assert "torch is being built: compile" in seen["found"]
+    another = builder.check(limit=HOST).deviations(HOST)
+    assert "pytorch.build-occupied" not in another  # what this one wants is installed already
+    followed = other.converge(limit=HOST)
+    assert "torch (stand-in): " in followed.output
+    assert state(host)["compiled"] == STEPS
+    assert other.converge(limit=HOST).changed(HOST) == []
+
+
+def test_after_a_power_cut_what_was_emptied_is_made_again_and_nothing_else(
+    builder: Deployer, host: LabHost, lab: Lab
+) -> None:
+    other = replace(builder, data=(*builder.data, 'pytorch_flags={"USE_NUMA":"1"}'))
+    run = other.start(limit=HOST)
+    until(is_at(host, 100))
+    host.run("pkill -STOP -u ubuntu cc1; true", check=False)
+    synced = state(host)["synced"]
+    host.power_off()
+    run.kill()
+    run.communicate()
+    assert synced is not None
+    folder = host.upper / f"{BUILD[1:]}/source/build"
+    objects = sorted(folder.rglob("unit_0*.o"))
+    for each in objects[:20]:
+        times = each.stat()
+        each.write_bytes(b"")
+        os.utime(each, ns=(times.st_atime_ns, times.st_mtime_ns))
+    host.power_on()
+    host.wait_ready(60)
+    done = other.converge(limit=HOST)
+    assert "the machine went down meanwhile" in done.output
+    assert host.run(f"find {BUILD}/source/build -name '*.o' -size 0").stdout == ""
+    asked = "import torch; print(torch.library.unit_003(1))"
+    assert host.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{asked}'").stdout == "4\n"
+    assert other.converge(limit=HOST).changed(HOST) == []
+
+
+def test_a_wheel_that_was_damaged_is_not_installed_and_made_again(
+    builder: Deployer, host: LabHost
+) -> None:
+    before = state(host)["compiled"]
+    host.run(f"echo x >>$(ls {BUILD}/wheels/*.whl)")
+    host.run("rm -rf /opt/pyinfra-gpu/venv/lib/python3*/site-packages/torch*")
+    refused = builder.deploy(limit=HOST)
+    assert refused.code == 1
+    assert "was damaged since it was proven" in refused.problems(HOST)[0]
+    builder.converge(limit=HOST)
+    assert state(host)["compiled"] == before
+    assert builder.converge(limit=HOST).changed(HOST) == []
