@@ -339,9 +339,13 @@ class Lab:
 
     # -- a tree to build torch from
 
-    def serve_stand_in(self, *, say: Say = print, broken: str = "") -> StandIn:
+    def serve_stand_in(
+        self, name: str = "stand-in", *, say: Say = print, broken: str = "", scikit: bool = False
+    ) -> StandIn:
         """Serve a stand-in for PyTorch's source, and what builds it; return its commit.
 
+        + name: of its repository
+        + scikit: it is built by scikit-build-core, as PyTorch is from 2.14 on
         + broken: a line of C that does not compile, put into one of its files
         """
         www = self.directory / "www"
@@ -349,7 +353,7 @@ class Lab:
         folder, wheels = ensure_wheels(image.python, say, BUILD_REQUIREMENTS)
         lay_out_index(folder, wheels, www / "build-tools")
         with tempfile.TemporaryDirectory(dir=self.directory) as work:
-            return stand_in.serve(www / "git", Path(work), broken=broken)
+            return stand_in.serve(www / "git", Path(work), name=name, broken=broken, scikit=scikit)
 
     # -- unmaking
 

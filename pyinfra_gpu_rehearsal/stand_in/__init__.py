@@ -36,11 +36,21 @@ class StandIn:
     submodule: str
 
 
-def serve(git: Path, work: Path, *, units: int = UNITS, broken: str = "") -> StandIn:
+def serve(
+    git: Path,
+    work: Path,
+    *,
+    name: str = "stand-in",
+    units: int = UNITS,
+    broken: str = "",
+    scikit: bool = False,
+) -> StandIn:
     """Make the stand-in's repositories in the folder GIT of a lab's file server.
 
     + work: an empty folder to lay the tree out in
+    + name: of its repository
     + units: how many C files it compiles beside those of its submodule
+    + scikit: it is built by scikit-build-core, as PyTorch is from 2.14 on, and not by setuptools
     + broken: a line of C that does not compile, put into one of them
     """
     submodule = work / "tensorpipe"
@@ -49,14 +59,17 @@ def serve(git: Path, work: Path, *, units: int = UNITS, broken: str = "") -> Sta
     inner = publish(submodule, git / "stand-in-tensorpipe.git")
     main = work / "stand-in"
     shutil.copytree(_HERE / "main", main)
+    if scikit:
+        (main / "setup.py").unlink()
+        shutil.copytree(_HERE / "scikit", main, dirs_exist_ok=True)
     (main / "third_party").mkdir()
     (main / ".gitmodules").write_text(MODULES, encoding="utf-8")
     _write_units(main / "csrc", "unit", units)
     if broken:
         last = main / f"csrc/unit_{units - 1:03d}.c"
         last.write_text(f"{last.read_text()}{broken}\n", encoding="utf-8")
-    commit = publish(main, git / "stand-in.git", submodules={SUBMODULE: inner})
-    return StandIn("stand-in", commit, inner)
+    commit = publish(main, git / f"{name}.git", submodules={SUBMODULE: inner})
+    return StandIn(name, commit, inner)
 
 
 def _write_units(folder: Path, name: str, count: int) -> None:

@@ -48,12 +48,17 @@ class Builder(Deployer):
 
 @pytest.fixture(scope="session")
 def builder(deployer: Deployer, lab: Lab, stand_in: StandIn) -> Deployer:
+    return building(lab, deployer.folder, stand_in)
+
+
+def building(lab: Lab, folder: Path, tree: StandIn) -> Deployer:
+    """Return what deploys with a torch that is built from this tree."""
     source = (
-        f"pytorch_git_url={lab.url}/git/stand-in.git",
-        f"pytorch_commit={stand_in.commit}",
+        f"pytorch_git_url={lab.url}/git/{tree.name}.git",
+        f"pytorch_commit={tree.commit}",
         f"pytorch_extra_index_url={lab.build_tools_url}",
     )
-    return Builder(lab, deployer.folder, data=(*DATA, *source))
+    return Builder(lab, folder, data=(*DATA, *source))
 
 
 @pytest.fixture(scope="session")
@@ -184,3 +189,21 @@ def test_one_host_builds_and_another_of_its_kind_gets_the_wheel(
     assert "from the cache" in alone.output
     again = builder.converge()
     assert (again.changed(HOST), again.changed(BESIDE)) == ([], [])
+
+
+def test_a_file_that_does_not_compile_is_named_and_the_next_commit_is_built_by_the_newer_backend(
+    builder: Deployer, host: LabHost, lab: Lab
+) -> None:
+    broken = lab.serve_stand_in("broken", say=quietly, broken="int y = ;")
+    refused = building(lab, builder.folder, broken).deploy(limit=HOST)
+    (problem,) = refused.problems(HOST)
+    assert "the build of torch failed in compile" in problem
+    assert "unit_279.c:2:9: error: expected expression before" in problem
+    good = lab.serve_stand_in("newer", say=quietly, scikit=True)
+    newer = building(lab, builder.folder, good)
+    assert newer.converge(limit=HOST).changed(HOST) == [
+        "pytorch: build of torch 2.13.0+cpu",
+        "pytorch: torch 2.13.0+cpu",
+    ]
+    assert "ninja: no work to do." in host.run(f"tail -n 60 {BUILD}/log.txt").stdout
+    assert newer.converge(limit=HOST).changed(HOST) == []

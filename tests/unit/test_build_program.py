@@ -432,3 +432,15 @@ def test_what_a_stand_in_cannot_show_is_said() -> None:
 
 def test_the_error_of_a_program_that_says_nothing_is_a_sentence() -> None:
     assert "ended with status 3 and said nothing" in failure("configuring", 3, []).sentence
+
+
+def test_a_commit_that_the_repository_does_not_have_is_one_sentence(
+    checkout: tuple[Path, str], tmp_path: Path
+) -> None:
+    url = checkout[0].as_uri()
+    place = Place(tmp_path / "build")
+    place.root.mkdir()
+    plan = replace(PLAN, source={"git": url, "commit": "0" * 39 + "1"})
+    with pytest.raises(BuildError, match=r"has no commit 0{39}1: set pytorch_commit to what"):
+        fetch.fetch(plan, place, commands(tmp_path), unclean=False)
+    assert not place.source.exists()
