@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tarfile
 import time
 import urllib.error
@@ -41,7 +42,7 @@ def _repository(plan: Plan, commit: str, place: Place, run: Commands) -> None:
             return
         # Its objects serve for another commit, too; it has that name again when it is whole.
         remove(place.part)
-        place.source.rename(place.part)
+        shutil.move(place.source, place.part)  # a folder of a lower layer cannot be renamed alone
     git = ["git", "-C", str(place.part)]
     url = plan.source["git"]
     if not (place.part / ".git").exists():
