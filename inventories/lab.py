@@ -72,7 +72,8 @@ cpu: list[str] = []
 #         how many GPUs the host must have; 2 on nvidia stacks, 0 on cpu stacks; default: the
 #         stack's
 #     "preflight_min_disk_gib": 40,
-#         free GiB needed at prefix where torch is not installed yet; default: the stack's
+#         free GiB needed at prefix where torch is not installed yet; more where it is built;
+#         default: the stack's
 #     "preflight_min_ram_gib": 64,
 #         GiB of memory the host must have; default: the stack's
 #     "preflight_apt_wait_s": 120,

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from built_host import BUILDING, TORCH_COMMIT, built_host, record_of
+from built_host import BUILDING, SOURCE, TORCH_COMMIT, built_host, record_of
 from fake_host import FakeHost, FakeRun
 
+from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import pytorch, pytorch_build
 from pyinfra_gpu.engine.following import Shown
 from pyinfra_gpu.errors import SpecError
@@ -173,3 +174,13 @@ def test_a_log_gets_a_line_a_minute_and_a_terminal_one_line_that_changes() -> No
     on_terminal.show("ws1", state(percent=15, left_s=80, notes=["memory ran out"]))
     assert said[-1] == "memory ran out"
     assert written == ["\r\033[K    [ws1] torch: compile 2100 of 6300, 15 %, about 80 s left"]
+
+
+def test_a_host_that_may_build_needs_more_room_than_one_that_gets_a_wheel() -> None:
+    real = {"pytorch_git_url": SOURCE["pytorch_git_url"], "gpu_model": "RTX 5090"}
+    real |= {"pytorch_source": "source", "pytorch_commit": TORCH_COMMIT}
+    rooms = [
+        resolve({**real, **more}, "ws1").preflight.min_disk_gib
+        for more in ({}, {"pytorch_builder": "ws1"}, {"pytorch_builder": "ws2"})
+    ]
+    assert rooms == [65, 65, 15]
