@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal import access, faults, network, server, snapshots, stand_in
+from pyinfra_gpu_rehearsal import access, faults, network, server, snapshots
 from pyinfra_gpu_rehearsal.aptconfig import read_machine
 from pyinfra_gpu_rehearsal.base_image import BaseImage, Say, ensure_base_image
 from pyinfra_gpu_rehearsal.control_group import Group, wait_until_ready
@@ -23,7 +22,6 @@ from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
 from pyinfra_gpu_rehearsal.nvidia.repository import NvidiaRepository
 from pyinfra_gpu_rehearsal.placing import is_root, lab_place
 from pyinfra_gpu_rehearsal.requirements import available, ensure_packages
-from pyinfra_gpu_rehearsal.stand_in import StandIn
 from pyinfra_gpu_rehearsal.state import (
     HostRecord,
     LabRecord,
@@ -32,11 +30,7 @@ from pyinfra_gpu_rehearsal.state import (
     locked,
     new_lab_id,
 )
-from pyinfra_gpu_rehearsal.wheelhouse import (
-    BUILD_REQUIREMENTS,
-    ensure_wheels,
-    lay_out_index,
-)
+from pyinfra_gpu_rehearsal.wheelhouse import ensure_wheels, lay_out_index
 
 NONE_UP = "no throwaway hosts are up: make them with `pyinfra-gpu rehearsal up 2`"
 PATIENCE_S = 60  # a boot takes half a second; a busy machine may take long
@@ -80,11 +74,6 @@ class Lab:
     def index_url(self) -> str:
         """The index of Python wheels."""
         return f"{self.url}/simple/"
-
-    @property
-    def build_tools_url(self) -> str:
-        """The index of what builds torch from source, once `serve_stand_in` was called."""
-        return f"{self.url}/build-tools/"
 
     @property
     def git_url(self) -> str:
@@ -336,24 +325,6 @@ class Lab:
         host.connect()
         host.power_on()
         return host
-
-    # -- a tree to build torch from
-
-    def serve_stand_in(
-        self, name: str = "stand-in", *, say: Say = print, broken: str = "", scikit: bool = False
-    ) -> StandIn:
-        """Serve a stand-in for PyTorch's source, and what builds it; return its commit.
-
-        + name: of its repository
-        + scikit: it is built by scikit-build-core, as PyTorch is from 2.14 on
-        + broken: a line of C that does not compile, put into one of its files
-        """
-        www = self.directory / "www"
-        image = ensure_base_image(read_machine(), say)
-        folder, wheels = ensure_wheels(image.python, say, BUILD_REQUIREMENTS)
-        lay_out_index(folder, wheels, www / "build-tools")
-        with tempfile.TemporaryDirectory(dir=self.directory) as work:
-            return stand_in.serve(www / "git", Path(work), name=name, broken=broken, scikit=scikit)
 
     # -- unmaking
 

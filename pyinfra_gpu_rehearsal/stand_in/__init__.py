@@ -27,11 +27,9 @@ MODULES = f"""[submodule "{SUBMODULE}"]
 class StandIn:
     """A stand-in that is served.
 
-    + name: of its repository, below the lab's git server
     + commit: the one to declare; submodule: that of its submodule
     """
 
-    name: str
     commit: str
     submodule: str
 
@@ -69,7 +67,7 @@ def serve(
         last = main / f"csrc/unit_{units - 1:03d}.c"
         last.write_text(f"{last.read_text()}{broken}\n", encoding="utf-8")
     commit = publish(main, git / f"{name}.git", submodules={SUBMODULE: inner})
-    return StandIn(name, commit, inner)
+    return StandIn(commit, inner)
 
 
 def _write_units(folder: Path, name: str, count: int) -> None:

@@ -16,7 +16,7 @@ import pytest
 from running import Deployer, Run, quietly, until
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
-from pyinfra_gpu_rehearsal.stand_in import StandIn
+from pyinfra_gpu_rehearsal.stand_in.serving import Served, serve_stand_in
 
 pytestmark = pytest.mark.rehearsal
 
@@ -35,8 +35,8 @@ STEPS = 302  # compiles and links of the stand-in
 
 
 @pytest.fixture(scope="session")
-def stand_in(lab: Lab) -> StandIn:
-    return lab.serve_stand_in(say=quietly)
+def stand_in(lab: Lab) -> Served:
+    return serve_stand_in(lab, say=quietly)
 
 
 class Builder(Deployer):
@@ -47,16 +47,16 @@ class Builder(Deployer):
 
 
 @pytest.fixture(scope="session")
-def builder(deployer: Deployer, lab: Lab, stand_in: StandIn) -> Deployer:
+def builder(deployer: Deployer, lab: Lab, stand_in: Served) -> Deployer:
     return building(lab, deployer.folder, stand_in)
 
 
-def building(lab: Lab, folder: Path, tree: StandIn) -> Deployer:
+def building(lab: Lab, folder: Path, tree: Served) -> Deployer:
     """Return what deploys with a torch that is built from this tree."""
     source = (
-        f"pytorch_git_url={lab.url}/git/{tree.name}.git",
+        f"pytorch_git_url={tree.git_url}",
         f"pytorch_commit={tree.commit}",
-        f"pytorch_extra_index_url={lab.build_tools_url}",
+        f"pytorch_extra_index_url={tree.index_url}",
     )
     return Builder(lab, folder, data=(*DATA, *source))
 
@@ -93,7 +93,7 @@ def is_at(host: LabHost, number: int) -> Callable[[], bool]:
 
 
 def test_a_bare_host_gets_a_torch_that_was_built_and_proven_there(
-    first: Run, builder: Deployer, host: LabHost, stand_in: StandIn
+    first: Run, builder: Deployer, host: LabHost, stand_in: Served
 ) -> None:
     assert "torch (stand-in): compile" in first.output
     known = json.loads(host.run(f"cat {BUILD}/wheel.json").stdout)
@@ -172,7 +172,7 @@ def test_a_wheel_that_was_damaged_is_not_installed_and_made_again(
 
 
 def test_one_host_builds_and_another_of_its_kind_gets_the_wheel(
-    builder: Deployer, host: LabHost, lab: Lab, stand_in: StandIn
+    builder: Deployer, host: LabHost, lab: Lab, stand_in: Served
 ) -> None:
     before = state(host)["compiled"]
     beside = lab.fresh(BESIDE)
@@ -194,12 +194,12 @@ def test_one_host_builds_and_another_of_its_kind_gets_the_wheel(
 def test_a_file_that_does_not_compile_is_named_and_the_next_commit_is_built_by_the_newer_backend(
     builder: Deployer, host: LabHost, lab: Lab
 ) -> None:
-    broken = lab.serve_stand_in("broken", say=quietly, broken="int y = ;")
+    broken = serve_stand_in(lab, "broken", say=quietly, broken="int y = ;")
     refused = building(lab, builder.folder, broken).deploy(limit=HOST)
     (problem,) = refused.problems(HOST)
     assert "the build of torch failed in compile" in problem
     assert "unit_279.c:2:9: error: expected expression before" in problem
-    good = lab.serve_stand_in("newer", say=quietly, scikit=True)
+    good = serve_stand_in(lab, "newer", say=quietly, scikit=True)
     newer = building(lab, builder.folder, good)
     assert newer.converge(limit=HOST).changed(HOST) == [
         "pytorch: build of torch 2.13.0+cpu",

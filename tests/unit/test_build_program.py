@@ -226,6 +226,16 @@ def test_the_first_error_is_told_and_not_its_consequences(place: Place) -> None:
     assert caught.value.lines[0] == "FAILED: x.o"
 
 
+def test_what_cmake_only_tried_is_no_error() -> None:
+    lines = ["-- Performing Test C_HAS_AVX_1 - Failed", "-- Looking for x - not found"]
+    lines += [
+        "CMake Error at CMakeLists.txt:9 (message):",
+        "  it needs y",
+        "-- Configuring incomplete",
+    ]
+    assert "CMake Error at CMakeLists.txt:9" in failure("configuring", 1, lines).sentence
+
+
 def test_percent_never_goes_back_and_a_resumed_run_counts_what_was_done(place: Place) -> None:
     state = begun(place)
     seen = []

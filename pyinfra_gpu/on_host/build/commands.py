@@ -21,7 +21,7 @@ _ERROR = re.compile(
     r"|cannot find|failed|fatal)\b"
 )
 _AFTERWARDS = re.compile(
-    r"^(ninja: build stopped|make(\[\d+\])?: \*\*\*|FAILED: |CMake Error: (?:CMAKE|Generator)"
+    r"^(-- |ninja: build stopped|make(\[\d+\])?: \*\*\*|FAILED: |CMake Error: (?:CMAKE|Generator)"
     r"|-- Configuring incomplete|subprocess\.CalledProcessError)"
 )
 _KILL_AFTER_S = 30
