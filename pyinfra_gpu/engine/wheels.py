@@ -16,6 +16,7 @@ from gevent.lock import RLock  # type: ignore[import-untyped]  # pyinfra's own e
 
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import Answer, ask
+from pyinfra_gpu.engine.steps import quoted
 from pyinfra_gpu.facts.pytorch_build import Manifest
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.text import shortened
@@ -123,7 +124,7 @@ def send(
     """
     target, size = f"{build}/wheels/{wheel.manifest.file}", wheel.manifest.size
     length = ["stat", "-c", "length %s", "--", f"{target}.part"]
-    known = ask(state, host, " ".join(length), run_as, seconds=deadlines.PLAIN)
+    known = ask(state, host, quoted(*length), run_as, seconds=deadlines.PLAIN)
     have = min(_length(known) or 0, size)
     with wheel.path.open("rb") as file:
         while have < size:

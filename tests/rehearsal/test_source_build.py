@@ -30,6 +30,7 @@ DATA = (
     "training_repo=null",
     "training_commit=null",
     "training_requirements=null",
+    "training_presets=null",
 )
 STEPS = 302  # compiles and links of the stand-in
 
