@@ -454,3 +454,26 @@ def test_a_commit_that_the_repository_does_not_have_is_one_sentence(
     with pytest.raises(BuildError, match=r"has no commit 0{39}1: set pytorch_commit to what"):
         fetch.fetch(plan, place, commands(tmp_path), unclean=False)
     assert not place.source.exists()
+
+
+def test_nccl_is_there_at_its_tag_before_configuring_or_not_at_all(
+    checkout: tuple[Path, str], tmp_path: Path
+) -> None:
+    source, run = checkout[0], commands(tmp_path)
+    git(source, "tag", "v2.30.7-1")
+    outer = tmp_path / "tree"
+    pins = outer / ".ci/docker/ci_commit_pins"
+    pins.mkdir(parents=True)
+    (outer / "third_party").mkdir()
+    (pins / "nccl.txt").write_text("v9\n")
+    with pytest.raises(BuildError, match="fetching NCCL v9 failed"):
+        fetch._nccl(outer, run, source.as_uri())
+    assert not (outer / "third_party/nccl").exists()
+    (pins / "nccl.txt").write_text("v2.30.7-1\n")
+    fetch._nccl(outer, run, source.as_uri())
+    there = outer / "third_party/nccl"
+    assert (there / "file").read_text() == "x\n"
+    (there / "file").unlink()  # half of it
+    fetch._nccl(outer, run, source.as_uri())
+    assert (there / "file").exists()
+    fetch._nccl(outer, run, "file:///nowhere")  # it is there

@@ -17,6 +17,7 @@ from .files import digest, remove, sync
 from .place import Place
 from .plan import Plan
 
+NCCL = "https://github.com/NVIDIA/nccl"
 _TRIES = 5
 _CHUNK = 1 << 20
 _SHOWN = 3
@@ -33,6 +34,8 @@ def fetch(plan: Plan, place: Place, run: Commands, *, unclean: bool) -> None:
         _tarball(plan, place)
     else:
         _repository(plan, plan.commit, place, run)
+    if plan.wants("USE_NCCL") and not plan.wants("USE_SYSTEM_NCCL"):
+        _nccl(place.source, run)
     sync(place.root)
 
 
@@ -190,6 +193,34 @@ def _refuse_escape(member: tarfile.TarInfo) -> None:
             raise BuildError(f"the source's archive leads out of its folder: {member.name}")
     if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
         raise BuildError(f"the source's archive holds a device: {member.name}")
+
+
+def _nccl(tree: Path, run: Commands, url: str = NCCL) -> None:
+    """Have NCCL at the tag that the tree pins, whole or not at all.
+
+    While it configures PyTorch clones it by itself, unless there is anything at all at its place.
+    """
+    place, tag = tree / "third_party/nccl", nccl_tag(tree)
+    if tag is None or ((tree / ".gitmodules").exists() and _tracks(tree, place)):
+        return
+    if place.exists():
+        there = run.tried(["git", "-C", str(place), "describe", "--tags", "--exact-match"])[1]
+        clean = run.tried(["git", "-C", str(place), "status", "--porcelain"])
+        if there[-1:] == [tag] and clean == (0, []):
+            return
+        remove(place)
+    part = place.with_name("nccl.part")
+    remove(part)
+    clone = ["git", "clone", "--quiet", "--depth=1", "--branch", tag, "--", url, str(part)]
+    run.run(clone, what=f"fetching NCCL {tag}")
+    sync(tree)
+    part.rename(place)
+
+
+def _tracks(tree: Path, place: Path) -> bool:
+    """Tell whether NCCL is one of the tree's own submodules, as it was until PyTorch 2.6."""
+    text = (tree / ".gitmodules").read_text(encoding="utf-8", errors="replace")
+    return f"path = {place.relative_to(tree)}" in text
 
 
 def nccl_tag(tree: Path) -> str | None:
