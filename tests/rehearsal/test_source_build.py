@@ -30,7 +30,7 @@ DATA = (
     "training_repo=null",
     "training_commit=null",
     "training_requirements=null",
-    "training_presets=null",
+    "training_presets={}",
 )
 STEPS = 302  # compiles and links of the stand-in
 
