@@ -27,10 +27,7 @@ DATA = (
     "smoke=skip",
     "environment_dynamo=false",
     "pytorch_source=source",
-    "training_repo=null",
-    "training_commit=null",
     "training_requirements=null",
-    "training_presets={}",
 )
 STEPS = 302  # compiles and links of the stand-in
 
