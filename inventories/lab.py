@@ -72,7 +72,8 @@ cpu: list[str] = []
 #         how many GPUs the host must have; 2 on nvidia stacks, 0 on cpu stacks; default: the
 #         stack's
 #     "preflight_min_disk_gib": 40,
-#         free GiB needed at prefix where torch is not installed yet; default: the stack's
+#         free GiB needed at prefix where torch is not installed yet; more where it is built;
+#         default: the stack's
 #     "preflight_min_ram_gib": 64,
 #         GiB of memory the host must have; default: the stack's
 #     "preflight_apt_wait_s": 120,
@@ -133,7 +134,7 @@ cpu: list[str] = []
 #
 # pytorch
 #     "pytorch_source": "wheel",
-#         where torch comes from
+#         where torch comes from; 'source' builds it once per kind of host
 #     "pytorch_version": "2.14.0",
 #         the torch release; default: the stack's
 #     "pytorch_build": "cu126",
@@ -151,6 +152,22 @@ cpu: list[str] = []
 #     "pytorch_lock": "if-there",
 #         whether only what a lock of `pyinfra-gpu lock` names is installed, by its digest;
 #         'required' stops a host for which there is none
+#     "pytorch_git_url": "https://github.com/pytorch/pytorch",
+#         the repository torch is built from, a mirror of it, or a bundle; default: None
+#     "pytorch_commit": "5c48869085840e9cbb80e2a4d2b5e5d7c3a1f602",
+#         the commit of pytorch_git_url to build; default: None
+#     "pytorch_source_url": "https://mirror.example.org/pytorch-v2.14.1.tar.gz",
+#         the archive of a release, in the place of a repository; default: None
+#     "pytorch_source_sha256": "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+#         the SHA-256 of pytorch_source_url; default: None
+#     "pytorch_archs": ["12.0"],
+#         what torch is compiled for; None = the gpu_model's; default: None
+#     "pytorch_flags": {"USE_MKLDNN": "0"},
+#         options of the build beside those that this project sets; default: {}
+#     "pytorch_builder": "ws1",
+#         the host that builds; None = the first of its kind; default: None
+#     "pytorch_build_memory_gib": 32,
+#         memory that a build may use; None = four fifths of the host's; default: None
 #
 # environment
 #     "environment_name": "training",

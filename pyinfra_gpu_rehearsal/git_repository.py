@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.commands import run
@@ -36,8 +37,10 @@ def _environment(bare: Path, work_tree: Path) -> dict[str, str]:
     }
 
 
-def publish(source: Path, bare: Path) -> str:
+def publish(source: Path, bare: Path, *, submodules: Mapping[str, str] | None = None) -> str:
     """Make the bare repository BARE from the files of the folder SOURCE; return its commit.
+
+    + submodules: path -> commit of each submodule; SOURCE has its .gitmodules, and not its files
 
     It can be cloned over plain HTTP. An older repository at BARE is replaced in one step.
     """
@@ -58,6 +61,8 @@ def publish(source: Path, bare: Path) -> str:
     (fresh / "info").mkdir(exist_ok=True)
     (fresh / "info/exclude").write_text("\n".join(IGNORED) + "\n")
     git("-c", "core.autocrlf=false", "add", "--all", ".")
+    for path, inner in (submodules or {}).items():
+        git("update-index", "--add", "--cacheinfo", f"160000,{inner},{path}")
     tree = git("write-tree")
     commit = git("commit-tree", tree, "-m", f"{source.name} as it is in the folder")
     git("update-ref", "refs/heads/main", commit)

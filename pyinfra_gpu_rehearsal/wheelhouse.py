@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu_rehearsal.base_image import Say
 from pyinfra_gpu_rehearsal.commands import run
 from pyinfra_gpu_rehearsal.errors import LabError
@@ -29,6 +30,8 @@ from pyinfra_gpu_rehearsal.state import cache_folder, locked, write_atomically
 
 REQUIREMENTS = ("torch==2.13.0+cpu", "uv==0.13.8", "numpy", "setuptools")
 # PyTorch's own index of CPU builds, asked only where the configured indexes do not have them.
+# What builds torch from source, for hosts that are to build the stand-in.
+BUILD_REQUIREMENTS = (*catalogue().build_tools, "setuptools", "wheel", "scikit-build-core")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
@@ -118,16 +121,16 @@ def _platform_words(python: str) -> list[str]:
     return words
 
 
-def _download(python: str, folder: Path) -> None:
+def _download(python: str, folder: Path, wanted: tuple[str, ...]) -> None:
     """Download the wheels for the hosts' python into FOLDER."""
     command = [
         *pip_command(), "download", "--quiet", "--disable-pip-version-check", "--no-input",
         "--dest", str(folder), *_platform_words(python),
     ]  # fmt: skip
-    first = run([*command, *REQUIREMENTS], purpose="", timeout=1800, check=False)
+    first = run([*command, *wanted], purpose="", timeout=1800, check=False)
     if first.returncode != 0:
         run(
-            [*command, "--extra-index-url", CPU_INDEX, *REQUIREMENTS],
+            [*command, "--extra-index-url", CPU_INDEX, *wanted],
             purpose="downloading the hosts' wheels",
             timeout=1800,
         )
@@ -140,26 +143,30 @@ def _load(folder: Path) -> list[Wheel]:
         return []
 
 
-def ensure_wheels(python: str, say: Say) -> tuple[Path, list[Wheel]]:
+def ensure_wheels(
+    python: str, say: Say, wanted: tuple[str, ...] = REQUIREMENTS
+) -> tuple[Path, list[Wheel]]:
     """Return the folder with the wheels for PYTHON ("3.11") and what the index says of them.
+
+    + wanted: the requirements; what they need comes with them
 
     They are downloaded first where the cache does not have them. Raises LabError where that
     fails.
     """
-    key = "\0".join([python, platform.machine(), *REQUIREMENTS])
+    key = "\0".join([python, platform.machine(), *wanted])
     name = f"wheels-{python}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     folder = cache_folder() / name
     with locked(cache_folder() / f"{name}.lock"):
         wheels = _load(folder)
         if wheels:
             return folder, wheels
-        say(f"downloading wheels for Python {python}: {', '.join(REQUIREMENTS)} (once) ...")
+        say(f"downloading wheels for Python {python}: {', '.join(wanted)} (once) ...")
         started = time.monotonic()
         shutil.rmtree(folder, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=folder.parent) as work:
             part = Path(work, "wheels")
             part.mkdir()
-            _download(python, part)
+            _download(python, part, wanted)
             wheels = [describe(wheel) for wheel in sorted(part.glob("*.whl"))]
             for wheel in wheels:
                 metadata = read_metadata(part / wheel.filename)

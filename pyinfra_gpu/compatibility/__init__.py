@@ -79,6 +79,8 @@ RULES: tuple[Rule, ...] = (
     Rule("cuda-dropped-gpu", hardware.cuda_dropped_gpu),
     Rule("cuda-older-than-gpu", hardware.cuda_older_than_gpu),
     Rule("cuda-cannot-make-code", versions.cuda_cannot_make_code),
+    Rule("build-of-other-cuda", versions.build_of_other_cuda),
+    Rule("build-cannot-make-code", versions.build_cannot_make_code),
     Rule("toolkit-not-carried", repository.toolkit_not_carried),
     Rule("nccl-too-old", hardware.nccl_too_old),
     Rule("wheel-without-gpu-code", hardware.wheel_without_gpu_code),
@@ -87,6 +89,21 @@ RULES: tuple[Rule, ...] = (
     Rule("compiler-too-old", software.compiler_too_old),
     Rule("more-ranks-than-gpus", hardware.more_ranks_than_gpus),
 )
+
+OF_WHEELS = frozenset(
+    {
+        "torch-release-unknown",
+        "build-not-published",
+        "machine-without-wheel",
+        "index-for-other-build",
+        "package-index-serves-other-build",
+        "c-library-too-old",
+        "driver-below-wheel-minimum",
+        "nccl-too-old",
+        "wheel-without-gpu-code",
+    }
+)
+"""Rules about what is published; nothing of it is installed where torch is built from source."""
 
 
 def resolve(data: Mapping[str, object], host: str) -> HostSpec:
@@ -120,9 +137,10 @@ def refusals(spec: HostSpec, facts: HostFacts | None = None) -> Iterator[tuple[s
     """Yield (rule id, sentence) for every rule that refuses `spec`, on a host if `facts` is
     given.
     """
-    checks = tuple(rule.check for rule in RULES)
+    rules = [rule for rule in RULES if not (spec.pytorch.building and rule.id in OF_WHEELS)]
+    checks = tuple(rule.check for rule in rules)
     cases = _cases(spec, facts)
-    for rule in RULES:
+    for rule in rules:
         for case in cases:
             problem = rule.check(case)
             if problem is not None:

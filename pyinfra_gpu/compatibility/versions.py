@@ -79,5 +79,39 @@ def cuda_cannot_make_code(case: Case) -> Problem | None:
     )
 
 
+def build_cannot_make_code(case: Case) -> Problem | None:
+    """A build stops at the first file for an architecture that its nvcc does not know."""
+    building = case.spec.pytorch.building
+    if building is None or case.cuda is None:
+        return None
+    known = _capabilities(case.cuda.archs)
+    missing = [arch for arch in building.archs if arch not in known]
+    if not missing:
+        return None
+    return Problem(
+        key="pytorch_archs",
+        value=list(building.archs),
+        found=f"holds {', '.join(missing)}, for which CUDA {case.cuda.release} makes no code",
+        allowed=f"{', '.join(known)} with CUDA {case.cuda.release}",
+        advice="set pytorch_archs to those of the GPUs",
+    )
+
+
+def build_of_other_cuda(case: Case) -> Problem | None:
+    """A wheel that is built here is of the toolkit that builds it, whatever it is called."""
+    if case.spec.pytorch.building is None or case.cuda is None or case.simulated:
+        return None
+    right = f"cu{case.cuda.release.replace('.', '')}"
+    if case.spec.pytorch.build == right:
+        return None
+    return Problem(
+        key="pytorch_build",
+        value=case.spec.pytorch.build,
+        found=f"would be built with CUDA {case.cuda.release}",
+        allowed=f"{right} with that toolkit",
+        advice=f"set pytorch_build = {right!r}",
+    )
+
+
 def _capabilities(archs: list[int] | tuple[int, ...]) -> list[str]:
     return [f"{arch // 10}.{arch % 10}" for arch in archs]

@@ -38,7 +38,8 @@ def owners(spec: HostSpec) -> tuple[str, ...]:
 
     The virtual environment is the owner's as well, and made by the stage that fills it.
     """
-    return (spec.paths.cache, spec.paths.training_parent, spec.paths.state)
+    build = (spec.paths.build,) if spec.pytorch.building else ()
+    return (spec.paths.cache, spec.paths.training_parent, spec.paths.state, *build)
 
 
 def ours(spec: HostSpec) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift import pytorch_files, pytorch_lock
+from pyinfra_gpu.drift import pytorch_build, pytorch_files, pytorch_lock
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
 
@@ -22,6 +22,7 @@ TORCH = (
     Id.PYTORCH_FILES_DAMAGED,
     Id.PYTORCH_DISTRIBUTION_DAMAGED,
     Id.PYTORCH_LOCK_DIFFERS,
+    Id.PYTORCH_BUILD_DIFFERS,
 )
 """What `pytorch.wheel` repairs."""
 
@@ -68,7 +69,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     found = [*_installer(spec, record), *anew, *_torch(spec, record)]
     if not anew:
         found += pytorch_files.judge(spec, record)
-    missing = pytorch_lock.missing(spec, record)
+    missing = None if spec.pytorch.building else pytorch_lock.missing(spec, record)
     return [*found, missing] if missing else found
 
 
@@ -157,7 +158,8 @@ def _torch(spec: HostSpec, record: Record) -> list[Finding]:
     elif torch.damaged and not isinstance(torch.damaged, Unknown):
         id_, found = Id.PYTORCH_FILES_DAMAGED, f"torch {torch.version}, damaged: {torch.damaged[0]}"
     else:
-        differs = pytorch_lock.environment_differs(spec, record)
+        differs = pytorch_build.differs(spec, record)
+        differs = differs or pytorch_lock.environment_differs(spec, record)
         return [differs] if differs else []
     return [
         Finding(

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu import compatibility
 from pyinfra_gpu.drift.smoke_across import MOST_RANKS, RANKS, listed
+from pyinfra_gpu.errors import SpecError, sentence
 from pyinfra_gpu.spec import lock
+from pyinfra_gpu.spec.values import LONGEST_LIST
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -25,6 +27,7 @@ def declared(host: Host) -> HostSpec:
     Raises SpecError with one sentence where its data is wrong or cannot work.
     """
     wanted = _with_locks(compatibility.resolve(data_of(host), host.name))
+    wanted = _with_builders(wanted, host)
     across = wanted.smoke.across
     if across is None:
         return wanted
@@ -35,9 +38,30 @@ def declared(host: Host) -> HostSpec:
 def _with_locks(spec: HostSpec) -> HostSpec:
     """Add the locks that there are for the declared torch, where data does not ignore them."""
     torch = spec.pytorch
-    if torch.lock == "ignore":
+    if torch.lock == "ignore" or torch.building is not None:
         return spec
     return replace(spec, pytorch=replace(torch, locks=lock.read(Path.cwd(), torch.full_version)))
+
+
+def _with_builders(spec: HostSpec, host: Host) -> HostSpec:
+    """Say which hosts build torch from source too, of which one may build for this one."""
+    building = spec.pytorch.building
+    if building is None:
+        return spec
+    members = tuple(
+        each.name for each in host.inventory if each.data.get("pytorch_source") == "source"
+    )
+    builder = building.builder
+    if builder is not None and builder not in members:
+        there = ", ".join(members[:LONGEST_LIST])
+        problem = "is no host of this inventory that declares pytorch_source = 'source'"
+        remedy = f"set pytorch_builder = {spec.host!r}, or None for the first of its kind"
+        where = f"host {spec.host}"
+        raise SpecError(
+            sentence(where, "pytorch_builder", builder, problem, allowed=there, remedy=remedy)
+        )
+    known = replace(building, members=members)
+    return replace(spec, pytorch=replace(spec.pytorch, building=known))
 
 
 def data_of(host: Host) -> dict[str, object]:

@@ -14,10 +14,8 @@ import time
 from typing import TYPE_CHECKING
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
-from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
+from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.exceptions import PyinfraError
-from pyinfra.connectors.util import make_unix_command_for_host
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.engine import deadlines
@@ -26,7 +24,7 @@ from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.engine.together import executing, together
 from pyinfra_gpu.engine.transport import LastingCommand
-from pyinfra_gpu.engine.wire import start, within
+from pyinfra_gpu.engine.wire import as_run, start, within
 from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.text import shortened
 
@@ -148,12 +146,7 @@ def _take(state: State, host: Host, spec: HostSpec) -> bool:
 def _command_line(state: State, host: Host, spec: HostSpec) -> str:
     file = system_files.LEASE if spec.privilege == "sudo" else spec.paths.lease
     text = on_host.program("lease.sh", file, str(spec.lease_wait_s), str(_SILENT_S), who())
-    ours = dict(host.current_op_global_arguments or {}) | as_root(spec)
-    chosen = {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
-    for key in ("_timeout", "_get_pty", "_stdin", "_success_exit_codes"):
-        chosen.pop(key, None)
-    made = make_unix_command_for_host(state, host, StringCommand(text), **chosen)
-    return str(made.get_raw_value())
+    return as_run(state, host, text, as_root(spec))
 
 
 def who() -> str:

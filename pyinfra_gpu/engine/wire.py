@@ -18,6 +18,8 @@ import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own even
 from gevent.event import Event  # type: ignore[import-untyped]
 from gevent.os import nb_read  # type: ignore[import-untyped]
 from gevent.subprocess import PIPE, Popen  # type: ignore[import-untyped]
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
+from pyinfra.api.command import StringCommand
 from pyinfra.api.output import echo
 from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.util import (
@@ -32,8 +34,8 @@ from pyinfra_gpu.engine.transport import LastingCommand, RemoteCommand, client_o
 from pyinfra_gpu.text import without_escapes
 
 if TYPE_CHECKING:
-    from pyinfra.api.command import StringCommand
     from pyinfra.api.host import Host
+    from pyinfra.api.state import State
 
 LONGEST_OUTPUT = 32 << 20
 """Bytes that a command may print; the log of a long installation comes to a tenth of that."""
@@ -96,6 +98,20 @@ def start(host: Host, command: str, *, seconds: float) -> LastingCommand | None:
     """
     with within(seconds, "no program began"):
         return transport.start(host.connector, command)
+
+
+def as_run(state: State, host: Host, text: str, run_as: dict[str, Any]) -> str:
+    """Return a command with what makes it another user's, as `start` takes it.
+
+    + text: POSIX shell; every value in it must already be quoted
+    + run_as: pyinfra's global arguments from `pyinfra_gpu.engine.privilege`
+    """
+    ours = dict(host.current_op_global_arguments or {}) | run_as
+    chosen = {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
+    for key in ("_timeout", "_get_pty", "_stdin", "_success_exit_codes"):
+        chosen.pop(key, None)
+    made = make_unix_command_for_host(state, host, StringCommand(text), **chosen)
+    return str(made.get_raw_value())
 
 
 @contextmanager

@@ -62,6 +62,7 @@ class ProbeRequest:
     + prefix: the folder whose file system's free room is asked
     + owner: the user as whom all is looked at that this user can write; "": who logged in;
       "-": whoever looks looks at all of it
+    + build: where torch is built from source
     + venv, uv, env_file: the virtual environment, the installer, the environment's variables
     + python: the declared interpreter, where that is a path
     + training, requirements, training_stamp: the checkout, a file in it, its stamp
@@ -91,6 +92,7 @@ class ProbeRequest:
     training_stamp: str
     stamp: str
     verdict: str
+    build: str = ""
     entries: tuple[str, ...] = ()
     packages: tuple[str, ...] = PACKAGES
     nvidia: bool = False
@@ -140,8 +142,11 @@ class ProbeRequest:
             entries=entries,
             packages=packages,
         )
+        paths, built = spec.paths, spec.pytorch.building is not None
         request = replace(
             request,
+            build=paths.build if built else "",
+            entries=(*request.entries, *((paths.build, paths.build_bundle) if built else ())),
             owner="-" if spec.privilege == "none" else spec.owner or "",
             python=spec.pytorch.python if spec.pytorch.python.startswith("/") else "",
             seconds=max(spec.look_timeout_s - _ON_THE_WAY_S, 5),
@@ -265,6 +270,7 @@ def command(request: ProbeRequest) -> StringCommand:
         "PG_PREFIX": request.prefix,
         "PG_OWNER": request.owner,
         "PG_VENV": request.venv,
+        "PG_BUILD": request.build,
         "PG_UV": request.uv,
         "PG_PYTHON": request.python,
         "PG_ENV_FILE": request.env_file,

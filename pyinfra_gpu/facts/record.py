@@ -18,6 +18,7 @@ from pyinfra_gpu.facts import (
     nvidia,
     packages,
     power,
+    pytorch_build,
     smoke,
     storage,
     system,
@@ -38,12 +39,14 @@ from pyinfra_gpu.facts.packages import PackagesRecord
 from pyinfra_gpu.facts.power import PowerRecord
 from pyinfra_gpu.facts.probe import ProbeFact
 from pyinfra_gpu.facts.pytorch import TorchRecord
+from pyinfra_gpu.facts.pytorch_build import BuildRecord
 from pyinfra_gpu.facts.smoke import SmokeRecord
 from pyinfra_gpu.facts.storage import StorageRecord
 from pyinfra_gpu.facts.system import SystemRecord
 from pyinfra_gpu.facts.training import TrainingRecord
 
 __all__ = [
+    "BuildRecord",
     "CacheEntry",
     "CudaRecord",
     "DriverRecord",
@@ -91,6 +94,7 @@ class Record(Jsonable):
     storage: StorageRecord
     layout: LayoutRecord
     torch: TorchRecord
+    build: BuildRecord
     environment: EnvironmentRecord
     training: TrainingRecord
     launcher: LauncherRecord
@@ -128,6 +132,7 @@ def from_fields(fields: Fields) -> Record:
         storage=storage.parse(fields),
         layout=layout.parse(fields),
         torch=torch.parse(fields),
+        build=pytorch_build.parse(fields),
         environment=environment.parse(fields),
         training=training.parse(fields),
         launcher=launcher.parse(fields),

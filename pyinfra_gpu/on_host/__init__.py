@@ -14,10 +14,12 @@ from .smoke.gpu.expected import KINDS_FILE
 
 _HERE = Path(__file__).parent
 _SMOKE = _HERE / "smoke"
+_BUILD = _HERE / "build"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip file can express
 _TRAIN_ENTRY = b"import sys\n\nfrom on_host.train.__main__ import main\n\nsys.exit(main())\n"
 _CODE_AND_DATA = (".py", ".json")
 _ENTRY = b"import sys\n\nfrom smoke.__main__ import main\n\nsys.exit(main())\n"
+_BUILD_ENTRY = _ENTRY.replace(b"smoke", b"build")
 
 
 @cache
@@ -46,9 +48,7 @@ def smoke_bundle(kinds: bytes) -> bytes:
 
     + kinds: what is known of GPUs, as `smoke.gpu.expected` reads it
     """
-    sources = {
-        str(path.relative_to(_SMOKE.parent)): path.read_bytes() for path in _SMOKE.rglob("*.py")
-    }
+    sources = _sources(_SMOKE)
     data = {f"{_SMOKE.name}/gpu/{KINDS_FILE}": kinds}
     return pack({"__main__.py": _ENTRY, **sources, **data})
 
@@ -82,6 +82,16 @@ def _library(name: str) -> Mapping[str, bytes]:
         if path.suffix == ".py" and path.parts[0] == name:
             found[str(path)] = path.read_binary()
     return found
+
+
+@cache
+def build_bundle() -> bytes:
+    """Return the program that builds torch from source as a zipapp, the same bytes always."""
+    return pack({"__main__.py": _BUILD_ENTRY, **_sources(_BUILD)})
+
+
+def _sources(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(_HERE)): path.read_bytes() for path in folder.rglob("*.py")}
 
 
 def pack(sources: dict[str, bytes]) -> bytes:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import pytorch as drift
-from pyinfra_gpu.drift import pytorch_files
+from pyinfra_gpu.drift import pytorch_build, pytorch_files
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
@@ -17,6 +17,7 @@ from pyinfra_gpu.engine.converge import Commands, converging, refuse, unreadable
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.engine.together import executing
 from pyinfra_gpu.engine.uv import (
     constraint,
     folder,
@@ -30,6 +31,7 @@ from pyinfra_gpu.engine.uv import (
 )
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.pytorch_build import Manifest
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec.paths import beside
 
@@ -264,6 +266,9 @@ def _install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) 
     The mark stays when the command is cut off, whatever cut it off, and tells the next run that
     files may be missing although their names are there.
     """
+    if spec.pytorch.building is not None:
+        yield from _install_built(spec, record, complaint)
+        return
     if lock is None:
         command = install_command(spec, spec.pytorch.requirement)
         command += [] if record.torch.version is None else ["--reinstall-package", "torch"]
@@ -279,6 +284,26 @@ def _install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) 
         f"install torch {spec.pytorch.full_version}{by} ({complaint})",
         _unless_finished(spec, install) if record.torch.installing is True else install,
     )
+
+
+def _install_built(spec: HostSpec, record: Record, complaint: str) -> Commands:
+    """Install the wheel that was built, if it is still the one that was proven."""
+    wheel, paths = record.build.wheel, spec.paths
+    what = f"install the built torch {spec.pytorch.full_version} ({complaint})"
+    if not isinstance(wheel, Manifest) or not pytorch_build.has_wheel(spec, record):
+        if executing():
+            yield refuse(STAGE, f"{spec.host}: there is no wheel of the declared build: run again")
+        else:  # it will have been built by then
+            yield _long_step(spec, record, what, "true")
+        return
+    path, manifest = f"{paths.build}/wheels/{wheel.file}", f"{paths.build}/wheel.json"
+    command = install_command(spec, path)
+    command += [] if record.torch.version is None else ["--reinstall-package", "torch"]
+    stamp = f"{paths.venv}/.pyinfra-gpu-build.json"
+    after = f"cp -T -- {quoted(manifest)} {quoted(stamp)} && {quoted('rm', '-f', paths.torch_lock)}"
+    proven = program("build/proven.sh", path, wheel.sha256, manifest)
+    install = f"{proven} && {{ {marked(spec, command, after=after)}; }}"
+    yield _long_step(spec, record, what, install)
 
 
 def _by_lock(

@@ -23,6 +23,8 @@ def needed(spec: HostSpec) -> tuple[str, ...]:
     names = {VENV, *spec.packages.extra}
     if spec.training:
         names.add(GIT)
+    if spec.pytorch.building and spec.pytorch.building.builder in (None, spec.host):
+        names |= {GIT, COMPILER, HEADERS}
     if spec.environment.dynamo:
         names |= {COMPILER, HEADERS} if spec.pytorch.python == "python3" else {COMPILER}
     return tuple(sorted(names))

@@ -59,6 +59,16 @@ class Paths:
         return f"{self.prefix}/cache"
 
     @property
+    def build(self) -> str:
+        """Where torch is built from source, where it is: tree, log and wheel; the owner's."""
+        return f"{self.prefix}/build"
+
+    @property
+    def build_bundle(self) -> str:
+        """The program that builds, one zip file; root's."""
+        return f"{self.prefix}/bin/pyinfra-gpu-build.pyz"
+
+    @property
     def env_dir(self) -> str:
         """Directory of the env files."""
         return f"{self.prefix}/env"

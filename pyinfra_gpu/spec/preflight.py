@@ -39,15 +39,22 @@ class GpuSpec:
     compute_capability: str | None = computed(_capability)
 
 
+def _minimum_disk(given: Given) -> float:
+    """Return the stack's, and what a tree and its objects take on a host that may build torch."""
+    builder = given["pytorch_builder"] in (None, given.host)
+    builds = given["pytorch_source"] == "source" and builder and not given["rehearsal"]
+    return given.stack.minimum_disk_gib + (given.known.build_disk_gib if builds else 0)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreflightSpec:
     """What must be there before anything is written."""
 
     min_disk_gib: float = key(
         v.number(0, 100_000),
-        default=from_stack(lambda given: given.stack.minimum_disk_gib),
+        default=from_stack(_minimum_disk),
         example=40,
-        help="free GiB needed at prefix where torch is not installed yet",
+        help="free GiB needed at prefix where torch is not installed yet; more where it is built",
     )
     min_ram_gib: float = key(
         v.number(0, 100_000),

@@ -7,8 +7,9 @@ from typing import Literal
 
 from pyinfra_gpu.spec import sources
 from pyinfra_gpu.spec import values as v
-from pyinfra_gpu.spec.key import Given, computed, from_stack, key
+from pyinfra_gpu.spec.key import Given, computed, from_stack, key, part
 from pyinfra_gpu.spec.lock import Lock
+from pyinfra_gpu.spec.pytorch_build import BuildSpec, is_declared
 
 
 def _indexes(given: Given) -> tuple[str | None, str | None]:
@@ -33,12 +34,12 @@ class PytorchSpec:
     that there are for this torch, one for each platform.
     """
 
-    source: Literal["wheel"] = key(
+    source: Literal["wheel", "source"] = key(
         v.source,
         default="wheel",
-        allowed="'wheel'",
-        example="wheel",
-        help="where torch comes from",
+        allowed="'wheel' or 'source'",
+        example="source",
+        help="where torch comes from; 'source' builds it once per kind of host",
     )
     version: str = key(
         v.torch_version,
@@ -98,6 +99,9 @@ class PytorchSpec:
         help="whether only what a lock of `pyinfra-gpu lock` names is installed, by its digest;"
         " 'required' stops a host for which there is none",
         synonyms=("locked", "hashes"),
+    )
+    building: BuildSpec | None = part(
+        BuildSpec, stage="pytorch", prefix="pytorch_", when=is_declared
     )
     uv_version: str = computed(lambda given: given.stack.uv)
     local_version: bool = computed(_local_version, default=True)

@@ -7,6 +7,7 @@ from pyinfra_gpu.on_host.train import presets
 from pyinfra_gpu.spec.host import KEYS
 from pyinfra_gpu.spec.key import Given
 from pyinfra_gpu.spec.training import commit_remedy
+from pyinfra_gpu.spec.unfit_build import refuse_unfit_build
 
 _GPU_STAGES = ("driver", "cuda", "libcuda")
 
@@ -26,6 +27,7 @@ def refuse_unfit(given: Given, where: str) -> None:
     _refuse_training_keys(given, where)
     _refuse_owner(given, where)
     _refuse_packages(given, where)
+    refuse_unfit_build(given, where)
     if given.stack.accelerator == "cpu":
         _refuse_gpu_keys(given, where)
     else:

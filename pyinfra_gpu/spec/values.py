@@ -224,11 +224,13 @@ def optional(checker: Checker) -> Checker:
     return lambda value: None if value is None else checker(value)
 
 
-def source(value: object) -> Literal["wheel"]:
-    """Accept "wheel"; nightlies and builds from source are named, but not made yet."""
+def source(value: object) -> Literal["wheel", "source"]:
+    """Accept "wheel" and "source"; nightlies are named, but not made yet."""
     word = text(value)
-    if word in ("nightly", "source"):
+    if word == "nightly":
         raise BadValueError("is not available yet", suggestion="wheel")
+    if word == "source":
+        return "source"
     if word != "wheel":
         raise BadValueError("is not a known source", suggestion="wheel")
     return "wheel"

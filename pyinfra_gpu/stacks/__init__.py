@@ -61,6 +61,8 @@ class Catalogue(FileEntry):
 
     default_stack: reading.Text
     torch_index: reading.Text
+    build_disk_gib: int
+    build_tools: tuple[reading.Text, ...]
     stacks: Annotated[Table[str, Stack], keyed(Stack)]
     cuda: Annotated[Table[str, CudaRelease], keyed(CudaRelease)]
     torch: Annotated[Table[str, TorchRelease], keyed(TorchRelease)]

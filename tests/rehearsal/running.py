@@ -305,6 +305,14 @@ def without_smoke_test(deployer: Deployer) -> Deployer:
     return replace(deployer, arguments=("--data", "smoke=skip"))
 
 
+def until(seen: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait until something is so, and fail where it is not in time."""
+    limit = time.monotonic() + seconds
+    while not seen():
+        assert time.monotonic() < limit, "it did not come to that"
+        time.sleep(0.05)
+
+
 def usual_offer(lab: Lab) -> None:
     """Let the repository offer what it offers at first, whatever an earlier test let it offer."""
     lab.nvidia.restore()

@@ -26,6 +26,7 @@ from pyinfra_gpu.facts import (
     nvidia,
     packages,
     power,
+    pytorch_build,
     smoke,
     storage,
     system,
@@ -57,6 +58,7 @@ CONCERNS: dict[str, type[FactBase[object]]] = {
     "storage": storage.Storage,
     "layout": layout.Layout,
     "torch": torch.Torch,
+    "build": pytorch_build.Build,
     "environment": environment.Environment,
     "training": training.Training,
     "smoke": smoke.Smoke,
@@ -119,7 +121,7 @@ def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
 def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
     spec = SimpleNamespace(
         paths=PATHS,
-        pytorch=SimpleNamespace(python="python3"),
+        pytorch=SimpleNamespace(python="python3", building=None),
         look_timeout_s=60,
         accelerator="cpu",
         owner="alice",
@@ -142,7 +144,7 @@ def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
 def test_a_spec_without_a_training_repository_asks_for_none() -> None:
     spec = SimpleNamespace(
         paths=PATHS,
-        pytorch=SimpleNamespace(python="python3"),
+        pytorch=SimpleNamespace(python="python3", building=None),
         look_timeout_s=60,
         accelerator="cpu",
         training=None,
@@ -160,7 +162,7 @@ def test_a_spec_without_a_training_repository_asks_for_none() -> None:
 def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not() -> None:
     spec = SimpleNamespace(
         paths=PATHS,
-        pytorch=SimpleNamespace(python="python3"),
+        pytorch=SimpleNamespace(python="python3", building=None),
         look_timeout_s=60,
         accelerator="nvidia",
         owner=None,

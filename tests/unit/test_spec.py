@@ -24,6 +24,16 @@ NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/{arc
 # becomes, other data it needs)
 ACROSS = {"smoke_across_hosts": True}
 PRESETS = {"tiny": {"file": "train.py", "arguments": {"steps": 10}}}
+TORCH = "https://github.com/pytorch/pytorch"
+ARCHIVE = "https://mirror.example.org/pytorch-v2.14.1.tar.gz"
+SOURCE: dict[str, object] = {
+    "pytorch_source": "source", "pytorch_git_url": TORCH, "pytorch_commit": COMMIT,
+    "gpu_model": "RTX 5090",
+}  # fmt: skip
+TARBALL: dict[str, object] = {
+    "pytorch_source": "source", "pytorch_source_url": ARCHIVE, "gpu_model": "RTX 5090",
+    "pytorch_source_sha256": "01" * 32,
+}  # fmt: skip
 EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "stack": ("stack", "r580-cu130", "cpu-torch2.13", "cpu-torch2.13", {}),
     "rehearsal": ("rehearsal", False, True, True, {}),
@@ -70,7 +80,7 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     ),
     "host_compiler": ("cuda.host_compiler", None, "clang-18", "clang-18", {}),
     "libcuda_toolkit_link": ("libcuda.toolkit_link", False, True, True, {}),
-    "pytorch_source": ("pytorch.source", "wheel", "wheel", "wheel", {}),
+    "pytorch_source": ("pytorch.source", "wheel", "source", "source", SOURCE),
     "pytorch_version": ("pytorch.version", "2.14.1", "2.13.0", "2.13.0", {}),
     "pytorch_build": ("pytorch.build", "cu130", "cu126", "cu126", {}),
     "pytorch_python": ("pytorch.python", "python3", "3.12", "3.12", {}),
@@ -79,6 +89,21 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "pytorch_extra_index_url": ("pytorch.extra_index_url", None, "file:///w", "file:///w", {}),
     "pytorch_wheels": ("pytorch.wheels", None, "/srv/wheels/", "/srv/wheels", {}),
     "pytorch_lock": ("pytorch.lock", "if-there", "required", "required", {}),
+    "pytorch_git_url": ("pytorch.building.git_url", None, TORCH, TORCH, SOURCE),
+    "pytorch_commit": ("pytorch.building.commit", None, COMMIT.upper(), COMMIT, SOURCE),
+    "pytorch_source_url": ("pytorch.building.source_url", None, ARCHIVE, ARCHIVE, TARBALL),
+    "pytorch_source_sha256": (
+        "pytorch.building.source_sha256", None, "AB" * 32, "ab" * 32, TARBALL,
+    ),
+    "pytorch_archs": (
+        "pytorch.building.archs", None, ["12.0", "9.0"], ("9.0", "12.0"), SOURCE,
+    ),
+    "pytorch_flags": (
+        "pytorch.building.flags", None, {"USE_MKLDNN": False, "BLAS": "Eigen"},
+        (("BLAS", "Eigen"), ("USE_MKLDNN", "0")), SOURCE,
+    ),
+    "pytorch_builder": ("pytorch.building.builder", None, "ws1", "ws1", SOURCE),
+    "pytorch_build_memory_gib": ("pytorch.building.memory_gib", None, 32, 32.0, SOURCE),
     "environment_name": ("environment.name", "training", "nano-1", "nano-1", {}),
     "environment_variables": (
         "environment.variables", (), {"NCCL_DEBUG": "WARN", "A": ""},
@@ -134,7 +159,7 @@ def test_each_key_has_its_default(key: str) -> None:
 def test_each_key_takes_another_valid_value(key: str) -> None:
     path, default, given, becomes, others = EFFECT[key]
     assert at(resolve({**others, key: given}, "lab-1"), path) == becomes
-    assert becomes != default or key == "pytorch_source"  # which has one value so far
+    assert becomes != default
 
 
 @pytest.mark.parametrize("key", EFFECT)
@@ -142,7 +167,7 @@ def test_each_documented_example_passes_and_differs_from_the_default(key: str) -
     known = allowed_keys()[key]
     accepted = check_data({key: known.example}, "an example")[key]
     assert accepted is not None
-    assert known.example != known.default or key == "pytorch_source"
+    assert known.example != known.default
 
 
 @pytest.mark.parametrize("key", EFFECT)
@@ -217,6 +242,8 @@ def test_all_paths_lie_below_the_prefix() -> None:
         "uv_lock": "/opt/x/tools/lock.txt",
         "torch_lock": "/opt/x/venv/.pyinfra-gpu-lock.txt",
         "cache": "/opt/x/cache",
+        "build": "/opt/x/build",
+        "build_bundle": "/opt/x/bin/pyinfra-gpu-build.pyz",
         "env_dir": "/opt/x/env",
         "env_file": "/opt/x/env/nano.env",
         "bin": "/opt/x/bin",
@@ -292,6 +319,7 @@ def test_a_pytorch_spec_made_by_hand_names_its_build() -> None:
         extra_index_url=None,
         wheels=None,
         lock="if-there",
+        building=None,
         uv_version="1",
     )
     assert torch.requirement == "torch==2.13.0+cpu"

@@ -17,6 +17,10 @@ from pyinfra_gpu.spec.variables import FORBIDDEN
 REPO = "https://github.com/karpathy/nanochat"
 COMMIT = "92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192"
 HIDDEN = "(not shown"
+GIT, TAR, SHA = "https://github.com/pytorch/pytorch", "https://m.org/t.tar.gz", "ab" * 32
+GIT_SOURCE: dict[str, object] = {"pytorch_git_url": GIT, "pytorch_commit": COMMIT}
+SOURCE: dict[str, object] = {"pytorch_source": "source", **GIT_SOURCE, "gpu_model": "RTX 5090"}
+CPU_SOURCE = {**SOURCE, "gpu_model": None, "stack": "cpu-torch2.13"}
 
 # Data whose last key is the wrong one; how its value is shown, in the problem, in the remedy.
 WRONG: list[tuple[dict[str, object], str, str, str]] = [
@@ -24,8 +28,7 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"smok_ranks": 2}, "2", "nothing reads", "write smoke_ranks"),
     ({"Stack": "x"}, "'x'", "nothing reads", "write stack"),
     ({"smoke-ranks": 2}, "2", "nothing reads", "write smoke_ranks"),
-    ({"smoke_commit": COMMIT}, f"'{COMMIT}'", "nothing reads", "training_commit, a key of the training"),
-    ({"pytorch_commit": "main"}, "'main'", "nothing reads", "training_commit, a key of the training"),
+    ({"smoke_requirements": "r.txt"}, "'r.txt'", "nothing reads", "training_requirements, a key of the training"),
     ({"training_version": "2.14.1"}, "'2.14.1'", "nothing reads", "write training_commit"),
     ({"driver_build": "cu130"}, "'cu130'", "nothing reads", "pytorch_build, a key of the pytorch"),
     ({"cuda_modules": "open"}, "'open'", "nothing reads", "driver_modules, a key of the driver"),
@@ -144,7 +147,34 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"packages": {"extra": []}}, "{'extra': []}", "nested", "write packages_extra"),
     # pytorch
     ({"pytorch_source": "nightly"}, "'nightly'", "not available yet", "pytorch_source = 'wheel'"),
-    ({"pytorch_source": "source"}, "'source'", "not available yet", "pytorch_source = 'wheel'"),
+    ({"pytorch_source": "source"}, "'source'", "does not say from what", "set pytorch_git_url and"),
+    ({"pytorch_commit": "main"}, "'main'", "not a commit", "set e.g. pytorch_commit"),
+    ({"pytorch_git_url": GIT}, f"'{GIT}'", "not read with pytorch_source = 'wheel'", "remove pytorch_git"),
+    ({"pytorch_builder": "ws1"}, "'ws1'", "not read with", "set pytorch_source = 'source'"),
+    ({"pytorch_source": "source", "pytorch_git_url": GIT}, f"'{GIT}'", "without pytorch_commit", "too"),
+    ({**SOURCE, "pytorch_source_sha256": SHA, "pytorch_source_url": TAR}, f"'{TAR}'", "beside pytorch_git", "remove"),
+    ({"pytorch_source": "source", "pytorch_source_url": TAR}, f"'{TAR}'", "without", "set pytorch_source_sha256"),
+    ({"pytorch_source_sha256": "ab"}, "'ab'", "has 2 digits", "set e.g. pytorch_source_sha256"),
+    ({**SOURCE, "pytorch_lock": "required"}, "'required'", "published wheels", "pytorch_lock = 'if-there'"),
+    ({**SOURCE, "cuda_toolkit": False}, "False", "needs nvcc", "set cuda_toolkit = True"),
+    ({**SOURCE, "privilege": "none"}, "'none'", "needs nvcc", "set cuda_toolkit = True"),
+    ({"gpu_model": None, **GIT_SOURCE, "pytorch_source": "source"}, "'source'", "for which GPUs", "['12.0']"),
+    ({**CPU_SOURCE, "pytorch_archs": ["12.0"]}, "('12.0',)", "with the cpu stack", "remove pytorch_archs"),
+    ({**SOURCE, "pytorch_archs": "12.0"}, "'12.0'", "is text", "set pytorch_archs = ['12.0']"),
+    ({**SOURCE, "pytorch_archs": ["5.0"]}, "['5.0']", "CUDA 13.0 makes no code", "set pytorch_archs"),
+    ({**SOURCE, "pytorch_flags": ["USE_MKLDNN"]}, "['USE_MKLDNN']", "not a dict", "set e.g. pytorch_fl"),
+    ({**SOURCE, "pytorch_flags": {"use": 1}}, "{'use': 1}", "not the name of an option", "set e.g."),
+    ({**SOURCE, "pytorch_flags": {"BLAS": 3}}, "{'BLAS': 3}", "a whole number", "set e.g."),
+    ({**SOURCE, "pytorch_flags": {"USE_LIBUV": 1}}, "{'USE_LIBUV': '1'}", "no effect", "remove USE_LIBUV"),
+    ({**SOURCE, "pytorch_flags": {"CUDA_ARCH_LIST": "12.0"}}, "{'CUDA", "no effect", "set pytorch_archs"),
+    ({**SOURCE, "pytorch_flags": {"MAX_JOBS": "4"}}, "{'MAX_JOBS'", "is what", "pytorch_build_memory_gib"),
+    ({**SOURCE, "pytorch_flags": {"USE_TENSORPIPE": 0}}, "{'USE_TE", "without libuv", "remove USE_TENS"),
+    ({**SOURCE, "pytorch_flags": {"USE_SYSTEM_LIBS": "ON"}}, "{'USE_SYS", "without libuv", "remove USE_SYS"),
+    ({**SOURCE, "pytorch_flags": {"USE_DISTRIBUTED": False}}, "{'USE_DIS", "without libuv", "remove"),
+    ({**SOURCE, "pytorch_flags": {"USE_CUDA": 0}}, "{'USE_CUDA': '0'}", "contradicts the stack", "remove"),
+    ({**CPU_SOURCE, "pytorch_flags": {"USE_CUDA": 1}}, "{'USE_CUDA': '1'}", "contradicts the stack", "remove"),
+    ({**SOURCE, "cuda_release": "13.2", "pytorch_build": "cu130"}, "'cu130'", "would be built with CUDA 13.2", "'cu132'"),
+    ({**SOURCE, "pytorch_build_memory_gib": 0.5}, "0.5", "too small", "set e.g. pytorch_build_memory"),
     ({"pytorch_source": "conda"}, "'conda'", "not a known source", "pytorch_source = 'wheel'"),
     ({"pytorch_version": "latest"}, "'latest'", "not a version", "set e.g. pytorch_version ="),
     ({"pytorch_version": "2.14"}, "'2.14'", "three numbers", "set pytorch_version = '2.14.0'"),

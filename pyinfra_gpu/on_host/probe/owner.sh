@@ -122,7 +122,7 @@ owners_part() {
 	rest=$((ticks * tick))
 	ended $rest $theirs env -i PATH="$PATH" PG_SBIN= PG_ROOT="$R" PG_LEFT="$PG_LEFT" \
 		PG_TICK="$tick" PG_SECONDS=$((rest - tick)) PG_STUCK="$stuck" \
-		PG_VENV="$PG_VENV" PG_UV="$PG_UV" PG_PYTHON="$PG_PYTHON" PG_ENV_FILE="$PG_ENV_FILE" PG_TRAINING="$PG_TRAINING" \
+		PG_VENV="$PG_VENV" PG_BUILD="$PG_BUILD" PG_UV="$PG_UV" PG_PYTHON="$PG_PYTHON" PG_ENV_FILE="$PG_ENV_FILE" PG_TRAINING="$PG_TRAINING" \
 		PG_REQUIREMENTS="$PG_REQUIREMENTS" PG_TRAINING_STAMP="$PG_TRAINING_STAMP" \
 		PG_VERDICT="$PG_VERDICT" PG_NVIDIA="$PG_NVIDIA" PG_CUDA="$PG_CUDA" \
 		PG_COMPILER="$PG_COMPILER" sh -c "$owners_text$nl
@@ -131,4 +131,4 @@ unwatch
 echo theirs-end" | ended $((rest + 2)) head -c 1048576 | sed -n -E -e '/^theirs-end$/q' -e '$d' -e "$passing"
 }
 passing='/^look\.late =(owned|torch|environment|training|smoke|cuda)$/p
-/^(owned\.(stat|absent|hidden|target|unread|sha256)|environment\.text|smoke\.verdict|torch\.(python|python_problem|base|declared|installing|version_line|distribution|damaged|other|need|uv)|training\.(requirements|stamp|commit|remote|dirty|dirty_count|submodule|lfs)|cuda\.(nvcc|gcc|gxx|compiler|glibc)) [-.=x?!][ -~]*$/p'
+/^(owned\.(stat|absent|hidden|target|unread|sha256)|environment\.text|smoke\.verdict|build\.(stamp|wheel|state|pid)|torch\.(python|python_problem|base|declared|installing|version_line|distribution|damaged|other|need|uv)|training\.(requirements|stamp|commit|remote|dirty|dirty_count|submodule|lfs)|cuda\.(nvcc|gcc|gxx|compiler|glibc)) [-.=x?!][ -~]*$/p'

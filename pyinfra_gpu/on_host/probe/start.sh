@@ -4,7 +4,7 @@
 # of the owner's does that, with the text of `theirs.sh` and of what stands before it in the probe,
 # and `end.sh` lets through what it may tell.
 #
-# Inputs, assigned in front of this text: PG_PREFIX PG_VENV PG_UV PG_ENV_FILE PG_TRAINING
+# Inputs, assigned in front of this text: PG_PREFIX PG_VENV PG_BUILD PG_UV PG_ENV_FILE PG_TRAINING
 # PG_REQUIREMENTS PG_TRAINING_STAMP PG_STAMP PG_VERDICT (absolute paths, or empty: not asked),
 # PG_PATHS (absolute paths, one a line), PG_PACKAGES (names with blanks between), PG_OWNER (the user
 # whose the tree is; empty: who logged in; -: nobody else than who looks). PG_NVIDIA (1 or

@@ -24,6 +24,12 @@ torch() {
 	fi
 	declared
 	tool_version torch.uv "$PG_UV"
+	at=$PG_BUILD pid=
+	text build.stamp "${at:+$PG_VENV/.pyinfra-gpu-build.json}"
+	text build.wheel "${at:+$at/wheel.json}"
+	text build.state "${at:+$at/state.json}"
+	if [ "$at" ]; then read -r pid <"$at/pid"; fi
+	if [ "$pid" ] && [ -d "/proc/$pid" ]; then put build.pid "$pid"; else absent build.pid; fi
 }
 
 # is_empty FOLDER: made for the owner, and not filled yet; what may not be read is not empty

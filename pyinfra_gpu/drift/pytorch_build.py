@@ -1,0 +1,172 @@
+"""Is there a wheel of the declared build, where it is needed? Judged by fingerprints."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, stop
+from pyinfra_gpu.drift.pytorch_lock import platform_of
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.pytorch_build import Manifest
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+STAGE = Stage.PYTORCH
+
+BUILD = (
+    Id.PYTORCH_BUILD_MISSING,
+    Id.PYTORCH_BUILD_RUNNING,
+    Id.PYTORCH_BUILD_OCCUPIED,
+    Id.PYTORCH_BUILD_STAND_IN,
+)
+"""What `pytorch_build.built` answers for."""
+
+UNIT = "pyinfra-gpu-build.service"
+"""The systemd unit that builds on a host."""
+
+_RECIPE = 1
+"""Of our own steps: raised where a wheel that they made before is not what they make now."""
+
+
+def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
+    """Return the facts that a build cannot do without."""
+    return (record.build.pid, record.torch.version) if spec.pytorch.building else ()
+
+
+def summary(spec: HostSpec, record: Record) -> str:
+    """Say what is installed of a build, where nothing differs."""
+    stamp = record.build.stamp
+    if spec.pytorch.building is None or not isinstance(stamp, Manifest):
+        return ""
+    label = " of a stand-in" if stamp.stand_in else ""
+    return f"built{label} from {spec.pytorch.building.identity[:12]}"
+
+
+def judge(spec: HostSpec, record: Record) -> list[Finding]:
+    """Return whether the wheel of the declared build is missing where it has to be installed."""
+    building = spec.pytorch.building
+    if building is None:
+        return []
+    if is_installed(spec, record) or has_wheel(spec, record):
+        return _stand_in(record)
+    wanted, running = fingerprint(spec, record), record.build.running
+    expected = f"torch {spec.pytorch.full_version} built from {building.identity[:12]}"
+    if running is not None and running.fingerprint != wanted:
+        return [
+            stop(
+                Id.PYTORCH_BUILD_OCCUPIED,
+                found=f"another torch is being built here: {running.told()}",
+                expected=expected,
+                action=f"let it end, or end it there: `systemctl stop {UNIT}`",
+            )
+        ]
+    if running is not None:
+        id_, found, action = Id.PYTORCH_BUILD_RUNNING, running.told(), "follow the build"
+        found = f"torch is being built: {found}"
+    else:
+        id_, found = Id.PYTORCH_BUILD_MISSING, _without(record, wanted)
+        action = f"build of torch {spec.pytorch.full_version}"
+    return [Finding(id=id_, found=found, expected=expected, effect="repair", action=action)]
+
+
+def _stand_in(record: Record) -> list[Finding]:
+    """Say so wherever the host is judged: nothing of PyTorch is in such a torch."""
+    stamp = record.build.stamp
+    if not isinstance(stamp, Manifest) or not stamp.stand_in:
+        return []
+    return [
+        Finding(
+            id=Id.PYTORCH_BUILD_STAND_IN,
+            found="the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it",
+            expected="a torch that trains",
+            effect="note",
+            action="left as it is: the source declared is a stand-in",
+        )
+    ]
+
+
+def _without(record: Record, wanted: str) -> str:
+    state = record.build.state
+    if isinstance(state, Unknown) or state is None or state.fingerprint != wanted:
+        return "no wheel of this build"
+    if state.error is not None:
+        return f"its build failed ({state.error.sentence})"
+    return f"its build was cut off: {state.told()}"
+
+
+def is_installed(spec: HostSpec, record: Record) -> bool:
+    """Tell whether the torch of the environment is this build's, and whole."""
+    torch, stamp = record.torch, record.build.stamp
+    return (
+        isinstance(stamp, Manifest)
+        and stamp.fingerprint == fingerprint(spec, record)
+        and torch.version == spec.pytorch.full_version
+        and not torch.damaged
+        and torch.installing is False
+    )
+
+
+def has_wheel(spec: HostSpec, record: Record) -> bool:
+    """Tell whether the wheel of this build lies on the host, proven."""
+    wheel = record.build.wheel
+    return isinstance(wheel, Manifest) and wheel.fingerprint == fingerprint(spec, record)
+
+
+def differs(spec: HostSpec, record: Record) -> Finding | None:
+    """Return the finding that what is installed is not of the declared build; None where it is."""
+    building, stamp = spec.pytorch.building, record.build.stamp
+    if building is None:
+        return None
+    if not isinstance(stamp, Manifest):
+        found = "torch that was not built here"
+    elif stamp.fingerprint != fingerprint(spec, record):
+        names = ", ".join(changed(stamp.ingredients, ingredients(spec, record)))
+        found = f"torch of another build: {names or 'its note'} changed"
+    elif building.commit and record.torch.git_version not in (building.commit, None):
+        found = f"torch of commit {str(record.torch.git_version)[:12]}"
+    else:
+        return None
+    return Finding(
+        id=Id.PYTORCH_BUILD_DIFFERS,
+        found=found,
+        expected=f"torch {spec.pytorch.full_version} built from {building.identity[:12]}",
+        effect="repair",
+        action=f"torch {spec.pytorch.full_version}",
+    )
+
+
+def ingredients(spec: HostSpec, record: Record) -> dict[str, Any]:
+    """Return everything declared or given by which one build is another than the next, by name.
+
+    What only the builder can say (compiler's version, submodules, NCCL's tag) follows from these,
+    and stands in the wheel's manifest.
+    """
+    torch, building = spec.pytorch, spec.pytorch.building
+    assert building is not None  # noqa: S101 - whoever asks has looked
+    system, platform = record.system, platform_of(spec, record)
+    return {
+        "the recipe": _RECIPE,
+        "the source": building.identity,
+        "the version": torch.full_version,
+        "flags": [list(pair) for pair in sorted(building.settings.items())],
+        "architectures": list(building.archs),
+        "CUDA": spec.cuda.release if building.cuda else None,
+        "the compiler": spec.cuda.host_compiler or "the distribution's",
+        "Python": None if platform is None else platform.python,
+        "the platform": f"{system.os_id} {system.os_version} {system.architecture}",
+    }
+
+
+def fingerprint(spec: HostSpec, record: Record) -> str:
+    """Return the name of one build: hosts with the same one can share its wheel."""
+    text = json.dumps(ingredients(spec, record), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Name the ingredients that are not the same."""
+    return [name for name in now if before.get(name) != now[name]]

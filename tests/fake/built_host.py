@@ -1,0 +1,82 @@
+"""Fake hosts whose torch is built from source."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from fake_host import DATA, FakeHost
+
+from pyinfra_gpu.drift import pytorch_build
+from pyinfra_gpu.facts.fields import read_fields
+from pyinfra_gpu.facts.record import Record, from_fields
+
+TORCH_COMMIT = "5c48869085840e9cbb80e2a4d2b5e5d7c3a1f602"
+SOURCE: dict[str, object] = {
+    **DATA,
+    "pytorch_source": "source",
+    "pytorch_git_url": "https://github.com/pytorch/pytorch",
+    "pytorch_commit": TORCH_COMMIT,
+}
+BUILDING = "1234"
+_VERSION = ["__version__ = '2.13.0+cpu'", "cuda = None", f"git_version = '{TORCH_COMMIT}'"]
+
+
+def record_of(host: FakeHost) -> Record:
+    """Return what a look at a fake host brings."""
+    return from_fields(read_fields(host.probe_lines()))
+
+
+def built_host(
+    *,
+    stamp: dict[str, Any] | None = None,
+    wheel: dict[str, Any] | None = None,
+    state: dict[str, Any] | None = None,
+    pid: str | None = None,
+    name: str = "ws1",
+    data: dict[str, object] | None = None,
+    **changes: Any,
+) -> FakeHost:
+    """Return a host that declares a build.
+
+    + stamp, wheel: a manifest's changes, None for no such file; state: those of a state
+    """
+    host = FakeHost(name=name, data={**SOURCE, **(data or {})}, **changes)
+    host = replace(host, lists={"torch.version_line": _VERSION, **host.lists})
+    spec, record = host.spec(), record_of(host)
+    about = {
+        "fingerprint": pytorch_build.fingerprint(spec, record),
+        "ingredients": pytorch_build.ingredients(spec, record),
+    }
+    documents = {
+        "build.stamp": None if stamp is None else json.dumps({**about, **_MANIFEST, **stamp}),
+        "build.wheel": None if wheel is None else json.dumps({**about, **_MANIFEST, **wheel}),
+        "build.state": None if state is None else json.dumps({**about, **_STATE, **state}),
+        "build.pid": pid,
+    }
+    return replace(host, plain={**documents, **host.plain})
+
+
+_MANIFEST: dict[str, Any] = {
+    "file": "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl",
+    "sha256": "ab" * 32,
+    "size": 123456789,
+    "built": "2026-11-22T12:00:00Z",
+    "stand_in": False,
+    "observed": {},
+    "proven": {},
+}
+_STATE: dict[str, Any] = {
+    "status": "running",
+    "phase": "compile",
+    "percent": 41,
+    "steps_done": 2100,
+    "total": 6300,
+    "left_s": 3700,
+    "jobs": 8,
+    "compiled": 2100,
+    "boot_id": "x",
+    "started": "2026-11-22T12:00:00Z",
+    "updated": "2026-11-22T12:30:00Z",
+}

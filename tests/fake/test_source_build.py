@@ -1,0 +1,186 @@
+"""A torch that is built from source: what is judged of it, and which operation acts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from built_host import BUILDING, SOURCE, TORCH_COMMIT, built_host, record_of
+from fake_host import FakeHost, FakeRun
+
+from pyinfra_gpu.compatibility import resolve
+from pyinfra_gpu.drift import pytorch, pytorch_build
+from pyinfra_gpu.engine.following import Shown
+from pyinfra_gpu.errors import SpecError
+from pyinfra_gpu.facts.pytorch_build import BuildState
+from pyinfra_gpu.operations.pytorch_build import memory_mib, plan
+
+OTHER = {"fingerprint": "0" * 64}
+BUILD, INSTALL = "PyTorch | Build torch", "PyTorch | Install torch"
+
+HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
+    "as declared": (built_host(stamp={}), {}, []),
+    "as declared, and its wheel too": (built_host(stamp={}, wheel={}), {}, []),
+    "nothing is built": (
+        built_host(lists={"torch.version_line": []}),
+        {"pytorch.build-missing": "no wheel of this build", "pytorch.not-installed": "no torch"},
+        [BUILD, INSTALL],
+    ),
+    "another torch is installed": (
+        built_host(wheel={}),
+        {"pytorch.build-differs": "torch that was not built here"},
+        [INSTALL],
+    ),
+    "the wheel of another build lies there": (
+        built_host(wheel=OTHER, stamp={**OTHER, "ingredients": {}}),
+        {
+            "pytorch.build-missing": "no wheel of this build",
+            "pytorch.build-differs": "torch of another build",
+        },
+        [BUILD, INSTALL],
+    ),
+    "a torch of another commit was put over it": (
+        built_host(stamp={}, wheel={}, lists={"torch.version_line": [
+            "__version__ = '2.13.0+cpu'", "cuda = None", "git_version = 'cf30'"]}),
+        {"pytorch.build-differs": "torch of commit cf30"},
+        [INSTALL],
+    ),
+    "a library was copied into it by hand": (
+        built_host(stamp={}, wheel={}, lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
+        {"pytorch.files-damaged": "damaged: torch/lib/libtorch_cpu.so"},
+        [INSTALL],
+    ),
+    "the build goes on": (
+        built_host(state={}, pid=BUILDING),
+        {
+            "pytorch.build-running": "compile 2100 of 6300, 41 %, about 62 min left",
+            "pytorch.build-differs": "not built here",
+        },
+        [BUILD, INSTALL],
+    ),
+    "its process was killed": (
+        built_host(state={}),
+        {"pytorch.build-missing": "was cut off: compile 2100", "pytorch.build-differs": ""},
+        [BUILD, INSTALL],
+    ),
+    "the build failed": (
+        built_host(state={"status": "failed", "error": {"sentence": "compiling failed: x"}}),
+        {"pytorch.build-missing": "failed (compiling failed: x)", "pytorch.build-differs": ""},
+        [BUILD, INSTALL],
+    ),
+    "its notes are half a file": (
+        built_host(plain={"build.stamp": '{"fing', "build.wheel": "{", "build.state": "["}),
+        {"pytorch.build-missing": "no wheel", "pytorch.build-differs": "not built here"},
+        [BUILD, INSTALL],
+    ),
+    "a stand-in is installed": (
+        built_host(stamp={"stand_in": True}),
+        {"pytorch.build-stand-in": "the rehearsal's stand-in"},
+        [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTS)
+def test_what_is_found_of_a_build_and_who_acts(what: str) -> None:
+    host, expected, operations = HOSTS[what]
+    spec, record = host.spec(), record_of(host)
+    found = [*pytorch_build.judge(spec, record), *pytorch.judge(spec, record)]
+    assert {each.id: each.found for each in found}.keys() == expected.keys()
+    for each in found:
+        assert expected[each.id] in each.found
+    changing = FakeRun(host).prepare().changing("ws1")
+    assert [name for name in changing if name.startswith("PyTorch")] == operations
+
+
+def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
+    host = built_host(state={**OTHER}, pid=BUILDING)
+    run = FakeRun(host, built_host(name="ws2", stamp={})).prepare().execute()
+    assert run.failed() == {"ws1"}
+    (found,) = pytorch_build.judge(host.spec(), record_of(host))
+    assert found.stops and "systemctl stop pyinfra-gpu-build.service" in found.action
+    assert not [each for each in run.executed("ws1") if "start.sh" in each]
+
+
+def test_a_build_is_started_with_its_plan_and_nothing_else_is_declared_of_it() -> None:
+    host = built_host(data={"pytorch_flags": {"USE_MKLDNN": 0}, "pytorch_build_memory_gib": 3})
+    made = plan(host.spec(), record_of(host))
+    assert made["source"] == {"git": "https://github.com/pytorch/pytorch", "commit": TORCH_COMMIT}
+    assert made["settings"]["USE_MKLDNN"] == made["settings"]["USE_MPI"] == "0"
+    assert made["settings"]["USE_TENSORPIPE"] == "1"
+    assert (made["declared"], made["cuda"], made["archs"]) == (["USE_MKLDNN"], None, [])
+    assert (made["version"], made["memory_mib"]) == ("2.13.0+cpu", 3072)
+
+
+def test_a_build_may_use_four_fifths_of_the_memory() -> None:
+    host = built_host()
+    assert memory_mib(host.spec(), record_of(host)) == 65842092 // 1024 * 4 // 5
+
+
+CHANGES: dict[str, tuple[dict[str, object], str]] = {
+    "a flag": ({"pytorch_flags": {"USE_MKLDNN": 0}}, "flags"),
+    "the commit": ({"pytorch_commit": "0123456789" * 4}, "the source"),
+    "the version": ({"pytorch_version": "2.12.0"}, "the version"),
+    "Python": ({"pytorch_python": "3.12"}, "Python"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_makes_another_build_is_named(what: str) -> None:
+    data, name = CHANGES[what]
+    one, other = built_host(), built_host(data=data)
+    record = record_of(one)
+    before, now = (pytorch_build.ingredients(each.spec(), record) for each in (one, other))
+    assert pytorch_build.changed(before, now) == [name]
+
+
+SAME: dict[str, dict[str, object]] = {
+    "the mirror": {"pytorch_git_url": "https://mirror.example.org/pytorch"},
+    "memory": {"pytorch_build_memory_gib": 8},
+    "the builder": {"pytorch_builder": "ws1"},
+}
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_what_does_not_change_the_wheel_is_the_same_build(what: str) -> None:
+    one, other = built_host(), built_host(data=SAME[what])
+    record = record_of(one)
+    prints = {pytorch_build.fingerprint(each.spec(), record) for each in (one, other)}
+    assert len(prints) == 1
+
+
+def test_a_builder_that_is_not_among_the_hosts_is_one_sentence() -> None:
+    with pytest.raises(SpecError, match="pytorch_builder = 'ws9' is no host of this inventory"):
+        FakeRun(built_host(data={"pytorch_builder": "ws9"})).prepare()
+
+
+def state(**changes: Any) -> BuildState:
+    host = built_host(state=changes)
+    made = record_of(host).build.state
+    assert isinstance(made, BuildState)
+    return made
+
+
+def test_a_log_gets_a_line_a_minute_and_a_terminal_one_line_that_changes() -> None:
+    said: list[str] = []
+    written: list[str] = []
+    times = iter([0.0, 1.0, 59.0, 61.0, 62.0])
+    shown = Shown(said.append, written.append, terminal=False, clock=times.__next__)
+    for percent in (10, 11, 12, 13, 14):
+        shown.show("ws1", state(percent=percent, left_s=None))
+    assert said == ["torch: compile 2100 of 6300, 10 %", "torch: compile 2100 of 6300, 13 %"]
+    on_terminal = replace(shown, terminal=True)
+    on_terminal.show("ws1", state(percent=15, left_s=80, notes=["memory ran out"]))
+    assert said[-1] == "memory ran out"
+    assert written == ["\r\033[K    [ws1] torch: compile 2100 of 6300, 15 %, about 80 s left"]
+
+
+def test_a_host_that_may_build_needs_more_room_than_one_that_gets_a_wheel() -> None:
+    real = {"pytorch_git_url": SOURCE["pytorch_git_url"], "gpu_model": "RTX 5090"}
+    real |= {"pytorch_source": "source", "pytorch_commit": TORCH_COMMIT}
+    rooms = [
+        resolve({**real, **more}, "ws1").preflight.min_disk_gib
+        for more in ({}, {"pytorch_builder": "ws1"}, {"pytorch_builder": "ws2"})
+    ]
+    assert rooms == [65, 65, 15]

@@ -1,0 +1,207 @@
+"""torch built from source, on throwaway hosts, from the lab's stand-in for PyTorch's tree.
+
+The stand-in has nothing of PyTorch: what is shown here is the way of a build, and no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Deployer, Run, quietly, until
+
+from pyinfra_gpu_rehearsal import Lab, LabHost
+from pyinfra_gpu_rehearsal.stand_in.serving import Served, serve_stand_in
+
+pytestmark = pytest.mark.rehearsal
+
+HOST, BESIDE = "gpu1", "gpu2"
+BUILD = "/opt/pyinfra-gpu/build"
+BUILT = "built"  # a snapshot
+DATA = (
+    "smoke=skip",
+    "environment_dynamo=false",
+    "pytorch_source=source",
+    "training_requirements=null",
+)
+STEPS = 302  # compiles and links of the stand-in
+
+
+@pytest.fixture(scope="session")
+def stand_in(lab: Lab) -> Served:
+    return serve_stand_in(lab, say=quietly)
+
+
+class Builder(Deployer):
+    """Keeps its wheels apart from this user's own."""
+
+    def environment(self, report: Path) -> dict[str, str]:
+        return {**super().environment(report), "XDG_CACHE_HOME": str(self.folder)}
+
+
+@pytest.fixture(scope="session")
+def builder(deployer: Deployer, lab: Lab, stand_in: Served) -> Deployer:
+    return building(lab, deployer.folder, stand_in)
+
+
+def building(lab: Lab, folder: Path, tree: Served) -> Deployer:
+    """Return what deploys with a torch that is built from this tree."""
+    source = (
+        f"pytorch_git_url={tree.git_url}",
+        f"pytorch_commit={tree.commit}",
+        f"pytorch_extra_index_url={tree.index_url}",
+    )
+    return Builder(lab, folder, data=(*DATA, *source))
+
+
+@pytest.fixture(scope="session")
+def first(builder: Deployer, lab: Lab) -> Run:
+    """Return the run that took a bare host to a built torch; the host is kept as it then was."""
+    for host in lab.up(2, say=quietly):
+        lab.fresh(host.name)
+    run = builder.deploy(limit=HOST)
+    assert run.code == 0, run.output
+    lab.snapshot(HOST, BUILT)
+    return run
+
+
+@pytest.fixture
+def host(first: Run, lab: Lab) -> LabHost:
+    return lab.restore(HOST, BUILT)
+
+
+def state(host: LabHost) -> dict[str, Any]:
+    text = host.run(f"cat {BUILD}/state.json", check=False).stdout
+    return dict(json.loads(text)) if text else {}
+
+
+def compiled(host: LabHost) -> int:
+    """Return how many objects stand in the build's folder."""
+    found = host.run(f"find {BUILD}/source/build -name '*.o' -size +0", check=False)
+    return len(found.stdout.split())
+
+
+def is_at(host: LabHost, number: int) -> Callable[[], bool]:
+    return lambda: state(host).get("phase") == "compile" and compiled(host) >= number
+
+
+def test_a_bare_host_gets_a_torch_that_was_built_and_proven_there(
+    first: Run, builder: Deployer, host: LabHost, stand_in: Served
+) -> None:
+    assert "torch (stand-in): compile" in first.output
+    known = json.loads(host.run(f"cat {BUILD}/wheel.json").stdout)
+    assert known["stand_in"] is True
+    assert known["observed"]["commit"] == known["proven"]["commit"] == stand_in.commit
+    assert known["observed"]["submodules"] == 1
+    assert state(host)["status"] == "done"
+    assert state(host)["compiled"] == STEPS
+    asked = "import torch; print(torch.version.git_version, torch.library.unit_007(1))"
+    said = host.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{asked}'").stdout
+    assert said.split() == [stand_in.commit, "8"]
+    assert host.run(f"stat -c %U {BUILD} {BUILD}/wheel.json").stdout.split() == ["ubuntu"] * 2
+    assert host.run("stat -c %U /opt/pyinfra-gpu/bin/pyinfra-gpu-build.pyz").stdout == "root\n"
+
+    second = builder.converge(limit=HOST)
+    assert second.changed(HOST) == []
+    assert state(host)["compiled"] == STEPS
+    assert builder.check(limit=HOST).code == 0
+
+
+def test_a_killed_run_leaves_the_build_at_work_and_the_next_one_follows_it(
+    builder: Deployer, host: LabHost
+) -> None:
+    other = replace(builder, data=(*builder.data, 'pytorch_flags={"USE_MKLDNN":"0"}'))
+    run = other.start(limit=HOST)
+    until(is_at(host, 30))
+    run.kill()
+    run.communicate()
+    seen = other.check(limit=HOST).deviations(HOST)["pytorch.build-running"]
+    assert "torch is being built: compile" in seen["found"]
+    another = builder.check(limit=HOST).deviations(HOST)
+    assert "pytorch.build-occupied" not in another  # what this one wants is installed already
+    followed = other.converge(limit=HOST)
+    assert "torch (stand-in): " in followed.output
+    assert state(host)["compiled"] == STEPS
+    assert other.converge(limit=HOST).changed(HOST) == []
+
+
+def test_after_a_power_cut_what_was_emptied_is_made_again_and_nothing_else(
+    builder: Deployer, host: LabHost, lab: Lab
+) -> None:
+    other = replace(builder, data=(*builder.data, 'pytorch_flags={"USE_NUMA":"1"}'))
+    run = other.start(limit=HOST)
+    until(is_at(host, 100))
+    host.power_off()
+    run.kill()
+    run.communicate()
+    folder = host.upper / f"{BUILD[1:]}/source/build"
+    objects = sorted(folder.rglob("unit_0*.o"))
+    for each in objects[:20]:
+        times = each.stat()
+        each.write_bytes(b"")
+        os.utime(each, ns=(times.st_atime_ns, times.st_mtime_ns))
+    host.power_on()
+    host.wait_ready(60)
+    done = other.converge(limit=HOST)
+    assert "the machine went down meanwhile" in done.output
+    assert host.run(f"find {BUILD}/source/build -name '*.o' -size 0").stdout == ""
+    asked = "import torch; print(torch.library.unit_003(1))"
+    assert host.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{asked}'").stdout == "4\n"
+    assert other.converge(limit=HOST).changed(HOST) == []
+
+
+def test_a_wheel_that_was_damaged_is_not_installed_and_made_again(
+    builder: Deployer, host: LabHost
+) -> None:
+    before = state(host)["compiled"]
+    host.run(f"echo x >>$(ls {BUILD}/wheels/*.whl)")
+    host.run("rm -rf /opt/pyinfra-gpu/venv/lib/python3*/site-packages/torch*")
+    refused = builder.deploy(limit=HOST)
+    assert refused.code == 1
+    assert "was damaged since it was proven" in refused.problems(HOST)[0]
+    builder.converge(limit=HOST)
+    assert state(host)["compiled"] == before
+    assert builder.converge(limit=HOST).changed(HOST) == []
+
+
+def test_one_host_builds_and_another_of_its_kind_gets_the_wheel(
+    builder: Deployer, host: LabHost, lab: Lab, stand_in: Served
+) -> None:
+    before = state(host)["compiled"]
+    beside = lab.fresh(BESIDE)
+    both = builder.converge()
+    assert f"torch is built on {HOST}: waiting for its wheel" in both.output
+    assert both.changed(HOST) == []
+    assert state(host)["compiled"] == before
+    assert beside.run(f"ls {BUILD}").stdout.split() == ["wheel.json", "wheels"]
+    asked = "import torch; print(torch.version.git_version)"
+    said = beside.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{asked}'").stdout
+    assert said.strip() == stand_in.commit
+    beside = lab.fresh(BESIDE)
+    alone = builder.converge(limit=BESIDE)  # from the controller's cache
+    assert "from the cache" in alone.output
+    again = builder.converge()
+    assert (again.changed(HOST), again.changed(BESIDE)) == ([], [])
+
+
+def test_a_file_that_does_not_compile_is_named_and_the_next_commit_is_built_by_the_newer_backend(
+    builder: Deployer, host: LabHost, lab: Lab
+) -> None:
+    broken = serve_stand_in(lab, "broken", say=quietly, broken="int y = ;")
+    refused = building(lab, builder.folder, broken).deploy(limit=HOST)
+    (problem,) = refused.problems(HOST)
+    assert "the build of torch failed in compile" in problem
+    assert "unit_279.c:2:9: error: expected expression before" in problem
+    good = serve_stand_in(lab, "newer", say=quietly, scikit=True)
+    newer = building(lab, builder.folder, good)
+    assert newer.converge(limit=HOST).changed(HOST) == [
+        "pytorch: build of torch 2.13.0+cpu",
+        "pytorch: torch 2.13.0+cpu",
+    ]
+    assert "ninja: no work to do." in host.run(f"tail -n 60 {BUILD}/log.txt").stdout
+    assert newer.converge(limit=HOST).changed(HOST) == []

@@ -1,0 +1,46 @@
+"""What the probe tells of a build of torch from source."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
+from probing import Tree, shell_fixture, tree_fixture, write  # noqa: F401
+
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.pytorch_build import BuildState
+
+STATE = (
+    '{"fingerprint": "%s", "status": "running", "phase": "compile", "percent": 41, "steps_done": 1,'
+    ' "total": 2, "left_s": null, "jobs": 2, "compiled": 1, "boot_id": "x", "started": "s",'
+    ' "updated": "u", "more": 1}'
+) % ("ab" * 32)
+
+
+def test_a_build_that_goes_on_is_told_and_one_whose_process_is_gone_is_not_at_work(
+    tree: Tree, shell: str
+) -> None:
+    tree.venv()
+    folder = tree.base / "build"
+    request = replace(tree.request(), build=str(folder))
+    write(folder / "state.json", STATE)
+    write(folder / "pid", f"{os.getpid()}\n")
+    build = tree.look(shell, request).build
+    assert isinstance(build.state, BuildState)
+    assert build.running == build.state
+    assert build.running.told() == "compile 1 of 2, 41 %"
+    assert (build.stamp, build.wheel) == (None, None)
+    write(folder / "pid", "4194999\n")  # more than the kernel ever gives
+    assert tree.look(shell, request).build.running is None
+    write(folder / "state.json", "{")
+    assert tree.look(shell, request).build.state == Unknown("it is no JSON")
+
+
+def test_where_no_build_is_declared_none_is_looked_for(tree: Tree, shell: str) -> None:
+    tree.venv()
+    write(tree.base / "build/state.json", STATE)
+    build = tree.look(shell).build
+    assert (build.stamp, build.wheel, build.state, build.pid) == (None, None, None, None)
