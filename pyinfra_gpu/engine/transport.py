@@ -117,7 +117,10 @@ class LastingCommand:
         self.stands = True
 
     def line(self, seconds: float) -> str | None:
-        """Return the next line that it prints, "" after so many seconds; None where it ended."""
+        """Return the next line that it prints, "" after so many seconds; None where it ended.
+
+        Lines with nothing on them are passed over.
+        """
         self._end.settimeout(seconds)
         while b"\n" not in self._rest:
             try:
@@ -126,11 +129,12 @@ class LastingCommand:
                 return ""
             except (OSError, EOFError):
                 more = b""
-            self._rest += more
+            self._rest = (self._rest + more).lstrip(b"\r\n")
             if not more or len(self._rest) > _LONGEST_LINE:
                 self.close()
                 return None
-        line, _, self._rest = self._rest.partition(b"\n")
+        line, _, rest = self._rest.partition(b"\n")
+        self._rest = rest.lstrip(b"\r\n")
         return line.decode("utf-8", "replace")
 
     def say(self, data: bytes) -> bool:

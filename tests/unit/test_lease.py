@@ -60,8 +60,10 @@ def begin(shell: Path, file: Path, who: str = "me", wait: int = 20, silent: int 
 
 
 def said(process: Running) -> str:
+    """What it says next, behind the blank line that ends whatever a login shell has printed."""
     assert process.stdout
-    return process.stdout.readline().rstrip("\n").removeprefix(MARK)
+    line = process.stdout.readline()
+    return (process.stdout.readline() if line == "\n" else line).rstrip("\n").removeprefix(MARK)
 
 
 def end(*processes: Running) -> None:
@@ -121,7 +123,7 @@ def test_where_it_cannot_be_had_the_reason_is_told(shell: Path, tmp_path: Path, 
             ["/bin/sh", "-c", command],
             env={"PATH": str(shell)}, input="", capture_output=True, text=True, check=False,
         )  # fmt: skip
-        assert done.stdout == f"{MARK}failed flock is not on this host\n"
+        assert done.stdout == f"\n{MARK}failed flock is not on this host\n"
         return
     (tmp_path / "file").write_text("")
     first = begin(shell, tmp_path / "file/lease")

@@ -17,7 +17,7 @@ _ADDRESS_6 = r"(?<![\w:.])[0-9a-fA-F]{0,4}:[0-9a-fA-F:]*:[0-9a-fA-F:]*(?![\w:])"
 _KINDS = (
     ("uuid", re.compile(rf"\b{_UUID}\b")),
     ("mail", re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")),
-    ("mac", re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b")),
+    ("mac", re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])")),
     ("address", re.compile(f"{_ADDRESS}|{_ADDRESS_6}")),
 )
 _SERIAL = re.compile(r"(?im)^(\s*(?:Serial Number|Board ID|Chassis[ \w]*Serial[ \w]*)\s*:\s*)(\S+)")

@@ -48,6 +48,7 @@ KEPT = [
     "  Installed: 580.95.05-0ubuntu1\n  Candidate: 1:3.2.1-1ubuntu2",
     "    Serial Number                  : N/A",
     "listening on 127.0.0.1 and ::1 and 0.0.0.0",
+    "sig_key: 5F:0C:11:22:33:44:55:66:77:88:99:AA:9D:CA\nsignature: 08:00:27:4E:66:A1:",
     "annabelle and ws10 are other names; Xid 79",
     "Author: NVIDIA, authority, tokenizer of 32000",
     "ubuntu",  # which everybody is called who logs in there
