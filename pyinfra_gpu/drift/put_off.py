@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyinfra_gpu.drift import training
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
 
@@ -18,16 +19,8 @@ _STAGES = (Stage.DRIVER, Stage.LIBCUDA, Stage.PYTORCH, Stage.SMOKE)
 _ALONE = (
     # It stops a run that would load another driver; with these stages put off, none is loaded.
     Id.PREFLIGHT_GPUS_IN_USE,
-    Id.TRAINING_NOT_CHECKED_OUT,
-    Id.TRAINING_COMMIT_DIFFERS,
-    Id.TRAINING_LOCAL_CHANGES,
-    Id.TRAINING_LOCAL_CHANGES_IN_THE_WAY,
-    Id.TRAINING_SUBMODULE_DIFFERS,
-    Id.TRAINING_LARGE_FILES_MISSING,
-    Id.TRAINING_REQUIREMENTS_NOT_INSTALLED,
-    Id.TRAINING_REQUIREMENTS_CHANGED,
-    Id.TRAINING_REQUIREMENTS_INTERRUPTED,
-    Id.TRAINING_DISTRIBUTION_CHANGED,
+    *(each for each in training.CHECKOUT if each is not Id.TRAINING_REMOTE_DIFFERS),
+    *training.REQUIREMENTS,
 )
 
 _FEW = 3

@@ -72,6 +72,7 @@ def _travelling() -> Iterator[Path]:
         yield from (each for each in (_HERE / folder).rglob("*") if each.suffix in _CODE_AND_DATA)
     yield from (_HERE / name for name in ("fingerprint.py", "terminal.py"))
     yield from (_SMOKE / name for name in ("__init__.py", "files.py"))
+    yield from (_SMOKE / "gpu" / name for name in ("__init__.py", "nvidia_smi.py", "throttle.py"))
 
 
 @cache

@@ -13,10 +13,19 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.train import checkpoints, claims, code, keeping, presets, rundir, stamp
+from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
+from pyinfra_gpu.on_host.train import (
+    checkpoints,
+    claims,
+    code,
+    gpus,
+    keeping,
+    presets,
+    rundir,
+    stamp,
+)
 from pyinfra_gpu.on_host.train.commands import trying
 from pyinfra_gpu.on_host.train.errors import TrainError
-from pyinfra_gpu.on_host.train.gpus import parse, parse_users
 from pyinfra_gpu.on_host.train.running import failure
 from pyinfra_gpu.on_host.train.running.logs import LONGEST, Log
 from pyinfra_gpu.on_host.train.site import Site
@@ -173,19 +182,20 @@ def test_the_ticket_of_a_process_that_is_gone_counts_for_nothing(site: Site) -> 
     assert list(site.queue.iterdir()) == []
 
 
-def _race(site: Site, number: int, results: Any) -> None:
+def _race(site: Site, number: int, results: Any, over: Any) -> None:
     got = claims.claim(site, f"run{number}", GPUS, 1, None)
     results.put((number, got.devices if isinstance(got, claims.Held) else []))
-    time.sleep(1)
+    over.wait(60)
 
 
 def test_of_twenty_that_race_for_two_gpus_two_get_one_each(site: Site) -> None:
     context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    racing = [context.Process(target=_race, args=(site, n, results)) for n in range(20)]
+    results, over = context.Queue(), context.Event()
+    racing = [context.Process(target=_race, args=(site, n, results, over)) for n in range(20)]
     for process in racing:
         process.start()
-    devices = [device for _ in racing for device in results.get(timeout=20)[1]]
+    devices = [device for _ in racing for device in results.get(timeout=60)[1]]
+    over.set()
     for process in racing:
         process.join(10)
     assert sorted(devices) == GPUS
@@ -453,14 +463,23 @@ def test_the_rank_that_failed_first_is_the_one_with_the_oldest_error(tmp_path: P
 
 
 def test_gpus_and_their_users_are_read_from_nvidia_smi() -> None:
-    text = "1, GPU-b, 32607, [N/A], NVIDIA GeForce RTX 5090\n0, GPU-a, 32607, 512, X, Y\nnonsense\n"
-    assert [(gpu.index, gpu.uuid, gpu.used_mib) for gpu in parse(text)] == [
+    text = "1, GPU-b, 32607, [N/A], NVIDIA GeForce RTX 5090\n0, GPU-a, 32607, 512, X\n"
+    told = gpus.listed(lambda command: Answer(0, text))
+    assert [(gpu.index, gpu.uuid, gpu.used_mib) for gpu in told] == [
         (0, "GPU-a", 512),
         (1, "GPU-b", 0),
     ]
-    assert parse_users("GPU-a, 12, /usr/bin/python3\nNo running processes\n") == {
-        "GPU-a": ["pid 12 (python3)"]
-    }
+    one = "GPU-a, 12, /usr/bin/python3\n"
+    assert gpus.users(lambda command: Answer(0, one)) == {"GPU-a": ["pid 12 (python3)"]}
+    assert gpus.users(lambda command: Answer(0, "No running processes found\n")) == {}
+
+
+@pytest.mark.parametrize(
+    "answer", [Answer(9, "couldn't communicate"), Answer(0, "GPU-a, 1, x\nUnable to tell\n")]
+)
+def test_a_driver_that_does_not_tell_all_is_no_free_gpu(answer: Answer) -> None:
+    with pytest.raises(TrainError):
+        gpus.users(lambda command: answer)
 
 
 def test_a_stamp_tells_what_changed_since() -> None:

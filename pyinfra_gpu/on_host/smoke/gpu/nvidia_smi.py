@@ -35,19 +35,19 @@ Run = Callable[[Sequence[str]], Answer]
 """How a command is run; tests hand in their own."""
 
 
-def run(command: Sequence[str]) -> Answer:
-    """Run `command` for at most _LIMIT seconds. Never raises: the reason becomes the text."""
+def run(command: Sequence[str], limit: float = _LIMIT) -> Answer:
+    """Run `command` for at most so many seconds. Never raises: the reason becomes the text."""
     try:
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=_LIMIT,
+            timeout=limit,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Answer(None, f"{command[0]} did not answer within {_LIMIT:.0f} s")
+        return Answer(None, f"{command[0]} did not answer within {limit:.0f} s")
     except OSError as error:
         return Answer(None, f"{command[0]} cannot be run: {error.strerror}")
     return Answer(done.returncode, done.stdout.decode(errors="replace"))
