@@ -39,7 +39,8 @@ system() {
 launcher() {
 	if [ -e "$R/var/lib/systemd/linger/${owner:-$(id -un)}" ]; then put launcher.linger 1
 	else put launcher.linger 0; fi
-	set -- "$R"/sys/fs/cgroup/user.slice/*/*/app.slice/pyinfra-gpu-train@*
+	at=user-${number:-$uid}.slice/user@${number:-$uid}.service/app.slice
+	set -- "$R/sys/fs/cgroup/user.slice/$at/pyinfra-gpu-train@"*
 	[ $# -gt 99 ] || for dir do
 		if [ -d "$dir" ]; then
 			dir=${dir##*@}
