@@ -81,6 +81,7 @@ RULES: tuple[Rule, ...] = (
     Rule("cuda-cannot-make-code", versions.cuda_cannot_make_code),
     Rule("build-of-other-cuda", versions.build_of_other_cuda),
     Rule("build-cannot-make-code", versions.build_cannot_make_code),
+    Rule("build-without-gpu-code", versions.build_without_gpu_code),
     Rule("toolkit-not-carried", repository.toolkit_not_carried),
     Rule("nccl-too-old", hardware.nccl_too_old),
     Rule("wheel-without-gpu-code", hardware.wheel_without_gpu_code),

@@ -104,6 +104,9 @@ def _with_value(spec: HostSpec, known: Catalogue, key: str, value: object) -> Ho
         if isinstance(value, list):
             archs = tuple(int(capability.replace(".", "")) for capability in value)
         return replace(spec, cuda=replace(spec.cuda, archs=archs))
+    if key == "pytorch_archs" and spec.pytorch.building and isinstance(value, list):
+        building = replace(spec.pytorch.building, archs=tuple(value))
+        return replace(spec, pytorch=replace(spec.pytorch, building=building))
     if key == "gpu_model":
         model = None if value is None else known.gpus[str(value)]
         capability = None if model is None else model.compute_capability

@@ -93,8 +93,35 @@ def build_cannot_make_code(case: Case) -> Problem | None:
         value=list(building.archs),
         found=f"holds {', '.join(missing)}, for which CUDA {case.cuda.release} makes no code",
         allowed=f"{', '.join(known)} with CUDA {case.cuda.release}",
-        advice="set pytorch_archs to those of the GPUs",
+        changes=_gpus_own(case),
     )
+
+
+def build_without_gpu_code(case: Case) -> Problem | None:
+    """Hours of compiling would end in a torch that launches no kernel on the host's GPUs."""
+    building, capability = case.spec.pytorch.building, case.capability
+    if building is None or case.cuda is None or not case.nvidia or capability is None:
+        return None
+    if any(_runs_on(arch, str(capability)) for arch in building.archs):
+        return None
+    return Problem(
+        key="pytorch_archs",
+        value=list(building.archs),
+        found=f"makes no code for {case.gpu_name}",
+        allowed=f"{capability} among them",
+        changes=_gpus_own(case),
+    )
+
+
+def _gpus_own(case: Case) -> tuple[Change, ...]:
+    capability = case.capability
+    return () if capability is None else ((("pytorch_archs", [str(capability)]),),)
+
+
+def _runs_on(arch: str, capability: str) -> bool:
+    """Tell whether finished code runs there: on the same major version, from its minor one on."""
+    made, there = (tuple(map(int, each.split("."))) for each in (arch, capability))
+    return made[0] == there[0] and made[1] <= there[1]
 
 
 def build_of_other_cuda(case: Case) -> Problem | None:

@@ -24,5 +24,8 @@ COMPILE = 3600.0
 CLONE = 3600.0
 """Fetches a repository."""
 
+BUILD = 12 * 3600.0
+"""Follows a build from source that goes on by itself; when this is over, the next run follows."""
+
 INSTALL = 4 * 3600.0
 """Fetches and unpacks gigabytes, builds modules on the way."""

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyinfra_gpu.engine import deadlines
-from pyinfra_gpu.engine.wire import as_run, start
-from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.engine.wire import as_run, start, within
 from pyinfra_gpu.facts.pytorch_build import BuildState
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
+
+    from pyinfra_gpu.engine.transport import LastingCommand
 
 _SILENT_S = 60.0
 """Seconds without a word after which a host is given up; it says something every ten."""
@@ -75,28 +76,35 @@ def follow(
     + command: POSIX shell that prints states, a JSON document a line, until the build ends
     + fingerprint: of the build that is followed; what another one says is passed over
 
-    Raises LostError.
+    Raises LostError, and OSError where it takes longer than any build.
     """
     following = start(host, as_run(state, host, command, run_as), seconds=deadlines.PLAIN)
     if following is None:
         raise LostError("this connection cannot follow a program")
-    shown, last, heard = Shown(host.log), None, time.monotonic()
+    shown = Shown(host.log)
     try:
-        while True:
-            line = following.line(1.0)
-            if line is None:
-                break
-            if line:
-                heard = time.monotonic()
-                told = BuildState.read(line[:_LONGEST_LINE]) if line.startswith("{") else None
-                if isinstance(told, BuildState) and told.fingerprint == fingerprint:
-                    last = told
-                    shown.show(host.name, told)
-            elif time.monotonic() - heard > _SILENT_S:
-                raise LostError("the host says nothing any more")
+        with within(deadlines.BUILD, "it did not come to an end"):
+            last = _heard(following, host.name, fingerprint, shown)
     finally:
         shown.end()
         following.close()
-    if last is None or isinstance(last, Unknown):
+    if last is None:
         raise LostError("nothing was told of the build")
+    return last
+
+
+def _heard(
+    following: LastingCommand, host: str, fingerprint: str, shown: Shown
+) -> BuildState | None:
+    """Show what is said until the program ends; return the last state of the build."""
+    last, heard = None, time.monotonic()
+    while (line := following.line(1.0)) is not None:
+        if line:
+            heard = time.monotonic()
+            told = BuildState.read(line[:_LONGEST_LINE]) if line.startswith("{") else None
+            if isinstance(told, BuildState) and told.fingerprint == fingerprint:
+                last = told
+                shown.show(host, told)
+        elif time.monotonic() - heard > _SILENT_S:
+            raise LostError("the host says nothing any more")
     return last

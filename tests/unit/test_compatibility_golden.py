@@ -21,6 +21,7 @@ from pyinfra_gpu.spec import HostSpec, SpecError
 
 TABLE = Path(__file__).with_name("compatibility_golden.csv")
 SWITCHES = {"environment_dynamo", "rehearsal", "cuda_toolkit"}
+LISTS = {"cuda_archs", "pytorch_archs"}
 NUMBERS = {"gpu_count", "driver_branch", "smoke_ranks"}
 VERDICT = ("expected", "why")
 HOST_FIELDS = {
@@ -52,7 +53,7 @@ def data_of(row: Row) -> dict[str, object]:
             continue
         if key in SWITCHES:
             data[key] = value == "True"
-        elif key == "cuda_archs":
+        elif key in LISTS:
             data[key] = value.split()
         else:
             data[key] = int(value) if key in NUMBERS else value
