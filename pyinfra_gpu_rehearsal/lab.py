@@ -20,7 +20,7 @@ from pyinfra_gpu_rehearsal.namespaces import Namespaces, remove_tree
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware
 from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
 from pyinfra_gpu_rehearsal.nvidia.repository import NvidiaRepository
-from pyinfra_gpu_rehearsal.placing import is_root, lab_place
+from pyinfra_gpu_rehearsal.placing import is_root, lab_place, point
 from pyinfra_gpu_rehearsal.requirements import available, ensure_packages
 from pyinfra_gpu_rehearsal.state import (
     HostRecord,
@@ -179,7 +179,7 @@ class Lab:
                 self._forget_hosts(record, image, say)
             www = self.directory / "www"
             lay_out_index(wheels_folder, wheels, www / "simple")
-            self._link(www / "debian", image.repository)
+            point(www / "debian", image.repository)
             self._publish(record, www, say)
             self._start_services(record, www, say)
             if gpu:
@@ -223,14 +223,6 @@ class Lab:
         record.hosts.clear()
         record.base = image.digest
         record.save(self.directory)
-
-    @staticmethod
-    def _link(link: Path, target: Path) -> None:
-        if link.is_symlink() and link.readlink() == target:
-            return
-        link.unlink(missing_ok=True)
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(target)
 
     def _publish(self, record: LabRecord, www: Path, say: Say) -> None:
         """Serve the training folder as a git repository, where it has files."""
@@ -316,8 +308,8 @@ class Lab:
             for folder in ("root", "up", "work"):
                 (host.folder / folder).mkdir(parents=True)
                 (host.folder / folder).chmod(0o755)
-        self._link(host.folder / "base", image.root)
-        self._link(host.folder / "bytecode", bytecode_folder())
+        point(host.folder / "base", image.root)
+        point(host.folder / "bytecode", bytecode_folder())
         repository = f"http://{host.subnet.address(network.SERVICES)}:{server.PORT}/debian"
         access.write_identity(host, image, repository, self.directory)
         if host.machine is not None:

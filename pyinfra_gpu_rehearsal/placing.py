@@ -96,3 +96,12 @@ def launcher(group: Path) -> tuple[str, ...]:
     lab = next((p for p in (group, *group.parents) if p.name.startswith(NAMES)), group)
     own = own_group(Path("/proc/self/cgroup").read_text(), mount)
     return () if own.is_relative_to(lab.parent) else USER_SCOPE
+
+
+def point(link: Path, target: Path) -> None:
+    """Make LINK a link to TARGET, whatever it was before."""
+    if link.is_symlink() and link.readlink() == target:
+        return
+    link.unlink(missing_ok=True)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(target)
