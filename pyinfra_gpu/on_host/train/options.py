@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -17,6 +17,20 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     def add(name: str, help_: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=help_, description=help_)
 
+    _starting(add)
+    _seeing(add)
+    stop = add("stop", "end a run, with all that it started")
+    stop.add_argument("run", nargs="?", metavar="RUN", help="may be left out where one is on")
+    supervise = commands.add_parser("supervise")  # what the unit runs
+    supervise.add_argument("run")
+    asked = parser.parse_args(words)
+    if further and asked.command != "start":
+        parser.error(f"nothing goes behind -- of `train {asked.command}`")
+    asked.words = further
+    return asked
+
+
+def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     start = add("start", "check everything, start a run, and leave it to itself")
     start.add_argument("preset", nargs="?", metavar="PRESET", help="of training_presets")
     start.add_argument(
@@ -35,6 +49,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     resume = add("resume", "let a run go on from its newest complete checkpoint")
     resume.add_argument("run", nargs="?", metavar="RUN", help="default: the newest")
     _shared(resume)
+
+
+def _seeing(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     listing = add("list", "the runs of this host")
     listing.add_argument("--json", action="store_true", help="as one document")
     listing.add_argument("--curves", action="store_true", help="with --json: the losses as well")
@@ -52,15 +69,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     logs.add_argument("--rank", type=int, default=0, metavar="N", help="default: %(default)s")
     logs.add_argument("--launcher", action="store_true", help="what torchrun itself printed")
     logs.add_argument("--attempt", type=int, metavar="N", help="default: the last")
-    stop = add("stop", "end a run, with all that it started")
-    stop.add_argument("run", nargs="?", metavar="RUN", help="may be left out where one is on")
-    supervise = commands.add_parser("supervise")  # what the unit runs
-    supervise.add_argument("run")
-    asked = parser.parse_args(words)
-    if further and asked.command != "start":
-        parser.error(f"nothing goes behind -- of `train {asked.command}`")
-    asked.words = further
-    return asked
 
 
 def _shared(command: argparse.ArgumentParser) -> None:
