@@ -13,6 +13,7 @@ import pytest
 
 from pyinfra_gpu import cli
 from pyinfra_gpu.engine.look import Unanswered
+from pyinfra_gpu.engine.privilege import as_declared_owner
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.report.train import asking
 from pyinfra_gpu.report.train.answer import HostRuns, Run, TrainAnswer, read_runs
@@ -209,7 +210,7 @@ def test_the_owner_is_who_is_declared_else_who_logs_in(
     from pyinfra_gpu.compatibility import resolve
 
     plain = {name: value for name, value in DATA.items() if not name.startswith("fake")}
-    assert asking._as_owner(resolve({**plain, **data}, "ws1")) == as_whom
+    assert as_declared_owner(resolve({**plain, **data}, "ws1")) == as_whom
 
 
 def test_a_refusal_is_shown_and_told(

@@ -112,10 +112,12 @@ def test_a_module_that_does_not_go_is_an_error_and_everything_runs_again(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_who_ends_it_ends_no_service(desk: Desk, number: signal.Signals) -> None:
-    desk.behave('[ "$*" != "-r nvidia" ] || sleep 1')
+    until = f"until [ -e {desk.base}/told ]; do sleep 0.1; done"
+    desk.behave(f'[ "$*" != "-r nvidia" ] || {until}')
     process = desk.start()
     desk.reached("modprobe -r nvidia")
     process.send_signal(number)
+    (desk.base / "told").touch()
     assert process.wait(20) == 1
     desk.is_as_before()
 
