@@ -48,7 +48,6 @@ def _site(spec: HostSpec, training: TrainingSpec) -> bytes:
         "owner": spec.owner,
         "accelerator": spec.accelerator,
         "rehearsal": spec.rehearsal,
-        "smoke": spec.smoke.run != "skip",
         "ranks": spec.smoke.ranks,
         "torch": spec.pytorch.full_version,
         "presets": json.loads(training.presets),

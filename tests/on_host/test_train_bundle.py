@@ -68,7 +68,6 @@ class Here:
             "owner": getpass.getuser(),
             "accelerator": "cpu",
             "rehearsal": True,
-            "smoke": True,
             "ranks": 1,
             "torch": "2.13.0",
             **(json.loads(path.read_text()) if path.exists() else {}),

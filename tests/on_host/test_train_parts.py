@@ -49,7 +49,6 @@ def site(tmp_path: Path) -> Site:
         owner=None,
         accelerator="nvidia",
         rehearsal=True,
-        smoke=True,
         ranks=2,
         torch="2.13.0",
     )

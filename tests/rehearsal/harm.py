@@ -60,4 +60,5 @@ def harmless(host: LabHost, *, without: tuple[str, ...] = OWNERS) -> Iterator[Tr
     assert [path for path, uids in trace.ran_as.items() if 0 in uids] == []
     after = outside(host, without=without)
     assert {path: after.get(path) for path in before if after.get(path) != before[path]} == {}
-    assert sorted(after.keys() - before.keys()) == []
+    new = sorted(after.keys() - before.keys())
+    assert new == [], new

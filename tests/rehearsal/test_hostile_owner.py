@@ -85,7 +85,8 @@ def test_each_stage_alone_runs_nothing_of_a_hostile_owners_as_root(
 def as_earlier_versions_left_it(host: LabHost) -> None:
     """Give all of it to the owner, and put back together what is in two directories now."""
     host.run(
-        f"cd {PREFIX} && mv smoke/* state/ && rmdir smoke && mv state smoke"
+        f"cd {PREFIX} && rm -r train bin/train"
+        " && mv smoke/* state/ && rmdir smoke && mv state smoke"
         " && chown -R ubuntu: . && rm -f .lock && su ubuntu -c 'touch .lock'"
     )
 
@@ -105,7 +106,7 @@ def test_a_host_of_the_version_before_is_brought_over_and_nothing_is_lost(
         assert "layout.not-roots" in deployer.check(limit="gpu1").deviations("gpu1")
         brought = deployer.converge(limit="gpu1")
         stages = {change.split(":")[0] for change in brought.changed("gpu1")}
-        assert stages == {"layout", "pytorch", "environment", "smoke"}
+        assert stages == {"layout", "pytorch", "environment", "training", "smoke"}
         assert host.run(f"stat -c %i {PREFIX}/venv/bin/python").stdout == torch
         assert set(host.run(f"ls {mine}").stdout.split()) == {*mine.split()}
         owners = host.run(f"cd {PREFIX} && stat -c %U . tools bin env smoke .lock").stdout.split()

@@ -55,7 +55,7 @@ class Elsewhere(Deployer):
 
 @pytest.fixture
 def project(deployer: Deployer, tmp_path: Path) -> Elsewhere:
-    for name in ("inventories", "group_data", "tasks"):
+    for name in ("inventories", "group_data", "tasks", "examples"):
         shutil.copytree(PROJECT / name, tmp_path / name)
     for name in ("deploy.py", "config.py"):
         shutil.copy(PROJECT / name, tmp_path / name)

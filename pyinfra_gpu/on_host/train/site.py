@@ -23,7 +23,7 @@ class Site:
     + python, checkout, env_file, state, stamp, lock: absolute paths
     + env_names: the variables that the env file is to have
     + accelerator: "nvidia" or "cpu"; ranks: of a run on the CPU that does not say how many
-    + torch: version that is declared; smoke: whether a host is to be proven at all
+    + torch: version that is declared
     + presets: as data gives them
     + stop_grace_s: between SIGTERM and SIGKILL; log_mib: of one rank's log before it is rotated
     + keep_runs: ended runs that are kept; 0: all
@@ -40,7 +40,6 @@ class Site:
     owner: str | None
     accelerator: str
     rehearsal: bool
-    smoke: bool
     ranks: int
     torch: str
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -91,7 +91,7 @@ def _document(
         "dirty": any((run.folder / name).stat().st_size for _, _, name in parts),
         "versions": stamp.versions(site),
         "stamp": noted.get("fingerprint"),
-        "unproven": wanted.unproven or not site.smoke,
+        "unproven": wanted.unproven,
         "like": like.name if like else None,
         "checkpoints": presets.filled(pattern, values) if pattern else None,
         "created": rundir.now(),
