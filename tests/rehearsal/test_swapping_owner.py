@@ -25,7 +25,7 @@ EARLIER = 3
 """Each so-many-th deploy finds a prefix that is all the owner's, as earlier versions left it."""
 BAIT = "/srv/bait"
 FOLDERS = (
-    *("bin", "env", "smoke", "tools", "proofs", "venv", "cache", "training", "state"),
+    *("bin", "env", "smoke", "tools", "train", "proofs", "venv", "cache", "training", "state"),
     *("training/training", "training/training/.git", "venv/share"),
 )
 FILES = (
@@ -35,7 +35,7 @@ FILES = (
 OWNERS = ("training/training", "venv/share", "state/verdict.json")
 """Of these what an owner can exchange in any case."""
 NOT_OF_THE_SNAPSHOT = (
-    f"cd {PREFIX} && for each in bin env smoke tools state training venv/share; do"
+    f"cd {PREFIX} && for each in bin env smoke tools train state training venv/share; do"
     " cp -a $each $each.new && rm -r $each && mv $each.new $each || exit 1; done"
 )
 """A folder that an overlay took from a lower layer cannot be renamed."""
