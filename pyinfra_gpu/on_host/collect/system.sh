@@ -5,7 +5,7 @@
 #
 # MARK and `item`: see item.sh
 
-item names 'hostname; hostname -f; getent passwd | awk -F: "\$3 >= 1000 && \$3 < 60000 {print \$1}"'
+item names 'uname -n; hostname -f 2>/dev/null || uname -n; getent passwd | awk -F: "\$3 >= 1000 && \$3 < 60000 {print \$1}"'
 item os-release 'cat /etc/os-release; uname -a; cat /proc/version /proc/cmdline'
 item hardware 'lspci -nnk -d 10de:; lscpu; cat /proc/meminfo | head -5'
 item file-systems 'df -lhP; df -liP; findmnt -lno TARGET,FSTYPE,OPTIONS -t ext4,xfs,btrfs,overlay,zfs,tmpfs'

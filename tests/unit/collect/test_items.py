@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages import collected
 from pyinfra_gpu.report.collect import archive
@@ -34,6 +36,19 @@ def test_every_item_answers_on_a_machine_without_any_gpu() -> None:
     names = [name for name, _ in items()]
     assert len(names) == len(set(names)) > 20
     assert set(found) <= set(names)
+
+
+def test_a_name_that_cannot_be_resolved_makes_no_names_of_the_complaint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complaint = "hostname: Name or service not known"
+    (tmp_path / "hostname").write_text(f"#!/bin/sh\necho '{complaint}' >&2\nexit 1\n")
+    (tmp_path / "hostname").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    lines = ran("collect/system.sh", uses=("collect/item.sh",))
+    names = dict(read_items(lines, MARK))["names"].split()
+    assert names[:2] == [os.uname().nodename] * 2
+    assert "service" not in names
 
 
 def test_what_an_item_prints_ends_no_item() -> None:
