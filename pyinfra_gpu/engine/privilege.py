@@ -30,6 +30,11 @@ def as_owner(spec: HostSpec, record: Record) -> dict[str, Any]:
     return {"_sudo": True, "_sudo_user": owner_name(spec, record)}
 
 
+def made_for(spec: HostSpec, record: Record) -> str:
+    """Return whose root is to make what the owner has; empty where nobody is root there."""
+    return owner_name(spec, record) if spec.privilege == "sudo" else ""
+
+
 def as_declared_owner(spec: HostSpec) -> dict[str, Any]:
     """Return the same where the host has not been looked at: the owner, or whoever logs in."""
     if spec.privilege == "none" or spec.owner is None:

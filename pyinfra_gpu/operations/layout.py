@@ -9,7 +9,7 @@ from pyinfra_gpu.drift import layout as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging
-from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.privilege import as_root, made_for
 from pyinfra_gpu.engine.steps import step
 from pyinfra_gpu.on_host import program
 
@@ -61,7 +61,7 @@ def _command(spec: HostSpec, record: Record) -> str:
     return program(
         "layout/directories.sh",
         paths.prefix,
-        drift.owner_name(spec, record) if spec.privilege == "sudo" else "",
+        made_for(spec, record),
         *(_names(kept), _names(anew), _names(drift.owners(spec)), _names([paths.venv])),
         # An earlier version kept in one directory what is in two now: program, verdict and logs.
         *(_names([paths.smoke]), _names([paths.state])),

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift import pytorch_build, pytorch_files
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.converge import Commands, converging, refuse, unreadable
 from pyinfra_gpu.engine.look import look
-from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
+from pyinfra_gpu.engine.privilege import as_owner, as_root, guard, made_for
 from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.engine.together import executing
 from pyinfra_gpu.engine.uv import (
@@ -109,7 +108,7 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
 
 def _place(spec: HostSpec, record: Record) -> PyinfraCommand:
     """Return the step that makes an empty directory of the owner's, in one of root's."""
-    arguments = (spec.paths.venv, _owner(spec, record))
+    arguments = (spec.paths.venv, made_for(spec, record))
     return step(
         STAGE,
         f"make {spec.paths.venv}",
@@ -118,11 +117,6 @@ def _place(spec: HostSpec, record: Record) -> PyinfraCommand:
         seconds=deadlines.SERVICE,
         lock=spec.paths.lock,
     )
-
-
-def _owner(spec: HostSpec, record: Record) -> str:
-    """Return whose root is to make the environment; empty where nobody is root."""
-    return owner_name(spec, record) if spec.privilege == "sudo" else ""
 
 
 def _make(spec: HostSpec, record: Record, *options: str) -> PyinfraCommand:
@@ -177,7 +171,7 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
     kept = f"{spec.paths.venv}.old-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     bound = program("pytorch/kept.sh", spec.paths.venv, str(spec.pytorch.environments_kept - 1))
     yield _owners_step(spec, record, "empty environments that are older than those kept", bound)
-    arguments = (spec.paths.venv, kept, _owner(spec, record))
+    arguments = (spec.paths.venv, kept, made_for(spec, record))
     yield step(
         STAGE,
         "put the new environment in the place of the old one",

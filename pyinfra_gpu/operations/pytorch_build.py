@@ -12,12 +12,11 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.drift import pytorch_build as drift
 from pyinfra_gpu.drift.finding import Findings
-from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, looking, note, refuse, refused, verify
 from pyinfra_gpu.engine.following import LostError, follow
 from pyinfra_gpu.engine.look import forget, look
-from pyinfra_gpu.engine.privilege import as_owner, as_root
+from pyinfra_gpu.engine.privilege import as_owner, as_root, made_for
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.engine.together import executing, together
 from pyinfra_gpu.engine.uv import sources
@@ -187,7 +186,7 @@ def _start(spec: HostSpec, record: Record) -> Commands:
     text = json.dumps(plan(spec, record), indent=1, sort_keys=True) + "\n"
     file = File(path=f"{paths.build}/plan.json", content=text.encode())
     yield write(STAGE, file, as_owner(spec, record))
-    owner = owner_name(spec, record) if spec.privilege == "sudo" else ""
+    owner = made_for(spec, record)
     words = (drift.UNIT, owner, paths.build_bundle, paths.build, str(memory_mib(spec, record)))
     yield step(
         STAGE,
