@@ -25,7 +25,8 @@ from pyinfra_gpu.engine.package_manager import (
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted
 from pyinfra_gpu.engine.transaction import Request, install, prepared, run
-from pyinfra_gpu.packages.names import LIBRARIES, matching
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.packages.names import LIBRARIES, is_pin, matching
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -79,9 +80,24 @@ def _pin(state: State, host: Host, spec: HostSpec, name: str) -> bool:
         state, host, manager_of(record).offers(name), as_root(spec), seconds=deadlines.SERVICE
     )
     if known.ok and known.stdout:
-        return run(state, host, Request(stage=STAGE, spec=spec, packages=(name,)))
+        beside = _to_be_moved_with_it(spec, record, name)
+        return run(state, host, Request(stage=STAGE, spec=spec, packages=(name, *beside)))
     host.log(f"the repository has no {name}: our own pins stand alone")
     return _pins_alone(state, host, spec, record)
+
+
+def _to_be_moved_with_it(spec: HostSpec, record: Record, pin: str) -> tuple[str, ...]:
+    """Return what must be asked for with the pin's package; nothing where the driver is whole.
+
+    An update that was cut off leaves packages of two versions. The package manager then moves all
+    of them or nothing, and replaces no other pin unless it is told to.
+    """
+    if all(package.complete for package in packages(spec, record).installed):
+        return ()
+    rows, manager = record.nvidia.packages, manager_of(record)
+    names = () if isinstance(rows, Unknown) else tuple(each.name for each in rows)
+    others = [manager.without(name) for name in names if is_pin(name) and name != pin]
+    return (*others, *requests(spec, record))
 
 
 def _pins_alone(state: State, host: Host, spec: HostSpec, record: Record) -> bool:

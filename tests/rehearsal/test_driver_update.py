@@ -122,3 +122,30 @@ def test_one_reboot_when_the_module_cannot_be_unloaded(
     boots = host.boot_id()
     assert deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
     assert host.boot_id() == boots, run.output
+
+
+# dpkg(1) calls it half-installed and reinst-required; it lasts for the blink of an eye, which a
+# power cut meets now and then. The version that is recorded is the new one already.
+CUT_OFF = r"""
+    quiet apt-get update
+    cd "$(mktemp -d)"
+    quiet apt-get -q download libcuda1=NEW-1
+    quiet dpkg --force-all --unpack libcuda1_*.deb
+    sed -i '/^Package: libcuda1$/,/^$/s/^Status: .*/Status: install reinstreq half-installed/' \
+      /var/lib/dpkg/status
+"""
+
+
+def test_a_package_that_was_cut_off_while_it_was_unpacked_is_unpacked_again(
+    gpu_lab: Lab, gpu_deployer: Deployer, gpu_converged: Callable[[], LabHost]
+) -> None:
+    host, newest = gpu_converged(), R580[-1]
+    gpu_lab.nvidia.publish(*R580)
+    host.run(PRELUDE + textwrap.dedent(CUT_OFF).replace("NEW", newest), timeout=PATIENCE_S)
+    assert host.run("dpkg -l libcuda1").stdout.splitlines()[-1].startswith("iHR")
+    words = ("--data", f"driver_version={newest}")
+    deployer = OnlyDriver(gpu_lab, gpu_deployer.folder, words)
+    deployer.converge(limit=GPU_HOST)
+    assert host.run("dpkg -l libcuda1").stdout.splitlines()[-1].startswith("hi ")
+    assert host.run("cat /sys/module/nvidia/version").stdout.strip() == newest
+    assert deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []

@@ -164,7 +164,7 @@ class Apt:
 
     def finish(self) -> str:
         """See the protocol; --force-confold keeps the user's configuration files: dpkg(1)."""
-        return "LC_ALL=C DEBIAN_FRONTEND=noninteractive dpkg --force-confold --configure -a"
+        return program("packages/apt/finish.sh", _STATE)
 
     def keyring(self, url: str, sha256: str) -> str:
         """See the protocol: the package is never installed, its own list would point elsewhere."""
