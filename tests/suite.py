@@ -43,6 +43,8 @@ _ENDING = ((signal.SIGINT, 60.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0))
 _SELECTED = re.compile(r"^collected (\d+) items?(?: .* (\d+) selected)?$", re.M)
 _RESULTS = re.compile(r"^(?:tests/\S+\.py )?([.FEsxX]+)(?: +\[ *\d+%\])?$", re.M)
 INTERRUPTED = 130
+SEEDS = ("PYINFRA_GPU_FAULT_SEED", "PYINFRA_GPU_FUZZ_SEED")
+"""The variables that say which of all cases are tried, where tests try a share of them."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,17 @@ def _scratch() -> Iterator[Path]:
         subprocess.run(["rm", "-rf", folder], check=False)
 
 
+def _seeds() -> dict[str, str]:
+    """Return the same seeds for every run on one commit, other ones for the next commit.
+
+    So what fails on one machine is seen on another, and yet in time every case has its turn. None
+    where the tree is no clone: tests then draw their own.
+    """
+    words = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    head = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    return {name: str(int(head[:5], 16)) for name in SEEDS} if head else {}
+
+
 def _start(lane: Lane, scratch: Path) -> Running:
     command = [sys.executable, "-m", "pytest", *lane.arguments]
     command += [f"--basetemp={scratch / lane.name}"]
@@ -227,7 +240,7 @@ def _start(lane: Lane, scratch: Path) -> Running:
         process = subprocess.Popen(
             [*command, "--color=no", f"--junitxml={junit_of(lane)}"],
             cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**_seeds(), **os.environ, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
