@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gevent.lock import RLock  # type: ignore[import-untyped]  # pyinfra's own event loop
 
+from pyinfra_gpu import own_cache
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.steps import quoted
@@ -49,8 +49,7 @@ class Cached:
 
 def folder() -> Path:
     """Return where the controller keeps wheels that hosts built."""
-    default = Path.home() / ".cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or default) / "pyinfra-gpu" / "wheels"
+    return own_cache.folder("wheels")
 
 
 def cached(fingerprint: str) -> Cached | None:
