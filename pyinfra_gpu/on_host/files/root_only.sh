@@ -3,7 +3,7 @@
 # there passes: nobody else can make it. An access list shows as write permission of the group, so
 # that counts whoever the group is; and in a folder like /tmp the sticky bit keeps nobody from
 # putting something at a name that is free.
-checked=
+checked='' refused=''
 root_only() {
 	rest=$1/ at='' hops=0
 	while [ "$rest" ]; do
@@ -14,6 +14,7 @@ root_only() {
 		esac
 		open=$at/$part
 		case $checked in *":$open:"*) at=$open; continue ;; esac
+		case $refused in *":$open:"*) return 1 ;; esac
 		row=$(stat -c '%u %f' -- "$open" 2>/dev/null) || break
 		case $row in
 		'0 a'*)
@@ -23,10 +24,10 @@ root_only() {
 			case $rest in /*) at='' ;; esac
 			;;
 		'0 4'*)
-			[ $((0x${row#* } & 18)) = 0 ] || return 1
+			if [ $((0x${row#* } & 18)) != 0 ]; then refused=$refused:$open:; return 1; fi
 			at=$open checked=$checked:$open:
 			;;
-		*) return 1 ;;
+		*) refused=$refused:$open:; return 1 ;;
 		esac
 	done
 	open=

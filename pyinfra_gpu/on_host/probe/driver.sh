@@ -40,7 +40,7 @@ driver() {
 module() {
 	version='' license=''
 	if ! have modinfo; then reason="modinfo is not on this host"; return 2; fi
-	said=$(bounded 10 modinfo "$@" nvidia 2>&1)
+	said=$(ended 10 modinfo "$@" nvidia 2>&1)
 	status=$?
 	if [ $status != 0 ]; then
 		case $said in
@@ -107,7 +107,7 @@ users() {
 	if [ ! -e "$1" ]; then listed driver.user; return; fi
 	if ! have find; then unknown driver.user "find is not on this host"; return; fi
 	set -- "$R"/proc/[0-9]*/fd
-	said=$(bounded 10 find "$@" -maxdepth 1 -lname '/dev/nvidia*' 2>&1)
+	said=$(ended 10 find "$@" -maxdepth 1 -lname '/dev/nvidia*' 2>&1)
 	status=$?
 	case $said in
 	*'ermission denied'*) unknown driver.user "it may not see what other users' processes have open"; return ;;
@@ -148,7 +148,7 @@ persistenced() {
 		unknown_all "systemctl is not on this host" driver.persistenced driver.persistenced_enabled
 		return
 	fi
-	said=$(bounded 5 systemctl show -p LoadState -p ActiveState -p UnitFileState \
+	said=$(ended 5 systemctl show -p LoadState -p ActiveState -p UnitFileState \
 		nvidia-persistenced.service 2>&1)
 	status=$? load='' active='' enabled=''
 	while IFS='=' read -r name value; do

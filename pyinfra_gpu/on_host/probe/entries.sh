@@ -18,7 +18,7 @@ entries() {
 	listed "$about.absent" "$about.hidden"
 	if ! have stat; then unknown "$about.stat" "stat is not on this host"; return; fi
 	files=
-	[ $# = 0 ] || for row in $(bounded 10 stat -c '%f %u %U %s %n' -- "$@"); do
+	[ $# = 0 ] || for row in $(ended 10 stat -c '%f %u %U %s %n' -- "$@"); do
 		put "$about.stat" "$row"
 		path=${row#* * * * } size=${row#* * * } size=${size%% *}
 		case $row in
@@ -33,7 +33,7 @@ entries() {
 	if [ ! "$files" ]; then listed "$about.sha256"
 	elif ! have sha256sum; then unknown "$about.sha256" "sha256sum is not on this host"
 	else
-		for row in $(bounded 10 sha256sum -- $files); do put "$about.sha256" "$row"; done
+		for row in $(ended 10 sha256sum -- $files); do put "$about.sha256" "$row"; done
 		listed "$about.sha256"
 	fi
 }

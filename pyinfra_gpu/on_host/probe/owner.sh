@@ -8,7 +8,10 @@ choose_owner() {
 	case $uid in 0 | '') ;; *) return ;; esac
 	if [ "$PG_OWNER" = - ]; then return; fi
 	owner=${PG_OWNER:-${SUDO_USER:-${DOAS_USER:-$(id -un)}}}
-	number=$(ended 5 id -u -- "$owner") group=$(ended 5 id -g -- "$owner")
+	# uid=1000(alice) gid=1000(alice) groups=...
+	ids=$(ended 5 id -- "$owner")
+	number=${ids#uid=} group=${ids#* gid=}
+	number=${number%%[!0-9]*} group=${group%%[!0-9]*}
 	if [ "$number" = 0 ]; then return; fi
 	theirs=-
 	if [ ! "$number" ] || [ ! "$group" ]; then because="there is no user $owner on this host"; return; fi
@@ -69,7 +72,12 @@ left() {
 	done
 }
 
-reached() { known_before; left >/dev/null; }
+# reached asks for all that the two before it ask for, and says nothing.
+reached() {
+	IFS=$nl
+	set -f
+	stat -c '' -- "${PG_PREFIX%/*}" "$PG_PREFIX" $PG_PATHS
+}
 
 layout() {
 	IFS=$nl
@@ -121,7 +129,7 @@ owners_part() {
 	fi
 	rest=$((ticks * tick))
 	ended $rest $theirs env -i PATH="$PATH" PG_SBIN= PG_ROOT="$R" PG_LEFT="$PG_LEFT" \
-		PG_TICK="$tick" PG_SECONDS=$((rest - tick)) PG_STUCK="$stuck" \
+		PG_TICK="$tick" PG_SECONDS=$((rest - tick)) PG_STUCK="$stuck" PG_LIMIT="$limit" \
 		PG_VENV="$PG_VENV" PG_BUILD="$PG_BUILD" PG_UV="$PG_UV" PG_PYTHON="$PG_PYTHON" PG_ENV_FILE="$PG_ENV_FILE" PG_TRAINING="$PG_TRAINING" \
 		PG_REQUIREMENTS="$PG_REQUIREMENTS" PG_TRAINING_STAMP="$PG_TRAINING_STAMP" \
 		PG_VERDICT="$PG_VERDICT" PG_NVIDIA="$PG_NVIDIA" PG_CUDA="$PG_CUDA" \

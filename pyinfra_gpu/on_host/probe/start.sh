@@ -129,8 +129,9 @@ digest() {
 
 # ended SECONDS COMMAND...: what can hang (a dead file server, a broken program) is given up, and
 # killed where it does not care
-limit=
-if timeout -k2 5 true; then limit=-k2
+limit=${PG_LIMIT-}
+if [ "${PG_LIMIT+known}" ]; then :
+elif timeout -k2 5 true; then limit=-k2
 elif timeout 5 true; then limit=--; fi
 ended() {
 	if [ "$limit" ]; then timeout $limit "$@"; else
@@ -140,7 +141,8 @@ ended() {
 }
 
 # bounded SECONDS COMMAND...: the same, with what it says on both channels, 8 MiB at most. Only the
-# command itself is waited for: what it leaves behind may hold its output open for ever.
+# command itself is waited for: what it leaves behind may hold its output open for ever. That takes
+# two more programs, so it is for what others than the system itself put there.
 mark=pyinfra-gpu-ended
 bounded() {
 	if ! have sed || ! have head; then ended "$@"; return; fi

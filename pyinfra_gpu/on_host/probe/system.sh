@@ -111,20 +111,43 @@ storage() {
 	near=$PG_PREFIX
 	if [ "$theirs" ] && ! root_only "${PG_PREFIX%/*}"; then near=${open%/*}; fi
 	while [ ! -e "$near" ] && [ "$near" ]; do near=${near%/*}; done
-	if [ "$kind" = hidden ]; then unknown storage.free "no permission to look at $PG_PREFIX"
-	else room storage.free "${near:-/}"; fi
-	if [ -d "$R/dev/shm" ]; then room storage.shm "$R/dev/shm"; else absent storage.shm; fi
-	if [ "$PG_NVIDIA" ]; then room storage.usr "$R/usr"; room storage.var "$R/var"
-	else absent storage.usr; absent storage.var; fi
+	if [ "$kind" = hidden ]; then
+		unknown storage.free "no permission to look at $PG_PREFIX"
+		near=
+	else near=${near:-/}; fi
+	shm=$R/dev/shm usr='' var=''
+	if [ ! -d "$shm" ]; then shm=; absent storage.shm; fi
+	if [ "$PG_NVIDIA" ]; then usr=$R/usr var=$R/var; else absent storage.usr storage.var; fi
+	rooms ${near:+storage.free "$near"} ${shm:+storage.shm "$shm"} \
+		${usr:+storage.usr "$usr"} ${var:+storage.var "$var"}
 }
 
-# room KEY FOLDER: df's line for it, in KiB
-room() {
-	if ! have df; then unknown "$1" "df is not on this host"
-	elif said=$(bounded 8 df -Pk -- "$2"); then put "$1" "${said##*"$nl"}"
-	else
-		why $? "$said"
-		unknown "$1" "df: $reason"
+# rooms [KEY FOLDER]...: df's line for each, in KiB. All at once; where that fails each alone, since
+# one that hangs must not hide the others.
+rooms() {
+	if [ $# = 0 ]; then return; fi
+	keys='' n=$#
+	while [ $n -gt 0 ]; do
+		keys="$keys$1 "
+		set -- "$@" "$2"
+		shift 2
+		n=$((n - 2))
+	done
+	if ! have df; then unknown_all "df is not on this host" $keys; return; fi
+	if said=$(ended 8 df -Pk -- "$@"); then
+		for key in $keys; do
+			said=${said#*"$nl"}
+			put "$key" "${said%%"$nl"*}"
+		done
+		return
 	fi
+	for key in $keys; do
+		if said=$(ended 8 df -Pk -- "$1" 2>&1); then put "$key" "${said##*"$nl"}"
+		else
+			why $? "$said"
+			unknown "$key" "df: $reason"
+		fi
+		shift
+	done
 }
 
