@@ -343,20 +343,26 @@ def _headers(record: Record) -> list[Finding]:
 
 def _libraries(record: Record, found: Packages) -> list[Finding]:
     """What packages of one version cannot explain; mixed versions are told as that."""
-    if len(found.versions) != 1:
-        return []
-    version = found.versions[0]
-    paths = (record.driver.libcuda, record.driver.libml)
-    wrong = [p for p in paths if library_version(p) not in (None, version)]
+    wrong = foreign_libraries(record, found)
     if not wrong:
         return []
+    version = found.versions[0]
     return [
         Finding(
             id=Id.DRIVER_LIBRARIES_DIFFER,
-            found=" and ".join(str(path) for path in wrong),
+            found=" and ".join(wrong),
             expected=f"the libraries of driver {version}",
             effect="repair",
-            action="install the packages of these libraries again",
+            action="keep what no package brought under another name, and install the libraries'"
+            " packages again",
             packages=LIBRARIES,
         )
     ]
+
+
+def foreign_libraries(record: Record, found: Packages) -> list[str]:
+    """Return the libraries that programs load, and that are not of the driver's one version."""
+    if len(found.versions) != 1:
+        return []
+    paths = (record.driver.libcuda, record.driver.libml)
+    return [str(p) for p in paths if library_version(p) not in (None, found.versions[0])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from posixpath import dirname
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import driver_modules as drift
@@ -13,7 +14,7 @@ from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.engine.steps import step
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import system_files
@@ -58,7 +59,7 @@ def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
         yield step(
             STAGE,
             "update the initramfs",
-            quoted("update-initramfs", "-u", "-k", "all"),
+            program("driver/initramfs.sh", dirname(system_files.MODPROBE)),
             run_as=as_root(spec),
             seconds=deadlines.MODULE,
         )

@@ -12,7 +12,7 @@ from pyinfra_gpu.drift.driver_packages import Packages, packages, target
 from pyinfra_gpu.drift.driver_repository import pin_package, preferences
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.kernels import without_headers
-from pyinfra_gpu.engine import deadlines
+from pyinfra_gpu.engine import deadlines, reinstall
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.look import forget, look, unanswered
@@ -23,9 +23,10 @@ from pyinfra_gpu.engine.package_manager import (
     why,
 )
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed, quoted
+from pyinfra_gpu.engine.steps import failed, quoted, reason
 from pyinfra_gpu.engine.transaction import Request, install, prepared, run
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages.names import LIBRARIES, is_pin, matching
 from pyinfra_gpu.stacks import catalogue
 
@@ -191,13 +192,12 @@ def _again(spec: HostSpec, record: Record) -> Commands:
 
 
 def _broken(spec: HostSpec, record: Record) -> list[str]:
-    """Return what is to be installed again, each at its own version."""
+    """Return what is to be installed again."""
     found = packages(spec, record)
     broken = {package.name for package in found.installed if not package.complete}
     if Id.DRIVER_LIBRARIES_DIFFER in {each.id for each in drift.judge(spec, record)}:
         broken |= set(matching(found.names, LIBRARIES))
-    manager = manager_of(record)
-    return [manager.exact(name, found.names[name]) for name in sorted(broken)]
+    return sorted(broken)
 
 
 def _complete(state: State, host: Host, spec: HostSpec) -> bool:
@@ -221,8 +221,21 @@ def _complete(state: State, host: Host, spec: HostSpec) -> bool:
         reason = why(manager, finish)
         return failed(host, STAGE, f"{host.name}: a package cannot set itself up: {reason}")
     record = look(spec)
-    broken = _broken(spec, record) if record else []
-    if not broken:
+    if record is None:
+        return failed(host, STAGE, f"{host.name}: {unanswered()}")
+    return _strangers_aside(state, host, spec, record) and reinstall.again(
+        state, host, STAGE, spec, _broken(spec, record)
+    )
+
+
+def _strangers_aside(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
+    """Rename libraries of another version that no package brought: they would come first again."""
+    foreign = drift.foreign_libraries(record, packages(spec, record))
+    strangers = [each for each in foreign if not reinstall.owners(state, host, spec, [each])]
+    if not strangers:
         return True
-    request = Request(stage=STAGE, spec=spec, packages=tuple(broken), reinstall=True)
-    return run(state, host, request)
+    command = program("libcuda/set_aside.sh", *strangers)
+    what = f"keep {', '.join(strangers)} under another name"
+    answer = ask(state, host, command, as_root(spec), seconds=deadlines.SERVICE, what=what)
+    forget()
+    return answer.ok or failed(host, STAGE, f"{host.name}: {what} failed: {reason(answer.lines)}")

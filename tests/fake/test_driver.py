@@ -272,6 +272,15 @@ def test_packages_that_cannot_be_fetched_stop_the_host_before_dpkg() -> None:
     assert "Pre-Install-Pkgs" not in commands
 
 
+def test_what_a_failed_transaction_took_off_hold_goes_back_on_it() -> None:
+    failing = {"success": False, "stderr": ["dpkg: error processing package nvidia-modprobe"]}
+    simulated = answer(GOOD, holds=("nvidia-modprobe", "dkms"))
+    made, _told, commands = deploy(simulated, **{"Pre-Install-Pkgs": failing})
+    assert made.failed() == {"ws1"}
+    assert commands.index("Pre-Install-Pkgs") < commands.index("apt-mark hold nvidia-modprobe")
+    assert "apt-mark hold nvidia-modprobe dkms" not in commands
+
+
 def test_a_repository_that_is_down_is_named() -> None:
     failing = {"success": False, "stderr": ["E: Failed to fetch x  503  Service Unavailable"]}
     made, told, commands = deploy(answer(GOOD), **{"Error-Mode=any": failing})

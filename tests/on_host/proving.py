@@ -37,5 +37,5 @@ def prove_cuda(
         capture_output=True,
         text=True,
         check=False,
-        env={"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path), **environment},
+        env={"PATH": os.environ["PATH"], "TMPDIR": "/nowhere", **environment},
     )

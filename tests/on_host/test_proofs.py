@@ -86,7 +86,7 @@ class Machine:
             capture_output=True,
             text=True,
             check=False,
-            env={"PATH": path, "TMPDIR": str(self.root / "tmp"), **environment},
+            env={"PATH": path, "TMPDIR": "/nowhere", **environment},
         )
 
 
@@ -109,9 +109,8 @@ def test_both_programs_load_the_drivers_library(machine: Machine) -> None:
         "package": "libcuda1:amd64",
         "driver": VERSION,
     }
-    left = [path.name for path in (machine.root / "tmp").iterdir()]
-    assert left == ["library.c"]
-    assert not machine.output.with_name("libcuda.json.new").exists()
+    left = [path.name for path in machine.output.parent.iterdir() if "json" in path.name]
+    assert left == [machine.output.name]
 
 
 def test_a_rehearsal_says_so_in_what_it_leaves(machine: Machine) -> None:

@@ -203,6 +203,15 @@ DRIFTS: dict[str, Drift] = {
         undo="rm -r /etc/ld.so.conf.d/000-foreign.conf /opt/foreign; ldconfig",
         refused=True,
     ),
+    "somebody's newer libcuda lies beside the driver's": Drift(
+        inject=f"cp {LIB}/libcuda.so.${{V%-*}} {LIB}/libcuda.so.999.01; ldconfig",
+        id="driver.libraries-differ",
+    ),
+    "a clock that was wrong dated the blacklist": Drift(
+        inject="touch -d 2040-01-01 /etc/modprobe.d/pyinfra-gpu-nvidia.conf",
+        id="driver.initramfs-stale",
+    ),
+    "the linker's cache is gone": Drift(inject="rm /etc/ld.so.cache", id="libcuda.not-in-cache"),
     "the linker's cache is stale": Drift(
         inject=f"""
             mkdir /tmp/aside; mv {LIB}/libcuda.so* /tmp/aside; ldconfig; mv /tmp/aside/* {LIB}

@@ -139,3 +139,11 @@ def test_the_loaders_main_file_counts_too(gpu_host: Tree, shell: str) -> None:
     write(gpu_host.root / "etc/ld.so.conf", "/usr/local/cuda/compat")
     paths = look(gpu_host, shell).libcuda.loader_paths
     assert paths == ("/etc/ld.so.conf: /usr/local/cuda/compat",)
+
+
+def test_a_cache_that_is_not_there_names_nothing(gpu_host: Tree, shell: str) -> None:
+    said = "ldconfig: Can't open cache file /etc/ld.so.cache\n: No such file or directory"
+    gpu_host.tool("ldconfig", f'echo "{said}" >&2; exit 1')
+    record = look(gpu_host, shell)
+    assert record.libcuda.cache == ()
+    assert record.driver.libcuda is None

@@ -72,6 +72,8 @@ linker_cache() {
 	if ! have sed; then reason="sed is not on this host"; return 1; fi
 	said=$(ldconfig -p 2>&1)
 	status=$?
+	# One that is not there names nothing, and ldconfig makes it anew.
+	case $said in *"an't open cache file"*'No such file'*) return 0 ;; esac
 	if [ $status != 0 ]; then
 		why $status "$said"
 		reason="ldconfig: ${reason#ldconfig: }"

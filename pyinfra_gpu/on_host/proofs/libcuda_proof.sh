@@ -25,7 +25,9 @@ fail() {
 unset CPATH C_INCLUDE_PATH LIBRARY_PATH LD_LIBRARY_PATH LD_PRELOAD
 
 command -v "$compiler" >/dev/null || fail "there is no compiler $compiler"
-work=$(mktemp -d) || fail "no temporary directory can be made"
+# Not in /tmp, which may forbid to run programs.
+rm -rf -- "$output".work.??????
+work=$(mktemp -d -- "$output.work.XXXXXX") || fail "no directory can be made beside $output"
 trap 'rm -rf -- "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
