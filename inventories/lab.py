@@ -198,6 +198,8 @@ cpu: list[str] = []
 #         MiB of one rank's log before it is rotated; two older files are kept
 #     "training_keep_runs": 50,
 #         ended runs whose logs are kept; 0 = all. Checkpoints are never deleted
+#     "training_retry_wait_s": 30,
+#         seconds before a run begins again by `--retries`; twice as long each further time
 #
 # smoke
 #     "smoke": "auto",

@@ -54,6 +54,7 @@ def _site(spec: HostSpec, training: TrainingSpec) -> bytes:
         "stop_grace_s": training.stop_grace_s,
         "log_mib": training.log_mib,
         "keep_runs": training.keep_runs,
+        "retry_wait_s": training.retry_wait_s,
     }
     return (json.dumps(document, indent=1) + "\n").encode()
 

@@ -128,3 +128,9 @@ class TrainingSpec:
         example=200,
         help="ended runs whose logs are kept; 0 = all. Checkpoints are never deleted",
     )
+    retry_wait_s: int = key(
+        v.integer(1, 3600),
+        default=30,
+        example=120,
+        help="seconds before a run begins again by `--retries`; twice as long each further time",
+    )

@@ -47,11 +47,15 @@ class Here:
             }
         )
         lines = "import os, sys\nprint('step 1/3  loss 0.5', flush=True)\n"
-        lines += "sys.exit(len(sys.argv[1:]) - 1)\n"
-        (folder / "checkout/tick.py").write_text(lines)
-        for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "one")):
+        subprocess.run(["git", "init", "-q", folder / "checkout"], check=True)
+        self.commit(lines + "sys.exit(len(sys.argv[1:]) - 1)\n")
+
+    def commit(self, lines: str) -> None:
+        """Make this the program that is trained."""
+        (self.folder / "checkout/tick.py").write_text(lines)
+        for words in (("add", "."), ("commit", "-qm", "one")):
             identity = ("-c", "user.name=x", "-c", "user.email=x@y")
-            subprocess.run(["git", *identity, "-C", folder / "checkout", *words], check=True)
+            subprocess.run(["git", *identity, "-C", self.folder / "checkout", *words], check=True)
 
     def site(self, **changed: Any) -> None:
         path = self.folder / "train/site.json"
@@ -150,7 +154,9 @@ def test_dry_prints_the_command_and_no_secret(here: Here) -> None:
     assert not (here.folder / "state/runs").exists()
 
 
-def supervised(here: Here, arguments: dict[str, Any]) -> tuple[dict[str, Any], Path]:
+def supervised(
+    here: Here, arguments: dict[str, Any], retries: int = 0
+) -> tuple[dict[str, Any], Path]:
     """Write a run down as `start` does, and be its unit."""
     name = f"20261122-20000{len(list((here.folder / 'state').glob('runs/*')))}-tick"
     folder = here.folder / "state/runs" / name
@@ -161,14 +167,15 @@ def supervised(here: Here, arguments: dict[str, Any]) -> tuple[dict[str, Any], P
     preset = {"name": "tick", "file": "tick.py", "launch": "python"}
     request = {
         "preset": preset, "words": [], "command": words, "variables": {}, "devices": ["cpu"],
-        "ranks": 1, "queue": False, "code": [["", commit, "code.diff"]], "resumed_from": None,
+        "ranks": 1, "queue": False, "retries": retries, "code": [["", commit, "code.diff"]],
+        "resumed_from": None,
     }  # fmt: skip
     document = {
         "schema": 1, "run": name, "host": "ws1", "preset": "tick", "overrides": {},
         "command": words, "variables": {}, "gpus": ["cpu"], "nproc": 1, "commit": commit,
-        "dirty": False, "versions": {}, "stamp": None, "unproven": True, "like": None,
-        "checkpoints": None, "created": "2026-11-22T20:00:00.000Z", "state": "starting",
-        "attempts": [],
+        "dirty": False, "versions": {}, "stamp": None, "unproven": True, "retries": retries,
+        "like": None, "checkpoints": None, "created": "2026-11-22T20:00:00.000Z",
+        "state": "starting", "waits": None, "attempts": [],
     }  # fmt: skip
     jsonschema.validate(document, SCHEMA)
     (folder / "request.json").write_text(json.dumps(request))
@@ -200,6 +207,42 @@ def test_the_supervisor_writes_down_how_a_run_ends(
     assert outcome in here.train("watch", "--once", "--plain").stdout
     if outcome == "failed":
         assert "No cause found" in here.train("why").stdout
+
+
+# A training that fails at its first start and not at its second, after what the argument says.
+FAILS_ONCE = """
+import pathlib, sys
+seen = pathlib.Path("seen")
+if seen.exists():
+    print("step 2/2  loss 0.25", flush=True)
+else:
+    seen.touch()
+    sys.exit(sys.argv[1].partition("=")[2])
+"""
+BROKEN_OFF = "urllib3.exceptions.IncompleteRead: IncompleteRead(7 bytes read, 13 more expected)"
+NO_FILE = "FileNotFoundError: [Errno 2] No such file or directory: 'train.bin'"
+
+
+@pytest.mark.parametrize(
+    ("why", "retries", "outcomes"),
+    [
+        (BROKEN_OFF, 2, [("failed", "HOST-52"), ("finished", None)]),
+        (BROKEN_OFF, 0, [("failed", "HOST-52")]),
+        (NO_FILE, 2, [("failed", "HOST-79")]),
+        ("nobody knows this", 2, [("failed", None)]),
+    ],
+)
+def test_a_run_begins_again_only_after_what_mostly_passes(
+    here: Here, why: str, retries: int, outcomes: list[tuple[str, str | None]]
+) -> None:
+    here.site(retry_wait_s=1)
+    here.commit(FAILS_ONCE)
+    document, folder = supervised(here, {"why": why}, retries)
+    jsonschema.validate(document, SCHEMA)
+    told = [(each["outcome"], each["cause"]) for each in document["attempts"]]
+    assert (told, document["state"], document["waits"]) == (outcomes, "ended", None)
+    if len(outcomes) > 1:
+        assert "loss 0.25" in (folder / "attempts/2/rank0.log").read_text()
 
 
 def test_a_supervisor_whose_device_is_taken_says_by_whom(here: Here) -> None:

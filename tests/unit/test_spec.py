@@ -120,6 +120,7 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "training_stop_grace_s": ("training.stop_grace_s", None, 90, 90, TRAINING),
     "training_log_mib": ("training.log_mib", None, 8, 8, TRAINING),
     "training_keep_runs": ("training.keep_runs", None, 0, 0, TRAINING),
+    "training_retry_wait_s": ("training.retry_wait_s", None, 5, 5, TRAINING),
     "smoke": ("smoke.run", "auto", "skip", "skip", {}),
     "smoke_ranks": ("smoke.ranks", 2, 4, 4, {"gpu_count": 4}),
     "smoke_deadline_s": ("smoke.deadline_s", 180, 3600, 3600, {}),

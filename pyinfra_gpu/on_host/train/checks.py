@@ -26,6 +26,7 @@ class Asked:
     + devices: that may be taken, by UUID, or "cpu"; ranks: how many of them are needed
     + words: behind `--`; unproven: whether a smoke test that does not hold is overlooked
     + queue: whether it waits for devices that are taken
+    + retries: how often it may begin again by itself
     """
 
     preset: Preset
@@ -34,6 +35,7 @@ class Asked:
     words: tuple[str, ...] = ()
     unproven: bool = False
     queue: bool = False
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)

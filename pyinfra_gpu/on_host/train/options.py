@@ -39,6 +39,7 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     start.add_argument("--dry", action="store_true", help="print the command and start nothing")
     start.add_argument("--like", metavar="RUN", help="repeat this run: its code, its arguments")
     _shared(start)
+    _again(start)
     trial = add("try", "a few steps of presets: do they fit, and how fast are they")
     trial.add_argument("presets", nargs="*", metavar="PRESET", help="default: all of them")
     trial.add_argument("--set", action="append", default=[], metavar="K=V", help="as with start")
@@ -49,6 +50,7 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     resume = add("resume", "let a run go on from its newest complete checkpoint")
     resume.add_argument("run", nargs="?", metavar="RUN", help="default: the newest")
     _shared(resume)
+    _again(resume)
 
 
 def _seeing(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
@@ -78,6 +80,23 @@ def _shared(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--unproven", action="store_true", help="although no smoke test holds; it is noted"
+    )
+
+
+def _number(text: str) -> int:
+    """Return a small whole number; argparse tells of anything else."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 4):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to 999")
+    return int(text)
+
+
+def _again(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--retries",
+        type=_number,
+        default=0,
+        metavar="N",
+        help="begin again by itself, up to N times, after a failure that mostly passes",
     )
 
 

@@ -26,7 +26,7 @@ _LONGEST_TEXT = 500  # characters of a field that is shown
 _MOST = 200  # entries of a list or a mapping
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-STATES = ("queued", "starting", "running", "stopping", "ended")
+STATES = ("queued", "starting", "running", "waiting", "stopping", "ended")
 OUTCOMES = ("finished", "failed", "stopped", "lost")
 
 
@@ -42,6 +42,7 @@ class Attempt:
     exit: int | None = None
     outcome: str = ""
     first_failed_rank: int | None = None
+    cause: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +51,7 @@ class Run:
 
     + overrides: as they were given on the command line, over the preset's own
     + gpus: their UUIDs; empty for a run on the CPU
+    + waits: what it waits for before it goes on by itself, and until when; a sentence
     """
 
     folder: Path
@@ -66,11 +68,17 @@ class Run:
     checkpoints: str = ""
     state: str = ""
     attempts: tuple[Attempt, ...] = ()
+    waits: str = ""
 
     @property
     def last(self) -> Attempt | None:
         """The attempt that runs, or was the last to run."""
         return self.attempts[-1] if self.attempts else None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing runs: it has ended, or its last attempt has and another may follow."""
+        return self.state == "ended" or (self.last is not None and self.last.outcome != "")
 
     @property
     def failed(self) -> bool:
@@ -126,6 +134,7 @@ def read_run(folder: Path) -> Run | None:
         checkpoints=_text(told.get("checkpoints")),
         state=_one_of(told.get("state"), STATES),
         attempts=tuple(attempts),
+        waits=_waits(told),
     )
 
 
@@ -183,7 +192,17 @@ def _attempt(told: Mapping[str, Any]) -> Attempt:
         exit=_whole(told.get("exit")),
         outcome=_one_of(told.get("outcome"), OUTCOMES),
         first_failed_rank=_whole(told.get("first_failed_rank")),
+        cause=_text(told.get("cause")),
     )
+
+
+def _waits(told: Mapping[str, Any]) -> str:
+    waits = told.get("waits")
+    if told.get("state") != "waiting" or not isinstance(waits, dict):
+        return ""
+    until = moment(waits.get("until"))
+    at = time.strftime(" until %H:%M:%S", time.localtime(until)) if until is not None else ""
+    return f"it waits{at} for {_text(waits.get('for'))}"
 
 
 def _text(value: object) -> str:

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,13 @@ Document = dict[str, Any]
 
 def now() -> str:
     """Return the time as documents have it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")[:-4] + "Z"
+    return later(0)
+
+
+def later(seconds: float) -> str:
+    """Return the time that it will be then, as documents have it."""
+    when = datetime.now(UTC) + timedelta(seconds=seconds)
+    return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")[:-4] + "Z"
 
 
 def boot_id() -> str:

@@ -27,6 +27,7 @@ class Site:
     + presets: as data gives them
     + stop_grace_s: between SIGTERM and SIGKILL; log_mib: of one rank's log before it is rotated
     + keep_runs: ended runs that are kept; 0: all
+    + retry_wait_s: before the first retry; each further one waits twice as long
     """
 
     prefix: str
@@ -46,6 +47,7 @@ class Site:
     stop_grace_s: int = 30
     log_mib: int = 64
     keep_runs: int = 50
+    retry_wait_s: int = 30
 
     @property
     def runs(self) -> Path:

@@ -72,6 +72,7 @@ def wanted(
         words=words,
         unproven=asked.unproven,
         queue=asked.queue,
+        retries=asked.retries,
     )
     return start, known
 

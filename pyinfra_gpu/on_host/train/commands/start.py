@@ -6,9 +6,8 @@ import argparse
 import shlex
 import sys
 from dataclasses import replace
-from datetime import datetime
 
-from .. import checkpoints, checks, environment, presets, rundir
+from .. import checks, environment, presets, resuming, rundir
 from ..checks import Asked
 from ..errors import TrainError
 from ..running import child
@@ -46,25 +45,17 @@ def resume(site: Site, asked: argparse.Namespace) -> int:
     if not preset.resume:
         raise TrainError(f"preset {preset.name} does not say how to resume ('resume'): {anew}")
     ranks = int(request["ranks"])
-    values = child.values(run.folder, preset, ranks)
-    begun = datetime.fromisoformat(document["created"]).timestamp()
-    newest = checkpoints.newest(preset, values, ranks, begun)
+    newest = resuming.newest(run, request, document["created"])
     if newest is None:
+        values = child.values(run.folder, preset, ranks)
         pattern = presets.filled(str(preset.checkpoints), values)
         raise TrainError(f"run {run.name} has left no complete checkpoint at {pattern}: {anew}")
     further = tuple(request["words"])
     wanted, known = asking.wanted(site, asked, replace(preset, ranks=ranks), further)
     asking.refuse(checks.problems(site, wanted, known))
-    resumed = {"checkpoint": str(newest.path), "step": newest.step}
-    program = child.words(site, run.folder, preset, ranks, further, resumed)
-    request |= {
-        "command": child.command(site, preset, ranks, program),
-        "resumed_from": str(newest.path),
-        "devices": list(wanted.devices),
-        "queue": asked.queue,
-    }
+    again = {"devices": list(wanted.devices), "queue": asked.queue, "retries": asked.retries}
     (run.folder / "refusal").unlink(missing_ok=True)
-    run.ask(request)
+    run.ask({**resuming.orders(site, run, request, newest), **again})
     run.write({**document, "state": "starting"})
     writing.hand_over(run, document)
     writing.say(site, run, f"goes on from {newest.path.name}")

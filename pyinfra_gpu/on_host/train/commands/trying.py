@@ -59,7 +59,7 @@ def try_presets(site: Site, asked: argparse.Namespace) -> int:
 
 def _prepared(site: Site, asked: argparse.Namespace, name: str) -> Preset:
     """Return a preset with the arguments that make it a few steps; raises TrainError."""
-    asked.preset, asked.like = name, None
+    asked.preset, asked.like, asked.retries = name, None, 0
     preset, _ = asking.preset_of(site, asked, None)
     if not preset.try_with:
         raise TrainError(

@@ -59,6 +59,7 @@ def _request(wanted: Asked, run: Run, parts: list[list[str]], command: list[str]
         "devices": list(wanted.devices),
         "ranks": wanted.ranks,
         "queue": wanted.queue,
+        "retries": wanted.retries,
         "code": parts,
         "resumed_from": None,
     }
@@ -92,10 +93,12 @@ def _document(
         "versions": stamp.versions(site),
         "stamp": noted.get("fingerprint"),
         "unproven": wanted.unproven,
+        "retries": wanted.retries,
         "like": like.name if like else None,
         "checkpoints": presets.filled(pattern, values) if pattern else None,
         "created": rundir.now(),
         "state": "starting",
+        "waits": None,
         "attempts": [],
     }
 

@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import claims, code, environment, presets, units
+from .. import claims, code, environment, presets, resuming, units
 from ..errors import TrainError
 from ..presets import Preset
-from ..rundir import Run, boot_id, now
+from ..rundir import Run, boot_id, later, now
 from ..site import Site
 from . import child, failure, group, notify
 from .logs import Log
 from .metrics import Metrics
+from .retrying import Cause, Retries, cause_of
 
 _POLL_S = 1.0  # of who waits for a GPU
 _CHUNK = 64 << 10
@@ -62,8 +63,11 @@ class Supervisor:
         waited = self._claimed()
         if self.held is None:
             return waited
+        retries = Retries(int(self.request.get("retries", 0)), self.site.retry_wait_s)
         try:
-            return self._attempted()
+            while self._attempted(retries):
+                self.waited = True
+            return 0
         finally:
             self.held.release()
 
@@ -111,7 +115,8 @@ class Supervisor:
 
     # -- one attempt
 
-    def _attempted(self) -> int:
+    def _attempted(self, retries: Retries) -> bool:
+        """Go through one attempt; return whether another one is to follow, which was waited for."""
         assert self.held is not None  # noqa: S101 - see `_supervised`
         number = len(self.run.read()["attempts"]) + 1
         folder = self.run.attempt(number)
@@ -128,10 +133,12 @@ class Supervisor:
             "exit": None,
             "outcome": None,
             "first_failed_rank": None,
+            "cause": None,
         }
         document = self.run.read()
         document["attempts"].append(attempt)
-        self.change(state="running", gpus=self.held.devices, attempts=document["attempts"])
+        changed = {"gpus": self.held.devices, "attempts": document["attempts"]}
+        self.change(state="running", waits=None, **changed)
         try:
             ended = _Attempt(self, number, folder, worktree).run()
         except (TrainError, OSError) as error:
@@ -142,12 +149,35 @@ class Supervisor:
             ended = {"exit": None, "outcome": "failed", "first_failed_rank": None}
         attempts = self.run.read()["attempts"]
         attempts[-1] |= {"ended": now(), **ended}
+        if ended["outcome"] == "failed" and not self.stopping:
+            self.change(attempts=attempts)  # it is explained from what is written down
+            cause = cause_of(self.run)
+            attempts[-1]["cause"] = cause.id or None
+            if self._waited_after(cause, retries, attempts):
+                return True
         for _ in range(30):
-            self.change(state="ended", attempts=attempts)
+            self.change(state="ended", waits=None, attempts=attempts)
             if self.run.read()["state"] == "ended":
                 break
             time.sleep(1)  # the disk is full: what became of the run is worth a wait
-        return 0
+        return False
+
+    def _waited_after(self, cause: Cause, retries: Retries, attempts: list[dict[str, Any]]) -> bool:
+        """Wait before the next attempt, with the devices held; return whether one follows."""
+        seconds = retries.wait(cause)
+        if seconds is None:
+            return False
+        waits = {"for": retries.words(cause), "until": later(seconds)}
+        self.change(state="waiting", waits=waits, attempts=attempts)
+        notify.tell(f"STATUS=waits for {waits['for']}")
+        until = time.monotonic() + seconds
+        while not self.stopping and (left := until - time.monotonic()) > 0:
+            self._sleep(left)
+        if self.stopping:
+            return False
+        point = resuming.newest(self.run, self.request, self.run.read()["created"])
+        self.request = resuming.orders(self.site, self.run, self.request, point)
+        return True
 
 
 class _Attempt:
