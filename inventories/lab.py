@@ -200,6 +200,8 @@ cpu: list[str] = []
 #         ended runs whose logs are kept; 0 = all. Checkpoints are never deleted
 #     "training_retry_wait_s": 30,
 #         seconds before a run begins again by `--retries`; twice as long each further time
+#     "training_reboot_wait_s": 86400,
+#         seconds after a boot that runs with `resume_after_reboot` wait for a smoke test
 #
 # smoke
 #     "smoke": "auto",

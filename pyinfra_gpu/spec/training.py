@@ -134,3 +134,9 @@ class TrainingSpec:
         example=120,
         help="seconds before a run begins again by `--retries`; twice as long each further time",
     )
+    reboot_wait_s: int = key(
+        v.integer(60, 2_592_000),
+        default=86_400,
+        example=7200,
+        help="seconds after a boot that runs with `resume_after_reboot` wait for a smoke test",
+    )

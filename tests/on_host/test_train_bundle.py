@@ -154,10 +154,11 @@ def test_dry_prints_the_command_and_no_secret(here: Here) -> None:
     assert not (here.folder / "state/runs").exists()
 
 
-def supervised(
-    here: Here, arguments: dict[str, Any], retries: int = 0
-) -> tuple[dict[str, Any], Path]:
-    """Write a run down as `start` does, and be its unit."""
+def written(here: Here, arguments: dict[str, Any], retries: int = 0, **more: Any) -> Path:
+    """Write a run down as `start` does.
+
+    + more: of what its supervisor is told
+    """
     name = f"20261122-20000{len(list((here.folder / 'state').glob('runs/*')))}-tick"
     folder = here.folder / "state/runs" / name
     folder.mkdir(parents=True)
@@ -168,7 +169,7 @@ def supervised(
     request = {
         "preset": preset, "words": [], "command": words, "variables": {}, "devices": ["cpu"],
         "ranks": 1, "queue": False, "retries": retries, "code": [["", commit, "code.diff"]],
-        "resumed_from": None,
+        "resumed_from": None, "after_reboot": False, **more,
     }  # fmt: skip
     document = {
         "schema": 1, "run": name, "host": "ws1", "preset": "tick", "overrides": {},
@@ -180,7 +181,15 @@ def supervised(
     jsonschema.validate(document, SCHEMA)
     (folder / "request.json").write_text(json.dumps(request))
     (folder / "run.json").write_text(json.dumps(document))
-    done = here.train("supervise", name)
+    return folder
+
+
+def supervised(
+    here: Here, arguments: dict[str, Any], retries: int = 0
+) -> tuple[dict[str, Any], Path]:
+    """Write a run down, and be its unit."""
+    folder = written(here, arguments, retries)
+    done = here.train("supervise", folder.name)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "run.json").read_text()), folder
 
@@ -243,6 +252,53 @@ def test_a_run_begins_again_only_after_what_mostly_passes(
     assert (told, document["state"], document["waits"]) == (outcomes, "ended", None)
     if len(outcomes) > 1:
         assert "loss 0.25" in (folder / "attempts/2/rank0.log").read_text()
+
+
+def cut_off(here: Here, **more: Any) -> Path:
+    """A run in whose midst another boot of this machine ended; it asks to go on."""
+    folder = written(here, {"a": 1}, after_reboot=True)
+    document = json.loads((folder / "run.json").read_text())
+    attempt = {
+        "number": 1, "started": "2026-11-22T20:00:01.000Z", "ended": None, "boot_id": "another",
+        "resumed_from": None, "exit": None, "outcome": None, "first_failed_rank": None,
+        "cause": None, **more,
+    }  # fmt: skip
+    changed = {**document, "state": "running", "unproven": False, "attempts": [attempt]}
+    (folder / "run.json").write_text(json.dumps(changed))
+    return folder
+
+
+def test_after_a_reboot_a_run_waits_for_a_host_that_is_proven(here: Here) -> None:
+    folder = cut_off(here)
+    stopped = cut_off(here, outcome="failed")
+    with subprocess.Popen([here.program, "again"]) as waiting:
+        until = time.monotonic() + 20
+        while "waiting" not in here.train("list").stdout and time.monotonic() < until:
+            time.sleep(0.2)
+        document = json.loads((folder / "run.json").read_text())
+        why = " ".join(here.train("why", folder.name).stdout.split())
+        ended = here.train("stop", folder.name)
+        waiting.kill()
+    jsonschema.validate(document, SCHEMA)
+    assert document["state"] == "waiting"
+    assert "for no smoke test has passed here: run pyinfra INVENTORY tasks/smoke.py" in why
+    assert "was lost before its first step: the host was started anew" in why
+    assert ended.stdout == f"{folder.name} lost\n"
+    assert json.loads((stopped / "run.json").read_text())["state"] == "ended"
+    done = here.train("again")
+    assert (done.returncode, "waiting" in here.train("list").stdout) == (0, False)
+
+
+def test_a_host_that_is_not_proven_in_time_is_waited_for_in_vain(here: Here) -> None:
+    folder = cut_off(here)
+    here.site(reboot_wait_s=0)
+    assert here.train("again").returncode == 0
+    why = " ".join(here.train("why", folder.name).stdout.split())
+    assert "it waited in vain until" in why
+    assert "waiting" not in here.train("list").stdout
+    before = (folder / "run.json").read_text()
+    here.train("again")
+    assert (folder / "run.json").read_text() == before
 
 
 def test_a_supervisor_whose_device_is_taken_says_by_whom(here: Here) -> None:

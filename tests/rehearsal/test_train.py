@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import ON_HOST, Deployer, OnlyStage
+from running import ON_HOST, Deployer, OnlySmoke, OnlyStage
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -29,6 +29,7 @@ PRESETS = {
     "stubborn": {"extends": "tick", "arguments": {"stubborn": 1}},
     "tried": {"extends": "tick", "try_with": {"steps": 3}},
     "short": {"extends": "tick", "arguments": {"steps": 2}},
+    "returns": {"extends": "conservative", "resume_after_reboot": True},
     "ranks": {"extends": "tick", "launch": "torchrun"},
 }
 
@@ -219,20 +220,27 @@ def losses(train: Training, name: str) -> dict[int, str]:
     return {each["step"]: each["loss"] for each in map(json.loads, text.splitlines())}
 
 
-def test_after_a_power_cut_a_run_goes_on_as_if_it_had_not_been_cut(train: Training) -> None:
-    words = ("conservative", "--set", "save-every=20", "--set", "batch-size=32")
-    whole = train.start(*words, "--set", "steps=120")
+def test_after_a_power_cut_a_run_goes_on_as_if_it_had_not_been_cut(
+    train: Training, deployer: Deployer
+) -> None:
+    """By itself, as its preset asks, as soon as the host is proven on this boot."""
+    words = ("returns", "--set", "save-every=20", "--set", "batch-size=32")
+    said = train("start", *words, "--set", "steps=120")
+    whole = next(line for line in said.splitlines() if " is on" in line).split()[0]
     train("logs", "-f", whole)  # until it has ended, and cheaper than to ask again and again
-    name = train.start("--like", whole)
+    said = train("start", "--like", whole)
+    name = next(line for line in said.splitlines() if " is on" in line).split()[0]
     train.until(lambda runs: ((runs[name]["last"] or {}).get("step") or 0) >= 50)
     train.host.power_off()
     train.host.power_on()
     train.host.wait_ready()
-    assert train.runs()[name]["attempts"][0]["outcome"] == "lost"
+    run = train.until(lambda runs: runs[name]["state"] == "waiting")[name]
+    assert run["attempts"][0]["outcome"] == "lost"
     assert "since the smoke test passed, changed: the boot" in train("resume", name, code=1)
-    assert "goes on from step-" in train("resume", name, "--unproven")
-    train("logs", "-f", name)
-    run = train.runs()[name]
+    why = " ".join(train("why", name).split())
+    assert re.search(r"waits until .* for since the smoke test passed, changed: the boot", why)
+    OnlySmoke(deployer.lab, deployer.folder).converge(limit="gpu1")
+    run = train.until(lambda runs: runs[name]["state"] == "ended")[name]
     assert [each["outcome"] for each in run["attempts"]] == ["lost", "finished"]
     assert int(Path(run["attempts"][1]["resumed_from"]).name[5:]) >= 40
     assert losses(train, name) == losses(train, whole)

@@ -56,6 +56,10 @@ def _run(command: str, here: site.Site, asked: argparse.Namespace) -> int:
         from .commands import stop
 
         return stop.stop(here, asked.run)
+    if command == "again":
+        from .commands import again
+
+        return again.again(here)
     from .rundir import Run
     from .running import supervisor
 

@@ -23,6 +23,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     stop.add_argument("run", nargs="?", metavar="RUN", help="may be left out where one is on")
     supervise = commands.add_parser("supervise")  # what the unit runs
     supervise.add_argument("run")
+    commands.add_parser("again")  # what the user manager runs after a boot
     asked = parser.parse_args(words)
     if further and asked.command != "start":
         parser.error(f"nothing goes behind -- of `train {asked.command}`")
@@ -39,7 +40,7 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     start.add_argument("--dry", action="store_true", help="print the command and start nothing")
     start.add_argument("--like", metavar="RUN", help="repeat this run: its code, its arguments")
     _shared(start)
-    _again(start)
+    _again(start, 0, "%(default)s")
     trial = add("try", "a few steps of presets: do they fit, and how fast are they")
     trial.add_argument("presets", nargs="*", metavar="PRESET", help="default: all of them")
     trial.add_argument("--set", action="append", default=[], metavar="K=V", help="as with start")
@@ -50,7 +51,7 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     resume = add("resume", "let a run go on from its newest complete checkpoint")
     resume.add_argument("run", nargs="?", metavar="RUN", help="default: the newest")
     _shared(resume)
-    _again(resume)
+    _again(resume, None, "as before")
 
 
 def _seeing(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
@@ -90,13 +91,14 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _again(command: argparse.ArgumentParser) -> None:
+def _again(command: argparse.ArgumentParser, default: int | None, told: str) -> None:
     command.add_argument(
         "--retries",
         type=_number,
-        default=0,
+        default=default,
         metavar="N",
-        help="begin again by itself, up to N times, after a failure that mostly passes",
+        help="begin again by itself, up to N times, after a failure that mostly passes;"
+        f" default: {told}",
     )
 
 

@@ -45,6 +45,7 @@ class Preset:
     + complete: patterns of all files of a checkpoint, in its folder; {rank} is each rank
     + resume: arguments that are set to go on from {checkpoint}, whose number is {step}
     + multiples: argument -> those whose product must divide it; "ranks" counts as one of them
+    + resume_after_reboot: whether it goes on by itself once the host is proven again
     + try_with: arguments that make it a few steps
     + wandb: whether it logs to Weights & Biases
     """
@@ -66,6 +67,7 @@ class Preset:
     multiples: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
     try_with: Mapping[str, Value] = field(default_factory=dict)
     wandb: bool = False
+    resume_after_reboot: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return it as `from_json` reads it."""
@@ -262,6 +264,10 @@ def _check_whole(preset: Preset) -> None:
         raise PresetError(
             f"preset {name} has 'resume' and no 'checkpoints'", "give the glob that matches them"
         )
+    if preset.resume_after_reboot and not preset.resume:
+        raise PresetError(
+            f"preset {name} has 'resume_after_reboot' and no 'resume'", "say how it is resumed"
+        )
     for argument, factors in preset.multiples.items():
         for each in (argument, *(one for one in factors if isinstance(one, str))):
             if each != "ranks" and not isinstance(preset.arguments.get(each), int):
@@ -359,5 +365,6 @@ _WANTED: Mapping[str, tuple[str, Any]] = {
     "try_with": ("a dict, as {'steps': 5}", _arguments),
     "multiples": ("a dict, as {'total': ['batch', 'length', 'ranks']}", _multiples),
     "wandb": ("True or False", lambda value: isinstance(value, bool)),
+    "resume_after_reboot": ("True or False", lambda value: isinstance(value, bool)),
     "extends": ("a preset's name", lambda value: isinstance(value, str)),
 }

@@ -23,6 +23,7 @@ LARGEST_RECORD = 1 << 20
 """Bytes of a run.json; with every variable of an environment it comes to a twentieth."""
 
 _LONGEST_TEXT = 500  # characters of a field that is shown
+_DAY_S = 80_000.0  # less than that, a time of day says enough
 _MOST = 200  # entries of a list or a mapping
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -198,11 +199,15 @@ def _attempt(told: Mapping[str, Any]) -> Attempt:
 
 def _waits(told: Mapping[str, Any]) -> str:
     waits = told.get("waits")
-    if told.get("state") != "waiting" or not isinstance(waits, dict):
+    state = told.get("state")
+    if state not in ("waiting", "ended") or not isinstance(waits, dict):
         return ""
     until = moment(waits.get("until"))
-    at = time.strftime(" until %H:%M:%S", time.localtime(until)) if until is not None else ""
-    return f"it waits{at} for {_text(waits.get('for'))}"
+    soon = until is not None and until - time.time() < _DAY_S
+    form = " until %H:%M:%S" if soon else " until %Y-%m-%d %H:%M"
+    at = time.strftime(form, time.localtime(until)) if until is not None else ""
+    verb = "it waits" if state == "waiting" else "it waited in vain"
+    return f"{verb}{at} for {_text(waits.get('for'))}"
 
 
 def _text(value: object) -> str:

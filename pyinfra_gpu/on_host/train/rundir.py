@@ -129,7 +129,7 @@ class Run:
         A power cut, a reboot, or a supervisor that was killed: then the last attempt is "lost".
         """
         document = self.read()
-        if document["state"] == "ended" or self.alive():
+        if document["state"] == "ended" or self.alive() or waits_for_boot(document):
             return document
         age = time.time() - self._path.stat().st_mtime
         begun = bool(document["attempts"]) and document["attempts"][-1]["outcome"] is None
@@ -143,6 +143,12 @@ class Run:
             with contextlib.suppress(OSError):  # on a full disk it is told all the same
                 self.write(document)
         return document
+
+
+def waits_for_boot(document: Document) -> bool:
+    """Tell whether a run is to go on by itself after a reboot, which another process sees to."""
+    waits = document.get("waits") if document["state"] == "waiting" else None
+    return waits is not None and waits["after"] == "reboot" and waits["until"] > now()
 
 
 def outcome(document: Document) -> str:

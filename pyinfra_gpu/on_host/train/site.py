@@ -28,6 +28,7 @@ class Site:
     + stop_grace_s: between SIGTERM and SIGKILL; log_mib: of one rank's log before it is rotated
     + keep_runs: ended runs that are kept; 0: all
     + retry_wait_s: before the first retry; each further one waits twice as long
+    + reboot_wait_s: after a boot until the host is proven, for runs that go on by themselves
     """
 
     prefix: str
@@ -48,6 +49,7 @@ class Site:
     log_mib: int = 64
     keep_runs: int = 50
     retry_wait_s: int = 30
+    reboot_wait_s: int = 86400
 
     @property
     def runs(self) -> Path:
@@ -73,6 +75,11 @@ class Site:
     def unit(self) -> Path:
         """The template unit that the deploy left."""
         return Path(self.prefix) / "train/pyinfra-gpu-train@.service"
+
+    @property
+    def unit_again(self) -> Path:
+        """The unit that looks after a boot which runs are to go on."""
+        return Path(self.prefix) / "train/pyinfra-gpu-train-again.service"
 
 
 def load() -> Site:

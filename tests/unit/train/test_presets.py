@@ -54,6 +54,10 @@ WRONG: dict[str, tuple[object, tuple[str, ...]]] = {
         ("a -> b -> c -> a",),
     ),
     "it extends nothing": ({"a": {"extends": "bee"}, "bees": {"file": "x.py"}}, ("did you mean",)),
+    "going on in no known way": (
+        {"a": {"file": "a.py", "resume_after_reboot": True}},
+        ("'resume_after_reboot' and no 'resume'", "say how"),
+    ),
     "a rule about nothing": (
         {"a": {"file": "a.py", "multiples": {"total": ["ranks"]}}},
         ("counts with total", "among its arguments"),

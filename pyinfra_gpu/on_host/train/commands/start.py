@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from dataclasses import replace
 
 from .. import checks, environment, presets, resuming, rundir
 from ..checks import Asked
 from ..errors import TrainError
 from ..running import child
 from ..site import Site
-from . import asking, trying, writing
+from . import asking, going_on, trying, writing
 
 
 def start(site: Site, asked: argparse.Namespace) -> int:
@@ -37,27 +36,19 @@ def resume(site: Site, asked: argparse.Namespace) -> int:
     """Let a run that has ended go on from its newest complete checkpoint."""
     run = rundir.chosen(site, asked.run)
     document = run.settled()
-    if document["state"] != "ended":
+    if document["state"] != "ended" and not rundir.waits_for_boot(document):
         raise TrainError(f"run {run.name} is {document['state']}: see `train watch {run.name}`")
     request = run.request()
     preset = presets.from_json(request["preset"])
     anew = f"start it anew with `train start --like {run.name}`"
     if not preset.resume:
         raise TrainError(f"preset {preset.name} does not say how to resume ('resume'): {anew}")
-    ranks = int(request["ranks"])
     newest = resuming.newest(run, request, document["created"])
     if newest is None:
-        values = child.values(run.folder, preset, ranks)
+        values = child.values(run.folder, preset, int(request["ranks"]))
         pattern = presets.filled(str(preset.checkpoints), values)
         raise TrainError(f"run {run.name} has left no complete checkpoint at {pattern}: {anew}")
-    further = tuple(request["words"])
-    wanted, known = asking.wanted(site, asked, replace(preset, ranks=ranks), further)
-    asking.refuse(checks.problems(site, wanted, known))
-    again = {"devices": list(wanted.devices), "queue": asked.queue, "retries": asked.retries}
-    (run.folder / "refusal").unlink(missing_ok=True)
-    run.ask({**resuming.orders(site, run, request, newest), **again})
-    run.write({**document, "state": "starting"})
-    writing.hand_over(run, document)
+    going_on.go_on(site, run, newest, asked)
     writing.say(site, run, f"goes on from {newest.path.name}")
     return 0
 

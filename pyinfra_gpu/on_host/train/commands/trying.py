@@ -66,7 +66,8 @@ def _prepared(site: Site, asked: argparse.Namespace, name: str) -> Preset:
             f"preset {name} does not say how it is tried: give it 'try_with', the arguments that"
             " make it a few steps"
         )
-    return replace(preset, arguments={**preset.arguments, **preset.try_with}, checkpoints=None)
+    few = {**preset.arguments, **preset.try_with}
+    return replace(preset, arguments=few, checkpoints=None, resume_after_reboot=False)
 
 
 def _tried(site: Site, asked: argparse.Namespace, preset: Preset) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def written(site: Site, wanted: Asked, overrides: Sequence[str], like: Run | Non
     + overrides: what `--set` gave
     + like: the run whose code it has; None: that of the checkout as it is now
     """
-    units.ensure_template(site)
+    units.ensure(site, wanted.preset.resume_after_reboot)
     keeping.forget_old(site)
     checkout, preset = Path(site.checkout), wanted.preset
     run = rundir.make(site, preset.name)
@@ -62,6 +62,7 @@ def _request(wanted: Asked, run: Run, parts: list[list[str]], command: list[str]
         "retries": wanted.retries,
         "code": parts,
         "resumed_from": None,
+        "after_reboot": wanted.preset.resume_after_reboot,
     }
 
 

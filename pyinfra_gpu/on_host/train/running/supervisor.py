@@ -167,7 +167,7 @@ class Supervisor:
         seconds = retries.wait(cause)
         if seconds is None:
             return False
-        waits = {"for": retries.words(cause), "until": later(seconds)}
+        waits = {"after": "failure", "for": retries.words(cause), "until": later(seconds)}
         self.change(state="waiting", waits=waits, attempts=attempts)
         notify.tell(f"STATUS=waits for {waits['for']}")
         until = time.monotonic() + seconds
