@@ -202,6 +202,9 @@ cpu: list[str] = []
 #         seconds before a run begins again by `--retries`; twice as long each further time
 #     "training_reboot_wait_s": 86400,
 #         seconds after a boot that runs with `resume_after_reboot` wait for a smoke test
+#     "training_notify": (),
+#         a command that gets JSON on its standard input when a run ends, fails, stalls or is
+#         resumed; the owner runs it
 #
 # smoke
 #     "smoke": "auto",

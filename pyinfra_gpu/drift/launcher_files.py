@@ -57,6 +57,7 @@ def _site(spec: HostSpec, training: TrainingSpec) -> bytes:
         "keep_runs": training.keep_runs,
         "retry_wait_s": training.retry_wait_s,
         "reboot_wait_s": training.reboot_wait_s,
+        "notify": list(training.notify),
     }
     return (json.dumps(document, indent=1) + "\n").encode()
 

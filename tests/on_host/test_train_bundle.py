@@ -254,6 +254,32 @@ def test_a_run_begins_again_only_after_what_mostly_passes(
         assert "loss 0.25" in (folder / "attempts/2/rank0.log").read_text()
 
 
+def messages(here: Here) -> list[dict[str, Any]]:
+    """Have what is told appended to a file, and return the file's documents so far."""
+    told = here.folder / "told"
+    here.site(notify=["/bin/sh", "-c", f"cat >> {told}; env >> {told}.env; exit 7"])
+    return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
+
+
+def test_the_owner_is_told_by_the_declared_command_and_never_a_secret(here: Here) -> None:
+    here.site(retry_wait_s=1)
+    here.commit(FAILS_ONCE)
+    messages(here)
+    document, folder = supervised(here, {"why": BROKEN_OFF, "api-key": "0123456789"}, 1)
+    first, second, third = told = messages(here)
+    assert [each["event"] for each in told] == ["failed", "resumed", "finished"]
+    assert {each["run"] for each in told} == {document["run"]}
+    assert (first["cause"], first["waits"]["after"], first["exit"]) == ("HOST-52", "failure", 1)
+    assert first["why"].startswith("A download broke off")
+    assert (second["attempt"], second["waits"], second["resumed_from"]) == (2, None, None)
+    assert (third["step"], third["steps"], third["loss"], third["exit"]) == (2, 2, 0.25, 0)
+    both = json.dumps(told) + (here.folder / "told.env").read_text()
+    assert "0123456789" not in both  # of the env file, and of the command line
+    log = "".join(path.read_text() for path in folder.glob("attempts/*/launcher.log"))
+    assert log.count("the command of training_notify ended with 7") == 3
+    assert document["attempts"][1]["outcome"] == "finished"
+
+
 def cut_off(here: Here, **more: Any) -> Path:
     """A run in whose midst another boot of this machine ended; it asks to go on."""
     folder = written(here, {"a": 1}, after_reboot=True)

@@ -28,6 +28,7 @@ from pyinfra_gpu.on_host.train.commands import trying
 from pyinfra_gpu.on_host.train.errors import TrainError
 from pyinfra_gpu.on_host.train.running import failure
 from pyinfra_gpu.on_host.train.running.logs import LONGEST, Log
+from pyinfra_gpu.on_host.train.running.messages import Messenger, Stall
 from pyinfra_gpu.on_host.train.site import Site
 
 GPUS = ["GPU-a", "GPU-b"]
@@ -434,6 +435,51 @@ def test_what_a_try_told_is_said_before_a_start(site: Site) -> None:
     assert trying.warnings(site, "large") == ["preset large failed when it was tried, in x"]
     (Path(site.state) / "tries.json").write_text("[" * 100_000)
     assert trying.warnings(site, "large") == []
+
+
+# -- what the owner is told
+
+
+def test_a_command_that_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    said: list[str] = []
+    sleeping = "sleep 60 & echo $! > $0; wait"
+    command = ["/bin/sh", "-c", sleeping, str(tmp_path / "pid")]
+    messenger = Messenger(command, said.append, limit_s=0.5)
+    began = time.monotonic()
+    messenger.tell({"event": "failed"})
+    assert len(messenger.pids()) == 1
+    messenger.finish()
+    assert time.monotonic() - began < 10
+    assert said == ["train: the command of training_notify took over 0 s"]
+    pid = int((tmp_path / "pid").read_text())
+    for _ in range(100):
+        if (
+            not Path(f"/proc/{pid}").exists()
+            or "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+        ):
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("what the command started is still there")
+
+
+def test_a_command_that_is_not_there_is_a_line_in_the_log() -> None:
+    said: list[str] = []
+    messenger = Messenger(["/nonexistent/tell"], said.append)
+    messenger.tell({"event": "failed"})
+    messenger.finish()
+    assert "cannot be run" in said[0]
+    Messenger([], said.append).tell({"event": "failed"})
+    assert len(said) == 1
+
+
+def test_a_stall_is_told_once_each_time_it_begins() -> None:
+    stall, times = Stall(), [0.0, 1.0, 2.0]
+    assert stall.begun(times, 100) is None
+    assert stall.begun(times, 400) == 398
+    assert stall.begun(times, 500) is None
+    assert stall.begun([*times, 501.0], 502) is None
+    assert stall.begun([*times, 501.0], 6000) is not None
 
 
 # -- what is read

@@ -122,6 +122,7 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "training_keep_runs": ("training.keep_runs", None, 0, 0, TRAINING),
     "training_retry_wait_s": ("training.retry_wait_s", None, 5, 5, TRAINING),
     "training_reboot_wait_s": ("training.reboot_wait_s", None, 3600, 3600, TRAINING),
+    "training_notify": ("training.notify", None, ["/bin/x", "a"], ("/bin/x", "a"), TRAINING),
     "smoke": ("smoke.run", "auto", "skip", "skip", {}),
     "smoke_ranks": ("smoke.ranks", 2, 4, 4, {"gpu_count": 4}),
     "smoke_deadline_s": ("smoke.deadline_s", 180, 3600, 3600, {}),

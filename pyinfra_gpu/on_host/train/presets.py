@@ -294,14 +294,15 @@ def _check_places(preset: Preset) -> None:
                 raise PresetError(f"preset {preset.name} has {{{place}}} in {text!r:.80}", remedy)
 
 
-def _text(value: object) -> bool:
+def is_text(value: object) -> bool:
+    """Tell whether something is a text of one line."""
     return isinstance(value, str) and 0 < len(value) <= LONGEST and value.isprintable()
 
 
 def _inside(value: object) -> bool:
     """Tell whether a path stays in the repository."""
     parts = str(value).split("/")
-    return _text(value) and not str(value).startswith(("/", "-")) and ".." not in parts
+    return is_text(value) and not str(value).startswith(("/", "-")) and ".." not in parts
 
 
 def _module(value: object) -> bool:
@@ -313,7 +314,7 @@ def _gib(value: object) -> bool:
 
 
 def _plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float) or _text(value)
+    return value is None or isinstance(value, bool | int | float) or is_text(value)
 
 
 def _arguments(value: object) -> bool:
@@ -325,21 +326,21 @@ def _arguments(value: object) -> bool:
 
 def _variables(value: object) -> bool:
     return isinstance(value, Mapping) and all(
-        isinstance(name, str) and _VARIABLE.fullmatch(name) and _text(each)
+        isinstance(name, str) and _VARIABLE.fullmatch(name) and is_text(each)
         for name, each in value.items()
     )
 
 
 def _texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(map(_text, value))
+    return isinstance(value, list | tuple) and all(map(is_text, value))
 
 
 def _multiples(value: object) -> bool:
     return isinstance(value, Mapping) and all(
-        _text(name)
+        is_text(name)
         and isinstance(factors, list | tuple)
         and factors
-        and all(_text(one) or (type(one) is int and one > 0) for one in factors)
+        and all(is_text(one) or (type(one) is int and one > 0) for one in factors)
         for name, factors in value.items()
     )
 
@@ -359,7 +360,7 @@ _WANTED: Mapping[str, tuple[str, Any]] = {
     "gpu_gib": (_GIB, _gib),
     "ram_gib": (_GIB, _gib),
     "checkpoint_gib": (_GIB, _gib),
-    "checkpoints": ("a glob, as '{run}/checkpoints/step-*'", _text),
+    "checkpoints": ("a glob, as '{run}/checkpoints/step-*'", is_text),
     "complete": ("a list of file names", _texts),
     "resume": ("a dict, as {'resume': '{checkpoint}'}", _arguments),
     "try_with": ("a dict, as {'steps': 5}", _arguments),

@@ -28,6 +28,7 @@ class Site:
     + stop_grace_s: between SIGTERM and SIGKILL; log_mib: of one rank's log before it is rotated
     + keep_runs: ended runs that are kept; 0: all
     + retry_wait_s: before the first retry; each further one waits twice as long
+    + notify: the command that is told how runs go; none if empty
     + reboot_wait_s: after a boot until the host is proven, for runs that go on by themselves
     """
 
@@ -50,6 +51,7 @@ class Site:
     keep_runs: int = 50
     retry_wait_s: int = 30
     reboot_wait_s: int = 86400
+    notify: tuple[str, ...] = ()
 
     @property
     def runs(self) -> Path:
