@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from drifts import PRELUDE, R580
 from running import GPU_HOST, PATIENCE_S, Deployer, OnlyDriver, usual_offer
+from training import TICK, declare
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -56,7 +57,7 @@ def test_an_unattended_driver_update_is_explained_and_repaired(
     assert deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
 
 
-def test_a_job_on_the_gpu_is_waited_for_and_then_repaired(
+def test_a_job_on_the_gpu_and_a_training_run_are_waited_for_and_then_repaired(
     gpu_lab: Lab, gpu_deployer: Deployer, gpu_converged: Callable[[], LabHost]
 ) -> None:
     host = gpu_converged()
@@ -78,7 +79,18 @@ def test_a_job_on_the_gpu_is_waited_for_and_then_repaired(
         waiting = deployer.check(limit=GPU_HOST)
         assert waiting.code == 3, waiting.answer
     boot = host.boot_id()
+    train = declare(
+        gpu_lab, host, {"tick": TICK | {"arguments": {"steps": 6000, "hold": "/dev/nvidia0"}}}
+    )
+    name = train.start("tick", "--gpus", "0")
+    run = gpu_deployer.deploy(limit=GPU_HOST)
+    assert run.code == 0, run.output
+    assert f"waits for run {name}, which uses it" in " ".join(run.output.split())
+    assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.95.05"
+    assert train.runs()[name]["state"] == "running"
+    train("stop", name)
     gpu_deployer.converge(limit=GPU_HOST)
+    assert host.run("cat /sys/module/nvidia/version").stdout.strip() == other
     assert gpu_deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
     assert host.boot_id() == boot
 

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
-from running import ON_HOST, Deployer, OnlySmoke, OnlyStage
+from running import Deployer, OnlySmoke, OnlyStage
+from training import CHECKOUT, GRACE_S, PREFIX, RUNS, TICK, TOLD, Training, declare
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 
-PREFIX = "/opt/pyinfra-gpu"
-CHECKOUT = f"{PREFIX}/training/training"
-RUNS = f"{PREFIX}/state/runs"
-PATIENCE_S = 120
-GRACE_S = 2
 PRESETS = {
-    "tick": {"file": "tick.py", "launch": "python", "arguments": {"steps": 600, "seconds": 0.1}},
+    "tick": TICK,
     "stubborn": {"extends": "tick", "arguments": {"stubborn": 1}},
     "tried": {"extends": "tick", "try_with": {"steps": 3}},
     "short": {"extends": "tick", "arguments": {"steps": 2}},
@@ -34,83 +27,9 @@ PRESETS = {
 }
 
 
-@dataclass
-class Training:
-    """The launcher of one host, called as its owner does."""
-
-    lab: Lab
-    host: LabHost
-
-    def __call__(self, *words: str, code: int | None = 0) -> str:
-        """Call it over SSH and return what it said."""
-        command = ["ssh", "-F", str(self.lab.ssh_config), self.host.name, f"{PREFIX}/bin/train"]
-        done = subprocess.run(
-            [*command, *words],
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert code is None or done.returncode == code, (words, done.stdout, done.stderr)
-        return done.stdout + done.stderr
-
-    def start(self, *words: str) -> str:
-        """Start a run and return its name."""
-        said = self("start", "--unproven", *words)
-        return next(line for line in said.splitlines() if not line.startswith("warning")).split()[0]
-
-    def runs(self) -> dict[str, dict[str, Any]]:
-        return {run["run"]: run for run in json.loads(self("list", "--json"))["runs"]}
-
-    def until(self, what: Callable[[dict[str, dict[str, Any]]], object]) -> dict[str, Any]:
-        """Wait until something is so of the runs."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not what(runs := self.runs()):
-            assert time.monotonic() < deadline, runs
-            time.sleep(0.5)
-        return runs
-
-    def processes(self) -> list[str]:
-        """What the owner's user manager has in its slice of programs, and every other tick."""
-        group = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice"
-        said = self.host.run(
-            f"cat {group}/*train*/cgroup.procs 2>/dev/null; pgrep -f '[t]ick.py|[t]rain.py'",
-            check=False,
-        )
-        return said.stdout.split()
-
-    def left(self) -> tuple[list[str], list[str]]:
-        """What is left: processes, and locks on devices or places in the queue."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self.processes() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        names = f"{PREFIX}/state/claims/*.lock {PREFIX}/state/queue/* {RUNS}/*/.alive"
-        locks = self.host.run(
-            f'for file in $(ls {names} 2>/dev/null); do flock -n "$file" true || echo "$file"; done'
-        )
-        return self.processes(), locks.stdout.split()
-
-    def kill(self, pattern: str) -> None:
-        self.host.run(f"pkill -KILL -o -f '{pattern}'")
-
-
 @pytest.fixture(scope="module")
 def deployed(proven: Callable[[str], LabHost], lab: Lab) -> Training:
-    host = proven("gpu1")
-    host.put(ON_HOST / "tick.py", f"{CHECKOUT}/tick.py")
-    edit = (
-        "import json, sys; path = sys.argv[1]; site = json.load(open(path));"
-        " site['presets'] |= json.loads(sys.argv[2]);"
-        f" site['stop_grace_s'] = {GRACE_S}; json.dump(site, open(path, 'w'))"
-    )
-    site = f"{PREFIX}/train/site.json"
-    host.run(f"python3 -c {_quoted(edit)} {site} {_quoted(json.dumps(PRESETS))}")
-    return Training(lab, host)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
+    return declare(lab, proven("gpu1"), PRESETS)
 
 
 @pytest.fixture
@@ -244,6 +163,9 @@ def test_after_a_power_cut_a_run_goes_on_as_if_it_had_not_been_cut(
     assert [each["outcome"] for each in run["attempts"]] == ["lost", "finished"]
     assert int(Path(run["attempts"][1]["resumed_from"]).name[5:]) >= 40
     assert losses(train, name) == losses(train, whole)
+    told = map(json.loads, train.host.run(f"cat {TOLD}").stdout.splitlines())
+    events = [(each["event"], each["attempt"]) for each in told if each["run"] == name]
+    assert events == [("resumed", 2), ("finished", 2)]
 
 
 def test_a_run_is_seen_and_explained_on_its_host_and_from_the_controller(
@@ -283,7 +205,10 @@ def test_a_deploy_of_another_commit_waits_for_the_run(train: Training, deployer:
     assert run.code == 0, run.output
     assert f"waits for run {name}, which uses it" in " ".join(run.output.split())
     assert train.host.run(head, root=False).stdout == other
-    assert train.runs()[name]["state"] == "running"
+    ran = train.runs()[name]
+    code = train.host.run(f"git -C {RUNS}/{name}/code rev-parse HEAD", root=False).stdout.strip()
+    assert (ran["state"], code) == ("running", ran["commit"])
+    assert code != other.strip()
     train("stop", name)
     train.host.run(f"rm {CHECKOUT}/tick.py")
     stage.converge(limit="gpu1")

@@ -1,6 +1,7 @@
 """A training without torch: it prints steps, saves, resumes, and has children that are hard to end.
 
---steps=N --seconds=S of a step, --stubborn=1: it and a child that left its session ignore SIGTERM.
+--steps=N --seconds=S of a step, --hold=PATH that it keeps open, such as a GPU; --stubborn=1: it and
+a child that left its session ignore SIGTERM.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 given = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 steps, seconds = int(given.get("steps", "20")), float(given.get("seconds", "0.1"))
+held = Path(given["hold"]).open("rb") if "hold" in given else None  # noqa: SIM115 - until the end
 rank = os.environ.get("RANK", "0")
 if given.get("stubborn"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
