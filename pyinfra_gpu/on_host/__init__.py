@@ -72,6 +72,8 @@ def _travelling() -> Iterator[Path]:
         yield from (each for each in (_HERE / folder).rglob("*") if each.suffix in _CODE_AND_DATA)
     yield from (_HERE / name for name in ("fingerprint.py", "terminal.py"))
     yield from (_SMOKE / name for name in ("__init__.py", "files.py"))
+    names = ("__init__.py", "interfaces.py", "rendezvous.py")
+    yield from (_SMOKE / "launcher" / name for name in names)
     yield from (_SMOKE / "gpu" / name for name in ("__init__.py", "nvidia_smi.py", "throttle.py"))
 
 

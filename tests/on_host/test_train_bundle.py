@@ -175,7 +175,7 @@ def written(here: Here, arguments: dict[str, Any], retries: int = 0, **more: Any
         "schema": 1, "run": name, "host": "ws1", "preset": "tick", "overrides": {},
         "command": words, "variables": {}, "gpus": ["cpu"], "nproc": 1, "commit": commit,
         "dirty": False, "versions": {}, "stamp": None, "unproven": True, "retries": retries,
-        "like": None, "checkpoints": None, "created": "2026-11-22T20:00:00.000Z",
+        "like": None, "across": None, "checkpoints": None, "created": "2026-11-22T20:00:00.000Z",
         "state": "starting", "waits": None, "attempts": [],
     }  # fmt: skip
     jsonschema.validate(document, SCHEMA)

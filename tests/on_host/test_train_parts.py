@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
 from pyinfra_gpu.on_host.train import (
+    across,
     checkpoints,
     claims,
     code,
@@ -24,6 +26,7 @@ from pyinfra_gpu.on_host.train import (
     rundir,
     stamp,
 )
+from pyinfra_gpu.on_host.train.across import Across
 from pyinfra_gpu.on_host.train.commands import trying
 from pyinfra_gpu.on_host.train.errors import TrainError
 from pyinfra_gpu.on_host.train.running import failure
@@ -535,3 +538,66 @@ def test_a_stamp_tells_what_changed_since() -> None:
     assert stamp.changed(noted, same) == []
     assert stamp.changed(noted, {**same, "the boot": "another"}) == ["the boot"]
     assert stamp.changed({"fingerprint": "short"}, same) == ["pyinfra-gpu"]
+
+
+# -- several hosts
+
+
+def part(host: str, port: int) -> Across:
+    told = {
+        "hosts": ["ws1", "ws2"],
+        "host": host,
+        "run": None,
+        "commit": None,
+        "addresses": ["127.0.0.1"],
+        "port": port,
+        "token": "ab" * 16,
+    }
+    return across.from_json(told)
+
+
+def test_hosts_meet_at_a_port_that_was_free_and_torchrun_is_told_where() -> None:
+    port = across.free_port()
+    with ThreadPoolExecutor() as pool:
+        met = list(pool.map(lambda host: across.meet(part(host, port), lambda: None), HOSTS))
+    for host, each in zip(HOSTS, met, strict=True):
+        words = across.rendezvous_words(part(host, port), "x", each)
+        assert words[words.index("--rdzv-endpoint") + 1] == f"127.0.0.1:{port}"
+        assert words[-1].startswith(f"is_host={'true' if host == 'ws1' else 'false'},")
+        assert across.variables(each) == {
+            "GLOO_SOCKET_IFNAME": "lo",
+            "NCCL_SOCKET_IFNAME": "lo",
+        }
+
+
+HOSTS = ("ws1", "ws2")
+
+
+@pytest.mark.parametrize(
+    ("host", "words"), [("ws1", "ws2 did not come to this run"), ("ws2", "could not reach ws1 at")]
+)
+def test_a_host_that_does_not_come_ends_it_for_the_others(
+    host: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(across, "MEETING_S", 0.3)
+    with pytest.raises(TrainError, match=words):
+        across.meet(part(host, across.free_port()), lambda: None)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"hosts": ["ws1"]},
+        {"host": "ws3"},
+        {"host": "ws2", "port": 0},
+        {"addresses": ["$(reboot)"]},
+        {"hosts": ["ws1", "-x"]},
+        {"token": "ab"},
+        {"token": "x" * 32},
+        {"port": "1"},
+        {"further": 1},
+    ],
+)
+def test_a_part_that_the_controller_did_not_write_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(TrainError, match="is started by `pyinfra-gpu train"):
+        across.from_json({**part("ws1", 0).as_json(), **changed})

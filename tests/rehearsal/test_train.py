@@ -194,6 +194,36 @@ def test_a_run_is_seen_and_explained_on_its_host_and_from_the_controller(
     assert (listed.returncode, json.loads(listed.stdout)["exit_code"]) == (2, 2)
 
 
+def test_two_hosts_train_one_run_together_and_one_stop_ends_both(
+    train: Training, proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab
+) -> None:
+    second = declare(lab, proven("gpu2"), PRESETS)
+    words = ("--", "conservative", "--unproven", "--set", "ranks=1", "--set", "steps=100000")
+    started = deployer.train("start", "--across", "cpu", *words)
+    assert started.returncode == 0, started
+    assert "is on, with gpu" in started.stdout
+    (name,) = [name for name, run in train.runs().items() if run["state"] == "running"]
+    for each in (train, second):
+        run = each.until(lambda runs: runs[name]["last"])[name]
+        assert run["across"] == ["gpu1", "gpu2"]
+    stopped = deployer.train("stop", "--across", "cpu", "--", name)
+    assert re.search(rf"{name} stopped", stopped.stdout), stopped
+    assert [each.runs()[name]["state"] for each in (train, second)] == ["ended", "ended"]
+    assert second.left() == ([], [])
+
+
+def test_a_host_that_cannot_start_keeps_all_from_starting(
+    train: Training, proven: Callable[[str], LabHost], deployer: Deployer
+) -> None:
+    before = train.runs()
+    proven("gpu2").run(f"mv {CHECKOUT} {CHECKOUT}.aside")
+    words = ("--", "conservative", "--unproven", "--set", "ranks=1")
+    started = deployer.train("start", "--across", "cpu", *words)
+    assert started.returncode == 2, started
+    assert "is no checkout with a commit" in started.stdout
+    assert train.runs() == before
+
+
 def test_a_deploy_of_another_commit_waits_for_the_run(train: Training, deployer: Deployer) -> None:
     name = train.start("tick")
     git = f"git -C {CHECKOUT} -c user.name=x -c user.email=x@y"

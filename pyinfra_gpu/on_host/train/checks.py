@@ -27,6 +27,7 @@ class Asked:
     + words: behind `--`; unproven: whether a smoke test that does not hold is overlooked
     + queue: whether it waits for devices that are taken
     + retries: how often it may begin again by itself
+    + hosts: that train it together, each with so many ranks
     """
 
     preset: Preset
@@ -36,6 +37,7 @@ class Asked:
     unproven: bool = False
     queue: bool = False
     retries: int = 0
+    hosts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def _code(site: Site, asked: Asked) -> Iterator[Problem]:
 
 
 def _numbers(asked: Asked) -> Iterator[Problem]:
-    for what, remedy in presets.arithmetic(asked.preset, asked.ranks):
+    for what, remedy in presets.arithmetic(asked.preset, asked.ranks * asked.hosts):
         yield Problem(what, remedy.replace("set ", "give --set ", 1).replace(" to ", "=", 1))
     if word := presets.secret_in(asked.words):
         yield Problem(f"{word} looks like a secret, and every user sees it", presets.ELSEWHERE)

@@ -39,6 +39,8 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     )
     start.add_argument("--dry", action="store_true", help="print the command and start nothing")
     start.add_argument("--like", metavar="RUN", help="repeat this run: its code, its arguments")
+    # What the controller gives, with this host's part of it on standard input; see `across`.
+    start.add_argument("--hosts", type=_number, default=1, help=argparse.SUPPRESS)
     _shared(start)
     _again(start, 0, "%(default)s")
     trial = add("try", "a few steps of presets: do they fit, and how fast are they")

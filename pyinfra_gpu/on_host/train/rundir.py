@@ -196,15 +196,22 @@ def chosen(site: Site, name: str | None, *, going: bool = False) -> Run:
     raise TrainError(f"{name} may be {len(found)} runs ({names}): give the whole name")
 
 
-def make(site: Site, preset: str) -> Run:
-    """Make the directory of a new run, the owner's alone."""
-    stem = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{preset}"
+def make(site: Site, preset: str, name: str | None = None) -> Run:
+    """Make the directory of a new run, the owner's alone; raises TrainError.
+
+    + name: that it is to have, None for one by the time
+    """
+    if name is not None and not NAME.fullmatch(name):
+        raise TrainError(f"{name!r:.80} is no name of a run")
+    stem = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{preset}"
     site.runs.mkdir(mode=0o700, exist_ok=True)
-    for number in range(1, 1000):
+    for number in range(1, 1000 if name is None else 2):
         folder = site.runs / (stem if number == 1 else f"{stem}-{number}")
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError:
             continue
         return Run(folder)
+    if name is not None:
+        raise TrainError(f"there is a run {name} here already")
     raise TrainError(f"{site.runs} has a thousand runs of this very second")

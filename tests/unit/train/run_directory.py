@@ -72,6 +72,7 @@ def write_run(
         "unproven": False,
         "retries": 0,
         "like": None,
+        "across": None,
         "checkpoints": None,
         "created": iso(NOW - 6000),
         "state": state,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 
-from .. import checks, environment, presets, resuming, rundir
+from .. import across, checks, environment, presets, resuming, rundir
 from ..checks import Asked
 from ..errors import TrainError
 from ..running import child
@@ -19,6 +20,7 @@ def start(site: Site, asked: argparse.Namespace) -> int:
     like = rundir.chosen(site, asked.like) if asked.like else None
     preset, words = asking.preset_of(site, asked, like)
     wanted, known = asking.wanted(site, asked, preset, words)
+    asking.refuse_across(wanted)
     found = checks.problems(site, wanted, known)
     if asked.dry:
         _show(site, wanted)
@@ -26,9 +28,14 @@ def start(site: Site, asked: argparse.Namespace) -> int:
     for text in (*checks.warnings(preset), *trying.warnings(site, preset.name)):
         print(f"warning: {text}", file=sys.stderr)
     if not asked.dry:
-        run = writing.written(site, wanted, asked.set, like)
+        part = across.read_part() if wanted.hosts > 1 else None
+        run = writing.written(site, wanted, asked.set, like, part)
         writing.hand_over(run, None)
-        writing.say(site, run, f"is on, {_ranks(wanted.ranks)}")
+        if part is not None:
+            port = run.request()["across"]["port"]
+            print(json.dumps({"run": run.name, "port": port, "commit": run.read()["commit"]}))
+        else:
+            writing.say(site, run, f"is on, {_ranks(wanted.ranks)}")
     return 0
 
 
@@ -40,6 +47,11 @@ def resume(site: Site, asked: argparse.Namespace) -> int:
         raise TrainError(f"run {run.name} is {document['state']}: see `train watch {run.name}`")
     request = run.request()
     preset = presets.from_json(request["preset"])
+    if document["across"]:
+        raise TrainError(
+            f"run {run.name} was one of several hosts: start it anew with `pyinfra-gpu train"
+            " INVENTORY start --across GROUP`"
+        )
     anew = f"start it anew with `train start --like {run.name}`"
     if not preset.resume:
         raise TrainError(f"preset {preset.name} does not say how to resume ('resume'): {anew}")

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import environment, units
+from ...smoke.launcher.rendezvous import Met
+from .. import across, environment, units
 from . import child, failure, group, messages, notify
 from .logs import Log
 from .metrics import Metrics
@@ -52,7 +53,8 @@ class Attempt:
         torchrun = self.whole.preset.launch == "torchrun"
         self.sources[own_output] = self.launcher if torchrun else self.logs[0]
         try:
-            process = self._started(output)
+            met = self._met()
+            process = self._started(output, met)
             os.close(output)
             notify.tell("READY=1\nSTATUS=on")
             if self.inhibitor.refused():
@@ -73,12 +75,23 @@ class Attempt:
                 path.unlink()
         return self._outcome(code_)
 
-    def _started(self, output: int) -> subprocess.Popen[bytes]:
+    def _met(self) -> Met | None:
+        """Wait for the other hosts where there are any; raises TrainError."""
+        if self.whole.part is None:
+            return None
+        return across.meet(self.whole.part, lambda: "stopped" if self.whole.stopping else None)
+
+    def _started(self, output: int, met: Met | None) -> subprocess.Popen[bytes]:
         whole = self.whole
         assert whole.held is not None  # noqa: S101 - see `Supervisor._supervised`
         declared = environment.read(whole.site)
         variables = environment.variables(declared, whole.request["variables"], whole.held.devices)
-        command = child.with_pipes(whole.request["command"], self.folder)
+        found: list[str] = []
+        if whole.part is not None and met is not None:
+            found = across.rendezvous_words(whole.part, whole.run.name, met)
+            variables = {**across.variables(met), **variables}
+            whole.change(state="running")
+        command = child.with_pipes(whole.request["command"], self.folder, found)
         return child.start(command, self.worktree, variables, output)
 
     def _ours(self) -> set[int]:

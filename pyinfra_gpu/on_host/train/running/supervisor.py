@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import claims, code, presets, resuming
+from .. import across, claims, code, presets, resuming
 from ..errors import TrainError
 from ..presets import Preset
 from ..rundir import Run, boot_id, later, now
@@ -31,6 +31,7 @@ class Supervisor:
         self.site, self.run = site, run
         self.request = run.request()
         self.preset: Preset = presets.from_json(self.request["preset"])
+        self.part = across.from_json(told) if (told := self.request.get("across")) else None
         self.stopping = False
         self.held: claims.Held | None = None
         self.waited = False  # whoever started it has gone
@@ -142,7 +143,11 @@ class Supervisor:
         document = self.run.read()
         document["attempts"].append(attempt)
         changed = {"gpus": self.held.devices, "attempts": document["attempts"]}
-        self.change(state="running", waits=None, **changed)
+        if self.part is not None:
+            # The controller is told now, so that it starts the other hosts.
+            notify.tell("READY=1\nSTATUS=waits for the other hosts")
+            self.waited = True
+        self.change(state="starting" if self.part else "running", waits=None, **changed)
         if number > 1:
             self.tell("resumed", {})
         try:
@@ -152,7 +157,8 @@ class Supervisor:
             if not self.waited:
                 raise  # whoever waits for the start is told
             self._say(f"train: {error}")
-            ended, last = {"exit": None, "outcome": "failed", "first_failed_rank": None}, {}
+            outcome = "stopped" if self.stopping else "failed"
+            ended, last = {"exit": None, "outcome": outcome, "first_failed_rank": None}, {}
         attempts = self.run.read()["attempts"]
         attempts[-1] |= {"ended": now(), **ended}
         return self._another_follows(retries, attempts, last)
