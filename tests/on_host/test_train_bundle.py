@@ -338,3 +338,38 @@ def test_a_supervisor_whose_device_is_taken_says_by_whom(here: Here) -> None:
     os.close(taken)
     assert done.returncode == 1
     assert (folder / "refusal").read_text().startswith("what it needs is taken by 2026")
+
+
+def offered(here: Here, line: str, shell: str = "bash") -> list[str]:
+    """What a real bash offers at the end of a line, by what `train completion` prints."""
+    code = subprocess.run(
+        [here.program, "completion", shell], capture_output=True, text=True, check=True
+    ).stdout
+    asking = f"""
+        {code}
+        COMP_LINE='train {line}' COMP_TYPE=9 COMP_WORDBREAKS=' ='
+        COMP_POINT=${{#COMP_LINE}}
+        _python_argcomplete {here.program}
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    words = ["bash", "--norc", "-c", asking]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
+    return [word.strip() for word in done.stdout.splitlines()]
+
+
+def test_a_shell_completes_commands_presets_arguments_and_runs(here: Here) -> None:
+    folder = written(here, {"a": 1})
+    assert {"start", "stop", "why", "completion"} <= set(offered(here, ""))
+    assert not {"supervise", "again"} & set(offered(here, ""))
+    assert {"tick", "big"} <= set(offered(here, "start "))
+    assert offered(here, "start tick --set st") == ["steps="]
+    assert offered(here, "logs 2026") == [folder.name]
+    (here.folder / "train/site.json").write_text("damaged")
+    assert "tick" not in offered(here, "start ")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_have_their_own_code(here: Here, shell: str) -> None:
+    done = here.train("completion", shell)
+    assert done.returncode == 0
+    assert "train" in done.stdout
