@@ -32,6 +32,7 @@ from pyinfra_gpu.on_host.train.errors import TrainError
 from pyinfra_gpu.on_host.train.running import failure
 from pyinfra_gpu.on_host.train.running.logs import LONGEST, Log
 from pyinfra_gpu.on_host.train.running.messages import Messenger, Stall
+from pyinfra_gpu.on_host.train.running.reserve import Reserve
 from pyinfra_gpu.on_host.train.site import Site
 
 GPUS = ["GPU-a", "GPU-b"]
@@ -126,14 +127,36 @@ def test_a_full_disk_loses_lines_says_how_many_and_ends_nothing(
     write = os.write
     monkeypatch.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
     log.feed(b"two\nthree\n")
+    log.feed(b"".join(b"%d%s\n" % (number, b"x" * 100) for number in range(1000)))
+    log.feed(b"the last words\n")
     monkeypatch.setattr(os, "write", write)
     log.feed(b"four\n")
     log.close()
-    assert texts(tmp_path / "x.log") == [
-        "one",
-        "[2 lines were lost here: the disk was full]",
-        "four",
-    ]
+    one, lost, *kept, last, four = texts(tmp_path / "x.log")
+    assert (one, last, four) == ("one", "the last words", "four")
+    assert lost == f"[{1002 - len(kept)} lines were lost here: the disk was full]"
+    assert 10 < len(kept) < 100
+
+
+def test_what_the_disk_did_not_take_is_written_at_the_end_where_room_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve = Reserve(tmp_path / ".reserve")
+    assert (tmp_path / ".reserve").stat().st_blocks * 512 >= 1 << 20
+    write, log = os.write, Log(tmp_path / "x.log", 1 << 20)
+
+    def full(descriptor: int, text: bytes) -> int:
+        if (tmp_path / ".reserve").exists():
+            return write(descriptor, text[:10])
+        return write(descriptor, text)
+
+    monkeypatch.setattr(os, "write", full)
+    log.feed(b"OSError: [Errno 28] No space left on device\n")
+    reserve.give()
+    log.close()
+    first, second = (tmp_path / "x.log").read_text().splitlines()
+    assert len(first) == 10  # a part of it that fitted
+    assert second.endswith("Z OSError: [Errno 28] No space left on device")
 
 
 # -- claims

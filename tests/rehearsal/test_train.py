@@ -21,6 +21,7 @@ PRESETS = {
     "tick": TICK,
     "stubborn": {"extends": "tick", "arguments": {"stubborn": 1}},
     "tried": {"extends": "tick", "try_with": {"steps": 3}},
+    "fills": {"extends": "tick", "arguments": {"fill": "{run}/large"}},
     "short": {"extends": "tick", "arguments": {"steps": 2}},
     "returns": {"extends": "conservative", "resume_after_reboot": True},
     "ranks": {"extends": "tick", "launch": "torchrun"},
@@ -131,6 +132,26 @@ def test_of_twenty_starts_one_gets_the_device_and_those_that_wait_keep_their_ord
     ]
     assert spans == sorted(spans)
     assert all(first[1] <= second[0] for first, second in pairwise(spans))
+
+
+def test_a_disk_that_fills_in_mid_run_ends_in_one_clear_screen(train: Training) -> None:
+    """The traceback and the run's end had no room either; the launcher keeps some for them."""
+    train.host.run(f"mkdir -p {RUNS} && mount -t tmpfs -o size=8m,uid=1000 tmpfs {RUNS}")
+    try:
+        name = train.start("fills")
+        (run,) = train.until(lambda runs: runs[name]["state"] == "ended").values()
+        free = train.host.run(f"df --output=avail {RUNS} | tail -1").stdout.strip()
+        screen = train("why", name)
+    finally:
+        train.host.run(f"umount {RUNS}")
+    assert int(free) < 2048  # KiB: nothing was deleted, and what was kept is used
+    (attempt,) = run["attempts"]
+    assert (attempt["outcome"], attempt["cause"]) == ("failed", "HOST-01")
+    assert run["last"]["step"] > 1
+    assert "OSError: [Errno 28] No space left on device" in screen
+    assert "A file system is full" in screen
+    assert f"the disk that holds {RUNS}/{name} is full now" in " ".join(screen.split())
+    assert len(screen.splitlines()) <= 24
 
 
 def losses(train: Training, name: str) -> dict[int, str]:

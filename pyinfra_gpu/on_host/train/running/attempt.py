@@ -16,6 +16,7 @@ from .. import across, environment, units
 from . import child, failure, group, messages, notify
 from .logs import Log
 from .metrics import Metrics
+from .reserve import Reserve
 
 if TYPE_CHECKING:
     from .supervisor import Supervisor
@@ -37,6 +38,7 @@ class Attempt:
         self.launcher = Log(folder / "launcher.log", largest, self.summary.read)
         self.unit = units.unit(whole.run.name)
         self.inhibitor = notify.Inhibitor(whole.run.name)
+        self.reserve = Reserve(folder / ".reserve")
         self.sources: dict[int, Log] = {}
         self.ranks = 1 if whole.preset.launch == "python" else int(whole.request["ranks"])
         self.logs = [
@@ -66,6 +68,7 @@ class Attempt:
             self._drain()
         finally:
             self.inhibitor.release()
+            self.reserve.give()
             for log in (*self.logs, self.launcher):
                 log.close()
             self.metrics.close()
