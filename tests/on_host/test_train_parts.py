@@ -614,7 +614,7 @@ def test_a_host_that_does_not_come_ends_it_for_the_others(
         {"host": "ws3"},
         {"host": "ws2", "port": 0},
         {"addresses": ["$(reboot)"]},
-        {"hosts": ["ws1", "-x"]},
+        {"hosts": ["ws1", "ws2\n"]},
         {"token": "ab"},
         {"token": "x" * 32},
         {"port": "1"},

@@ -136,7 +136,8 @@ def test_of_twenty_starts_one_gets_the_device_and_those_that_wait_keep_their_ord
 
 def test_a_disk_that_fills_in_mid_run_ends_in_one_clear_screen(train: Training) -> None:
     """The traceback and the run's end had no room either; the launcher keeps some for them."""
-    train.host.run(f"mkdir -p {RUNS} && mount -t tmpfs -o size=8m,uid=1000 tmpfs {RUNS}")
+    train.host.run(f"mkdir -p {RUNS}", root=False)
+    train.host.run(f"mount -t tmpfs -o size=8m,uid=1000 tmpfs {RUNS}")
     try:
         name = train.start("fills")
         (run,) = train.until(lambda runs: runs[name]["state"] == "ended").values()

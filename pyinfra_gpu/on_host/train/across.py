@@ -23,7 +23,7 @@ from .errors import TrainError
 
 MEETING_S = 60
 _LARGEST = 64 << 10
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}", re.ASCII)
+_HOST = re.compile(r"[!-~]{1,253}")
 _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}", re.ASCII)
 
 

@@ -106,7 +106,7 @@ class _Led:
             first["addresses"] = _addresses(state, host)
         else:
             said = self.meeting.hear("place", self.names[:1], _PATIENCE_S)
-            if not said:
+            if not said.get(self.names[0]):
                 waits = f"{self.names[0]}, which leads, did not start"
                 return HostRuns(name=host.name, ok=False, lines=(waits,)), None
             first = said[self.names[0]]
@@ -117,6 +117,7 @@ class _Led:
             told = json.loads(next(line for line in answer.lines if line.startswith("{")))
             place = {name: told[name] for name in ("run", "commit", "port")}
         except (StopIteration, ValueError, KeyError):
+            self.meeting.say("place", host.name, None)
             return replace(answer, ok=False), None
         if host.name == self.names[0]:
             self.meeting.say("place", host.name, {**place, "addresses": first["addresses"]})
