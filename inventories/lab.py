@@ -198,6 +198,13 @@ cpu: list[str] = []
 #         MiB of one rank's log before it is rotated; two older files are kept
 #     "training_keep_runs": 50,
 #         ended runs whose logs are kept; 0 = all. Checkpoints are never deleted
+#     "training_retry_wait_s": 30,
+#         seconds before a run begins again by `--retries`; twice as long each further time
+#     "training_reboot_wait_s": 86400,
+#         seconds after a boot that runs with `resume_after_reboot` wait for a smoke test
+#     "training_notify": (),
+#         a command that gets JSON on its standard input when a run ends, fails, stalls or is
+#         resumed; the owner runs it
 #
 # smoke
 #     "smoke": "auto",

@@ -10,6 +10,8 @@ from typing import NoReturn, cast
 from pyinfra_gpu import __version__
 from pyinfra_gpu.diagnosis.cli import add_parser as add_explain
 from pyinfra_gpu.locking.cli import add_parser as add_lock
+from pyinfra_gpu.on_host import completion
+from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_parser as add_check
 from pyinfra_gpu.report.collect.cli import add_parser as add_collect
 from pyinfra_gpu.report.html.cli import add_parser as add_report
@@ -18,6 +20,7 @@ from pyinfra_gpu.report.train.cli import split
 
 TRAIN = "train"
 REHEARSAL = "rehearsal"
+COMPLETION = "completion"
 REHEARSAL_HELP = "throwaway hosts to try a deploy on"
 
 
@@ -49,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_lock(subparsers)
     add_collect(subparsers)
     subparsers.add_parser(REHEARSAL, help=REHEARSAL_HELP)
+    shells = subparsers.add_parser(COMPLETION, help=completion.HELP, description=completion.HELP)
+    completion.add_shell(shells)
+    shells.set_defaults(handler=_completion)
+    completion.answer(parser)
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if words[:1] == [REHEARSAL]:
@@ -68,6 +75,10 @@ def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.N
     options = parser.parse_args(ours)
     options.words = theirs
     return options
+
+
+def _completion(options: argparse.Namespace) -> int:
+    return show(completion.shell_code("pyinfra-gpu", options.shell), COMPLETION)
 
 
 def _rehearsal(words: Sequence[str]) -> int:

@@ -10,7 +10,7 @@ from pyinfra.api.exceptions import DeployError
 
 from pyinfra_gpu.text import one_line
 
-_VARIABLES = "environment_variables"
+_HOLD_SECRETS = ("environment_variables", "training_notify")
 LONGEST_VALUE = 60  # characters of a value that an error shows
 
 SECRET_NAME = re.compile(
@@ -37,9 +37,9 @@ def shown(key: object, value: object) -> str:
     """Return `value` as an error may show it: its repr in at most 60 characters, on one line.
 
     Values that look like a secret, by the key's name or by the value's form, are not shown, and of
-    environment variables nothing that can be one is: their names say enough.
+    environment variables and commands nothing that can be one is: names say enough.
     """
-    hidden = key == _VARIABLES
+    hidden = key in _HOLD_SECRETS
     if SECRET_NAME.search(str(key)) and value is not None and not isinstance(value, bool):
         return "(not shown, it may be a secret)"
     if isinstance(value, Mapping):

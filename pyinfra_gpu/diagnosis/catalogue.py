@@ -17,6 +17,7 @@
       clause: what is wrong     # optional, as the rest: cause and fix in one clause each, for the
       remedy: do this           # sentence in which a run says why one of its commands failed
       weak: yes                 # names a cause only if nothing else failed
+      passing: yes              # mostly goes away by itself; `train start --retries` begins again
       explains: [CUDA-02, nccl] # ids and layers that are its consequences where both are seen
       case_group: file          # the group whose value chooses among the cases
       cases:                    # other readings of the same message. The first that fits replaces
@@ -94,6 +95,7 @@ class _FileEntry(FileEntry, Entry):
     clause: Text = ""
     remedy: Text = ""
     weak: Flag = False
+    passing: Flag = False
     explains: frozenset[Text] = NONE
     case_group: Text | None = None
     cases: tuple[_FileCase, ...] = ()

@@ -24,7 +24,7 @@ def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     paths = spec.paths
     if spec.training is None:
         return ()
-    files = (paths.train, paths.train_site, paths.train_unit)
+    files = (paths.train, paths.train_site, paths.train_unit, paths.train_unit_again)
     return (layout.owner(spec, record), *(record.layout.entry(path) for path in files))
 
 

@@ -24,6 +24,7 @@ def declared(spec: HostSpec, training: TrainingSpec) -> dict[str, tuple[bytes, s
         spec.paths.train: (_program(spec.paths.python), "0755"),
         spec.paths.train_site: (_site(spec, training), "0644"),
         spec.paths.train_unit: (_unit(spec, training), "0644"),
+        spec.paths.train_unit_again: (_unit_again(spec), "0644"),
     }
 
 
@@ -54,6 +55,9 @@ def _site(spec: HostSpec, training: TrainingSpec) -> bytes:
         "stop_grace_s": training.stop_grace_s,
         "log_mib": training.log_mib,
         "keep_runs": training.keep_runs,
+        "retry_wait_s": training.retry_wait_s,
+        "reboot_wait_s": training.reboot_wait_s,
+        "notify": list(training.notify),
     }
     return (json.dumps(document, indent=1) + "\n").encode()
 
@@ -77,5 +81,24 @@ def _unit(spec: HostSpec, training: TrainingSpec) -> bytes:
         "OOMPolicy=continue",
         "Slice=app.slice",
         "UMask=0077",
+    )
+    return "\n".join([*lines, ""]).encode()
+
+
+def _unit_again(spec: HostSpec) -> bytes:
+    """Return the unit that looks after a boot which runs are to go on; the launcher enables it.
+
+    It is not named as runs are: what waits for the host to be proven uses nothing of it.
+    """
+    lines = (
+        env_file.HEADER,
+        "[Unit]",
+        "Description=Training runs that go on after a reboot",
+        "[Service]",
+        "Type=exec",
+        f"ExecStart={spec.paths.train} again",
+        "UMask=0077",
+        "[Install]",
+        "WantedBy=default.target",
     )
     return "\n".join([*lines, ""]).encode()

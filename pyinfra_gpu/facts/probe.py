@@ -222,6 +222,7 @@ def _own_entries(paths: Paths) -> tuple[str, ...]:
         paths.train_dir,
         paths.train_site,
         paths.train_unit,
+        paths.train_unit_again,
         paths.training_parent,
         paths.training,
         paths.smoke,

@@ -62,7 +62,9 @@ def train_bundle(interpreter: str, catalogue: bytes) -> bytes:
     sources = {"on_host/__init__.py": b"", "on_host/diagnosis/catalogue.json": catalogue}
     for path in _travelling():
         sources[f"on_host/{path.relative_to(_HERE)}"] = path.read_bytes()
-    archive = pack({"__main__.py": _TRAIN_ENTRY, **sources, **_library("rich")})
+    archive = pack(
+        {"__main__.py": _TRAIN_ENTRY, **sources, **_library("rich"), **_library("argcomplete")}
+    )
     return f"#!{interpreter} -IS\n".encode() + archive
 
 
@@ -70,8 +72,10 @@ def _travelling() -> Iterator[Path]:
     """Yield the files of this folder that the launcher is made of."""
     for folder in ("train", "diagnosis"):
         yield from (each for each in (_HERE / folder).rglob("*") if each.suffix in _CODE_AND_DATA)
-    yield from (_HERE / name for name in ("fingerprint.py", "terminal.py"))
+    yield from (_HERE / name for name in ("completion.py", "fingerprint.py", "terminal.py"))
     yield from (_SMOKE / name for name in ("__init__.py", "files.py"))
+    names = ("__init__.py", "interfaces.py", "rendezvous.py")
+    yield from (_SMOKE / "launcher" / name for name in names)
     yield from (_SMOKE / "gpu" / name for name in ("__init__.py", "nvidia_smi.py", "throttle.py"))
 
 

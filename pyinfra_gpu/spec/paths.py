@@ -109,6 +109,11 @@ class Paths:
         return f"{self.train_dir}/pyinfra-gpu-train@.service"
 
     @property
+    def train_unit_again(self) -> str:
+        """The unit in the owner's user manager by which runs go on after a reboot."""
+        return f"{self.train_dir}/pyinfra-gpu-train-again.service"
+
+    @property
     def training_parent(self) -> str:
         """Directory of the training checkouts."""
         return f"{self.prefix}/training"

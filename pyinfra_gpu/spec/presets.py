@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyinfra_gpu.on_host.train import presets as on_host
-from pyinfra_gpu.spec.values import BadValueError
+from pyinfra_gpu.spec.values import BadValueError, kind
 
 
 def presets(value: object) -> dict[str, dict[str, Any]]:
@@ -14,3 +14,15 @@ def presets(value: object) -> dict[str, dict[str, Any]]:
         return on_host.check(value)
     except on_host.PresetError as error:
         raise BadValueError(f"is wrong: {error.problem}", remedy=error.remedy) from None
+
+
+def command(value: object) -> tuple[str, ...]:
+    """Accept a command as a list of words, without a secret: every user of a host can read it."""
+    if not isinstance(value, list | tuple) or not all(map(on_host.is_text, value)):
+        raise BadValueError(f"is {kind(value)}, not a list of texts")
+    words = tuple(value)
+    if words and not words[0].startswith("/"):
+        raise BadValueError(f"begins with {words[0]}, which is no absolute path")
+    if word := on_host.secret_in(words):
+        raise BadValueError(f"has a secret in {word}", remedy="put it into a file of the owner's")
+    return words

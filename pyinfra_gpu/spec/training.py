@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pyinfra_gpu.spec import presets, sources
+from pyinfra_gpu.spec import presets as of_runs
+from pyinfra_gpu.spec import sources
 from pyinfra_gpu.spec import values as v
 from pyinfra_gpu.spec import variables as env
 from pyinfra_gpu.spec.key import Given, key
@@ -102,7 +103,7 @@ class TrainingSpec:
         help="what to install for training, torch excepted",
     )
     presets: str = key(
-        presets.presets,
+        of_runs.presets,
         default={},
         allowed="a dict of presets, as docs/train.md describes them",
         example={"tiny": {"file": "train.py", "arguments": {"steps": 200}}},
@@ -127,4 +128,25 @@ class TrainingSpec:
         default=50,
         example=200,
         help="ended runs whose logs are kept; 0 = all. Checkpoints are never deleted",
+    )
+    retry_wait_s: int = key(
+        v.integer(1, 3600),
+        default=30,
+        example=120,
+        help="seconds before a run begins again by `--retries`; twice as long each further time",
+    )
+    reboot_wait_s: int = key(
+        v.integer(60, 2_592_000),
+        default=86_400,
+        example=7200,
+        help="seconds after a boot that runs with `resume_after_reboot` wait for a smoke test",
+    )
+    notify: tuple[str, ...] = key(
+        of_runs.command,
+        default=(),
+        allowed="a list of texts, the first one an absolute path",
+        example=["/usr/local/bin/tell-me"],
+        help="a command that gets JSON on its standard input when a run ends, fails, stalls or"
+        " is resumed; the owner runs it",
+        settle=lambda given, words: tuple(words),
     )

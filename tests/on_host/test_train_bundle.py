@@ -47,11 +47,15 @@ class Here:
             }
         )
         lines = "import os, sys\nprint('step 1/3  loss 0.5', flush=True)\n"
-        lines += "sys.exit(len(sys.argv[1:]) - 1)\n"
-        (folder / "checkout/tick.py").write_text(lines)
-        for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "one")):
+        subprocess.run(["git", "init", "-q", folder / "checkout"], check=True)
+        self.commit(lines + "sys.exit(len(sys.argv[1:]) - 1)\n")
+
+    def commit(self, lines: str) -> None:
+        """Make this the program that is trained."""
+        (self.folder / "checkout/tick.py").write_text(lines)
+        for words in (("add", "."), ("commit", "-qm", "one")):
             identity = ("-c", "user.name=x", "-c", "user.email=x@y")
-            subprocess.run(["git", *identity, "-C", folder / "checkout", *words], check=True)
+            subprocess.run(["git", *identity, "-C", self.folder / "checkout", *words], check=True)
 
     def site(self, **changed: Any) -> None:
         path = self.folder / "train/site.json"
@@ -150,8 +154,11 @@ def test_dry_prints_the_command_and_no_secret(here: Here) -> None:
     assert not (here.folder / "state/runs").exists()
 
 
-def supervised(here: Here, arguments: dict[str, Any]) -> tuple[dict[str, Any], Path]:
-    """Write a run down as `start` does, and be its unit."""
+def written(here: Here, arguments: dict[str, Any], retries: int = 0, **more: Any) -> Path:
+    """Write a run down as `start` does.
+
+    + more: of what its supervisor is told
+    """
     name = f"20261122-20000{len(list((here.folder / 'state').glob('runs/*')))}-tick"
     folder = here.folder / "state/runs" / name
     folder.mkdir(parents=True)
@@ -161,19 +168,28 @@ def supervised(here: Here, arguments: dict[str, Any]) -> tuple[dict[str, Any], P
     preset = {"name": "tick", "file": "tick.py", "launch": "python"}
     request = {
         "preset": preset, "words": [], "command": words, "variables": {}, "devices": ["cpu"],
-        "ranks": 1, "queue": False, "code": [["", commit, "code.diff"]], "resumed_from": None,
+        "ranks": 1, "queue": False, "retries": retries, "code": [["", commit, "code.diff"]],
+        "resumed_from": None, "after_reboot": False, **more,
     }  # fmt: skip
     document = {
         "schema": 1, "run": name, "host": "ws1", "preset": "tick", "overrides": {},
         "command": words, "variables": {}, "gpus": ["cpu"], "nproc": 1, "commit": commit,
-        "dirty": False, "versions": {}, "stamp": None, "unproven": True, "like": None,
-        "checkpoints": None, "created": "2026-11-22T20:00:00.000Z", "state": "starting",
-        "attempts": [],
+        "dirty": False, "versions": {}, "stamp": None, "unproven": True, "retries": retries,
+        "like": None, "across": None, "checkpoints": None, "created": "2026-11-22T20:00:00.000Z",
+        "state": "starting", "waits": None, "attempts": [],
     }  # fmt: skip
     jsonschema.validate(document, SCHEMA)
     (folder / "request.json").write_text(json.dumps(request))
     (folder / "run.json").write_text(json.dumps(document))
-    done = here.train("supervise", name)
+    return folder
+
+
+def supervised(
+    here: Here, arguments: dict[str, Any], retries: int = 0
+) -> tuple[dict[str, Any], Path]:
+    """Write a run down, and be its unit."""
+    folder = written(here, arguments, retries)
+    done = here.train("supervise", folder.name)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "run.json").read_text()), folder
 
@@ -202,6 +218,115 @@ def test_the_supervisor_writes_down_how_a_run_ends(
         assert "No cause found" in here.train("why").stdout
 
 
+# A training that fails at its first start and not at its second, after what the argument says.
+FAILS_ONCE = """
+import pathlib, sys
+seen = pathlib.Path("seen")
+if seen.exists():
+    print("step 2/2  loss 0.25", flush=True)
+else:
+    seen.touch()
+    sys.exit(sys.argv[1].partition("=")[2])
+"""
+BROKEN_OFF = "urllib3.exceptions.IncompleteRead: IncompleteRead(7 bytes read, 13 more expected)"
+NO_FILE = "FileNotFoundError: [Errno 2] No such file or directory: 'train.bin'"
+
+
+@pytest.mark.parametrize(
+    ("why", "retries", "outcomes"),
+    [
+        (BROKEN_OFF, 2, [("failed", "HOST-52"), ("finished", None)]),
+        (BROKEN_OFF, 0, [("failed", "HOST-52")]),
+        (NO_FILE, 2, [("failed", "HOST-79")]),
+        ("nobody knows this", 2, [("failed", None)]),
+    ],
+)
+def test_a_run_begins_again_only_after_what_mostly_passes(
+    here: Here, why: str, retries: int, outcomes: list[tuple[str, str | None]]
+) -> None:
+    here.site(retry_wait_s=1)
+    here.commit(FAILS_ONCE)
+    document, folder = supervised(here, {"why": why}, retries)
+    jsonschema.validate(document, SCHEMA)
+    told = [(each["outcome"], each["cause"]) for each in document["attempts"]]
+    assert (told, document["state"], document["waits"]) == (outcomes, "ended", None)
+    if len(outcomes) > 1:
+        assert "loss 0.25" in (folder / "attempts/2/rank0.log").read_text()
+
+
+def messages(here: Here) -> list[dict[str, Any]]:
+    """Have what is told appended to a file, and return the file's documents so far."""
+    told = here.folder / "told"
+    here.site(notify=["/bin/sh", "-c", f"cat >> {told}; env >> {told}.env; exit 7"])
+    return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
+
+
+def test_the_owner_is_told_by_the_declared_command_and_never_a_secret(here: Here) -> None:
+    here.site(retry_wait_s=1)
+    here.commit(FAILS_ONCE)
+    messages(here)
+    document, folder = supervised(here, {"why": BROKEN_OFF, "api-key": "0123456789"}, 1)
+    first, second, third = told = messages(here)
+    assert [each["event"] for each in told] == ["failed", "resumed", "finished"]
+    assert {each["run"] for each in told} == {document["run"]}
+    assert (first["cause"], first["waits"]["after"], first["exit"]) == ("HOST-52", "failure", 1)
+    assert first["why"].startswith("A download broke off")
+    assert (second["attempt"], second["waits"], second["resumed_from"]) == (2, None, None)
+    assert (third["step"], third["steps"], third["loss"], third["exit"]) == (2, 2, 0.25, 0)
+    both = json.dumps(told) + (here.folder / "told.env").read_text()
+    assert "0123456789" not in both  # of the env file, and of the command line
+    log = "".join(path.read_text() for path in folder.glob("attempts/*/launcher.log"))
+    assert log.count("the command of training_notify ended with 7") == 3
+    assert document["attempts"][1]["outcome"] == "finished"
+
+
+def cut_off(here: Here, **more: Any) -> Path:
+    """A run in whose midst another boot of this machine ended; it asks to go on."""
+    folder = written(here, {"a": 1}, after_reboot=True)
+    document = json.loads((folder / "run.json").read_text())
+    attempt = {
+        "number": 1, "started": "2026-11-22T20:00:01.000Z", "ended": None, "boot_id": "another",
+        "resumed_from": None, "exit": None, "outcome": None, "first_failed_rank": None,
+        "cause": None, **more,
+    }  # fmt: skip
+    changed = {**document, "state": "running", "unproven": False, "attempts": [attempt]}
+    (folder / "run.json").write_text(json.dumps(changed))
+    return folder
+
+
+def test_after_a_reboot_a_run_waits_for_a_host_that_is_proven(here: Here) -> None:
+    folder = cut_off(here)
+    stopped = cut_off(here, outcome="failed")
+    with subprocess.Popen([here.program, "again"]) as waiting:
+        until = time.monotonic() + 20
+        while "waiting" not in here.train("list").stdout and time.monotonic() < until:
+            time.sleep(0.2)
+        document = json.loads((folder / "run.json").read_text())
+        why = " ".join(here.train("why", folder.name).stdout.split())
+        ended = here.train("stop", folder.name)
+        waiting.kill()
+    jsonschema.validate(document, SCHEMA)
+    assert document["state"] == "waiting"
+    assert "for no smoke test has passed here: run pyinfra INVENTORY tasks/smoke.py" in why
+    assert "was lost before its first step: the host was started anew" in why
+    assert ended.stdout == f"{folder.name} lost\n"
+    assert json.loads((stopped / "run.json").read_text())["state"] == "ended"
+    done = here.train("again")
+    assert (done.returncode, "waiting" in here.train("list").stdout) == (0, False)
+
+
+def test_a_host_that_is_not_proven_in_time_is_waited_for_in_vain(here: Here) -> None:
+    folder = cut_off(here)
+    here.site(reboot_wait_s=0)
+    assert here.train("again").returncode == 0
+    why = " ".join(here.train("why", folder.name).stdout.split())
+    assert "it waited in vain until" in why
+    assert "waiting" not in here.train("list").stdout
+    before = (folder / "run.json").read_text()
+    here.train("again")
+    assert (folder / "run.json").read_text() == before
+
+
 def test_a_supervisor_whose_device_is_taken_says_by_whom(here: Here) -> None:
     document, folder = supervised(here, {"a": 1})
     import fcntl
@@ -213,3 +338,38 @@ def test_a_supervisor_whose_device_is_taken_says_by_whom(here: Here) -> None:
     os.close(taken)
     assert done.returncode == 1
     assert (folder / "refusal").read_text().startswith("what it needs is taken by 2026")
+
+
+def offered(here: Here, line: str, shell: str = "bash") -> list[str]:
+    """What a real bash offers at the end of a line, by what `train completion` prints."""
+    code = subprocess.run(
+        [here.program, "completion", shell], capture_output=True, text=True, check=True
+    ).stdout
+    asking = f"""
+        {code}
+        COMP_LINE='train {line}' COMP_TYPE=9 COMP_WORDBREAKS=' ='
+        COMP_POINT=${{#COMP_LINE}}
+        _python_argcomplete {here.program}
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    words = ["bash", "--norc", "-c", asking]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
+    return [word.strip() for word in done.stdout.splitlines()]
+
+
+def test_a_shell_completes_commands_presets_arguments_and_runs(here: Here) -> None:
+    folder = written(here, {"a": 1})
+    assert {"start", "stop", "why", "completion"} <= set(offered(here, ""))
+    assert not {"supervise", "again"} & set(offered(here, ""))
+    assert {"tick", "big"} <= set(offered(here, "start "))
+    assert offered(here, "start tick --set st") == ["steps="]
+    assert offered(here, "logs 2026") == [folder.name]
+    (here.folder / "train/site.json").write_text("damaged")
+    assert "tick" not in offered(here, "start ")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_have_their_own_code(here: Here, shell: str) -> None:
+    done = here.train("completion", shell)
+    assert done.returncode == 0
+    assert "train" in done.stdout

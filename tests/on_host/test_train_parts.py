@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
 from pyinfra_gpu.on_host.train import (
+    across,
     checkpoints,
     claims,
     code,
@@ -24,10 +26,13 @@ from pyinfra_gpu.on_host.train import (
     rundir,
     stamp,
 )
+from pyinfra_gpu.on_host.train.across import Across
 from pyinfra_gpu.on_host.train.commands import trying
 from pyinfra_gpu.on_host.train.errors import TrainError
 from pyinfra_gpu.on_host.train.running import failure
 from pyinfra_gpu.on_host.train.running.logs import LONGEST, Log
+from pyinfra_gpu.on_host.train.running.messages import Messenger, Stall
+from pyinfra_gpu.on_host.train.running.reserve import Reserve
 from pyinfra_gpu.on_host.train.site import Site
 
 GPUS = ["GPU-a", "GPU-b"]
@@ -122,14 +127,36 @@ def test_a_full_disk_loses_lines_says_how_many_and_ends_nothing(
     write = os.write
     monkeypatch.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
     log.feed(b"two\nthree\n")
+    log.feed(b"".join(b"%d%s\n" % (number, b"x" * 100) for number in range(1000)))
+    log.feed(b"the last words\n")
     monkeypatch.setattr(os, "write", write)
     log.feed(b"four\n")
     log.close()
-    assert texts(tmp_path / "x.log") == [
-        "one",
-        "[2 lines were lost here: the disk was full]",
-        "four",
-    ]
+    one, lost, *kept, last, four = texts(tmp_path / "x.log")
+    assert (one, last, four) == ("one", "the last words", "four")
+    assert lost == f"[{1002 - len(kept)} lines were lost here: the disk was full]"
+    assert 10 < len(kept) < 100
+
+
+def test_what_the_disk_did_not_take_is_written_at_the_end_where_room_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve = Reserve(tmp_path / ".reserve")
+    assert (tmp_path / ".reserve").stat().st_blocks * 512 >= 1 << 20
+    write, log = os.write, Log(tmp_path / "x.log", 1 << 20)
+
+    def full(descriptor: int, text: bytes) -> int:
+        if (tmp_path / ".reserve").exists():
+            return write(descriptor, text[:10])
+        return write(descriptor, text)
+
+    monkeypatch.setattr(os, "write", full)
+    log.feed(b"OSError: [Errno 28] No space left on device\n")
+    reserve.give()
+    log.close()
+    first, second = (tmp_path / "x.log").read_text().splitlines()
+    assert len(first) == 10  # a part of it that fitted
+    assert second.endswith("Z OSError: [Errno 28] No space left on device")
 
 
 # -- claims
@@ -436,6 +463,51 @@ def test_what_a_try_told_is_said_before_a_start(site: Site) -> None:
     assert trying.warnings(site, "large") == []
 
 
+# -- what the owner is told
+
+
+def test_a_command_that_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    said: list[str] = []
+    sleeping = "sleep 60 & echo $! > $0; wait"
+    command = ["/bin/sh", "-c", sleeping, str(tmp_path / "pid")]
+    messenger = Messenger(command, said.append, limit_s=0.5)
+    began = time.monotonic()
+    messenger.tell({"event": "failed"})
+    assert len(messenger.pids()) == 1
+    messenger.finish()
+    assert time.monotonic() - began < 10
+    assert said == ["train: the command of training_notify took over 0 s"]
+    pid = int((tmp_path / "pid").read_text())
+    for _ in range(100):
+        if (
+            not Path(f"/proc/{pid}").exists()
+            or "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+        ):
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("what the command started is still there")
+
+
+def test_a_command_that_is_not_there_is_a_line_in_the_log() -> None:
+    said: list[str] = []
+    messenger = Messenger(["/nonexistent/tell"], said.append)
+    messenger.tell({"event": "failed"})
+    messenger.finish()
+    assert "cannot be run" in said[0]
+    Messenger([], said.append).tell({"event": "failed"})
+    assert len(said) == 1
+
+
+def test_a_stall_is_told_once_each_time_it_begins() -> None:
+    stall, times = Stall(), [0.0, 1.0, 2.0]
+    assert stall.begun(times, 100) is None
+    assert stall.begun(times, 400) == 398
+    assert stall.begun(times, 500) is None
+    assert stall.begun([*times, 501.0], 502) is None
+    assert stall.begun([*times, 501.0], 6000) is not None
+
+
 # -- what is read
 
 
@@ -489,3 +561,66 @@ def test_a_stamp_tells_what_changed_since() -> None:
     assert stamp.changed(noted, same) == []
     assert stamp.changed(noted, {**same, "the boot": "another"}) == ["the boot"]
     assert stamp.changed({"fingerprint": "short"}, same) == ["pyinfra-gpu"]
+
+
+# -- several hosts
+
+
+def part(host: str, port: int) -> Across:
+    told = {
+        "hosts": ["ws1", "ws2"],
+        "host": host,
+        "run": None,
+        "commit": None,
+        "addresses": ["127.0.0.1"],
+        "port": port,
+        "token": "ab" * 16,
+    }
+    return across.from_json(told)
+
+
+def test_hosts_meet_at_a_port_that_was_free_and_torchrun_is_told_where() -> None:
+    port = across.free_port()
+    with ThreadPoolExecutor() as pool:
+        met = list(pool.map(lambda host: across.meet(part(host, port), lambda: None), HOSTS))
+    for host, each in zip(HOSTS, met, strict=True):
+        words = across.rendezvous_words(part(host, port), "x", each)
+        assert words[words.index("--rdzv-endpoint") + 1] == f"127.0.0.1:{port}"
+        assert words[-1].startswith(f"is_host={'true' if host == 'ws1' else 'false'},")
+        assert across.variables(each) == {
+            "GLOO_SOCKET_IFNAME": "lo",
+            "NCCL_SOCKET_IFNAME": "lo",
+        }
+
+
+HOSTS = ("ws1", "ws2")
+
+
+@pytest.mark.parametrize(
+    ("host", "words"), [("ws1", "ws2 did not come to this run"), ("ws2", "could not reach ws1 at")]
+)
+def test_a_host_that_does_not_come_ends_it_for_the_others(
+    host: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(across, "MEETING_S", 0.3)
+    with pytest.raises(TrainError, match=words):
+        across.meet(part(host, across.free_port()), lambda: None)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"hosts": ["ws1"]},
+        {"host": "ws3"},
+        {"host": "ws2", "port": 0},
+        {"addresses": ["$(reboot)"]},
+        {"hosts": ["ws1", "ws2\n"]},
+        {"token": "ab"},
+        {"token": "x" * 32},
+        {"port": "1"},
+        {"further": 1},
+    ],
+)
+def test_a_part_that_the_controller_did_not_write_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(TrainError, match="is started by `pyinfra-gpu train"):
+        across.from_json({**part("ws1", 0).as_json(), **changed})

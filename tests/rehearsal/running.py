@@ -254,12 +254,15 @@ class Deployer:
         assert done.stdout, done.stderr
         return Check(done.returncode, json.loads(done.stdout), _cpu_of_children() - cpu)
 
-    def train(self, action: str, *words: str, limit: str) -> subprocess.CompletedProcess[str]:
+    def train(
+        self, action: str, *words: str, limit: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run `pyinfra-gpu train` as a user would.
 
         + words: options, and behind "--" what is the launcher's
         """
-        return self.verb("train", action, *self.declared, "--limit", limit, *words)
+        only = [] if limit is None else ["--limit", limit]
+        return self.verb("train", action, *self.declared, *only, *words)
 
     def verb(self, name: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Run one of `pyinfra-gpu`'s verbs, which takes the inventory and these words."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from drifts import PRELUDE, R580
 from running import GPU_HOST, PATIENCE_S, Deployer, OnlyDriver, usual_offer
+from training import TICK, declare
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -56,20 +57,30 @@ def test_an_unattended_driver_update_is_explained_and_repaired(
     assert deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
 
 
-def test_a_job_on_the_gpu_is_waited_for_and_then_repaired(
+def test_a_job_on_the_gpu_and_a_training_run_are_waited_for_and_then_repaired(
     gpu_lab: Lab, gpu_deployer: Deployer, gpu_converged: Callable[[], LabHost]
 ) -> None:
     host = gpu_converged()
+    train = declare(
+        gpu_lab, host, {"tick": TICK | {"arguments": {"steps": 6000, "hold": "/dev/nvidia0"}}}
+    )
+    name = train.start("tick", "--gpus", "0")
     gpu_lab.nvidia.publish(*R580)
     other = "580.105.08"
     assert other not in host.run("modinfo -F version nvidia").stdout
+    move = """
+        quiet apt-get update
+        force $(dpkg-query -W -f '${Package} ${Version}\\n' | awk -v v="$V" -v n=NEW-1 \
+          '$2 == v && $1 !~ /pinning/ {print $1 "=" n}')
+    """.replace("NEW", other)
+    host.run(PRELUDE + textwrap.dedent(move), timeout=PATIENCE_S)
+    run = gpu_deployer.deploy(limit=GPU_HOST)
+    assert run.code == 0, run.output
+    assert f"waits for run {name}, which uses it" in " ".join(run.output.split())
+    assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.95.05"
+    assert train.runs()[name]["state"] == "running"
+    train("stop", name)
     with host.gpu.busy() as job:
-        move = """
-            quiet apt-get update
-            force $(dpkg-query -W -f '${Package} ${Version}\\n' | awk -v v="$V" -v n=NEW-1 \
-              '$2 == v && $1 !~ /pinning/ {print $1 "=" n}')
-        """.replace("NEW", other)
-        host.run(PRELUDE + textwrap.dedent(move), timeout=PATIENCE_S)
         deployer = Deployer(gpu_lab, gpu_deployer.folder)
         run = deployer.deploy(limit=GPU_HOST)
         assert run.code == 1
@@ -79,6 +90,7 @@ def test_a_job_on_the_gpu_is_waited_for_and_then_repaired(
         assert waiting.code == 3, waiting.answer
     boot = host.boot_id()
     gpu_deployer.converge(limit=GPU_HOST)
+    assert host.run("cat /sys/module/nvidia/version").stdout.strip() == other
     assert gpu_deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
     assert host.boot_id() == boot
 

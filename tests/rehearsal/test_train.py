@@ -4,112 +4,33 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
-from running import ON_HOST, Deployer, OnlyStage
+from running import Deployer, OnlySmoke, OnlyStage
+from training import CHECKOUT, GRACE_S, PREFIX, RUNS, TICK, TOLD, Training, declare
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 
-PREFIX = "/opt/pyinfra-gpu"
-CHECKOUT = f"{PREFIX}/training/training"
-RUNS = f"{PREFIX}/state/runs"
-PATIENCE_S = 120
-GRACE_S = 2
 PRESETS = {
-    "tick": {"file": "tick.py", "launch": "python", "arguments": {"steps": 600, "seconds": 0.1}},
+    "tick": TICK,
     "stubborn": {"extends": "tick", "arguments": {"stubborn": 1}},
     "tried": {"extends": "tick", "try_with": {"steps": 3}},
+    "fills": {"extends": "tick", "arguments": {"fill": "{run}/large"}},
     "short": {"extends": "tick", "arguments": {"steps": 2}},
+    "returns": {"extends": "conservative", "resume_after_reboot": True},
     "ranks": {"extends": "tick", "launch": "torchrun"},
 }
 
 
-@dataclass
-class Training:
-    """The launcher of one host, called as its owner does."""
-
-    lab: Lab
-    host: LabHost
-
-    def __call__(self, *words: str, code: int | None = 0) -> str:
-        """Call it over SSH and return what it said."""
-        command = ["ssh", "-F", str(self.lab.ssh_config), self.host.name, f"{PREFIX}/bin/train"]
-        done = subprocess.run(
-            [*command, *words],
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert code is None or done.returncode == code, (words, done.stdout, done.stderr)
-        return done.stdout + done.stderr
-
-    def start(self, *words: str) -> str:
-        """Start a run and return its name."""
-        said = self("start", "--unproven", *words)
-        return next(line for line in said.splitlines() if not line.startswith("warning")).split()[0]
-
-    def runs(self) -> dict[str, dict[str, Any]]:
-        return {run["run"]: run for run in json.loads(self("list", "--json"))["runs"]}
-
-    def until(self, what: Callable[[dict[str, dict[str, Any]]], object]) -> dict[str, Any]:
-        """Wait until something is so of the runs."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not what(runs := self.runs()):
-            assert time.monotonic() < deadline, runs
-            time.sleep(0.5)
-        return runs
-
-    def processes(self) -> list[str]:
-        """What the owner's user manager has in its slice of programs, and every other tick."""
-        group = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice"
-        said = self.host.run(
-            f"cat {group}/*train*/cgroup.procs 2>/dev/null; pgrep -f '[t]ick.py|[t]rain.py'",
-            check=False,
-        )
-        return said.stdout.split()
-
-    def left(self) -> tuple[list[str], list[str]]:
-        """What is left: processes, and locks on devices or places in the queue."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self.processes() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        names = f"{PREFIX}/state/claims/*.lock {PREFIX}/state/queue/* {RUNS}/*/.alive"
-        locks = self.host.run(
-            f'for file in $(ls {names} 2>/dev/null); do flock -n "$file" true || echo "$file"; done'
-        )
-        return self.processes(), locks.stdout.split()
-
-    def kill(self, pattern: str) -> None:
-        self.host.run(f"pkill -KILL -o -f '{pattern}'")
-
-
 @pytest.fixture(scope="module")
 def deployed(proven: Callable[[str], LabHost], lab: Lab) -> Training:
-    host = proven("gpu1")
-    host.put(ON_HOST / "tick.py", f"{CHECKOUT}/tick.py")
-    edit = (
-        "import json, sys; path = sys.argv[1]; site = json.load(open(path));"
-        " site['presets'] |= json.loads(sys.argv[2]);"
-        f" site['stop_grace_s'] = {GRACE_S}; json.dump(site, open(path, 'w'))"
-    )
-    site = f"{PREFIX}/train/site.json"
-    host.run(f"python3 -c {_quoted(edit)} {site} {_quoted(json.dumps(PRESETS))}")
-    return Training(lab, host)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
+    return declare(lab, proven("gpu1"), PRESETS)
 
 
 @pytest.fixture
@@ -213,29 +134,60 @@ def test_of_twenty_starts_one_gets_the_device_and_those_that_wait_keep_their_ord
     assert all(first[1] <= second[0] for first, second in pairwise(spans))
 
 
+def test_a_disk_that_fills_in_mid_run_ends_in_one_clear_screen(train: Training) -> None:
+    """The traceback and the run's end had no room either; the launcher keeps some for them."""
+    train.host.run(f"mkdir -p {RUNS}", root=False)
+    train.host.run(f"mount -t tmpfs -o size=8m,uid=1000 tmpfs {RUNS}")
+    try:
+        name = train.start("fills")
+        (run,) = train.until(lambda runs: runs[name]["state"] == "ended").values()
+        free = train.host.run(f"df --output=avail {RUNS} | tail -1").stdout.strip()
+        screen = train("why", name)
+    finally:
+        train.host.run(f"umount {RUNS}")
+    assert int(free) < 2048  # KiB: nothing was deleted, and what was kept is used
+    (attempt,) = run["attempts"]
+    assert (attempt["outcome"], attempt["cause"]) == ("failed", "HOST-01")
+    assert run["last"]["step"] > 1
+    assert "OSError: [Errno 28] No space left on device" in screen
+    assert "A file system is full" in screen
+    assert f"the disk that holds {RUNS}/{name} is full now" in " ".join(screen.split())
+    assert len(screen.splitlines()) <= 24
+
+
 def losses(train: Training, name: str) -> dict[int, str]:
     """Return step -> loss as the last attempts printed it."""
     text = train.host.run(f"cat {RUNS}/{name}/metrics.jsonl").stdout
     return {each["step"]: each["loss"] for each in map(json.loads, text.splitlines())}
 
 
-def test_after_a_power_cut_a_run_goes_on_as_if_it_had_not_been_cut(train: Training) -> None:
-    words = ("conservative", "--set", "save-every=20", "--set", "batch-size=32")
-    whole = train.start(*words, "--set", "steps=120")
+def test_after_a_power_cut_a_run_goes_on_as_if_it_had_not_been_cut(
+    train: Training, deployer: Deployer
+) -> None:
+    """By itself, as its preset asks, as soon as the host is proven on this boot."""
+    words = ("returns", "--set", "save-every=20", "--set", "batch-size=32")
+    said = train("start", *words, "--set", "steps=120")
+    whole = next(line for line in said.splitlines() if " is on" in line).split()[0]
     train("logs", "-f", whole)  # until it has ended, and cheaper than to ask again and again
-    name = train.start("--like", whole)
+    said = train("start", "--like", whole)
+    name = next(line for line in said.splitlines() if " is on" in line).split()[0]
     train.until(lambda runs: ((runs[name]["last"] or {}).get("step") or 0) >= 50)
     train.host.power_off()
     train.host.power_on()
     train.host.wait_ready()
-    assert train.runs()[name]["attempts"][0]["outcome"] == "lost"
+    run = train.until(lambda runs: runs[name]["state"] == "waiting")[name]
+    assert run["attempts"][0]["outcome"] == "lost"
     assert "since the smoke test passed, changed: the boot" in train("resume", name, code=1)
-    assert "goes on from step-" in train("resume", name, "--unproven")
-    train("logs", "-f", name)
-    run = train.runs()[name]
+    why = " ".join(train("why", name).split())
+    assert re.search(r"waits until .* for since the smoke test passed, changed: the boot", why)
+    OnlySmoke(deployer.lab, deployer.folder).converge(limit="gpu1")
+    run = train.until(lambda runs: runs[name]["state"] == "ended")[name]
     assert [each["outcome"] for each in run["attempts"]] == ["lost", "finished"]
     assert int(Path(run["attempts"][1]["resumed_from"]).name[5:]) >= 40
     assert losses(train, name) == losses(train, whole)
+    told = map(json.loads, train.host.run(f"cat {TOLD}").stdout.splitlines())
+    events = [(each["event"], each["attempt"]) for each in told if each["run"] == name]
+    assert events == [("resumed", 2), ("finished", 2)]
 
 
 def test_a_run_is_seen_and_explained_on_its_host_and_from_the_controller(
@@ -264,6 +216,41 @@ def test_a_run_is_seen_and_explained_on_its_host_and_from_the_controller(
     assert (listed.returncode, json.loads(listed.stdout)["exit_code"]) == (2, 2)
 
 
+def test_two_hosts_train_one_run_together_and_one_stop_ends_both(
+    train: Training, proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab
+) -> None:
+    second = declare(lab, proven("gpu2"), PRESETS)
+    # The hosts share no disk, and a checkpoint of this trainer is one folder of all ranks.
+    never = ("--set", "save-every=0", "--set", "steps=100000")
+    words = ("--", "conservative", "--unproven", "--set", "ranks=1", *never)
+    started = deployer.train("start", "--across", "cpu", *words)
+    assert started.returncode == 0, started
+    assert "is on, with gpu" in started.stdout
+    (name,) = [name for name, run in train.runs().items() if run["state"] == "running"]
+    # Rank 0 prints the steps, on whichever host it came to be.
+    both = (train, second)
+    train.until(lambda _: any(each.runs()[name]["last"] for each in both))
+    runs = [each.runs()[name] for each in both]
+    assert [(run["state"], run["across"]) for run in runs] == [("running", ["gpu1", "gpu2"])] * 2
+    assert runs[0]["last"] != runs[1]["last"]
+    stopped = deployer.train("stop", "--across", "cpu", "--", name)
+    assert re.search(rf"{name} stopped", stopped.stdout), stopped
+    assert [each.runs()[name]["state"] for each in both] == ["ended", "ended"]
+    assert second.left() == ([], [])
+
+
+def test_a_host_that_cannot_start_keeps_all_from_starting(
+    train: Training, proven: Callable[[str], LabHost], deployer: Deployer
+) -> None:
+    before = train.runs()
+    proven("gpu2").run(f"mv {CHECKOUT} {CHECKOUT}.aside")
+    words = ("--", "conservative", "--unproven", "--set", "ranks=1")
+    started = deployer.train("start", "--across", "cpu", *words)
+    assert started.returncode == 2, started
+    assert "is no checkout with a commit" in started.stdout
+    assert train.runs() == before
+
+
 def test_a_deploy_of_another_commit_waits_for_the_run(train: Training, deployer: Deployer) -> None:
     name = train.start("tick")
     git = f"git -C {CHECKOUT} -c user.name=x -c user.email=x@y"
@@ -275,7 +262,10 @@ def test_a_deploy_of_another_commit_waits_for_the_run(train: Training, deployer:
     assert run.code == 0, run.output
     assert f"waits for run {name}, which uses it" in " ".join(run.output.split())
     assert train.host.run(head, root=False).stdout == other
-    assert train.runs()[name]["state"] == "running"
+    ran = train.runs()[name]
+    code = train.host.run(f"git -C {RUNS}/{name}/code rev-parse HEAD", root=False).stdout.strip()
+    assert (ran["state"], code) == ("running", ran["commit"])
+    assert code != other.strip()
     train("stop", name)
     train.host.run(f"rm {CHECKOUT}/tick.py")
     stage.converge(limit="gpu1")

@@ -67,6 +67,7 @@ class Entry:
     + fix: what to do, in this order; `<name>` stands for the pattern's group of that name
     + clause, remedy: the cause, and what to do, in one clause each; empty where nobody wrote one
     + weak: names a cause only if nothing else failed: a time-out, a signal
+    + passing: mostly goes away by itself: the same program may well succeed a little later
     + explains: ids and layers that are its consequences where both are seen
     + case_group: the group whose value chooses one of `cases`
     + samples: lines as people see them; + source: where the facts are from. Hosts are sent neither
@@ -82,6 +83,7 @@ class Entry:
     clause: str = ""
     remedy: str = ""
     weak: bool = False
+    passing: bool = False
     explains: frozenset[str] = NONE
     case_group: str | None = None
     cases: tuple[Case, ...] = ()
@@ -172,6 +174,7 @@ def _entry_as_json(entry: Entry) -> dict[str, Any]:
         "clause": entry.clause,
         "remedy": entry.remedy,
         "weak": entry.weak,
+        "passing": entry.passing,
         "case_group": entry.case_group,
         "cases": [_case_as_json(case) for case in entry.cases],
     }
@@ -204,6 +207,7 @@ def _entry(told: Mapping[str, Any]) -> Entry:
         clause=told.get("clause", ""),
         remedy=told.get("remedy", ""),
         weak=told.get("weak", False),
+        passing=told.get("passing", False),
         case_group=told.get("case_group"),
         cases=tuple(_case(each) for each in told.get("cases", ())),
     )

@@ -26,6 +26,7 @@ class Finding:
 
     + clause, remedy: the cause, and what to do, in one clause each; empty where the catalogue has
       only the whole of it
+    + passing: whether it mostly goes away by itself
     """
 
     id: str
@@ -37,6 +38,7 @@ class Finding:
     rank: int | None
     clause: str = ""
     remedy: str = ""
+    passing: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ def _finding(hit: Hit, telling: Hit, kind: Kind) -> Finding:
         rank=hit.rank,
         clause=_filled(hit.entry.clause, groups),
         remedy=_filled(hit.entry.remedy, groups),
+        passing=hit.entry.passing,
     )
 
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 
+from .. import completion
 from . import options, site
 from .errors import TrainError
 
@@ -13,6 +14,9 @@ from .errors import TrainError
 def main() -> int:
     """Run what the command line asks for; return the exit code: 0 done, 1 not, 130 interrupted."""
     asked = options.parse(sys.argv[1:])
+    if asked.command == "completion":
+        print(completion.shell_code("train", asked.shell))
+        return 0
     os.umask(0o077)
     try:
         return _run(asked.command, site.load(), asked)
@@ -56,6 +60,10 @@ def _run(command: str, here: site.Site, asked: argparse.Namespace) -> int:
         from .commands import stop
 
         return stop.stop(here, asked.run)
+    if command == "again":
+        from .commands import again
+
+        return again.again(here)
     from .rundir import Run
     from .running import supervisor
 

@@ -26,6 +26,8 @@ class Asked:
     + devices: that may be taken, by UUID, or "cpu"; ranks: how many of them are needed
     + words: behind `--`; unproven: whether a smoke test that does not hold is overlooked
     + queue: whether it waits for devices that are taken
+    + retries: how often it may begin again by itself
+    + hosts: that train it together, each with so many ranks
     """
 
     preset: Preset
@@ -34,6 +36,8 @@ class Asked:
     words: tuple[str, ...] = ()
     unproven: bool = False
     queue: bool = False
+    retries: int = 0
+    hosts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,12 @@ def problems(site: Site, asked: Asked, known: list[gpus.Gpu]) -> list[Problem]:
 
     + known: the GPUs of this host
     """
-    found = [*_proven(site, asked), *_manager(), *_code(site, asked), *_numbers(asked)]
+    found = [
+        *([] if asked.unproven else proven(site)),
+        *_manager(),
+        *_code(site, asked),
+        *_numbers(asked),
+    ]
     found += [*_environment(site, asked), *_room(site, asked)]
     found += [*_claims(site, asked), *_gpus(site, asked, known)]
     return found
@@ -65,9 +74,8 @@ def warnings(preset: Preset) -> list[str]:
     return []
 
 
-def _proven(site: Site, asked: Asked) -> Iterator[Problem]:
-    if asked.unproven:
-        return
+def proven(site: Site) -> Iterator[Problem]:
+    """Yield why the last smoke test does not hold for what runs now."""
     remedy = "run pyinfra INVENTORY tasks/smoke.py for this host, or give --unproven"
     noted = stamp.read(site)
     if noted is None:
@@ -105,7 +113,7 @@ def _code(site: Site, asked: Asked) -> Iterator[Problem]:
 
 
 def _numbers(asked: Asked) -> Iterator[Problem]:
-    for what, remedy in presets.arithmetic(asked.preset, asked.ranks):
+    for what, remedy in presets.arithmetic(asked.preset, asked.ranks * asked.hosts):
         yield Problem(what, remedy.replace("set ", "give --set ", 1).replace(" to ", "=", 1))
     if word := presets.secret_in(asked.words):
         yield Problem(f"{word} looks like a secret, and every user sees it", presets.ELSEWHERE)

@@ -46,8 +46,14 @@ def variables(
     + declared: of the env file; preset: of the preset, which come first
     + devices: UUIDs of GPUs, or "cpu"
     """
+    gpus = "" if devices == ["cpu"] else ",".join(devices)
+    return {**plain(), **declared, **preset, "CUDA_VISIBLE_DEVICES": gpus}
+
+
+def plain() -> dict[str, str]:
+    """Return what every process of the owner's may expect."""
     user = pwd.getpwuid(os.getuid())
-    plain = {
+    return {
         "HOME": user.pw_dir,
         "USER": user.pw_name,
         "LOGNAME": user.pw_name,
@@ -57,8 +63,6 @@ def variables(
         "PYTHONUNBUFFERED": "1",  # what a rank prints is to be seen when it prints it
         "XDG_RUNTIME_DIR": f"/run/user/{user.pw_uid}",
     }
-    gpus = "" if devices == ["cpu"] else ",".join(devices)
-    return {**plain, **declared, **preset, "CUDA_VISIBLE_DEVICES": gpus}
 
 
 def recorded(declared: Mapping[str, str], preset: Mapping[str, str]) -> dict[str, str]:

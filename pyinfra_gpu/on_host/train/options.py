@@ -5,6 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 
+from .. import completion
+from . import offering
+from .offering import offer
+
+_HIDDEN = ("supervise", "again")
+"""What a run's unit runs, and what the user manager runs after a boot."""
+
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Return what is asked for; argparse ends the program on a mistake, with 2."""
@@ -20,9 +27,15 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     _starting(add)
     _seeing(add)
     stop = add("stop", "end a run, with all that it started")
-    stop.add_argument("run", nargs="?", metavar="RUN", help="may be left out where one is on")
-    supervise = commands.add_parser("supervise")  # what the unit runs
+    offer(
+        stop.add_argument("run", nargs="?", metavar="RUN", help="may be left out where one is on"),
+        offering.runs,
+    )
+    supervise = commands.add_parser(_HIDDEN[0])
     supervise.add_argument("run")
+    completion.add_shell(add("completion", completion.HELP))
+    commands.add_parser(_HIDDEN[1])
+    completion.answer(parser, _HIDDEN)
     asked = parser.parse_args(words)
     if further and asked.command != "start":
         parser.error(f"nothing goes behind -- of `train {asked.command}`")
@@ -32,23 +45,40 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     start = add("start", "check everything, start a run, and leave it to itself")
-    start.add_argument("preset", nargs="?", metavar="PRESET", help="of training_presets")
-    start.add_argument(
+    preset = start.add_argument("preset", nargs="?", metavar="PRESET", help="of training_presets")
+    offer(preset, offering.presets)
+    setting = start.add_argument(
         "--set", action="append", default=[], metavar="K=V", help="another value of an argument"
     )
+    offer(setting, offering.settings)
     start.add_argument("--dry", action="store_true", help="print the command and start nothing")
-    start.add_argument("--like", metavar="RUN", help="repeat this run: its code, its arguments")
+    offer(
+        start.add_argument(
+            "--like", metavar="RUN", help="repeat this run: its code, its arguments"
+        ),
+        offering.runs,
+    )
+    # What the controller gives, with this host's part of it on standard input; see `across`.
+    start.add_argument("--hosts", type=_number, default=1, help=argparse.SUPPRESS)
     _shared(start)
+    _again(start, 0, "%(default)s")
     trial = add("try", "a few steps of presets: do they fit, and how fast are they")
-    trial.add_argument("presets", nargs="*", metavar="PRESET", help="default: all of them")
+    presets = trial.add_argument(
+        "presets", nargs="*", metavar="PRESET", help="default: all of them"
+    )
+    offer(presets, offering.presets)
     trial.add_argument("--set", action="append", default=[], metavar="K=V", help="as with start")
     trial.add_argument(
         "--seconds", type=int, default=600, help="that one may take (default: %(default)s)"
     )
     _shared(trial)
     resume = add("resume", "let a run go on from its newest complete checkpoint")
-    resume.add_argument("run", nargs="?", metavar="RUN", help="default: the newest")
+    offer(
+        resume.add_argument("run", nargs="?", metavar="RUN", help="default: the newest"),
+        offering.runs,
+    )
     _shared(resume)
+    _again(resume, None, "as before")
 
 
 def _seeing(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
@@ -57,14 +87,22 @@ def _seeing(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     listing.add_argument("--curves", action="store_true", help="with --json: the losses as well")
     listing.add_argument("--all", action="store_true", help="not only the last twenty")
     watch = add("watch", "a run as it goes: steps, loss, speed, GPUs")
-    watch.add_argument("run", nargs="?", metavar="RUN", help="default: the newest")
+    offer(
+        watch.add_argument("run", nargs="?", metavar="RUN", help="default: the newest"),
+        offering.runs,
+    )
     watch.add_argument("--plain", action="store_true", help="lines in place of a screen")
     watch.add_argument("--once", action="store_true", help="as it is now, and no longer")
     why = add("why", "why a run failed, and what to do")
-    why.add_argument("run", nargs="?", metavar="RUN", help="default: the newest")
+    offer(
+        why.add_argument("run", nargs="?", metavar="RUN", help="default: the newest"), offering.runs
+    )
     why.add_argument("--json", action="store_true", help="as one document")
     logs = add("logs", "what a rank printed")
-    logs.add_argument("run", nargs="?", metavar="RUN", help="default: the newest")
+    offer(
+        logs.add_argument("run", nargs="?", metavar="RUN", help="default: the newest"),
+        offering.runs,
+    )
     logs.add_argument("-f", "--follow", action="store_true", help="and what it prints")
     logs.add_argument("--rank", type=int, default=0, metavar="N", help="default: %(default)s")
     logs.add_argument("--launcher", action="store_true", help="what torchrun itself printed")
@@ -78,6 +116,28 @@ def _shared(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--unproven", action="store_true", help="although no smoke test holds; it is noted"
+    )
+
+
+def _run(command: argparse.ArgumentParser, told: str) -> None:
+    offer(command.add_argument("run", nargs="?", metavar="RUN", help=told), offering.runs)
+
+
+def _number(text: str) -> int:
+    """Return a small whole number; argparse tells of anything else."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 4):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to 999")
+    return int(text)
+
+
+def _again(command: argparse.ArgumentParser, default: int | None, told: str) -> None:
+    command.add_argument(
+        "--retries",
+        type=_number,
+        default=default,
+        metavar="N",
+        help="begin again by itself, up to N times, after a failure that mostly passes;"
+        f" default: {told}",
     )
 
 

@@ -45,6 +45,7 @@ class Preset:
     + complete: patterns of all files of a checkpoint, in its folder; {rank} is each rank
     + resume: arguments that are set to go on from {checkpoint}, whose number is {step}
     + multiples: argument -> those whose product must divide it; "ranks" counts as one of them
+    + resume_after_reboot: whether it goes on by itself once the host is proven again
     + try_with: arguments that make it a few steps
     + wandb: whether it logs to Weights & Biases
     """
@@ -66,6 +67,7 @@ class Preset:
     multiples: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
     try_with: Mapping[str, Value] = field(default_factory=dict)
     wandb: bool = False
+    resume_after_reboot: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return it as `from_json` reads it."""
@@ -262,6 +264,10 @@ def _check_whole(preset: Preset) -> None:
         raise PresetError(
             f"preset {name} has 'resume' and no 'checkpoints'", "give the glob that matches them"
         )
+    if preset.resume_after_reboot and not preset.resume:
+        raise PresetError(
+            f"preset {name} has 'resume_after_reboot' and no 'resume'", "say how it is resumed"
+        )
     for argument, factors in preset.multiples.items():
         for each in (argument, *(one for one in factors if isinstance(one, str))):
             if each != "ranks" and not isinstance(preset.arguments.get(each), int):
@@ -288,14 +294,15 @@ def _check_places(preset: Preset) -> None:
                 raise PresetError(f"preset {preset.name} has {{{place}}} in {text!r:.80}", remedy)
 
 
-def _text(value: object) -> bool:
+def is_text(value: object) -> bool:
+    """Tell whether something is a text of one line."""
     return isinstance(value, str) and 0 < len(value) <= LONGEST and value.isprintable()
 
 
 def _inside(value: object) -> bool:
     """Tell whether a path stays in the repository."""
     parts = str(value).split("/")
-    return _text(value) and not str(value).startswith(("/", "-")) and ".." not in parts
+    return is_text(value) and not str(value).startswith(("/", "-")) and ".." not in parts
 
 
 def _module(value: object) -> bool:
@@ -307,7 +314,7 @@ def _gib(value: object) -> bool:
 
 
 def _plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float) or _text(value)
+    return value is None or isinstance(value, bool | int | float) or is_text(value)
 
 
 def _arguments(value: object) -> bool:
@@ -319,21 +326,21 @@ def _arguments(value: object) -> bool:
 
 def _variables(value: object) -> bool:
     return isinstance(value, Mapping) and all(
-        isinstance(name, str) and _VARIABLE.fullmatch(name) and _text(each)
+        isinstance(name, str) and _VARIABLE.fullmatch(name) and is_text(each)
         for name, each in value.items()
     )
 
 
 def _texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(map(_text, value))
+    return isinstance(value, list | tuple) and all(map(is_text, value))
 
 
 def _multiples(value: object) -> bool:
     return isinstance(value, Mapping) and all(
-        _text(name)
+        is_text(name)
         and isinstance(factors, list | tuple)
         and factors
-        and all(_text(one) or (type(one) is int and one > 0) for one in factors)
+        and all(is_text(one) or (type(one) is int and one > 0) for one in factors)
         for name, factors in value.items()
     )
 
@@ -353,11 +360,12 @@ _WANTED: Mapping[str, tuple[str, Any]] = {
     "gpu_gib": (_GIB, _gib),
     "ram_gib": (_GIB, _gib),
     "checkpoint_gib": (_GIB, _gib),
-    "checkpoints": ("a glob, as '{run}/checkpoints/step-*'", _text),
+    "checkpoints": ("a glob, as '{run}/checkpoints/step-*'", is_text),
     "complete": ("a list of file names", _texts),
     "resume": ("a dict, as {'resume': '{checkpoint}'}", _arguments),
     "try_with": ("a dict, as {'steps': 5}", _arguments),
     "multiples": ("a dict, as {'total': ['batch', 'length', 'ranks']}", _multiples),
     "wandb": ("True or False", lambda value: isinstance(value, bool)),
+    "resume_after_reboot": ("True or False", lambda value: isinstance(value, bool)),
     "extends": ("a preset's name", lambda value: isinstance(value, str)),
 }

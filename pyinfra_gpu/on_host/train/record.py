@@ -23,10 +23,11 @@ LARGEST_RECORD = 1 << 20
 """Bytes of a run.json; with every variable of an environment it comes to a twentieth."""
 
 _LONGEST_TEXT = 500  # characters of a field that is shown
+_DAY_S = 80_000.0  # less than that, a time of day says enough
 _MOST = 200  # entries of a list or a mapping
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-STATES = ("queued", "starting", "running", "stopping", "ended")
+STATES = ("queued", "starting", "running", "waiting", "stopping", "ended")
 OUTCOMES = ("finished", "failed", "stopped", "lost")
 
 
@@ -42,6 +43,7 @@ class Attempt:
     exit: int | None = None
     outcome: str = ""
     first_failed_rank: int | None = None
+    cause: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +52,7 @@ class Run:
 
     + overrides: as they were given on the command line, over the preset's own
     + gpus: their UUIDs; empty for a run on the CPU
+    + waits: what it waits for before it goes on by itself, and until when; a sentence
     """
 
     folder: Path
@@ -66,11 +69,17 @@ class Run:
     checkpoints: str = ""
     state: str = ""
     attempts: tuple[Attempt, ...] = ()
+    waits: str = ""
 
     @property
     def last(self) -> Attempt | None:
         """The attempt that runs, or was the last to run."""
         return self.attempts[-1] if self.attempts else None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing runs: it has ended, or its last attempt has and another may follow."""
+        return self.state == "ended" or (self.last is not None and self.last.outcome != "")
 
     @property
     def failed(self) -> bool:
@@ -126,6 +135,7 @@ def read_run(folder: Path) -> Run | None:
         checkpoints=_text(told.get("checkpoints")),
         state=_one_of(told.get("state"), STATES),
         attempts=tuple(attempts),
+        waits=_waits(told),
     )
 
 
@@ -183,7 +193,21 @@ def _attempt(told: Mapping[str, Any]) -> Attempt:
         exit=_whole(told.get("exit")),
         outcome=_one_of(told.get("outcome"), OUTCOMES),
         first_failed_rank=_whole(told.get("first_failed_rank")),
+        cause=_text(told.get("cause")),
     )
+
+
+def _waits(told: Mapping[str, Any]) -> str:
+    waits = told.get("waits")
+    state = told.get("state")
+    if state not in ("waiting", "ended") or not isinstance(waits, dict):
+        return ""
+    until = moment(waits.get("until"))
+    soon = until is not None and until - time.time() < _DAY_S
+    form = " until %H:%M:%S" if soon else " until %Y-%m-%d %H:%M"
+    at = time.strftime(form, time.localtime(until)) if until is not None else ""
+    verb = "it waits" if state == "waiting" else "it waited in vain"
+    return f"{verb}{at} for {_text(waits.get('for'))}"
 
 
 def _text(value: object) -> str:

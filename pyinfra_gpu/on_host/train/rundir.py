@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,13 @@ Document = dict[str, Any]
 
 def now() -> str:
     """Return the time as documents have it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")[:-4] + "Z"
+    return later(0)
+
+
+def later(seconds: float) -> str:
+    """Return the time that it will be then, as documents have it."""
+    when = datetime.now(UTC) + timedelta(seconds=seconds)
+    return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")[:-4] + "Z"
 
 
 def boot_id() -> str:
@@ -123,7 +129,7 @@ class Run:
         A power cut, a reboot, or a supervisor that was killed: then the last attempt is "lost".
         """
         document = self.read()
-        if document["state"] == "ended" or self.alive():
+        if document["state"] == "ended" or self.alive() or waits_for_boot(document):
             return document
         age = time.time() - self._path.stat().st_mtime
         begun = bool(document["attempts"]) and document["attempts"][-1]["outcome"] is None
@@ -137,6 +143,12 @@ class Run:
             with contextlib.suppress(OSError):  # on a full disk it is told all the same
                 self.write(document)
         return document
+
+
+def waits_for_boot(document: Document) -> bool:
+    """Tell whether a run is to go on by itself after a reboot, which another process sees to."""
+    waits = document.get("waits") if document["state"] == "waiting" else None
+    return waits is not None and waits["after"] == "reboot" and waits["until"] > now()
 
 
 def outcome(document: Document) -> str:
@@ -184,15 +196,22 @@ def chosen(site: Site, name: str | None, *, going: bool = False) -> Run:
     raise TrainError(f"{name} may be {len(found)} runs ({names}): give the whole name")
 
 
-def make(site: Site, preset: str) -> Run:
-    """Make the directory of a new run, the owner's alone."""
-    stem = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{preset}"
+def make(site: Site, preset: str, name: str | None = None) -> Run:
+    """Make the directory of a new run, the owner's alone; raises TrainError.
+
+    + name: that it is to have, None for one by the time
+    """
+    if name is not None and not NAME.fullmatch(name):
+        raise TrainError(f"{name!r:.80} is no name of a run")
+    stem = name or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{preset}"
     site.runs.mkdir(mode=0o700, exist_ok=True)
-    for number in range(1, 1000):
+    for number in range(1, 1000 if name is None else 2):
         folder = site.runs / (stem if number == 1 else f"{stem}-{number}")
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError:
             continue
         return Run(folder)
+    if name is not None:
+        raise TrainError(f"there is a run {name} here already")
     raise TrainError(f"{site.runs} has a thousand runs of this very second")

@@ -27,6 +27,9 @@ class Site:
     + presets: as data gives them
     + stop_grace_s: between SIGTERM and SIGKILL; log_mib: of one rank's log before it is rotated
     + keep_runs: ended runs that are kept; 0: all
+    + retry_wait_s: before the first retry; each further one waits twice as long
+    + notify: the command that is told how runs go; none if empty
+    + reboot_wait_s: after a boot until the host is proven, for runs that go on by themselves
     """
 
     prefix: str
@@ -46,6 +49,9 @@ class Site:
     stop_grace_s: int = 30
     log_mib: int = 64
     keep_runs: int = 50
+    retry_wait_s: int = 30
+    reboot_wait_s: int = 86400
+    notify: tuple[str, ...] = ()
 
     @property
     def runs(self) -> Path:
@@ -71,6 +77,11 @@ class Site:
     def unit(self) -> Path:
         """The template unit that the deploy left."""
         return Path(self.prefix) / "train/pyinfra-gpu-train@.service"
+
+    @property
+    def unit_again(self) -> Path:
+        """The unit that looks after a boot which runs are to go on."""
+        return Path(self.prefix) / "train/pyinfra-gpu-train-again.service"
 
 
 def load() -> Site:

@@ -64,8 +64,20 @@ def _systemctl(*words: str, seconds: float = _ANSWER_S) -> subprocess.CompletedP
         ) from None
 
 
-def ensure_template(site: Site) -> None:
-    """Have the user manager know our unit: the deploy's own file, by a link to it."""
+def ensure(site: Site, after_reboot: bool) -> None:
+    """Have the user manager know our units: the deploy's own files, by links to them.
+
+    + after_reboot: whether it is to look after each boot which runs are to go on
+    """
+    _ensure_template(site)
+    name = site.unit_again.name
+    if after_reboot and _systemctl("is-enabled", "--quiet", name).returncode != 0:
+        enabled = _systemctl("enable", "--force", str(site.unit_again))
+        if enabled.returncode != 0:
+            raise TrainError(f"{site.unit_again} cannot be enabled: {_reason(enabled)}")
+
+
+def _ensure_template(site: Site) -> None:
     said = _systemctl("show", "--property=FragmentPath", "--value", unit("look"))
     if said.stdout.strip() == str(site.unit):
         return

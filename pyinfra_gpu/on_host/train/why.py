@@ -44,6 +44,7 @@ class Explanation:
     + rank: the one that failed first
     + evidence: lines of the log, or its last ones where there is no cause
     + facts: what the host says, a sentence each
+    + passing: whether the cause mostly goes away by itself
     """
 
     run: str
@@ -54,6 +55,7 @@ class Explanation:
     cause: str = ""
     fix: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
+    passing: bool = False
 
     def summary(self) -> str:
         """Return it in one sentence."""
@@ -70,6 +72,7 @@ class Explanation:
             "cause": self.cause or None,
             "fix": list(self.fix),
             "facts": list(self.facts),
+            "passing": self.passing,
         }
 
     def screen(self) -> str:
@@ -113,8 +116,9 @@ def why(
     history = History(run_directory / "metrics.jsonl")
     history.follow()
     ours = list(_own_words(run, history, now))
-    if run.state != "ended" and not ours:
-        return Explanation(run=run.name, what=f"run {run.name} goes on: nothing has failed")
+    if not run.over and not ours:
+        what = f"run {run.name} goes on: nothing has failed"
+        return Explanation(run=run.name, what=what, facts=tuple(_before(run)))
     if run.last is not None and run.last.outcome in ("finished", "stopped") and not ours:
         return Explanation(run=run.name, what=_what(run, history, now))
     logs = _logs(run)
@@ -143,6 +147,7 @@ def _explained(
         cause=root.cause,
         fix=_fix(run, root, smaller_preset),
         facts=facts,
+        passing=root.passing,
     )
 
 
@@ -159,7 +164,7 @@ def _what(run: Run, history: History, now: float) -> str:
     name = f"run {run.name}"
     at = history.last.get("step")
     place = f" at step {at:,.0f}" if at is not None else " before its first step"
-    if last is None or run.state != "ended":
+    if last is None or not run.over:
         if (waited := history.stalled(now)) is not None:
             return f"{name} stands still{place}: no step for {words.duration(waited)}"
         return f"{name} goes on{place}, and its loss is no number any more"
@@ -176,6 +181,9 @@ def _what(run: Run, history: History, now: float) -> str:
 def _facts(run: Run, first: int | None) -> Iterator[str]:
     """Tell what the host says, where it says more than the log."""
     last = run.last
+    yield from _before(run)
+    if run.waits:
+        yield run.waits
     if first is not None and run.nproc and run.nproc > 1:
         yield f"rank {first} of {run.nproc} failed first; the others were ended after it"
     if last is not None and last.exit is not None and last.exit not in (0, 1):
@@ -188,6 +196,16 @@ def _facts(run: Run, first: int | None) -> Iterator[str]:
         yield f"the disk that holds {run.folder} is full now: {free} MiB are free"
 
 
+def _before(run: Run) -> Iterator[str]:
+    """Tell of the attempt before the last one."""
+    if len(run.attempts) < 2:
+        return
+    before, last = run.attempts[-2:]
+    cause = f" ({before.cause})" if before.cause else ""
+    point = Path(last.resumed_from).name if last.resumed_from else "the beginning"
+    yield f"attempt {before.number} {before.outcome}{cause}; {last.number} began from {point}"
+
+
 def _signal(code: int) -> str:
     number = -code if code < 0 else code - 128
     names = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM", 7: "SIGBUS"}
@@ -196,7 +214,7 @@ def _signal(code: int) -> str:
 
 def _own_words(run: Run, history: History, now: float) -> Iterator[str]:
     """Say what no log does, as the catalogue knows it."""
-    over = run.state == "ended"
+    over = run.over
     ended = run.last.ended if run.last and run.last.ended is not None else now
     waited = history.stalled(ended if over else now)
     if waited is not None and not run.cut_off:

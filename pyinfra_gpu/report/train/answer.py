@@ -18,7 +18,7 @@ LIMIT = 2 << 20
 
 MOST_RUNS = 1000
 
-State = Literal["queued", "starting", "running", "stopping", "ended"]
+State = Literal["queued", "starting", "running", "waiting", "stopping", "ended"]
 Outcome = Literal["finished", "failed", "stopped", "lost"]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]

@@ -54,17 +54,24 @@ def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnsw
     )
 
 
-def ask(state: State, host: Host, verb: str, words: Sequence[str]) -> HostRuns:
-    """Ask one host; never raises."""
+def ask(
+    state: State, host: Host, verb: str, words: Sequence[str], stdin: str | None = None
+) -> HostRuns:
+    """Ask one host; never raises.
+
+    + stdin: what the launcher is told beside its command line; secrets go this way
+    """
     try:
         with ctx_host.use(host):
-            return _asked(state, host, declared(host), verb, words)
+            return _asked(state, host, declared(host), verb, words, stdin)
     except Exception as error:  # one host's failure is one host's failure
         reason = f"it could not be asked ({type(error).__name__}: {error})"
         return HostRuns(name=host.name, reason=shortened(reason, _LONGEST_REASON))
 
 
-def _asked(state: State, host: Host, spec: HostSpec, verb: str, words: Sequence[str]) -> HostRuns:
+def _asked(
+    state: State, host: Host, spec: HostSpec, verb: str, words: Sequence[str], stdin: str | None
+) -> HostRuns:
     lists = verb in _LISTS
     if lists and spec.training is None:
         return HostRuns(name=host.name, absent=True)
@@ -74,7 +81,7 @@ def _asked(state: State, host: Host, spec: HostSpec, verb: str, words: Sequence[
     text = f"test -x {shlex.quote(command[0])} || exit {_ABSENT}; exec {shlex.join(command)}"
 
     def run() -> tuple[bool, Any]:
-        given = {**as_declared_owner(spec), "_success_exit_codes": [0]}
+        given = {**as_declared_owner(spec), "_success_exit_codes": [0], "_stdin": stdin}
         return bounded_command(state, host, StringCommand(text), given, seconds=seconds)
 
     said = reach(host, run, seconds=seconds)

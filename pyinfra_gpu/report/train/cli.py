@@ -7,11 +7,13 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
+from pyinfra_gpu.report.train.across import start_across
 from pyinfra_gpu.report.train.answer import TrainAnswer
 from pyinfra_gpu.report.train.asking import ask_all
 from pyinfra_gpu.report.train.render import printed, render
@@ -46,6 +48,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_request(parser)
     parser.add_argument("action", choices=VERBS, metavar="ACTION", help=", ".join(VERBS))
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--across",
+        metavar="GROUP",
+        help="start, stop: one run that all hosts of this group train together",
+    )
     parser.add_argument("--once", action="store_true", help="watch: show it once, and end")
     parser.set_defaults(handler=handle, words=[])
 
@@ -63,6 +70,19 @@ def handle(options: argparse.Namespace) -> int:
         text = "pyinfra-gpu train: logs are followed on their host: run `train logs -f` there"
         print(text, file=sys.stderr)
         return 1
+    if options.across is not None:
+        if options.action not in ("start", "stop"):
+            text = f"pyinfra-gpu train: --across is for start and stop, not for {options.action}"
+            print(f"{text}: give --limit {options.across}", file=sys.stderr)
+            return 1
+        if options.limit:
+            text = "pyinfra-gpu train: --across names all hosts of the run: leave out --limit"
+            print(text, file=sys.stderr)
+            return 1
+        request = replace(request, limit=(options.across,))
+        if options.action == "start":
+            answer = start_across(request, options.words)
+            return _shown(answer, options) or answer.exit_code
     again = options.action == "watch" and not (options.once or options.json)
     while True:
         answer = ask_all(request, options.action, options.words)

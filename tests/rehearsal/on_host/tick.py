@@ -1,6 +1,7 @@
 """A training without torch: it prints steps, saves, resumes, and has children that are hard to end.
 
---steps=N --seconds=S of a step, --stubborn=1: it and a child that left its session ignore SIGTERM.
+--steps=N --seconds=S of a step, --hold=PATH that it keeps open, such as a GPU, --fill=PATH that it
+writes to without end; --stubborn=1: it and a child that left its session ignore SIGTERM.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from pathlib import Path
 
 given = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 steps, seconds = int(given.get("steps", "20")), float(given.get("seconds", "0.1"))
+held = Path(given["hold"]).open("rb") if "hold" in given else None  # noqa: SIM115 - until the end
 rank = os.environ.get("RANK", "0")
 if given.get("stubborn"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sleep = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     subprocess.Popen([sys.executable, "-c", sleep, "tick.py"], start_new_session=True)
 for step in range(1, steps + 1):
+    if "fill" in given:
+        with Path(given["fill"]).open("ab") as file:
+            file.write(bytes(1 << 20))
     print(f"step {step}/{steps}  loss {4 / step:.4f}", flush=True)
     time.sleep(seconds)
 Path(f"done{rank}.json").write_text(json.dumps({"steps": steps}))

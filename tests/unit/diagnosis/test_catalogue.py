@@ -176,8 +176,10 @@ def test_hosts_read_the_same_catalogue() -> None:
     here, there = catalogue(), unpacked(for_hosts())
     assert packed(there) == for_hosts()
     for one, other in zip(here.entries, there.entries, strict=True):
-        told = ("id", "kind", "patterns", "cause", "fix", "clause", "remedy", "weak", "case_group")
-        assert all(getattr(one, name) == getattr(other, name) for name in (*told, "explains"))
+        told = ("id", "kind", "patterns", "cause", "fix", "clause", "remedy", "weak", "passing")
+        assert all(
+            getattr(one, name) == getattr(other, name) for name in (*told, "case_group", "explains")
+        )
         for case, same in zip(one.cases, other.cases, strict=True):
             assert {**vars(case), "facts": {*case.facts}} == {**vars(same), "facts": {*same.facts}}
         assert not other.samples
@@ -185,3 +187,9 @@ def test_hosts_read_the_same_catalogue() -> None:
 
 def test_a_tree_without_a_packed_catalogue_explains_nothing() -> None:
     assert carried().entries == ()
+
+
+def test_only_causes_are_said_to_pass_by_themselves() -> None:
+    passing = {entry.id: entry.kind for entry in KNOWN.entries if entry.passing}
+    assert "HOST-52" in passing
+    assert set(passing.values()) == {"root"}

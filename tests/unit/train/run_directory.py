@@ -51,6 +51,7 @@ def write_run(
             "exit": {"failed": 1, "finished": 0}.get(outcome or ""),
             "outcome": outcome,
             "first_failed_rank": None,
+            "cause": None,
             **(attempt or {}),
         }
     ]
@@ -69,10 +70,13 @@ def write_run(
         "versions": {},
         "stamp": None,
         "unproven": False,
+        "retries": 0,
         "like": None,
+        "across": None,
         "checkpoints": None,
         "created": iso(NOW - 6000),
         "state": state,
+        "waits": None,
         "attempts": attempts,
         **fields,
     }

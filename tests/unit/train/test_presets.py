@@ -54,6 +54,10 @@ WRONG: dict[str, tuple[object, tuple[str, ...]]] = {
         ("a -> b -> c -> a",),
     ),
     "it extends nothing": ({"a": {"extends": "bee"}, "bees": {"file": "x.py"}}, ("did you mean",)),
+    "going on in no known way": (
+        {"a": {"file": "a.py", "resume_after_reboot": True}},
+        ("'resume_after_reboot' and no 'resume'", "say how"),
+    ),
     "a rule about nothing": (
         {"a": {"file": "a.py", "multiples": {"total": ["ranks"]}}},
         ("counts with total", "among its arguments"),
@@ -237,3 +241,20 @@ def test_the_small_trainers_examples_name_options_that_it_has() -> None:
         preset = presets.resolved(given, name)
         for argument in (*preset.arguments, *preset.resume, *preset.try_with):
             assert f'"--{argument}"' in source
+
+
+NOTIFY: dict[str, tuple[object, str]] = {
+    "one text": ("/bin/x", "not a list of texts"),
+    "a number": (["/bin/x", 1], "not a list of texts"),
+    "two lines": (["/bin/x", "a\nb"], "not a list of texts"),
+    "a path that depends on where it runs": (["x"], "no absolute path"),
+    "a secret": (["/bin/x", "--token=abcdefgh1"], "has a secret in --token"),
+}
+
+
+@pytest.mark.parametrize("what", NOTIFY)
+def test_a_command_that_cannot_be_run_or_tells_a_secret_is_refused(what: str) -> None:
+    value, words = NOTIFY[what]
+    with pytest.raises(SpecError, match=words) as caught:
+        resolve({**CPU, "training_notify": value}, "ws1")
+    assert "abcdefgh1" not in str(caught.value)

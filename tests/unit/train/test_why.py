@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -212,6 +213,36 @@ def test_a_run_that_did_not_fail_says_so(fields: dict[str, Any], told: str, tmp_
     assert told in found.what
     if "nothing has failed" in told:
         assert "No cause found" not in found.screen()
+
+
+RETRY = "retry 1 of 3, after HOST-52, which mostly passes"
+
+
+def test_a_run_that_waits_to_begin_again_tells_why_and_until_when(tmp_path: Path) -> None:
+    broken = "urllib3.exceptions.IncompleteRead: IncompleteRead(7 bytes read, 9 more expected)"
+    folder = write_run(
+        tmp_path,
+        state="waiting",
+        outcome="failed",
+        attempt={"cause": "HOST-52"},
+        waits={"for": RETRY, "until": iso(NOW + 60)},
+        logs={"rank0.log": broken},
+    )
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet)
+    assert (found.id, found.passing) == ("HOST-52", True)
+    assert re.search(rf"it waits until \d\d:01:00 for {RETRY}", " ".join(found.facts))
+
+
+def test_a_run_that_began_again_tells_of_the_attempt_before(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, outcome="failed", attempt={"cause": "HOST-52"})
+    told = json.loads((folder / "run.json").read_text())
+    second = {**told["attempts"][0], "number": 2, "outcome": None, "cause": None}
+    second["resumed_from"] = "/x/checkpoints/step-000040"
+    told["attempts"].append(second)
+    (folder / "run.json").write_text(json.dumps(told))
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet)
+    assert "goes on: nothing has failed" in found.what
+    assert found.facts == ("attempt 1 failed (HOST-52); 2 began from step-000040",)
 
 
 def test_no_run_is_said_to_be_none(tmp_path: Path) -> None:

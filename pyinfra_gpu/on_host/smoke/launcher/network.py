@@ -29,7 +29,7 @@ _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 _NVIDIA_UVM = Path("/dev/nvidia-uvm")
 _TRY_S = 0.5
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000  # linux/sched.h
-_SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCGIFADDR = 0x8913, 0x8914, 0x8915  # linux/sockios.h
+_SIOCGIFFLAGS, _SIOCSIFFLAGS = 0x8913, 0x8914  # linux/sockios.h
 _IFF_UP = 1  # linux/if.h
 _REQUEST = "16sh14x"  # struct ifreq, as far as the two ask for it
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -74,21 +74,6 @@ def only_loopback() -> bool:
     """Tell whether no interface but the loopback one is up, and no way leads elsewhere."""
     others = [name for _, name in socket.if_nameindex() if name != "lo"]
     return not any(map(_is_up, others)) and not any(_leads(*each) for each in _ELSEWHERE)
-
-
-def interface_of(address: str) -> str | None:
-    """Return the interface that has this IPv4 address, None if none has."""
-    return next((name for _, name in socket.if_nameindex() if _address(name) == address), None)
-
-
-def _address(interface: str) -> str | None:
-    request = struct.pack("256s", interface.encode()[:15])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        try:
-            answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
-        except OSError:  # it is down or has no IPv4 address
-            return None
-    return socket.inet_ntoa(answer[20:24])
 
 
 def _tried(mode: str) -> str | None:

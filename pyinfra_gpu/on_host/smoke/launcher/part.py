@@ -25,6 +25,7 @@ from ..judge.ranks import FINISHED
 from ..options import Across, ConcludeOptions, Options
 from . import network, rendezvous
 from .group import DEADLINE, Group, Limit
+from .interfaces import interface_of
 from .progress import Announcer
 from .rendezvous import Met, Missed
 from .site import Site
@@ -153,9 +154,7 @@ class HostPart:
     def _run_ranks(self, met: Met) -> End:
         options = self._options
         checks = [check for check in across.ON_RANKS if check.each]
-        plan = self._site.across(
-            across.ON_RANKS, self._rendezvous(met), network.interface_of(met.local)
-        )
+        plan = self._site.across(across.ON_RANKS, self._rendezvous(met), interface_of(met.local))
         group = self._group = Group(replace(plan, checks=checks))
         expected = Expected(
             self._asked.world_size, options.allreduce_mib, torch_location.locate(), []

@@ -72,6 +72,8 @@ def wanted(
         words=words,
         unproven=asked.unproven,
         queue=asked.queue,
+        retries=asked.retries,
+        hosts=getattr(asked, "hosts", 1),
     )
     return start, known
 
@@ -94,6 +96,19 @@ def _devices(site: Site, given: str | None, known: list[gpus.Gpu]) -> list[str]:
             raise TrainError(f"there is no GPU {word}: this host has {indices}")
         found.append(match[0].uuid)
     return list(dict.fromkeys(found))
+
+
+def refuse_across(asked: Asked) -> None:
+    """Raise TrainError where several hosts cannot train it together."""
+    if asked.hosts > 1 and asked.preset.launch != "torchrun":
+        raise TrainError(
+            f"preset {asked.preset.name} is launched by python, for one process: several hosts"
+            " take 'launch': 'torchrun'"
+        )
+    if asked.hosts > 1 and asked.retries:
+        raise TrainError(
+            "a run of several hosts does not begin again by itself: leave out --retries"
+        )
 
 
 def refuse(found: list[Problem]) -> None:

@@ -93,6 +93,8 @@ def _moment(text: object) -> float | None:
 def _row(told: dict[str, Any]) -> tuple[str, ...]:
     last = told["last"] or {}
     state = outcome(told)
+    if len(told["attempts"]) > 1 and told["state"] == "running":
+        state += f", attempt {len(told['attempts'])}"
     if told["stalled_seconds"]:
         state = f"stalled {told['stalled_seconds'] / 60:.0f} min"
     step, steps, loss = last.get("step"), last.get("steps"), last.get("loss")

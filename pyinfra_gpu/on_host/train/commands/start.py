@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
-from dataclasses import replace
-from datetime import datetime
 
-from .. import checkpoints, checks, environment, presets, rundir
+from .. import across, checks, environment, presets, resuming, rundir
 from ..checks import Asked
 from ..errors import TrainError
 from ..running import child
 from ..site import Site
-from . import asking, trying, writing
+from . import asking, going_on, trying, writing
 
 
 def start(site: Site, asked: argparse.Namespace) -> int:
@@ -21,6 +20,7 @@ def start(site: Site, asked: argparse.Namespace) -> int:
     like = rundir.chosen(site, asked.like) if asked.like else None
     preset, words = asking.preset_of(site, asked, like)
     wanted, known = asking.wanted(site, asked, preset, words)
+    asking.refuse_across(wanted)
     found = checks.problems(site, wanted, known)
     if asked.dry:
         _show(site, wanted)
@@ -28,9 +28,14 @@ def start(site: Site, asked: argparse.Namespace) -> int:
     for text in (*checks.warnings(preset), *trying.warnings(site, preset.name)):
         print(f"warning: {text}", file=sys.stderr)
     if not asked.dry:
-        run = writing.written(site, wanted, asked.set, like)
+        part = across.read_part() if wanted.hosts > 1 else None
+        run = writing.written(site, wanted, asked.set, like, part)
         writing.hand_over(run, None)
-        writing.say(site, run, f"is on, {_ranks(wanted.ranks)}")
+        if part is not None:
+            port = run.request()["across"]["port"]
+            print(json.dumps({"run": run.name, "port": port, "commit": run.read()["commit"]}))
+        else:
+            writing.say(site, run, f"is on, {_ranks(wanted.ranks)}")
     return 0
 
 
@@ -38,35 +43,24 @@ def resume(site: Site, asked: argparse.Namespace) -> int:
     """Let a run that has ended go on from its newest complete checkpoint."""
     run = rundir.chosen(site, asked.run)
     document = run.settled()
-    if document["state"] != "ended":
+    if document["state"] != "ended" and not rundir.waits_for_boot(document):
         raise TrainError(f"run {run.name} is {document['state']}: see `train watch {run.name}`")
     request = run.request()
     preset = presets.from_json(request["preset"])
+    if document["across"]:
+        raise TrainError(
+            f"run {run.name} was one of several hosts: start it anew with `pyinfra-gpu train"
+            " INVENTORY start --across GROUP`"
+        )
     anew = f"start it anew with `train start --like {run.name}`"
     if not preset.resume:
         raise TrainError(f"preset {preset.name} does not say how to resume ('resume'): {anew}")
-    ranks = int(request["ranks"])
-    values = child.values(run.folder, preset, ranks)
-    begun = datetime.fromisoformat(document["created"]).timestamp()
-    newest = checkpoints.newest(preset, values, ranks, begun)
+    newest = resuming.newest(run, request, document["created"])
     if newest is None:
+        values = child.values(run.folder, preset, int(request["ranks"]))
         pattern = presets.filled(str(preset.checkpoints), values)
         raise TrainError(f"run {run.name} has left no complete checkpoint at {pattern}: {anew}")
-    further = tuple(request["words"])
-    wanted, known = asking.wanted(site, asked, replace(preset, ranks=ranks), further)
-    asking.refuse(checks.problems(site, wanted, known))
-    resumed = {"checkpoint": str(newest.path), "step": newest.step}
-    program = child.words(site, run.folder, preset, ranks, further, resumed)
-    request |= {
-        "command": child.command(site, preset, ranks, program),
-        "resumed_from": str(newest.path),
-        "devices": list(wanted.devices),
-        "queue": asked.queue,
-    }
-    (run.folder / "refusal").unlink(missing_ok=True)
-    run.ask(request)
-    run.write({**document, "state": "starting"})
-    writing.hand_over(run, document)
+    going_on.go_on(site, run, newest, asked)
     writing.say(site, run, f"goes on from {newest.path.name}")
     return 0
 

@@ -15,7 +15,13 @@ def stop(site: Site, name: str | None) -> int:
     document = run.settled()
     if document["state"] == "ended":
         raise TrainError(f"run {run.name} has ended already: {rundir.outcome(document)}")
-    units.stop(run.name, site.stop_grace_s + _BESIDE_S)
+    # What somebody ended does not go on after the next boot; of a shutdown, which ends it as well,
+    # it does.
+    run.ask({**run.request(), "after_reboot": False})
+    if rundir.waits_for_boot(document):
+        run.write({**document, "state": "ended", "waits": None})
+    else:
+        units.stop(run.name, site.stop_grace_s + _BESIDE_S)
     document = run.settled()
     print(f"{run.name} {rundir.outcome(document)}")
     return 0

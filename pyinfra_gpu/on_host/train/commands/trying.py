@@ -59,14 +59,15 @@ def try_presets(site: Site, asked: argparse.Namespace) -> int:
 
 def _prepared(site: Site, asked: argparse.Namespace, name: str) -> Preset:
     """Return a preset with the arguments that make it a few steps; raises TrainError."""
-    asked.preset, asked.like = name, None
+    asked.preset, asked.like, asked.retries = name, None, 0
     preset, _ = asking.preset_of(site, asked, None)
     if not preset.try_with:
         raise TrainError(
             f"preset {name} does not say how it is tried: give it 'try_with', the arguments that"
             " make it a few steps"
         )
-    return replace(preset, arguments={**preset.arguments, **preset.try_with}, checkpoints=None)
+    few = {**preset.arguments, **preset.try_with}
+    return replace(preset, arguments=few, checkpoints=None, resume_after_reboot=False)
 
 
 def _tried(site: Site, asked: argparse.Namespace, preset: Preset) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import claims, code, environment, keeping, presets, rundir, stamp, units
+from .. import across, claims, code, environment, keeping, presets, rundir, stamp, units
+from ..across import Across
 from ..checks import Asked
 from ..errors import TrainError
 from ..rundir import Run
@@ -16,16 +18,26 @@ from ..running import child
 from ..site import Site
 
 
-def written(site: Site, wanted: Asked, overrides: Sequence[str], like: Run | None) -> Run:
+def written(
+    site: Site,
+    wanted: Asked,
+    overrides: Sequence[str],
+    like: Run | None,
+    part: Across | None = None,
+) -> Run:
     """Make a run's directory with all that it takes to start it; raises TrainError.
 
     + overrides: what `--set` gave
     + like: the run whose code it has; None: that of the checkout as it is now
+    + part: this host's, in a run of several
     """
-    units.ensure_template(site)
+    if part is not None:  # each host by itself does not go on
+        wanted = replace(wanted, preset=replace(wanted.preset, resume_after_reboot=False))
+        part = part if part.port else replace(part, port=across.free_port())
+    units.ensure(site, wanted.preset.resume_after_reboot)
     keeping.forget_old(site)
     checkout, preset = Path(site.checkout), wanted.preset
-    run = rundir.make(site, preset.name)
+    run = rundir.make(site, preset.name, part.run if part else None)
     try:
         if like is not None:
             parts = like.request()["code"]
@@ -33,11 +45,17 @@ def written(site: Site, wanted: Asked, overrides: Sequence[str], like: Run | Non
                 shutil.copyfile(like.folder / name, run.folder / name)
         else:
             parts = code.keep(checkout, run.folder)
+        if part is not None and part.commit not in (None, parts[0][1]):
+            raise TrainError(
+                f"{checkout} is at commit {parts[0][1][:12]}, and that of {part.hosts[0]} at"
+                f" {part.commit[:12]}: run pyinfra INVENTORY deploy.py for both"
+            )
         (run.folder / "packages.txt").write_text(stamp.packages(site), encoding="utf-8")
         program = child.words(site, run.folder, preset, wanted.ranks, wanted.words, None)
-        command = child.command(site, preset, wanted.ranks, program)
-        run.ask(_request(wanted, run, parts, command))
-        run.write(_document(site, overrides, wanted, run, parts, command, like))
+        command = child.command(site, preset, wanted.ranks, program, wanted.hosts)
+        run.ask(_request(wanted, run, parts, command) | {"across": part and part.as_json()})
+        hosts = list(part.hosts) if part else None
+        run.write(_document(site, overrides, wanted, run, parts, command, like, hosts))
     except BaseException as error:
         shutil.rmtree(run.folder, ignore_errors=True)
         if isinstance(error, OSError):
@@ -59,8 +77,10 @@ def _request(wanted: Asked, run: Run, parts: list[list[str]], command: list[str]
         "devices": list(wanted.devices),
         "ranks": wanted.ranks,
         "queue": wanted.queue,
+        "retries": wanted.retries,
         "code": parts,
         "resumed_from": None,
+        "after_reboot": wanted.preset.resume_after_reboot,
     }
 
 
@@ -72,6 +92,7 @@ def _document(
     parts: list[list[str]],
     command: list[str],
     like: Run | None,
+    hosts: list[str] | None,
 ) -> dict[str, Any]:
     """Return run.json as it is before the run is on."""
     noted = stamp.read(site) or {}
@@ -92,10 +113,13 @@ def _document(
         "versions": stamp.versions(site),
         "stamp": noted.get("fingerprint"),
         "unproven": wanted.unproven,
+        "retries": wanted.retries,
         "like": like.name if like else None,
+        "across": hosts,
         "checkpoints": presets.filled(pattern, values) if pattern else None,
         "created": rundir.now(),
         "state": "starting",
+        "waits": None,
         "attempts": [],
     }
 

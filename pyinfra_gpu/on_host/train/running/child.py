@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import presets
@@ -12,8 +12,8 @@ from ..presets import Preset
 from ..site import Site
 
 # Each rank becomes the program itself, so that a signal for it reaches it; before that it turns to
-# the pipe of its own number.
-_TURNED = 'exec >"$0$RANK" 2>&1 && exec "$@"'
+# the pipe of its own number on this host.
+_TURNED = 'exec >"$0$LOCAL_RANK" 2>&1 && exec "$@"'
 
 
 def values(run: Path, preset: Preset, ranks: int) -> dict[str, object]:
@@ -51,22 +51,31 @@ def words(
     ]
 
 
-def command(site: Site, preset: Preset, ranks: int, program: list[str]) -> list[str]:
-    """Return the command of the whole run, as a person would type it."""
+def command(
+    site: Site, preset: Preset, ranks: int, program: list[str], hosts: int = 1
+) -> list[str]:
+    """Return the command of the whole run, as a person would type it.
+
+    + hosts: of several, how they find each other is added when they have met
+    """
     if preset.launch == "python":
         return program
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    alone = ["--standalone"] if hosts == 1 else ["--nnodes", str(hosts)]
+    torchrun = ["-m", "torch.distributed.run", *alone, "--nproc-per-node", str(ranks)]
     return [site.python, *torchrun, "--no-python", *program]
 
 
-def with_pipes(command: list[str], folder: Path) -> list[str]:
-    """Return the command with torchrun's own notes in the folder, and each rank at its pipe."""
+def with_pipes(command: list[str], folder: Path, further: Sequence[str] = ()) -> list[str]:
+    """Return the command with torchrun's own notes in the folder, and each rank at its pipe.
+
+    + further: options of torchrun's
+    """
     if "--no-python" not in command:
         return command
     at = command.index("--no-python")
     turned = ["sh", "-c", _TURNED, f"{folder}/.pipe"]
     kept = ["--log-dir", f"{folder}/torchrun"]
-    return [*command[:at], *kept, "--no-python", *turned, *command[at + 1 :]]
+    return [*command[:at], *further, *kept, "--no-python", *turned, *command[at + 1 :]]
 
 
 def pipes(folder: Path, ranks: int) -> list[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from ..rundir import now
 LONGEST = 16 << 10  # bytes of a line that are kept; of the rest nothing is
 KEPT = 2  # rotated files beside the one that is written
 _CUT = b" [cut]"
+_LAST = 8 << 10  # bytes that are kept of what the disk did not take: the last lines say why
 
 
 class Log:
@@ -19,8 +22,8 @@ class Log:
     + largest: bytes after which it is rotated
     + told: is given each line, without its time
 
-    A disk that is full loses lines, counts them and says so when there is room again; it never ends
-    the run.
+    A disk that is full loses lines, but for the last ones, which are written when there is room
+    again, with how many were lost before them; it never ends the run.
     """
 
     def __init__(
@@ -28,6 +31,8 @@ class Log:
     ) -> None:
         self.path, self.largest, self.told = path, largest, told
         self.lost = 0
+        self._kept: deque[bytes] = deque()  # the last of those lost
+        self._torn = False  # the file ends within a line
         self._part = bytearray()
         self._skips = False  # until the end of a line that is too long
         self._descriptor: int | None = None
@@ -46,10 +51,13 @@ class Log:
         self._write([text.encode()])
 
     def close(self) -> None:
-        """Write what has no end yet, and close the file."""
+        """Write what has no end yet, and what the disk did not take before; close the file."""
         if self._part:
             self._write([bytes(self._part)])
             self._part.clear()
+        if self.lost:
+            with contextlib.suppress(OSError):
+                self._append(b"")
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -80,11 +88,14 @@ class Log:
         if not lines:
             return
         stamp = now().encode() + b" "
-        text = b"".join(stamp + line + b"\n" for line in lines)
+        whole = [stamp + line + b"\n" for line in lines]
         try:
-            self._append(text)
+            self._append(b"".join(whole))
         except OSError:
             self.lost += len(lines)
+            self._kept.extend(whole)
+            while len(self._kept) > 1 and sum(map(len, self._kept)) > _LAST:
+                self._kept.popleft()
         for line in lines:
             self.told(line.decode("utf-8", "replace"))
 
@@ -96,13 +107,17 @@ class Log:
         if self._size + len(text) > self.largest:
             self._rotate()
         if self.lost:
-            lost = f"[{self.lost} lines were lost here: the disk was full]\n"
-            text = now().encode() + b" " + lost.encode() + text
+            gone = self.lost - len(self._kept)
+            lost = f"[{gone} lines were lost here: the disk was full]\n".encode() if gone else b""
+            text = (now().encode() + b" " + lost if lost else b"") + b"".join(self._kept) + text
+        text = b"\n" + text if self._torn else text
         written = os.write(self._descriptor, text)
         self._size += written
+        self._torn = written < len(text) and (written > 0 or self._torn)
         if written < len(text):
             raise OSError("the disk is full")
         self.lost = 0
+        self._kept.clear()
 
     def _rotate(self) -> None:
         for number in range(KEPT, 0, -1):

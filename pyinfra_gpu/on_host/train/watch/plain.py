@@ -17,6 +17,7 @@ def line(seen: Seen) -> str:
     parts = [time.strftime("%H:%M:%S", time.localtime(seen.now))]
     if seen.run.state != "running" or status(seen)[0] != "running":
         parts.append(status(seen)[0])
+    parts += [seen.run.waits] if seen.run.waits else []
     parts += [part for part in (_step(known), _loss(seen), speeds(known)) if part]
     still = seen.over or seen.history.stalled(seen.now) is not None
     if not still and (left := seen.history.left()) is not None:

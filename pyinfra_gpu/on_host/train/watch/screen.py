@@ -30,6 +30,7 @@ _STATES = {
     "queued": ("waits for its GPUs", "yellow"),
     "starting": ("starting", "cyan"),
     "running": ("running", "green"),
+    "waiting": ("waits to go on", "yellow"),
     "stopping": ("stopping", "yellow"),
 }
 _OUTCOMES = {
@@ -246,6 +247,8 @@ def _told(value: float | None) -> str:
 
 
 def _remarks(seen: Seen) -> Iterator[Text]:
+    if seen.run.waits:
+        yield _labelled("waits", Text(seen.run.waits.removeprefix("it waits ")))
     if seen.warning:
         whose = f"rank {seen.warning.rank}" if seen.warning.rank is not None else ""
         at = " ".join(part for part in (seen.warning.at, whose) if part)

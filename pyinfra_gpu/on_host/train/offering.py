@@ -1,0 +1,48 @@
+"""What may be typed next: the presets and runs that there are, for `on_host.completion`."""
+
+from __future__ import annotations
+
+import argparse
+
+from . import rundir, site
+from .errors import TrainError
+
+_MOST = 50  # runs, the newest
+
+
+def presets(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Return the declared presets; none where they cannot be read."""
+    del prefix, parsed_args
+    try:
+        return [*site.load().presets]
+    except TrainError:
+        return []
+
+
+def runs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Return the last runs, the newest first."""
+    del prefix, parsed_args
+    try:
+        return [run.name for run in reversed(rundir.all_runs(site.load())[-_MOST:])]
+    except (TrainError, OSError):
+        return []
+
+
+def settings(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Return the arguments of the preset that was typed, as `--set` takes them."""
+    del prefix
+    try:
+        declared = site.load().presets
+    except TrainError:
+        return []
+    names, following = ["ranks"], getattr(parsed_args, "preset", None)
+    for _each in declared:  # as often as there are presets: they may extend each other in a circle
+        preset = declared.get(str(following), {})
+        names += preset.get("arguments", {})
+        following = preset.get("extends")
+    return [f"{name}=" for name in dict.fromkeys(names)]
+
+
+def offer(action: argparse.Action, what: object) -> None:
+    """Have an argument complete by one of these."""
+    action.completer = what  # type: ignore[attr-defined]  # argcomplete reads it

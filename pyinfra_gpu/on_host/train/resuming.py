@@ -1,0 +1,37 @@
+"""From where a run goes on: its newest complete checkpoint, and the orders that take it up."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from . import checkpoints, presets
+from .checkpoints import Checkpoint
+from .rundir import Document, Run
+from .running import child
+from .site import Site
+
+
+def newest(run: Run, request: Document, created: str) -> Checkpoint | None:
+    """Return the newest complete checkpoint of a run; None where there is none to go on from.
+
+    + created: when the run began, as its document has it; what is older is another run's
+    """
+    preset = presets.from_json(request["preset"])
+    if not preset.resume:
+        return None
+    ranks = int(request["ranks"])
+    values = child.values(run.folder, preset, ranks)
+    return checkpoints.newest(preset, values, ranks, datetime.fromisoformat(created).timestamp())
+
+
+def orders(site: Site, run: Run, request: Document, point: Checkpoint | None) -> Document:
+    """Return the supervisor's orders to go on from a checkpoint, from the beginning for None."""
+    preset, ranks = presets.from_json(request["preset"]), int(request["ranks"])
+    resumed = {"checkpoint": str(point.path), "step": point.step} if point else None
+    further = tuple(request["words"])
+    program = child.words(site, run.folder, preset, ranks, further, resumed)
+    return {
+        **request,
+        "command": child.command(site, preset, ranks, program),
+        "resumed_from": str(point.path) if point else None,
+    }

@@ -1,0 +1,107 @@
+"""The launcher of one throwaway host, called as its owner does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from running import ON_HOST
+
+from pyinfra_gpu_rehearsal import Lab, LabHost
+
+PREFIX = "/opt/pyinfra-gpu"
+CHECKOUT = f"{PREFIX}/training/training"
+RUNS = f"{PREFIX}/state/runs"
+TOLD = f"{PREFIX}/state/told"
+PATIENCE_S = 120
+GRACE_S = 2
+TICK: Mapping[str, Any] = {
+    "file": "tick.py",
+    "launch": "python",
+    "arguments": {"steps": 600, "seconds": 0.1},
+}
+
+
+@dataclass
+class Training:
+    """The launcher of one host, called as its owner does."""
+
+    lab: Lab
+    host: LabHost
+
+    def __call__(self, *words: str, code: int | None = 0) -> str:
+        """Call it over SSH and return what it said."""
+        command = ["ssh", "-F", str(self.lab.ssh_config), self.host.name, f"{PREFIX}/bin/train"]
+        done = subprocess.run(
+            [*command, *words],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert code is None or done.returncode == code, (words, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    def start(self, *words: str) -> str:
+        """Start a run and return its name."""
+        said = self("start", "--unproven", *words)
+        return next(line for line in said.splitlines() if not line.startswith("warning")).split()[0]
+
+    def runs(self) -> dict[str, dict[str, Any]]:
+        return {run["run"]: run for run in json.loads(self("list", "--json"))["runs"]}
+
+    def until(self, what: Callable[[dict[str, dict[str, Any]]], object]) -> dict[str, Any]:
+        """Wait until something is so of the runs."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not what(runs := self.runs()):
+            assert time.monotonic() < deadline, runs
+            time.sleep(0.5)
+        return runs
+
+    def processes(self) -> list[str]:
+        """What the owner's user manager has in its slice of programs, and every other tick."""
+        group = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice"
+        said = self.host.run(
+            f"cat {group}/*train*/cgroup.procs 2>/dev/null; pgrep -f '[t]ick.py|[t]rain.py'",
+            check=False,
+        )
+        return said.stdout.split()
+
+    def left(self) -> tuple[list[str], list[str]]:
+        """What is left: processes, and locks on devices or places in the queue."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        names = f"{PREFIX}/state/claims/*.lock {PREFIX}/state/queue/* {RUNS}/*/.alive"
+        locks = self.host.run(
+            f'for file in $(ls {names} 2>/dev/null); do flock -n "$file" true || echo "$file"; done'
+        )
+        return self.processes(), locks.stdout.split()
+
+    def kill(self, pattern: str) -> None:
+        self.host.run(f"pkill -KILL -o -f '{pattern}'")
+
+
+def declare(lab: Lab, host: LabHost, presets: Mapping[str, Any]) -> Training:
+    """Have a deployed host know these presets beside its own, and tell a file how runs go."""
+    host.put(ON_HOST / "tick.py", f"{CHECKOUT}/tick.py")
+    edit = (
+        "import json, sys; path = sys.argv[1]; site = json.load(open(path));"
+        " site['presets'] |= json.loads(sys.argv[2]);"
+        f" site['stop_grace_s'] = {GRACE_S}; site['retry_wait_s'] = 1;"
+        f" site['notify'] = ['/bin/sh', '-c', 'cat >> {TOLD}'];"
+        " json.dump(site, open(path, 'w'))"
+    )
+    site = f"{PREFIX}/train/site.json"
+    host.run(f"python3 -c {quoted(edit)} {site} {quoted(json.dumps(presets))}")
+    return Training(lab, host)
+
+
+def quoted(text: str) -> str:
+    """Return a text as one word of a shell's."""
+    return "'" + text.replace("'", "'\\''") + "'"
