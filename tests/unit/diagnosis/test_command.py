@@ -13,7 +13,7 @@ from pyinfra_gpu.engine.steps import reason
 
 # What a step's output says -> what the run says to do about it.
 REMEDIES = {
-    "OSError: [Errno 28] No space left on device": "free some disk space there and run again",
+    "OSError: [Errno 28] No space left on device": "free some there, and run again",
     "cp: error writing 'x': Disk quota exceeded": "raise the quota of that user",
     "error: Failed to fetch: `http://127.0.0.1:9/simple/torch/`": "declare another index",
     "ping: pypi.org: Temporary failure in name resolution": "check DNS",
