@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import layout
@@ -56,8 +57,13 @@ def _differs(spec: HostSpec, entry: Entry | Unknown, content: bytes, mode: str) 
     if isinstance(entry, Unknown):
         return False  # not known to be wrong; see `needed`
     roots = spec.privilege != "sudo" or entry.owner == layout.ROOT
-    same = entry.sha256 == hashlib.sha256(content).hexdigest() and entry.mode == mode
+    same = entry.sha256 == _digest(content) and entry.mode == mode
     return entry.kind != "file" or not same or not roots
+
+
+@lru_cache(maxsize=16)  # the program is the same for every host
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _files(spec: HostSpec, record: Record) -> list[Finding]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pyinfra
 import pytest
-from pyinfra.api import arguments, util
+from pyinfra.api import Config, Inventory, arguments, inventory, util
 from pyinfra.api.state import State
 
 from pyinfra_gpu.engine import overhead
@@ -67,7 +67,34 @@ def test_the_global_arguments_are_those_of_pyinfra() -> None:
     assert overhead.global_arguments()
 
 
+@pytest.mark.parametrize("data", [{}, {"_sudo": True, "_env": {"A": "1"}}, {"_retries": 3}])
+@pytest.mark.parametrize(
+    "given", [{}, {"_sudo": False, "x": 1}, {"_env": {"B": "2"}, "_timeout": 9}]
+)
+@pytest.mark.parametrize("deploy", [None, {"_sudo": True, "_shell_executable": "dash"}])
+def test_global_arguments_come_from_where_pyinfra_takes_them(
+    data: dict[str, Any], given: dict[str, Any], deploy: dict[str, Any] | None
+) -> None:
+    groups = {"lab": ([], {"_retries": 2, "unrelated": 1})}
+    made = State(Inventory(([("@local", data)], {"_umask": "022"}), **groups), Config())
+    host = made.inventory.get_host("@local")
+    host.current_deploy_kwargs = cast("Any", deploy)
+    left_by_theirs, left_by_ours = dict(given), dict(given)
+    theirs = overhead._pop(made, host, left_by_theirs)
+    ours = overhead.pop_global_arguments(made, host, left_by_ours)
+    assert ours == theirs
+    assert left_by_ours == left_by_theirs
+
+
+def test_the_connectors_are_those_of_pyinfra() -> None:
+    assert set(overhead.all_connectors()) >= {"ssh", "local", "docker"}
+    overhead.all_connectors().clear()
+    assert overhead.all_connectors()
+
+
 def test_pyinfra_uses_them() -> None:
     operation = import_module("pyinfra.api.operation")
     assert operation.get_operation_order_from_stack is overhead.operation_order
     assert arguments.all_global_arguments is overhead.global_arguments
+    assert operation.pop_global_arguments is overhead.pop_global_arguments
+    assert inventory.get_all_connectors is overhead.all_connectors
