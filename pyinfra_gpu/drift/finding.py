@@ -36,6 +36,7 @@ class Id(StrEnum):
 
     PREFLIGHT_OS_UNSUPPORTED = "preflight.os-unsupported"
     PREFLIGHT_DISK_TOO_SMALL = "preflight.disk-too-small"
+    PREFLIGHT_NOEXEC = "preflight.noexec"
     PREFLIGHT_SYSTEM_DISK_TOO_SMALL = "preflight.system-disk-too-small"
     PREFLIGHT_MEMORY_TOO_SMALL = "preflight.memory-too-small"
     PREFLIGHT_GPU_COUNT_DIFFERS = "preflight.gpu-count-differs"

@@ -71,7 +71,8 @@ class BuildState(_Document):
 
     def told(self) -> str:
         """Say how far it is, in one line."""
-        steps = f" {self.steps_done} of {self.total}" if self.phase == "compile" else ""
+        counted = self.phase == "compile" and self.total > 0
+        steps = f" {self.steps_done} of {self.total}" if counted else ""
         left = _time_left(self.left_s) if self.phase == "compile" else ""
         return f"{self.phase}{steps}, {self.percent} %{left}"
 

@@ -91,6 +91,24 @@ def test_what_a_tree_needs_is_read_from_both_places(tmp_path: Path) -> None:
     assert tree.requires(tmp_path) == ["setuptools[x]>=70", "wheel", "numpy>=2"]
 
 
+READ = {
+    'option(USE_SPEED "why" ON)': True,
+    "if($ENV{USE_SPEED})": True,
+    'set(USE_SPEED "" CACHE STRING "why")': True,
+    "set(USE_SPEED ${USE_SPEED} more)": True,
+    "function(f)\n  set(USE_SPEED ${ARGN})\n  if(USE_SPEED)": False,  # as select_compute_arch.cmake
+    "set(USE_SPEEDS 1)": False,
+}
+
+
+@pytest.mark.parametrize("text", READ)
+def test_an_option_is_read_where_it_is_no_variable_of_the_files_own(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(f"project(x)\n{text}\n")
+    assert tree.reads(tmp_path, "USE_SPEED") is READ[text]
+
+
 # -- after configuring
 
 
@@ -124,6 +142,10 @@ WRONG: dict[str, tuple[Plan, str, str, str]] = {
         "CMake Warning:\n  Manually-specified variables were not used by the project:\n\n"
         "    CUDA_ARCH_LIST\n    USE_MKLDNN\n",
         r"pytorch_flags has USE_MKLDNN, which nothing in this source reads",
+    ),
+    "a version of its own": (
+        CPU, LIBUV, "Building wheel torch-2.6.0+debian\n-- Building version 2.6.0+debian\n",
+        r"would build torch 2\.6\.0\+debian, and 2\.14\.1\+cu130 is declared: it does not take",
     ),
     "a flag that no file names": (
         replace(PLAN, declared=("USE_SPEED",)), LIBUV + CODE, SUMMARY,
@@ -234,6 +256,18 @@ def test_what_cmake_only_tried_is_no_error() -> None:
         "-- Configuring incomplete",
     ]
     assert "CMake Error at CMakeLists.txt:9" in failure("configuring", 1, lines).sentence
+
+
+def test_what_cmake_did_not_find_is_named() -> None:
+    lines = [
+        "-- Configuring done (13.9s)",
+        "CMake Error: The following variables are used in this project, but they are set to"
+        " NOTFOUND.",
+        "Please set them or make sure they are set and tested correctly in the CMake files:",
+        "BLAS_LIBRARIES",
+        '    linked by target "torch_cpu" in directory /opt/pyinfra-gpu/build/source/caffe2',
+    ]
+    assert failure("configuring", 1, lines).sentence.endswith("set to NOTFOUND. BLAS_LIBRARIES")
 
 
 def test_percent_never_goes_back_and_a_resumed_run_counts_what_was_done(place: Place) -> None:

@@ -111,9 +111,11 @@ def _ninja(place: Place, run: Commands, state: State, jobs: int) -> tuple[int, l
     finished = 0
 
     def hear(line: str) -> None:
-        nonlocal finished
+        nonlocal compiled, finished
         step = ninja.step(line)
         if step is not None:
+            if step.done < finished:  # it made build.ninja anew, and counts from the beginning
+                compiled += finished
             finished = step.done
             state.known["compiled"] = compiled + finished
         progress.hear(line)
