@@ -184,7 +184,7 @@ def test_jobs_follow_memory_and_cores(place: Place, plan: Plan, cores: int, expe
 def test_where_flash_attention_is_counted_apart_more_jobs_fit(place: Place) -> None:
     (place.source / "CMakeLists.txt").write_text("$ENV{FLASH_ATTENTION_MAX_JOBS}")
     assert settings.jobs(PLAN, place.source, 64) == 8
-    made = settings.environment(PLAN, place, {"LD_PRELOAD": "x", "HOME": "/h"})
+    made = settings.environment(PLAN, place, {"LD_PRELOAD": "x", "HOME": "/h"}, None)
     assert made["FLASH_ATTENTION_MAX_JOBS"] == "5"
     assert made["TORCH_CUDA_ARCH_LIST"] == "9.0;12.0"
     assert "LD_PRELOAD" not in made

@@ -120,11 +120,15 @@ def _ninja(place: Place, run: Commands, state: State, jobs: int) -> tuple[int, l
             state.known["compiled"] = compiled + finished
         progress.hear(line)
 
-    words = ["ninja", "-C", str(place.build), "-j", str(jobs)]
     try:
-        return run.tried(words, more={"NINJA_STATUS": ninja.STATUS}, hear=hear)
+        return run.tried(command(place, str(jobs)), more={"NINJA_STATUS": ninja.STATUS}, hear=hear)
     finally:
         state.save(compiled=compiled + finished)
+
+
+def command(place: Place, jobs: str) -> list[str]:
+    """Return the words that compile everything."""
+    return ["ninja", "-C", str(place.build), "-j", jobs]
 
 
 def _synced(place: Place, state: State) -> None:

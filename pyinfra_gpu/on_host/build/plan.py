@@ -51,7 +51,14 @@ class Plan:
     @classmethod
     def read(cls, folder: Path) -> Plan:
         """Return the plan in a folder. Raises BuildError where there is none."""
-        known = read_json(folder / "plan.json")
+        return cls.made(read_json(folder / "plan.json"), str(folder))
+
+    @classmethod
+    def made(cls, known: Mapping[str, Any], folder: str = "the controller") -> Plan:
+        """Return a plan from its document. Raises BuildError where that lacks something.
+
+        + folder: where the document is from
+        """
         names = [field.name for field in fields(cls)]
         missing = [name for name in names if name not in known]
         if missing:
