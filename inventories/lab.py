@@ -134,7 +134,8 @@ cpu: list[str] = []
 #
 # pytorch
 #     "pytorch_source": "wheel",
-#         where torch comes from; 'source' builds it once per kind of host
+#         where torch comes from; 'nightly' keeps its files, 'source' builds it once per kind of
+#         host
 #     "pytorch_version": "2.14.0",
 #         the torch release; default: the stack's
 #     "pytorch_build": "cu126",
@@ -152,6 +153,9 @@ cpu: list[str] = []
 #     "pytorch_lock": "if-there",
 #         whether only what a lock of `pyinfra-gpu lock` names is installed, by its digest;
 #         'required' stops a host for which there is none
+#     "pytorch_fallback": "2.14.1",
+#         the release installed as a wheel where a build or a nightly cannot be had; said in every
+#         run and check until that is cured; None = such a host fails; default: None
 #     "pytorch_git_url": "https://github.com/pytorch/pytorch",
 #         the repository torch is built from, a mirror of it, or a bundle; default: None
 #     "pytorch_commit": "5c48869085840e9cbb80e2a4d2b5e5d7c3a1f602",

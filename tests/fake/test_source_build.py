@@ -74,6 +74,22 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
         {"pytorch.build-missing": "no wheel", "pytorch.build-differs": "not built here"},
         [BUILD, INSTALL],
     ),
+    "its fallback is installed": (
+        built_host(
+            data={"pytorch_fallback": "2.12.0"}, wheel=None, stamp=None,
+            lists={"torch.version_line": ["__version__ = '2.12.0+cpu'", "cuda = None"]},
+        ),
+        {"pytorch.build-missing": "no wheel", "pytorch.fallback": "torch 2.12.0+cpu, the fallback"},
+        [BUILD, INSTALL],
+    ),
+    "its fallback is not what is installed": (
+        built_host(
+            data={"pytorch_fallback": "2.12.0"}, wheel={},
+            lists={"torch.version_line": ["__version__ = '2.11.0+cpu'", "cuda = None"]},
+        ),
+        {"pytorch.version-differs": "torch 2.11.0+cpu"},
+        [INSTALL],
+    ),
     "a stand-in is installed": (
         built_host(stamp={"stand_in": True}),
         {"pytorch.build-stand-in": "the rehearsal's stand-in"},
