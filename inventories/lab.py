@@ -168,6 +168,12 @@ cpu: list[str] = []
 #         what torch is compiled for; None = the gpu_model's; default: None
 #     "pytorch_flags": {"USE_MKLDNN": "0"},
 #         options of the build beside those that this project sets; default: {}
+#     "pytorch_nccl_url": "https://mirror.example.org/nccl.git",
+#         where the tag of NCCL that the source pins is fetched from; None = NVIDIA's, GitHub;
+#         default: None
+#     "pytorch_cudnn": "/opt/cudnn-9.20",
+#         the folder with include and lib of the cuDNN that torch is built with; None = the
+#         system's; default: None
 #     "pytorch_builder": "ws1",
 #         the host that builds; None = the first of its kind; default: None
 #     "pytorch_build_memory_gib": 32,

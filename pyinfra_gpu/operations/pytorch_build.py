@@ -221,6 +221,8 @@ def plan(spec: HostSpec, record: Record) -> dict[str, Any]:
         "declared": [name for name, _ in building.flags],
         "archs": list(building.archs),
         "cuda": f"/usr/local/cuda-{spec.cuda.release}" if building.cuda else None,
+        "nccl": building.nccl_url,
+        "cudnn": building.cudnn,
         "compiler": _compilers(spec.cuda.host_compiler),
         "python": paths.python,
         "uv": paths.uv,

@@ -14,6 +14,8 @@ _KEYS = (
     "pytorch_source_sha256",
     "pytorch_archs",
     "pytorch_flags",
+    "pytorch_nccl_url",
+    "pytorch_cudnn",
     "pytorch_builder",
     "pytorch_build_memory_gib",
 )
@@ -113,11 +115,11 @@ def _refuse_others(given: Given, where: str) -> None:
         allowed = "'if-there' or 'ignore' with pytorch_source = 'source'"
         raise _error(where, "pytorch_lock", "required", problem, allowed, remedy)
     if given.stack.accelerator == "cpu":
-        if given.declares("pytorch_archs"):
-            problem = f"is not read with the cpu stack {given.stack.name}"
-            remedy = "remove pytorch_archs"
-            value = given["pytorch_archs"]
-            raise _error(where, "pytorch_archs", value, problem, "no such key there", remedy)
+        for key in ("pytorch_archs", "pytorch_nccl_url", "pytorch_cudnn"):
+            if given.declares(key):
+                problem = f"is not read with the cpu stack {given.stack.name}"
+                value, remedy = given[key], f"remove {key}"
+                raise _error(where, key, value, problem, "no such key there", remedy)
         return
     if not given["cuda_toolkit"] or given["privilege"] == "none":
         problem, allowed = "needs nvcc, and no toolkit is installed here", "True with a build"

@@ -32,7 +32,7 @@ DATA: dict[str, dict[str, object]] = {
     },
     "v2.15": {
         "stack": "r595-cu132", "pytorch_version": "2.15.0", "pytorch_commit": "15" * 20,
-        "gpu_model": "B200", "host_compiler": "gcc-14",
+        "gpu_model": "B200", "host_compiler": "gcc-14", "pytorch_cudnn": "/opt/cudnn",
     },
 }  # fmt: skip
 

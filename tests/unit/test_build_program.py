@@ -31,6 +31,8 @@ PLAN = Plan(
     declared=(),
     archs=("9.0", "12.0"),
     cuda="/usr/local/cuda-13.0",
+    nccl=None,
+    cudnn=None,
     compiler=None,
     python="/opt/x/venv/bin/python",
     uv="/opt/x/tools/bin/uv",
@@ -114,6 +116,8 @@ def test_an_option_is_read_where_it_is_no_variable_of_the_files_own(
 
 def test_a_build_as_it_is_declared_passes(place: Place) -> None:
     checks.check(PLAN, configured(place))
+    there = f"{SUMMARY}-- Found CUDNN: /opt/cudnn/lib/libcudnn.so\n"
+    checks.check(replace(PLAN, cudnn="/opt/cudnn"), configured(place, log=there))
     checks.check(
         CPU,
         configured(place, ninja=LIBUV, log=SUMMARY.replace("CUDA              : 1", "CUDA : 0")),
@@ -142,6 +146,14 @@ WRONG: dict[str, tuple[Plan, str, str, str]] = {
         "CMake Warning:\n  Manually-specified variables were not used by the project:\n\n"
         "    CUDA_ARCH_LIST\n    USE_MKLDNN\n",
         r"pytorch_flags has USE_MKLDNN, which nothing in this source reads",
+    ),
+    "another cuDNN than the declared one": (
+        replace(PLAN, cudnn="/opt/cudnn"), LIBUV + CODE,
+        f"{SUMMARY}-- Found CUDNN: /usr/lib/x86_64-linux-gnu/libcudnn.so\n",
+        r"pytorch_cudnn is /opt/cudnn, and CMake took another: `-- Found CUDNN: /usr/lib",
+    ),
+    "no cuDNN": (
+        replace(PLAN, cudnn="/opt/cudnn"), LIBUV + CODE, SUMMARY, "`no line names any`: have incl",
     ),
     "a version of its own": (
         CPU, LIBUV, "Building wheel torch-2.6.0+debian\n-- Building version 2.6.0+debian\n",

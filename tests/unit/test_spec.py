@@ -103,6 +103,10 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
         "pytorch.building.flags", None, {"USE_MKLDNN": False, "BLAS": "Eigen"},
         (("BLAS", "Eigen"), ("USE_MKLDNN", "0")), SOURCE,
     ),
+    "pytorch_nccl_url": (
+        "pytorch.building.nccl_url", None, "file:///srv/nccl.git", "file:///srv/nccl.git", SOURCE,
+    ),
+    "pytorch_cudnn": ("pytorch.building.cudnn", None, "/opt/cudnn/", "/opt/cudnn", SOURCE),
     "pytorch_builder": ("pytorch.building.builder", None, "ws1", "ws1", SOURCE),
     "pytorch_build_memory_gib": ("pytorch.building.memory_gib", None, 32, 32.0, SOURCE),
     "environment_name": ("environment.name", "training", "nano-1", "nano-1", {}),

@@ -23,6 +23,7 @@ class Plan:
     + declared: the names of those that data declares; each of them has to have an effect
     + archs: compute capabilities, e.g. ["12.0"]; empty without CUDA
     + cuda: the toolkit's folder, or None
+    + nccl: the repository of NCCL, or None for NVIDIA's; cudnn: the folder of the declared cuDNN
     + compiler: C and C++ compiler, or None for the host's own
     + python: the interpreter the wheel is for; uv: the installer; sources: its options for where
       packages come from
@@ -39,6 +40,8 @@ class Plan:
     declared: tuple[str, ...]
     archs: tuple[str, ...]
     cuda: str | None
+    nccl: str | None
+    cudnn: str | None
     compiler: tuple[str, str] | None
     python: str
     uv: str
