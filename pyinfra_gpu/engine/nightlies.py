@@ -71,9 +71,12 @@ class File:
 
 
 def folder() -> Path:
-    """Return where the controller keeps nightlies; nothing of ours ever removes one."""
-    default = Path.home() / ".cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or default) / "pyinfra-gpu" / "nightlies"
+    """Return where the controller keeps nightlies; nothing of ours ever removes one.
+
+    Not among its caches, which people empty: what the index forgot cannot be made again.
+    """
+    default = Path.home() / ".local/state"
+    return Path(os.environ.get("XDG_STATE_HOME") or default) / "pyinfra-gpu" / "nightlies"
 
 
 def folder_of(spec: HostSpec) -> str:

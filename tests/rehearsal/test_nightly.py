@@ -23,13 +23,6 @@ TEXT = "import torch; print(torch.text)"
 ASKED = "import torch, pytorch_triton; print(torch.text, pytorch_triton.text)"
 
 
-class Nightly(Deployer):
-    """Keeps its nightlies apart from this user's own."""
-
-    def environment(self, report: Path) -> dict[str, str]:
-        return {**super().environment(report), "XDG_CACHE_HOME": str(self.folder)}
-
-
 def test_every_host_gets_the_files_of_the_first_use_when_the_index_has_forgotten_them(
     lab: Lab, deployer: Deployer, tmp_path: Path
 ) -> None:
@@ -50,7 +43,7 @@ def test_every_host_gets_the_files_of_the_first_use_when_the_index_has_forgotten
     )
     folder = tmp_path / "runs"
     folder.mkdir()
-    nightly = Nightly(lab, folder, data=(*data, f"pytorch_version={DATE}"))
+    nightly = Deployer(lab, folder, data=(*data, f"pytorch_version={DATE}"))
     run = nightly.converge(limit=first.name)
     assert f"keep torch {DATE}+cpu: the index forgets nightlies" in run.output
     said = first.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{ASKED}'").stdout

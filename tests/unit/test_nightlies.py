@@ -71,7 +71,7 @@ def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nightly
     monkeypatch.setattr(engine_wheels, "ask", ask)
     monkeypatch.setattr(fallback, "failed", lambda host, stage, text: bool(said.append(text)))
     monkeypatch.setattr(nightlies, "as_owner", lambda spec, record: {})
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     wheels = tmp_path / "wheels"
     needs = "pytorch-triton==3.6.0; platform_system == 'Linux'"
     for version in (DATE, "2.16.0.dev20261122"):
