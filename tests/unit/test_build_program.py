@@ -7,7 +7,7 @@ import os
 import struct
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 
 from pyinfra_gpu.on_host.build import checks, fetch, ninja, prove, settings, tree, unclean
 from pyinfra_gpu.on_host.build import compile as compiling
+from pyinfra_gpu.on_host.build import run as running
 from pyinfra_gpu.on_host.build.commands import Commands, failure
 from pyinfra_gpu.on_host.build.errors import BuildError
 from pyinfra_gpu.on_host.build.place import Place
@@ -228,6 +229,32 @@ FIRST = ["[1/4] a", "[2/4] b", "FAILED: c.o", KILLED, "ninja: build stopped: sub
 
 def begun(place: Place) -> State:
     return State.begun(place, PLAN.fingerprint)
+
+
+def test_what_failed_on_a_full_disk_can_be_written_down(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.root / "plan.json").write_text(json.dumps(asdict(PLAN)))
+
+    def full(*given: Any) -> None:
+        assert place.reserve.stat().st_size > 100_000
+        raise OSError(28, "No space left on device")
+
+    saved = State.save
+
+    def save(state: State, **changes: Any) -> None:
+        """Fail as long as the disk is full."""
+        if changes.get("status") == "failed" and place.reserve.exists():
+            raise OSError(28, "No space left on device")
+        saved(state, **changes)
+
+    monkeypatch.setattr(running, "_phases", full)
+    monkeypatch.setattr(State, "save", save)
+    with pytest.raises(OSError, match="No space left"):
+        running.build(place, "build.pyz")
+    known = State(place).known
+    assert known["status"] == "failed"
+    assert "the build broke: OSError: [Errno 28] No space left" in known["error"]["sentence"]
 
 
 def test_where_memory_runs_out_half_as_many_go_on_and_it_is_said(place: Place) -> None:
