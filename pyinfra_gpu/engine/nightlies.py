@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urljoin, urlsplit
 
 from gevent.lock import RLock  # type: ignore[import-untyped]  # pyinfra's own event loop
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from pyinfra_gpu.drift.pytorch import STAGE
 from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.engine.fallback import given_up
 from pyinfra_gpu.engine.privilege import as_owner
+from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.engine.wheels import TransferError, send
 from pyinfra_gpu.whole_file import replacing
 
@@ -103,8 +104,7 @@ def brought(state: State, host: Host, spec: HostSpec, record: Record, came: list
     except NightlyError as error:
         return given_up(host, STAGE, spec, f"{name} {error}")
     except (TransferError, OSError) as error:
-        sentence = f"{name} did not come over: {error}; the next run goes on"
-        return given_up(host, STAGE, spec, sentence)
+        return failed(host, STAGE, f"{name} did not come over: {error}; the next run goes on")
     return True
 
 
@@ -113,7 +113,7 @@ def _kept(spec: HostSpec, wanted: Platform, host: Host) -> tuple[Path, list[File
     place = folder() / f"{spec.pytorch.full_version}-cp{wanted.python}-{wanted.machine}"
     known = place / _KEPT
     if known.exists():
-        files = [File(**each) for each in json.loads(known.read_text(encoding="utf-8"))["files"]]
+        files = _noted(known)
         for file in files:
             if not (place / file.name).exists() or digest(place / file.name) != file.sha256:
                 raise NightlyError(
@@ -128,6 +128,17 @@ def _kept(spec: HostSpec, wanted: Platform, host: Host) -> tuple[Path, list[File
     with replacing(known, 0o644) as target:
         target.write((json.dumps(text, indent=1) + "\n").encode())
     return place, files
+
+
+def _noted(known: Path) -> list[File]:
+    """Return which files are kept, as was noted when they were fetched."""
+    try:
+        return [File(**each) for each in json.loads(known.read_text(encoding="utf-8"))["files"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise NightlyError(
+            f"was kept, and {known} cannot be read ({error}): restore it from a backup, or remove"
+            " its folder and the index is asked again"
+        ) from error
 
 
 def _fetched(spec: HostSpec, wanted: Platform, place: Path) -> list[File]:
@@ -176,8 +187,10 @@ def _wheels(index: str, project: str, wanted: Platform) -> dict[Version, File]:
         target = urljoin(url, unescape(link))
         name = unquote(urlsplit(target).path.rpartition("/")[2])
         try:
-            _, version, _, tags = parse_wheel_filename(name)
+            named, version, _, tags = parse_wheel_filename(name)
         except InvalidWheelFilename:
+            continue
+        if named != canonicalize_name(project) or "/" in name:
             continue
         if any(_fits(tag.interpreter, tag.abi, tag.platform, wanted) for tag in tags):
             stated = re.search(r"sha256=([0-9a-f]{64})", urlsplit(target).fragment)
@@ -228,9 +241,12 @@ def _download(file: File, place: Path) -> File:
 
 
 def _metadata(wheel: Path) -> bytes:
-    with zipfile.ZipFile(wheel) as archive:
-        names = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
-        return archive.read(names[0]) if names else b""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+            return archive.read(names[0]) if names else b""
+    except zipfile.BadZipFile as error:
+        raise NightlyError(f"cannot be kept: {wheel.name} is no wheel ({error})") from error
 
 
 def digest(path: Path) -> str:

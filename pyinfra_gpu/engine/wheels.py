@@ -38,6 +38,10 @@ class TransferError(Exception):
     """A wheel did not come over: a clause that says why."""
 
 
+class NotBuiltError(TransferError):
+    """There is no wheel to bring: its builder could not make it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cached:
     """A wheel in the cache, whole: its file, and its manifest as text and as a type."""

@@ -22,7 +22,7 @@ from pyinfra_gpu.engine.privilege import as_owner, as_root, made_for
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.engine.together import executing, together
 from pyinfra_gpu.engine.uv import sources
-from pyinfra_gpu.engine.wheels import Cached, TransferError, cached, fetch, send
+from pyinfra_gpu.engine.wheels import Cached, NotBuiltError, TransferError, cached, fetch, send
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import Manifest
@@ -161,13 +161,14 @@ def _placed(
         if wheel is None and origin is not None:
             wheel = _from(state, *origin)
         if wheel is None:
-            return given_up(host, STAGE, spec, f"{name} is not in the cache any more: run again")
+            return failed(host, STAGE, f"{name} is not in the cache any more: run again")
         host.log(f"bring {wheel.manifest.file} from the cache ({wheel.manifest.size} bytes) ...")
         wheels, sha256 = f"{spec.paths.build}/wheels", wheel.manifest.sha256
         send(state, host, run_as, wheels, wheel.path, sha256, host.log)
+    except NotBuiltError as error:
+        return given_up(host, STAGE, spec, f"{name} cannot be had: {error}")
     except (TransferError, OSError) as error:
-        sentence = f"{name} did not come over: {error}; the next run goes on"
-        return given_up(host, STAGE, spec, sentence)
+        return failed(host, STAGE, f"{name} did not come over: {error}; the next run goes on")
     file = File(path=f"{spec.paths.build}/wheel.json", content=wheel.text.encode())
     return written(state, host, STAGE, file, run_as)
 
@@ -178,7 +179,7 @@ def _from(state: State, builder: str, said: dict[str, Any]) -> Cached:
     if manifest is None:
         told = together().hear(_WHEELS, [builder], deadlines.INSTALL)
         if told.get(builder) is None:
-            raise TransferError(f"{builder} has not built it")
+            raise NotBuiltError(f"{builder} has not built it")
         manifest = told[builder]
     source = state.inventory.get_host(builder)
     return fetch(state, source, said["run_as"], said["build"], manifest)
