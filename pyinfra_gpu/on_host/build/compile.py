@@ -78,7 +78,7 @@ def compile_all(plan: Plan, place: Place, run: Commands, state: State) -> None:
     if state.known["unclean"]:
         gone = unclean.prune(place.build, float(state.known["synced"]))
         state.note(f"the machine went down meanwhile: {gone} outputs were deleted and made again")
-        state.save(unclean=False)
+        state.save(unclean=False, steps_done=0, total=0)  # ninja counts what is gone once more
     jobs = int(state.known["jobs"]) or settings.jobs(plan, place.source)
     while True:
         state.save(jobs=jobs)
