@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: rehearsal test quick check deploy clean requirements
+.PHONY: rehearsal test test-pytorch-source quick check deploy clean requirements
 
 rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearsal run
@@ -25,6 +25,10 @@ check: $(VENV)/installed
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+# A part of the real PyTorch, really built on a throwaway Debian 13; outside CI. Six minutes of a core.
+test-pytorch-source: $(VENV)/installed
+	@$(BIN)/python -m pytest tests/pytorch_source -q
 
 deploy: $(VENV)/installed
 	@test -n "$(INVENTORY)" || { echo "usage: make deploy INVENTORY=inventories/lab.py" >&2; exit 1; }

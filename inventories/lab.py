@@ -134,7 +134,8 @@ cpu: list[str] = []
 #
 # pytorch
 #     "pytorch_source": "wheel",
-#         where torch comes from; 'source' builds it once per kind of host
+#         where torch comes from; 'nightly' keeps its files, 'source' builds it once per kind of
+#         host
 #     "pytorch_version": "2.14.0",
 #         the torch release; default: the stack's
 #     "pytorch_build": "cu126",
@@ -152,6 +153,9 @@ cpu: list[str] = []
 #     "pytorch_lock": "if-there",
 #         whether only what a lock of `pyinfra-gpu lock` names is installed, by its digest;
 #         'required' stops a host for which there is none
+#     "pytorch_fallback": "2.14.1",
+#         the release installed as a wheel where a build or a nightly cannot be had; said in every
+#         run and check until that is cured; None = such a host fails; default: None
 #     "pytorch_git_url": "https://github.com/pytorch/pytorch",
 #         the repository torch is built from, a mirror of it, or a bundle; default: None
 #     "pytorch_commit": "5c48869085840e9cbb80e2a4d2b5e5d7c3a1f602",
@@ -164,6 +168,12 @@ cpu: list[str] = []
 #         what torch is compiled for; None = the gpu_model's; default: None
 #     "pytorch_flags": {"USE_MKLDNN": "0"},
 #         options of the build beside those that this project sets; default: {}
+#     "pytorch_nccl_url": "https://mirror.example.org/nccl.git",
+#         where the tag of NCCL that the source pins is fetched from; None = NVIDIA's, GitHub;
+#         default: None
+#     "pytorch_cudnn": "/opt/cudnn-9.20",
+#         the folder with include and lib of the cuDNN that torch is built with; None = the
+#         system's; default: None
 #     "pytorch_builder": "ws1",
 #         the host that builds; None = the first of its kind; default: None
 #     "pytorch_build_memory_gib": 32,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.commands import run
@@ -188,3 +188,16 @@ def read_machine(root: Path = Path("/")) -> AptConfiguration:
         sources=tuple(own),
         options=tuple(acquire_options(dump)),
     )
+
+
+def of_release(machine: AptConfiguration, codename: str) -> AptConfiguration:
+    """Return the same archives for another release of the machine's distribution."""
+    sources = [
+        replace(each, suites=tuple(_of(suite, machine.codename, codename) for suite in each.suites))
+        for each in machine.sources
+    ]
+    return replace(machine, codename=codename, sources=tuple(sources))
+
+
+def _of(suite: str, before: str, after: str) -> str:
+    return after + suite.removeprefix(before)

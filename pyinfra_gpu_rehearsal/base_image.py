@@ -13,7 +13,7 @@ import platform
 import shlex
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,12 +107,13 @@ class BaseImage:
         return path if path.exists() else None
 
 
-def image_digest(apt: AptConfiguration) -> str:
+def image_digest(apt: AptConfiguration, more: Sequence[str] = ()) -> str:
     """Return the name of the image made from APT: it depends on everything the image does."""
     parts = [
         apt.distribution,
         apt.sources_text(),
         PACKAGES,
+        *more,
         *INSTALLABLE,
         *INSTALLABLE_ALONE,
         *MASKED,
@@ -140,7 +141,7 @@ def _python_version(root: Path) -> str:
     return target.name.removeprefix("python")
 
 
-def _bootstrap(apt: AptConfiguration, work: Path) -> None:
+def _bootstrap(apt: AptConfiguration, more: Sequence[str], work: Path) -> None:
     """Make the tree WORK/root with mmdebstrap, as the machine's own apt is configured."""
     lists = (" ".join(MASKED), " ".join(INSTALLABLE_ALONE), *INSTALLABLE)
     hook = f'sh {shlex.quote(str(FINISH))} "$1" {shlex.join(lists)}'
@@ -152,7 +153,7 @@ def _bootstrap(apt: AptConfiguration, work: Path) -> None:
         f"--mode={'root' if is_root() else 'unshare'}",
         "--quiet",
         "--variant=apt",
-        f"--include={PACKAGES}",
+        f"--include={','.join([PACKAGES, *more])}",
         '--aptopt=Acquire::Languages "none"',
         *(f"--aptopt={option}" for option in apt.options),
         *(f"--dpkgopt={option}" for option in DPKG_OPTIONS),
@@ -179,17 +180,17 @@ def _bootstrap(apt: AptConfiguration, work: Path) -> None:
         target.unlink()
 
 
-def _build(apt: AptConfiguration, digest: str, folder: Path) -> None:
+def _build(apt: AptConfiguration, more: Sequence[str], folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
     work.chmod(0o755)
     try:
-        _bootstrap(apt, work)
+        _bootstrap(apt, more, work)
         packages = list((work / "root/installable").glob("*.deb"))
         make_repository(packages, work / "debian", suite=apt.codename)
         (work / "root/installable").rmdir()
         known = {
-            "digest": digest,
+            "digest": image_digest(apt, more),
             "codename": apt.codename,
             "python": _python_version(work / "root"),
             "packages": len(packages),
@@ -200,23 +201,24 @@ def _build(apt: AptConfiguration, digest: str, folder: Path) -> None:
         remove_tree(work)
 
 
-def ensure_base_image(apt: AptConfiguration, say: Say) -> BaseImage:
+def ensure_base_image(apt: AptConfiguration, say: Say, more: Sequence[str] = ()) -> BaseImage:
     """Return the base image for APT, building it first where the cache has none.
+
+    + more: packages that it has beside those of a freshly installed machine
 
     Raises LabError where it cannot be built.
     """
-    digest = image_digest(apt)
-    folder = cache_folder() / f"base-{apt.codename}-{digest}"
+    folder = cache_folder() / f"base-{apt.codename}-{image_digest(apt, more)}"
     with locked(cache_folder() / "base.lock"):
-        return _load(folder) or _make(apt, digest, folder, say)
+        return _load(folder) or _make(apt, more, folder, say)
 
 
-def _make(apt: AptConfiguration, digest: str, folder: Path, say: Say) -> BaseImage:
+def _make(apt: AptConfiguration, more: Sequence[str], folder: Path, say: Say) -> BaseImage:
     for leftover in folder.parent.glob("base-*.part"):
         remove_tree(leftover)  # of a build that was killed; no other runs under the lock
     say("building the base image (about 30 s, once) ...")
     started = time.monotonic()
-    _build(apt, digest, folder)
+    _build(apt, more, folder)
     image = _load(folder)
     if image is None:
         raise LabError(f"the base image in {folder} cannot be read: remove that folder")

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal import access, faults, network, server, snapshots
-from pyinfra_gpu_rehearsal.aptconfig import read_machine
-from pyinfra_gpu_rehearsal.base_image import BaseImage, Say, ensure_base_image
+from pyinfra_gpu_rehearsal.base_image import BaseImage, Say
 from pyinfra_gpu_rehearsal.control_group import Group, wait_until_ready
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.git_repository import publish
 from pyinfra_gpu_rehearsal.host import LabHost
+from pyinfra_gpu_rehearsal.kind import USUAL, Kind
 from pyinfra_gpu_rehearsal.namespaces import Namespaces, remove_tree
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware
 from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
@@ -40,13 +40,16 @@ class Lab:
     """The throwaway hosts that belong to one folder."""
 
     def __init__(
-        self, directory: Path = Path(".rehearsal"), *, training: Path | None = None
-    ) -> None:
+        self, directory: Path = Path(".rehearsal"), *, training: Path | None = None,
+        kind: Kind = USUAL,
+    ) -> None:  # fmt: skip
         """Stand for the lab in DIRECTORY, which need not exist; nothing is made yet.
 
         + training: the folder served as a git repository; None = examples/tiny-gpt of the
           project DIRECTORY lies in.
+        + kind: what its hosts are made of.
         """
+        self._kind = kind
         self.directory = directory.absolute()
         self.training = training or self.directory.parent / "examples/tiny-gpt"
         self.machine = Machine()
@@ -171,8 +174,8 @@ class Lab:
         known = LabRecord.load(self.directory)
         gpu = machine is not None or any(h.machine for h in (known.hosts.values() if known else ()))
         ensure_packages(say, gpu=gpu)
-        image = ensure_base_image(read_machine(), say)
-        wheels_folder, wheels = ensure_wheels(image.python, say)
+        image = self._kind.image(say)
+        wheels_folder, wheels = ensure_wheels(image.python, say, self._kind.wheels)
         with self._locked():
             record = self._open()
             if record.base != image.digest:

@@ -28,10 +28,11 @@ from pyinfra_gpu_rehearsal.commands import run
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.state import cache_folder, locked, write_atomically
 
-REQUIREMENTS = ("torch==2.13.0+cpu", "uv==0.13.8", "numpy", "setuptools")
-# PyTorch's own index of CPU builds, asked only where the configured indexes do not have them.
+UV = "uv==0.13.8"
+REQUIREMENTS = ("torch==2.13.0+cpu", UV, "numpy", "setuptools")
 # What builds torch from source, for hosts that are to build the stand-in.
 BUILD_REQUIREMENTS = (*catalogue().build_tools, "setuptools", "wheel", "scikit-build-core")
+# PyTorch's own index of CPU builds, asked only where the configured indexes do not have them.
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 

@@ -104,7 +104,7 @@ OF_WHEELS = frozenset(
         "wheel-without-gpu-code",
     }
 )
-"""Rules about what is published; nothing of it is installed where torch is built from source."""
+"""Rules about published releases: none is installed where torch is a nightly, or built."""
 
 
 def resolve(data: Mapping[str, object], host: str) -> HostSpec:
@@ -138,7 +138,8 @@ def refusals(spec: HostSpec, facts: HostFacts | None = None) -> Iterator[tuple[s
     """Yield (rule id, sentence) for every rule that refuses `spec`, on a host if `facts` is
     given.
     """
-    rules = [rule for rule in RULES if not (spec.pytorch.building and rule.id in OF_WHEELS)]
+    released = spec.pytorch.source == "wheel"
+    rules = [rule for rule in RULES if released or rule.id not in OF_WHEELS]
     checks = tuple(rule.check for rule in rules)
     cases = _cases(spec, facts)
     for rule in rules:

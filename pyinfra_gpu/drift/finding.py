@@ -36,6 +36,7 @@ class Id(StrEnum):
 
     PREFLIGHT_OS_UNSUPPORTED = "preflight.os-unsupported"
     PREFLIGHT_DISK_TOO_SMALL = "preflight.disk-too-small"
+    PREFLIGHT_NOEXEC = "preflight.noexec"
     PREFLIGHT_SYSTEM_DISK_TOO_SMALL = "preflight.system-disk-too-small"
     PREFLIGHT_MEMORY_TOO_SMALL = "preflight.memory-too-small"
     PREFLIGHT_GPU_COUNT_DIFFERS = "preflight.gpu-count-differs"
@@ -125,6 +126,7 @@ class Id(StrEnum):
     PYTORCH_BUILD_MISSING = "pytorch.build-missing"
     PYTORCH_BUILD_RUNNING = "pytorch.build-running"
     PYTORCH_BUILD_OCCUPIED = "pytorch.build-occupied"
+    PYTORCH_FALLBACK = "pytorch.fallback"
     PYTORCH_BUILD_STAND_IN = "pytorch.build-stand-in"
     PYTORCH_BUILD_DIFFERS = "pytorch.build-differs"
     PYTORCH_NOT_INSTALLED = "pytorch.not-installed"
@@ -190,7 +192,7 @@ class Finding:
       a trailing * stands for any ending
     + since: the package action that explains it, by the package manager's own log
     + stops: the run stops here on this host: what comes after could not work
-    + repeats: a note for which the next run does its work again nevertheless
+    + repeats: what is no failure of a run that leaves it, and for which the next one works again
     """
 
     id: Id
@@ -219,7 +221,7 @@ class Finding:
         """What the next run does about it, in words for people."""
         if self.stops:
             return f"stops here: {self.action}"
-        if self.effect != "report" or self.action.startswith("left alone"):
+        if self.effect != "report" or self.repeats or self.action.startswith("left alone"):
             return self.action
         return f"leaves it alone: {self.action}"
 

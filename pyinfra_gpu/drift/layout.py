@@ -38,7 +38,7 @@ def owners(spec: HostSpec) -> tuple[str, ...]:
 
     The virtual environment is the owner's as well, and made by the stage that fills it.
     """
-    build = (spec.paths.build,) if spec.pytorch.building else ()
+    build = (spec.paths.build,) if spec.pytorch.source != "wheel" else ()
     return (spec.paths.cache, spec.paths.training_parent, spec.paths.state, *build)
 
 

@@ -63,6 +63,7 @@ def _obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
         _prefix(spec, record),
         _owner(spec, record),
         _disk(spec, record),
+        _noexec(spec, record),
         *_system_disk(spec, record),
         _memory(spec, record),
         *preflight_gpus.obstacles(spec, record),
@@ -149,6 +150,20 @@ def _disk(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
         expected=f"{need:g} GiB",
         action="free some space, choose another `prefix`, or lower `preflight_min_disk_gib` if you"
         " know better",
+    )
+
+
+def _noexec(spec: HostSpec, record: Record) -> Finding | None:
+    """Judge whether what is installed and built below the prefix could be started there at all."""
+    place = record.storage.noexec
+    if not isinstance(place, str):
+        return None
+    return stop(
+        Id.PREFLIGHT_NOEXEC,
+        found=f"no program can be started below {place}: it is mounted noexec",
+        expected=f"a prefix whose programs can be started, and {spec.paths.prefix} is declared",
+        action=f"run `mount -o remount,exec {place}` and take noexec out of /etc/fstab, or choose"
+        " another `prefix`",
     )
 
 

@@ -23,6 +23,7 @@ TORCH = (
     Id.PYTORCH_DISTRIBUTION_DAMAGED,
     Id.PYTORCH_LOCK_DIFFERS,
     Id.PYTORCH_BUILD_DIFFERS,
+    Id.PYTORCH_FALLBACK,
 )
 """What `pytorch.wheel` repairs."""
 
@@ -69,7 +70,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     found = [*_installer(spec, record), *anew, *_torch(spec, record)]
     if not anew:
         found += pytorch_files.judge(spec, record)
-    missing = None if spec.pytorch.building else pytorch_lock.missing(spec, record)
+    missing = pytorch_lock.missing(spec, record) if spec.pytorch.source == "wheel" else None
     return [*found, missing] if missing else found
 
 
@@ -143,6 +144,26 @@ def _interpreter(spec: HostSpec, record: Record) -> tuple[str, ...]:
     return (*named, *parts, "python3", "python3-minimal")
 
 
+def has_fallback(spec: HostSpec, record: Record) -> bool:
+    """Tell whether the declared fallback is what is installed, and whole."""
+    torch, fallback = record.torch, spec.pytorch.full_fallback
+    whole = torch.installing is False and not torch.damaged
+    return fallback is not None and torch.version == fallback and whole
+
+
+def _fallback(spec: HostSpec) -> Finding:
+    """Say so until it is cured: a host with another torch than declared is not as declared."""
+    wanted = spec.pytorch
+    return Finding(
+        id=Id.PYTORCH_FALLBACK,
+        found=f"torch {wanted.full_fallback}, the fallback",
+        expected=f"torch {wanted.full_version}, {wanted.source}",
+        effect="report",
+        action=f"try torch {wanted.full_version} again, and keep the fallback where it fails",
+        repeats=True,
+    )
+
+
 def _torch(spec: HostSpec, record: Record) -> list[Finding]:
     """Judge torch itself; in an environment that is to be made anew it goes with the old one."""
     torch, wanted = record.torch, spec.pytorch.full_version
@@ -150,6 +171,8 @@ def _torch(spec: HostSpec, record: Record) -> list[Finding]:
         id_, found = Id.PYTORCH_NOT_INSTALLED, "no torch"
     elif isinstance(torch.version, Unknown):
         return []
+    elif has_fallback(spec, record):
+        return [_fallback(spec)]
     elif torch.installing is True:
         id_ = Id.PYTORCH_INSTALLATION_INTERRUPTED
         found = f"torch {torch.version}, its installation was interrupted or goes on"

@@ -70,7 +70,14 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     else:
         id_, found = Id.PYTORCH_BUILD_MISSING, _without(record, wanted)
         action = f"build of torch {spec.pytorch.full_version}"
-    return [Finding(id=id_, found=found, expected=expected, effect="repair", action=action)]
+    if spec.pytorch.fallback is None:
+        return [Finding(id=id_, found=found, expected=expected, effect="repair", action=action)]
+    # The run that cannot build it goes on with the fallback, and the next one tries again.
+    return [
+        Finding(
+            id=id_, found=found, expected=expected, effect="report", action=action, repeats=True
+        )
+    ]
 
 
 def _stand_in(record: Record) -> list[Finding]:

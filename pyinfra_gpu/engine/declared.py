@@ -38,7 +38,7 @@ def declared(host: Host) -> HostSpec:
 def _with_locks(spec: HostSpec) -> HostSpec:
     """Add the locks that there are for the declared torch, where data does not ignore them."""
     torch = spec.pytorch
-    if torch.lock == "ignore" or torch.building is not None:
+    if torch.lock == "ignore" or torch.source != "wheel":
         return spec
     return replace(spec, pytorch=replace(torch, locks=lock.read(Path.cwd(), torch.full_version)))
 

@@ -90,6 +90,8 @@ def follow(
         following.close()
     if last is None:
         raise LostError("nothing was told of the build")
+    if last.status == "running" and last.alive:  # who follows on the host stays until it ends
+        raise LostError("the connection broke")
     return last
 
 

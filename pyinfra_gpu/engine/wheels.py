@@ -38,6 +38,10 @@ class TransferError(Exception):
     """A wheel did not come over: a clause that says why."""
 
 
+class NotBuiltError(TransferError):
+    """There is no wheel to bring: its builder could not make it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cached:
     """A wheel in the cache, whole: its file, and its manifest as text and as a type."""
@@ -111,21 +115,22 @@ def send(
     state: State,
     host: Host,
     run_as: dict[str, Any],
-    build: str,
-    wheel: Cached,
+    folder: str,
+    wheel: Path,
+    sha256: str,
     told: Callable[[str], object],
 ) -> None:
-    """Bring a wheel of the cache to a host, as far as it is not there yet.
+    """Bring a wheel of the controller's to a folder of a host, as far as it is not there yet.
 
     + run_as: the owner's; told: is given a line now and then
 
-    The manifest is not written: it is what calls the wheel proven. Raises TransferError.
+    Other wheels in that folder go. Nothing says yet what the wheel is. Raises TransferError.
     """
-    target, size = f"{build}/wheels/{wheel.manifest.file}", wheel.manifest.size
+    target, size = f"{folder}/{wheel.name}", wheel.stat().st_size
     length = ["stat", "-c", "length %s", "--", f"{target}.part"]
     known = ask(state, host, quoted(*length), run_as, seconds=deadlines.PLAIN)
     have = min(_length(known) or 0, size)
-    with wheel.path.open("rb") as file:
+    with wheel.open("rb") as file:
         while have < size:
             file.seek(have)
             piece = file.read(_PIECE)
@@ -137,7 +142,7 @@ def send(
             have += len(piece)
             if size > _PIECE:
                 told(f"wheel: {have >> 20} of {size >> 20} MiB sent")
-    _asked(state, host, program("build/accept.sh", target, wheel.manifest.sha256), run_as)
+    _asked(state, host, program("build/accept.sh", target, sha256), run_as)
 
 
 def _asked(state: State, host: Host, command: str, run_as: dict[str, Any], **more: Any) -> Answer:

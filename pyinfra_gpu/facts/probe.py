@@ -143,10 +143,11 @@ class ProbeRequest:
             packages=packages,
         )
         paths, built = spec.paths, spec.pytorch.building is not None
+        folders = (paths.build,) if spec.pytorch.source != "wheel" else ()
         request = replace(
             request,
             build=paths.build if built else "",
-            entries=(*request.entries, *((paths.build, paths.build_bundle) if built else ())),
+            entries=(*request.entries, *folders, *((paths.build_bundle,) if built else ())),
             owner="-" if spec.privilege == "none" else spec.owner or "",
             python=spec.pytorch.python if spec.pytorch.python.startswith("/") else "",
             seconds=max(spec.look_timeout_s - _ON_THE_WAY_S, 5),

@@ -44,6 +44,7 @@ class BuildState(_Document):
     + steps_done, total: of ninja's steps; left_s: seconds that compiling still takes, as it goes
     + compiled: steps that ninja finished in all runs of this build
     + stand_in: the tree says of itself that it is a rehearsal's
+    + alive: whether its process is there, where it is followed; the file does not say
     """
 
     model_config = ConfigDict(
@@ -67,11 +68,13 @@ class BuildState(_Document):
     updated: _Text
     notes: list[_Text] = []
     stand_in: bool = False
+    alive: bool = True
     error: BuildFailure | None = None
 
     def told(self) -> str:
         """Say how far it is, in one line."""
-        steps = f" {self.steps_done} of {self.total}" if self.phase == "compile" else ""
+        counted = self.phase == "compile" and self.total > 0
+        steps = f" {self.steps_done} of {self.total}" if counted else ""
         left = _time_left(self.left_s) if self.phase == "compile" else ""
         return f"{self.phase}{steps}, {self.percent} %{left}"
 

@@ -15,6 +15,7 @@ class StorageRecord(Jsonable):
 
     + free_mib: what an ordinary user may still write where the prefix is, or will be
     + usr_mib, var_mib: the same for /usr and /var, None where no NVIDIA driver is wanted
+    + noexec: where a file system is mounted from which nothing of ours can be started, None if none
     + shm_mib: size of the file system that holds /dev/shm, None if there is no /dev/shm
     """
 
@@ -22,6 +23,7 @@ class StorageRecord(Jsonable):
     usr_mib: int | Unknown | None
     var_mib: int | Unknown | None
     shm_mib: int | Unknown | None
+    noexec: str | Unknown | None
 
 
 class Storage(ConcernFact[StorageRecord]):
@@ -41,6 +43,7 @@ def parse(fields: Fields) -> StorageRecord:
         usr_mib=None if idle or usr is None else _mib(usr, "free"),
         var_mib=None if idle or var is None else _mib(var, "free"),
         shm_mib=None if shm is None else _mib(shm, "size"),
+        noexec=fields.text("storage.noexec"),
     )
 
 

@@ -7,11 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from pyinfra.api.command import FunctionCommand
+
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift import pytorch_build, pytorch_files
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
-from pyinfra_gpu.engine import deadlines, journal
+from pyinfra_gpu.engine import deadlines, journal, nightlies
 from pyinfra_gpu.engine.converge import Commands, converging, refuse, unreadable
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard, made_for
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec.lock import Lock
 
 STAGE = drift.STAGE
+_ANEW = ("--reinstall-package", "torch")
 
 
 @converging(drift, repairs=drift.INSTALLER)
@@ -263,6 +266,9 @@ def _install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) 
     if spec.pytorch.building is not None:
         yield from _install_built(spec, record, complaint)
         return
+    if spec.pytorch.nightly:
+        yield from _install_nightly(spec, record, complaint)
+        return
     if lock is None:
         command = install_command(spec, spec.pytorch.requirement)
         command += [] if record.torch.version is None else ["--reinstall-package", "torch"]
@@ -285,7 +291,9 @@ def _install_built(spec: HostSpec, record: Record, complaint: str) -> Commands:
     wheel, paths = record.build.wheel, spec.paths
     what = f"install the built torch {spec.pytorch.full_version} ({complaint})"
     if not isinstance(wheel, Manifest) or not pytorch_build.has_wheel(spec, record):
-        if executing():
+        if executing() and spec.pytorch.fallback is not None:
+            yield from _install_fallback(spec, record)
+        elif executing():
             yield refuse(STAGE, f"{spec.host}: there is no wheel of the declared build: run again")
         else:  # it will have been built by then
             yield _long_step(spec, record, what, "true")
@@ -298,6 +306,35 @@ def _install_built(spec: HostSpec, record: Record, complaint: str) -> Commands:
     proven = program("build/proven.sh", path, wheel.sha256, manifest)
     install = f"{proven} && {{ {marked(spec, command, after=after)}; }}"
     yield _long_step(spec, record, what, install)
+
+
+def _install_fallback(spec: HostSpec, record: Record) -> Commands:
+    """Install the release that data declares where the build or the nightly cannot be had."""
+    if drift.has_fallback(spec, record):
+        return
+    command = install_command(spec, *spec.pytorch.fallback_from)
+    command += [] if record.torch.version is None else [*_ANEW]
+    install = marked(spec, command, after=quoted("rm", "-f", spec.paths.torch_lock))
+    what = f"install the fallback torch {spec.pytorch.full_fallback}"
+    yield _long_step(spec, record, what, install)
+
+
+def _install_nightly(spec: HostSpec, record: Record, complaint: str) -> Commands:
+    """Install the files that the controller keeps of a nightly; the first host has them kept."""
+    came: list[str] = []
+    yield FunctionCommand(nightlies.brought, (spec, record, came), {})
+    if executing() and not came:
+        yield from _install_fallback(spec, record)
+        return
+    install = program(
+        "pytorch/nightly.sh",
+        nightlies.folder_of(spec),
+        *(*install_command(spec), *([] if record.torch.version is None else _ANEW)),
+    )
+    mark, lock = quoted(installing_mark(spec)), quoted("rm", "-f", spec.paths.torch_lock)
+    command = f"touch {mark} && {install} && {lock} && sync -f {mark} && rm {mark}"
+    what = f"install the nightly torch {spec.pytorch.full_version} ({complaint})"
+    yield _long_step(spec, record, what, command)
 
 
 def _by_lock(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyinfra import host
+from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.diagnosis.command import explain_lines
@@ -14,17 +15,21 @@ from pyinfra_gpu.drift import pytorch_build as drift
 from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, looking, note, refuse, refused, verify
+from pyinfra_gpu.engine.fallback import given_up
 from pyinfra_gpu.engine.following import LostError, follow
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, made_for
 from pyinfra_gpu.engine.steps import failed, quoted, step
 from pyinfra_gpu.engine.together import executing, together
 from pyinfra_gpu.engine.uv import sources
-from pyinfra_gpu.engine.wheels import Cached, TransferError, cached, fetch, send
+from pyinfra_gpu.engine.wheels import Cached, NotBuiltError, TransferError, cached, fetch, send
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import Manifest
 from pyinfra_gpu.on_host import build_bundle, program
+from pyinfra_gpu.on_host.build.place import Place
+from pyinfra_gpu.on_host.build.plan import Plan
+from pyinfra_gpu.on_host.build.shown import shown
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -158,7 +163,10 @@ def _placed(
         if wheel is None:
             return failed(host, STAGE, f"{name} is not in the cache any more: run again")
         host.log(f"bring {wheel.manifest.file} from the cache ({wheel.manifest.size} bytes) ...")
-        send(state, host, run_as, spec.paths.build, wheel, host.log)
+        wheels, sha256 = f"{spec.paths.build}/wheels", wheel.manifest.sha256
+        send(state, host, run_as, wheels, wheel.path, sha256, host.log)
+    except NotBuiltError as error:
+        return given_up(host, STAGE, spec, f"{name} cannot be had: {error}")
     except (TransferError, OSError) as error:
         return failed(host, STAGE, f"{name} did not come over: {error}; the next run goes on")
     file = File(path=f"{spec.paths.build}/wheel.json", content=wheel.text.encode())
@@ -170,8 +178,8 @@ def _from(state: State, builder: str, said: dict[str, Any]) -> Cached:
     manifest = said["wheel"]
     if manifest is None:
         told = together().hear(_WHEELS, [builder], deadlines.INSTALL)
-        if builder not in told:
-            raise TransferError(f"{builder} has not built it")
+        if told.get(builder) is None:
+            raise NotBuiltError(f"{builder} has not built it")
         manifest = told[builder]
     source = state.inventory.get_host(builder)
     return fetch(state, source, said["run_as"], said["build"], manifest)
@@ -183,7 +191,11 @@ def _start(spec: HostSpec, record: Record) -> Commands:
     content = build_bundle()
     if isinstance(there, Unknown) or there.sha256 != hashlib.sha256(content).hexdigest():
         yield write(STAGE, File(path=paths.build_bundle, content=content), as_root(spec))
-    text = json.dumps(plan(spec, record), indent=1, sort_keys=True) + "\n"
+    made = plan(spec, record)
+    if not executing() and state.print_noop_info:  # as with `--dry -v`
+        for line in shown(Plan.made(made), Place(Path(paths.build))):
+            host.log(line)
+    text = json.dumps(made, indent=1, sort_keys=True) + "\n"
     file = File(path=f"{paths.build}/plan.json", content=text.encode())
     yield write(STAGE, file, as_owner(spec, record))
     owner = made_for(spec, record)
@@ -210,6 +222,8 @@ def plan(spec: HostSpec, record: Record) -> dict[str, Any]:
         "declared": [name for name, _ in building.flags],
         "archs": list(building.archs),
         "cuda": f"/usr/local/cuda-{spec.cuda.release}" if building.cuda else None,
+        "nccl": building.nccl_url,
+        "cudnn": building.cudnn,
         "compiler": _compilers(spec.cuda.host_compiler),
         "python": paths.python,
         "uv": paths.uv,
@@ -249,7 +263,8 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
         return failed(host, STAGE, f"{name} cannot be followed ({error}); {goes_on}")
     if last.status == "done":
         return _told_of(host, spec)
-    return failed(host, STAGE, f"{name} {_why(last, f'{paths.build}/log.txt')}")
+    together().say(_WHEELS, host.name, None)
+    return given_up(host, STAGE, spec, f"{name} {_why(last, f'{paths.build}/log.txt')}")
 
 
 def _told_of(host: Host, spec: HostSpec) -> bool:

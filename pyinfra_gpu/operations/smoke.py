@@ -15,6 +15,7 @@ from pyinfra_gpu.diagnosis.evidence import EVIDENCE_LIMIT, Explained, explained
 from pyinfra_gpu.drift import smoke as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint
+from pyinfra_gpu.drift.pytorch import has_fallback
 from pyinfra_gpu.engine import deadlines, journal, reach
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh, refuse
@@ -147,6 +148,13 @@ def _check_verdict(
     current = fingerprint(spec, record, smoke_digest())
     if not isinstance(verdict, Verdict) or verdict.fingerprint != current or verdict == before:
         return failed(host, STAGE, f"{spec.host}: {_without_verdict(spec, verdict)}")
+    if has_fallback(spec, record):
+        wanted = spec.pytorch
+        journal.warn(
+            STAGE,
+            f"{spec.host}: the verdict is of torch {wanted.full_fallback}, the fallback, and not of"
+            f" the declared {wanted.full_version}",
+        )
     if verdict.passed:
         journal.verdict(Explained(verdict))
         return _stamped(state, host, spec, verdict)

@@ -13,12 +13,26 @@ from pyinfra_gpu.spec.pytorch_build import BuildSpec, is_declared
 
 
 def _indexes(given: Given) -> tuple[str | None, str | None]:
+    if given["pytorch_source"] == "nightly":
+        return None, given.known.nightly_index_of(given["pytorch_build"])
     return given.known.indexes(given.stack, given["pytorch_version"], given["pytorch_build"])
 
 
 def _extra_index(given: Given) -> str | None:
     """Beside an index that data names no other is asked, unless that is named too."""
     return None if given.declares("pytorch_index_url") else _indexes(given)[1]
+
+
+def _fallback_from(given: Given) -> tuple[str, ...]:
+    """Return what the fallback is asked for by, with its index where one has to be named."""
+    version, build = given["pytorch_fallback"], given["pytorch_build"]
+    if version is None:
+        return ()
+    if given.known.serves(version, build):
+        return (f"torch=={version}",)
+    if given.declares("pytorch_index_url") or given.declares("pytorch_extra_index_url"):
+        return (f"torch=={version}+{build}",)
+    return (f"torch=={version}+{build}", "--extra-index-url", given.known.index_of(build))
 
 
 def _local_version(given: Given) -> bool:
@@ -29,22 +43,24 @@ def _local_version(given: Given) -> bool:
 class PytorchSpec:
     """Which torch, from where, on which Python.
 
+    `fallback_from` is what the fallback is asked for by, as words for the installer.
     `local_version` is whether the index names the build in the version ("2.13.0+cpu"). The
     package index does not, so asking it for "2.14.1+cu130" would find nothing. `locks` are those
     that there are for this torch, one for each platform.
     """
 
-    source: Literal["wheel", "source"] = key(
+    source: Literal["wheel", "nightly", "source"] = key(
         v.source,
         default="wheel",
-        allowed="'wheel' or 'source'",
+        allowed="'wheel', 'nightly' or 'source'",
         example="source",
-        help="where torch comes from; 'source' builds it once per kind of host",
+        help="where torch comes from; 'nightly' keeps its files, 'source' builds it once per kind"
+        " of host",
     )
     version: str = key(
         v.torch_version,
         default=from_stack(lambda given: given.stack.torch.version),
-        allowed="a final torch release with three numbers",
+        allowed="a final torch release with three numbers, or a nightly's with its date",
         example="2.14.0",
         help="the torch release",
         synonyms=("torch",),
@@ -100,12 +116,31 @@ class PytorchSpec:
         " 'required' stops a host for which there is none",
         synonyms=("locked", "hashes"),
     )
+    fallback: str | None = key(
+        v.torch_release,
+        default=None,
+        allowed="a final torch release with three numbers, or None",
+        example="2.14.1",
+        help="the release installed as a wheel where a build or a nightly cannot be had; said in"
+        " every run and check until that is cured; None = such a host fails",
+    )
     building: BuildSpec | None = part(
         BuildSpec, stage="pytorch", prefix="pytorch_", when=is_declared
     )
     uv_version: str = computed(lambda given: given.stack.uv)
     local_version: bool = computed(_local_version, default=True)
+    fallback_from: tuple[str, ...] = computed(_fallback_from, default=())
     locks: tuple[Lock, ...] = ()
+
+    @property
+    def full_fallback(self) -> str | None:
+        """What `torch.__version__` says where the fallback is installed; None without one."""
+        return None if self.fallback is None else f"{self.fallback}+{self.build}"
+
+    @property
+    def nightly(self) -> bool:
+        """Whether torch is a nightly, whose files the controller keeps."""
+        return self.source == "nightly"
 
     @property
     def full_version(self) -> str:

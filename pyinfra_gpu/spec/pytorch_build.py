@@ -30,6 +30,9 @@ OTHER_KEYS: Mapping[str, str] = {
     "PYTORCH_BUILD_VERSION": "pytorch_version",
     "PYTORCH_BUILD_NUMBER": "pytorch_version",
     "CUDA_HOME": "cuda_release",
+    "CUDNN_ROOT": "pytorch_cudnn",
+    "CUDNN_INCLUDE_DIR": "pytorch_cudnn",
+    "CUDNN_LIBRARY": "pytorch_cudnn",
     "CUDACXX": "cuda_release",
     "CUDAHOSTCXX": "host_compiler",
     "CC": "host_compiler",
@@ -158,6 +161,21 @@ class BuildSpec:
         settle=lambda given, pairs: tuple(pairs),
         synonyms=("build_flags",),
     )
+    nccl_url: str | None = key(
+        sources.git_url,
+        default=None,
+        allowed="a git URL (https, http, ssh, git, file or user@host:path), or None",
+        example="https://mirror.example.org/nccl.git",
+        help="where the tag of NCCL that the source pins is fetched from; None = NVIDIA's, GitHub",
+    )
+    cudnn: str | None = key(
+        sources.folder,
+        default=None,
+        allowed="an absolute path on the host, or None",
+        example="/opt/cudnn-9.20",
+        help="the folder with include and lib of the cuDNN that torch is built with; None = the"
+        " system's",
+    )
     builder: str | None = key(
         v.text,
         default=None,
@@ -179,6 +197,9 @@ class BuildSpec:
     def settings(self) -> dict[str, str]:
         """Every option by name: what would be found by chance, and what data declares over it."""
         cuda = dict.fromkeys(_CUDA, "1" if self.cuda else "0")
+        place = self.cudnn
+        found = {"CUDNN_INCLUDE_DIR": f"{place}/include", "CUDNN_LIBRARY": f"{place}/lib"}
+        cuda |= found if place else {}
         return {**_BY_CHANCE, **cuda, "USE_SYSTEM_NCCL": "0", **dict(self.flags)}
 
     @property

@@ -128,6 +128,14 @@ def wheels(value: object) -> str:
     return posixpath.normpath(word)
 
 
+def folder(value: object) -> str:
+    """Accept the absolute path of a folder on a host, without blanks."""
+    path = text(value)
+    if not re.fullmatch(r"/[A-Za-z0-9_.+/-]{1,200}", path) or ".." in path.split("/"):
+        raise BadValueError("is not an absolute path without blanks")
+    return posixpath.normpath(path)
+
+
 def git_url(value: object) -> str:
     """Accept what `git clone` accepts as a URL: https, http, ssh, git, file, user@host:path."""
     url = text(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra_gpu.errors import SpecError, sentence
 from pyinfra_gpu.spec.key import Given
 from pyinfra_gpu.spec.pytorch_build import NO_OP, OTHER_KEYS, WITHOUT_LIBUV, is_on
+from pyinfra_gpu.spec.values import is_nightly
 
 _KEYS = (
     "pytorch_git_url",
@@ -13,6 +14,8 @@ _KEYS = (
     "pytorch_source_sha256",
     "pytorch_archs",
     "pytorch_flags",
+    "pytorch_nccl_url",
+    "pytorch_cudnn",
     "pytorch_builder",
     "pytorch_build_memory_gib",
 )
@@ -21,11 +24,14 @@ _PAIRS = (("pytorch_git_url", "pytorch_commit"), ("pytorch_source_url", "pytorch
 
 def refuse_unfit_build(given: Given, where: str) -> None:
     """Raise SpecError for a build from source that cannot be, or would have no libuv."""
-    if given["pytorch_source"] != "source":
+    _refuse_unfit_nightly(given, where)
+    _refuse_unfit_fallback(given, where)
+    source = given["pytorch_source"]
+    if source != "source":
         for name in _KEYS:
             if given.declares(name) and given[name] != {}:
                 raise _error(
-                    where, name, given[name], "is not read with pytorch_source = 'wheel'",
+                    where, name, given[name], f"is not read with pytorch_source = {source!r}",
                     "only with pytorch_source = 'source'",
                     f"set pytorch_source = 'source', or remove {name}",
                 )  # fmt: skip
@@ -40,6 +46,48 @@ def _error(
     where: str, key: str, value: object, problem: str, allowed: str, remedy: str
 ) -> SpecError:
     return SpecError(sentence(where, key, value, problem, allowed=allowed, remedy=remedy))
+
+
+def _refuse_unfit_nightly(given: Given, where: str) -> None:
+    """A nightly is named by its date, and its files are the controller's."""
+    version, nightly = given["pytorch_version"], given["pytorch_source"] == "nightly"
+    if nightly and not is_nightly(version):
+        problem, allowed = "names no nightly", "a release and a date"
+        remedy = f"set pytorch_version = '{version}.dev20261120', with the nightly's own release"
+        raise _error(where, "pytorch_version", version, problem, allowed, remedy)
+    if is_nightly(version) and not nightly:
+        problem, allowed = "is a nightly", "a final release"
+        remedy = "set pytorch_source = 'nightly'"
+        raise _error(where, "pytorch_version", version, problem, allowed, remedy)
+    if nightly and given["pytorch_lock"] == "required":
+        problem = "asks for a lock, and of a nightly the files are kept in its place"
+        allowed = "'if-there' or 'ignore' with pytorch_source = 'nightly'"
+        remedy = "set pytorch_lock = 'if-there'"
+        raise _error(where, "pytorch_lock", "required", problem, allowed, remedy)
+    if nightly and given.declares("pytorch_wheels"):
+        problem, allowed = "is not asked for a nightly", "an index with pytorch_source = 'nightly'"
+        wheels = given["pytorch_wheels"]
+        raise _error(where, "pytorch_wheels", wheels, problem, allowed, "remove pytorch_wheels")
+
+
+def _refuse_unfit_fallback(given: Given, where: str) -> None:
+    """A fallback is for what may fail to be had, and is something else."""
+    version, build = given["pytorch_fallback"], given["pytorch_build"]
+    if version is None:
+        return
+    key, release = "pytorch_fallback", given.known.torch.get(version)
+    if given["pytorch_source"] == "wheel":
+        problem, allowed = "is not read with pytorch_source = 'wheel'", "with a build or a nightly"
+        raise _error(where, key, version, problem, allowed, "remove pytorch_fallback")
+    if release is None or build not in release.builds:
+        problem = f"is no release of which there is a known wheel with the build {build}"
+        there = [name for name, each in given.known.torch.items() if build in each.builds]
+        remedy = f"set pytorch_fallback = {there[-1]!r}" if there else "remove pytorch_fallback"
+        raise _error(where, key, version, problem, ", ".join(there) or "None", remedy)
+    if version == given["pytorch_version"]:
+        problem = "is what the build is called too: nobody could tell which is installed"
+        allowed = "another release than pytorch_version"
+        raise _error(where, key, version, problem, allowed, "set another release")
 
 
 def _refuse_source(given: Given, where: str) -> None:
@@ -67,11 +115,11 @@ def _refuse_others(given: Given, where: str) -> None:
         allowed = "'if-there' or 'ignore' with pytorch_source = 'source'"
         raise _error(where, "pytorch_lock", "required", problem, allowed, remedy)
     if given.stack.accelerator == "cpu":
-        if given.declares("pytorch_archs"):
-            problem = f"is not read with the cpu stack {given.stack.name}"
-            remedy = "remove pytorch_archs"
-            value = given["pytorch_archs"]
-            raise _error(where, "pytorch_archs", value, problem, "no such key there", remedy)
+        for key in ("pytorch_archs", "pytorch_nccl_url", "pytorch_cudnn"):
+            if given.declares(key):
+                problem = f"is not read with the cpu stack {given.stack.name}"
+                value, remedy = given[key], f"remove {key}"
+                raise _error(where, key, value, problem, "no such key there", remedy)
         return
     if not given["cuda_toolkit"] or given["privilege"] == "none":
         problem, allowed = "needs nvcc, and no toolkit is installed here", "True with a build"

@@ -224,20 +224,25 @@ def optional(checker: Checker) -> Checker:
     return lambda value: None if value is None else checker(value)
 
 
-def source(value: object) -> Literal["wheel", "source"]:
-    """Accept "wheel" and "source"; nightlies are named, but not made yet."""
+def source(value: object) -> Literal["wheel", "nightly", "source"]:
+    """Accept "wheel", "nightly" and "source"."""
     word = text(value)
-    if word == "nightly":
-        raise BadValueError("is not available yet", suggestion="wheel")
     if word == "source":
         return "source"
+    if word == "nightly":
+        return "nightly"
     if word != "wheel":
         raise BadValueError("is not a known source", suggestion="wheel")
     return "wheel"
 
 
+def is_nightly(version: str) -> bool:
+    """Return whether a version is a nightly's, which ends in a date: "2.16.0.dev20261120"."""
+    return bool(re.fullmatch(r"\d+\.\d+\.\d+\.dev20\d{6}", version))
+
+
 def torch_version(value: object) -> str:
-    """Accept a release with three numbers; the build has its own key."""
+    """Accept a release with three numbers, or a nightly's; the build has its own key."""
     word = text(value)
     try:
         version = Version(word)
@@ -249,12 +254,22 @@ def torch_version(value: object) -> str:
             remedy=f"set pytorch_version = '{version.public}' and "
             f"pytorch_build = '{version.local}'",
         )
+    if is_nightly(str(version)):
+        return str(version)
     if version.is_prerelease or version.is_postrelease or version.epoch:
         raise BadValueError("is not a final release", suggestion=version.base_version)
     if len(version.release) != 3:
         full = ".".join(str(part) for part in (*version.release, 0, 0)[:3])
         raise BadValueError("does not have three numbers", suggestion=full)
     return str(version)
+
+
+def torch_release(value: object) -> str:
+    """Accept a final release; a nightly has no place here."""
+    version = torch_version(value)
+    if is_nightly(version):
+        raise BadValueError("is a nightly", suggestion=version.partition(".dev")[0])
+    return version
 
 
 def torch_build(value: object) -> str:

@@ -61,6 +61,7 @@ class Catalogue(FileEntry):
 
     default_stack: reading.Text
     torch_index: reading.Text
+    torch_nightly_index: reading.Text
     build_disk_gib: int
     build_tools: tuple[reading.Text, ...]
     stacks: Annotated[Table[str, Stack], keyed(Stack)]
@@ -79,6 +80,10 @@ class Catalogue(FileEntry):
     def index_of(self, build: str) -> str:
         """Return the URL of PyTorch's own index of one build."""
         return self.torch_index.replace("{build}", build)
+
+    def nightly_index_of(self, build: str) -> str:
+        """Return the URL of PyTorch's own index of one build's nightlies."""
+        return self.torch_nightly_index.replace("{build}", build)
 
     def serves(self, version: str, build: str, machine: str = "x86_64") -> bool:
         """Return whether the package index's wheel of a release is this build, on `machine`."""

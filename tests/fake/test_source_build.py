@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ from fake_host import FakeHost, FakeRun
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import pytorch, pytorch_build
-from pyinfra_gpu.engine.following import Shown
+from pyinfra_gpu.engine import following
+from pyinfra_gpu.engine.following import LostError, Shown, follow
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.operations.pytorch_build import memory_mib, plan
@@ -73,6 +76,22 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
         built_host(plain={"build.stamp": '{"fing', "build.wheel": "{", "build.state": "["}),
         {"pytorch.build-missing": "no wheel", "pytorch.build-differs": "not built here"},
         [BUILD, INSTALL],
+    ),
+    "its fallback is installed": (
+        built_host(
+            data={"pytorch_fallback": "2.12.0"}, wheel=None, stamp=None,
+            lists={"torch.version_line": ["__version__ = '2.12.0+cpu'", "cuda = None"]},
+        ),
+        {"pytorch.build-missing": "no wheel", "pytorch.fallback": "torch 2.12.0+cpu, the fallback"},
+        [BUILD, INSTALL],
+    ),
+    "its fallback is not what is installed": (
+        built_host(
+            data={"pytorch_fallback": "2.12.0"}, wheel={},
+            lists={"torch.version_line": ["__version__ = '2.11.0+cpu'", "cuda = None"]},
+        ),
+        {"pytorch.version-differs": "torch 2.11.0+cpu"},
+        [INSTALL],
     ),
     "a stand-in is installed": (
         built_host(stamp={"stand_in": True}),
@@ -174,6 +193,35 @@ def test_a_log_gets_a_line_a_minute_and_a_terminal_one_line_that_changes() -> No
     on_terminal.show("ws1", state(percent=15, left_s=80, notes=["memory ran out"]))
     assert said[-1] == "memory ran out"
     assert written == ["\r\033[K    [ws1] torch: compile 2100 of 6300, 15 %, about 80 s left"]
+
+
+class Told:
+    """A program on a host that says lines, and whose connection then ends."""
+
+    def __init__(self, *lines: str) -> None:
+        self._lines = [*lines]
+
+    def line(self, seconds: float) -> str | None:
+        return self._lines.pop(0) if self._lines else None
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("alive", "lost"), [(True, True), (False, False)], ids=["cut off", "its process is gone"]
+)
+def test_a_connection_that_ends_is_no_end_of_the_build(
+    alive: bool, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = json.dumps({**state().as_json(), "alive": alive})
+    monkeypatch.setattr(following, "start", lambda *given, **more: Told(line))
+    monkeypatch.setattr(following, "as_run", lambda *given: given)
+    host: Any = SimpleNamespace(name="ws1", log=lambda line: None)
+    if lost:
+        with pytest.raises(LostError, match="the connection broke"):
+            follow(host, host, "watch", {}, state().fingerprint)
+    else:
+        assert follow(host, host, "watch", {}, state().fingerprint).status == "running"
 
 
 def test_a_host_that_may_build_needs_more_room_than_one_that_gets_a_wheel() -> None:

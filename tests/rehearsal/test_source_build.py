@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +15,17 @@ from typing import Any
 
 import pytest
 from running import Deployer, Run, quietly, until
+from wheels import wheel
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 from pyinfra_gpu_rehearsal.stand_in.serving import Served, serve_stand_in
+from pyinfra_gpu_rehearsal.wheelhouse import describe, project_page
 
 pytestmark = pytest.mark.rehearsal
 
 HOST, BESIDE = "gpu1", "gpu2"
 BUILD = "/opt/pyinfra-gpu/build"
+RELEASE = "2.12.0"
 BUILT = "built"  # a snapshot
 DATA = (
     "smoke=skip",
@@ -35,6 +39,18 @@ STEPS = 302  # compiles and links of the stand-in
 @pytest.fixture(scope="session")
 def stand_in(lab: Lab) -> Served:
     return serve_stand_in(lab, say=quietly)
+
+
+def serve_release(lab: Lab, host: LabHost, work: Path) -> None:
+    """Serve a torch of no contents as a release, in the index that the tools are from."""
+    python = host.run("python3 -V").stdout.split()[1].rpartition(".")[0].replace(".", "")
+    tag = f"cp{python}-cp{python}-manylinux_2_28_{platform.machine()}"
+    made = wheel(work, "torch", f"{RELEASE}+cpu", tag=tag, text=RELEASE)
+    place = lab.directory / "www/build-tools/torch"
+    place.mkdir()
+    (place / made.name).symlink_to(made)
+    (place / f"{made.name}.metadata").symlink_to(f"{made}.metadata")
+    (place / "index.html").write_text(project_page([describe(made)]))
 
 
 class Builder(Deployer):
@@ -116,6 +132,8 @@ def test_a_killed_run_leaves_the_build_at_work_and_the_next_one_follows_it(
     builder: Deployer, host: LabHost
 ) -> None:
     other = replace(builder, data=(*builder.data, 'pytorch_flags={"USE_MKLDNN":"0"}'))
+    planned = other.run("--dry", "-v", limit=HOST).output
+    assert "USE_MKLDNN=0" in planned and f"compile: ninja -C {BUILD}/source/build" in planned
     run = other.start(limit=HOST)
     until(is_at(host, 30))
     run.kill()
@@ -190,13 +208,20 @@ def test_one_host_builds_and_another_of_its_kind_gets_the_wheel(
 
 
 def test_a_file_that_does_not_compile_is_named_and_the_next_commit_is_built_by_the_newer_backend(
-    builder: Deployer, host: LabHost, lab: Lab
+    builder: Deployer, host: LabHost, lab: Lab, tmp_path: Path
 ) -> None:
     broken = serve_stand_in(lab, "broken", say=quietly, broken="int y = ;")
     refused = building(lab, builder.folder, broken).deploy(limit=HOST)
     (problem,) = refused.problems(HOST)
     assert "the build of torch failed in compile" in problem
     assert "unit_279.c:2:9: error: expected expression before" in problem
+    serve_release(lab, host, tmp_path)
+    falling = building(lab, builder.folder, broken)
+    falling = replace(falling, data=(*falling.data, f"pytorch_fallback={RELEASE}"))
+    assert f"its fallback, torch {RELEASE}+cpu, takes its place" in falling.converge(HOST).output
+    asked = "import torch; print(torch.text)"
+    assert host.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{asked}'").stdout.strip() == RELEASE
+    assert "pytorch.fallback" in falling.check(limit=HOST).deviations(HOST)
     good = serve_stand_in(lab, "newer", say=quietly, scikit=True)
     newer = building(lab, builder.folder, good)
     assert newer.converge(limit=HOST).changed(HOST) == [

@@ -7,7 +7,7 @@ import os
 import struct
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 
 from pyinfra_gpu.on_host.build import checks, fetch, ninja, prove, settings, tree, unclean
 from pyinfra_gpu.on_host.build import compile as compiling
+from pyinfra_gpu.on_host.build import run as running
 from pyinfra_gpu.on_host.build.commands import Commands, failure
 from pyinfra_gpu.on_host.build.errors import BuildError
 from pyinfra_gpu.on_host.build.place import Place
@@ -31,6 +32,8 @@ PLAN = Plan(
     declared=(),
     archs=("9.0", "12.0"),
     cuda="/usr/local/cuda-13.0",
+    nccl=None,
+    cudnn=None,
     compiler=None,
     python="/opt/x/venv/bin/python",
     uv="/opt/x/tools/bin/uv",
@@ -91,11 +94,31 @@ def test_what_a_tree_needs_is_read_from_both_places(tmp_path: Path) -> None:
     assert tree.requires(tmp_path) == ["setuptools[x]>=70", "wheel", "numpy>=2"]
 
 
+READ = {
+    'option(USE_SPEED "why" ON)': True,
+    "if($ENV{USE_SPEED})": True,
+    'set(USE_SPEED "" CACHE STRING "why")': True,
+    "set(USE_SPEED ${USE_SPEED} more)": True,
+    "function(f)\n  set(USE_SPEED ${ARGN})\n  if(USE_SPEED)": False,  # as select_compute_arch.cmake
+    "set(USE_SPEEDS 1)": False,
+}
+
+
+@pytest.mark.parametrize("text", READ)
+def test_an_option_is_read_where_it_is_no_variable_of_the_files_own(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(f"project(x)\n{text}\n")
+    assert tree.reads(tmp_path, "USE_SPEED") is READ[text]
+
+
 # -- after configuring
 
 
 def test_a_build_as_it_is_declared_passes(place: Place) -> None:
     checks.check(PLAN, configured(place))
+    there = f"{SUMMARY}-- Found CUDNN: /opt/cudnn/lib/libcudnn.so\n"
+    checks.check(replace(PLAN, cudnn="/opt/cudnn"), configured(place, log=there))
     checks.check(
         CPU,
         configured(place, ninja=LIBUV, log=SUMMARY.replace("CUDA              : 1", "CUDA : 0")),
@@ -124,6 +147,18 @@ WRONG: dict[str, tuple[Plan, str, str, str]] = {
         "CMake Warning:\n  Manually-specified variables were not used by the project:\n\n"
         "    CUDA_ARCH_LIST\n    USE_MKLDNN\n",
         r"pytorch_flags has USE_MKLDNN, which nothing in this source reads",
+    ),
+    "another cuDNN than the declared one": (
+        replace(PLAN, cudnn="/opt/cudnn"), LIBUV + CODE,
+        f"{SUMMARY}-- Found CUDNN: /usr/lib/x86_64-linux-gnu/libcudnn.so\n",
+        r"pytorch_cudnn is /opt/cudnn, and CMake took another: `-- Found CUDNN: /usr/lib",
+    ),
+    "no cuDNN": (
+        replace(PLAN, cudnn="/opt/cudnn"), LIBUV + CODE, SUMMARY, "`no line names any`: have incl",
+    ),
+    "a version of its own": (
+        CPU, LIBUV, "Building wheel torch-2.6.0+debian\n-- Building version 2.6.0+debian\n",
+        r"would build torch 2\.6\.0\+debian, and 2\.14\.1\+cu130 is declared: it does not take",
     ),
     "a flag that no file names": (
         replace(PLAN, declared=("USE_SPEED",)), LIBUV + CODE, SUMMARY,
@@ -162,7 +197,7 @@ def test_jobs_follow_memory_and_cores(place: Place, plan: Plan, cores: int, expe
 def test_where_flash_attention_is_counted_apart_more_jobs_fit(place: Place) -> None:
     (place.source / "CMakeLists.txt").write_text("$ENV{FLASH_ATTENTION_MAX_JOBS}")
     assert settings.jobs(PLAN, place.source, 64) == 8
-    made = settings.environment(PLAN, place, {"LD_PRELOAD": "x", "HOME": "/h"})
+    made = settings.environment(PLAN, place, {"LD_PRELOAD": "x", "HOME": "/h"}, None)
     assert made["FLASH_ATTENTION_MAX_JOBS"] == "5"
     assert made["TORCH_CUDA_ARCH_LIST"] == "9.0;12.0"
     assert "LD_PRELOAD" not in made
@@ -194,6 +229,32 @@ FIRST = ["[1/4] a", "[2/4] b", "FAILED: c.o", KILLED, "ninja: build stopped: sub
 
 def begun(place: Place) -> State:
     return State.begun(place, PLAN.fingerprint)
+
+
+def test_what_failed_on_a_full_disk_can_be_written_down(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.root / "plan.json").write_text(json.dumps(asdict(PLAN)))
+
+    def full(*given: Any) -> None:
+        assert place.reserve.stat().st_size > 100_000
+        raise OSError(28, "No space left on device")
+
+    saved = State.save
+
+    def save(state: State, **changes: Any) -> None:
+        """Fail as long as the disk is full."""
+        if changes.get("status") == "failed" and place.reserve.exists():
+            raise OSError(28, "No space left on device")
+        saved(state, **changes)
+
+    monkeypatch.setattr(running, "_phases", full)
+    monkeypatch.setattr(State, "save", save)
+    with pytest.raises(OSError, match="No space left"):
+        running.build(place, "build.pyz")
+    known = State(place).known
+    assert known["status"] == "failed"
+    assert "the build broke: OSError: [Errno 28] No space left" in known["error"]["sentence"]
 
 
 def test_where_memory_runs_out_half_as_many_go_on_and_it_is_said(place: Place) -> None:
@@ -234,6 +295,18 @@ def test_what_cmake_only_tried_is_no_error() -> None:
         "-- Configuring incomplete",
     ]
     assert "CMake Error at CMakeLists.txt:9" in failure("configuring", 1, lines).sentence
+
+
+def test_what_cmake_did_not_find_is_named() -> None:
+    lines = [
+        "-- Configuring done (13.9s)",
+        "CMake Error: The following variables are used in this project, but they are set to"
+        " NOTFOUND.",
+        "Please set them or make sure they are set and tested correctly in the CMake files:",
+        "BLAS_LIBRARIES",
+        '    linked by target "torch_cpu" in directory /opt/pyinfra-gpu/build/source/caffe2',
+    ]
+    assert failure("configuring", 1, lines).sentence.endswith("set to NOTFOUND. BLAS_LIBRARIES")
 
 
 def test_percent_never_goes_back_and_a_resumed_run_counts_what_was_done(place: Place) -> None:

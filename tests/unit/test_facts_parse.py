@@ -192,6 +192,7 @@ SOURCES = {
     "storage.usr": ["storage.usr_mib"],
     "storage.var": ["storage.var_mib"],
     "storage.shm": ["storage.shm_mib"],
+    "storage.noexec": ["storage.noexec"],
     "layout.asked": ["layout.entries"],
     "layout.left": ["layout.entries"],
     "layout.open": ["layout.open"],

@@ -292,6 +292,10 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ),
         ("2.2 GiB free at /opt/pyinfra-gpu",),
     ),
+    "nothing can be started there": (
+        proven_host(plain={"storage.noexec": "/opt"}),
+        ("no program can be started below /opt: it is mounted noexec",),
+    ),
     "too little room for the toolkit": (
         bare_gpu_host(plain={"storage.usr": "/dev/sda1 264212084 25749380 2306415 99% /usr"}),
         ("2.2 GiB free at /usr; expected 6 GiB",),

@@ -7,6 +7,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from probing import Tree, shell_fixture, tree_fixture, write  # noqa: F401
 
@@ -44,3 +46,24 @@ def test_where_no_build_is_declared_none_is_looked_for(tree: Tree, shell: str) -
     write(tree.base / "build/state.json", STATE)
     build = tree.look(shell).build
     assert (build.stamp, build.wheel, build.state, build.pid) == (None, None, None, None)
+
+
+MOUNTS = """\
+/dev/sda1 / ext4 rw,relatime 0 0
+tmpfs /t tmpfs rw,nosuid,noexec 0 0
+/dev/sdb1 {base}/build ext4 rw,{options} 0 0
+/dev/sdc1 {base}/buildings ext4 rw,noexec 0 0
+"""
+
+
+@pytest.mark.parametrize(("options", "told"), [("noexec", True), ("exec", False)])
+def test_where_nothing_can_be_started_is_told(
+    tree: Tree, shell: str, options: str, told: bool
+) -> None:
+    tree.venv()
+    write(tree.root / "proc/self/mounts", MOUNTS.format(base=tree.base, options=options))
+    folder = f"{tree.base}/build"
+    storage = tree.look(shell, replace(tree.request(), build=folder)).storage
+    assert storage.noexec == (folder if told else None)
+    # Of a build's folder that nobody asks for it does not matter.
+    assert tree.look(shell).storage.noexec is None

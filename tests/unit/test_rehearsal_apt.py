@@ -12,9 +12,11 @@ import pytest
 
 from pyinfra_gpu_rehearsal.apt_repository import make_repository, source_line, stanza
 from pyinfra_gpu_rehearsal.aptconfig import (
+    AptConfiguration,
     Source,
     acquire_options,
     of_distribution,
+    of_release,
     os_release,
     parse_deb822,
     parse_list,
@@ -147,6 +149,25 @@ def test_a_machine_hosts_cannot_be_made_from_is_refused_with_one_sentence(
     (tmp_path / "etc/apt/sources.list").write_text(sources)
     with pytest.raises(LabError, match=message):
         read_machine(tmp_path)
+
+
+def test_the_archives_of_another_release_are_those_of_the_machine() -> None:
+    own = Source(
+        uri="http://m.example/debian",
+        suites=("bookworm", "bookworm-updates", "bookworm-security", "bookworm/updates"),
+        components=("main",),
+        signed_by="/k.gpg",
+    )
+    machine = AptConfiguration(
+        distribution="debian", codename="bookworm", sources=(own,), options=("Acquire::Retries 3;",)
+    )
+    other = of_release(machine, "trixie")
+    assert other.codename == "trixie"
+    assert other.options == machine.options
+    assert other.sources_text().splitlines() == [
+        f"deb [signed-by=/k.gpg] http://m.example/debian trixie{ending} main"
+        for ending in ("", "-updates", "-security", "/updates")
+    ]
 
 
 def test_a_package_is_listed_with_its_size_and_digest() -> None:

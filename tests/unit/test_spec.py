@@ -89,6 +89,7 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "pytorch_extra_index_url": ("pytorch.extra_index_url", None, "file:///w", "file:///w", {}),
     "pytorch_wheels": ("pytorch.wheels", None, "/srv/wheels/", "/srv/wheels", {}),
     "pytorch_lock": ("pytorch.lock", "if-there", "required", "required", {}),
+    "pytorch_fallback": ("pytorch.fallback", None, "2.13.0", "2.13.0", SOURCE),
     "pytorch_git_url": ("pytorch.building.git_url", None, TORCH, TORCH, SOURCE),
     "pytorch_commit": ("pytorch.building.commit", None, COMMIT.upper(), COMMIT, SOURCE),
     "pytorch_source_url": ("pytorch.building.source_url", None, ARCHIVE, ARCHIVE, TARBALL),
@@ -102,6 +103,10 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
         "pytorch.building.flags", None, {"USE_MKLDNN": False, "BLAS": "Eigen"},
         (("BLAS", "Eigen"), ("USE_MKLDNN", "0")), SOURCE,
     ),
+    "pytorch_nccl_url": (
+        "pytorch.building.nccl_url", None, "file:///srv/nccl.git", "file:///srv/nccl.git", SOURCE,
+    ),
+    "pytorch_cudnn": ("pytorch.building.cudnn", None, "/opt/cudnn/", "/opt/cudnn", SOURCE),
     "pytorch_builder": ("pytorch.building.builder", None, "ws1", "ws1", SOURCE),
     "pytorch_build_memory_gib": ("pytorch.building.memory_gib", None, 32, 32.0, SOURCE),
     "environment_name": ("environment.name", "training", "nano-1", "nano-1", {}),
@@ -323,6 +328,7 @@ def test_a_pytorch_spec_made_by_hand_names_its_build() -> None:
         extra_index_url=None,
         wheels=None,
         lock="if-there",
+        fallback=None,
         building=None,
         uv_version="1",
     )

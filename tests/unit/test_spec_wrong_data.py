@@ -19,6 +19,10 @@ COMMIT = "92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192"
 HIDDEN = "(not shown"
 GIT, TAR, SHA = "https://github.com/pytorch/pytorch", "https://m.org/t.tar.gz", "ab" * 32
 GIT_SOURCE: dict[str, object] = {"pytorch_git_url": GIT, "pytorch_commit": COMMIT}
+NIGHTLY: dict[str, object] = {
+    "pytorch_source": "nightly",
+    "pytorch_version": "2.16.0.dev20261120",
+}
 SOURCE: dict[str, object] = {"pytorch_source": "source", **GIT_SOURCE, "gpu_model": "RTX 5090"}
 CPU_SOURCE = {**SOURCE, "gpu_model": None, "stack": "cpu-torch2.13"}
 
@@ -146,7 +150,16 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"privilege": "none", "packages_extra": ["tmux"]}, "('tmux',)", "privilege = 'none'", "remove pack"),
     ({"packages": {"extra": []}}, "{'extra': []}", "nested", "write packages_extra"),
     # pytorch
-    ({"pytorch_source": "nightly"}, "'nightly'", "not available yet", "pytorch_source = 'wheel'"),
+    ({"pytorch_source": "nightly", "pytorch_version": "2.14.1"}, "'2.14.1'", "names no nightly", "'2.14.1.dev20261120', with"),
+    ({"pytorch_fallback": "2.13.0"}, "'2.13.0'", "not read with pytorch_source = 'wheel'", "remove"),
+    ({**NIGHTLY, "pytorch_fallback": "2.99.0"}, "'2.99.0'", "is no release of which", "set pytorch_fallback = '2."),
+    ({**NIGHTLY, "pytorch_fallback": "2.16.0.dev20261119"}, "'2.16.0.dev", "is a nightly", "'2.16.0'"),
+    ({**SOURCE, "pytorch_version": "2.13.0", "pytorch_fallback": "2.13.0"}, "'2.13.0'", "called too", "another"),
+    ({**NIGHTLY, "pytorch_lock": "required"}, "'required'", "asks for a lock", "'if-there'"),
+    ({**NIGHTLY, "pytorch_wheels": "/srv/w"}, "'/srv/w'", "not asked for a nightly", "remove pytorch_wh"),
+    ({**NIGHTLY, "pytorch_commit": COMMIT}, f"'{COMMIT}'", "with pytorch_source = 'nightly'", "remove"),
+    ({**NIGHTLY, "pytorch_source": "wheel"}, "'2.16.0.dev20261120'", "is a nightly", "= 'nightly'"),
+    ({**NIGHTLY, "pytorch_version": "2.16.0.dev1"}, "'2.16.0.dev1'", "final", "version = '2.16.0'"),
     ({"pytorch_source": "source"}, "'source'", "does not say from what", "set pytorch_git_url and"),
     ({"pytorch_commit": "main"}, "'main'", "not a commit", "set e.g. pytorch_commit"),
     ({"pytorch_git_url": GIT}, f"'{GIT}'", "not read with pytorch_source = 'wheel'", "remove pytorch_git"),
@@ -160,6 +173,11 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({**SOURCE, "privilege": "none"}, "'none'", "needs nvcc", "set cuda_toolkit = True"),
     ({"gpu_model": None, **GIT_SOURCE, "pytorch_source": "source"}, "'source'", "for which GPUs", "['12.0']"),
     ({**CPU_SOURCE, "pytorch_archs": ["12.0"]}, "('12.0',)", "with the cpu stack", "remove pytorch_archs"),
+    ({**CPU_SOURCE, "pytorch_cudnn": "/opt/c"}, "'/opt/c'", "with the cpu stack", "remove pytorch_cu"),
+    ({**SOURCE, "pytorch_cudnn": "cudnn"}, "'cudnn'", "not an absolute path", "set e.g. pytorch_cudnn"),
+    ({**SOURCE, "pytorch_nccl_url": "nccl"}, "'nccl'", "git URL", "set e.g. pytorch_nccl_url"),
+    ({"pytorch_nccl_url": GIT}, f"'{GIT}'", "not read with", "set pytorch_source = 'source'"),
+    ({**SOURCE, "pytorch_flags": {"CUDNN_LIBRARY": "/x"}}, "{'CUDNN", "is what", "pytorch_cudnn"),
     ({**SOURCE, "pytorch_archs": "12.0"}, "'12.0'", "is text", "set pytorch_archs = ['12.0']"),
     ({**SOURCE, "pytorch_archs": ["5.0"]}, "['5.0']", "CUDA 13.0 makes no code", "set pytorch_archs"),
     ({**SOURCE, "pytorch_flags": ["USE_MKLDNN"]}, "['USE_MKLDNN']", "not a dict", "set e.g. pytorch_fl"),
@@ -178,7 +196,7 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"pytorch_source": "conda"}, "'conda'", "not a known source", "pytorch_source = 'wheel'"),
     ({"pytorch_version": "latest"}, "'latest'", "not a version", "set e.g. pytorch_version ="),
     ({"pytorch_version": "2.14"}, "'2.14'", "three numbers", "set pytorch_version = '2.14.0'"),
-    ({"pytorch_version": "2.16.0.dev20261101"}, "'2.16.0.dev20261101'", "final", "version = '2.16.0'"),
+    ({"pytorch_version": "2.16.0.dev20261101"}, "'2.16.0.dev20261101'", "is a nightly", "set pytorch_source"),
     ({"pytorch_version": "2.13.0+cpu"}, "'2.13.0+cpu'", "the build too", "pytorch_build = 'cpu'"),
     ({"pytorch_version": 2.14}, "2.14", "not text", "pytorch_version=\"2.14\""),
     ({"pytorch_build": "13.0"}, "'13.0'", "a CUDA release", "set pytorch_build = 'cu130'"),

@@ -104,6 +104,12 @@ def test_a_wheel_that_was_damaged_in_the_cache_is_not_believed(
     assert wheels.cached(manifest().fingerprint) is None
 
 
+def sent(there: Path, made: wheels.Cached) -> None:
+    """Bring a wheel of the cache to a build's folder of this machine."""
+    folder, sha256 = str(there / "wheels"), made.manifest.sha256
+    wheels.send(HOST, HOST, NOBODY, folder, made.path, sha256, lambda line: None)
+
+
 def test_a_wheel_goes_to_another_host_and_goes_on_where_it_was_cut_off(
     asked: list[str], build: Path, tmp_path: Path
 ) -> None:
@@ -112,7 +118,7 @@ def test_a_wheel_goes_to_another_host_and_goes_on_where_it_was_cut_off(
     (there / "wheels" / f"{FILE}.part").write_bytes(CONTENT[:9000])
     (there / "wheels/torch-2.13.0-old.whl").write_bytes(b"")
     asked.clear()
-    wheels.send(HOST, HOST, NOBODY, str(there), made, lambda line: None)
+    sent(there, made)
     assert (there / "wheels" / FILE).read_bytes() == CONTENT
     assert [each.name for each in (there / "wheels").iterdir()] == [FILE]
     assert len([each for each in asked if "receive.sh" in each]) == 1
@@ -125,8 +131,8 @@ def test_a_part_that_is_not_the_beginning_is_dropped_with_a_sentence(
     (there / "wheels").mkdir(parents=True)
     (there / "wheels" / f"{FILE}.part").write_bytes(b"x" * 9000)
     with pytest.raises(wheels.TransferError, match="another digest than it was sent with"):
-        wheels.send(HOST, HOST, NOBODY, str(there), made, lambda line: None)
-    wheels.send(HOST, HOST, NOBODY, str(there), made, lambda line: None)
+        sent(there, made)
+    sent(there, made)
     assert (there / "wheels" / FILE).read_bytes() == CONTENT
 
 

@@ -21,6 +21,8 @@ _CODE = re.compile(r"code=(?:\[)?((?:sm|compute)_\d+[af]?)|-arch[= ]((?:sm|compu
 _SUMMARY = re.compile(r"^--\s{1,8}((?:USE|BUILD)_\w+)\s*:\s*(\S+)")
 _UNUSED = "Manually-specified variables were not used by the project"
 _ARCHS_LINE = "Added CUDA NVCC flags for"
+_CUDNN = re.compile(r"^-- Found CUDNN: (\S+)")
+_VERSION = re.compile(r"^-- Building version (\S+)\s*$")
 
 
 @dataclass
@@ -57,6 +59,7 @@ def check(plan: Plan, place: Place) -> None:
             " one: set pytorch_git_url to PyTorch's repository, or rehearsal = True"
         )
     log = (place.root / LOG).read_text(encoding="utf-8").splitlines()
+    _version(plan, log)
     _ignored(plan, place, log)
     _summary(plan, log)
     found = commands(place.build)
@@ -68,6 +71,20 @@ def check(plan: Plan, place: Place) -> None:
         )
     if plan.cuda is not None:
         _archs(plan, found, log)
+    if plan.cudnn is not None:
+        _cudnn(plan.cudnn, log)
+
+
+def _version(plan: Plan, log: list[str]) -> None:
+    """Refuse a tree that calls itself otherwise: its wheel would be refused hours later."""
+    for row in log:
+        said = _VERSION.match(row)
+        if said and said[1] != plan.version:
+            raise BuildError(
+                f"the tree would build torch {said[1]}, and {plan.version} is declared: it does not"
+                " take PYTORCH_BUILD_VERSION, as a distribution's patched source does not",
+                (row,),
+            )
 
 
 def _tensorpipe(log: list[str]) -> str:
@@ -108,6 +125,18 @@ def _summary(plan: Plan, log: list[str]) -> None:
                 f" `{row.strip()}`: what it lacks stands above that line in {LOG}",
                 (row,),
             )
+
+
+def _cudnn(declared: str, log: list[str]) -> None:
+    """Compare which cuDNN was taken: CMake looks at the system's before the declared one."""
+    said = next((row for row in log if _CUDNN.match(row)), "")
+    match = _CUDNN.match(said)
+    if match is None or not match[1].startswith(f"{declared}/"):
+        raise BuildError(
+            f"pytorch_cudnn is {declared}, and CMake took another: `{said or 'no line names any'}`:"
+            f" have include and lib in {declared}, and remove the system's cuDNN",
+            (said,) if said else (),
+        )
 
 
 def _archs(plan: Plan, found: Commands, log: list[str]) -> None:

@@ -24,7 +24,7 @@ _AFTERWARDS = re.compile(
     r"^(-- |ninja: build stopped|make(\[\d+\])?: \*\*\*|FAILED: |CMake Error: (?:CMAKE|Generator)"
     r"|-- Configuring incomplete|subprocess\.CalledProcessError)"
 )
-_KILL_AFTER_S = 30
+_NAME = re.compile(r"^\w+(?: \(ADVANCED\))?$")
 
 
 class Commands:
@@ -124,8 +124,17 @@ def failure(what: str, status: int, lines: Sequence[str]) -> BuildError:
     """Return the error of a program that failed: its first error, and what stands around it."""
     first = first_error(lines)
     shown = tuple(lines[first : first + 12]) if lines else ()
-    said = shown[0].strip()[:300] if shown else f"it ended with status {status} and said nothing"
+    said = _said(shown) if shown else f"it ended with status {status} and said nothing"
     return BuildError(f"{what} failed: {said}", shown)
+
+
+def _said(shown: Sequence[str]) -> str:
+    """Return an error's line; where that announces names, as CMake's NOTFOUND does, the first."""
+    line = shown[0].strip()[:300]
+    if not line.endswith("NOTFOUND."):
+        return line
+    named = next((each.strip() for each in shown[1:] if _NAME.match(each)), "")
+    return f"{line} {named}".strip()
 
 
 def first_error(lines: Sequence[str]) -> int:

@@ -78,7 +78,7 @@ def compile_all(plan: Plan, place: Place, run: Commands, state: State) -> None:
     if state.known["unclean"]:
         gone = unclean.prune(place.build, float(state.known["synced"]))
         state.note(f"the machine went down meanwhile: {gone} outputs were deleted and made again")
-        state.save(unclean=False)
+        state.save(unclean=False, steps_done=0, total=0)  # ninja counts what is gone once more
     jobs = int(state.known["jobs"]) or settings.jobs(plan, place.source)
     while True:
         state.save(jobs=jobs)
@@ -111,18 +111,24 @@ def _ninja(place: Place, run: Commands, state: State, jobs: int) -> tuple[int, l
     finished = 0
 
     def hear(line: str) -> None:
-        nonlocal finished
+        nonlocal compiled, finished
         step = ninja.step(line)
         if step is not None:
+            if step.done < finished:  # it made build.ninja anew, and counts from the beginning
+                compiled += finished
             finished = step.done
             state.known["compiled"] = compiled + finished
         progress.hear(line)
 
-    words = ["ninja", "-C", str(place.build), "-j", str(jobs)]
     try:
-        return run.tried(words, more={"NINJA_STATUS": ninja.STATUS}, hear=hear)
+        return run.tried(command(place, str(jobs)), more={"NINJA_STATUS": ninja.STATUS}, hear=hear)
     finally:
         state.save(compiled=compiled + finished)
+
+
+def command(place: Place, jobs: str) -> list[str]:
+    """Return the words that compile everything."""
+    return ["ninja", "-C", str(place.build), "-j", jobs]
 
 
 def _synced(place: Place, state: State) -> None:

@@ -19,7 +19,7 @@ def configure(plan: Plan, place: Place, run: Commands) -> None:
     CMake keeps what it once found, so another flag or arch list begins with an empty folder.
     """
     remove(place.build)
-    words = command(plan, place)
+    words = command(plan, place, tree.backend(place.source))
     lines: list[str] = []
     run.run(words, what="configuring", cwd=place.source, hear=lines.append)
     if not (place.build / "build.ninja").exists():
@@ -31,10 +31,10 @@ def configure(plan: Plan, place: Place, run: Commands) -> None:
     sync(place.build)
 
 
-def command(plan: Plan, place: Place) -> list[str]:
+def command(plan: Plan, place: Place, backend: str) -> list[str]:
     """Return the words that configure a tree of either backend."""
     python = str(place.environment / "bin/python")
-    if tree.backend(place.source) == tree.SETUPTOOLS:
+    if backend == tree.SETUPTOOLS:
         return [python, "setup.py", "build", "--cmake-only"]
     # scikit-build-core has no way to configure alone; what it would call is CMake all the same.
     given = [f"-D{name}={value}" for name, value in plan.settings.items()]

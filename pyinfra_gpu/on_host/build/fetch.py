@@ -35,7 +35,7 @@ def fetch(plan: Plan, place: Place, run: Commands, *, unclean: bool) -> None:
     else:
         _repository(plan, plan.commit, place, run)
     if plan.wants("USE_NCCL") and not plan.wants("USE_SYSTEM_NCCL"):
-        _nccl(place.source, run)
+        _nccl(place.source, run, plan.nccl or NCCL)
     sync(place.root)
 
 
@@ -195,7 +195,7 @@ def _refuse_escape(member: tarfile.TarInfo) -> None:
         raise BuildError(f"the source's archive holds a device: {member.name}")
 
 
-def _nccl(tree: Path, run: Commands, url: str = NCCL) -> None:
+def _nccl(tree: Path, run: Commands, url: str) -> None:
     """Have NCCL at the tag that the tree pins, whole or not at all.
 
     While it configures PyTorch clones it by itself, unless there is anything at all at its place.

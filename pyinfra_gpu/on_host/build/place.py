@@ -31,6 +31,11 @@ class Place:
         return self.root / "lock"
 
     @property
+    def reserve(self) -> Path:
+        """Holds some room of the disk, so that what failed can be told where there is none left."""
+        return self.root / ".reserve"
+
+    @property
     def log(self) -> Path:
         """All that the programs of the build print."""
         return self.root / "log.txt"
@@ -59,6 +64,11 @@ class Place:
     def proof(self) -> Path:
         """The clean virtual environment in which the wheel is proven."""
         return self.root / "proof"
+
+    @property
+    def made(self) -> Path:
+        """Where the backend puts the wheel, before it is known to be the declared one."""
+        return self.root / "dist"
 
     @property
     def wheels(self) -> Path:

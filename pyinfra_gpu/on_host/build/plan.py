@@ -23,6 +23,7 @@ class Plan:
     + declared: the names of those that data declares; each of them has to have an effect
     + archs: compute capabilities, e.g. ["12.0"]; empty without CUDA
     + cuda: the toolkit's folder, or None
+    + nccl: the repository of NCCL, or None for NVIDIA's; cudnn: the folder of the declared cuDNN
     + compiler: C and C++ compiler, or None for the host's own
     + python: the interpreter the wheel is for; uv: the installer; sources: its options for where
       packages come from
@@ -39,6 +40,8 @@ class Plan:
     declared: tuple[str, ...]
     archs: tuple[str, ...]
     cuda: str | None
+    nccl: str | None
+    cudnn: str | None
     compiler: tuple[str, str] | None
     python: str
     uv: str
@@ -51,7 +54,14 @@ class Plan:
     @classmethod
     def read(cls, folder: Path) -> Plan:
         """Return the plan in a folder. Raises BuildError where there is none."""
-        known = read_json(folder / "plan.json")
+        return cls.made(read_json(folder / "plan.json"), str(folder))
+
+    @classmethod
+    def made(cls, known: Mapping[str, Any], folder: str = "the controller") -> Plan:
+        """Return a plan from its document. Raises BuildError where that lacks something.
+
+        + folder: where the document is from
+        """
         names = [field.name for field in fields(cls)]
         missing = [name for name in names if name not in known]
         if missing:

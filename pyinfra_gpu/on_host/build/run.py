@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from . import fetch, requirements, settings, tree
 from . import wheel as wheels
@@ -34,6 +35,7 @@ PERCENT = {
 """The phases in their order, and how far the whole is at the beginning of each."""
 
 LONGEST_LOG = 64 << 20
+_RESERVE = 256 << 10
 
 
 @contextmanager
@@ -59,9 +61,11 @@ def build(place: Place, program: str) -> int:
             return 0
         plan = Plan.read(place.root)
         state = State.begun(place, plan.fingerprint)
+        with suppress(OSError):  # where there is none, the first program says so
+            place.reserve.write_bytes(os.urandom(_RESERVE))
         _ready()
         _shorten(place)
-        environment = settings.environment(plan, place, os.environ)
+        environment = settings.environment(plan, place, os.environ, shutil.which("ccache"))
         commands = Commands(place.log, environment)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: commands.stop())
@@ -72,17 +76,19 @@ def build(place: Place, program: str) -> int:
             state.save(status=STOPPED, left_s=None)
             return 3
         except BuildError as error:
-            _failed(state, error)
+            _failed(place, state, error)
             return 1
         except Exception as error:  # whatever it is, whoever asks is to hear of it
-            _failed(state, BuildError(f"the build broke: {type(error).__name__}: {error}"))
+            _failed(place, state, BuildError(f"the build broke: {type(error).__name__}: {error}"))
             raise
+        place.reserve.unlink(missing_ok=True)
         state.progress(100)
         state.save(status=DONE, phase="prove", left_s=0)
         return 0
 
 
-def _failed(state: State, error: BuildError) -> None:
+def _failed(place: Place, state: State, error: BuildError) -> None:
+    place.reserve.unlink(missing_ok=True)
     lines = [line[:400] for line in error.lines[:12]]
     state.save(
         status=FAILED, left_s=None, error={"sentence": error.sentence[:1000], "lines": lines}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,10 +30,13 @@ def jobs(plan: Plan, tree: Path, cores: int | None = None) -> int:
     return max(1, min(usable, plan.memory_mib // each))
 
 
-def environment(plan: Plan, place: Place, base: Mapping[str, str]) -> dict[str, str]:
+def environment(
+    plan: Plan, place: Place, base: Mapping[str, str], ccache: str | None
+) -> dict[str, str]:
     """Return the variables of the build: ours, and of the owner's only what programs need.
 
     + base: the variables that this program was started with
+    + ccache: its path, where it is installed
     """
     path = [str(place.environment / "bin")]
     path += [f"{plan.cuda}/bin"] if plan.cuda else []
@@ -58,11 +60,10 @@ def environment(plan: Plan, place: Place, base: Mapping[str, str]) -> dict[str, 
     if plan.compiler is not None:
         made |= {"CC": plan.compiler[0], "CXX": plan.compiler[1]}
         made |= {"CUDAHOSTCXX": plan.compiler[1]} if plan.cuda else {}
-    return made | _ccache(plan, place)
+    return made | _ccache(plan, place, ccache)
 
 
-def _ccache(plan: Plan, place: Place) -> dict[str, str]:
-    ccache = shutil.which("ccache")
+def _ccache(plan: Plan, place: Place, ccache: str | None) -> dict[str, str]:
     if ccache is None:
         return {}
     languages = ("C", "CXX", *(("CUDA",) if plan.cuda else ()))

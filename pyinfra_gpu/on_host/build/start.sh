@@ -27,5 +27,6 @@ set -- --quiet --unit="$unit" --description="Builds torch from source (pyinfra-g
 if [ "$owner" ]; then set -- --uid="$owner" "$@"; else set -- --user "$@"; fi
 if said=$(systemd-run "$@" 2>&1); then exit 0; fi
 if systemctl $manager is-active --quiet "$unit"; then exit 0; fi # another run was faster
-echo "the build cannot be started detached: $said" >&2
+why=${said:-"its program ended at once: \`journalctl -u $unit\` there says why"}
+echo "the build cannot be started detached: $why" >&2
 exit 1

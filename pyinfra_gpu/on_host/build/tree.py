@@ -48,11 +48,24 @@ def is_stand_in(tree: Path) -> bool:
 
 
 def reads(tree: Path, name: str) -> bool:
-    """Tell whether any of a tree's own CMake or Python files of its build names an option."""
+    """Tell whether any of a tree's own CMake or Python files of its build reads an option.
+
+    A file that first gives the name a value has a variable of its own: PyTorch's has one named
+    CUDA_ARCH_LIST.
+    """
     word = re.compile(rf"\b{re.escape(name)}\b")
+    given = re.compile(rf"\bset\(\s*{re.escape(name)}\b([^()]*)\)")
     own = [tree / "CMakeLists.txt", tree / "setup.py", *tree.glob("cmake/**/*.cmake")]
     own += [*tree.glob("*/CMakeLists.txt"), *tree.glob("tools/**/*.py")]
-    return any(word.search(_text(path)) for path in own)
+    for path in own:
+        text = _text(path)
+        first, local = word.search(text), given.search(text)
+        if first is None:
+            continue
+        its_own = local is not None and local.start() < first.start() < local.end()
+        if local is None or not its_own or "CACHE" in local[1] or word.search(local[1]):
+            return True
+    return False
 
 
 def _text(path: Path) -> str:

@@ -19,12 +19,9 @@ from .state import now
 
 def make(plan: Plan, place: Place, run: Commands, jobs: int) -> None:
     """Have exactly one wheel in the folder of wheels."""
-    made = place.root / "dist"
+    made = place.made
     remove(made)
-    words = [str(place.environment / "bin/python"), "-m", "build", "--wheel", "--no-isolation"]
-    if tree.backend(place.source) == tree.SCIKIT:
-        words += ["-Cbuild-dir=build"]
-    words += ["--outdir", str(made), str(place.source)]
+    words = command(place, tree.backend(place.source))
     run.run(words, what="making the wheel", more={"MAX_JOBS": str(jobs)})
     found = sorted(made.glob("*.whl"))
     if len(found) != 1:
@@ -33,6 +30,14 @@ def make(plan: Plan, place: Place, run: Commands, jobs: int) -> None:
     remove(place.wheels)
     sync(place.root)
     made.rename(place.wheels)
+
+
+def command(place: Place, backend: str) -> list[str]:
+    """Return the words that make a wheel of what is compiled, for a tree of either backend."""
+    words = [str(place.environment / "bin/python"), "-m", "build", "--wheel", "--no-isolation"]
+    if backend == tree.SCIKIT:
+        words += ["-Cbuild-dir=build"]
+    return [*words, "--outdir", str(place.made), str(place.source)]
 
 
 def the_wheel(place: Place) -> Path:

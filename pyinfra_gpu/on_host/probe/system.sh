@@ -120,6 +120,29 @@ storage() {
 	if [ "$PG_NVIDIA" ]; then usr=$R/usr var=$R/var; else absent storage.usr storage.var; fi
 	rooms ${near:+storage.free "$near"} ${shm:+storage.shm "$shm"} \
 		${usr:+storage.usr "$usr"} ${var:+storage.var "$var"}
+	started_from
+}
+
+# started_from: where, of what is ours, a file system is mounted from which no program may be started
+started_from() {
+	if [ ! -r "$R/proc/self/mounts" ]; then
+		unknown storage.noexec "/proc/self/mounts may not be read"
+		return
+	fi
+	for path in "$PG_PREFIX" "$PG_VENV" ${PG_BUILD:+"$PG_BUILD"}; do
+		longest='' how=
+		while read -r _ place _ options _; do
+			case $path/ in
+			"${place%/}"/*) if [ ${#place} -ge ${#longest} ]; then longest=$place how=$options; fi ;;
+			esac
+		done <"$R/proc/self/mounts"
+		case ,$how, in *,noexec,*)
+			put storage.noexec "$longest"
+			return
+			;;
+		esac
+	done
+	absent storage.noexec
 }
 
 # rooms [KEY FOLDER]...: df's line for each, in KiB. All at once; where that fails each alone, since

@@ -1,0 +1,198 @@
+"""Real PyTorch source for throwaway hosts: what Debian 13 has of it, as a release's archive.
+
+Debian takes the folder third_party out of PyTorch, and with it TensorPipe and libuv. They are put
+back from Debian's own source packages, so that the tree builds a store with libuv as PyTorch's own
+does. Everything comes from the archives that this machine's apt knows, checked by apt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyinfra_gpu_rehearsal.aptconfig import AptConfiguration, of_release, read_machine
+from pyinfra_gpu_rehearsal.base_image import BaseImage, Say, ensure_base_image
+from pyinfra_gpu_rehearsal.commands import run
+from pyinfra_gpu_rehearsal.kind import Kind
+from pyinfra_gpu_rehearsal.requirements import install_packages
+from pyinfra_gpu_rehearsal.state import cache_folder, locked
+from pyinfra_gpu_rehearsal.wheelhouse import BUILD_REQUIREMENTS, UV
+
+RELEASE = "trixie"
+VERSION = "2.6.0"
+SOURCES = {"pytorch": RELEASE, "libuv1": RELEASE, "tensorpipe": "sid"}
+"""Source packages, and the release that each is from: the TensorPipe that PyTorch pins from 2.12 on
+is in sid."""
+
+BUILD_PACKAGES = (
+    "g++", "python3-dev", "python3-venv", "pkgconf", "libssl-dev", "flatbuffers-compiler",
+    "libblas-dev", "libcpp-httplib-dev", "libcpuinfo-dev", "libeigen3-dev", "libflatbuffers-dev",
+    "libfmt-dev", "libfp16-dev", "libfxdiv-dev", "libgloo-dev", "liblapack-dev", "libnop-dev",
+    "libonnx-dev", "libprotobuf-dev", "libpsimd-dev", "libpthreadpool-dev", "libsleef-dev",
+    "libtensorpipe-dev", "nlohmann-json3-dev", "protobuf-compiler", "pybind11-dev",
+)  # fmt: skip
+"""What Debian's tree takes from the system, and what compiles it."""
+
+_MADE = 1_735_689_600
+"""The time that files of the archive have."""
+
+FLAGS = {
+    "BLAS": "Generic",
+    "BUILD_CUSTOM_PROTOBUF": "0",
+    "GENERIC_BLAS_LIBRARIES": "blas",
+    "USE_FBGEMM": "0",
+    "USE_ITT": "0",
+    "USE_KINETO": "0",
+    "USE_MKLDNN": "0",
+    "USE_NNPACK": "0",
+    "USE_PYTORCH_QNNPACK": "0",
+    # The tree's own check of its submodules is passed over where this has any value.
+    "USE_SYSTEM_LIBS": "0",
+    **dict.fromkeys(
+        (
+            "USE_SYSTEM_BENCHMARK", "USE_SYSTEM_CPUINFO", "USE_SYSTEM_EIGEN_INSTALL",
+            "USE_SYSTEM_FP16", "USE_SYSTEM_FXDIV", "USE_SYSTEM_GLOO", "USE_SYSTEM_ONNX",
+            "USE_SYSTEM_PSIMD", "USE_SYSTEM_PTHREADPOOL", "USE_SYSTEM_PYBIND11",
+            "USE_SYSTEM_SLEEF",
+        ),
+        "1",
+    ),
+    "USE_XNNPACK": "0",
+}  # fmt: skip
+"""`pytorch_flags` with which Debian's tree can be configured without its own build rules."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The tree as one file.
+
+    + packages: the source packages it is made of, with their versions
+    """
+
+    path: Path
+    sha256: str
+    packages: tuple[str, ...]
+
+
+def _image(say: Say) -> BaseImage:
+    return ensure_base_image(of_release(read_machine(), RELEASE), say, BUILD_PACKAGES)
+
+
+DEBIAN_13 = Kind(
+    image=_image,
+    wheels=(UV, *BUILD_REQUIREMENTS, "numpy", "pyyaml", "requests", "typing-extensions"),
+)
+"""Hosts of Debian 13 that have what builds PyTorch, and no torch in their index."""
+
+
+def ensure_archive(say: Say) -> Archive:
+    """Return the tree, fetched and put together first where the cache has none."""
+    image, folder = _image(say), cache_folder() / f"pytorch-{VERSION}-{RELEASE}"
+    archive, named = folder / f"pytorch-{VERSION}.tar", folder / "packages.txt"
+    with locked(cache_folder() / f"{folder.name}.lock"):
+        if not named.exists():
+            say(f"fetching Debian's source of PyTorch {VERSION} (once) ...")
+            install_packages(_missing(), say, whose="Debian's source packages")
+            with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as work:
+                names = _put_together(image, Path(work))
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                _pack(Path(work) / "pytorch", archive)
+                named.write_text("\n".join(names) + "\n")
+    with archive.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    return Archive(archive, digest, tuple(named.read_text().split("\n")[:-1]))
+
+
+def _missing() -> list[str]:
+    return [] if shutil.which("dpkg-source") else ["dpkg-dev"]
+
+
+def _put_together(image: BaseImage, work: Path) -> list[str]:
+    """Make the tree WORK/pytorch; return the names of what it is made of."""
+    _fetch(read_machine(), work)
+    names = []
+    for package in SOURCES:
+        (described,) = work.glob(f"{package}_*.dsc")
+        names.append(described.stem)
+        run(
+            ["dpkg-source", "--no-check", "-x", described.name, package],
+            purpose=f"unpacking {described.name}",
+            cwd=work,
+            timeout=300,
+        )
+    # Debian's own version in place of the declared one.
+    patch = "debian/patches/2000-version.patch"
+    words = ["patch", "--reverse", "--quiet", "-p1", f"--input={patch}"]
+    run(words, purpose=f"taking {patch} back", cwd=work / "pytorch")
+    third_party = work / "pytorch/third_party"
+    inner = third_party / "tensorpipe/third_party"
+    shutil.move(work / "tensorpipe", third_party / "tensorpipe")
+    (inner / "libuv").rmdir()
+    shutil.move(work / "libuv1", inner / "libuv")
+    # Debian's libnop is nothing but its headers.
+    shutil.copytree(image.root / "usr/include/nop", inner / "libnop/include/nop")
+    return names
+
+
+def _fetch(apt: AptConfiguration, work: Path) -> None:
+    """Download the source packages into WORK, with an apt that knows nothing of the machine's."""
+    with _apt(apt, work / "apt") as environment:
+        update = ["apt-get", "-qq", "update"]
+        run(update, purpose="reading the lists of sources", env=environment, timeout=300)
+        wanted = [f"{package}/{release}" for package, release in SOURCES.items()]
+        run(
+            ["apt-get", "-qq", "source", "--download-only", *wanted],
+            purpose="fetching source packages",
+            env=environment,
+            cwd=work,
+            timeout=600,
+        )
+
+
+@contextmanager
+def _apt(machine: AptConfiguration, folder: Path) -> Iterator[dict[str, str]]:
+    """Yield the environment of an apt that has the archives' sources and its files in FOLDER."""
+    for name in ("lists/partial", "archives/partial"):
+        (folder / name).mkdir(parents=True)
+    of_own = next(each for each in machine.sources if machine.codename in each.suites)
+    option = f" [signed-by={of_own.signed_by}]" if of_own.signed_by else ""
+    lines = [f"deb-src{option} {of_own.uri} {suite} main" for suite in set(SOURCES.values())]
+    (folder / "sources.list").write_text("\n".join(lines) + "\n")
+    (folder / "status").touch()
+    settings = {
+        "Dir::State::lists": folder / "lists",
+        "Dir::State::status": folder / "status",
+        "Dir::Cache": folder,
+        "Dir::Etc::sourcelist": folder / "sources.list",
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::Etc::preferencesparts": "/dev/null",
+        "Acquire::Languages": "none",
+        "APT::Sandbox::User": "",  # its own user may not write into our folder
+    }
+    named = folder / "apt.conf"
+    named.write_text("".join(f'{name} "{value}";\n' for name, value in settings.items()))
+    yield {**os.environ, "APT_CONFIG": str(named)}
+
+
+def _pack(tree: Path, target: Path) -> None:
+    """Pack TREE so that the same files make the same archive."""
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.mtime = _MADE
+        entry.uname = entry.gname = ""
+        entry.mode &= 0o755
+        return entry
+
+    part = target.with_suffix(".part")
+    with tarfile.open(part, "w") as archive:
+        archive.add(tree, arcname=f"pytorch-{VERSION}", filter=plain)
+    part.replace(target)

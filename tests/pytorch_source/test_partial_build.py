@@ -1,0 +1,262 @@
+"""A part of the real PyTorch, really built: Debian's source of 2.6, on a throwaway Debian 13.
+
+`make test-pytorch-source`, about six minutes of one core. The deploy configures and checks; c10,
+TensorPipe with libuv and the store are compiled by the same unit and program, killed and cut off
+from power in between. No wheel is made of it. What was measured goes to evidence/.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Deployer, quietly, until
+
+from pyinfra_gpu.drift.pytorch_build import UNIT
+from pyinfra_gpu.on_host import program
+from pyinfra_gpu.on_host.build import unclean
+from pyinfra_gpu_rehearsal import Lab, LabHost, available
+from pyinfra_gpu_rehearsal.placing import point
+from pyinfra_gpu_rehearsal.pytorch_source import (
+    DEBIAN_13,
+    FLAGS,
+    VERSION,
+    Archive,
+    ensure_archive,
+)
+
+HERE = Path(__file__).parent
+EVIDENCE = HERE / "evidence/partial_build.json"
+HOST = "gpu1"
+BUILD = "/opt/pyinfra-gpu/build"
+TREE = f"{BUILD}/source/build"
+C10D = "caffe2/CMakeFiles/torch_cpu.dir/__/torch/csrc/distributed/c10d"
+STORE = ("TCPStore", "TCPStoreBackend", "TCPStoreLibUvBackend", "Store", "Backoff", "socket")
+OBJECTS = [f"{C10D}/{name}.cpp.o" for name in (*STORE, "debug", "logging")]
+PART = ["c10", "tensorpipe", *OBJECTS]
+EMPTIED = 12
+NO_WHEEL = "only a part of PyTorch was compiled here: there is no wheel of it"
+
+
+class Real:
+    """The host, and what was found of it."""
+
+    def __init__(self, lab: Lab, folder: Path, archive: Archive) -> None:
+        self.lab, self.folder, self.archive = lab, folder, archive
+        self.host: LabHost = lab.host(HOST)
+        self.figures: dict[str, Any] = {}
+        self.plan: dict[str, Any] = {}  # as the deploy wrote it
+
+    def deployer(self) -> Deployer:
+        """Return what deploys with a torch that is built from this tree."""
+        data = {
+            "smoke": "skip",
+            "training_requirements": "null",
+            "pytorch_source": "source",
+            "pytorch_version": VERSION,
+            "pytorch_source_url": f"{self.lab.url}/pytorch/{self.archive.path.name}",
+            "pytorch_source_sha256": self.archive.sha256,
+            "pytorch_flags": json.dumps(FLAGS),
+        }
+        given = tuple(f"{name}={value}" for name, value in data.items())
+        return Deployer(self.lab, self.folder, data=given)
+
+    def read(self, name: str) -> str:
+        """Return a file of the build's folder."""
+        return self.host.run(f"cat {BUILD}/{name}").stdout
+
+    def state(self) -> dict[str, Any]:
+        """Return how far the build is; nothing where none is."""
+        text = self.host.run(f"cat {BUILD}/state.json", check=False).stdout
+        return dict(json.loads(text)) if text else {}
+
+    def start(self) -> None:
+        """Start the unit as a run of the product does."""
+        bundle = "/opt/pyinfra-gpu/bin/pyinfra-gpu-build.pyz"
+        self.host.run(program("build/start.sh", UNIT, "ubuntu", bundle, BUILD, "8000"))
+
+    def ended(self) -> dict[str, Any]:
+        """Wait until nothing builds; return the last state."""
+        until(lambda: self.state().get("status") != "running", 900)
+        until(lambda: self.host.run(f"systemctl is-active {UNIT}", check=False).returncode != 0)
+        return self.state()
+
+    def with_plan(self, fingerprint: str, **changes: Any) -> dict[str, Any]:
+        """Build by a plan of its own, told by its fingerprint; return the state it ends in."""
+        plan = {**self.plan, "fingerprint": fingerprint * 64, **changes}
+        self.host.run(f"cat >{BUILD}/plan.json", stdin=json.dumps(plan))
+        self.start()
+        return self.ended()
+
+    def at(self, steps: int) -> Callable[[], bool]:
+        """Return what tells whether so many steps are done."""
+        return lambda: int(self.state()["compiled"]) >= steps
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time of all that ran on the host in this boot."""
+        text = (self.host.power.path / "cpu.stat").read_text()
+        return int(re.findall(r"usage_usec (\d+)", text)[0]) / 1e6
+
+    def objects(self) -> list[Path]:
+        """Return the objects that stand there, as files of this machine."""
+        return sorted((self.host.upper / TREE[1:]).rglob("*.o"))
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
+    """Yield a Debian 13 that a deploy took to the beginning of compiling, and stopped there."""
+    if why := available():
+        pytest.skip(why)
+    training = Path(__file__).parents[2] / "examples/tiny-gpt"
+    lab = Lab(tmp_path_factory.mktemp("lab") / ".rehearsal", training=training, kind=DEBIAN_13)
+    try:
+        archive = ensure_archive(print)
+        lab.up(1, say=quietly)
+        point(lab.directory / "www/pytorch", archive.path.parent)
+        made = Real(lab, tmp_path_factory.mktemp("runs"), archive)
+        deploy = made.deployer().start(limit=HOST)
+        until(lambda: made.state().get("phase") == "compile" or deploy.poll() is not None, 300)
+        made.host.run(f"systemctl stop {UNIT}", check=False)
+        said = deploy.communicate()[0]
+        assert "torch was stopped in compile" in " ".join(said.split()), said
+        made.plan = json.loads(made.read("plan.json"))
+        yield made
+    finally:
+        lab.down(say=quietly)
+
+
+def test_the_deploy_configured_the_real_tree_and_its_checks_passed(real: Real) -> None:
+    state, log = real.state(), real.read("configure.txt")
+    assert state["done"] == ["fetch", "requirements", "configure", "check"]
+    assert (state["status"], state["stand_in"]) == ("stopped", False)
+    lines = int(real.host.run(f"grep -c TORCH_USE_LIBUV {TREE}/build.ninja").stdout)
+    assert lines > 1000
+    assert re.search(r"USE_TENSORPIPE\s+: 1", log)
+    assert f"-- Building version {VERSION}+cpu" in log
+    real.figures |= {
+        "commands_with_libuv": lines,
+        "configure_cpu_seconds_all_before_included": round(real.cpu_seconds()),
+        "compiler": real.host.run("g++ --version").stdout.splitlines()[0],
+        "system": real.host.run(". /etc/os-release; echo $PRETTY_NAME").stdout.strip(),
+    }
+
+
+def test_a_part_is_compiled_through_a_kill_and_a_power_cut_and_nothing_valid_twice(
+    real: Real,
+) -> None:
+    tools = f"{BUILD}/tools/bin"
+    real.host.run(f"mv {tools}/ninja {tools}/ninja.whole")
+    real.host.put(HERE / "on_host/ninja.sh", f"{tools}/ninja")
+    real.host.run(f"chmod 755 {tools}/ninja")
+    real.host.run(f"cat >{tools}/ninja.part", stdin="\n".join(PART) + "\n")
+    spent, began = real.cpu_seconds(), time.monotonic()
+    real.start()
+    until(real.at(40), 300)
+    real.host.run(f"systemctl kill --signal=KILL {UNIT}")
+    until(lambda: real.host.run(f"systemctl is-active {UNIT}", check=False).returncode != 0)
+    killed = {path: path.stat().st_mtime_ns for path in real.objects()}
+    real.start()
+    until(real.at(int(real.state()["compiled"]) + 60), 300)
+    again = [each for each, changed in killed.items() if each.stat().st_mtime_ns != changed]
+    spent = real.cpu_seconds() - spent
+    real.host.power_off()
+    whole = {path: path.stat() for path in real.objects() if unclean.whole(path)}
+    synced = float(json.loads((real.host.upper / f"{BUILD[1:]}/state.json").read_text())["synced"])
+    for path in [*whole][:EMPTIED]:
+        path.write_bytes(b"")
+        os.utime(path, ns=(whole[path].st_atime_ns, whole[path].st_mtime_ns))
+    valid = [p for p, s in whole.items() if s.st_mtime < synced - 2 and p not in [*whole][:EMPTIED]]
+    before = {path: path.stat().st_mtime_ns for path in valid}
+    real.host.power_on()
+    real.host.wait_ready(60)
+    real.start()
+    state = real.ended()
+    assert state["phase"] == "wheel" and NO_WHEEL in state["error"]["sentence"], state
+    assert "the machine went down meanwhile" in state["notes"][0]
+    assert [path for path in real.objects() if not unclean.whole(path)] == []
+    assert [path for path in valid if path.stat().st_mtime_ns != before[path]] == []
+    # A compiler that was killed leaves what it had not finished; ninja makes that again.
+    assert len(again) <= int(state["jobs"]) + 1, again
+    real.figures |= {
+        "steps": state["total"],
+        "objects": len(real.objects()),
+        "objects_when_killed": len(killed),
+        "of_those_made_again": len(again),
+        "objects_when_power_was_cut": len(whole),
+        "of_those_emptied": EMPTIED,
+        "note_after_the_power_cut": state["notes"][0],
+        "of_those_believed_and_left": len(valid),
+        "compile_cpu_seconds": round(spent + real.cpu_seconds()),
+        "compile_wall_seconds": round(time.monotonic() - began),
+    }
+
+
+def test_another_run_compiles_nothing(real: Real) -> None:
+    state = real.state()
+    real.host.run(f"rm -f {BUILD}/state.json {BUILD}/log.txt")
+    (real.host.upper / f"{BUILD[1:]}/state.json").write_text(
+        json.dumps({**state, "done": ["fetch", "requirements", "configure", "check"]})
+    )
+    real.host.run(f"chown ubuntu: {BUILD}/state.json")
+    before = {path: path.stat().st_mtime_ns for path in real.objects()}
+    real.start()
+    assert NO_WHEEL in real.ended()["error"]["sentence"]
+    assert "ninja: no work to do." in real.read("log.txt")
+    assert {path: path.stat().st_mtime_ns for path in real.objects()} == before
+
+
+def test_a_store_of_these_objects_is_served_by_libuv(real: Real) -> None:
+    for name in ("store.cpp", "link_store.sh"):
+        real.host.put(HERE / "on_host" / name, f"/root/{name}")
+    said = real.host.run(f"sh /root/link_store.sh {TREE} /root/store.cpp {' '.join(OBJECTS)}")
+    lines = said.stdout.splitlines()
+    assert {"libuv 1", "answer value", "thread pt_tcpstore_uv"} <= {*lines}, lines
+    real.figures["store"] = lines
+
+
+def test_a_system_tensorpipe_is_refused_before_anything_is_compiled(real: Real) -> None:
+    settings = {**real.plan["settings"], "USE_SYSTEM_TENSORPIPE": "1"}
+    state = real.with_plan("a", settings=settings)
+    assert state["phase"] == "check"
+    sentence = state["error"]["sentence"]
+    assert "no command in build.ninja defines TORCH_USE_LIBUV" in sentence
+    # What people look at says nothing of it.
+    log = real.read("configure.txt")
+    assert re.search(r"USE_DISTRIBUTED\s+: 1", log) and re.search(r"USE_TENSORPIPE\s+: 1", log)
+    assert real.host.run(f"find {TREE} -path '*c10d*' -name '*.o'").stdout == ""
+    real.figures["with_a_system_tensorpipe"] = sentence
+
+
+@pytest.mark.parametrize(("name", "digit"), [("USE_LIBUV", "b"), ("CUDA_ARCH_LIST", "c")])
+def test_a_flag_that_does_nothing_is_refused_before_anything_is_compiled(
+    real: Real, name: str, digit: str
+) -> None:
+    settings, declared = {**real.plan["settings"], name: "1"}, [*real.plan["declared"], name]
+    state = real.with_plan(digit, settings=settings, declared=declared)
+    assert state["phase"] == "check"
+    sentence = state["error"]["sentence"]
+    assert f"pytorch_flags has {name}, which nothing in this source reads" in sentence
+    real.figures[f"with_{name}"] = sentence
+
+
+def test_what_was_measured_is_written_down(real: Real, request: pytest.FixtureRequest) -> None:
+    if request.session.testsfailed:
+        pytest.fail("nothing is written down of a run that failed")
+    known = {
+        "what": "a part of PyTorch (c10, TensorPipe, the objects of its store), no wheel of it",
+        "when": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "where": f"{os.cpu_count()} cores, {platform.machine()}, shared with other work",
+        "source": [*real.archive.packages],
+        "archive_sha256": real.archive.sha256,
+        **real.figures,
+    }
+    EVIDENCE.parent.mkdir(exist_ok=True)
+    EVIDENCE.write_text(json.dumps(known, indent=1) + "\n")

@@ -1,0 +1,90 @@
+"""A nightly torch, from a private index that forgets it: the controller's files serve every host.
+
+The wheels are made here and have nothing of PyTorch; what is shown is where hosts get them from.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from running import Deployer
+from wheels import index, sha256, wheel
+
+from pyinfra_gpu_rehearsal import Lab
+
+pytestmark = pytest.mark.rehearsal
+
+DATE, NEXT = "2.16.0.dev20261120", "2.16.0.dev20261122"
+RELEASE = "2.12.0"
+TEXT = "import torch; print(torch.text)"
+ASKED = "import torch, pytorch_triton; print(torch.text, pytorch_triton.text)"
+
+
+def test_every_host_gets_the_files_of_the_first_use_when_the_index_has_forgotten_them(
+    lab: Lab, deployer: Deployer, tmp_path: Path
+) -> None:
+    first, second = (lab.fresh(host.name) for host in lab.up(2, say=lambda _: None))
+    python = first.run("python3 -V").stdout.split()[1].rpartition(".")[0].replace(".", "")
+    tag = f"cp{python}-cp{python}-manylinux_2_28_{platform.machine()}"
+    needs = "pytorch-triton==3.6.0"
+    for version in (DATE, NEXT):
+        wheel(tmp_path / "w", "torch", f"{version}+cpu", requires=needs, tag=tag, text=version)
+    wheel(tmp_path / "w", "pytorch_triton", "3.6.0", tag=tag, text="3.6.0")
+    served = index(tmp_path / "w", lab.directory / "www/nightly")
+    data = (
+        "smoke=skip",
+        "environment_dynamo=false",
+        "training_requirements=null",
+        "pytorch_source=nightly",
+        f"pytorch_extra_index_url={lab.url}/nightly/",
+    )
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    nightly = Deployer(lab, folder, data=(*data, f"pytorch_version={DATE}"))
+    run = nightly.converge(limit=first.name)
+    assert f"keep torch {DATE}+cpu: the index forgets nightlies" in run.output
+    said = first.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{ASKED}'").stdout
+    assert said.split() == [DATE, "3.6.0"]
+    (kept,) = folder.glob(f"pyinfra-gpu/nightlies/*/torch-{DATE}*.whl")
+    assert sha256(kept) == sha256(next((tmp_path / "w").glob(f"torch-{DATE}*.whl")))
+
+    for each in served.glob("*torch*/*"):
+        each.unlink()
+    for each in (tmp_path / "w").glob(f"*{DATE}*"):
+        each.unlink()
+    for each in (tmp_path / "w").glob("pytorch_triton*"):
+        each.unlink()
+    index(tmp_path / "w", served)
+    both = nightly.converge()
+    assert both.changed(first.name) == []
+    assert second.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{ASKED}'").stdout.split() == [
+        DATE, "3.6.0",
+    ]  # fmt: skip
+    again = nightly.converge()
+    assert (again.changed(first.name), again.changed(second.name)) == ([], [])
+
+    never = replace(nightly, data=(*data, "pytorch_version=2.16.0.dev20261121"))
+    refused = never.deploy(limit=first.name)
+    (problem,) = refused.problems(first.name)
+    assert "has no torch 2.16.0.dev20261121+cpu for Python" in problem
+    assert f"it has {NEXT}+cpu: set pytorch_version to one of those" in problem
+    assert first.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{ASKED}'").stdout.split()[0] == DATE
+
+    wheel(tmp_path / "w", "torch", f"{RELEASE}+cpu", tag=tag, text=RELEASE)
+    index(tmp_path / "w", served)
+    falling = replace(never, data=(*never.data, f"pytorch_fallback={RELEASE}"))
+    run = falling.converge(limit=first.name)
+    assert f"its fallback, torch {RELEASE}+cpu, takes its place" in run.output
+    text = first.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{TEXT}'").stdout
+    assert text.strip() == RELEASE
+    found = falling.check(limit=first.name)
+    said = found.deviations(first.name)["pytorch.fallback"]
+    assert (found.code, said["found"]) == (2, f"torch {RELEASE}+cpu, the fallback")
+    again = falling.converge(limit=first.name)
+    assert "takes its place" in again.output
+    assert first.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{TEXT}'").stdout == text
+    nightly.converge(limit=first.name)  # from the kept files: cured
+    assert nightly.check(limit=first.name).code == 0

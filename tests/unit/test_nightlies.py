@@ -1,0 +1,146 @@
+"""A nightly's files: kept on the controller at first use, and no other date's in their place."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from built_host import record_of
+from fake_host import DATA, FakeHost
+from wheels import index, server, wheel
+
+from pyinfra_gpu.compatibility import resolve
+from pyinfra_gpu.engine import fallback, nightlies
+from pyinfra_gpu.engine import wheels as engine_wheels
+from pyinfra_gpu.engine.ask import Answer
+
+TAG = "cp311-cp311-manylinux_2_28_x86_64"
+DATE = "2.16.0.dev20261120"
+TORCH = f"torch-{DATE}+cpu-{TAG}.whl"
+TRITON = f"pytorch_triton-3.6.0-{TAG}.whl"
+
+
+@dataclass
+class Nightly:
+    """A host that declares a nightly, an index that has it, and what was asked and said."""
+
+    wheels: Path
+    www: Path
+    url: str
+    requests: Callable[[], list[str]]
+    there: Path
+    said: list[str]
+
+    def brought(self, version: str = DATE, *, relay: bool = True) -> bool:
+        """Have a version kept and brought to the host.
+
+        + relay: lay the index out before, as its wheels now are
+        """
+        if relay:
+            index(self.wheels, self.www / "simple")
+        data = {
+            **DATA, "pytorch_source": "nightly", "pytorch_version": version,
+            "pytorch_index_url": f"{self.url}simple", "prefix": str(self.there),
+        }  # fmt: skip
+        record = record_of(FakeHost())
+        host: Any = SimpleNamespace(name="ws1", log=self.said.append)
+        return nightlies.brought(host, host, resolve(data, "ws1"), record, [])
+
+    def files(self) -> list[str]:
+        """Return the wheels that the host has."""
+        return sorted(each.name for each in self.there.rglob("build/nightly/*/*.whl"))
+
+
+@pytest.fixture
+def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nightly]:
+    """Yield a host that is this machine, and an index with two nights."""
+
+    def ask(state: Any, host: Any, command: str, run_as: Any, **more: Any) -> Answer:
+        done = subprocess.run(
+            command, shell=True, input=more.get("_stdin"), capture_output=True, text=True
+        )
+        lines = tuple(f"{done.stdout}{done.stderr}".splitlines())
+        return Answer(ok=done.returncode == 0, stdout=tuple(done.stdout.splitlines()), lines=lines)
+
+    said: list[str] = []
+    monkeypatch.setattr(engine_wheels, "ask", ask)
+    for module in (fallback, nightlies):
+        monkeypatch.setattr(module, "failed", lambda host, stage, text: bool(said.append(text)))
+    monkeypatch.setattr(nightlies, "as_owner", lambda spec, record: {})
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    wheels = tmp_path / "wheels"
+    needs = "pytorch-triton==3.6.0; platform_system == 'Linux'"
+    for version in (DATE, "2.16.0.dev20261122"):
+        wheel(wheels, "torch", f"{version}+cpu", requires=needs, tag=TAG, text=version)
+    wheel(wheels, "torch", f"{DATE}+cpu", tag="cp311-cp311-manylinux_2_28_aarch64")
+    wheel(wheels, "torch", f"{DATE}+cpu", tag="cp313-cp313t-manylinux_2_28_x86_64")
+    wheel(wheels, "pytorch_triton", "3.6.0", tag=TAG)
+    wheel(wheels, "pytorch_triton", "3.7.0", tag=TAG)
+    www = tmp_path / "www"
+    www.mkdir()
+    with server(www) as (url, requests):
+        yield Nightly(wheels, www, url, requests, tmp_path / "host", said)
+
+
+def test_the_wheel_and_its_triton_are_kept_and_the_index_is_asked_once(nightly: Nightly) -> None:
+    assert nightly.brought(), nightly.said
+    assert nightly.files() == [TRITON, TORCH]
+    asked = nightly.requests()
+    for path in nightly.there.rglob("*.whl"):
+        path.unlink()
+    for path in nightly.wheels.glob("*20261120*"):
+        path.unlink()  # the index forgets
+    assert nightly.brought(), nightly.said
+    assert nightly.files() == [TRITON, TORCH]
+    assert nightly.requests() == asked
+
+
+def test_a_date_that_never_was_is_one_sentence_and_no_other_is_taken(nightly: Nightly) -> None:
+    assert not nightly.brought("2.16.0.dev20261121")
+    (sentence,) = nightly.said[-1:]
+    assert "has no torch 2.16.0.dev20261121+cpu for Python 3.11 on x86_64" in sentence
+    assert "it has 2.16.0.dev20261120+cpu, 2.16.0.dev20261122+cpu: set pytorch_version" in sentence
+    assert nightly.files() == []
+
+
+def test_another_file_under_a_kept_name_is_refused_and_never_replaced(nightly: Nightly) -> None:
+    assert nightly.brought()
+    (kept,) = nightlies.folder().rglob(TORCH)
+    kept.write_bytes(b"another")
+    assert not nightly.brought()
+    assert f"{TORCH} there was changed or removed since: restore it" in nightly.said[-1]
+    assert kept.read_bytes() == b"another"
+
+
+def test_what_is_no_wheel_of_the_project_is_no_choice(nightly: Nightly) -> None:
+    index(nightly.wheels, nightly.www / "simple")
+    page = nightly.www / "simple/torch/index.html"
+    names = (
+        f"evil-2.16.0.dev20261121+cpu-{TAG}.whl",
+        "torch-2.16.0.dev20261121+cpu-cp311-cp311-any%2F..%2F..%2Fevil_x86_64.whl",
+        "torch-2.16.0.dev20261121.tar.gz",
+    )
+    page.write_text(page.read_text() + "".join(f'<a href="{name}">x</a>' for name in names))
+    assert not nightly.brought("2.16.0.dev20261121", relay=False)
+    assert "has no torch 2.16.0.dev20261121" in nightly.said[-1]
+
+
+def test_a_note_that_cannot_be_read_is_one_sentence(nightly: Nightly) -> None:
+    assert nightly.brought()
+    (known,) = nightlies.folder().rglob("kept.json")
+    known.write_text('{"files": [{"name"')
+    assert not nightly.brought()
+    assert "kept.json cannot be read" in nightly.said[-1]
+
+
+def test_an_index_that_serves_another_file_than_it_names_is_refused(nightly: Nightly) -> None:
+    index(nightly.wheels, nightly.www / "simple")
+    (nightly.wheels / TORCH).write_bytes(b"another")  # behind the page's back
+    assert not nightly.brought(relay=False)
+    assert f"{TORCH} has the digest" in nightly.said[-1]
+    assert nightly.files() == [] == [*nightlies.folder().rglob("*.whl")]
