@@ -6,21 +6,25 @@ import gzip
 import hashlib
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pyinfra_gpu_rehearsal.apt_repository import make_repository, source_line, stanza
 from pyinfra_gpu_rehearsal.aptconfig import (
+    AptConfiguration,
     Source,
     acquire_options,
     of_distribution,
+    of_release,
     os_release,
     parse_deb822,
     parse_list,
     read_machine,
 )
 from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.state import HostRecord, LabRecord
 
 BOOKWORM = {"ID": "debian", "VERSION_CODENAME": "bookworm"}
 NOBLE = {"ID": "ubuntu", "VERSION_CODENAME": "noble"}
@@ -147,6 +151,51 @@ def test_a_machine_hosts_cannot_be_made_from_is_refused_with_one_sentence(
     (tmp_path / "etc/apt/sources.list").write_text(sources)
     with pytest.raises(LabError, match=message):
         read_machine(tmp_path)
+
+
+def machine(distribution: str = "debian") -> AptConfiguration:
+    main = Source(
+        uri="http://m.example/debian",
+        suites=("bookworm", "bookworm-updates"),
+        components=("main",),
+        signed_by="/k.gpg",
+    )
+    security = replace(main, uri="http://m.example/security", suites=("bookworm-security",))
+    return AptConfiguration(
+        distribution=distribution, codename="bookworm", sources=(main, security), options=()
+    )
+
+
+def test_another_release_is_reached_where_the_machine_has_its_own_from() -> None:
+    assert of_release(machine(), "") == machine()
+    apt = of_release(machine(), "debian13")
+    assert apt.codename == "trixie"
+    assert apt.sources_text() == (
+        "deb [signed-by=/k.gpg] http://m.example/debian trixie main\n"
+        "deb [signed-by=/k.gpg] http://m.example/debian trixie-updates main\n"
+        "deb [signed-by=/k.gpg] http://m.example/security trixie-security main\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("distribution", "name", "words"),
+    [("debian", "debian10", "there are debian12, debian13"), ("ubuntu", "debian13", "has ubuntu$")],
+)
+def test_a_release_whose_archives_are_not_known_here_is_refused(
+    distribution: str, name: str, words: str
+) -> None:
+    with pytest.raises(LabError, match=words):
+        of_release(machine(distribution), name)
+
+
+def test_the_hosts_of_one_lab_run_the_same() -> None:
+    record = LabRecord(lab_id="0" * 8, subnet=1, group="/g", release="debian13")
+    assert record.release_of("") == "debian13"
+    assert record.release_of("debian12") == "debian12"
+    record.hosts["gpu1"] = HostRecord(name="gpu1", last=11)
+    assert record.release_of("debian13") == "debian13"
+    with pytest.raises(LabError, match="run debian13, not debian12: `down` first"):
+        record.release_of("debian12")
 
 
 def test_a_package_is_listed_with_its_size_and_digest() -> None:
