@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.driver_archive import archive, ours
-from pyinfra_gpu.drift.driver_packages import packages
+from pyinfra_gpu.drift.driver_inventory import packages
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages import manager_for

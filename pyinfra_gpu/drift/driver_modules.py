@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.driver_archive import has_prebuilt, ours
-from pyinfra_gpu.drift.driver_packages import Packages, packages
+from pyinfra_gpu.drift.driver_inventory import Packages, packages
 from pyinfra_gpu.drift.driver_repository import as_declared, found_at
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.drift.kernels import kernels

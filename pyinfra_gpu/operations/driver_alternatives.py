@@ -51,7 +51,7 @@ def led(spec: HostSpec, record: Record, found: Findings) -> Commands:
         yield step(
             STAGE,
             f"have update-alternatives choose {name} anew",
-            program("driver/choose_alternative.sh", name, leads[name]),
+            program("driver/choose_alternative.sh", name, leads[name], there.broken or ""),
             run_as=as_root(spec),
             seconds=deadlines.SERVICE,
         )

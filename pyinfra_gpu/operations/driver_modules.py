@@ -6,8 +6,8 @@ from posixpath import dirname
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import driver_modules as drift
+from pyinfra_gpu.drift.driver_inventory import of_kernel_alone, packages
 from pyinfra_gpu.drift.driver_modules import BLACKLIST, unbuilt
-from pyinfra_gpu.drift.driver_packages import of_kernel_alone, packages
 from pyinfra_gpu.drift.driver_repository import MODE
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines

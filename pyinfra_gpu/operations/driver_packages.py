@@ -11,7 +11,8 @@ from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import driver_packages as drift
 from pyinfra_gpu.drift.driver_archive import archive
-from pyinfra_gpu.drift.driver_packages import Packages, packages, target
+from pyinfra_gpu.drift.driver_inventory import Packages, of_series, packages
+from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import pin_package, preferences
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.kernels import without_headers
@@ -206,7 +207,7 @@ def _from_archive(state: State, host: Host, spec: HostSpec) -> bool:
     offer = manager.on_offer_in(answer.stdout)
     chosen = target(spec, found)
     versions = [chosen] if chosen else _common(spec, offer, found)
-    series = drift.of_series(spec, record)
+    series = of_series(spec, record)
     requests_ = [
         Request(stage=STAGE, spec=spec, packages=requested(spec, record, version, more))
         for version in versions[:_TRIED]

@@ -32,14 +32,16 @@ def graphics(u: str, revision: str) -> list[Package]:
     v = f"{u}{revision}"
     alternative = f"nvidia-alternative (= {v})"
     needs = f"libnvidia-ptxjitcompiler1 (= {v}), libnvidia-pkcs11-openssl3 (= {v})"
+    check = "nvidia-legacy-check (>= 495)"
     return [
-        Package("libcuda1", v, f"Depends: {alternative}, {needs}\n"),
+        Package("libcuda1", v, f"Pre-Depends: {check}\nDepends: {alternative}, {needs}\n"),
         *(Package(name, v, f"Depends: {alternative}\n") for name in LIBRARIES),
         Package("libnvidia-pkcs11-openssl3", v),
         Package("nvidia-alternative", v, f"Provides: nvidia-alternative-{u}\n"),
         Package("firmware-nvidia-gsp", v, f"Provides: firmware-nvidia-gsp-{u}\n"),
         Package("nvidia-kernel-dkms", v, f"Depends: firmware-nvidia-gsp (= {v}), dkms\n"),
         Package("nvidia-modprobe", v),
+        Package("nvidia-legacy-check", v),
     ]
 
 
