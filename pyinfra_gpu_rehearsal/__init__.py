@@ -9,6 +9,7 @@ from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.host import LabHost
 from pyinfra_gpu_rehearsal.lab import NONE_UP, Lab
 from pyinfra_gpu_rehearsal.requirements import available, ensure_packages, gpus_available
+from pyinfra_gpu_rehearsal.state import LabRecord
 
 __all__ = [
     "Lab",
@@ -21,16 +22,25 @@ __all__ = [
 ]
 
 
+# NVIDIA's repository for Debian 13 begins with branch 590 and CUDA 13.1, and the lab's repositories
+# have CUDA 13.0.
+_OF_RELEASE: dict[str, dict[str, object]] = {
+    "debian13": {"stack": "r595-cu132", "cuda_toolkit": False}
+}
+
+
 def _gpu_data(lab: Lab, host: LabHost) -> dict[str, object]:
     """Return what a deploy must know of a simulated GPU; nothing for a host without one."""
     if host.machine is None:
         return {}
+    record = LabRecord.load(lab.directory)
     return {
         "gpu_model": host.machine.card.model,
         "gpu_count": host.machine.count,
         "driver_repository_url": lab.nvidia.url,
         "driver_key_fingerprint": lab.nvidia.key_fingerprint,
         "driver_keyring_sha256": lab.nvidia.keyring_sha256,
+        **_OF_RELEASE.get(record.release if record else "", {}),
     }
 
 

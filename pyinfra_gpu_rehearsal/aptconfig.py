@@ -16,6 +16,9 @@ from pyinfra_gpu_rehearsal.commands import run
 from pyinfra_gpu_rehearsal.errors import LabError
 
 DISTRIBUTIONS = ("debian", "ubuntu")
+# What hosts can be, as NVIDIA calls it -> the distribution and its code name. The archives of all
+# releases of a distribution are in one place: the machine's own sources lead to each of them.
+RELEASES = {"debian12": ("debian", "bookworm"), "debian13": ("debian", "trixie")}
 # Suites of the distribution's own archive; "-proposed" and "-backports" are a choice, not a base.
 SUITE_ENDINGS = ("", "-updates", "-security", "/updates")
 # Options that say how to reach an archive; everything else in the dump is apt's own default.
@@ -190,14 +193,31 @@ def read_machine(root: Path = Path("/")) -> AptConfiguration:
     )
 
 
-def of_release(machine: AptConfiguration, codename: str) -> AptConfiguration:
-    """Return the same archives for another release of the machine's distribution."""
-    sources = [
-        replace(each, suites=tuple(_of(suite, machine.codename, codename) for suite in each.suites))
-        for each in machine.sources
-    ]
-    return replace(machine, codename=codename, sources=tuple(sources))
+def of_release(machine: AptConfiguration, name: str) -> AptConfiguration:
+    """Return how the archives of another release are reached from a machine; "" = its own.
+
+    + name: a key of RELEASES
+
+    Raises LabError where there is no such release, or where it is of another distribution.
+    """
+    if not name:
+        return machine
+    if name not in RELEASES:
+        raise LabError(f"hosts of {name!r} cannot be made: there are {', '.join(RELEASES)}")
+    distribution, codename = RELEASES[name]
+    if distribution != machine.distribution:
+        raise LabError(
+            f"hosts of {name} need a machine with {distribution}, whose archives it is configured"
+            f" with, and this one has {machine.distribution}"
+        )
+    return replace(
+        machine,
+        codename=codename,
+        sources=tuple(_for(codename, machine.codename, source) for source in machine.sources),
+    )
 
 
-def _of(suite: str, before: str, after: str) -> str:
-    return after + suite.removeprefix(before)
+def _for(codename: str, own: str, source: Source) -> Source:
+    """Return a source with the suites of the release CODENAME in place of the machine's OWN."""
+    suites = tuple(codename + suite.removeprefix(own) for suite in source.suites)
+    return replace(source, suites=suites)

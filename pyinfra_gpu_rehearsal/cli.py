@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pyinfra_gpu_rehearsal.aptconfig import RELEASES
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.host import LabHost
 from pyinfra_gpu_rehearsal.lab import NONE_UP, Lab
@@ -51,7 +52,7 @@ def _lab(arguments: argparse.Namespace) -> Lab:
 
 def _up(arguments: argparse.Namespace) -> None:
     lab = _lab(arguments)
-    lab.up(arguments.count, machine=arguments.machine)
+    lab.up(arguments.count, machine=arguments.machine, release=arguments.os)
     _table(lab)
 
 
@@ -163,6 +164,12 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
         "--machine",
         choices=tuple(MACHINES),
         help="make those that are new with simulated GPUs (default: without)",
+    )
+    up.add_argument(
+        "--os",
+        choices=tuple(RELEASES),
+        default="",
+        help="what runs on them (default: what runs on those that are there, else on this machine)",
     )
     add("down", _down, "remove the hosts and everything made for them")
     add("clean", _clean, "remove the hosts, the base image and the downloaded wheels")

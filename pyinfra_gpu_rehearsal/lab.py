@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal import access, faults, network, server, snapshots
-from pyinfra_gpu_rehearsal.base_image import BaseImage, Say
+from pyinfra_gpu_rehearsal.aptconfig import of_release, read_machine
+from pyinfra_gpu_rehearsal.base_image import BaseImage, Say, ensure_base_image
 from pyinfra_gpu_rehearsal.control_group import Group, wait_until_ready
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.git_repository import publish
@@ -30,7 +31,7 @@ from pyinfra_gpu_rehearsal.state import (
     locked,
     new_lab_id,
 )
-from pyinfra_gpu_rehearsal.wheelhouse import ensure_wheels, lay_out_index
+from pyinfra_gpu_rehearsal.wheelhouse import Wheel, ensure_wheels, lay_out_index, wheels_for
 
 NONE_UP = "no throwaway hosts are up: make them with `pyinfra-gpu rehearsal up 2`"
 PATIENCE_S = 60  # a boot takes half a second; a busy machine may take long
@@ -154,11 +155,15 @@ class Lab:
         with locked(self.directory / "lock"):
             yield
 
-    def up(self, count: int, *, machine: str | None = None, say: Say = print) -> list[LabHost]:
+    def up(
+        self, count: int, *, machine: str | None = None, release: str = "", say: Say = print
+    ) -> list[LabHost]:
         """Make sure that at least COUNT hosts, gpu1 ..., are on and ready; return all that are.
 
         + machine: what those that are made now are, a key of nvidia.machines.MACHINES; None =
           machines without GPU.
+        + release: what runs on all of them, a key of aptconfig.RELEASES; "" = what runs on those
+          that are there, else this machine's own.
 
         Hosts that are on are left alone; one that is off is switched on and keeps its files.
         Leftovers of an `up` that was killed are removed first. Raises LabError where the machine
@@ -173,11 +178,14 @@ class Lab:
             machine_named(machine)
         known = LabRecord.load(self.directory)
         gpu = machine is not None or any(h.machine for h in (known.hosts.values() if known else ()))
+        release = release or self._kind.release
+        release = known.release_of(release) if known else release
         ensure_packages(say, gpu=gpu)
-        image = self._kind.image(say)
-        wheels_folder, wheels = ensure_wheels(image.python, say, self._kind.wheels)
+        image = ensure_base_image(of_release(read_machine(), release), say, self._kind.packages)
+        wheels_folder, wheels = self._wheels(image.python, release, say)
         with self._locked():
             record = self._open()
+            record.release = release
             if record.base != image.digest:
                 self._forget_hosts(record, image, say)
             www = self.directory / "www"
@@ -189,6 +197,11 @@ class Lab:
                 self.nvidia.ensure(image, say)
             self._make_hosts(record, image, count, machine or "", say)
             return self._all(record)
+
+    def _wheels(self, python: str, release: str, say: Say) -> tuple[Path, list[Wheel]]:
+        if self._kind.wheels is None:
+            return wheels_for(python, say, needed=not release)
+        return ensure_wheels(python, say, self._kind.wheels)
 
     def _open(self) -> LabRecord:
         """Return the lab's record, made and entered in the machine's list where it is new."""

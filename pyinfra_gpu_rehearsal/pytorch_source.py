@@ -25,9 +25,10 @@ from pyinfra_gpu_rehearsal.requirements import install_packages
 from pyinfra_gpu_rehearsal.state import cache_folder, locked
 from pyinfra_gpu_rehearsal.wheelhouse import BUILD_REQUIREMENTS, UV
 
-RELEASE = "trixie"
+RELEASE = "debian13"
+CODENAME = "trixie"
 VERSION = "2.6.0"
-SOURCES = {"pytorch": RELEASE, "libuv1": RELEASE, "tensorpipe": "sid"}
+SOURCES = {"pytorch": CODENAME, "libuv1": CODENAME, "tensorpipe": "sid"}
 """Source packages, and the release that each is from: the TensorPipe that PyTorch pins from 2.12 on
 is in sid."""
 
@@ -86,7 +87,8 @@ def _image(say: Say) -> BaseImage:
 
 
 DEBIAN_13 = Kind(
-    image=_image,
+    release=RELEASE,
+    packages=BUILD_PACKAGES,
     wheels=(UV, *BUILD_REQUIREMENTS, "numpy", "pyyaml", "requests", "typing-extensions"),
 )
 """Hosts of Debian 13 that have what builds PyTorch, and no torch in their index."""

@@ -77,6 +77,7 @@ class LabRecord:
     subnet: int
     group: str  # the path of its control group
     base: str = ""  # digest of the base image the hosts' files lie on
+    release: str = ""  # what runs on the hosts ("debian13"), "" = this machine's own
     git_name: str = ""  # of the training repository, "" where none is served
     git_commit: str = ""
     hosts: dict[str, HostRecord] = field(default_factory=dict)
@@ -104,6 +105,18 @@ class LabRecord:
                 f"{path} is not a record of throwaway hosts ({error}): remove {directory} and"
                 " make new hosts with `pyinfra-gpu rehearsal up 2`"
             ) from error
+
+    def release_of(self, asked: str) -> str:
+        """Return what runs on the hosts where ASKED is to, "" = what does. Raises LabError.
+
+        One lab has one base image; hosts of another release have a lab beside it.
+        """
+        if self.hosts and asked not in ("", self.release):
+            raise LabError(
+                f"the hosts that are there run {self.release or 'what runs on this machine'}, not"
+                f" {asked}: `down` first, or make those in a folder of their own (--directory)"
+            )
+        return asked or self.release
 
     def save(self, directory: Path) -> None:
         """Write the record into DIRECTORY."""

@@ -179,10 +179,26 @@ def ensure_wheels(
         return folder, wheels
 
 
+def wheels_for(python: str, say: Say, *, needed: bool) -> tuple[Path, list[Wheel]]:
+    """Return the wheels for the hosts' Python.
+
+    + needed: whether hosts without them are of no use. Another release has another Python, whose
+      wheels this machine's own indexes may lack: its hosts are provisioned up to the packages.
+    """
+    try:
+        return ensure_wheels(python, say)
+    except LabError as error:
+        if needed:
+            raise
+        say(f"no wheels for Python {python} ({error}): no torch can be installed on these hosts")
+        return cache_folder(), []
+
+
 def lay_out_index(folder: Path, wheels: Iterable[Wheel], index: Path) -> None:
     """Lay out WHEELS, which lie in FOLDER, as a simple index in the folder INDEX, by links."""
     fresh = index.with_name(f".{index.name}.{os.getpid()}")
     shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
     projects: dict[str, list[Wheel]] = {}
     for wheel in wheels:
         projects.setdefault(wheel.project, []).append(wheel)

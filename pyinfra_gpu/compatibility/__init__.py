@@ -73,6 +73,7 @@ RULES: tuple[Rule, ...] = (
     Rule("driver-version-too-old", versions.driver_version_too_old),
     Rule("driver-below-wheel-minimum", hardware.driver_below_wheel_minimum),
     Rule("branch-not-carried", repository.branch_not_carried),
+    Rule("branch-not-in-archive", repository.branch_not_in_archive),
     Rule("proprietary-modules-gone", hardware.proprietary_modules_gone),
     Rule("open-modules-required", hardware.open_modules_required),
     Rule("open-modules-unsupported", hardware.open_modules_unsupported),

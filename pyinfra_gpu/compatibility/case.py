@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from pyinfra_gpu.spec import HostSpec
 from pyinfra_gpu.stacks import (
+    ArchiveRelease,
     Catalogue,
     CudaRelease,
     DriverBranch,
@@ -203,6 +204,18 @@ class Case:
             return releases.get(own or "")
         named = declared.url.split("/")
         return next((each for each in releases.values() if each.distro in named), None)
+
+    @property
+    def archive(self) -> ArchiveRelease | None:
+        """The distribution's own archive, where the driver is to come from it, if we know it."""
+        if self.spec.driver.source != "distribution" or self.facts is None or not self.nvidia:
+            return None
+        return self.known.archive_release(self.facts.distribution or "")
+
+    @property
+    def moves_driver(self) -> bool:
+        """Whether a driver is to be installed; by data alone, it is."""
+        return self.facts is None or "driver" in self.facts.due
 
     def installs(self, what: Due) -> bool:
         """Whether something is to come from that repository; by data alone, it all is."""

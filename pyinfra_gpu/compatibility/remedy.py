@@ -114,6 +114,7 @@ def _with_value(spec: HostSpec, known: Catalogue, key: str, value: object) -> Ho
         return replace(spec, gpu=gpu)
     part, field = {
         "driver_modules": ("driver", "modules"),
+        "driver_source": ("driver", "source"),
         "driver_version": ("driver", "version"),
         "cuda_version": ("cuda", "version"),
         "cuda_toolkit": ("cuda", "toolkit"),

@@ -24,6 +24,40 @@ def branch_not_carried(case: Case) -> Problem | None:
     )
 
 
+def branch_not_in_archive(case: Case) -> Problem | None:
+    """A distribution's own archive has the branches of its day, and keeps to them.
+
+    NVIDIA's repository is the way out where a GPU needs a newer one, as Blackwell does.
+    """
+    own, branch = case.archive, case.spec.driver.branch
+    if own is None or branch is None or branch in own.branches or not case.moves_driver:
+        return None
+    name = f"the archive of {case.facts.distribution}" if case.facts else "its archive"
+    return Problem(
+        key="driver_source",
+        value="distribution",
+        found=f"offers branch {' and '.join(map(str, own.branches))} in {name}, and driver_branch ="
+        f" {branch} is declared",
+        allowed=f"a driver_branch that {name} carries",
+        changes=(
+            *((("driver_branch", each),) for each in reversed(own.branches)),
+            *_stacks_of(case, own.branches),
+            (("driver_source", "nvidia"),),
+        ),
+    )
+
+
+def _stacks_of(case: Case, branches: tuple[int, ...]) -> tuple[Change, ...]:
+    """Return the stacks of these branches, where the data takes its versions from one."""
+    if not case.takes_its_stack:
+        return ()
+    return tuple(
+        (("stack", stack.name),)
+        for stack in case.known.stacks.values()
+        if stack.driver is not None and stack.driver.branch in branches
+    )
+
+
 def toolkit_not_carried(case: Case) -> Problem | None:
     """The same of the CUDA toolkit; where the driver is missing too, that says it all."""
     carried, toolkit = case.repository, case.toolkit

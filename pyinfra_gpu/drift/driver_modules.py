@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.driver_packages import Packages, packages
-from pyinfra_gpu.drift.driver_repository import as_declared, found_at, ours
+from pyinfra_gpu.drift.driver_archive import has_prebuilt, ours
+from pyinfra_gpu.drift.driver_inventory import Packages, packages
+from pyinfra_gpu.drift.driver_repository import as_declared, found_at
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.drift.kernels import kernels
 from pyinfra_gpu.facts.fields import Unknown
@@ -97,7 +98,9 @@ def _modules(spec: HostSpec, record: Record, found: Packages) -> list[Finding]:
                 expected=f"module {found.versions[0]}"
                 + ("" if running else ", or the next boot has no GPU"),
                 effect="repair",
-                action=f"build it for {kernel}",
+                action=f"install the distribution's for {kernel}"
+                if has_prebuilt(spec, record)
+                else f"build it for {kernel}",
                 packages=(*of_kernel(kernel), "dkms", *found.wanted),
             )
         )
@@ -134,12 +137,12 @@ def _initramfs(record: Record) -> list[Finding]:
 
 def not_held(found: Packages) -> tuple[str, ...]:
     """Return the driver's packages that are not on hold."""
-    return tuple(package.name for package in found.installed if not package.held)
+    return tuple(package.name for package in found.following if not package.held)
 
 
 def held(found: Packages) -> tuple[str, ...]:
     """Return the driver's packages that are on hold."""
-    return tuple(package.name for package in found.installed if package.held)
+    return tuple(package.name for package in found.following if package.held)
 
 
 def _holds(spec: HostSpec, record: Record, found: Packages) -> list[Finding]:

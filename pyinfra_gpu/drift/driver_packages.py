@@ -4,91 +4,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from pyinfra_gpu.drift.driver_archive import has_prebuilt, ours, own_files
+from pyinfra_gpu.drift.driver_inventory import Packages, packages
 from pyinfra_gpu.drift.driver_repository import (
     as_declared,
-    ours,
-    own_files,
     pin_package,
     preferences,
 )
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage
 from pyinfra_gpu.drift.kernels import without_headers
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages.names import LIBRARIES, branch_of, driver_version, is_driver
-from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu.packages.names import LIBRARIES, branch_of, driver_version
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import NvidiaPackage, Record
-    from pyinfra_gpu.spec import HostSpec, Modules
-
-
-_KINDS: tuple[Literal["compute", "full"], ...] = ("compute", "full")
-_FLAVOURS: dict[Modules, tuple[Modules, Modules]] = {
-    "open": ("open", "proprietary"),
-    "proprietary": ("proprietary", "open"),
-}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Packages:
-    """The driver's packages on one host.
-
-    + wanted: names of those that are declared; () where none are known for the distribution
-    + other: names of those that are of the other flavour alone
-    + installed: all that belong to the driver, whether complete or not
-    """
-
-    wanted: tuple[str, ...]
-    other: frozenset[str]
-    installed: tuple[NvidiaPackage, ...]
-
-    @property
-    def names(self) -> dict[str, str]:
-        """Name -> version of what is installed."""
-        return {package.name: package.version for package in self.installed}
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The wanted packages that are not there at all."""
-        return tuple(name for name in self.wanted if name not in self.names)
-
-    @property
-    def foreign(self) -> tuple[str, ...]:
-        """The installed packages of the other flavour."""
-        return tuple(name for name in self.names if name in self.other)
-
-    @property
-    def versions(self) -> tuple[str, ...]:
-        """The driver versions that are there, oldest first."""
-        found = {driver_version(package.version) for package in self.installed}
-        return tuple(sorted((v for v in found if v), key=Version))
-
-
-def packages(spec: HostSpec, record: Record) -> Packages:
-    """Sort the installed packages; one that is not told is as if it were not there."""
-    driver, os_id = spec.driver, str(record.system.os_id)
-    wanted: tuple[str, ...] = ()
-    other: frozenset[str] = frozenset()
-    if driver.branch is not None:
-        known = catalogue().driver_packages
-        wanted = known(os_id, driver.branch, driver.modules, driver.packages) or ()
-        ours, theirs = (
-            {name for kind in _KINDS for name in known(os_id, driver.branch, flavour, kind) or ()}
-            for flavour in _FLAVOURS[driver.modules]
-        )
-        other = frozenset(theirs - ours)
-    rows = record.nvidia.packages
-    installed = () if isinstance(rows, Unknown) else rows
-    return Packages(
-        wanted=wanted,
-        other=other,
-        installed=tuple(each for each in installed if is_driver(each.name, each.version)),
-    )
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
 
 
 def target(spec: HostSpec, found: Packages) -> str | None:
@@ -103,7 +37,7 @@ def target(spec: HostSpec, found: Packages) -> str | None:
     if set(found.missing) == set(found.wanted):
         return None  # what is there are companions, and no driver to keep to
     counted: Counter[str] = Counter()
-    for package in found.installed:
+    for package in found.following:
         version = driver_version(package.version)
         if version is None or branch_of(version) != driver.branch or too_old(spec, version):
             continue
@@ -169,7 +103,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return what is not as declared of the packages and of what DKMS builds with."""
     if not ours(spec):
         return []
-    headers = _headers(record)
+    headers = [] if has_prebuilt(spec, record) else _headers(record)
     if isinstance(record.nvidia.packages, Unknown):
         return headers
     found = packages(spec, record)
@@ -287,7 +221,7 @@ def _mixed(found: Packages, wanted: str | None, named: tuple[str, ...]) -> Findi
     most = wanted or "the newest of the branch"
     odd = [
         f"{package.name} {driver_version(package.version)}"
-        for package in found.installed
+        for package in found.following
         if driver_version(package.version) != wanted
     ]
     return Finding(

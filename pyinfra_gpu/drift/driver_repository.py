@@ -6,15 +6,24 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyinfra_gpu.drift.driver_archive import (
+    archive,
+    from_nvidia,
+    has_prebuilt,
+    lacking,
+    ours,
+    own_files,
+    trusts_nvidia,
+)
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages import PackageManager, manager_for
 from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.packages.model import Files, Source
+    from pyinfra_gpu.packages.model import Source
     from pyinfra_gpu.spec import HostSpec
 
 MODE = "0644"
@@ -64,6 +73,7 @@ def repository(spec: HostSpec, record: Record) -> Repository | str:
 STAGE = Stage.DRIVER
 
 IDS = (
+    Id.DRIVER_ARCHIVE_INCOMPLETE,
     Id.DRIVER_KEYRING_REPLACED,
     Id.DRIVER_SOURCE_DIFFERS,
     Id.DRIVER_SOURCE_TWICE,
@@ -73,32 +83,35 @@ IDS = (
 """What `driver_repository.trusted` repairs."""
 
 
-def ours(spec: HostSpec) -> bool:
-    """Tell whether the driver is ours to keep on this host."""
-    return spec.accelerator == "nvidia" and spec.driver.source == "nvidia"
-
-
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this part of the stage cannot do without."""
     if not ours(spec):
         return ()
     source = repository(spec, record)
-    if isinstance(source, str):
+    if isinstance(source, str) and trusts_nvidia(spec):
         return (CannotTell(source),)
+    if not from_nvidia(spec) and lacking(spec, record) is None:
+        return (CannotTell("the distribution's own archive is not among its package sources"),)
     paths = own_files(record).all
-    return (record.nvidia.sources, *(record.layout.entry(path) for path in paths))
+    return (
+        record.nvidia.sources,
+        record.nvidia.archives,
+        *(record.layout.entry(path) for path in paths),
+    )
 
 
 def summary(spec: HostSpec, record: Record) -> str:
     """Say what the repository is, where nothing differs."""
     del record
+    if ours(spec) and not from_nvidia(spec):
+        return "the distribution's archive and pins as declared"
     return "repository and pins as declared" if ours(spec) else ""
 
 
 def pin_package(spec: HostSpec, record: Record) -> str | None:
     """Return the package that pins the driver, None where none is known for this distribution."""
     branch, os_id = spec.driver.branch, str(record.system.os_id)
-    if branch is None or os_id not in catalogue().distributions:
+    if branch is None or not from_nvidia(spec) or os_id not in catalogue().distributions:
         return None
     return catalogue().pin_package(os_id, branch, spec.driver.version)
 
@@ -112,13 +125,19 @@ def preferences(spec: HostSpec, record: Record, *, alone: bool = False) -> str:
     if spec.cuda.toolkit and spec.cuda.release and spec.cuda.version:
         toolkit = (catalogue().toolkit_package(spec.cuda.release), spec.cuda.version)
     pin = pin_package(spec, record) if alone else None
-    manager = manager_for(record.system.os_id)
-    return manager.pins_text(spec.driver.branch or 0, spec.driver.version, toolkit, pin)
+    manager, branch, version = _manager(record), spec.driver.branch or 0, spec.driver.version
+    if (own := archive(spec, record)) is not None:
+        return manager.archive_pins_text(branch, version, toolkit, own.apart)
+    return manager.pins_text(branch, version, toolkit, pin)
 
 
-def own_files(record: Record) -> Files:
-    """Return where this host's package manager reads the files of ours."""
-    return manager_for(record.system.os_id).files
+def unattended(spec: HostSpec, record: Record) -> str:
+    """Return the text of what keeps unattended-upgrades off the driver."""
+    return _manager(record).unattended_text(with_kernels=has_prebuilt(spec, record))
+
+
+def _manager(record: Record) -> PackageManager:
+    return manager_for(record.system.os_id)
 
 
 def as_declared(record: Record, path: str, *texts: str) -> bool:
@@ -153,15 +172,32 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
 
     An unknown repository is none of them: the operation that needs it refuses.
     """
-    source = repository(spec, record)
-    if isinstance(source, str) or not ours(spec):
+    if not ours(spec):
         return []
+    held = [*_pins(spec, record), *_unattended(spec, record)]
+    if not trusts_nvidia(spec):
+        return [*_archive(spec, record), *held]
+    source = repository(spec, record)
+    if isinstance(source, str):
+        return []
+    of_nvidia = (_keyring(record, source), _source(record, source), _twice(record, source))
+    return [*_archive(spec, record), *(each for found in of_nvidia for each in found), *held]
+
+
+def _archive(spec: HostSpec, record: Record) -> list[Finding]:
+    missing, path = lacking(spec, record), own_files(record).archive
+    if not missing or as_declared(record, path, _manager(record).archive_text(missing)):
+        return []
+    names = dict.fromkeys(name for each in missing for name in each.components)
     return [
-        *_keyring(record, source),
-        *_source(record, source),
-        *_twice(record, source),
-        *_pins(spec, record),
-        *_unattended(record),
+        Finding(
+            id=Id.DRIVER_ARCHIVE_INCOMPLETE,
+            found=f"the package sources do not name {', '.join(names)} of the distribution's"
+            " archive",
+            expected="the components that its driver is in",
+            effect="repair",
+            action=f"write {path}",
+        )
     ]
 
 
@@ -223,11 +259,12 @@ def _pins(spec: HostSpec, record: Record) -> list[Finding]:
     alone = preferences(spec, record, alone=True)
     if not as_declared(record, path, preferences(spec, record), alone):
         wanted = spec.driver.version or f"branch {spec.driver.branch}"
+        origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
         found.append(
             Finding(
                 id=Id.DRIVER_PINS_DIFFER,
                 found=found_at(record, path),
-                expected=f"pins that hold the driver to {wanted} from NVIDIA's repository",
+                expected=f"pins that hold the driver to {wanted} from {origin}",
                 effect="repair",
                 action=f"write {path}",
             )
@@ -235,9 +272,9 @@ def _pins(spec: HostSpec, record: Record) -> list[Finding]:
     return found
 
 
-def _unattended(record: Record) -> list[Finding]:
+def _unattended(spec: HostSpec, record: Record) -> list[Finding]:
     path = own_files(record).unattended
-    if as_declared(record, path, manager_for(record.system.os_id).unattended_text()):
+    if as_declared(record, path, unattended(spec, record)):
         return []
     return [
         Finding(

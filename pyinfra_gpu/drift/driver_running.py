@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.driver_packages import Packages, driver_names, packages
-from pyinfra_gpu.drift.driver_repository import ours
+from pyinfra_gpu.drift.driver_archive import ours
+from pyinfra_gpu.drift.driver_inventory import Packages, packages
+from pyinfra_gpu.drift.driver_packages import driver_names
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages.names import of_kernel

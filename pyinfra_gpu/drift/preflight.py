@@ -224,7 +224,7 @@ def host_facts(spec: HostSpec, record: Record) -> HostFacts:
         found = _NUMBERS.match(value) if isinstance(value, str) else None
         return found[0] if found else None
 
-    stays = not (spec.driver.source == "nvidia" and driver_moves(spec, record))
+    stays = not (spec.driver.source != "present" and driver_moves(spec, record))
     open_modules = record.driver.open_modules
     gcc = known(record.cuda.gcc) if spec.cuda.toolkit else None
     return HostFacts(

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pyinfra_gpu.drift import driver
-from pyinfra_gpu.drift.driver_repository import own_files, repository
+from pyinfra_gpu.drift.driver_archive import (
+    archive,
+    from_nvidia,
+    has_prebuilt,
+    own_files,
+    trusts_nvidia,
+)
+from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.drift.driver_running import users
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, stop
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages import manager_for
-from pyinfra_gpu.packages.names import is_driver, plain
+from pyinfra_gpu.packages.names import branch_of, is_driver, plain
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
+    from pyinfra_gpu.spec import HostSpec, Modules
+    from pyinfra_gpu.stacks import Archive
+
+_FLAVOURS: tuple[Modules, ...] = ("open", "proprietary")
+_KINDS: tuple[Literal["compute", "full"], ...] = ("compute", "full")
 
 MOVES = frozenset(
     {
@@ -61,8 +72,8 @@ def obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
         found = [
             _packages_known(spec, record),
             _runfile(spec, record),
-            _other_source(spec, record),
-            _other_archive(record),
+            _other_source(spec, record) if trusts_nvidia(spec) else None,
+            _other_archive(record) if from_nvidia(spec) else _other_driver(spec, record),
             _secure_boot(spec, record),
             _busy(spec, record),
         ]
@@ -96,6 +107,8 @@ def _nothing_loaded(spec: HostSpec, record: Record) -> Finding | None:
 
 
 def _packages_known(spec: HostSpec, record: Record) -> Finding | None:
+    if not from_nvidia(spec):
+        return _archive_known(spec, record)
     source = repository(spec, record)
     if isinstance(source, str):
         return stop(
@@ -117,6 +130,22 @@ def _packages_known(spec: HostSpec, record: Record) -> Finding | None:
         f" for {record.system.os_name}",
         expected="packages of the declared driver",
         action="install the driver yourself and declare `driver_source = 'present'`",
+    )
+
+
+def _archive_known(spec: HostSpec, record: Record) -> Finding | None:
+    """Which branches a release's archive carries, the rule `branch-not-in-archive` says."""
+    own, branch = archive(spec, record), spec.driver.branch or 0
+    flavour, kind = spec.driver.modules, spec.driver.packages
+    if own is not None and own.driver(branch, flavour, kind):
+        return None
+    return stop(
+        Id.PREFLIGHT_DRIVER_PACKAGES_UNKNOWN,
+        found=f"no packages of driver branch {branch} with {flavour} modules are known in the"
+        f" archive of {record.system.os_name}",
+        expected="packages of the declared driver",
+        action="declare `driver_source = 'nvidia'`, or install the driver yourself and declare"
+        " `driver_source = 'present'`",
     )
 
 
@@ -182,34 +211,88 @@ def _other_archive(record: Record) -> Finding | CannotTell | None:
         Id.PREFLIGHT_DISTRIBUTION_DRIVER,
         found=f"{shown} came from the distribution's archive",
         expected="none of NVIDIA's repository's own names from elsewhere",
-        action=f"remove them with `{remove}`, or declare `driver_source = 'present'` to keep them",
+        action=f"remove them with `{remove}`, or declare `driver_source = 'distribution'` to keep"
+        " the distribution's, or 'present' to keep what is there",
     )
+
+
+def _other_driver(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
+    """The same the other way round: parts of a driver that the declared archive does not have.
+
+    + of NVIDIA's repository, by names that only that one has; + of another series of the archive,
+    which conflicts with the declared one ("580-open" and "580-server-open").
+    """
+    packages, own = record.nvidia.packages, archive(spec, record)
+    if isinstance(packages, Unknown):
+        return CannotTell(f"the installed NVIDIA packages could not be read ({packages.reason})")
+    if own is None:
+        return None
+    series = re.compile(rf".*-\d{{3}}(?!\d)(?!{re.escape(own.series)})") if own.series else None
+    names = [
+        plain(each.name)
+        for each in packages
+        if (is_driver(each.name, each.version) or _of_kernels(each.name))
+        and plain(each.name) not in own.apart
+        and (_nvidias_alone(each.name, each.version, own, record) or _of(series, each.name))
+    ]
+    if not names:
+        return None
+    shown = f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
+    remove = manager_for(record.system.os_id).remove_by_hand(names, entirely=True)
+    return stop(
+        Id.PREFLIGHT_OTHER_DRIVER,
+        found=f"{shown} is installed, of another driver than driver_source = 'distribution'"
+        " installs",
+        expected="no other driver's packages beside it",
+        action=f"remove them with `{remove}`, or declare `driver_source = 'nvidia'` if they are"
+        " from NVIDIA's repository, or 'present' to keep them",
+    )
+
+
+def _of_kernels(name: str) -> bool:
+    return name.startswith("linux-modules-nvidia-")
+
+
+def _of(series: re.Pattern[str] | None, name: str) -> bool:
+    return series is not None and series.match(plain(name)) is not None
+
+
+def _nvidias_alone(name: str, version: str, own: Archive, record: Record) -> bool:
+    """Tell whether NVIDIA's repository has a package and the distribution's archive does not."""
+    known = catalogue().distributions.get(str(record.system.os_id))
+    theirs, mine = (
+        {
+            each
+            for rule in rules
+            for modules in _FLAVOURS
+            for kind in _KINDS
+            for each in rule.packages(branch_of(version) or 0, modules, kind) or ()
+        }
+        for rules in (known.rules if known else (), own.rules)
+    )
+    return plain(name) in theirs - mine
 
 
 def _secure_boot(spec: HostSpec, record: Record) -> Finding | None:
     """A module that DKMS signs is not loaded before somebody enrolled its key at the console."""
     if record.system.secure_boot is not True or record.driver.mok is True:
         return None
+    if has_prebuilt(spec, record):
+        return None  # signed by the distribution, whose key the firmware knows by shim
     if record.driver.loaded is not None and not _ids(spec, record) & BUILDS:
         return None  # what is loaded was accepted, and nothing else is going to be built
     mok = record.driver.mok
     state = f" (it cannot be told: {mok.reason})" if isinstance(mok, Unknown) else ""
     ubuntu = record.system.os_id == "ubuntu"
     key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
-    flavour = "-open" if spec.driver.modules == "open" else ""
-    signed = (
-        f", or install Ubuntu's signed linux-modules-nvidia-{spec.driver.branch}{flavour}-generic"
-        " and declare `driver_source = 'present'`"
-        if ubuntu
-        else ""
-    )
+    signed = ", or declare `driver_source = 'distribution'`: Ubuntu's own modules are signed"
     return stop(
         Id.PREFLIGHT_SECURE_BOOT,
         found="Secure Boot is on and the key that signs the driver's module is not enrolled"
         f"{state}",
         expected="a module that the kernel loads",
         action=f"run `sudo mokutil --import {key}`, reboot and confirm at the machine's console,"
-        f" or switch Secure Boot off in the firmware{signed}",
+        f" or switch Secure Boot off in the firmware{signed if ubuntu else ''}",
     )
 
 

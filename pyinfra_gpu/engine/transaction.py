@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
 
-from pyinfra_gpu.drift.driver_packages import packages as driver_packages
+from pyinfra_gpu.drift.driver_archive import archive, from_nvidia, trusts_nvidia
+from pyinfra_gpu.drift.driver_inventory import packages as driver_packages
 from pyinfra_gpu.drift.driver_packages import target
-from pyinfra_gpu.drift.driver_repository import repository
+from pyinfra_gpu.drift.driver_repository import Repository, repository
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.look import forget, look, unanswered
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyinfra.api.state import State
 
     from pyinfra_gpu.engine.converge import Commands
+    from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
 _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of this host and run
@@ -148,17 +150,39 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     if host.connector_data.get(_FRESH):
         return True
     record = look(spec)
-    source = repository(spec, record) if record else unanswered()
+    source = _repository(spec, record)
     if isinstance(source, str):
         return failed(host, stage, f"{host.name}: {source}")
     manager, wait_s = manager_of(record), spec.preflight.apt_wait_s
-    command, seconds = manager.update_ours(wait_s), deadlines.SIMULATION + wait_s
+    command = manager.update_ours(wait_s) if source else manager.update(wait_s)
+    seconds = deadlines.SIMULATION + wait_s
     answer = ask(state, host, command, as_root(spec), seconds=seconds)
     if not answer.ok:
-        reason = f"the repository {source.url} cannot be used: {why(manager, answer)}"
+        which = f"the repository {source.url}" if source else "the distribution's archive"
+        reason = f"{which} cannot be used: {why(manager, answer)}"
         return failed(host, stage, f"{host.name}: {reason}")
+    if source and not from_nvidia(spec):
+        command = manager.update(wait_s)
+        ask(state, host, command, as_root(spec), seconds=seconds, what="update the lists")
     host.connector_data[_FRESH] = True
     return True
+
+
+def _repository(spec: HostSpec, record: Record | None) -> Repository | str | None:
+    """Return NVIDIA's repository, why there is none, or None where none is needed."""
+    if record is None:
+        return unanswered()
+    return repository(spec, record) if trusts_nvidia(spec) else None
+
+
+def possible(state: State, host: Host, request: Request) -> bool:
+    """Tell whether a transaction could run, with the lists as they are; says nothing of it."""
+    record = look(request.spec)
+    if record is None or not update(state, host, request.stage, request.spec):
+        return False
+    manager = manager_of(record)
+    simulation = _simulated(state, host, request, manager)
+    return not simulation.problems and _judged(request, simulation, manager) is None
 
 
 def _simulated(state: State, host: Host, request: Request, manager: PackageManager) -> Simulation:
@@ -187,24 +211,27 @@ def _unsolved(request: Request, simulation: Simulation, manager: PackageManager)
         return f"{manager.name} finds no way to install {names}: {request.hint} {said}"
     driver = request.spec.driver
     wanted = f"version {driver.version}" if driver.version else "one version"
+    origin = "NVIDIA's repository" if from_nvidia(request.spec) else "the distribution's archive"
     return (
         f"{manager.name} finds no way to install {names} with the driver at {wanted}"
-        f" of branch {driver.branch} from NVIDIA's repository {said}"
+        f" of branch {driver.branch} from {origin} {said}"
     )
 
 
 def _judged(request: Request, simulation: Simulation, manager: PackageManager) -> str | None:
     spec = request.spec
     record = look(spec)
-    source = repository(spec, record) if record else unanswered()
+    source = _repository(spec, record)
     if record is None or isinstance(source, str):
         return str(source)
-    found = driver_packages(spec, record)
+    found, own = driver_packages(spec, record), archive(spec, record)
     limits = Limits(
         branch=spec.driver.branch,
         # Also where none is declared: a single package that went ahead goes back to the rest.
         version=target(spec, found),
-        url=source.url,
+        url=source.url if source else "",
         installed=found.names,
+        labels=own.labels if own else (),
+        apart=found.apart,
     )
     return "; ".join(judge(simulation, limits, manager)[:4]) or None

@@ -16,6 +16,9 @@ class DriverRecord(Jsonable):
     + open_modules: whether the loaded module is the open one
     + on_disk: version of the module that modprobe would load into the running kernel, None if
       there is none; on_disk_open: whether that one is the open one
+    + module: what `modprobe nvidia` really loads where a rule of modprobe.d says so, as "NAME FILE"
+      with the file of the rule ("nvidia-current-open /etc/modprobe.d/nvidia.conf"), None where none
+      does
     + nouveau, nova: whether one of the free drivers, which take the card away, is loaded
     + libcuda, libml: the files behind the linker cache's libcuda.so.1 and libnvidia-ml.so.1 for
       this machine's architecture
@@ -32,6 +35,7 @@ class DriverRecord(Jsonable):
     open_modules: bool | Unknown | None
     on_disk: str | Unknown | None
     on_disk_open: bool | Unknown | None
+    module: str | Unknown | None
     nouveau: bool | Unknown
     nova: bool | Unknown
     libcuda: str | Unknown | None
@@ -59,6 +63,7 @@ def parse(fields: Fields) -> DriverRecord:
         open_modules=_open_modules(fields.text("driver.version_line")),
         on_disk=fields.text("driver.on_disk"),
         on_disk_open=_on_disk_open(fields.text("driver.license")),
+        module=None if idle else fields.text("driver.module"),
         nouveau=fields.flag("driver.nouveau"),
         nova=fields.flag("driver.nova"),
         libcuda=fields.text("driver.libcuda"),

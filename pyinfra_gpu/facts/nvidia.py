@@ -31,22 +31,42 @@ class NvidiaPackage(Jsonable):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Alternative(Jsonable):
+    """A group of update-alternatives.
+
+    + name: "glx"; auto: whether the package manager chooses; leads_to: the path that is chosen,
+      None where the link is gone
+    + broken: the first of its links that does not lead where that choice says, None if all do
+    """
+
+    name: str
+    auto: bool
+    leads_to: str | None
+    broken: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NvidiaRecord(Jsonable):
     """The packages of driver, toolkit and their libraries.
 
     + packages: those that are installed, by name
     + sources: the enabled ones that name NVIDIA's repository, or the declared one
+    + archives: the enabled ones with components, as the distribution's own archive has them
     + keyring: fingerprints (40 upper-case hexadecimal digits) of the primary keys in the keyring
       file of ours, None if there is no such file
     + history: what the package manager did to them, to compilers and to kernels, newest last, the
       last 200 changes of the last two months or so (its log and the one before it); a password in
       an address of a command line shows as ***
+    + alternatives: the groups "nvidia" and "glx", by which a distribution's own packages lead to
+      one driver of several
     """
 
     packages: tuple[NvidiaPackage, ...] | Unknown
     sources: tuple[Source, ...] | Unknown
+    archives: tuple[Source, ...] | Unknown
     keyring: tuple[str, ...] | Unknown | None
     history: tuple[PackageChange, ...] | Unknown
+    alternatives: tuple[Alternative, ...] | Unknown
 
     def package(self, name: str) -> NvidiaPackage | None:
         """The package of that name; None where it is not installed or not told."""
@@ -66,28 +86,42 @@ class Nvidia(ConcernFact[NvidiaRecord]):
 def parse(fields: Fields) -> NvidiaRecord:
     """The packages, from the probe's fields."""
     if not_asked(fields):
-        return NvidiaRecord(packages=(), sources=(), keyring=None, history=())
+        return NvidiaRecord(
+            packages=(), sources=(), archives=(), keyring=None, history=(), alternatives=()
+        )
     manager = manager_for(system.parse(fields).os_id)
-    key = fields.raw("nvidia.keyring")
+    key, listed = fields.raw("nvidia.keyring"), all_sources(fields, manager)
     return NvidiaRecord(
         packages=_packages(fields.items("nvidia.package")),
         sources=sources(fields, manager),
+        archives=listed
+        if isinstance(listed, Unknown)
+        else tuple(each for each in listed if each.components),
         keyring=fingerprints(key) if isinstance(key, bytes) else key,
         history=history(fields.items("nvidia.change"), manager),
+        alternatives=_alternatives(fields.items("nvidia.alternative")),
     )
 
 
 def sources(fields: Fields, manager: PackageManager) -> tuple[Source, ...] | Unknown:
     """Return the sources that name NVIDIA's repository or are the declared one.
 
-    The probe sends every line of the lists as "FILE:LINE" and the declared URL, whose placeholders
-    `{distro}` and `{arch}` stand for any word.
+    In the declared URL, which the probe sends too, `{distro}` and `{arch}` stand for any word.
     """
-    rows, declared = fields.items("nvidia.source_line"), fields.text("nvidia.repository")
-    if isinstance(rows, Unknown):
-        return rows
+    listed = all_sources(fields, manager)
+    declared = fields.text("nvidia.repository")
+    if isinstance(listed, Unknown):
+        return listed
     if isinstance(declared, Unknown):
         return declared
+    return tuple(each for each in listed if _matters(each, declared))
+
+
+def all_sources(fields: Fields, manager: PackageManager) -> tuple[Source, ...] | Unknown:
+    """Return every enabled source; the probe sends each line of the lists as "FILE:LINE"."""
+    rows = fields.items("nvidia.source_line")
+    if isinstance(rows, Unknown):
+        return rows
     files: dict[str, list[str]] = {}
     for row in rows:
         name, colon, line = row.partition(":")
@@ -95,10 +129,7 @@ def sources(fields: Fields, manager: PackageManager) -> tuple[Source, ...] | Unk
             return Unknown(f"the probe's line {row[:80]!r} is incomplete")
         files.setdefault(name, []).append(line)
     return tuple(
-        source
-        for name, lines in files.items()
-        for source in manager.sources_in(name, lines)
-        if _matters(source, declared)
+        source for name, lines in files.items() for source in manager.sources_in(name, lines)
     )
 
 
@@ -139,3 +170,19 @@ def _packages(rows: tuple[str, ...] | Unknown) -> tuple[NvidiaPackage, ...] | Un
             )
         )
     return tuple(sorted(packages, key=lambda package: package.name))
+
+
+def _alternatives(rows: tuple[str, ...] | Unknown) -> tuple[Alternative, ...] | Unknown:
+    """Rows "NAME MODE CHOICE BROKEN", where "-" stands for none."""
+    if isinstance(rows, Unknown):
+        return rows
+    found = []
+    for row in rows:
+        words = row.split(" ")
+        if len(words) != 4 or words[1] not in ("auto", "manual"):
+            return Unknown(f"the probe's line {row[:80]!r} is incomplete")
+        choice, broken = (None if word == "-" else word for word in words[2:])
+        found.append(
+            Alternative(name=words[0], auto=words[1] == "auto", leads_to=choice, broken=broken)
+        )
+    return tuple(found)

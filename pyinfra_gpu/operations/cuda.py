@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 STAGE = drift.STAGE
 _NO_REPOSITORY = (
-    "the toolkit comes from NVIDIA's repository, which driver_source = 'nvidia' sets up; without a"
-    " toolkit declare cuda_toolkit = False"
+    "the toolkit comes from NVIDIA's repository, which driver_source = 'present' does not set up;"
+    " without a toolkit declare cuda_toolkit = False"
 )
 
 
@@ -56,7 +56,7 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 def _hint(spec: HostSpec, record: Record) -> str:
     """Return what to think of where there is no toolkit to install."""
-    if spec.driver.source != "nvidia":
+    if spec.driver.source == "present":
         return _NO_REPOSITORY
     offers = manager_of(record).offers_by_hand(drift.package(spec))
     if spec.cuda.version:

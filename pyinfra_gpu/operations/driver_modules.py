@@ -6,8 +6,8 @@ from posixpath import dirname
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import driver_modules as drift
+from pyinfra_gpu.drift.driver_inventory import of_kernel_alone, packages
 from pyinfra_gpu.drift.driver_modules import BLACKLIST, unbuilt
-from pyinfra_gpu.drift.driver_packages import packages
 from pyinfra_gpu.drift.driver_repository import MODE
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines
@@ -15,6 +15,7 @@ from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import step
+from pyinfra_gpu.engine.transaction import install
 from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import system_files
@@ -69,6 +70,11 @@ def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
 def _built(spec: HostSpec, record: Record) -> Commands:
     versions = packages(spec, record).versions
     for kernel in unbuilt(spec, record):
+        name = of_kernel_alone(spec, record, kernel)
+        if name is not None:
+            # A file that somebody deleted comes back only by installing the package again.
+            yield from install(STAGE, spec, (name,), reinstall=True)
+            continue
         yield step(
             STAGE,
             f"build module {versions[0]} for kernel {kernel}",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import driver_packages as drift
-from pyinfra_gpu.drift.driver_packages import Packages, packages, target
+from pyinfra_gpu.drift.driver_archive import archive
+from pyinfra_gpu.drift.driver_inventory import Packages, of_series, packages
+from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import pin_package, preferences
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.kernels import without_headers
@@ -24,10 +28,17 @@ from pyinfra_gpu.engine.package_manager import (
 )
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, quoted, reason
-from pyinfra_gpu.engine.transaction import Request, install, prepared, run
+from pyinfra_gpu.engine.transaction import Request, install, possible, prepared, run, update
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.packages.names import LIBRARIES, is_pin, matching
+from pyinfra_gpu.packages.names import (
+    LIBRARIES,
+    branch_of,
+    driver_version,
+    is_pin,
+    matching,
+    plain,
+)
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -137,7 +148,10 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     if found.of(Id.DRIVER_HEADERS_MISSING):
         yield FunctionCommand(_headers, (spec,), {})
     if found.of(*drift.MOVES):
-        yield from install(STAGE, spec, requests(spec, record))
+        if archive(spec, record) is None:
+            yield from install(STAGE, spec, requests(spec, record))
+        else:
+            yield FunctionCommand(_from_archive, (spec,), {})
     yield from _again(spec, fresh(spec, record))
 
 
@@ -148,12 +162,89 @@ def requests(spec: HostSpec, record: Record) -> tuple[str, ...]:
     no dependency holds stays behind. What is of the other flavour or of another branch's name is
     named as well, to be removed: a conflict alone does not move a package on hold.
     """
+    return requested(spec, record, target(spec, packages(spec, record)))
+
+
+def requested(
+    spec: HostSpec, record: Record, version: str | None, more: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Return the same for one version of the driver, None = the newest.
+
+    + more: packages to ask for beside those that are wanted
+    """
     found, manager = packages(spec, record), manager_of(record)
-    version = target(spec, found)
     staying = [name for name in found.names if _stays(name, spec, found)]
-    names = dict.fromkeys((*found.wanted, *staying))
+    names = dict.fromkeys((*found.wanted, *more, *staying))
     going = [manager.without(name) for name in found.names if name not in staying]
-    return (*(manager.build_of(name, version) if version else name for name in names), *going)
+    return (
+        *(
+            manager.build_of(name, version) if version and plain(name) not in found.apart else name
+            for name in names
+        ),
+        *going,
+    )
+
+
+_TRIED = 4
+"""Versions: an archive has one in each of its pockets, at most."""
+
+
+def _from_archive(state: State, host: Host, spec: HostSpec) -> bool:
+    """Install the newest driver of the distribution's archive of which all parts are there.
+
+    By itself the newest of each would be taken, and that is no driver where they differ: security
+    updates may have left the open modules behind, and a kernel's own modules are for one version.
+    What brings modules together with newer kernels comes too, unless it would bring a kernel now.
+    """
+    record = look(spec)
+    if record is None or not update(state, host, STAGE, spec):
+        return failed(host, STAGE, f"{host.name}: {unanswered()}") if record is None else False
+    found, own = packages(spec, record), archive(spec, record)
+    manager, driver = manager_of(record), spec.driver
+    companions = own.beside(driver.branch or 0, driver.modules) if own else ()
+    asked = [name for name in (*found.wanted, *companions) if name not in found.apart]
+    answer = ask(state, host, manager.on_offer(asked), as_root(spec), seconds=deadlines.SERVICE)
+    offer = manager.on_offer_in(answer.stdout)
+    chosen = target(spec, found)
+    versions = [chosen] if chosen else _common(spec, offer, found)
+    series = of_series(spec, record)
+    requests_ = [
+        Request(stage=STAGE, spec=spec, packages=requested(spec, record, version, more))
+        for version in versions[:_TRIED]
+        for more in dict.fromkeys(((*_with(offer, companions, version), *series), ()))
+    ]
+    plain_ones = Request(stage=STAGE, spec=spec, packages=requests(spec, record))
+    likely = (each for each in requests_ if possible(state, host, each))
+    return run(state, host, next(likely, requests_[0] if requests_ else plain_ones))
+
+
+def _common(
+    spec: HostSpec, offer: Mapping[str, tuple[str, ...]], found: Packages
+) -> list[str | None]:
+    """Return the versions that every wanted package has, newest first."""
+    each = [
+        {driver_version(version) for version in offer.get(name, ())}
+        for name in found.wanted
+        if name not in found.apart
+    ]
+    versions = set.intersection(*each) if each else set()
+    good = [
+        version
+        for version in versions
+        if version and branch_of(version) == spec.driver.branch and not drift.too_old(spec, version)
+    ]
+    return [*sorted(good, key=Version, reverse=True)]
+
+
+def _with(
+    offer: Mapping[str, tuple[str, ...]], companions: tuple[str, ...], version: str | None
+) -> tuple[str, ...]:
+    """Return the companions that there are in a version of the driver."""
+    return tuple(
+        name
+        for name in companions
+        if version in {driver_version(each) for each in offer.get(name, ())}
+    )
 
 
 def _stays(name: str, spec: HostSpec, found: Packages) -> bool:

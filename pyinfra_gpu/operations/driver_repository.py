@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import driver_repository as drift
-from pyinfra_gpu.drift.driver_repository import MODE, Repository, preferences, repository, twice
+from pyinfra_gpu.drift.driver_archive import lacking, trusts_nvidia
+from pyinfra_gpu.drift.driver_repository import (
+    MODE,
+    Repository,
+    preferences,
+    repository,
+    twice,
+    unattended,
+)
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
@@ -50,21 +58,26 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
     list, the pins, what keeps unattended-upgrades off, and a list of this repository alone. Another
     list that names the same repository is set aside, since nothing works where their keys differ.
 
+    With ``driver_source = "distribution"`` the pins keep NVIDIA's drivers out, a list of ours adds
+    the components of the distribution's archive that its own lists do not name, and NVIDIA's
+    repository is there only for the toolkit.
+
     **Example:**
 
     .. code:: python
 
         repository.trusted(name="Trust NVIDIA's repository", spec=wanted)
     """
-    source = repository(spec, record)
+    source = repository(spec, record) if trusts_nvidia(spec) else None
     if isinstance(source, str):  # then it could not be judged, and this host was refused
         return
     yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
-    yield from _repair(spec, record, source, found)
+    if source is not None:
+        yield from _believed(spec, record, source, found)
+    yield from _written(spec, record, source, found)
 
 
-def _repair(spec: HostSpec, record: Record, source: Repository, found: Findings) -> Commands:
-    """Do what the findings ask for; the pins come before the list they are to judge."""
+def _believed(spec: HostSpec, record: Record, source: Repository, found: Findings) -> Commands:
     manager = manager_of(record)
     if found.of(Id.DRIVER_KEYRING_REPLACED):
         yield FunctionCommand(_fetch_keyring, (spec, source, manager), {})
@@ -77,19 +90,34 @@ def _repair(spec: HostSpec, record: Record, source: Repository, found: Findings)
             run_as=as_root(spec),
             seconds=deadlines.PLAIN,
         )
+
+
+def _written(
+    spec: HostSpec, record: Record, source: Repository | None, found: Findings
+) -> Commands:
+    """Write what the findings ask for; the pins come before the lists they are to judge."""
+    manager = manager_of(record)
     files = manager.files
     texts = {
         Id.DRIVER_PINS_DIFFER: (files.pins, preferences(spec, record)),
-        Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED: (files.unattended, manager.unattended_text()),
-        Id.DRIVER_SOURCE_DIFFERS: (files.sources, manager.sources_text(source.url)),
+        Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED: (files.unattended, unattended(spec, record)),
+        Id.DRIVER_ARCHIVE_INCOMPLETE: (
+            files.archive,
+            manager.archive_text(lacking(spec, record) or ()),
+        ),
     }
+    if source is not None:
+        texts[Id.DRIVER_SOURCE_DIFFERS] = (files.sources, manager.sources_text(source.url))
     for id_, (path, text) in texts.items():
         if found.of(id_):
             ours = File(path=path, content=text.encode(), mode=MODE)
             yield write(STAGE, ours, as_root(spec))
     if found.of(Id.DRIVER_PINS_DIFFER):
         yield from (_removed(path, as_root(spec)) for path in files.former)
-    listed = (Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS, Id.DRIVER_SOURCE_TWICE)
+    listed = (
+        *(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS, Id.DRIVER_SOURCE_TWICE),
+        Id.DRIVER_ARCHIVE_INCOMPLETE,
+    )
     if found.of(*listed):
         yield FunctionCommand(_update, (spec,), {})
 

@@ -131,7 +131,7 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     record = fresh(spec, record)
     arguments = (
         *("rehearsal" if spec.rehearsal else "proof", str(record.driver.loaded)),
-        *("1" if spec.driver.source == "nvidia" else "0", "gcc"),
+        *("0" if spec.driver.source == "present" else "1", "gcc"),
     )
     what = "compile and run programs that load libcuda"
     yield from proof.run(STAGE, spec, record, what, drift.fingerprint(spec, record), arguments)

@@ -25,14 +25,23 @@ class Limits:
 
     + branch: the driver branch that must not be left; None where none is declared
     + version: the driver version that all its packages must get; None = any of the branch
-    + url: the declared repository, without the slash at its end
+    + url: NVIDIA's declared repository, without the slash at its end; "" where there is none
     + installed: the driver's packages, name -> version
+    + labels: what the archives call themselves that the driver comes from, where that is not the
+      declared repository
+    + apart: packages of such an archive whose versions are their own
     """
 
     branch: int | None
     version: str | None
     url: str
     installed: Mapping[str, str]
+    labels: tuple[str, ...] = ()
+    apart: frozenset[str] = frozenset()
+
+    def is_driver(self, name: str, version: str) -> bool:
+        """Tell whether a package is of the driver, and so of its version."""
+        return is_driver(name, version) and plain(name) not in self.apart
 
 
 def judge(simulation: Simulation, limits: Limits, manager: PackageManager) -> list[str]:
@@ -70,7 +79,7 @@ def _installation(change: Change, limits: Limits, manager: PackageManager) -> st
         return None  # the same again, as where an interrupted installation is finished
     if is_kernel(change.name):
         return f"it would install {change.name} {change.new}, a kernel"
-    if is_driver(change.name, change.new):
+    if limits.is_driver(change.name, change.new):
         return _driver(change, limits, manager)
     if change.old is None or is_pin(change.name):
         return None
@@ -99,9 +108,17 @@ def _driver(change: Change, limits: Limits, manager: PackageManager) -> str | No
 
 
 def _origin(change: Change, simulation: Simulation, limits: Limits) -> str | None:
-    """NVIDIA's packages come from the declared repository, by its label and by the file's URI."""
+    """NVIDIA's packages come from the declared repository, by its label and by the file's URI.
+
+    A driver of the distribution's own comes from its archive, by label: mirrors are many.
+    """
     if change.new is None or change.new == change.old or not _belongs(change):
         return None
+    if limits.labels and not plain(change.name).startswith("cuda-"):
+        if set(change.labels) & set(limits.labels):
+            return None
+        told = " or ".join(change.labels) or "unnamed"
+        return f"{change.name} {change.new} would come from another origin ({told})"
     uri = simulation.fetches.get(plain(change.name))
     # Data may say file:///path where a package manager writes file:/path.
     url = limits.url.replace("file:///", "file:/")
@@ -140,13 +157,13 @@ def mixture(simulation: Simulation, limits: Limits) -> str | None:
     """
     after, touched = dict(limits.installed), False
     for change in simulation.changes:
-        touched |= is_driver(change.name, change.new or change.old or "")
+        touched |= limits.is_driver(change.name, change.new or change.old or "")
         after.pop(change.name, None)
-        if change.new is not None and is_driver(change.name, change.new):
+        if change.new is not None and limits.is_driver(change.name, change.new):
             after[change.name] = change.new
     versions: dict[str, str] = {}
     for name, version in sorted(after.items()):
-        if driver := driver_version(version):
+        if (driver := driver_version(version)) and plain(name) not in limits.apart:
             versions.setdefault(driver, name)
     if len(versions) < 2 or not touched:
         return None

@@ -92,6 +92,12 @@ class PackageManager(Protocol):
     def offers(self, name: str) -> str:
         """Return the command that prints something where a package is on offer."""
 
+    def on_offer(self, names: Sequence[str]) -> str:
+        """Return the command that prints every version of packages that is on offer."""
+
+    def on_offer_in(self, lines: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """Read what `on_offer` printed: name -> versions."""
+
     def versions(self, names: Sequence[str]) -> str:
         """Return the command that prints the versions of packages."""
 
@@ -151,8 +157,26 @@ class PackageManager(Protocol):
         + absent_pin: the pin package that the repository does not have, so that these stand alone
         """
 
-    def unattended_text(self) -> str:
-        """Return what `files.unattended` holds."""
+    def archive_pins_text(
+        self,
+        branch: int,
+        version: str | None,
+        toolkit: tuple[str, str] | None,
+        apart: Sequence[str],
+    ) -> str:
+        """Return the same where the driver is the distribution's own, and NVIDIA's none.
+
+        + apart: packages of the distribution whose versions are their own
+        """
+
+    def archive_text(self, sources: Sequence[Source]) -> str:
+        """Return what `files.archive` holds: these components of the distribution's archive."""
+
+    def unattended_text(self, *, with_kernels: bool = False) -> str:
+        """Return what `files.unattended` holds.
+
+        + with_kernels: whether modules that the distribution built come with its kernels
+        """
 
     def set_aside(self, file: str, url: str) -> str:
         """Return the command that takes a list out of use that names nothing but `url`.

@@ -16,18 +16,20 @@ class Files:
     + sources: the repository itself, and the key that signs it
     + pins: which of its packages may be taken
     + unattended: what keeps upgrades that nobody asked for off its packages
+    + archive: components of the distribution's own archive that its lists do not name
     + former: where the pins of earlier versions of this project are
     """
 
     sources: str
     pins: str
     unattended: str
+    archive: str
     former: tuple[str, ...] = ()
 
     @property
     def all(self) -> tuple[str, ...]:
         """Every path that is in use."""
-        return (self.sources, self.pins, self.unattended)
+        return (self.sources, self.pins, self.unattended, self.archive)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,11 +85,14 @@ class Source:
 
     + file: the list that names it; uri: as written there
     + signed_by: the keyring file, or "embedded key"; None where any trusted key will do
+    + suites, components: as the list names them; () for a flat repository
     """
 
     file: str
     uri: str
     signed_by: str | None
+    suites: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

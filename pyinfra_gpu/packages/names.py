@@ -23,6 +23,7 @@ _OF_ONE_VERSION = re.compile(r".*-\d{3}\.\d{2,3}(\.\d{2})?")
 _KERNEL = re.compile(
     r"(linux-image|linux-modules|linux-generic|linux-virtual|linux-signed).*|linux-(amd64|arm64)"
 )
+_ARCHIVE_KEY = re.compile(r"(debian|ubuntu)-archive")
 _KERNEL_MODULES_OF_OURS = re.compile(r"linux-(modules|objects|signatures)-nvidia.*")
 
 
@@ -47,6 +48,11 @@ def is_driver(name: str, version: str) -> bool:
     if is_pin(name) or name.startswith("cuda-compat") or _OF_ONE_VERSION.fullmatch(name):
         return False
     return _NVIDIA.fullmatch(name) is not None and driver_version(version) is not None
+
+
+def is_archive_key(path: str) -> bool:
+    """Tell whether a keyring is that of a distribution's own archive."""
+    return _ARCHIVE_KEY.match(path.rpartition("/")[2]) is not None
 
 
 def is_nvidia(name: str) -> bool:

@@ -78,8 +78,9 @@ class RepositorySpec:
 class DriverSpec:
     """The NVIDIA driver; `branch`, `minimum` and `repository` are None on cpu stacks.
 
-    + source: "nvidia" installs it from NVIDIA's repository; "present" takes the one that is there
-      and only judges it, which is also so on cpu stacks and without root
+    + source: "nvidia" installs it from NVIDIA's repository, "distribution" from the distribution's
+      own archive; "present" takes the one that is there and only judges it, which is also so on
+      cpu stacks and without root
     + version: exactly this one, e.g. "580.95.05"; None = any of the branch from `minimum` on
     + packages: "compute" (no display server parts) or "full"
     + minimum: the oldest version that will do
@@ -89,12 +90,13 @@ class DriverSpec:
     + reboot_wait_s: how long a host may take to come back
     """
 
-    source: Literal["nvidia", "present"] = key(
-        v.choice("nvidia", "present"),
+    source: Literal["nvidia", "distribution", "present"] = key(
+        v.choice("nvidia", "distribution", "present"),
         default="nvidia",
         example="present",
-        help="'nvidia' installs the driver from NVIDIA's repository, 'present' only judges the one "
-        "that is there; always 'present' with privilege = 'none'",
+        help="'nvidia' installs the driver from NVIDIA's repository, 'distribution' from Debian's "
+        "or Ubuntu's own archive, 'present' only judges the one that is there; always 'present' "
+        "with privilege = 'none'",
         settle=_source,
     )
     branch: int | None = key(

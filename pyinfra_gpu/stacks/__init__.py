@@ -17,6 +17,7 @@ from packaging.version import Version
 from pydantic import TypeAdapter
 
 from pyinfra_gpu.stacks import reading
+from pyinfra_gpu.stacks.archives import Archive, ArchiveRelease
 from pyinfra_gpu.stacks.model import (
     CudaRelease,
     DistributionPackages,
@@ -36,6 +37,8 @@ from pyinfra_gpu.stacks.model import (
 from pyinfra_gpu.stacks.reading import FileEntry, StacksError, Table, keyed, refuse_unknown
 
 __all__ = [
+    "Archive",
+    "ArchiveRelease",
     "Catalogue",
     "CudaRelease",
     "DriverBranch",
@@ -75,6 +78,7 @@ class Catalogue(FileEntry):
     driver_branches: Annotated[Table[reading.Whole, DriverBranch], keyed(DriverBranch)]
     repositories: Repositories
     distributions: Table[str, DistributionPackages]
+    archives: Table[str, Archive]
     toolkit_template: ToolkitTemplate
 
     def index_of(self, build: str) -> str:
@@ -175,6 +179,12 @@ class Catalogue(FileEntry):
         if version is not None:
             return known.names.pin_version.replace("{version}", version)
         return known.names.pin_branch.replace("{branch}", str(branch))
+
+    def archive_release(self, distribution: str) -> ArchiveRelease | None:
+        """Return what is known of a release's own archive ("ubuntu 24.04"); None = nothing."""
+        os_id, _, os_version = distribution.partition(" ")
+        archive = self.archives.get(os_id)
+        return None if archive is None else archive.releases.get(os_version)
 
     def headers_package(self, os_id: str, kernel: str) -> str:
         """Return the package with the headers of `kernel` (`uname -r`); KeyError as above."""

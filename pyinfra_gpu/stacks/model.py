@@ -285,6 +285,19 @@ class PackageRule(FileEntry):
         """Return whether the rule is the one of `branch`."""
         return _within(self.branches, branch)
 
+    def packages(
+        self,
+        branch: int,
+        modules: Literal["open", "proprietary"],
+        packages: Literal["compute", "full"],
+    ) -> tuple[str, ...] | None:
+        """Return the names of a flavour's packages; None where there is no such flavour."""
+        flavour = self.open if modules == "open" else self.proprietary
+        if flavour is None:
+            return None
+        names = flavour.compute if packages == "compute" else flavour.full
+        return tuple(name.replace("{branch}", str(branch)) for name in names)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageNames(FileEntry):
@@ -310,10 +323,8 @@ class DistributionPackages(FileEntry):
     ) -> tuple[str, ...] | None:
         """Return the packages to install for a branch, or None where none are known."""
         for rule in self.rules:
-            flavour = rule.open if modules == "open" else rule.proprietary
-            if rule.covers(branch) and flavour is not None:
-                names = flavour.compute if packages == "compute" else flavour.full
-                return tuple(name.replace("{branch}", str(branch)) for name in names)
+            if rule.covers(branch) and (names := rule.packages(branch, modules, packages)):
+                return names
         return None
 
 

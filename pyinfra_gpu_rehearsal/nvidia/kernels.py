@@ -127,7 +127,9 @@ class Kernels:
             name=f"linux-headers-{release}",
             version=package_version(release),
             description=f"headers of the kernel {release}",
-            relations={"Depends": "make"},
+            # As the real ones depend on the compiler that the kernel is built with. Of dkms's own
+            # relations that one is, from Debian 13 on, no more than recommended.
+            relations={"Depends": "make, gcc"},
             files={
                 f"{source}/Makefile": ON_HOST / "headers.mk",
                 f"{source}/include/vermagic": f"{vermagic(release)}\n",

@@ -106,6 +106,7 @@ _MACHINES = (
         card=_card("RTX 5090", "GeForce ", bar1_mib=256),
     ),
     Machine(name="8x H200", count=8, card=_card("H200", bar1_mib=_ALL_OF_IT)),
+    Machine(name="2x H200", count=2, card=_card("H200", bar1_mib=_ALL_OF_IT)),
     Machine(name="2x B200", count=2, card=_card("B200", bar1_mib=_ALL_OF_IT)),
     Machine(name="2x GTX 1080 Ti", count=2, card=_card("GTX 1080 Ti", "GeForce ", bar1_mib=256)),
 )

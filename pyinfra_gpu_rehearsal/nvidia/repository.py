@@ -9,6 +9,7 @@ import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu_rehearsal.apt_repository import NAME
 from pyinfra_gpu_rehearsal.aptconfig import os_release
 from pyinfra_gpu_rehearsal.base_image import BaseImage, Say
@@ -16,6 +17,7 @@ from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.nvidia.archive import DRIVERS, Archive, ensure_archive
 from pyinfra_gpu_rehearsal.nvidia.bad_repository import KINDS, Offer, newest, spoil_file, spoiled
 from pyinfra_gpu_rehearsal.nvidia.debs import Package, build
+from pyinfra_gpu_rehearsal.nvidia.driver_packages import branch_of
 from pyinfra_gpu_rehearsal.nvidia.flat import FlatRepository
 from pyinfra_gpu_rehearsal.nvidia.kernels import package_version
 from pyinfra_gpu_rehearsal.nvidia.signing import SigningKey
@@ -30,6 +32,18 @@ Package: *
 Pin: release l=NVIDIA CUDA
 Pin-Priority: 600
 """
+
+
+def offered(distribution: str) -> tuple[str, ...]:
+    """Return the drivers that a distribution's repository offers at first.
+
+    A repository begins with the branch of its day: that for Debian 13 has no 580.
+    """
+    known = catalogue().repositories.releases.values()
+    (carried,) = (each for each in known if each.distro == distribution)
+    fit = [version for version in DEFAULT if carried.carries(int(branch_of(version)))]
+    rest = [version for version in DRIVERS if carried.carries(int(branch_of(version)))]
+    return tuple(fit or rest)
 
 
 def distribution_of(image: BaseImage) -> str:
@@ -144,6 +158,7 @@ class NvidiaRepository:
             archive=str(ensure_archive(image.digest, say).folder),
             server=self.server,
         )
+        new = replace(new, versions=offered(new.distribution))
         if self._file.exists() and self._state.made_for() == new.made_for() and self.place.exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -154,7 +169,7 @@ class NvidiaRepository:
     # -- what is on offer
 
     def publish(self, *versions: str) -> None:
-        """Offer the drivers VERSIONS and no others; none given: 580.82.07 and 580.95.05.
+        """Offer the drivers VERSIONS and no others; none given: those that were there at first.
 
         Raises LabError for a version that was not built.
         """
@@ -162,7 +177,7 @@ class NvidiaRepository:
             if version not in DRIVERS:
                 known = ", ".join(DRIVERS)
                 raise LabError(f"there is no simulated driver {version}: there are {known}")
-        self._offer(replace(self._state, versions=versions or DEFAULT))
+        self._offer(replace(self._state, versions=versions or offered(self._state.distribution)))
 
     def go_bad(self, kind: str) -> None:
         """Let the repository go wrong in the way KIND (see bad_repository.KINDS) until `restore`.

@@ -26,7 +26,12 @@ def line(*words: str) -> str:
     return shlex.join(("drawer", *words))
 
 
-FILES = Files(sources="/etc/drawer/ours", pins="/etc/drawer/pins", unattended="/etc/drawer/off")
+FILES = Files(
+    sources="/etc/drawer/ours",
+    pins="/etc/drawer/pins",
+    unattended="/etc/drawer/off",
+    archive="/etc/drawer/more",
+)
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,25 @@ class Drawer:
     ) -> str:
         return f"{branch} {version} {toolkit} {absent_pin}\n"
 
-    def unattended_text(self) -> str:
+    def archive_pins_text(
+        self,
+        branch: int,
+        version: str | None,
+        toolkit: tuple[str, str] | None,
+        apart: Sequence[str],
+    ) -> str:
+        return f"own {branch} {version or ''} {toolkit or ''} {' '.join(apart)}\n"
+
+    def archive_text(self, sources: Sequence[Source]) -> str:
+        return "".join(f"from {each.uri} {' '.join(each.components)}\n" for each in sources)
+
+    def on_offer(self, names: Sequence[str]) -> str:
+        return line("offer", *names)
+
+    def on_offer_in(self, lines: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        return {words[0]: tuple(words[1:]) for words in map(str.split, lines)}
+
+    def unattended_text(self, *, with_kernels: bool = False) -> str:
         return "off\n"
 
     def set_aside(self, file: str, url: str) -> str:

@@ -41,7 +41,7 @@ DRIVER_PACKAGES = (
     *("firmware-nvidia-gsp", "libcuda1", "libnvidia-ml1", "nvidia-driver-cuda"),
     *("nvidia-kernel-open-dkms", "nvidia-modprobe", "nvidia-persistenced", "nvidia-smi"),
 )
-_WINDOWS = "0x00000000de000000-0x00000000deffffff 0x0000006000000000-0x00000067ffffffff"
+WINDOWS = "0x00000000de000000-0x00000000deffffff 0x0000006000000000-0x00000067ffffffff"
 _PLAIN: dict[str, str | None] = {
     "nvidia.asked": "1",
     "system.secure_boot": "0",
@@ -51,6 +51,7 @@ _PLAIN: dict[str, str | None] = {
     ),
     "driver.on_disk": VERSION,
     "driver.license": "Dual MIT/GPL",
+    "driver.module": None,
     "driver.nova": "0",
     "driver.libcuda": f"{LIB}/libcuda.so.{VERSION}",
     "driver.libml": f"{LIB}/libnvidia-ml.so.{VERSION}",
@@ -76,7 +77,7 @@ _PLAIN: dict[str, str | None] = {
     "libcuda.proof": None,
 }
 _LISTS: dict[str, list[str]] = {
-    "gpus.device": [f"0000:0{n}:00.0 0x10de 0x2b85 0x030000 nvidia {_WINDOWS}" for n in (1, 2)],
+    "gpus.device": [f"0000:0{n}:00.0 0x10de 0x2b85 0x030000 nvidia {WINDOWS}" for n in (1, 2)],
     "driver.user": [],
     "kernel.installed": [KERNEL],
     "kernel.module": [],
@@ -91,6 +92,7 @@ _LISTS: dict[str, list[str]] = {
         f"{files.SOURCES}:deb [signed-by={system_files.KEYRING}] {URL}/ /",
     ],
     "nvidia.change": [],
+    "nvidia.alternative": [],
     "cuda.toolkit": ["13.0"],
     "cuda.missing": [],
     "libcuda.cache": [
@@ -162,7 +164,8 @@ class GpuHost(FakeHost):
 
     def _layout(self) -> dict[str, list[str]]:
         found = super()._layout()
-        texts: dict[str, bytes | None] = {**system_texts(self.spec()), **self.texts}
+        texts: dict[str, bytes | None] = {files.ARCHIVE: None, **system_texts(self.spec())}
+        texts |= self.texts
         for path, text in texts.items():
             found["layout.asked"].append(path)
             if text is None:

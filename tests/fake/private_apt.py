@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass, field
@@ -84,12 +85,18 @@ class PrivateApt:
         """Write our pins under the name they have on hosts: apt goes by the order of names."""
         (self.root / "etc/apt/preferences.d" / Path(PREFERENCES).name).write_text(text)
 
-    def run(self, *words: str) -> list[str]:
+    def cache(self, command: str) -> list[str]:
+        """The output of a command line of apt-cache's."""
+        program, *words = shlex.split(command)
+        assert program == "apt-cache"
+        return self.run(*words, program=program)
+
+    def run(self, *words: str, program: str = "apt-get") -> list[str]:
         """The output of `apt-get WORDS`, errors included."""
         assert APT
         command = [
             *(
-                APT,
+                program,
                 "-o",
                 f"Dir={self.root}",
                 "-o",

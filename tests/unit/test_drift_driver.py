@@ -20,8 +20,9 @@ from gpu_host import (
 )
 
 from pyinfra_gpu.drift.driver import judge
+from pyinfra_gpu.drift.driver_inventory import packages
 from pyinfra_gpu.drift.driver_modules import BLACKLIST
-from pyinfra_gpu.drift.driver_packages import library_version, packages, target
+from pyinfra_gpu.drift.driver_packages import library_version, target
 from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.drift.driver_running import owed, users
 from pyinfra_gpu.drift.finding import Finding

@@ -227,7 +227,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         proven_host(
             lists={"nvidia.package": ["linux-modules-nvidia-580-open-6.8.0-50-generic 6.8.0 0 1"]}
         ),
-        ("came from the distribution's archive", "driver_source = 'present'"),
+        ("came from the distribution's archive", "driver_source = 'distribution'"),
     ),
     "the packages cannot be read": (
         proven_host(lists={"nvidia.package": ["?dpkg-query failed"]}),
@@ -382,7 +382,7 @@ def test_ubuntu_gets_its_own_way_out_of_secure_boot() -> None:
         lists={"system.os": ['PRETTY_NAME="Ubuntu 24.04"', 'VERSION_ID="24.04"', "ID=ubuntu"]},
     )
     (sentence,) = said(host)
-    assert "linux-modules-nvidia-580-open-generic" in sentence
+    assert "driver_source = 'distribution'`: Ubuntu's own modules are signed" in sentence
     assert "/var/lib/shim-signed/mok/MOK.der" in sentence
 
 

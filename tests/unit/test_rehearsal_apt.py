@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,9 @@ from pyinfra_gpu_rehearsal.aptconfig import (
     read_machine,
 )
 from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.nvidia.signing import SigningKey
+from pyinfra_gpu_rehearsal.real.archive import Wanted, lay_out
+from pyinfra_gpu_rehearsal.state import HostRecord, LabRecord
 
 BOOKWORM = {"ID": "debian", "VERSION_CODENAME": "bookworm"}
 NOBLE = {"ID": "ubuntu", "VERSION_CODENAME": "noble"}
@@ -151,23 +155,49 @@ def test_a_machine_hosts_cannot_be_made_from_is_refused_with_one_sentence(
         read_machine(tmp_path)
 
 
-def test_the_archives_of_another_release_are_those_of_the_machine() -> None:
-    own = Source(
+def machine(distribution: str = "debian") -> AptConfiguration:
+    main = Source(
         uri="http://m.example/debian",
-        suites=("bookworm", "bookworm-updates", "bookworm-security", "bookworm/updates"),
+        suites=("bookworm", "bookworm-updates"),
         components=("main",),
         signed_by="/k.gpg",
     )
-    machine = AptConfiguration(
-        distribution="debian", codename="bookworm", sources=(own,), options=("Acquire::Retries 3;",)
+    security = replace(main, uri="http://m.example/security", suites=("bookworm-security",))
+    return AptConfiguration(
+        distribution=distribution, codename="bookworm", sources=(main, security), options=()
     )
-    other = of_release(machine, "trixie")
-    assert other.codename == "trixie"
-    assert other.options == machine.options
-    assert other.sources_text().splitlines() == [
-        f"deb [signed-by=/k.gpg] http://m.example/debian trixie{ending} main"
-        for ending in ("", "-updates", "-security", "/updates")
-    ]
+
+
+def test_another_release_is_reached_where_the_machine_has_its_own_from() -> None:
+    assert of_release(machine(), "") == machine()
+    apt = of_release(machine(), "debian13")
+    assert apt.codename == "trixie"
+    assert apt.sources_text() == (
+        "deb [signed-by=/k.gpg] http://m.example/debian trixie main\n"
+        "deb [signed-by=/k.gpg] http://m.example/debian trixie-updates main\n"
+        "deb [signed-by=/k.gpg] http://m.example/security trixie-security main\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("distribution", "name", "words"),
+    [("debian", "debian10", "there are debian12, debian13"), ("ubuntu", "debian13", "has ubuntu$")],
+)
+def test_a_release_whose_archives_are_not_known_here_is_refused(
+    distribution: str, name: str, words: str
+) -> None:
+    with pytest.raises(LabError, match=words):
+        of_release(machine(distribution), name)
+
+
+def test_the_hosts_of_one_lab_run_the_same() -> None:
+    record = LabRecord(lab_id="0" * 8, subnet=1, group="/g", release="debian13")
+    assert record.release_of("") == "debian13"
+    assert record.release_of("debian12") == "debian12"
+    record.hosts["gpu1"] = HostRecord(name="gpu1", last=11)
+    assert record.release_of("debian13") == "debian13"
+    with pytest.raises(LabError, match="run debian13, not debian12: `down` first"):
+        record.release_of("debian12")
 
 
 def test_a_package_is_listed_with_its_size_and_digest() -> None:
@@ -208,3 +238,32 @@ def test_a_repository_lists_its_packages_in_indexes_its_release_file_vouches_for
     signed = shutil.which("gpg") is not None
     assert (tmp_path / "debian/archive-key.asc").exists() is signed
     assert (suite / "InRelease").exists() is signed
+
+
+@pytest.mark.skipif(shutil.which("gpg") is None, reason="needs gpg")
+def test_real_packages_are_laid_out_by_suite_and_component_as_in_the_archive(
+    tmp_path: Path,
+) -> None:
+    found = {}
+    suites = ("bookworm", "bookworm-security")
+    rows = (("libcuda1", "non-free/libs"), ("small", "admin"))
+    for suite, (name, section) in zip(suites, rows, strict=True):
+        tree = tmp_path / f"tree-{name}"
+        (tree / "DEBIAN").mkdir(parents=True)
+        control = f"Package: {name}\nVersion: 1\nSection: {section}\nArchitecture: all\n"
+        (tree / "DEBIAN/control").write_text(f"{control}Maintainer: x <x@y>\nDescription: d\n")
+        package = tmp_path / f"{name}_1_all.deb"
+        subprocess.run(["dpkg-deb", "-b", tree, package], check=True, capture_output=True)
+        found[suite] = [package]
+    key = SigningKey(tmp_path / "key")
+    key.ensure("a test")
+    wanted = [Wanted(suite=suite, packages=()) for suite in suites]
+    lay_out(found, wanted, tmp_path / "www", key)
+    dists = tmp_path / "www/dists"
+    listed = (dists / "bookworm/non-free/binary-amd64/Packages").read_text()
+    assert "Package: libcuda1\n" in listed and "pool/bookworm/libcuda1_1_all.deb" in listed
+    assert (dists / "bookworm/main/binary-amd64/Packages").read_text() == ""
+    assert "small" in (dists / "bookworm-security/main/binary-amd64/Packages").read_text()
+    release = (dists / "bookworm-security/InRelease").read_text()
+    assert "Label: Debian-Security\n" in release
+    assert "Components: main contrib non-free non-free-firmware\n" in release

@@ -26,6 +26,7 @@ from pyinfra_gpu_rehearsal.nvidia.on_host.simulated_kernel import (
     modprobe,
     rmmod,
 )
+from pyinfra_gpu_rehearsal.nvidia.repository import offered
 
 RELEASE = "6.1.0-1"
 
@@ -262,3 +263,13 @@ def test_a_package_says_that_it_is_a_rehearsal() -> None:
     assert "Depends: libc6\n" in package.control()
     assert "Description: rehearsal: libcuda1\n" in package.control()
     assert "Depends" not in package.changed(Depends="").control()
+
+
+@pytest.mark.parametrize(
+    ("distribution", "versions"),
+    [("debian12", ("580.82.07", "580.95.05")), ("debian13", ("595.71.05",))],
+)
+def test_a_repository_offers_the_branches_of_its_release(
+    distribution: str, versions: tuple[str, ...]
+) -> None:
+    assert offered(distribution) == versions

@@ -28,6 +28,7 @@ driver() {
 		library driver.libml libnvidia-ml.so.1
 	else unknown_all "$reason" driver.libcuda driver.libml; fi
 	if [ "$PG_NVIDIA" ]; then
+		if [ "$rule" ]; then put driver.module "$rule"; else absent driver.module; fi
 		users
 		persistenced
 		runfile
@@ -35,12 +36,35 @@ driver() {
 	fi
 }
 
-# module [-k KERNEL] sets $version and $license of the module nvidia that modprobe would load into
-# that kernel. 1: there is none; 2: not known, and $reason says why.
+# module_rule sets $rule to "NAME FILE" where a rule of modprobe's has another module loaded in the
+# place of nvidia, as packages of distributions have: "install nvidia modprobe -i nvidia-current-open".
+module_rule() {
+	rule=
+	for file in "$R"/etc/modprobe.d/*.conf "$R"/run/modprobe.d/*.conf "$R"/usr/lib/modprobe.d/*.conf; do
+		[ -r "$file" ] || continue
+		while read -r word name with rest || [ "$word" ]; do
+			[ "$word:$name" = install:nvidia ] || continue
+			case $with:$rest in
+			modprobe:*-i\ *) rest=${rest#*-i } rule="${rest%% *} ${file#"$R"}" ;;
+			modprobe:*--ignore-install\ *)
+				rest=${rest#*--ignore-install }
+				rule="${rest%% *} ${file#"$R"}"
+				;;
+			*) rule="$with ${file#"$R"}" ;;
+			esac
+			return
+		done <"$file"
+	done
+}
+
+# module [-k KERNEL] sets $version and $license of the module that `modprobe nvidia` would load into
+# that kernel; $rule as above. 1: there is none; 2: not known, and $reason says why.
 module() {
 	version='' license=''
+	module_rule
 	if ! have modinfo; then reason="modinfo is not on this host"; return 2; fi
-	said=$(ended 10 modinfo "$@" nvidia 2>&1)
+	case ${rule%% *} in '' | */*) name=nvidia ;; *) name=${rule%% *} ;; esac
+	said=$(ended 10 modinfo "$@" "$name" 2>&1)
 	status=$?
 	if [ $status != 0 ]; then
 		case $said in

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
-from pyinfra_gpu.packages.model import Files
+from pyinfra_gpu.packages.model import Files, Source
 from pyinfra_gpu.packages.names import LABEL
 from pyinfra_gpu.spec.system_files import HEADER, KEYRING
 
@@ -15,8 +16,13 @@ SOURCES = f"{SOURCES_FOLDER}/pyinfra-gpu-nvidia.list"
 PREFERENCES = "/etc/apt/preferences.d/00pyinfra-gpu-nvidia"
 _FORMER_PREFERENCES = "/etc/apt/preferences.d/pyinfra-gpu-nvidia"
 UNATTENDED = "/etc/apt/apt.conf.d/52pyinfra-gpu-unattended-upgrades"
+ARCHIVE = f"{SOURCES_FOLDER}/pyinfra-gpu-distribution.list"
 FILES = Files(
-    sources=SOURCES, pins=PREFERENCES, unattended=UNATTENDED, former=(_FORMER_PREFERENCES,)
+    sources=SOURCES,
+    pins=PREFERENCES,
+    unattended=UNATTENDED,
+    archive=ARCHIVE,
+    former=(_FORMER_PREFERENCES,),
 )
 
 DRIVER = (
@@ -52,10 +58,10 @@ NOT_FROM_NVIDIA = ("dkms",)
 not depend on the compiler that the kernels of Ubuntu 22.04 are built with, as Ubuntu's does, and no
 module is built then (LP#1991664)."""
 
+_OF_KERNELS = ("linux-modules-nvidia", "linux-objects-nvidia", "linux-signatures-nvidia")
 _UNATTENDED = (
     *("cuda-", "firmware-nvidia", "libcuda", "libnvidia-", "libnvsdm", "libxnvctrl"),
-    *("linux-modules-nvidia", "linux-objects-nvidia", "linux-signatures-nvidia"),
-    *("nvidia-", "xserver-xorg-video-nvidia"),
+    *(*_OF_KERNELS, "nvidia-", "xserver-xorg-video-nvidia"),
 )
 
 
@@ -100,17 +106,59 @@ def preferences(
     return "\n".join([HEADER + note.rstrip("\n") if note else HEADER.rstrip("\n"), *records])
 
 
+def archive_preferences(
+    branch: int,
+    version: str | None,
+    toolkit: tuple[str, str] | None,
+    apart: Sequence[str],
+) -> str:
+    """Return the pins where the driver is the distribution's own: none of NVIDIA's repository.
+
+    + branch, version, toolkit: see `preferences`
+    + apart: packages of the distribution whose versions are their own
+    """
+    every = [
+        name for name in (*DRIVER, *SHARED) if not any(fnmatchcase(one, name) for one in apart)
+    ]
+    wanted = f"{version}-*" if version else f"{branch}.*"
+    other = "version [1-9][0-9][0-9].[0-9]*"
+    nvidias = f"release l={LABEL}"
+    records = [
+        _record("the driver is the distribution's own", (*DRIVER, *SHARED), nvidias, -1),
+        _record("the declared driver", every, f"version {wanted}", 1001),
+        _record("and no other driver", every, other, -1),
+        _record("the distribution's own is the one", NOT_FROM_NVIDIA, nvidias, -1),
+    ]
+    if toolkit:
+        name, release = toolkit
+        records.append(_record("the declared toolkit", (name,), f"version {release}-*", 1001))
+    return "\n".join([HEADER.rstrip("\n"), *records])
+
+
+def archive(sources_: Sequence[Source]) -> str:
+    """Return the list that adds components of the distribution's own archive."""
+    return HEADER + "".join(
+        f"deb {f'[signed-by={each.signed_by}] ' if each.signed_by else ''}{each.uri}"
+        f" {' '.join(each.suites)} {' '.join(each.components)}\n"
+        for each in sources_
+    )
+
+
 def _record(why: str, packages: Sequence[str], pin: str, priority: int) -> str:
     return (
         f"Explanation: {why}\nPackage: {' '.join(packages)}\nPin: {pin}\nPin-Priority: {priority}\n"
     )
 
 
-def unattended() -> str:
+def unattended(*, with_kernels: bool = False) -> str:
     """Return what keeps unattended-upgrades off the driver and the toolkit.
+
+    + with_kernels: whether modules that the distribution built may come with its kernels: without
+      them a kernel that came in the night would boot without a driver
 
     Its entries are regular expressions for the beginning of a name; a list in apt's
     configuration grows with each file, so the distribution's own entries stay.
     """
-    entries = "".join(f'\t"{prefix}";\n' for prefix in _UNATTENDED)
+    names = [each for each in _UNATTENDED if not (with_kernels and each in _OF_KERNELS)]
+    entries = "".join(f'\t"{prefix}";\n' for prefix in names)
     return f"{HEADER}Unattended-Upgrade::Package-Blacklist {{\n{entries}}};\n"

@@ -26,6 +26,8 @@ _KEYRING_PACKAGE = "cuda-keyring_1.1-1_all.deb"
 _KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
 # needrestart would restart services of the user's, without a question where there is no terminal.
 _ENVIRONMENT = ("NEEDRESTART_SUSPEND=1",)
+# What is installed again to bring back lost files brings its configuration files, too.
+_LOST = ("-o", "Dpkg::Options::=--force-confmiss")
 _OURS_ONLY = (
     *("-o", f"Dir::Etc::sourcelist={files.SOURCES}", "-o", "Dir::Etc::sourceparts=-"),
     # The lists of all other sources stay; and without this, apt ends with 0 where a server is down.
@@ -74,6 +76,7 @@ class Apt:
             *("--allow-change-held-packages", "-o", _wait(transaction.wait_s)),
             # A configuration file that somebody changed stays as it is, without a question.
             *("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"),
+            *(_LOST if transaction.reinstall else ()),
             *("-o", "APT::Get::AutomaticRemove=false", "install"),
             *(("--reinstall",) if transaction.reinstall else ()),
             *transaction.packages,
@@ -119,6 +122,19 @@ class Apt:
     def offers(self, name: str) -> str:
         """See the protocol."""
         return shlex.join(("apt-cache", "show", "--quiet=2", name))
+
+    def on_offer(self, names: Sequence[str]) -> str:
+        """See the protocol."""
+        return shlex.join(("apt-cache", "madison", *names))
+
+    def on_offer_in(self, lines: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """See the protocol; a line is "libcuda1 | 535.261.03-1 | http://... Packages"."""
+        found: dict[str, dict[str, None]] = {}
+        for line in lines:
+            words = [word.strip() for word in line.split(" | ")]
+            if len(words) == 3:
+                found.setdefault(words[0], {})[words[1]] = None
+        return {name: tuple(each) for name, each in found.items()}
 
     def versions(self, names: Sequence[str]) -> str:
         """See the protocol."""
@@ -191,9 +207,23 @@ class Apt:
         """See the protocol."""
         return files.preferences(branch, version, toolkit, absent_pin)
 
-    def unattended_text(self) -> str:
+    def archive_pins_text(
+        self,
+        branch: int,
+        version: str | None,
+        toolkit: tuple[str, str] | None,
+        apart: Sequence[str],
+    ) -> str:
         """See the protocol."""
-        return files.unattended()
+        return files.archive_preferences(branch, version, toolkit, apart)
+
+    def archive_text(self, sources: Sequence[Source]) -> str:
+        """See the protocol."""
+        return files.archive(sources)
+
+    def unattended_text(self, *, with_kernels: bool = False) -> str:
+        """See the protocol."""
+        return files.unattended(with_kernels=with_kernels)
 
     def set_aside(self, file: str, url: str) -> str:
         """See the protocol: apt passes over files that end in ".disabled"."""

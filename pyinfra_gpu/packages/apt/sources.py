@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from pyinfra_gpu.packages.model import Source
 
+_Entry = tuple[str, str | None, tuple[str, ...], tuple[str, ...]]
+
 
 def read(file: str, lines: Sequence[str]) -> Iterator[Source]:
     """Read the enabled sources of binary packages off one list.
@@ -14,22 +16,27 @@ def read(file: str, lines: Sequence[str]) -> Iterator[Source]:
     + file: its path; ".sources" at its end tells the newer form
     """
     reader = _stanzas if file.endswith(".sources") else _lines
-    for uri, key in reader(lines):
-        yield Source(file=file, uri=uri, signed_by=key)
+    for uri, key, suites, components in reader(lines):
+        if not components:
+            suites = ()  # of a flat repository it is a folder
+        yield Source(file=file, uri=uri, signed_by=key, suites=suites, components=components)
 
 
-def _lines(lines: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+def _lines(lines: Sequence[str]) -> Iterator[_Entry]:
     """Lines "deb [OPTION=VALUE ...] URI SUITE COMPONENT...": sources.list(5)."""
     for line in lines:
         text = line.partition("#")[0].strip()
-        match = re.fullmatch(r"deb\s+(?:\[(?P<options>[^]]*)\]\s*)?(?P<uri>\S+)(?:\s.*)?", text)
+        match = re.fullmatch(
+            r"deb\s+(?:\[(?P<options>[^]]*)\]\s*)?(?P<uri>\S+)(?P<rest>\s.*)?", text
+        )
         if match:
             words = (word.partition("=") for word in (match["options"] or "").split())
             options = {name.lower(): value for name, _, value in words}
-            yield match["uri"], options.get("signed-by") or None
+            rest = (match["rest"] or "").split()
+            yield match["uri"], options.get("signed-by") or None, tuple(rest[:1]), tuple(rest[1:])
 
 
-def _stanzas(lines: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+def _stanzas(lines: Sequence[str]) -> Iterator[_Entry]:
     """Stanzas of "Field: value" with blank lines between: the deb822 form of sources.list(5)."""
     stanza: dict[str, str] = {}
     name = ""
@@ -47,7 +54,7 @@ def _stanzas(lines: Sequence[str]) -> Iterator[tuple[str, str | None]]:
             stanza[name] = value.strip()
 
 
-def _stanza(stanza: dict[str, str]) -> Iterator[tuple[str, str | None]]:
+def _stanza(stanza: dict[str, str]) -> Iterator[_Entry]:
     enabled = stanza.get("enabled", "yes").lower() not in ("no", "false", "0", "off", "without")
     if not enabled or "deb" not in stanza.get("types", "").split():
         return
@@ -55,4 +62,7 @@ def _stanza(stanza: dict[str, str]) -> Iterator[tuple[str, str | None]]:
     if key and "-----BEGIN PGP" in key:
         key = "embedded key"
     for uri in stanza.get("uris", "").split():
-        yield uri, key
+        suites, components = (
+            tuple(stanza.get(name, "").split()) for name in ("suites", "components")
+        )
+        yield uri, key, suites, components

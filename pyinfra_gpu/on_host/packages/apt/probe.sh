@@ -91,6 +91,9 @@ nvidia_packages() {
 	sources
 	text nvidia.keyring "${PG_KEYRING:+"$R$PG_KEYRING"}"
 	history
+	alternative nvidia
+	alternative glx
+	listed nvidia.alternative
 }
 
 sources() {
@@ -152,6 +155,34 @@ history() {
 			for (i = count > 200 ? count - 199 : 1; i <= count; i++) print "nvidia.change =" rows[i % 200]
 			print "nvidia.change ."
 		}' - "$@"
+}
+
+# alternative NAME: a group of update-alternatives, by dpkg's own file of it. First how it is chosen,
+# its link, names and links of those that follow it, an empty line; then for each choice its path,
+# its priority and where those that follow lead. Those whose target is gone are another matter.
+alternative() {
+	group=$1 broken=-
+	[ -r "$R/var/lib/dpkg/alternatives/$group" ] || return
+	if ! choice=$(readlink -- "$R/etc/alternatives/$group"); then choice=-; fi
+	set --
+	{
+		read -r mode
+		read -r file
+		if [ ! "$R$file" -ef "$R$choice" ]; then broken=$file; fi
+		while read -r name && [ "$name" ]; do
+			read -r file
+			set -- "$@" "$file"
+		done
+		while read -r path && [ "$path" ]; do
+			read -r priority
+			for file do
+				read -r target
+				[ "$path" = "$choice" ] && [ "$target" ] && [ -e "$R$target" ] || continue
+				if [ "$broken" = - ] && [ ! "$R$file" -ef "$R$target" ]; then broken=$file; fi
+			done
+		done
+	} <"$R/var/lib/dpkg/alternatives/$group"
+	put nvidia.alternative "$group $mode $choice $broken"
 }
 
 # Whether a file belongs to a package.
