@@ -123,7 +123,7 @@ def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
 def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
     spec = SimpleNamespace(
         paths=PATHS,
-        pytorch=SimpleNamespace(python="python3", building=None),
+        pytorch=SimpleNamespace(python="python3", building=None, source="wheel"),
         look_timeout_s=60,
         accelerator="cpu",
         owner="alice",
@@ -146,7 +146,7 @@ def test_a_request_for_a_spec_asks_what_its_stages_need() -> None:
 def test_a_spec_without_a_training_repository_asks_for_none() -> None:
     spec = SimpleNamespace(
         paths=PATHS,
-        pytorch=SimpleNamespace(python="python3", building=None),
+        pytorch=SimpleNamespace(python="python3", building=None, source="wheel"),
         look_timeout_s=60,
         accelerator="cpu",
         training=None,
@@ -164,7 +164,7 @@ def test_a_spec_without_a_training_repository_asks_for_none() -> None:
 def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not() -> None:
     spec = SimpleNamespace(
         paths=PATHS,
-        pytorch=SimpleNamespace(python="python3", building=None),
+        pytorch=SimpleNamespace(python="python3", building=None, source="wheel"),
         look_timeout_s=60,
         accelerator="nvidia",
         owner=None,
