@@ -106,6 +106,7 @@ MISTAKES = {
     ("start", "tick", "--gpus", "0"): "this host has no GPUs, by its data: leave out --gpus",
     ("logs",): "there is no run yet",
     ("stop",): "no run is on: see `train list`",
+    ("stop", "--across"): "no run of several hosts is on: see `train list`",
     ("resume", "nothing"): "there is no run nothing: see `train list`",
     ("start", "--like", "nothing"): "there is no run nothing",
 }
@@ -152,6 +153,14 @@ def test_dry_prints_the_command_and_no_secret(here: Here) -> None:
     assert "WANDB_API_KEY='***'" in done.stdout
     assert "0123456789" not in done.stdout
     assert not (here.folder / "state/runs").exists()
+
+
+def test_dry_shows_no_secret_that_it_refuses(here: Here) -> None:
+    secret = "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"
+    done = here.train("start", "tick", "--dry", "--unproven", "--", "--token", secret)
+    assert done.returncode == 1
+    assert "--token looks like a secret" in done.stderr
+    assert secret not in done.stdout + done.stderr
 
 
 def written(here: Here, arguments: dict[str, Any], retries: int = 0, **more: Any) -> Path:
@@ -216,6 +225,9 @@ def test_the_supervisor_writes_down_how_a_run_ends(
     assert outcome in here.train("watch", "--once", "--plain").stdout
     if outcome == "failed":
         assert "No cause found" in here.train("why").stdout
+    else:
+        assert "has finished, nothing of it is left to do" in here.train("resume").stderr
+    assert "is of this host alone" in here.train("stop", "--across", folder.name).stderr
 
 
 # A training that fails at its first start and not at its second, after what the argument says.

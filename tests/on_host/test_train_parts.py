@@ -23,11 +23,13 @@ from pyinfra_gpu.on_host.train import (
     gpus,
     keeping,
     presets,
+    record,
     rundir,
     stamp,
 )
 from pyinfra_gpu.on_host.train.across import Across
-from pyinfra_gpu.on_host.train.commands import trying
+from pyinfra_gpu.on_host.train.checks import Asked
+from pyinfra_gpu.on_host.train.commands import asking, trying
 from pyinfra_gpu.on_host.train.errors import TrainError
 from pyinfra_gpu.on_host.train.running import failure
 from pyinfra_gpu.on_host.train.running.logs import LONGEST, Log
@@ -403,8 +405,11 @@ def test_on_a_full_disk_a_lost_run_is_told_all_the_same(
 ) -> None:
     run = made(site, "running", attempts=[{"number": 1, "outcome": None, "ended": None}])
     full = OSError(28, "No space left on device", "run.json")
-    monkeypatch.setattr(run, "write", lambda _: (_ for _ in ()).throw(full))
+    monkeypatch.setattr(rundir.Run, "write", lambda *_: (_ for _ in ()).throw(full))
     assert rundir.outcome(run.settled()) == "lost"
+    seen = record.settled_run(run.folder)
+    assert seen is not None
+    assert seen.over
 
 
 def test_a_run_that_is_supervised_goes_on(site: Site) -> None:
@@ -624,3 +629,21 @@ def test_a_host_that_does_not_come_ends_it_for_the_others(
 def test_a_part_that_the_controller_did_not_write_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(TrainError, match="is started by `pyinfra-gpu train"):
         across.from_json({**part("ws1", 0).as_json(), **changed})
+
+
+def test_a_disk_on_which_nothing_can_be_removed_gives_its_room_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve = Reserve(tmp_path / ".reserve")
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full")))
+    reserve.give()
+    reserve.give()
+    assert (tmp_path / ".reserve").stat().st_blocks == 0
+
+
+def test_the_runs_own_folder_is_none_that_several_hosts_share() -> None:
+    arguments = {"steps": 5, "checkpoints": "{run}/checkpoints"}
+    preset = presets.Preset(name="tiny", file="train.py", arguments=arguments)
+    asking.refuse_across(Asked(preset=preset, devices=("cpu",), ranks=1))
+    with pytest.raises(TrainError, match=r"--set checkpoints=FOLDER, one that all of them share"):
+        asking.refuse_across(Asked(preset=preset, devices=("cpu",), ranks=1, hosts=2))

@@ -221,7 +221,7 @@ def test_two_hosts_train_one_run_together_and_one_stop_ends_both(
 ) -> None:
     second = declare(lab, proven("gpu2"), PRESETS)
     # The hosts share no disk, and a checkpoint of this trainer is one folder of all ranks.
-    never = ("--set", "save-every=0", "--set", "steps=100000")
+    never = ("--set", "save-every=0", "--set", "checkpoints=/nowhere", "--set", "steps=100000")
     words = ("--", "conservative", "--unproven", "--set", "ranks=1", *never)
     started = deployer.train("start", "--across", "cpu", *words)
     assert started.returncode == 0, started
@@ -244,7 +244,15 @@ def test_a_host_that_cannot_start_keeps_all_from_starting(
 ) -> None:
     before = train.runs()
     proven("gpu2").run(f"mv {CHECKOUT} {CHECKOUT}.aside")
-    words = ("--", "conservative", "--unproven", "--set", "ranks=1")
+    words = (
+        "--",
+        "conservative",
+        "--unproven",
+        "--set",
+        "ranks=1",
+        "--set",
+        "checkpoints=/nowhere",
+    )
     started = deployer.train("start", "--across", "cpu", *words)
     assert started.returncode == 2, started
     assert "is no checkout with a commit" in started.stdout

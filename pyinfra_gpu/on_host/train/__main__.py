@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 
@@ -30,7 +31,12 @@ def main() -> int:
         return 0
     except OSError as error:  # a full disk, a folder that somebody took away
         what = f" {error.filename}" if error.filename else ""
-        print(f"train {asked.command} cannot go on:{what}: {error.strerror}", file=sys.stderr)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = (
+            "; see which file system it is (`df -h; df -i`) and free some there" if full else ""
+        )
+        text = f"train {asked.command} cannot go on:{what}: {error.strerror}{remedy}"
+        print(text, file=sys.stderr)
         return 1
 
 
@@ -59,7 +65,7 @@ def _run(command: str, here: site.Site, asked: argparse.Namespace) -> int:
     if command == "stop":
         from .commands import stop
 
-        return stop.stop(here, asked.run)
+        return stop.stop(here, asked.run, across=asked.across)
     if command == "again":
         from .commands import again
 

@@ -31,6 +31,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         stop.add_argument("run", nargs="?", metavar="RUN", help="may be left out where one is on"),
         offering.runs,
     )
+    # For the controller, whose own --across this is.
+    stop.add_argument("--across", action="store_true", help=argparse.SUPPRESS)
     supervise = commands.add_parser(_HIDDEN[0])
     supervise.add_argument("run")
     completion.add_shell(add("completion", completion.HELP))

@@ -104,7 +104,8 @@ class Run:
 def settled_run(folder: Path) -> Run | None:
     """Return a run; one whose supervisor is gone has ended, and its record says so from here on."""
     with suppress(TrainError, OSError, KeyError, IndexError, TypeError, AttributeError):
-        rundir.Run(folder).settled()
+        # What it returns, and not what stands there: on a full disk it could not be written.
+        return _of(folder, rundir.Run(folder).settled())
     return read_run(folder)
 
 
@@ -112,9 +113,12 @@ def read_run(folder: Path) -> Run | None:
     """Return a run; None where its directory holds no record of one."""
     try:
         with (folder / "run.json").open("rb") as file:
-            told = json.loads(file.read(LARGEST_RECORD))
+            return _of(folder, json.loads(file.read(LARGEST_RECORD)))
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def _of(folder: Path, told: object) -> Run | None:
     if not isinstance(told, dict):
         return None
     attempts = [_attempt(each) for each in _list(told.get("attempts")) if isinstance(each, dict)]

@@ -168,22 +168,26 @@ def all_runs(site: Site) -> list[Run]:
     return [Run(site.runs / name) for name in names if (site.runs / name / "run.json").exists()]
 
 
-def chosen(site: Site, name: str | None, *, going: bool = False) -> Run:
+def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = False) -> Run:
     """Return the run of that name, or whose name alone begins or ends so; the newest for None.
 
     + going: only one that goes on is meant where no name is given
+    + across: and only one of several hosts
 
     Raises TrainError.
     """
     runs = all_runs(site)
     if name is None:
         if going:
-            runs = [run for run in runs if run.settled()["state"] != "ended"]
+            documents = {run: run.settled() for run in runs}
+            runs = [run for run in runs if documents[run]["state"] != "ended"]
+            runs = [run for run in runs if documents[run]["across"] or not across]
             if len(runs) > 1:
                 names = ", ".join(run.name for run in runs)
                 raise TrainError(f"{len(runs)} runs are on ({names}): say which one")
         if not runs:
             what = "no run is on" if going else "there is no run yet"
+            what = "no run of several hosts is on" if across else what
             raise TrainError(f"{what}: see `train list`, or begin one with `train start`")
         return runs[-1]
     exact = [run for run in runs if run.name == name]

@@ -83,6 +83,7 @@ def handle(options: argparse.Namespace) -> int:
         if options.action == "start":
             answer = start_across(request, options.words)
             return _shown(answer, options) or answer.exit_code
+        options.words = ["--across", *options.words]
     again = options.action == "watch" and not (options.once or options.json)
     while True:
         answer = ask_all(request, options.action, options.words)

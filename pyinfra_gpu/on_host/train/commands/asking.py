@@ -105,6 +105,13 @@ def refuse_across(asked: Asked) -> None:
             f"preset {asked.preset.name} is launched by python, for one process: several hosts"
             " take 'launch': 'torchrun'"
         )
+    own = [name for name, value in asked.preset.arguments.items() if "{run}" in str(value)]
+    if asked.hosts > 1 and own:
+        raise TrainError(
+            f"preset {asked.preset.name} has the run's own folder in {', '.join(own)}, and hosts do"
+            f" not share it: give --set {own[0]}=FOLDER, one that all of them share, or any that"
+            " each has where every rank saves for itself"
+        )
     if asked.hosts > 1 and asked.retries:
         raise TrainError(
             "a run of several hosts does not begin again by itself: leave out --retries"

@@ -22,7 +22,7 @@ def start(site: Site, asked: argparse.Namespace) -> int:
     wanted, known = asking.wanted(site, asked, preset, words)
     asking.refuse_across(wanted)
     found = checks.problems(site, wanted, known)
-    if asked.dry:
+    if asked.dry and not presets.secret_in(words):
         _show(site, wanted)
     asking.refuse(found)
     for text in (*checks.warnings(preset), *trying.warnings(site, preset.name)):
@@ -53,6 +53,8 @@ def resume(site: Site, asked: argparse.Namespace) -> int:
             " INVENTORY start --across GROUP`"
         )
     anew = f"start it anew with `train start --like {run.name}`"
+    if rundir.outcome(document) == "finished":
+        raise TrainError(f"run {run.name} has finished, nothing of it is left to do: {anew}")
     if not preset.resume:
         raise TrainError(f"preset {preset.name} does not say how to resume ('resume'): {anew}")
     newest = resuming.newest(run, request, document["created"])

@@ -9,10 +9,15 @@ from ..site import Site
 _BESIDE_S = 60  # what ending takes beside the grace
 
 
-def stop(site: Site, name: str | None) -> int:
-    """Stop a run and wait until it has ended; return the exit code."""
-    run = rundir.chosen(site, name, going=name is None)
+def stop(site: Site, name: str | None, *, across: bool = False) -> int:
+    """Stop a run and wait until it has ended; return the exit code.
+
+    + across: only a run of several hosts is meant
+    """
+    run = rundir.chosen(site, name, going=name is None, across=across)
     document = run.settled()
+    if across and not document["across"]:
+        raise TrainError(f"run {run.name} is of this host alone: leave out --across")
     if document["state"] == "ended":
         raise TrainError(f"run {run.name} has ended already: {rundir.outcome(document)}")
     # What somebody ended does not go on after the next boot; of a shutdown, which ends it as well,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -74,8 +75,9 @@ class Attempt:
             self.metrics.close()
             for descriptor in self.sources:
                 os.close(descriptor)
-            for path in self.folder.glob(".pipe*"):
-                path.unlink()
+            with contextlib.suppress(OSError):  # of a disk that is full
+                for path in self.folder.glob(".pipe*"):
+                    path.unlink()
         return self._outcome(code_)
 
     def _met(self) -> Met | None:

@@ -15,15 +15,22 @@ class Reserve:
     def __init__(self, path: Path) -> None:
         """Take the room; on a disk that is full already there is none."""
         self._path = path
+        self._descriptor: int | None = None
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(path, flags, 0o600)
-            try:
-                os.posix_fallocate(descriptor, 0, SIZE)
-            finally:
-                os.close(descriptor)
+            self._descriptor = os.open(path, flags, 0o600)
+            os.posix_fallocate(self._descriptor, 0, SIZE)
 
     def give(self) -> None:
-        """Give the room to what is to be written now."""
-        self._path.unlink(missing_ok=True)
+        """Give the room to what is to be written now; never raises.
+
+        There are file systems on which a removal takes room as well.
+        """
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = None
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,7 +52,9 @@ class Supervisor:
             with self.run.supervised():
                 return self._supervised()
         except (TrainError, OSError) as error:
-            self.run.refuse(str(error))
+            print(error, file=sys.stderr)  # the journal takes it also where the disk does not
+            with contextlib.suppress(OSError):
+                self.run.refuse(str(error))
             return 1
 
     def _stop(self, number: int, frame: object) -> None:
