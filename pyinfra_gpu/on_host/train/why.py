@@ -30,6 +30,7 @@ _KERNEL_LIMIT_S = 5.0
 _LITTLE_MIB = 64  # free on a disk that is full for all that training writes
 _EVIDENCE = 3  # lines
 _LAST_LINES = 6
+_KILLED = (-9, 128 + 9)  # by SIGKILL; of torchrun itself, or of the one process of a preset
 
 Kernel = Callable[[float], Sequence[str]]
 """Returns the kernel's lines since a moment, as far as this user may read them."""
@@ -219,6 +220,8 @@ def _own_words(run: Run, history: History, now: float) -> Iterator[str]:
     waited = history.stalled(ended if over else now)
     if waited is not None and not run.cut_off:
         yield f"train: no step for {waited:.0f} s, where one takes {history.pace() or 0:.2f} s"
+    if run.last and run.last.outcome == "failed" and run.last.exit in _KILLED:
+        yield "train: the program was killed by SIGKILL"
     if history.not_finite:
         at, word = history.not_finite
         yield f"train: the loss is {word} since step {at if at is not None else 0}"

@@ -174,6 +174,21 @@ def test_a_process_that_the_kernel_killed_is_told_from_its_log(tmp_path: Path) -
     assert "exit code -9 (SIGKILL)" in found.screen()
 
 
+@pytest.mark.parametrize("code", [-9, 137])
+def test_a_killed_agent_is_explained_as_a_killed_rank_is(code: int, tmp_path: Path) -> None:
+    killed = {"state": "ended", "outcome": "failed", "attempt": {"exit": code}}
+    folder = write_run(tmp_path, logs={"rank0.log": "step 1\n"}, **killed)
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet)
+    assert found.id == "STORE-09"
+    assert "torchrun above the ranks" in found.cause
+    assert "No cause found" not in found.screen()
+
+
+def test_a_run_that_was_stopped_by_force_was_not_killed(tmp_path: Path) -> None:
+    stopped = {"state": "ended", "outcome": "stopped", "attempt": {"exit": -9}}
+    assert why(write_run(tmp_path, **stopped), known=catalogue(), now=NOW, kernel=quiet).id == ""
+
+
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=5 << 20))
