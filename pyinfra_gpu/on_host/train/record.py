@@ -93,6 +93,12 @@ class Run:
         begun = self.last.boot_id if self.last and self.last.outcome == "lost" else ""
         return bool(begun) and (now := boot_id()) != "" and now != begun
 
+    @property
+    def unsupervised(self) -> bool:
+        """Whether it was lost with its supervisor alone, while the host stayed up."""
+        begun = self.last.boot_id if self.last and self.last.outcome == "lost" else ""
+        return bool(begun) and boot_id() == begun
+
     def logs(self) -> list[Path]:
         """Return the logs of the last attempt, rank 0's first."""
         if self.last is None:

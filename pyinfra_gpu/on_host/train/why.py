@@ -173,6 +173,9 @@ def _what(run: Run, history: History, now: float) -> str:
     after = f" after {words.duration((last.ended or 0) - (last.started or 0))}" if known else ""
     if run.cut_off:
         return f"{name} was lost{place}: the host was started anew"
+    if run.unsupervised:
+        # When it ended nobody wrote down: the moment in the record is that of the first look.
+        return f"{name} was lost{place}: its supervisor was ended"
     word = {"lost": "was lost", "stopped": "was stopped"}.get(last.outcome, last.outcome or "ended")
     if last.outcome == "finished":
         return f"{name} finished{after}: nothing has failed"
@@ -218,10 +221,12 @@ def _own_words(run: Run, history: History, now: float) -> Iterator[str]:
     over = run.over
     ended = run.last.ended if run.last and run.last.ended is not None else now
     waited = history.stalled(ended if over else now)
-    if waited is not None and not run.cut_off:
+    if waited is not None and not (run.cut_off or run.unsupervised):
         yield f"train: no step for {waited:.0f} s, where one takes {history.pace() or 0:.2f} s"
     if run.last and run.last.outcome == "failed" and run.last.exit in _KILLED:
         yield "train: the program was killed by SIGKILL"
+    if run.unsupervised:
+        yield f"train: the supervisor of run {run.name} was ended before the run was"
     if history.not_finite:
         at, word = history.not_finite
         yield f"train: the loss is {word} since step {at if at is not None else 0}"

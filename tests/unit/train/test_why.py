@@ -189,6 +189,23 @@ def test_a_run_that_was_stopped_by_force_was_not_killed(tmp_path: Path) -> None:
     assert why(write_run(tmp_path, **stopped), known=catalogue(), now=NOW, kernel=quiet).id == ""
 
 
+def test_a_killed_supervisor_is_told_with_the_way_on(tmp_path: Path) -> None:
+    """However late somebody looks: the run did not stand still until then."""
+    folder = write_run(tmp_path, alive=False, metrics=steps(300), logs={"rank0.log": "step 1\n"})
+    found = why(folder, known=catalogue(), now=NOW + 9000, kernel=quiet)
+    assert found.id == "HOST-82"
+    assert found.what.endswith("was lost at step 299: its supervisor was ended")
+    assert f"train resume {folder.name}" in found.screen()
+    assert "No cause found" not in found.screen()
+
+
+def test_after_a_power_cut_no_supervisor_is_blamed(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, alive=False, attempt={"boot_id": "another"})
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet)
+    assert found.id == ""
+    assert "supervisor" not in found.what
+
+
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=5 << 20))
@@ -220,7 +237,14 @@ def test_what_nothing_explains_ends_with_its_last_lines(tmp_path: Path) -> None:
             {"attempt": {"boot_id": "another"}, "alive": False},
             "was lost before its first step: the host was",
         ),
-        ({"state": "ended", "outcome": "lost"}, "was lost after 1 h 39 min"),
+        (
+            {"state": "ended", "outcome": "lost"},
+            "was lost before its first step: its supervisor was ended",
+        ),
+        (
+            {"state": "ended", "outcome": "lost", "attempt": {"boot_id": ""}},
+            "was lost after 1 h 39 min",
+        ),
     ],
 )
 def test_a_run_that_did_not_fail_says_so(fields: dict[str, Any], told: str, tmp_path: Path) -> None:
