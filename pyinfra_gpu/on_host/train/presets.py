@@ -159,7 +159,13 @@ def with_settings(preset: Preset, settings: Sequence[str]) -> Preset:
         if name not in arguments:
             remedy = nearest(name, arguments, "arguments are")
             raise PresetError(f"preset {preset.name} has no argument {name!r}", remedy)
-        arguments[name] = _parsed(text, arguments[name])
+        before = arguments[name]
+        if type(before) in (int, float) and not _is_number(text):
+            raise PresetError(
+                f"--set {name} takes a number, as in preset {preset.name}, where it is {before}",
+                f"give one, or put --{name}=VALUE behind --",
+            )
+        arguments[name] = _parsed(text, before)
     changed = replace(preset, arguments=arguments)
     _check_whole(changed)
     return changed
@@ -172,6 +178,14 @@ def _parsed(text: str, before: Value) -> Value:
     if re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII):
         return int(text)
     return text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text.isascii() and text == text.strip()
 
 
 def filled(text: str, values: Mapping[str, object]) -> str:

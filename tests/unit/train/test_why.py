@@ -189,6 +189,26 @@ def test_a_run_that_was_stopped_by_force_was_not_killed(tmp_path: Path) -> None:
     assert why(write_run(tmp_path, **stopped), known=catalogue(), now=NOW, kernel=quiet).id == ""
 
 
+TAIL = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+REFUSALS = [
+    "train.py: error: argument --batch-size: invalid int value: 'abc'",
+    "train.py: error: unrecognized arguments: --foo 4",
+    "train.py: error: the following arguments are required: --batch-size",
+    "Error: Invalid value for '--batch-size': 'abc' is not a valid integer.",
+    "│ Error parsing --batch-size: invalid literal for int() with base 10: 'abc' │",
+]
+
+
+@pytest.mark.parametrize("line", REFUSALS)
+def test_a_command_line_that_the_program_refuses_is_the_cause(line: str, tmp_path: Path) -> None:
+    logs = {"rank0.log": f"usage: train.py [-h]\n{line}\n", "launcher.log": TAIL}
+    folder = write_run(tmp_path, state="ended", outcome="failed", logs=logs)
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet)
+    assert found.id == "HOST-83"
+    assert found.evidence == (line,)
+    assert "--dry" in found.fix[0]
+
+
 def test_a_killed_supervisor_is_told_with_the_way_on(tmp_path: Path) -> None:
     """However late somebody looks: the run did not stand still until then."""
     folder = write_run(tmp_path, alive=False, metrics=steps(300), logs={"rank0.log": "step 1\n"})
