@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyinfra_gpu.on_host.train import presets as on_host
+from pyinfra_gpu.on_host.train.preset_values import is_text
 from pyinfra_gpu.spec.values import BadValueError, kind
 
 
@@ -18,7 +19,7 @@ def presets(value: object) -> dict[str, dict[str, Any]]:
 
 def command(value: object) -> tuple[str, ...]:
     """Accept a command as a list of words, without a secret: every user of a host can read it."""
-    if not isinstance(value, list | tuple) or not all(map(on_host.is_text, value)):
+    if not isinstance(value, list | tuple) or not all(map(is_text, value)):
         raise BadValueError(f"is {kind(value)}, not a list of texts")
     words = tuple(value)
     if words and not words[0].startswith("/"):

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from .preset_values import wrong
+
 Value = str | int | float | bool | None
 
-LONGEST = 4096  # characters of one text
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
-_ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_.-]*)\}")
 _SECRET = re.compile(r"(^|[_.-])(key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"(hf_|sk-|ghp_|github_pat_|wandb_v1_)[A-Za-z0-9_-]{16,}")
@@ -116,9 +115,9 @@ def resolved(presets: Mapping[str, Mapping[str, Any]], name: str) -> Preset:
                 f"preset {name} extends itself ({way})", f"take 'extends' out of {chain[-1]}"
             )
         if following not in presets:
-            by = f", which {chain[-1]} extends," if chain else ""
+            by = f"preset {chain[-1]} extends {following}, and " if chain else ""
             raise PresetError(
-                f"there is no preset {following}{by}", nearest(following, presets, "presets are")
+                f"{by}there is no preset {following}", nearest(following, presets, "presets are")
             )
         chain.append(following)
         following = presets[following].get("extends")
@@ -259,9 +258,9 @@ def _check_keys(name: str, given: Mapping[str, Any]) -> None:
         if key not in KEYS:
             remedy = nearest(str(key), KEYS, "keys of a preset are")
             raise PresetError(f"preset {name} has the key {key!r}, which nothing reads", remedy)
-        wants, good = _WANTED[key]
-        if not good(value):
-            raise PresetError(f"preset {name} gives {key} a wrong value", f"give it {wants}")
+        if found := wrong(key, value):
+            what, remedy = found
+            raise PresetError(f"preset {name} gives {key} {what}", remedy)
     for variable, value in given.get("variables", {}).items():
         if is_secret(variable) or _SECRET_VALUE.search(value):
             raise PresetError(f"preset {name} sets {variable}, which looks secret", ELSEWHERE)
@@ -306,80 +305,3 @@ def _check_places(preset: Preset) -> None:
             if place not in known and place not in preset.arguments:
                 remedy = nearest(place, [*known, *preset.arguments], "places are")
                 raise PresetError(f"preset {preset.name} has {{{place}}} in {text!r:.80}", remedy)
-
-
-def is_text(value: object) -> bool:
-    """Tell whether something is a text of one line."""
-    return isinstance(value, str) and 0 < len(value) <= LONGEST and value.isprintable()
-
-
-def _inside(value: object) -> bool:
-    """Tell whether a path stays in the repository."""
-    parts = str(value).split("/")
-    return is_text(value) and not str(value).startswith(("/", "-")) and ".." not in parts
-
-
-def _module(value: object) -> bool:
-    return isinstance(value, str) and bool(re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", value, re.ASCII))
-
-
-def _gib(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1 << 20
-
-
-def _plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float) or is_text(value)
-
-
-def _arguments(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str) and _ARGUMENT.fullmatch(name) and _plain(each)
-        for name, each in value.items()
-    )
-
-
-def _variables(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str) and _VARIABLE.fullmatch(name) and is_text(each)
-        for name, each in value.items()
-    )
-
-
-def _texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(map(is_text, value))
-
-
-def _multiples(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        is_text(name)
-        and isinstance(factors, list | tuple)
-        and factors
-        and all(is_text(one) or (type(one) is int and one > 0) for one in factors)
-        for name, factors in value.items()
-    )
-
-
-_GIB = "a number of GiB"
-_WANTED: Mapping[str, tuple[str, Any]] = {
-    "module": ("a module's name, as 'scripts.base_train'", _module),
-    "file": ("a path in the repository, as 'train.py'", _inside),
-    "launch": ("'torchrun' or 'python'", lambda value: value in ("torchrun", "python")),
-    "arguments": ("a dict, as {'depth': 20}", _arguments),
-    "words": ("a list of texts", _texts),
-    "variables": ("a dict of names and texts", _variables),
-    "ranks": (
-        "a whole number from 1 to 64, or None for all GPUs",
-        lambda value: value is None or (type(value) is int and 1 <= value <= 64),
-    ),
-    "gpu_gib": (_GIB, _gib),
-    "ram_gib": (_GIB, _gib),
-    "checkpoint_gib": (_GIB, _gib),
-    "checkpoints": ("a glob, as '{run}/checkpoints/step-*'", is_text),
-    "complete": ("a list of file names", _texts),
-    "resume": ("a dict, as {'resume': '{checkpoint}'}", _arguments),
-    "try_with": ("a dict, as {'steps': 5}", _arguments),
-    "multiples": ("a dict, as {'total': ['batch', 'length', 'ranks']}", _multiples),
-    "wandb": ("True or False", lambda value: isinstance(value, bool)),
-    "resume_after_reboot": ("True or False", lambda value: isinstance(value, bool)),
-    "extends": ("a preset's name", lambda value: isinstance(value, str)),
-}

@@ -43,10 +43,37 @@ WRONG: dict[str, tuple[object, tuple[str, ...]]] = {
     "no ranks": ({"a": {"file": "a.py", "ranks": 0}}, ("gives ranks",)),
     "ranks that are true": ({"a": {"file": "a.py", "ranks": True}}, ("gives ranks",)),
     "arguments in a list": ({"a": {"file": "a.py", "arguments": ["--x"]}}, ("gives arguments",)),
-    "an argument with dashes": ({"a": {"file": "a.py", "arguments": {"--x": 1}}}, ("arguments",)),
-    "an argument of two lines": ({"a": {"file": "a.py", "arguments": {"x": "1\n2"}}}, ("gives",)),
-    "a list as a value": ({"a": {"file": "a.py", "arguments": {"x": [1]}}}, ("gives arguments",)),
-    "a variable that is a number": ({"a": {"file": "a.py", "variables": {"X": 1}}}, ("variables",)),
+    "an argument with dashes": (
+        {"a": {"file": "a.py", "arguments": {"--x": 1}}},
+        ("gives arguments the name --x", "write x: the dashes are put before it"),
+    ),
+    "an argument with a blank": (
+        {"a": {"file": "a.py", "arguments": {"x y": 1}}}, ("the name 'x y'", "a letter, then"),
+    ),
+    "an argument that is a number": ({"a": {"file": "a.py", "arguments": {1: 1}}}, ("name 1",)),
+    "an argument of two lines": (
+        {"a": {"file": "a.py", "arguments": {"x": "1\n2"}}},
+        ("for x a text with a line break", "on one line"),
+    ),
+    "an argument with a NUL": (
+        {"a": {"file": "a.py", "resume": {"x": "1\0"}}}, ("resume for x", "a NUL character"),
+    ),
+    "an argument that rings": (
+        {"a": {"file": "a.py", "arguments": {"x": "\a"}}}, ("for x", "character '\\x07'"),
+    ),
+    "an empty argument": (
+        {"a": {"file": "a.py", "try_with": {"x": ""}}}, ("try_with for x an empty text",),
+    ),
+    "a long argument": (
+        {"a": {"file": "a.py", "arguments": {"x": "x" * 4097}}}, ("4097 characters",),
+    ),
+    "a list as a value": (
+        {"a": {"file": "a.py", "arguments": {"t": [1, 2]}}},
+        ("gives arguments for t a list", "give t a text, a number, True, False or None"),
+    ),
+    "a variable that is a number": (
+        {"a": {"file": "a.py", "variables": {"X": 1}}}, ("for X a number", "give X a text"),
+    ),
     "memory in words": ({"a": {"file": "a.py", "gpu_gib": "24G"}}, ("a number of GiB",)),
     "it extends itself": ({"a": {"file": "a.py", "extends": "a"}}, ("a -> a", "take 'extends'")),
     "a circle of three": (
@@ -54,6 +81,10 @@ WRONG: dict[str, tuple[object, tuple[str, ...]]] = {
         ("a -> b -> c -> a",),
     ),
     "it extends nothing": ({"a": {"extends": "bee"}, "bees": {"file": "x.py"}}, ("did you mean",)),
+    "it extends nothing like it": (
+        {"a": {"extends": "zzz"}, "bees": {"file": "x.py"}},
+        ("preset a extends zzz, and there is no preset zzz; ", "a, bees"),
+    ),
     "going on in no known way": (
         {"a": {"file": "a.py", "resume_after_reboot": True}},
         ("'resume_after_reboot' and no 'resume'", "say how"),
