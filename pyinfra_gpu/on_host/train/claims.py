@@ -88,6 +88,16 @@ def waiting(site: Site) -> list[str]:
         return [run for _, run, _ in _tickets(site)]
 
 
+def ahead(site: Site, run: str) -> list[str]:
+    """Return the runs that wait before this one for a device that it may take as well."""
+    with _alone(site):
+        tickets = _tickets(site)
+    own = next(((number, devices) for number, name, devices in tickets if name == run), None)
+    if own is None:
+        return []
+    return [name for number, name, theirs in tickets if number < own[0] and theirs & own[1]]
+
+
 def _tickets(site: Site) -> list[tuple[int, str, frozenset[str]]]:
     """Return (number, run, devices it would take) of each ticket that somebody holds."""
     found = []

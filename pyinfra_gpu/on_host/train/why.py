@@ -101,6 +101,7 @@ def why(
     *,
     known: Catalogue | None = None,
     smaller_preset: str = "",
+    queued: str = "",
     now: float | None = None,
     kernel: Kernel | None = None,
 ) -> Explanation:
@@ -108,11 +109,15 @@ def why(
 
     + known: the catalogue; the one that travels with this program if None
     + smaller_preset: the next smaller preset that is known to fit; mostly nobody knows one
+    + queued: what a run in the queue waits for, a sentence; see `commands.telling`
     + now, kernel: of the host, for tests
     """
     run = settled_run(run_directory)
     if run is None:
         return Explanation(run=run_directory.name, what=f"{run_directory} holds no run")
+    if run.state == "queued":
+        what = f"run {run.name} waits in the queue: nothing has failed"
+        return Explanation(run=run.name, what=what, facts=(queued,) if queued else ())
     now = time.time() if now is None else now
     history = History(run_directory / "metrics.jsonl")
     history.follow()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from .. import rundir
+from .. import claims, rundir
 from ..record import read_run
+from ..rundir import Run
 from ..site import Site
 from ..watch.history import told_steps
 from . import trying
@@ -27,11 +28,25 @@ def why(site: Site, asked: argparse.Namespace) -> int:
     from ..why import why as explain
 
     run = rundir.chosen(site, asked.run)
-    preset = run.settled().get("preset")
+    document = run.settled()
+    preset = document.get("preset")
     smaller = next_smaller(preset, site.presets, _ran(site)) if isinstance(preset, str) else ""
-    explanation = explain(run.folder, smaller_preset=smaller)
+    queued = waits_for(site, run) if document["state"] == "queued" else ""
+    explanation = explain(run.folder, smaller_preset=smaller, queued=queued)
     print(json.dumps(explanation.as_json()) if asked.json else explanation.screen())
     return 0
+
+
+def waits_for(site: Site, run: Run) -> str:
+    """Return what a queued run waits for, in words."""
+    request = run.request()
+    devices, ranks = request["devices"], int(request["ranks"])
+    held = dict.fromkeys(claims.holders(site, devices).values())
+    first = claims.ahead(site, run.name)
+    what = "the CPU" if devices == [claims.CPU] else f"{ranks} of {len(devices)} GPUs"
+    taken = f", taken by {', '.join(held)}" if held else ""
+    turn = f"; {', '.join(first)} waited before it" if first else ""
+    return f"it waits for {what}{taken}{turn}"
 
 
 def _ran(site: Site) -> set[str]:
