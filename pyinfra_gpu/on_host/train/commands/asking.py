@@ -88,14 +88,25 @@ def _devices(site: Site, given: str | None, known: list[gpus.Gpu]) -> list[str]:
         raise TrainError("the driver shows no GPU: look at `nvidia-smi`")
     if given is None:
         return [gpu.uuid for gpu in known]
-    found = []
-    for word in given.split(","):
+    return _named(given, known)
+
+
+def _named(given: str, known: list[gpus.Gpu]) -> list[str]:
+    """Return the UUIDs of the GPUs that `--gpus` names, each once."""
+    has = f"this host has {', '.join(str(gpu.index) for gpu in known)}"
+    found: list[str] = []
+    for word in map(str.strip, given.split(",")):
+        if not word:
+            if given.strip(" ,"):
+                raise TrainError(f"--gpus {given!r:.80} has a comma too many: {has}")
+            raise TrainError(f"--gpus {given!r} names no GPU: {has}; leave it out for all of them")
         match = [gpu for gpu in known if word in (str(gpu.index), gpu.uuid)]
         if not match:
-            indices = ", ".join(str(gpu.index) for gpu in known)
-            raise TrainError(f"there is no GPU {word}: this host has {indices}")
+            raise TrainError(f"there is no GPU {word}: {has}")
+        if match[0].uuid in found:
+            raise TrainError(f"--gpus {given:.80} names GPU {match[0].index} twice: name it once")
         found.append(match[0].uuid)
-    return list(dict.fromkeys(found))
+    return found
 
 
 def refuse_across(asked: Asked) -> None:

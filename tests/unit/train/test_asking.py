@@ -1,0 +1,117 @@
+"""Which GPUs are asked for, and what a run in the queue waits for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+from train.run_directory import NOW, write_run
+
+from pyinfra_gpu.diagnosis.catalogue import catalogue
+from pyinfra_gpu.on_host.train import claims, gpus, presets, rundir
+from pyinfra_gpu.on_host.train.commands import asking, telling
+from pyinfra_gpu.on_host.train.errors import TrainError
+from pyinfra_gpu.on_host.train.gpus import Gpu
+from pyinfra_gpu.on_host.train.site import Site
+from pyinfra_gpu.on_host.train.why import why
+
+GPUS = ["GPU-a", "GPU-b"]
+KNOWN = [Gpu(index, uuid, 32768, 0, "RTX 5090") for index, uuid in enumerate(GPUS)]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    state = tmp_path / "state"
+    state.mkdir()
+    return Site(
+        prefix=str(tmp_path),
+        python="/x/python",
+        checkout="/x/checkout",
+        env_file="/x/env",
+        env_names=(),
+        state=str(state),
+        stamp="/x/stamp.json",
+        lock="/x/.lock",
+        owner=None,
+        accelerator="nvidia",
+        rehearsal=True,
+        ranks=2,
+        torch="2.13.0",
+    )
+
+
+def devices(site: Site, given: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    monkeypatch.setattr(gpus, "listed", lambda: KNOWN)
+    asked = argparse.Namespace(gpus=given, unproven=False, queue=False, retries=0)
+    preset = presets.resolved({"a": {"file": "a.py"}}, "a")
+    return asking.wanted(site, asked, preset, ())[0].devices
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [("0,1", ("GPU-a", "GPU-b")), ("1", ("GPU-b",)), ("GPU-b, 0", ("GPU-b", "GPU-a"))],
+)
+def test_gpus_are_named_by_index_or_uuid(
+    given: str, found: tuple[str, ...], site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert devices(site, given, monkeypatch) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("0,0", "--gpus 0,0 names GPU 0 twice: name it once"),
+        ("0,GPU-a", "--gpus 0,GPU-a names GPU 0 twice: name it once"),
+        ("", "--gpus '' names no GPU: this host has 0, 1; leave it out for all of them"),
+        (",", "--gpus ',' names no GPU: this host has 0, 1; leave it out for all of them"),
+        ("0,", "--gpus '0,' has a comma too many: this host has 0, 1"),
+        ("7", "there is no GPU 7: this host has 0, 1"),
+    ],
+)
+def test_gpus_that_are_none_or_named_twice_are_one_sentence(
+    given: str, told: str, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TrainError) as caught:
+        devices(site, given, monkeypatch)
+    assert str(caught.value) == told
+
+
+def queued(site: Site, devices: list[str], ranks: int) -> rundir.Run:
+    folder = write_run(Path(site.state) / "runs", state="queued", attempts=[])
+    (folder / "request.json").write_text(json.dumps({"devices": devices, "ranks": ranks}))
+    return rundir.Run(folder)
+
+
+def test_a_queued_run_is_told_with_what_it_waits_for(site: Site) -> None:
+    run = queued(site, GPUS, 2)
+    held = claims.claim(site, "one", GPUS, 1, None)
+    tickets = [claims.Ticket(site, name, GPUS) for name in ("two", run.name, "three")]
+    words = telling.waits_for(site, run)
+    assert words == "it waits for 2 of 2 GPUs, taken by one; two waited before it"
+    found = why(run.folder, known=catalogue(), now=NOW, queued=words, kernel=lambda since: ())
+    assert found.what == f"run {run.name} waits in the queue: nothing has failed"
+    assert found.facts == (words,)
+    assert words in " ".join(found.screen().split())
+    for each in tickets:
+        each.give_up()
+    assert isinstance(held, claims.Held)
+    held.release()
+
+
+def test_who_waits_for_other_gpus_is_not_named(site: Site) -> None:
+    run = queued(site, ["GPU-b"], 1)
+    other, own = claims.Ticket(site, "one", ["GPU-a"]), claims.Ticket(site, run.name, ["GPU-b"])
+    assert claims.ahead(site, run.name) == []
+    assert telling.waits_for(site, run) == "it waits for 1 of 1 GPUs"
+    other.give_up()
+    own.give_up()
+
+
+def test_a_queued_run_without_a_gpu_waits_for_the_cpu(site: Site) -> None:
+    run = queued(site, [claims.CPU], 2)
+    held = claims.claim(site, "one", [claims.CPU], 1, None)
+    assert telling.waits_for(site, run) == "it waits for the CPU, taken by one"
+    assert isinstance(held, claims.Held)
+    held.release()
