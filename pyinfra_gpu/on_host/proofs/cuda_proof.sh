@@ -28,9 +28,10 @@ unset NVCC_PREPEND_FLAGS NVCC_APPEND_FLAGS NVCC_CCBIN CPATH CPLUS_INCLUDE_PATH L
 unset LD_LIBRARY_PATH LD_PRELOAD
 
 command -v "$compiler" >/dev/null || fail "there is no compiler $compiler"
-# Not in /tmp, which may forbid to run programs.
+# Not in /tmp, which may be full, or forbid to run programs.
 rm -rf -- "$output".work.??????
 work=$(mktemp -d -- "$output.work.XXXXXX") || fail "no directory can be made beside $output"
+export TMPDIR="$work"
 trap 'rm -rf -- "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 

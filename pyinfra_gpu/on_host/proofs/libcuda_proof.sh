@@ -25,9 +25,10 @@ fail() {
 unset CPATH C_INCLUDE_PATH LIBRARY_PATH LD_LIBRARY_PATH LD_PRELOAD
 
 command -v "$compiler" >/dev/null || fail "there is no compiler $compiler"
-# Not in /tmp, which may forbid to run programs.
+# Not in /tmp, which may be full, or forbid to run programs.
 rm -rf -- "$output".work.??????
 work=$(mktemp -d -- "$output.work.XXXXXX") || fail "no directory can be made beside $output"
+export TMPDIR="$work"
 trap 'rm -rf -- "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
