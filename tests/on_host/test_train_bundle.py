@@ -16,6 +16,7 @@ import pytest
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.diagnosis import bundled
+from pyinfra_gpu.on_host.train.record import boot_id
 
 SCHEMA = json.loads((Path(on_host.__file__).parent / "train/run.schema.json").read_text())
 
@@ -304,6 +305,14 @@ def cut_off(here: Here, **more: Any) -> Path:
     changed = {**document, "state": "running", "unproven": False, "attempts": [attempt]}
     (folder / "run.json").write_text(json.dumps(changed))
     return folder
+
+
+def test_a_run_whose_supervisor_was_killed_says_so_and_how_to_go_on(here: Here) -> None:
+    folder = cut_off(here, boot_id=boot_id())
+    why = " ".join(here.train("why", folder.name).stdout.split())
+    assert "was lost before its first step: its supervisor was ended" in why
+    assert f"train resume {folder.name}" in why
+    assert "No cause found" not in why
 
 
 def test_after_a_reboot_a_run_waits_for_a_host_that_is_proven(here: Here) -> None:
