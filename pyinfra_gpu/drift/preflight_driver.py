@@ -22,6 +22,8 @@ from pyinfra_gpu.packages.names import branch_of, is_driver, plain
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec, Modules
     from pyinfra_gpu.stacks import Archive
@@ -193,6 +195,12 @@ def _other_source(spec: HostSpec, record: Record) -> Finding | CannotTell | None
     )
 
 
+def _named(names: Sequence[str], record: Record) -> tuple[str, str]:
+    """Return how packages are named in a finding, and the command that removes them."""
+    shown = f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
+    return shown, manager_for(record.system.os_id).remove_by_hand(names, entirely=True)
+
+
 def _other_archive(record: Record) -> Finding | CannotTell | None:
     packages = record.nvidia.packages
     if isinstance(packages, Unknown):
@@ -205,8 +213,7 @@ def _other_archive(record: Record) -> Finding | CannotTell | None:
     ]
     if not names:
         return None
-    shown = f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
-    remove = manager_for(record.system.os_id).remove_by_hand(names, entirely=True)
+    shown, remove = _named(names, record)
     return stop(
         Id.PREFLIGHT_DISTRIBUTION_DRIVER,
         found=f"{shown} came from the distribution's archive",
@@ -237,8 +244,7 @@ def _other_driver(spec: HostSpec, record: Record) -> Finding | CannotTell | None
     ]
     if not names:
         return None
-    shown = f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
-    remove = manager_for(record.system.os_id).remove_by_hand(names, entirely=True)
+    shown, remove = _named(names, record)
     return stop(
         Id.PREFLIGHT_OTHER_DRIVER,
         found=f"{shown} is installed, of another driver than driver_source = 'distribution'"

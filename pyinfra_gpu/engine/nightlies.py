@@ -29,7 +29,7 @@ from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.engine.fallback import given_up
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import failed
-from pyinfra_gpu.engine.wheels import TransferError, send
+from pyinfra_gpu.engine.wheels import TransferError, digest, send
 from pyinfra_gpu.whole_file import replacing
 
 if TYPE_CHECKING:
@@ -247,9 +247,3 @@ def _metadata(wheel: Path) -> bytes:
             return archive.read(names[0]) if names else b""
     except zipfile.BadZipFile as error:
         raise NightlyError(f"cannot be kept: {wheel.name} is no wheel ({error})") from error
-
-
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

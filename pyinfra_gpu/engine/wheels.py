@@ -65,7 +65,7 @@ def cached(fingerprint: str) -> Cached | None:
         if not isinstance(manifest, Manifest) or manifest.fingerprint != fingerprint:
             return None
         path = place / manifest.file
-        whole = path.stat().st_size == manifest.size and _digest(path) == manifest.sha256
+        whole = path.stat().st_size == manifest.size and digest(path) == manifest.sha256
     except (OSError, ValueError):
         return None
     return Cached(path=path, text=text, manifest=manifest) if whole else None
@@ -100,7 +100,7 @@ def _fetched(
                 raise TransferError(f"{host.name} sent another wheel than it has proven")
             file.write(piece)
             file.flush()
-    if _digest(part) != manifest.sha256:
+    if digest(part) != manifest.sha256:
         part.unlink()
         raise TransferError(f"the wheel of {host.name} arrived with another digest")
     part.replace(place / manifest.file)
@@ -169,7 +169,8 @@ def _decoded(text: str) -> bytes:
         raise TransferError(f"what was sent is no wheel ({error})") from error
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

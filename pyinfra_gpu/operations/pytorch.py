@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec.lock import Lock
 
 STAGE = drift.STAGE
-_ANEW = ("--reinstall-package", "torch")
 
 
 @converging(drift, repairs=drift.INSTALLER)
@@ -271,7 +270,7 @@ def _install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) 
         return
     if lock is None:
         command = install_command(spec, spec.pytorch.requirement)
-        command += [] if record.torch.version is None else ["--reinstall-package", "torch"]
+        command += _anew(record)
         by = ""
         install = marked(spec, command, after=quoted("rm", "-f", spec.paths.torch_lock))
     else:
@@ -300,7 +299,7 @@ def _install_built(spec: HostSpec, record: Record, complaint: str) -> Commands:
         return
     path, manifest = f"{paths.build}/wheels/{wheel.file}", f"{paths.build}/wheel.json"
     command = install_command(spec, path)
-    command += [] if record.torch.version is None else ["--reinstall-package", "torch"]
+    command += _anew(record)
     stamp = f"{paths.venv}/.pyinfra-gpu-build.json"
     after = f"cp -T -- {quoted(manifest)} {quoted(stamp)} && {quoted('rm', '-f', paths.torch_lock)}"
     proven = program("build/proven.sh", path, wheel.sha256, manifest)
@@ -308,12 +307,17 @@ def _install_built(spec: HostSpec, record: Record, complaint: str) -> Commands:
     yield _long_step(spec, record, what, install)
 
 
+def _anew(record: Record) -> list[str]:
+    """Return the option by which uv replaces a torch that is there, whatever its version."""
+    return [] if record.torch.version is None else ["--reinstall-package", "torch"]
+
+
 def _install_fallback(spec: HostSpec, record: Record) -> Commands:
     """Install the release that data declares where the build or the nightly cannot be had."""
     if drift.has_fallback(spec, record):
         return
     command = install_command(spec, *spec.pytorch.fallback_from)
-    command += [] if record.torch.version is None else [*_ANEW]
+    command += _anew(record)
     install = marked(spec, command, after=quoted("rm", "-f", spec.paths.torch_lock))
     what = f"install the fallback torch {spec.pytorch.full_fallback}"
     yield _long_step(spec, record, what, install)
@@ -329,7 +333,7 @@ def _install_nightly(spec: HostSpec, record: Record, complaint: str) -> Commands
     install = program(
         "pytorch/nightly.sh",
         nightlies.folder_of(spec),
-        *(*install_command(spec), *([] if record.torch.version is None else _ANEW)),
+        *(*install_command(spec), *_anew(record)),
     )
     mark, lock = quoted(installing_mark(spec)), quoted("rm", "-f", spec.paths.torch_lock)
     command = f"touch {mark} && {install} && {lock} && sync -f {mark} && rm {mark}"
