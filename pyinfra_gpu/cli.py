@@ -16,7 +16,7 @@ from pyinfra_gpu.report.check.cli import add_parser as add_check
 from pyinfra_gpu.report.collect.cli import add_parser as add_collect
 from pyinfra_gpu.report.html.cli import add_parser as add_report
 from pyinfra_gpu.report.train.cli import add_parser as add_train
-from pyinfra_gpu.report.train.cli import split
+from pyinfra_gpu.report.train.cli import parsed
 
 TRAIN = "train"
 REHEARSAL = "rehearsal"
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code: 0 done, 1 failed, 130 interrupted.
 
     `check` and `report` also answer 2 (drift) and 3 (only a restart is owed), `explain` 2 (nothing
-    known explains the log), `train` 2 (a run is wrong, or was refused).
+    known explains the log), `train` 2 (a run is wrong, or the command line is).
     """
     parser: argparse.ArgumentParser = _Parser(
         prog="pyinfra-gpu",
@@ -71,10 +71,7 @@ def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.N
     """Parse the words; what stands behind `--` is for the hosts' launchers, as it is."""
     if words[:1] != [TRAIN]:
         return parser.parse_args(words)
-    ours, theirs = split(words)
-    options = parser.parse_args(ours)
-    options.words = theirs
-    return options
+    return parsed(parser, words)
 
 
 def _completion(options: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra_gpu.on_host.terminal import (
     WIDTH,
     bounded,
+    columns,
     command,
     cut,
     labelled,
@@ -22,6 +23,7 @@ from pyinfra_gpu.on_host.terminal import (
 __all__ = [
     "WIDTH",
     "bounded",
+    "columns",
     "command",
     "cut",
     "labelled",

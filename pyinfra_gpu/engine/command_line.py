@@ -178,6 +178,29 @@ def selected(arguments: Sequence[str]) -> tuple[Inventory, list[Host]]:
     return inventory, _selected(inventory, options)
 
 
+def members(arguments: Sequence[str], group: str, option: str) -> tuple[str, ...] | str:
+    """Return the hosts of a group that a command line means, else one sentence why there are none.
+
+    + option: by which the group was given
+    """
+    options = _parse(arguments) or {}
+    name = str(options.get("inventory"))
+    inventory = _load(name, options)
+    if isinstance(inventory, str):
+        return inventory
+    if not len(inventory):
+        return _nothing_in(name)
+    known = {each: len(inventory.get_group(each)) for each in inventory.groups if each != "all"}
+    if group in known or group == "all":
+        hosts = inventory.get_group(group) if group in inventory.groups else list(inventory)
+        left = tuple(each.name for each in hosts if each in _selected(inventory, options))
+        return left or f"{option} {group}: no host of that group is left in {name}"
+    near = difflib.get_close_matches(group, known, n=1)
+    counted = ", ".join(f"{each} ({number})" for each, number in known.items() if number)
+    hint = f"did you mean {near[0]}?" if near else f"its groups are {counted or 'none'}"
+    return f"{option} {group}: {name} has no group {group}; {hint}"
+
+
 def described() -> str:
     """Name this process's command in a few words, without its options: they may hold secrets."""
     name = Path(sys.argv[0]).name or "python"

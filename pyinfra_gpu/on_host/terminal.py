@@ -7,11 +7,15 @@ terminal of whoever reads about it.
 from __future__ import annotations
 
 import re
+import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
 WIDTH = 80
 """Columns; no line that is made here is longer, but for a command that must stay whole."""
+
+NARROWEST = 20
+"""Columns that are written for at the least, however few a terminal has."""
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|\x1b[@-Z\\-_=>]"
@@ -61,17 +65,28 @@ def shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
+def columns() -> int:
+    """Return how wide the terminal is that is printed to; 80 where there is none."""
+    return max(NARROWEST, shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
 def wrapped(
-    text: str, first: str = "", others: str = "", *, whole_words: bool = False
+    text: str,
+    first: str = "",
+    others: str = "",
+    *,
+    whole_words: bool = False,
+    width: int = WIDTH,
 ) -> list[str]:
     """Return a paragraph's lines; of no text, what stands before its first line.
 
     + first, others: what stands before the first line and before the others
     + whole_words: keep a word whole that is longer than a line, such as a host's name
+    + width: columns of the terminal
     """
     lines = textwrap.wrap(
         one_line(text),
-        WIDTH,
+        width,
         initial_indent=first,
         subsequent_indent=others,
         break_on_hyphens=False,
@@ -132,24 +147,24 @@ def bounded(lines: list[str], most: int, rest: str) -> list[str]:
     return lines if len(lines) <= most else [*lines[: most - 1], rest]
 
 
-def cut(line: str) -> str:
+def cut(line: str, width: int = WIDTH) -> str:
     """Return a line of a log as far as it fits the terminal."""
     line = _in_one(line).rstrip()
-    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
+    return line if len(line) <= width else f"{line[: width - 3]}..."
 
 
-def command(text: str, indent: str) -> list[str]:
+def command(text: str, indent: str, width: int = WIDTH) -> list[str]:
     """Return a command over as many lines as it needs, which a shell takes as one."""
     lines = [""]
     for word in _WORD.findall(one_line(text)):
         # The quoted parts of a word stay together; two columns are for the backslash.
-        if lines[-1] and len(indent) + len(lines[-1]) + 1 + len(word) + 2 > WIDTH:
+        if lines[-1] and len(indent) + len(lines[-1]) + 1 + len(word) + 2 > width:
             lines.append("")
         lines[-1] += f" {word}" if lines[-1] else word
     return [f"{indent}{line} \\" for line in lines[:-1]] + [f"{indent}{lines[-1]}"]
 
 
-def step(number: int, text: str) -> list[str]:
+def step(number: int, text: str, width: int = WIDTH) -> list[str]:
     """Return one of the things to do; each command in it stands on lines of its own.
 
     + text: a command stands between backquotes in it
@@ -159,11 +174,11 @@ def step(number: int, text: str) -> list[str]:
     for words, quoted in _parts(one_line(text)):
         before = " " * len(first) if lines else first
         if words:
-            lines += wrapped(words, before, " " * len(first))
+            lines += wrapped(words, before, " " * len(first), width=width)
         elif lines:
-            lines += command(quoted, " " * (len(first) + 2))
+            lines += command(quoted, " " * (len(first) + 2), width)
         else:
-            folded = command(quoted, " " * len(first))
+            folded = command(quoted, " " * len(first), width)
             lines += [first + folded[0].lstrip(), *folded[1:]]
     return lines
 

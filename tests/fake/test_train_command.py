@@ -166,7 +166,7 @@ def test_a_refusal_is_shown_and_told(
         "ws1": {"start": {"success": False, "stderr": "preset big is unknown: did you mean bit?"}},
         "ws2": {"start": "run 20261122-200000-big is on"},
     }
-    assert asked(tmp_path, monkeypatch, hosts, "start", "--", "big") == 2
+    assert asked(tmp_path, monkeypatch, hosts, "start", "--", "big") == 1
     said = capsys.readouterr().out
     assert "@fake/ws1:\npreset big is unknown: did you mean bit?\n" in said
     assert "@fake/ws2:\nrun 20261122-200000-big is on\n" in said
@@ -175,7 +175,9 @@ def test_a_refusal_is_shown_and_told(
 def test_logs_that_never_end_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert asked(tmp_path, monkeypatch, {"ws1": {}}, "logs", "--", "-f") == 1
+    with pytest.raises(SystemExit) as caught:
+        asked(tmp_path, monkeypatch, {"ws1": {}}, "logs", "--", "-f")
+    assert caught.value.code == 2
     assert "run `train logs -f` there" in capsys.readouterr().err
 
 

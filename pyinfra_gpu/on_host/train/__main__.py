@@ -8,12 +8,15 @@ import os
 import sys
 
 from .. import completion
-from . import options, site
+from . import calling, options, site
 from .errors import TrainError
 
 
 def main() -> int:
-    """Run what the command line asks for; return the exit code: 0 done, 1 not, 130 interrupted."""
+    """Run what the command line asks for, and return the exit code.
+
+    0 done, 1 not, 2 a mistake on the command line (argparse's), 130 interrupted.
+    """
     asked = options.parse(sys.argv[1:])
     if asked.command == "completion":
         print(completion.shell_code("train", asked.shell))
@@ -22,7 +25,7 @@ def main() -> int:
     try:
         return _run(asked.command, site.load(), asked)
     except TrainError as error:
-        print(error, file=sys.stderr)
+        print(calling.said(str(error)), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

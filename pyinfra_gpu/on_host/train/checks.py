@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..terminal import some
 from . import claims, code, environment, gpus, presets, stamp, units
 from .errors import TrainError
 from .presets import Preset
@@ -211,7 +212,7 @@ def _gpus(site: Site, asked: Asked, known: list[gpus.Gpu]) -> Iterator[Problem]:
         if gpu.uuid not in asked.devices or gpu.uuid in held:
             continue
         if users.get(gpu.uuid):
-            who = ", ".join(users[gpu.uuid][:3])
+            who = some(users[gpu.uuid], 3)
             yield Problem(f"GPU {gpu.index} is in use by {who}", "end it, or give other --gpus")
         free = (gpu.total_mib - gpu.used_mib) / 1024
         if free < asked.preset.gpu_gib:

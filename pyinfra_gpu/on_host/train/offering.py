@@ -28,6 +28,37 @@ def runs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]
         return []
 
 
+def going(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Return the runs that have not ended, the newest first."""
+    return [name for name in runs(prefix, parsed_args) if not _ended(name)]
+
+
+def resumable(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Return the runs that have ended and not finished, the newest first."""
+    names = runs(prefix, parsed_args)
+    return [name for name in names if _ended(name) and _outcome(name) != "finished"]
+
+
+def with_logs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Return the runs that have begun, the newest first."""
+    return [name for name in runs(prefix, parsed_args) if _document(name).get("attempts")]
+
+
+def _document(name: str) -> rundir.Document:
+    try:
+        return rundir.Run(site.load().runs / name).settled()
+    except (TrainError, OSError, KeyError):
+        return {}
+
+
+def _ended(name: str) -> bool:
+    return bool(_document(name).get("state") == "ended")
+
+
+def _outcome(name: str) -> str:
+    return rundir.outcome(document) if (document := _document(name)) else ""
+
+
 def settings(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Return the arguments of the preset that was typed, as `--set` takes them."""
     del prefix

@@ -29,7 +29,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     stop = add("stop", "end a run, with all that it started")
     offer(
         stop.add_argument("run", nargs="?", metavar="RUN", help="may be left out where one is on"),
-        offering.runs,
+        offering.going,
     )
     # For the controller, whose own --across this is.
     stop.add_argument("--across", action="store_true", help=argparse.SUPPRESS)
@@ -60,8 +60,6 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
         ),
         offering.runs,
     )
-    # What the controller gives, with this host's part of it on standard input; see `across`.
-    start.add_argument("--hosts", type=_number, default=1, help=argparse.SUPPRESS)
     _shared(start)
     _again(start, 0, "%(default)s")
     trial = add("try", "a few steps of presets: do they fit, and how fast are they")
@@ -77,8 +75,12 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     resume = add("resume", "let a run go on from its newest complete checkpoint")
     offer(
         resume.add_argument("run", nargs="?", metavar="RUN", help="default: the newest"),
-        offering.runs,
+        offering.resumable,
     )
+    for command in (start, resume):
+        # What the controller gives, with this host's part of it on standard input; see `across`.
+        command.add_argument("--hosts", type=_number, default=1, help=argparse.SUPPRESS)
+    resume.add_argument("--dry", action="store_true", help="say from where, and start nothing")
     _shared(resume)
     _again(resume, None, "as before")
 
@@ -103,7 +105,7 @@ def _seeing(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     logs = add("logs", "what a rank printed")
     offer(
         logs.add_argument("run", nargs="?", metavar="RUN", help="default: the newest"),
-        offering.runs,
+        offering.with_logs,
     )
     logs.add_argument("-f", "--follow", action="store_true", help="and what it prints")
     logs.add_argument("--rank", type=int, default=0, metavar="N", help="default: %(default)s")
@@ -119,10 +121,6 @@ def _shared(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--unproven", action="store_true", help="although no smoke test holds; it is noted"
     )
-
-
-def _run(command: argparse.ArgumentParser, told: str) -> None:
-    offer(command.add_argument("run", nargs="?", metavar="RUN", help=told), offering.runs)
 
 
 def _number(text: str) -> int:

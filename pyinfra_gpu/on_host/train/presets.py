@@ -8,9 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from ..terminal import some
 from .preset_values import wrong
 
 Value = str | int | float | bool | None
+
+LONGEST_CHAIN = 50
+"""Presets that one may extend, each through the next; a person reads four or five."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_.-]*)\}")
@@ -106,20 +110,26 @@ def check(presets: object) -> dict[str, dict[str, Any]]:
 
 def resolved(presets: Mapping[str, Mapping[str, Any]], name: str) -> Preset:
     """Return one preset with everything that it extends; raises PresetError."""
-    chain: list[str] = []
+    chain: dict[str, None] = {}  # in order, and fast to look into
     following: str | None = name
     while following is not None:
         if following in chain:
-            way = " -> ".join([*chain, following])
+            last, way = [*chain][-1], some([*chain], 6)
             raise PresetError(
-                f"preset {name} extends itself ({way})", f"take 'extends' out of {chain[-1]}"
+                f"preset {name} extends itself ({way.replace(', ', ' -> ')} -> {following})",
+                f"take 'extends' out of {last}",
             )
         if following not in presets:
-            by = f"preset {chain[-1]} extends {following}, and " if chain else ""
+            by = f"preset {[*chain][-1]} extends {following}, and " if chain else ""
             raise PresetError(
                 f"{by}there is no preset {following}", nearest(following, presets, "presets are")
             )
-        chain.append(following)
+        if len(chain) > LONGEST_CHAIN:
+            raise PresetError(
+                f"preset {name} extends more than {LONGEST_CHAIN} presets, each through the next",
+                f"give one of them, such as {[*chain][-1]}, what it needs in place of 'extends'",
+            )
+        chain[following] = None
         following = presets[following].get("extends")
     merged: dict[str, Any] = {}
     for each in reversed(chain):

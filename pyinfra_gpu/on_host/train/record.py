@@ -53,6 +53,7 @@ class Run:
     + overrides: as they were given on the command line, over the preset's own
     + gpus: their UUIDs; empty for a run on the CPU
     + waits: what it waits for before it goes on by itself, and until when; a sentence
+    + across: the hosts that train it together, this one among them; empty for one host
     """
 
     folder: Path
@@ -70,6 +71,7 @@ class Run:
     state: str = ""
     attempts: tuple[Attempt, ...] = ()
     waits: str = ""
+    across: tuple[str, ...] = ()
 
     @property
     def last(self) -> Attempt | None:
@@ -146,6 +148,7 @@ def _of(folder: Path, told: object) -> Run | None:
         state=_one_of(told.get("state"), STATES),
         attempts=tuple(attempts),
         waits=_waits(told),
+        across=tuple(_text(each) for each in _list(told.get("across"))),
     )
 
 

@@ -21,7 +21,10 @@ def newest(run: Run, request: Document, created: str) -> Checkpoint | None:
         return None
     ranks = int(request["ranks"])
     values = child.values(run.folder, preset, ranks)
-    return checkpoints.newest(preset, values, ranks, datetime.fromisoformat(created).timestamp())
+    since = datetime.fromisoformat(created).timestamp()
+    # Of several hosts all ranks leave their files in one folder, which the hosts share: which
+    # ranks a host gets is settled anew at each start.
+    return checkpoints.newest(preset, values, ranks * _hosts(request), since)
 
 
 def orders(site: Site, run: Run, request: Document, point: Checkpoint | None) -> Document:
@@ -32,6 +35,12 @@ def orders(site: Site, run: Run, request: Document, point: Checkpoint | None) ->
     program = child.words(site, run.folder, preset, ranks, further, resumed)
     return {
         **request,
-        "command": child.command(site, preset, ranks, program),
+        "command": child.command(site, preset, ranks, program, _hosts(request)),
         "resumed_from": str(point.path) if point else None,
     }
+
+
+def _hosts(request: Document) -> int:
+    """Return how many hosts train it together."""
+    told = request.get("across")
+    return len(told["hosts"]) if told else 1

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from ..smoke import files
+from ..terminal import some
 from .errors import TrainError
 from .site import Site
 
 SCHEMA = 1
 NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.ASCII)
 _LARGEST = 4 << 20  # bytes of a run.json that are read
+_NAMED = 8  # runs that a sentence names, the newest
 _BEGINNING_S = 90  # that a start may take until its supervisor is there
 
 Document = dict[str, Any]
@@ -178,16 +180,18 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
     """
     runs = all_runs(site)
     if name is None:
-        if going:
+        if going or across:
             documents = {run: run.settled() for run in runs}
-            runs = [run for run in runs if documents[run]["state"] != "ended"]
+            runs = [run for run in runs if not going or documents[run]["state"] != "ended"]
             runs = [run for run in runs if documents[run]["across"] or not across]
-            if len(runs) > 1:
-                names = ", ".join(run.name for run in runs)
+            if going and len(runs) > 1:
+                names = some([run.name for run in reversed(runs)], _NAMED)
                 raise TrainError(f"{len(runs)} runs are on ({names}): say which one")
         if not runs:
             what = "no run is on" if going else "there is no run yet"
-            what = "no run of several hosts is on" if across else what
+            if across:
+                what = f"{'no' if going else 'there is no'} run of several hosts"
+                what += " is on" if going else " yet"
             raise TrainError(f"{what}: see `train list`, or begin one with `train start`")
         return runs[-1]
     exact = [run for run in runs if run.name == name]
@@ -196,8 +200,8 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
         return found[0]
     if not found:
         raise TrainError(f"there is no run {name}: see `train list`")
-    names = ", ".join(run.name for run in found[-4:])
-    raise TrainError(f"{name} may be {len(found)} runs ({names}): give the whole name")
+    names = some([run.name for run in reversed(found)], _NAMED)
+    raise TrainError(f"{name} may be {len(found)} runs ({names}): give more of the name")
 
 
 def make(site: Site, preset: str, name: str | None = None) -> Run:

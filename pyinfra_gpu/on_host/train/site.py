@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import calling
 from .errors import TrainError
 
 VERSION = 1
@@ -98,5 +99,8 @@ def load() -> Site:
     if not os.access(site.state, os.W_OK):
         whose = Path(site.state)
         name = whose.owner() if whose.exists() else site.owner or "the owner"
-        raise TrainError(f"runs are {name}'s here: run `sudo -u {name} {site.command} ...`")
+        remedy = f"run `sudo -u {name} {site.command} ...`"
+        if calling.caller():
+            remedy = f"declare owner = '{name}' for this host, or log in there as {name}"
+        raise TrainError(f"runs are {name}'s here: {remedy}")
     return site

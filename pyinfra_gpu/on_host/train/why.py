@@ -11,89 +11,30 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from ..diagnosis.entries import Catalogue, carried
 from ..diagnosis.log import Source
 from ..diagnosis.matcher import Diagnosis, Finding, diagnose
-from ..terminal import WIDTH, bounded, shortened, step, unbroken, wrapped
-from . import words
+from . import calling, words
 from .advice import MEMORY, smaller
+from .explanation import LAST_LINES, Explanation
 from .record import Run, rank_of, settled_run, tail_of, unstamped
 from .watch.history import History
 
-HEIGHT = 24
 _TAIL = 256 << 10  # bytes of one rank's log
 _MOST_LOGS = 16
 _KERNEL_LIMIT_S = 5.0
 _LITTLE_MIB = 64  # free on a disk that is full for all that training writes
-_EVIDENCE = 3  # lines
-_LAST_LINES = 6
 _KILLED = (-9, 128 + 9)  # by SIGKILL; of torchrun itself, or of the one process of a preset
+
+_GOING = {"starting": "is starting", "stopping": "is being ended"}
+_FOLLOWS = ("STORE-02", "STORE-06", "STORE-10", "STORE-12", "NCCL-11", "NCCL-12")
+"""Entries that say only that another process ended or was not heard of any more."""
 
 Kernel = Callable[[float], Sequence[str]]
 """Returns the kernel's lines since a moment, as far as this user may read them."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Explanation:
-    """What is known of a run's end.
-
-    + what: what became of it, a sentence
-    + id: of the catalogue's entry; empty where nothing known explains the run
-    + rank: the one that failed first
-    + evidence: lines of the log, or its last ones where there is no cause
-    + facts: what the host says, a sentence each
-    + passing: whether the cause mostly goes away by itself
-    """
-
-    run: str
-    what: str
-    id: str = ""
-    rank: int | None = None
-    evidence: tuple[str, ...] = ()
-    cause: str = ""
-    fix: tuple[str, ...] = ()
-    facts: tuple[str, ...] = ()
-    passing: bool = False
-
-    def summary(self) -> str:
-        """Return it in one sentence."""
-        return f"{self.what}: {self.cause}" if self.cause else f"{self.what}; no cause is known"
-
-    def as_json(self) -> dict[str, object]:
-        """Return it as plain data."""
-        return {
-            "run": self.run,
-            "what": self.what,
-            "id": self.id or None,
-            "rank": self.rank,
-            "evidence": list(self.evidence),
-            "cause": self.cause or None,
-            "fix": list(self.fix),
-            "facts": list(self.facts),
-            "passing": self.passing,
-        }
-
-    def screen(self) -> str:
-        """Return it for a person, on one screen: at most 24 lines of 80 columns."""
-        head = wrapped(self.what)
-        for fact in self.facts:
-            head += wrapped(fact, "  ", "  ")
-        shown = [line for each in self.evidence for line in _quoted(each)]
-        if not self.cause and not self.evidence:
-            return "\n".join(head)  # nothing has failed, or nothing was said
-        if not self.cause:
-            known = "No cause found: none of the failures known here explains it."
-            lines = [*head, "", known, "", "The log ends with:", *shown]
-            return "\n".join(bounded(lines, HEIGHT, f"  (train logs {self.run})"))
-        why = ["", "Why", *wrapped(unbroken(self.cause), "  ", "  "), "", "What to do"]
-        steps = _readable(self.fix)
-        room = HEIGHT - len(head) - len(why)
-        shown = bounded(shown, max(1, room - sum(map(len, steps[:2]))), "  > ...")
-        done = _fitting(steps, room - len(shown))
-        return "\n".join([*head, *shown, *why, *done])
 
 
 def why(
@@ -102,6 +43,7 @@ def why(
     known: Catalogue | None = None,
     smaller_preset: str = "",
     queued: str = "",
+    others: Sequence[str] = (),
     now: float | None = None,
     kernel: Kernel | None = None,
 ) -> Explanation:
@@ -110,6 +52,7 @@ def why(
     + known: the catalogue; the one that travels with this program if None
     + smaller_preset: the next smaller preset that is known to fit; mostly nobody knows one
     + queued: what a run in the queue waits for, a sentence; see `commands.telling`
+    + others: the hosts that train it together with this one
     + now, kernel: of the host, for tests
     """
     run = settled_run(run_directory)
@@ -123,8 +66,10 @@ def why(
     history.follow()
     ours = list(_own_words(run, history, now))
     if not run.over and not ours:
-        what = f"run {run.name} goes on: nothing has failed"
-        return Explanation(run=run.name, what=what, facts=tuple(_before(run)))
+        waits = run.state == "starting" and others
+        facts = (f"it waits for {', '.join(others)}",) if waits else tuple(_before(run))
+        what = f"run {run.name} {_GOING.get(run.state, 'goes on')}: nothing has failed"
+        return Explanation(run=run.name, what=what, facts=facts, across=run.across)
     if run.last is not None and run.last.outcome in ("finished", "stopped") and not ours:
         return Explanation(run=run.name, what=_what(run, history, now))
     logs = _logs(run)
@@ -132,29 +77,61 @@ def why(
     diagnosis = diagnose(
         [*logs, *map(Source, lines), *map(Source, ours)], carried() if known is None else known
     )
-    return _explained(run, history, diagnosis, smaller_preset, now)
+    return _explained(run, history, diagnosis, smaller_preset, others, now)
 
 
 def _explained(
-    run: Run, history: History, diagnosis: Diagnosis, smaller_preset: str, now: float
+    run: Run,
+    history: History,
+    diagnosis: Diagnosis,
+    smaller_preset: str,
+    others: Sequence[str],
+    now: float,
 ) -> Explanation:
     root = next((each for each in diagnosis.findings if each.kind == "root"), None)
     first = run.last.first_failed_rank if run.last else None
     what, facts = _what(run, history, now), tuple(_facts(run, first))
+    ended = run.last.ended if run.last and run.over else None
+    follows = next((each for each in diagnosis.findings if each.id in _FOLLOWS), None)
+    if others and (root is None or root.id in _FOLLOWS):
+        return Explanation(
+            run=run.name,
+            what=what,
+            rank=first,
+            evidence=(follows.evidence,) if follows else tuple(_last_words(run, first)),
+            facts=(*facts, elsewhere(run.name, others)),
+            secondary=True,
+            across=run.across,
+            ended=ended,
+        )
     if root is None:
-        last = tuple(_last_words(run, first)) or diagnosis.tail[-_LAST_LINES:]
+        last = tuple(_last_words(run, first)) or diagnosis.tail[-LAST_LINES:]
         return Explanation(run=run.name, what=what, rank=first, evidence=last, facts=facts)
     return Explanation(
         run=run.name,
         what=what,
+        across=run.across,
+        ended=ended,
         id=root.id,
         rank=root.rank if first is None else first,
         evidence=(root.evidence,),
         cause=root.cause,
-        fix=_fix(run, root, smaller_preset),
+        fix=tuple(map(calling.said, _fix(run, root, smaller_preset))),
         facts=facts,
         passing=root.passing,
     )
+
+
+def elsewhere(run: str, others: Sequence[str]) -> str:
+    """Say that the cause may be on another host, and how to see it there."""
+    asked = calling.caller()
+    if asked is None:
+        there = f"`train why {run}` there"
+        there += f", or `pyinfra-gpu train INVENTORY why -- {run}` on the controller"
+    else:
+        limits = tuple(word for name in others for word in ("--limit", name))
+        there = f"`{replace(asked, chosen=limits).typed(['why', run])}`"
+    return f"its ranks lost those of {' and '.join(others)}: the cause may be there, see {there}"
 
 
 def _fix(run: Run, root: Finding, smaller_preset: str) -> tuple[str, ...]:
@@ -255,7 +232,7 @@ def _text(log: Path) -> str:
 def _last_words(run: Run, first: int | None) -> list[str]:
     """Return the last lines of the rank that failed first, else of rank 0."""
     logs = sorted(run.logs(), key=lambda log: rank_of(log) != (first or 0))
-    return [unstamped(line)[1] for line in tail_of(logs[0], _TAIL)[-_LAST_LINES:]] if logs else []
+    return [unstamped(line)[1] for line in tail_of(logs[0], _TAIL)[-LAST_LINES:]] if logs else []
 
 
 def _kernel_lines(run: Run, kernel: Kernel) -> list[str]:
@@ -280,24 +257,3 @@ def kernel_lines(since: float) -> Sequence[str]:
     except (OSError, subprocess.TimeoutExpired):
         return ()
     return done.stdout[-(1 << 20) :].decode("utf-8", "replace").splitlines()
-
-
-def _quoted(line: str) -> list[str]:
-    text = shortened(line, 3 * (WIDTH - 4))
-    return bounded(wrapped(text, "  > ", "    "), _EVIDENCE, "    ...")
-
-
-def _readable(fix: Sequence[str]) -> list[list[str]]:
-    """Return the steps' lines, without a step whose command is wider than the screen."""
-    narrow = [text for text in fix if max(map(len, step(1, text))) <= WIDTH]
-    return [step(number, text) for number, text in enumerate(narrow or fix, 1)]
-
-
-def _fitting(steps: Sequence[list[str]], room: int) -> list[str]:
-    """Return the steps that the screen has room for, whole ones, the first of them always."""
-    lines: list[str] = []
-    for number, each in enumerate(steps):
-        if number and len(lines) + len(each) > room:
-            break
-        lines += each
-    return lines

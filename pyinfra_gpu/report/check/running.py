@@ -117,6 +117,15 @@ def visit(
         return _visit_all(request, state, one, arrived), ()
 
 
+def members(request: Request, group: str, option: str) -> tuple[str, ...] | str:
+    """Return the hosts of a group, else one sentence why there are none; none is contacted.
+
+    + option: by which the group was given
+    """
+    with _run(request):
+        return command_line.members(request.arguments, group, option)
+
+
 @contextmanager
 def _run(request: Request) -> Iterator[State]:
     """Give pyinfra what it keeps of a run, from the inventory's files on; it prints nothing."""

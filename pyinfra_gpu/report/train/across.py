@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ from pyinfra_gpu.engine.look import reach as reached
 from pyinfra_gpu.engine.privilege import as_declared_owner
 from pyinfra_gpu.engine.reach import addresses
 from pyinfra_gpu.engine.together import Together
-from pyinfra_gpu.report.check.running import Request, visit
+from pyinfra_gpu.on_host.train.calling import Caller
+from pyinfra_gpu.report.check.running import Request, members, visit
 from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer
 from pyinfra_gpu.report.train.asking import ask, ask_all
 
@@ -38,16 +40,35 @@ _POLL_S = 1.0
 _ADDRESSES_S = 30.0
 
 
-def start_across(request: Request, words: Sequence[str]) -> TrainAnswer:
-    """Start one run on all hosts of a request together, or on none; never raises."""
-    checked = ask_all(request, "start", ["--dry", "--hosts", "2", *words])
-    names = tuple(host.name for host in checked.hosts)
+def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
+    """Start or resume one run on all hosts of a request together, or on none; never raises.
+
+    + request: its one limit is the group
+    + verb: "start" or "resume"
+    """
+    inventory = request.inventory
+    names = members(request, request.limit[0], "--across")
+    if isinstance(names, str):
+        return TrainAnswer(inventory=inventory, reasons=(names,))
+    if len(names) < 2:
+        only = f"only {names[0]} is among the hosts that are to train together"
+        return TrainAnswer(inventory=inventory, reasons=(only,))
+    dry = "--dry" in words
+    further = [word for word in words if word != "--dry"]
+    checked = ask_all(request, verb, ["--dry", "--hosts", str(len(names)), *further])
     if checked.exit_code != 0:
         return replace(checked, hosts=tuple(map(_only_what_is_wrong, checked.hosts)))
-    if len(names) < 2:
-        only = f"only {names[0]} is" if names else "no host is"
-        return replace(checked, reasons=(f"{only} among the hosts that are to train together",))
-    led = _Led(names, tuple(words))
+    told = {host.name: _told(host) for host in checked.hosts}
+    if reason := _unlike(told, names):
+        return replace(checked, hosts=(), reasons=(reason,))
+    if dry:
+        return replace(checked, hosts=tuple(map(_for_people, checked.hosts)))
+    return _led(request, verb, further, names)
+
+
+def _led(request: Request, verb: str, words: Sequence[str], names: tuple[str, ...]) -> TrainAnswer:
+    """Have all hosts start, each told by the first one where to meet."""
+    led = _Led(names, verb, tuple(words), request.inventory)
     answers: dict[str, HostRuns] = {}
 
     def one(state: State, host: Host) -> HostRuns:
@@ -67,16 +88,72 @@ def start_across(request: Request, words: Sequence[str]) -> TrainAnswer:
     return TrainAnswer(inventory=request.inventory, hosts=hosts, reasons=reasons)
 
 
+def _told(host: HostRuns) -> dict[str, Any]:
+    """Return what a launcher said for the controller."""
+    for line in host.lines:
+        if line.startswith("{"):
+            with suppress(ValueError):
+                found = json.loads(line)
+                return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _unlike(told: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str | None:
+    """Return what is not the same on all hosts, and what to do; None where all is."""
+    if reason := _other_hosts(told, names):
+        return reason
+    for what, called, remedy in _SAME:
+        values = {name: each.get(what) for name, each in told.items()}
+        if len(set(map(str, values.values()))) > 1:
+            shown = ", ".join(f"{name} {str(value)[:40]}" for name, value in values.items())
+            return f"the hosts do not have the same {called} ({shown}): {remedy}"
+    return None
+
+
+_SAME = (
+    ("run", "newest run of several hosts", "say which one, as in `train INVENTORY resume RUN`"),
+    ("ranks", "number of ranks", "give --set ranks=N, which all of them can have"),
+    ("commit", "commit", "run pyinfra INVENTORY deploy.py for them, and commit what was changed"),
+    (
+        "checkpoint",
+        "newest complete checkpoint",
+        "give the folder of the checkpoints to all of them, as one that they share, or start anew",
+    ),
+)
+"""What a host says of itself, how it is called, and what to do where another one says otherwise."""
+
+
+def _other_hosts(told: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str | None:
+    for name, each in told.items():
+        together = each.get("across")
+        if isinstance(together, list) and {*together} != {*names}:
+            whose = ", ".join(map(str, together))
+            return (
+                f"run {each.get('run')} of {name} is one of {whose} together, and the group has"
+                f" {', '.join(names)}: name a group of those hosts"
+            )
+    return None
+
+
+def _for_people(host: HostRuns) -> HostRuns:
+    return replace(host, lines=tuple(line for line in host.lines if not line.startswith("{")))
+
+
 def _only_what_is_wrong(host: HostRuns) -> HostRuns:
     """Return a host's answer to the check without the command that it would have run."""
-    return replace(host, lines=("nothing is in the way here",)) if host.ok else host
+    if host.ok:
+        return replace(host, lines=("nothing is in the way here",))
+    at = next((n for n, line in enumerate(host.lines) if line.startswith("this run ")), None)
+    return replace(host, lines=host.lines[at:]) if at is not None else host
 
 
 class _Led:
     """A start as it is led: what the hosts tell one another through the controller."""
 
-    def __init__(self, names: Sequence[str], words: Sequence[str]) -> None:
-        self.names, self.words = names, words
+    def __init__(
+        self, names: Sequence[str], verb: str, words: Sequence[str], inventory: str
+    ) -> None:
+        self.names, self.verb, self.words, self.inventory = names, verb, words, inventory
         self.meeting = Together(set)
 
     def take_part(self, state: State, host: Host) -> HostRuns:
@@ -92,9 +169,15 @@ class _Led:
         elif (state_now := self._came_up(state, host, run)) in ("running", "finished"):
             return replace(answer, lines=(f"{run} is on, with {self._others(host)}",))
         else:
-            why = f"it is {state_now}: see `train why {run}` there"
-        ask(state, host, "stop", [run])
+            caller = Caller(inventory=self.inventory, chosen=())
+            why = f"it is {state_now}: see `{caller.typed(['why', run])}`"
+        self._ask(state, host, "stop", [run])
         return replace(answer, ok=False, lines=(f"{run} was ended: {why}",))
+
+    def _ask(
+        self, state: State, host: Host, verb: str, words: Sequence[str], stdin: str | None = None
+    ) -> HostRuns:
+        return ask(state, host, verb, words, stdin, caller=self.inventory)
 
     def _others(self, host: Host) -> str:
         return ", ".join(name for name in self.names if name != host.name)
@@ -112,11 +195,10 @@ class _Led:
             first = said[self.names[0]]
         part = {**first, "hosts": self.names, "host": host.name, "token": self.meeting.token}
         words = ["--hosts", str(len(self.names)), *self.words]
-        answer = ask(state, host, "start", words, json.dumps(part))
-        try:
-            told = json.loads(next(line for line in answer.lines if line.startswith("{")))
-            place = {name: told[name] for name in ("run", "commit", "port")}
-        except (StopIteration, ValueError, KeyError):
+        answer = self._ask(state, host, self.verb, words, json.dumps(part))
+        told = _told(answer)
+        place = {name: told.get(name) for name in ("run", "commit", "port")}
+        if None in place.values():
             self.meeting.say("place", host.name, None)
             return replace(answer, ok=False), None
         if host.name == self.names[0]:
@@ -128,7 +210,7 @@ class _Led:
         until = time.monotonic() + _COMES_UP_S
         found = "starting"
         while found == "starting" and time.monotonic() < until:
-            listed = ask(state, host, "list", [])
+            listed = self._ask(state, host, "list", [])
             found = next((each.outcome for each in listed.runs if each.run == run), "not known")
             if found == "starting":
                 gevent.sleep(_POLL_S)

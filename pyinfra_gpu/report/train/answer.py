@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.document import LARGEST
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.on_host.train.explanation import Explanation
 
 SCHEMA_VERSION = 1
 LIMIT = 2 << 20
@@ -23,6 +24,8 @@ Outcome = Literal["finished", "failed", "stopped", "lost"]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Words = Annotated[str, Field(max_length=200)]
+Text = Annotated[str, Field(max_length=8192)]
+Texts = Annotated[tuple[Text, ...], Field(max_length=64)]
 
 
 class _Told(BaseModel):
@@ -107,6 +110,30 @@ def read_runs(text: str) -> tuple[Run, ...] | Unknown:
     return tuple(run for run in found.runs if run is not None)
 
 
+class _Why(_Told):
+    run: Words
+    what: Text
+    id: Words | None = None
+    rank: int | None = None
+    evidence: Texts = ()
+    cause: Text | None = None
+    fix: Texts = ()
+    facts: Texts = ()
+    passing: bool = False
+    secondary: bool = False
+    across: Texts = ()
+    ended: Number | None = None
+
+
+def read_explanation(text: str) -> Explanation | Unknown:
+    """Return what a launcher knows of a run's end; never raises."""
+    found = document.read(_Why, text, limit=LIMIT)
+    if found is None or isinstance(found, Unknown):
+        return found or Unknown("it said nothing")
+    told = found.model_dump()
+    return Explanation(**{**told, "id": found.id or "", "cause": found.cause or ""})
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRuns:
     """One host's answer.
@@ -115,6 +142,7 @@ class HostRuns:
     + lines: what the launcher printed, where it was asked for something else than its runs
     + ok: whether the launcher did what it was told
     + absent: whether the host has no launcher; that is no mistake where none is declared
+    + explained: why its run failed, where it was asked for that
     """
 
     name: str
@@ -123,15 +151,16 @@ class HostRuns:
     lines: tuple[str, ...] = ()
     ok: bool = True
     absent: bool = False
+    explained: Explanation | None = None
 
     @property
     def exit_code(self) -> int:
-        """0 well; 1 nothing could be told; 2 a run is wrong, or the launcher refused."""
-        if self.reason is not None:
+        """0 well; 1 nothing could be told, or the launcher refused; 2 a run is wrong."""
+        if self.reason is not None or not self.ok:
             return 1
         newest = self.runs[-1:]
         wrong = any(run.wrong for run in (*newest, *(run for run in self.runs if run.on)))
-        return 0 if self.ok and not wrong else 2
+        return 2 if wrong else 0
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -140,6 +169,7 @@ class HostRuns:
             "ok": self.ok,
             "runs": [run.model_dump(mode="json") for run in self.runs],
             "lines": list(self.lines),
+            "explained": self.explained.as_json() if self.explained else None,
         }
 
 
@@ -153,7 +183,7 @@ class TrainAnswer:
 
     @property
     def exit_code(self) -> int:
-        """The worst: 1 something could not be told, 2 a run is wrong or was refused, 0 well."""
+        """The worst: 1 something was refused or could not be told, 2 a run is wrong, 0 well."""
         codes = {host.exit_code for host in self.hosts}
         if self.reasons or not self.hosts or 1 in codes:
             return 1

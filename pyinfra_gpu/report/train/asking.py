@@ -14,9 +14,11 @@ from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_declared_owner
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.on_host.train.calling import VARIABLE, Caller
 from pyinfra_gpu.report.check.running import Request, visit
-from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer, read_runs
-from pyinfra_gpu.text import shortened
+from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer, read_explanation, read_runs
+from pyinfra_gpu.report.train.render import indented
+from pyinfra_gpu.text import columns, shortened
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -43,7 +45,7 @@ def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnsw
     answers: dict[str, HostRuns] = {}
 
     def one(state: State, host: Host) -> HostRuns:
-        return ask(state, host, verb, words)
+        return ask(state, host, verb, words, caller=request.inventory)
 
     def arrived(answer: HostRuns, names: Sequence[str]) -> None:
         answers[answer.name] = answer
@@ -55,30 +57,46 @@ def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnsw
 
 
 def ask(
-    state: State, host: Host, verb: str, words: Sequence[str], stdin: str | None = None
+    state: State,
+    host: Host,
+    verb: str,
+    words: Sequence[str],
+    stdin: str | None = None,
+    *,
+    caller: str = "INVENTORY",
 ) -> HostRuns:
     """Ask one host; never raises.
 
+    + caller: the inventory, as it was typed
     + stdin: what the launcher is told beside its command line; secrets go this way
     """
     try:
         with ctx_host.use(host):
-            return _asked(state, host, declared(host), verb, words, stdin)
+            return _asked(state, host, declared(host), verb, words, stdin, caller)
     except Exception as error:  # one host's failure is one host's failure
         reason = f"it could not be asked ({type(error).__name__}: {error})"
         return HostRuns(name=host.name, reason=shortened(reason, _LONGEST_REASON))
 
 
 def _asked(
-    state: State, host: Host, spec: HostSpec, verb: str, words: Sequence[str], stdin: str | None
+    state: State,
+    host: Host,
+    spec: HostSpec,
+    verb: str,
+    words: Sequence[str],
+    stdin: str | None,
+    caller: str,
 ) -> HostRuns:
     lists = verb in _LISTS
     if lists and spec.training is None:
         return HostRuns(name=host.name, absent=True)
-    command = [spec.paths.train, *(["list", "--json", *words] if lists else [verb, *words])]
+    json_ = ["--json"] if lists or verb == "why" else []
+    command = [spec.paths.train, "list" if lists else verb, *json_, *words]
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
     # The launcher that is not there is a sentence of ours, not the shell's.
-    text = f"test -x {shlex.quote(command[0])} || exit {_ABSENT}; exec {shlex.join(command)}"
+    known = shlex.join(["env", *_surroundings(host.name, caller)])
+    text = f"test -x {shlex.quote(command[0])} || exit {_ABSENT}; exec {known} "
+    text += shlex.join(command)
 
     def run() -> tuple[bool, Any]:
         given = {**as_declared_owner(spec), "_success_exit_codes": [0], "_stdin": stdin}
@@ -88,12 +106,18 @@ def _asked(
     if isinstance(said, Unanswered):
         return HostRuns(name=host.name, reason=said.reason)
     ok, output = said
-    lines = [shortened(line, _LONGEST_LINE) for line in output.stderr_lines if line.strip()]
+    lines = [indented(line[:_LONGEST_LINE]) for line in output.stderr_lines if line.strip()]
     if lists and ok:
         found = read_runs("\n".join(output.stdout_lines))
         if isinstance(found, Unknown):
             return HostRuns(name=host.name, reason=f"its list cannot be read: {found.reason}")
         return HostRuns(name=host.name, runs=found)
+    if verb == "why" and ok:
+        told = read_explanation("\n".join(output.stdout_lines))
+        if isinstance(told, Unknown):
+            reason = f"what it explains cannot be read: {told.reason}"
+            return HostRuns(name=host.name, reason=reason)
+        return HostRuns(name=host.name, explained=told)
     if not ok and not output.stdout_lines and not lines:
         return HostRuns(name=host.name, reason=_no_launcher(spec), absent=True)
     if lists:
@@ -103,6 +127,12 @@ def _asked(
 
 
 _ABSENT = 3
+
+
+def _surroundings(host: str, caller: str) -> list[str]:
+    """Return what the launcher is told of who reads its answer: how to type, and how wide it is."""
+    told = Caller(inventory=caller, chosen=("--limit", host)).as_text()
+    return [f"{VARIABLE}={told}", f"COLUMNS={columns()}"]
 
 
 def _no_launcher(spec: HostSpec) -> str:

@@ -8,20 +8,27 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 import click
 
+from pyinfra_gpu.on_host.train import options as launcher
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
-from pyinfra_gpu.report.train.across import start_across
+from pyinfra_gpu.report.check.running import members
+from pyinfra_gpu.report.train.across import lead
 from pyinfra_gpu.report.train.answer import TrainAnswer
 from pyinfra_gpu.report.train.asking import ask_all
 from pyinfra_gpu.report.train.render import printed, render
+from pyinfra_gpu.text import columns
 
 VERBS = ("start", "list", "watch", "stop", "resume", "logs", "why")
+_ACROSS = ("start", "stop", "resume")
+MISTAKE = 2
 EXIT_CODES_TEXT = (
-    "exit code: 0 well; 2 a run failed, stands still or has a loss that is no number, or a host's"
-    " launcher refused; 1 something could not be told. 1 comes before 2."
+    "exit code: 0 well; 1 a host's launcher refused, or something could not be told; 2 a run"
+    " failed, stands still or has a loss that is no number, or a mistake on the command line."
+    " 1 comes before 2."
 )
 _WATCH_EVERY_S = 5.0
 _COLOURS = {
@@ -41,8 +48,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "train",
         help="start, follow, stop, resume and explain training runs on the hosts",
         description="Have the launcher of every host do something, all at once, and show what"
-        " they say. What stands behind -- goes to the launcher as it is, such as the preset.",
-        usage="%(prog)s INVENTORY ACTION [options] [-- ARGS]",
+        " they say. A name is a preset's or a run's; what stands behind -- goes to the launcher"
+        " as it is.",
+        usage="%(prog)s INVENTORY ACTION [NAME] [options] [-- ARGS]",
         epilog=EXIT_CODES_TEXT,
     )
     add_request(parser)
@@ -51,13 +59,53 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--across",
         metavar="GROUP",
-        help="start, stop: one run that all hosts of this group train together",
+        help="start, stop, resume: one run that all hosts of this group train together",
     )
     parser.add_argument("--once", action="store_true", help="watch: show it once, and end")
     parser.set_defaults(handler=handle, words=[])
 
 
-def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Return the options of a command line of `train`; a mistake in it ends the program with 2.
+
+    That is what the launcher on a host ends with, too.
+    """
+    ours, theirs = _split(words)
+    try:
+        options, further = parser.parse_known_args(ours)
+    except SystemExit as ended:
+        raise SystemExit(MISTAKE if ended.code else 0) from None
+    unknown = [word for word in further if word.startswith("-")]
+    options.words = [*(word for word in further if not word.startswith("-")), *theirs]
+    if unknown:
+        text = f"there is no option {unknown[0]}: what is for the launcher goes behind --"
+        _refuse(f"{text}, such as -- PRESET {unknown[0]} ...")
+    if options.action == "logs" and {"-f", "--follow"} & set(options.words):
+        _refuse("logs are followed on their host: run `train logs -f` there")
+    if options.across is not None and options.action not in _ACROSS:
+        verbs = f"{', '.join(_ACROSS[:-1])} and {_ACROSS[-1]}"
+        text = f"--across is for {verbs}, not for {options.action}"
+        _refuse(f"{text}: give --limit {options.across}")
+    if options.across is not None and options.limit:
+        _refuse("--across names all hosts of the run: leave out --limit")
+    launcher.parse(["list" if options.action == "watch" else options.action, *_as_told(options)])
+    return options
+
+
+def _as_told(options: argparse.Namespace) -> list[str]:
+    """Return the words that its own parser is to understand, before any host is asked."""
+    named = [word for word in options.words if not word.startswith("-")]
+    if options.action in ("list", "watch") and named:
+        _refuse(f"{options.action} shows the runs of all hosts: leave out {named[0]}")
+    return list(options.words)
+
+
+def _refuse(text: str) -> NoReturn:
+    print(f"pyinfra-gpu train: {text}", file=sys.stderr)
+    raise SystemExit(MISTAKE)
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the words of the command line before the first ``--``, and those behind it."""
     at = words.index("--") if "--" in words else len(words)
     return list(words[:at]), list(words[at + 1 :])
@@ -66,22 +114,14 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def handle(options: argparse.Namespace) -> int:
     """Ask the hosts, print what they say, and return the exit code."""
     request = request_of(options)
-    if any(word in ("-f", "--follow") for word in options.words):
-        text = "pyinfra-gpu train: logs are followed on their host: run `train logs -f` there"
-        print(text, file=sys.stderr)
-        return 1
     if options.across is not None:
-        if options.action not in ("start", "stop"):
-            text = f"pyinfra-gpu train: --across is for start and stop, not for {options.action}"
-            print(f"{text}: give --limit {options.across}", file=sys.stderr)
-            return 1
-        if options.limit:
-            text = "pyinfra-gpu train: --across names all hosts of the run: leave out --limit"
-            print(text, file=sys.stderr)
-            return 1
         request = replace(request, limit=(options.across,))
-        if options.action == "start":
-            answer = start_across(request, options.words)
+        if options.action in ("start", "resume"):
+            answer = lead(request, options.action, options.words)
+            return _shown(answer, options) or answer.exit_code
+        names = members(request, options.across, "--across")
+        if isinstance(names, str):
+            answer = TrainAnswer(inventory=request.inventory, reasons=(names,))
             return _shown(answer, options) or answer.exit_code
         options.words = ["--across", *options.words]
     again = options.action == "watch" and not (options.once or options.json)
@@ -103,8 +143,8 @@ def _shown(answer: TrainAnswer, options: argparse.Namespace) -> int:
     if options.json:
         return show(json.dumps(answer.as_json(), indent=2, sort_keys=True), "train")
     if options.action not in ("list", "watch"):
-        return show(printed(answer), "train")
-    text = render(answer, _colour) if terminal else render(answer)
+        return show(printed(answer, columns()), "train")
+    text = render(answer, _colour, columns()) if terminal else render(answer, width=columns())
     clear = "\x1b[H\x1b[2J" if terminal and options.action == "watch" and not options.once else ""
     return show(clear + text, "train")
 

@@ -1,32 +1,33 @@
-"""The runs of all hosts as one table, 80 columns wide."""
+"""The runs of all hosts as one table, and what their launchers printed, as wide as it is read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from pyinfra_gpu.on_host.train import words
+from pyinfra_gpu.on_host.train.explanation import Explanation
+from pyinfra_gpu.on_host.train.table import Style, table
 from pyinfra_gpu.report.train.answer import HostRuns, Run, TrainAnswer
-from pyinfra_gpu.text import WIDTH, cut, one_line, wrapped
-
-Style = Callable[[str, str], str]
-"""Colours a word after what it says."""
+from pyinfra_gpu.text import WIDTH, one_line, unbroken, wrapped
 
 _HEAD = ("host", "run", "state", "step", "loss", "tokens/s")
 _STATE = 2
 _WORDS = {"nan": "NaN", "inf": "inf", "-inf": "-inf"}
 
 
-def render(answer: TrainAnswer, style: Style = lambda text, word: text) -> str:
-    """Return the table, what could not be told, and one line that sums up."""
+def render(answer: TrainAnswer, style: Style = lambda text, word: text, width: int = WIDTH) -> str:
+    """Return the table, what could not be told, and one line that sums up.
+
+    + width: columns of the terminal
+    """
     rows = [row for host in answer.hosts for row in _rows(host)]
-    lines = list(_table([_HEAD, *rows], style)) if rows else []
-    unasked = [(host.name, host.reason) for host in answer.hosts if host.reason is not None]
+    lines = [*table(_HEAD, rows, width, state=_STATE, style=style)] if rows else []
+    unasked = [f"{host.name}: {host.reason}" for host in answer.hosts if host.reason is not None]
     lines += [""] if lines and unasked else []
-    for name, reason in unasked:
-        lines += wrapped(f"{name}: {reason}", "! ", "  ", whole_words=True)
-    for reason in answer.reasons:
-        lines += wrapped(reason, "! ", "  ", whole_words=True)
-    return "\n".join([*lines, *([""] if lines else []), summary(answer)])
+    for text in (*unasked, *answer.reasons):
+        lines += wrapped(unbroken(text), "! ", "  ", whole_words=True, width=width)
+    last = wrapped(summary(answer), width=width)
+    return "\n".join([*lines, *([""] if lines else []), *last])
 
 
 def summary(answer: TrainAnswer) -> str:
@@ -38,22 +39,66 @@ def summary(answer: TrainAnswer) -> str:
     return f"{hosts}{silent}: {on} run{'s' if on != 1 else ''} on; exit code {answer.exit_code}"
 
 
-def printed(answer: TrainAnswer) -> str:
-    """Return what each launcher printed, below its host's name where there are several."""
+def printed(answer: TrainAnswer, width: int = WIDTH) -> str:
+    """Return what each launcher printed, below its host's name where there are several.
+
+    A refusal always has the host's name: whoever reads it asked from elsewhere.
+    """
     blocks = []
+    follows = consequences(answer)
     for host in answer.hosts:
-        reason = wrapped(host.reason, "! ", "  ", whole_words=True) if host.reason else []
-        told = [
-            one_line(line) if not line.startswith(" ") else _indented(line) for line in host.lines
-        ]
-        head = [f"{host.name}:"] if len(answer.hosts) > 1 else []
-        blocks.append("\n".join([*head, *told, *reason]))
-    blocks += ["\n".join(wrapped(reason, "! ", "  ")) for reason in answer.reasons]
+        if not host.ok:
+            told = [line for each in host.lines for line in _folded(each, width)]
+        elif host.explained is not None:
+            told = _explained(host.explained, follows.get(host.name), width)
+        else:
+            told = [indented(line) for line in host.lines]
+        if host.reason:
+            told += wrapped(unbroken(host.reason), "! ", "  ", whole_words=True, width=width)
+        named = len(answer.hosts) > 1 or not host.ok or host.reason
+        blocks.append("\n".join([*([f"{host.name}:"] if named else []), *told]))
+    blocks += [
+        "\n".join(wrapped(unbroken(reason), "! ", "  ", whole_words=True, width=width))
+        for reason in answer.reasons
+    ]
     return "\n\n".join(blocks)
 
 
-def _indented(line: str) -> str:
+def consequences(answer: TrainAnswer) -> Mapping[str, str]:
+    """Return host -> the other one whose ranks failed first, of runs that several have together."""
+    runs: dict[str, list[HostRuns]] = {}
+    for host in answer.hosts:
+        if host.explained is not None and host.explained.across and host.explained.ended:
+            runs.setdefault(host.explained.run, []).append(host)
+    found: dict[str, str] = {}
+    for hosts in runs.values():
+        first = min(hosts, key=_how_late)
+        if first.explained is not None and not first.explained.secondary:
+            found |= {host.name: first.name for host in hosts if host is not first}
+    return found
+
+
+def _how_late(host: HostRuns) -> tuple[bool, float]:
+    """Return what is least for the host where the cause is: it knows one, and it failed first."""
+    told = host.explained
+    return (told is None or told.secondary, (told.ended if told else None) or float("inf"))
+
+
+def _explained(told: Explanation, first: str | None, width: int) -> list[str]:
+    if first is None:
+        return told.screen(width).splitlines()
+    text = f"{told.what}; the ranks of {first} failed first, and the cause is told there"
+    return wrapped(text, width=width)
+
+
+def indented(line: str) -> str:
+    """Return a line of a host's without what a terminal would obey; its indentation is kept."""
     return " " * (len(line) - len(line.lstrip(" "))) + one_line(line)
+
+
+def _folded(line: str, width: int) -> list[str]:
+    before = " " * min(len(line) - len(line.lstrip(" ")), width // 2)
+    return wrapped(unbroken(line), before, f"{before}  ", whole_words=True, width=width)
 
 
 def shown(host: HostRuns) -> tuple[Run, ...]:
@@ -107,18 +152,3 @@ def _loss(run: Run) -> str:
 
 def _speed(run: Run, rate: float) -> str:
     return words.rate(rate) if run.on else ""
-
-
-def _table(rows: Sequence[Sequence[str]], style: Style) -> Iterator[str]:
-    """Yield the rows; columns that the terminal has no room for are left out from the right."""
-    widths = [max(len(one_line(row[column])) for row in rows) for column in range(len(_HEAD))]
-    while sum(widths) + 2 * (len(widths) - 1) > WIDTH and len(widths) > _STATE + 1:
-        widths.pop()
-    for row in rows:
-        cells = [one_line(cell).ljust(width) for cell, width in zip(row, widths, strict=False)]
-        line = cut("  ".join(cells))
-        word = one_line(row[_STATE])
-        start = sum(widths[:_STATE]) + 2 * _STATE
-        if row is not rows[0] and word and line[start:].startswith(word):
-            line = line[:start] + style(word, word) + line[start + len(word) :]
-        yield line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,18 @@ def test_the_sentence_about_a_secret_does_not_show_it(what: str) -> None:
     with pytest.raises(SpecError) as caught:
         resolve({**CPU, "training_presets": WRONG[what][0]}, "ws1")
     assert "0123456789" not in str(caught.value)
+
+
+def test_a_chain_of_two_thousand_presets_is_told_at_once() -> None:
+    """Each was followed to its end anew, each name looked for in a list: it took a minute."""
+    chain = {f"p{n}": {"extends": f"p{n - 1}"} for n in range(1, 2000)}
+    began = time.process_time()
+    with pytest.raises(SpecError, match=r"preset p51 extends more than 50 presets.* such as p1,"):
+        resolve({**CPU, "training_presets": {"p0": {"file": "a.py"}, **chain}}, "ws1")
+    many = {name: given for name, given in chain.items() if int(name[1:]) % 50}
+    firsts = {f"p{n}": {"file": "a.py"} for n in range(0, 2000, 50)}
+    resolve({**CPU, "training_presets": {**firsts, **many}}, "ws1")
+    assert time.process_time() - began < 3
 
 
 def test_presets_without_a_repository_are_refused() -> None:

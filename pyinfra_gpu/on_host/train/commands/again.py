@@ -13,7 +13,7 @@ from .. import checks, resuming, rundir
 from ..errors import TrainError
 from ..rundir import Document, Run
 from ..site import Site
-from . import going_on
+from . import going_on, writing
 
 _LOOK_S = 10.0
 _LONGEST = 400  # characters of what is waited for
@@ -80,6 +80,7 @@ def _still_waits(site: Site, run: Run, until: str) -> bool:
     point = resuming.newest(run, request, document["created"])
     try:
         going_on.go_on(site, run, point, going_on.as_before(document, request))
+        writing.hand_over(run, document)
     except TrainError as error:
         _wait(run, " ".join(str(error).split()), until)
         return True

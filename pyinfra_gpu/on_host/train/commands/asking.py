@@ -72,7 +72,7 @@ def wanted(
         words=words,
         unproven=asked.unproven,
         queue=asked.queue,
-        retries=asked.retries,
+        retries=asked.retries or 0,
         hosts=getattr(asked, "hosts", 1),
     )
     return start, known
@@ -125,7 +125,14 @@ def refuse_across(asked: Asked) -> None:
         )
     if asked.hosts > 1 and asked.retries:
         raise TrainError(
-            "a run of several hosts does not begin again by itself: leave out --retries"
+            "a run of several hosts does not begin again by itself, since no host knows when the"
+            " others are ready: leave out --retries, and let it go on with"
+            " `pyinfra-gpu train INVENTORY resume --across GROUP`"
+        )
+    if asked.hosts > 1 and asked.queue:
+        raise TrainError(
+            "a run of several hosts does not wait for its GPUs, since those that it has elsewhere"
+            " would wait with it: leave out --queue"
         )
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from .. import checks, claims, presets, resuming, units
+from .. import across, checks, claims, presets, resuming, units
+from ..across import Across
 from ..checkpoints import Checkpoint
+from ..checks import Asked
+from ..presets import Preset
 from ..rundir import Document, Run
 from ..site import Site
-from . import asking, writing
+from . import asking
 
 
 def as_before(document: Document, request: Document) -> argparse.Namespace:
@@ -23,18 +26,37 @@ def as_before(document: Document, request: Document) -> argparse.Namespace:
     )
 
 
-def go_on(site: Site, run: Run, point: Checkpoint | None, asked: argparse.Namespace) -> None:
-    """Start a run again; raises TrainError where something is in the way.
-
-    + point: from where; None: from the beginning
-    """
-    document, request = run.settled(), run.request()
+def checked(site: Site, run: Run, asked: argparse.Namespace) -> tuple[Asked, Preset]:
+    """Return the start that lets a run go on; raises TrainError where something is in the way."""
+    request = run.request()
     preset, ranks = presets.from_json(request["preset"]), int(request["ranks"])
     wanted, known = asking.wanted(
         site, asked, replace(preset, ranks=ranks), tuple(request["words"])
     )
+    asking.refuse_across(wanted)
     asking.refuse(checks.problems(site, wanted, known))
-    units.ensure(site, preset.resume_after_reboot)
+    return wanted, preset
+
+
+def go_on(
+    site: Site,
+    run: Run,
+    point: Checkpoint | None,
+    asked: argparse.Namespace,
+    part: Across | None = None,
+) -> None:
+    """Write down that a run starts again; raises TrainError where something is in the way.
+
+    + point: from where; None: from the beginning
+    + part: this host's, in a run of several
+    """
+    document, request = run.settled(), run.request()
+    wanted, preset = checked(site, run, asked)
+    if part is not None:
+        part = part if part.port else replace(part, port=across.free_port())
+        request["across"] = part.as_json()
+    after_reboot = preset.resume_after_reboot and part is None
+    units.ensure(site, after_reboot)
     retries = document["retries"] if asked.retries is None else asked.retries
     (run.folder / "refusal").unlink(missing_ok=True)
     run.ask(
@@ -43,8 +65,7 @@ def go_on(site: Site, run: Run, point: Checkpoint | None, asked: argparse.Namesp
             "devices": list(wanted.devices),
             "queue": asked.queue,
             "retries": retries,
-            "after_reboot": preset.resume_after_reboot,
+            "after_reboot": after_reboot,
         }
     )
     run.write({**document, "state": "starting", "waits": None, "retries": retries})
-    writing.hand_over(run, document)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ...terminal import columns
+from .. import calling
 from ..errors import TrainError
 from ..reading.stall import stalled
 from ..rundir import Run, all_runs, outcome
 from ..site import Site
+from ..table import table
 from ..watch.history import sampled_losses
 
 _TAIL = 64 << 10  # bytes of metrics that are read: the last steps
@@ -27,7 +31,7 @@ def show(site: Site, *, as_json: bool, everything: bool, curves: bool = False) -
     + curves: add the curve of each run's loss to the document, as few points
     """
     runs = all_runs(site)
-    told = [each for run in (runs if everything else runs[-_SHOWN:]) if (each := _told(run))]
+    told = [each for run in (runs if everything else _last(runs)) if (each := _told(run))]
     if curves:
         for each in told[-_CURVES:]:
             each["losses"] = _curve(site.runs / str(each["run"]))
@@ -35,15 +39,28 @@ def show(site: Site, *, as_json: bool, everything: bool, curves: bool = False) -
         print(json.dumps({"schema": 1, "runs": told}))
         return 0
     if not told:
-        print("there is no run yet: begin one with `train start`")
+        print(calling.said("there is no run yet: begin one with `train start`"))
         return 0
-    rows = [("run", "state", "on", "step", "loss", "began"), *map(_row, told)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print(
-            "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip()
-        )
+    for line in table(_HEAD, [_row(each) for each in told], columns(), state=1):
+        print(line)
+    if len(told) < len(runs):
+        print(calling.said(f"{len(runs) - len(told)} older ones: `train list --all`"))
     return 0
+
+
+_HEAD = ("run", "state", "step", "loss", "on", "began")
+
+
+def _last(runs: Sequence[Run]) -> list[Run]:
+    """Return the last runs, and those before them that have not ended."""
+    return [run for run in runs[:-_SHOWN] if not _ended(run)] + [*runs[-_SHOWN:]]
+
+
+def _ended(run: Run) -> bool:
+    try:
+        return bool(run.read()["state"] == "ended")
+    except TrainError:
+        return True
 
 
 def _told(run: Run) -> dict[str, Any] | None:
@@ -102,9 +119,9 @@ def _row(told: dict[str, Any]) -> tuple[str, ...]:
     return (
         str(told["run"]),
         state,
-        on,
         "-" if step is None else f"{step}/{steps}" if steps else str(step),
         "-" if loss is None else f"{loss:.4f}",
+        on,
         str(told["created"])[:16].replace("T", " "),
     )
 

@@ -6,10 +6,14 @@ import argparse
 import json
 import shlex
 import sys
+from pathlib import Path
 
-from .. import across, checks, environment, presets, resuming, rundir
+from .. import across, checks, code, environment, presets, resuming, rundir
+from ..across import Across
+from ..checkpoints import Checkpoint
 from ..checks import Asked
 from ..errors import TrainError
+from ..rundir import Document, Run
 from ..running import child
 from ..site import Site
 from . import asking, going_on, trying, writing
@@ -27,32 +31,50 @@ def start(site: Site, asked: argparse.Namespace) -> int:
     asking.refuse(found)
     for text in (*checks.warnings(preset), *trying.warnings(site, preset.name)):
         print(f"warning: {text}", file=sys.stderr)
+    if asked.dry and wanted.hosts > 1:
+        commit = code.commit(Path(site.checkout))
+        _tell(ranks=wanted.ranks, commit=commit)
     if not asked.dry:
         part = across.read_part() if wanted.hosts > 1 else None
         run = writing.written(site, wanted, asked.set, like, part)
-        writing.hand_over(run, None)
-        if part is not None:
-            port = run.request()["across"]["port"]
-            print(json.dumps({"run": run.name, "port": port, "commit": run.read()["commit"]}))
-        else:
-            writing.say(site, run, f"is on, {_ranks(wanted.ranks)}")
+        _on(site, run, part, f"is on, {_ranks(wanted.ranks)}")
     return 0
 
 
 def resume(site: Site, asked: argparse.Namespace) -> int:
     """Let a run that has ended go on from its newest complete checkpoint."""
-    run = rundir.chosen(site, asked.run)
-    document = run.settled()
+    run = rundir.chosen(site, asked.run, across=asked.hosts > 1)
+    document, request = run.settled(), run.request()
+    point = _point(run, document, request, asked.hosts)
+    if asked.dry:
+        going_on.checked(site, run, asked)
+        told = {name: request[name] for name in ("ranks",)} | {"across": document["across"]}
+        if asked.hosts > 1:
+            _tell(run=run.name, commit=document["commit"], checkpoint=point.path.name, **told)
+        else:
+            print(f"{run.name} would go on from {point.path}")
+        return 0
+    part = across.read_part() if asked.hosts > 1 else None
+    going_on.go_on(site, run, point, asked, part)
+    _on(site, run, part, f"goes on from {point.path.name}", document)
+    return 0
+
+
+def _point(run: Run, document: Document, request: Document, hosts: int) -> Checkpoint:
+    """Return from where a run can go on; raises TrainError with what to do where it cannot."""
     if document["state"] != "ended" and not rundir.waits_for_boot(document):
         raise TrainError(f"run {run.name} is {document['state']}: see `train watch {run.name}`")
-    request = run.request()
-    preset = presets.from_json(request["preset"])
-    if document["across"]:
-        raise TrainError(
-            f"run {run.name} was one of several hosts: start it anew with `pyinfra-gpu train"
-            " INVENTORY start --across GROUP`"
-        )
+    together = document["across"]
     anew = f"start it anew with `train start --like {run.name}`"
+    if together:
+        anew = "start it anew with `pyinfra-gpu train INVENTORY start --across GROUP`"
+    if together and hosts == 1:
+        names = ", ".join(together)
+        again = f"`pyinfra-gpu train INVENTORY resume --across GROUP -- {run.name}`"
+        raise TrainError(f"run {run.name} is one of {names} together: give {again}")
+    if hosts > 1 and not together:
+        raise TrainError(f"run {run.name} is of this host alone: leave out --across")
+    preset = presets.from_json(request["preset"])
     if rundir.outcome(document) == "finished":
         raise TrainError(f"run {run.name} has finished, nothing of it is left to do: {anew}")
     if not preset.resume:
@@ -61,10 +83,27 @@ def resume(site: Site, asked: argparse.Namespace) -> int:
     if newest is None:
         values = child.values(run.folder, preset, int(request["ranks"]))
         pattern = presets.filled(str(preset.checkpoints), values)
-        raise TrainError(f"run {run.name} has left no complete checkpoint at {pattern}: {anew}")
-    going_on.go_on(site, run, newest, asked)
-    writing.say(site, run, f"goes on from {newest.path.name}")
-    return 0
+        whose = " with the files of all hosts' ranks" if together else ""
+        raise TrainError(
+            f"run {run.name} has left no complete checkpoint{whose} at {pattern}: {anew}"
+        )
+    return newest
+
+
+def _on(
+    site: Site, run: Run, part: Across | None, what: str, before: Document | None = None
+) -> None:
+    """Hand a run over, and say so: to a person, or to the controller that leads it."""
+    writing.hand_over(run, before)
+    if part is None:
+        writing.say(site, run, what)
+        return
+    _tell(run=run.name, port=run.request()["across"]["port"], commit=run.read()["commit"])
+
+
+def _tell(**told: object) -> None:
+    """Print what the controller reads."""
+    print(json.dumps(told))
 
 
 def _ranks(count: int) -> str:
@@ -80,4 +119,4 @@ def _show(site: Site, wanted: Asked) -> None:
     ).items():
         print(f"  {name}={shlex.quote(value)}")
     print(f"on {wanted.ranks} of: {', '.join(wanted.devices)}")
-    print(shlex.join(child.command(site, wanted.preset, wanted.ranks, program)))
+    print(shlex.join(child.command(site, wanted.preset, wanted.ranks, program, wanted.hosts)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 
+from ...terminal import columns
 from .. import claims, rundir
 from ..record import read_run
-from ..rundir import Run
+from ..rundir import Document, Run
 from ..site import Site
 from ..watch.history import told_steps
 from . import trying
@@ -32,9 +33,17 @@ def why(site: Site, asked: argparse.Namespace) -> int:
     preset = document.get("preset")
     smaller = next_smaller(preset, site.presets, _ran(site)) if isinstance(preset, str) else ""
     queued = waits_for(site, run) if document["state"] == "queued" else ""
-    explanation = explain(run.folder, smaller_preset=smaller, queued=queued)
-    print(json.dumps(explanation.as_json()) if asked.json else explanation.screen())
+    explanation = explain(
+        run.folder, smaller_preset=smaller, queued=queued, others=_others(run, document)
+    )
+    print(json.dumps(explanation.as_json()) if asked.json else explanation.screen(columns()))
     return 0
+
+
+def _others(run: Run, document: Document) -> list[str]:
+    """Return the hosts that train a run together with this one."""
+    own = (run.request().get("across") or {}).get("host")
+    return [name for name in document.get("across") or () if name != own]
 
 
 def waits_for(site: Site, run: Run) -> str:

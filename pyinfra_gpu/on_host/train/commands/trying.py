@@ -11,13 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 from ...smoke import files
+from ...terminal import columns
 from .. import checks, gpus, rundir, units
 from ..errors import TrainError
 from ..presets import Preset
 from ..rundir import Run
 from ..site import Site
+from ..table import table
 from . import asking, listing, writing
 
+_HEAD = ("preset", "outcome", "peak memory", "tokens/s")
 _LOOK_S = 1.0
 _BESIDE_S = 60
 Tries = dict[str, dict[str, Any]]
@@ -51,9 +54,8 @@ def try_presets(site: Site, asked: argparse.Namespace) -> int:
         files.write(site.runs.parent / "tries.json", tries)
     except OSError as error:
         print(f"warning: this is not remembered: {error}", file=sys.stderr)
-    rows = [("preset", "outcome", "peak memory", "tokens/s"), *map(_row, results)]
-    for row in rows:
-        print(f"{row[0]:40} {row[1]:10} {row[2]:>20} {row[3]:>12}".rstrip())
+    for line in table(_HEAD, [_row(each) for each in results], columns(), state=1):
+        print(line)
     return 0 if all(each["outcome"] == "finished" for each in results) else 1
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import across, claims, code, environment, keeping, presets, rundir, stamp, units
+from .. import across, calling, claims, code, environment, keeping, presets, rundir, stamp, units
 from ..across import Across
 from ..checks import Asked
 from ..errors import TrainError
@@ -148,4 +148,5 @@ def say(site: Site, run: Run, what: str) -> None:
         before = waiting[: waiting.index(run.name)] if run.name in waiting else []
         what = f"waits for its turn, behind {', '.join(before) or 'who has its devices'}"
     print(f"{run.name} {what}")
-    print(f"  train watch {run.name}   train logs -f {run.name}   train stop {run.name}")
+    for words in (("watch", run.name), ("logs", "-f", run.name), ("stop", run.name)):
+        print(f"  {calling.typed(*words)}")

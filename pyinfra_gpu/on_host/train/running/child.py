@@ -18,13 +18,14 @@ _TURNED = 'exec >"$0$LOCAL_RANK" 2>&1 && exec "$@"'
 
 def values(run: Path, preset: Preset, ranks: int) -> dict[str, object]:
     """Return what `{...}` stands for in the texts of a preset."""
-    return {
-        **{name: value for name, value in preset.arguments.items() if value is not None},
-        "run": str(run),
-        "name": run.name,
-        "ranks": ranks,
-        "home": str(Path.home()),
+    places = {"run": str(run), "name": run.name, "ranks": ranks, "home": str(Path.home())}
+    given = {name: value for name, value in preset.arguments.items() if value is not None}
+    # An argument may have places of its own: `--set checkpoints=FOLDER` is where they are then.
+    filled = {
+        name: presets.filled(value, places) if isinstance(value, str) else value
+        for name, value in given.items()
     }
+    return {**filled, **places}
 
 
 def words(

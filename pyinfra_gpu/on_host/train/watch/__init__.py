@@ -6,9 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+from ...terminal import columns
 from ..record import settled_run
 from .plain import line
-from .screen import HEIGHT, WIDTH, screen
+from .screen import HEIGHT, screen
 from .state import Seen, Watched
 
 LEFT, UNREADABLE, FAILED = 0, 1, 2
@@ -55,7 +56,8 @@ def _print(seen: Seen, *, plain: bool) -> None:
         return
     from rich.console import Console
 
-    Console(width=WIDTH, highlight=False).print(screen(seen))
+    width = columns()
+    Console(width=width, highlight=False).print(screen(seen, width))
 
 
 def _lines(watched: Watched) -> Seen:
@@ -84,8 +86,8 @@ def _screens(watched: Watched) -> Seen:
     height = min(HEIGHT, console.height)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while not seen.over:
-            live.update(screen(seen), refresh=True)
+            live.update(screen(seen, console.width), refresh=True)
             time.sleep(_SCREEN_EVERY_S)
             seen = watched.look()
-    console.print(screen(seen), width=WIDTH, height=height, crop=True)
+    console.print(screen(seen, console.width), height=height, crop=True)
     return seen

@@ -1,4 +1,4 @@
-"""One moment of a run for a terminal of 80 x 24: few colours, and nothing that jumps.
+"""One moment of a run for a terminal, usually of 80 x 24: few colours, and nothing that jumps.
 
 Whatever a log, a record or a driver wrote is a `Text`, which rich takes literally.
 """
@@ -19,9 +19,9 @@ from .state import Seen
 
 WIDTH, HEIGHT = 80, 24
 _LABEL = 9  # columns before what is told
-_BAR = 44  # of the steps
 _METER = 12  # of a GPU
-_CHART_COLUMNS, _CHART_ROWS = 60, 5
+_CHART_ROWS = 5
+_NARROW = 66  # columns that a GPU takes on one line
 _MOST_GPUS = 8
 _QUIET_S = 10.0
 """Without a step for less than that, nothing is said of it: it would change every second."""
@@ -42,13 +42,16 @@ _OUTCOMES = {
 _ALARM = {"too hot": "bold red", "power brake": "bold red", "slowed down": "bold red"}
 
 
-def screen(seen: Seen) -> RenderableType:
-    """Return the whole screen, at most 24 lines of 80 columns; the curve takes what is left."""
-    above, below = [*_head(seen), Text(), *_steps(seen)], list(_machine(seen))
+def screen(seen: Seen, width: int = WIDTH) -> RenderableType:
+    """Return the whole screen, at most 24 lines; the curve takes what is left.
+
+    + width: columns of the terminal
+    """
+    above, below = [*_head(seen, width), Text(), *_steps(seen, width)], list(_machine(seen, width))
     below[:0] = [Text()] if below else []
     foot = [*_remarks(seen), Text(_hint(seen), style="dim")]
     room = HEIGHT - len(above) - len(below) - len(foot) - 1
-    if len(curve := list(_curve(seen, max(0, min(_CHART_ROWS, room))))) < room:
+    if len(curve := list(_curve(seen, max(0, min(_CHART_ROWS, room)), width))) < room:
         above += [Text()] if seen.history.has_loss else []
     lines = [*above, _value(seen), *curve] if seen.history.has_loss else above
     lines = [*lines, *below][: HEIGHT - len(foot)]
@@ -71,20 +74,23 @@ def status(seen: Seen) -> tuple[str, str]:
     return _STATES.get(run.state, ("state unknown", "yellow"))
 
 
-def _head(seen: Seen) -> Iterator[Text]:
+def _head(seen: Seen, width: int) -> Iterator[Text]:
     word, style = status(seen)
     since = f" · {words.duration(seen.elapsed)}" if seen.elapsed is not None else ""
-    name = shortened(seen.run.name, WIDTH - len(word) - len(since) - 2)
-    line = Text(name, style="bold")
-    line.append(" " * max(2, WIDTH - len(name) - len(word) - len(since)))
+    line = Text(name := seen.run.name, style="bold")
+    if (left := width - len(name) - len(word) - len(since)) >= 2:
+        line.append(" " * left)
+    else:
+        yield line
+        line = Text()
     line.append(word, style=style)
     line.append(since, style="dim")
     yield line
-    yield Text(about(seen.run), style="dim")
+    yield Text(about(seen.run, width), style="dim")
 
 
-def about(run: Run) -> str:
-    """Return where and what it is, in one line."""
+def about(run: Run, width: int = WIDTH) -> str:
+    """Return where and what it is, in one line of so many columns."""
     last = run.last
     parts = [
         run.host,
@@ -95,10 +101,10 @@ def about(run: Run) -> str:
         f"attempt {last.number}" if last and last.number > 1 else "",
         "unproven host" if run.unproven else "",
     ]
-    return shortened(" · ".join(part for part in parts if part), WIDTH)
+    return shortened(" · ".join(part for part in parts if part), width)
 
 
-def _steps(seen: Seen) -> Iterator[Text]:
+def _steps(seen: Seen, width: int) -> Iterator[Text]:
     known = seen.history.last
     if "step" not in known and not seen.history.has_loss:
         yield from _unknown(seen)
@@ -107,7 +113,7 @@ def _steps(seen: Seen) -> Iterator[Text]:
     if step is not None:
         yield _labelled("step", Text(_counted(known)))
         if steps:
-            yield _bar(step / steps)
+            yield _bar(step / steps, max(min(20, width - 19), width - 36))
     if times := _times(seen):
         yield _labelled("time", Text(times))
     if speed := speeds(known):
@@ -133,11 +139,11 @@ def _counted(known: dict[str, float]) -> str:
     return f"{within}{step:,.0f}" + (f" of {steps:,.0f}" if steps else "")
 
 
-def _bar(part: float) -> Text:
+def _bar(part: float, columns: int) -> Text:
     part = max(0.0, min(1.0, part))
-    full = round(part * _BAR)
+    full = round(part * columns)
     line = Text(" " * _LABEL)
-    line.append("━" * full, style="green").append("━" * (_BAR - full), style="bright_black")
+    line.append("━" * full, style="green").append("━" * (columns - full), style="bright_black")
     return line.append(f"  {part:6.1%}".replace("%", " %"))
 
 
@@ -178,14 +184,15 @@ def _value(seen: Seen) -> Text:
     return _labelled("loss", Text(words.loss(history.last["loss"]), "bold"))
 
 
-def _curve(seen: Seen, rows: int) -> Iterator[Text]:
+def _curve(seen: Seen, rows: int, width: int) -> Iterator[Text]:
     """The loss so far, with the two values at its side that it is drawn between."""
-    points = words.resampled(seen.history.losses.points, _CHART_COLUMNS)
+    columns = max(8, width - 20)
+    points = words.resampled(seen.history.losses.points, columns)
     if len(points) < 2 or not rows:
         return
     low, high = words.bounds(points)
     edges = {0: high, rows - 1: low} if rows > 1 else {}
-    for number, row in enumerate(words.chart(points, _CHART_COLUMNS, rows)):
+    for number, row in enumerate(words.chart(points, columns, rows)):
         line = Text(" " * _LABEL).append(row, style="cyan")
         edge = edges.get(number)
         yield line.append(f" {words.loss(edge)}" if edge is not None else "", style="dim")
@@ -196,7 +203,7 @@ def told_word(word: str) -> str:
     return {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}.get(word, "no number")
 
 
-def _machine(seen: Seen) -> Iterator[Text]:
+def _machine(seen: Seen, width: int) -> Iterator[Text]:
     if seen.over:
         return  # what the GPUs do now is not of this run
     if isinstance(seen.gpus, str):
@@ -204,18 +211,21 @@ def _machine(seen: Seen) -> Iterator[Text]:
     elif not seen.run.gpus:
         yield _labelled("GPU", Text("none: this run is on the CPU", "dim"))
     else:
-        yield from _gpus(seen.gpus)
+        yield from _gpus(seen.gpus, width)
     if seen.memory:
         yield _memory(seen.memory)
 
 
-def _gpus(gpus: Sequence[Gpu]) -> Iterator[Text]:
+def _gpus(gpus: Sequence[Gpu], width: int) -> Iterator[Text]:
     for gpu in gpus[:_MOST_GPUS]:
         busy = gpu.used_percent
         line = Text(f"GPU {gpu.index}".ljust(_LABEL), style="dim")
         line.append_text(_meter(None if busy is None else busy / 100))
         line.append("     –" if busy is None else f" {busy:3.0f} %")  # noqa: RUF001
         line.append(f"  {_of(gpu.memory_mib, gpu.memory_total_mib)} GiB")
+        if width < _NARROW:
+            yield line
+            line = Text(" " * (_LABEL - 2))
         line.append(f"  {_told(gpu.celsius)} °C  {_told(gpu.watts)}")
         line.append(f"/{_told(gpu.watts_limit)} W")
         line.append(f"  {gpu.throttled}", style=_ALARM.get(gpu.throttled, "yellow"))

@@ -1,0 +1,73 @@
+"""How a command of this launcher is typed by whoever reads of it: here, or on the controller.
+
+Texts name commands as they are typed on the host, between backquotes: `train resume RUN`. Where the
+controller asked, the same is `pyinfra-gpu train INVENTORY resume --limit HOST -- RUN` there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+VARIABLE = "PYINFRA_GPU_TRAIN_ASKED"
+"""What the controller says of itself, as JSON: see `Caller`."""
+
+_LONGEST = 4096
+_CONTROLLERS = ("start", "list", "watch", "stop", "resume", "logs", "why")
+_QUOTED = re.compile(r"`train ([a-z]{3,8})((?: [^`]{0,400})?)`")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caller:
+    """The controller that asked: the words that lead from there to this host.
+
+    + inventory: as it was typed; chosen: the options that choose the hosts
+    """
+
+    inventory: str
+    chosen: tuple[str, ...]
+
+    def as_text(self) -> str:
+        """Return what the variable holds."""
+        return json.dumps({"inventory": self.inventory, "chosen": list(self.chosen)})
+
+    def typed(self, words: Sequence[str]) -> str:
+        """Return how a command of the launcher's is typed there."""
+        verb, *further = (word for word in words if word != "-f")  # nothing is followed there
+        if verb not in _CONTROLLERS:
+            return " ".join(["train", *words])
+        behind = ["--", *further] if further else []
+        return " ".join(
+            [
+                *("pyinfra-gpu", "train", shlex.quote(self.inventory), verb),
+                *map(shlex.quote, self.chosen),
+                *behind,
+            ]
+        )
+
+
+def caller() -> Caller | None:
+    """Return the controller that asked; None where somebody types on the host."""
+    try:
+        told = json.loads(os.environ.get(VARIABLE, "null")[:_LONGEST])
+        return Caller(inventory=str(told["inventory"]), chosen=tuple(map(str, told["chosen"])))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def typed(*words: str) -> str:
+    """Return a command of the launcher's as whoever asked types it."""
+    asked = caller()
+    return asked.typed(words) if asked else " ".join(["train", *words])
+
+
+def said(text: str) -> str:
+    """Return a text with the commands between its backquotes as whoever asked types them."""
+    asked = caller()
+    if asked is None:
+        return text
+    return _QUOTED.sub(lambda found: f"`{asked.typed([found[1], *found[2].split()])}`", text)

@@ -1,0 +1,109 @@
+"""What is known of a run's end, as data, and on one screen; the controller lays it out as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..terminal import WIDTH, bounded, shortened, step, unbroken, wrapped
+from . import calling
+
+HEIGHT = 24
+LAST_LINES = 6
+_EVIDENCE = 3  # lines
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """What is known of a run's end.
+
+    + what: what became of it, a sentence
+    + id: of the catalogue's entry; empty where nothing known explains the run
+    + rank: the one that failed first
+    + evidence: lines of the log, or its last ones where there is no cause
+    + facts: what the host says, a sentence each
+    + passing: whether the cause mostly goes away by itself
+    + secondary: whether what is known only follows from another failure, which no log here shows
+    + across: the hosts that trained it together, where it was a run of several
+    + ended: when it failed here, in seconds since 1970; None where it did not
+    """
+
+    run: str
+    what: str
+    id: str = ""
+    rank: int | None = None
+    evidence: tuple[str, ...] = ()
+    cause: str = ""
+    fix: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    passing: bool = False
+    secondary: bool = False
+    across: tuple[str, ...] = ()
+    ended: float | None = None
+
+    def summary(self) -> str:
+        """Return it in one sentence."""
+        return f"{self.what}: {self.cause}" if self.cause else f"{self.what}; no cause is known"
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {
+            "run": self.run,
+            "what": self.what,
+            "id": self.id or None,
+            "rank": self.rank,
+            "evidence": list(self.evidence),
+            "cause": self.cause or None,
+            "fix": list(self.fix),
+            "facts": list(self.facts),
+            "passing": self.passing,
+            "secondary": self.secondary,
+            "across": list(self.across),
+            "ended": self.ended,
+        }
+
+    def screen(self, width: int = WIDTH) -> str:
+        """Return it for a person, on one screen: at most 24 lines of 80 columns.
+
+        + width: columns of the terminal; in a narrow one it is longer
+        """
+        height = HEIGHT if width >= WIDTH else HEIGHT * WIDTH // width
+        head = wrapped(self.what, width=width)
+        for fact in self.facts:
+            head += wrapped(unbroken(fact), "  ", "  ", width=width)
+        shown = [line for each in self.evidence for line in _quoted(each, width)]
+        if not self.cause and not self.evidence:
+            return "\n".join(head)  # nothing has failed, or nothing was said
+        if not self.cause:
+            known = "No cause found: none of the failures known here explains it."
+            told = wrapped(known, width=width)
+            lines = [*head, "", *told, "", "The log ends with:", *shown]
+            return "\n".join(bounded(lines, height, f"  ({calling.typed('logs', self.run)})"))
+        why = ["", "Why", *wrapped(unbroken(self.cause), "  ", "  ", width=width), "", "What to do"]
+        steps = _readable(self.fix, width)
+        room = height - len(head) - len(why)
+        shown = bounded(shown, max(1, room - sum(map(len, steps[:2]))), "  > ...")
+        done = _fitting(steps, room - len(shown))
+        return "\n".join([*head, *shown, *why, *done])
+
+
+def _quoted(line: str, width: int) -> list[str]:
+    text = shortened(line, 3 * (WIDTH - 4))
+    most = _EVIDENCE * max(1, WIDTH // width)
+    return bounded(wrapped(text, "  > ", "    ", width=width), most, "    ...")
+
+
+def _readable(fix: Sequence[str], width: int) -> list[list[str]]:
+    """Return the steps' lines, without a step whose command is wider than the screen."""
+    narrow = [text for text in fix if max(map(len, step(1, text, width))) <= max(width, WIDTH)]
+    return [step(number, text, width) for number, text in enumerate(narrow or fix, 1)]
+
+
+def _fitting(steps: Sequence[list[str]], room: int) -> list[str]:
+    """Return the steps that the screen has room for, whole ones, the first of them always."""
+    lines: list[str] = []
+    for number, each in enumerate(steps):
+        if number and len(lines) + len(each) > room:
+            break
+        lines += each
+    return lines
