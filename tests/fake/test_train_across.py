@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,112 @@ def test_where_one_does_not_come_up_none_goes_on(
     assert words in " ".join(capsys.readouterr().out.split())
     assert given.of("start") == starts
     assert sorted(given.of("stop")) == ends
+
+
+@pytest.mark.parametrize("action", ["start", "stop", "resume"])
+def test_a_group_that_there_is_not_is_said_with_those_that_there_are(
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It spoke of --limit, which nobody had given, and of hosts."""
+    hosts = {"ws1": WELL, "ws2": WELL}
+    assert asked(tmp_path, monkeypatch, hosts, action, "--across", "nobody", "--", "big") == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"--across nobody: hosts\d+.py has no group nobody; its groups are", said)
+    assert "hosts (2)" in said
+    assert "--limit" not in said
+    assert asked(tmp_path, monkeypatch, hosts, action, "--across", "host", "--", "big") == 1
+    assert "did you mean hosts" in capsys.readouterr().out
+
+
+def test_the_check_counts_the_hosts_that_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It counted two, however many were to train: the arithmetic was that of other ranks."""
+    counted = {"start --dry --hosts 3": REFUSED, **WELL}
+    words = ("start", "big", "--across", "hosts")
+    assert asked(tmp_path, monkeypatch, {f"ws{n}": counted for n in "123"}, *words) == 1
+    assert "no smoke test has passed here" in capsys.readouterr().out
+
+
+def ready(**told: Any) -> dict[str, str]:
+    return {"--dry --hosts": json.dumps({"run": NAME, "ranks": 1, "commit": "0" * 40, **told})}
+
+
+# What differs -> (what one host says beside the other's, words of the sentence).
+UNLIKE: dict[str, tuple[dict[str, Any], str]] = {
+    "the checkpoint": (
+        {"checkpoint": "step-000020"},
+        "same newest complete checkpoint (@fake/ws1 step-000040, @fake/ws2 step-000020)",
+    ),
+    "the commit": ({"commit": "1" * 40}, "do not have the same commit"),
+    "the ranks": ({"ranks": 2}, "same number of ranks (@fake/ws1 1, @fake/ws2 2): give --set"),
+    "the run": ({"run": "20261122-210000-x"}, "same newest run of several hosts"),
+    "the hosts": ({"across": ["a", "b"]}, "is one of a, b together, and the group has @fake/ws1"),
+}
+
+
+@pytest.mark.parametrize("what", UNLIKE)
+def test_hosts_that_would_go_on_from_different_places_do_not_start(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = Asked(monkeypatch)
+    more, words = UNLIKE[what]
+    together = {"checkpoint": "step-000040", "across": ["@fake/ws1", "@fake/ws2"]}
+    first, other = ready(**together), ready(**{**together, **more})
+    hosts = {"ws1": {**first, **WELL}, "ws2": {**other, **WELL}}
+    assert asked(tmp_path, monkeypatch, hosts, "resume", "--across", "hosts", "--", NAME) == 1
+    assert words in " ".join(capsys.readouterr().out.split())
+    assert given.words == []
+
+
+def test_a_run_of_several_hosts_goes_on_on_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = Asked(monkeypatch)
+    answers = {**ready(checkpoint="step-000040"), "resume --hosts": STARTED, **WELL}
+    hosts = {"ws1": answers, "ws2": answers}
+    assert asked(tmp_path, monkeypatch, hosts, "resume", NAME, "--across", "hosts") == 0
+    assert f"{NAME} is on, with @fake/ws2" in capsys.readouterr().out
+    assert given.of("resume") == ["@fake/ws1", "@fake/ws2"]
+    part = next(part for name, verb, part in given.words if (name, verb) == ("@fake/ws2", "resume"))
+    assert (part["run"], part["port"], part["addresses"]) == (NAME, 41235, ["10.0.0.1"])
+
+
+def explained(**told: Any) -> dict[str, str]:
+    known = {
+        "run": NAME, "what": f"run {NAME} failed", "id": None, "rank": 0, "evidence": ["a line"],
+        "cause": None, "fix": [], "facts": [], "passing": False, "secondary": False,
+        "across": ["@fake/ws1", "@fake/ws2"], "ended": 100.0,
+    }  # fmt: skip
+    return {"why --json": json.dumps({**known, **told})}
+
+
+LOST = explained(secondary=True, ended=99.0, facts=["its ranks lost those of the other"])
+CAUSE = explained(cause="The GPU's memory is full.", id="CUDA-17", fix=["Halve it"])
+
+
+@pytest.mark.parametrize(("first", "second"), [(LOST, CAUSE), (CAUSE, LOST)])
+def test_of_a_run_of_several_hosts_the_cause_is_told_once_and_where_it_is(
+    first: dict[str, str],
+    second: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The host that lost its peers blamed the network, whatever the other one knew."""
+    assert asked(tmp_path, monkeypatch, {"ws1": first, "ws2": second}, "why") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    cause = "@fake/ws1" if first is CAUSE else "@fake/ws2"
+    assert said.count("The GPU's memory is full.") == 1
+    assert f"the ranks of {cause} failed first, and the cause is told there" in said
+    assert "its ranks lost those of the other" not in said
+
+
+def test_where_no_host_knows_more_each_tells_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(tmp_path, monkeypatch, {"ws1": LOST, "ws2": LOST}, "why") == 0
+    assert capsys.readouterr().out.count("its ranks lost those of the other") == 2
 
 
 def test_one_host_is_no_run_of_several(

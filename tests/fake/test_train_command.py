@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from launchers import DATA, Answers, asked, ended, listed, run
 
+from pyinfra_gpu import cli
 from pyinfra_gpu.engine.look import Unanswered
 from pyinfra_gpu.engine.privilege import as_declared_owner
 from pyinfra_gpu.facts.fields import Unknown
@@ -172,6 +173,54 @@ def test_a_refusal_is_shown_and_told(
     assert "@fake/ws2:\nrun 20261122-200000-big is on\n" in said
 
 
+SEVERAL = (
+    "this run cannot start:\n  no smoke test has passed here\n"
+    "    run `train list` first, or \x1b[2Jgive --unproven"
+)
+
+
+def test_of_a_refusal_of_several_lines_the_host_is_named_and_the_indentation_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts = {"ws1": {"start": {"success": False, "stderr": SEVERAL.splitlines()}}}
+    assert asked(tmp_path, monkeypatch, hosts, "start", "big") == 1
+    assert capsys.readouterr().out == (
+        "@fake/ws1:\nthis run cannot start:\n  no smoke test has passed here\n"
+        "    run `train list` first, or give --unproven\n"
+    )
+
+
+def test_the_launcher_is_told_how_its_hints_are_typed_and_how_wide_the_terminal_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "52")
+    told = '"chosen": ["--limit", "@fake/ws1"]'
+    hosts = {"ws1": {told: "env was given", "COLUMNS=52": "env was given"}}
+    assert asked(tmp_path, monkeypatch, hosts, "stop") == 0
+    assert "env was given" in capsys.readouterr().out
+
+
+# A command line that cannot be meant -> words of the sentence.
+MISTAKES = {
+    ("train",): "INVENTORY",
+    ("train", "x.py", "begin"): "invalid choice: 'begin'",
+    ("train", "x.py", "start", "--set", "a=1"): "--set: what is for the launcher goes behind --",
+    ("train", "x.py", "start", "--", "big", "--nope"): "unrecognized arguments: --nope",
+    ("train", "x.py", "stop", "--", "a", "b"): "unrecognized arguments: b",
+    ("train", "x.py", "list", "2026"): "list shows the runs of all hosts: leave out 2026",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
+def test_a_mistake_on_the_command_line_ends_with_2_as_on_the_host(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    assert MISTAKES[words] in capsys.readouterr().err
+
+
 def test_logs_that_never_end_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,4 +275,5 @@ def test_a_table_never_is_wider_than_the_terminal(length: int) -> None:
     name = "r" * length
     told = Run.model_validate_json(json.dumps(run(run=name)))
     answer = TrainAnswer(inventory="x", hosts=(HostRuns(name="h" * length, runs=(told,)),))
-    assert all(len(line) <= 80 for line in render(answer).splitlines())
+    for width in (40, 80, 120):
+        assert all(len(line) <= width for line in render(answer, width=width).splitlines())

@@ -361,6 +361,9 @@ def test_a_supervisor_whose_device_is_taken_says_by_whom(here: Here) -> None:
     assert (folder / "refusal").read_text().startswith("what it needs is taken by 2026")
 
 
+OVER = {"state": "ended"}
+
+
 def offered(here: Here, line: str, shell: str = "bash") -> list[str]:
     """What a real bash offers at the end of a line, by what `train completion` prints."""
     code = subprocess.run(
@@ -384,7 +387,20 @@ def test_a_shell_completes_commands_presets_arguments_and_runs(here: Here) -> No
     assert not {"supervise", "again"} & set(offered(here, ""))
     assert {"tick", "big"} <= set(offered(here, "start "))
     assert offered(here, "start tick --set st") == ["steps="]
-    assert offered(here, "logs 2026") == [folder.name]
+    assert offered(here, "watch 2026") == [folder.name]
+    for folder_, changed in (
+        (folder, {"state": "ended"}),
+        (written(here, {"a": 1}), {"state": "starting"}),
+        (written(here, {"a": 1}), OVER | {"attempts": [{"number": 1, "outcome": "finished"}]}),
+        (written(here, {"a": 1}), OVER | {"attempts": [{"number": 1, "outcome": "failed"}]}),
+    ):
+        path = folder_ / "run.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    never, begins, finished, failed = sorted(each.name for each in folder.parent.iterdir())
+    assert offered(here, "stop 2026") == [begins]
+    assert offered(here, "resume 2026") == [failed, never]
+    assert offered(here, "logs 2026") == [failed, finished]
+    assert offered(here, "why 2026") == [failed, finished, begins, never]
     (here.folder / "train/site.json").write_text("damaged")
     assert "tick" not in offered(here, "start ")
 

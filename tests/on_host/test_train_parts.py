@@ -391,6 +391,20 @@ def test_runs_of_one_second_have_names_of_their_own(site: Site) -> None:
     assert [run.name for run in rundir.all_runs(site)] == sorted(names)
 
 
+def test_of_a_name_that_may_be_many_runs_the_newest_are_named_and_the_rest_counted(
+    site: Site,
+) -> None:
+    """Four of eight were named, as if there were no others."""
+    for _ in range(11):
+        made(site)
+    names = [run.name for run in rundir.all_runs(site)]
+    assert names[-1].endswith("-11")
+    with pytest.raises(TrainError, match=r"2026 may be 11 runs \(.*\): give more") as caught:
+        rundir.chosen(site, "2026")
+    assert f"({names[-1]}, {names[-2]}" in str(caught.value)
+    assert "and 3 more)" in str(caught.value)
+
+
 def test_a_run_that_nobody_supervises_is_lost(site: Site) -> None:
     attempt = {"number": 1, "outcome": None, "ended": None}
     run = made(site, "running", attempts=[attempt])

@@ -25,6 +25,13 @@ PRESETS = {
     "short": {"extends": "tick", "arguments": {"steps": 2}},
     "returns": {"extends": "conservative", "resume_after_reboot": True},
     "ranks": {"extends": "tick", "launch": "torchrun"},
+    "saves": {
+        "extends": "ranks",
+        "arguments": {"save": "{home}/{name}"},
+        "checkpoints": "{save}/step-*",
+        "resume": {"resume": "{checkpoint}"},
+        "ranks": 1,
+    },
 }
 
 

@@ -40,7 +40,8 @@ class Caller:
         verb, *further = (word for word in words if word != "-f")  # nothing is followed there
         if verb not in _CONTROLLERS:
             return " ".join(["train", *words])
-        behind = ["--", *further] if further else []
+        # These show the runs of a host, whatever is named.
+        behind = ["--", *further] if further and verb not in ("list", "watch") else []
         return " ".join(
             [
                 *("pyinfra-gpu", "train", shlex.quote(self.inventory), verb),
@@ -70,4 +71,5 @@ def said(text: str) -> str:
     asked = caller()
     if asked is None:
         return text
+    text = text.replace("train INVENTORY ", f"train {shlex.quote(asked.inventory)} ")
     return _QUOTED.sub(lambda found: f"`{asked.typed([found[1], *found[2].split()])}`", text)

@@ -74,6 +74,8 @@ class Explanation:
         shown = [line for each in self.evidence for line in _quoted(each, width)]
         if not self.cause and not self.evidence:
             return "\n".join(head)  # nothing has failed, or nothing was said
+        if self.secondary:
+            return "\n".join([*head, "", "Its own log has only what followed:", *shown])
         if not self.cause:
             known = "No cause found: none of the failures known here explains it."
             told = wrapped(known, width=width)

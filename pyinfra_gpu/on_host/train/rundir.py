@@ -164,10 +164,16 @@ def outcome(document: Document) -> str:
 def all_runs(site: Site) -> list[Run]:
     """Return all runs, the oldest first."""
     try:
-        names = sorted(each.name for each in site.runs.iterdir() if NAME.fullmatch(each.name))
+        known = (each.name for each in site.runs.iterdir() if NAME.fullmatch(each.name))
+        names = sorted(known, key=_order)
     except FileNotFoundError:
         return []
     return [Run(site.runs / name) for name in names if (site.runs / name / "run.json").exists()]
+
+
+def _order(name: str) -> list[str | int]:
+    """Return what runs are ordered by: of one second the tenth comes behind the ninth."""
+    return [int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", name)]
 
 
 def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = False) -> Run:

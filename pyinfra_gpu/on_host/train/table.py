@@ -58,7 +58,7 @@ def _below(
             for column, cell in enumerate(row)
             if column >= state and cell not in ("", "-")
         ]
-        for line in wrapped(", ".join(told), "  ", "  ", width=width):
+        for line in wrapped(", ".join(told), "  ", "  ", width=width) if told else ():
             word = row[state]
             whole = word and line.startswith(f"  {word}")
             yield f"  {style(word, word)}{line[2 + len(word) :]}" if whole else cut(line, width)

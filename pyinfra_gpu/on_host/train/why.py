@@ -72,18 +72,18 @@ def why(
         return Explanation(run=run.name, what=what, facts=facts, across=run.across)
     if run.last is not None and run.last.outcome in ("finished", "stopped") and not ours:
         return Explanation(run=run.name, what=_what(run, history, now))
+    known = carried() if known is None else known
     logs = _logs(run)
     lines = _kernel_lines(run, kernel or kernel_lines)
-    diagnosis = diagnose(
-        [*logs, *map(Source, lines), *map(Source, ours)], carried() if known is None else known
-    )
-    return _explained(run, history, diagnosis, smaller_preset, others, now)
+    diagnosis = diagnose([*logs, *map(Source, lines), *map(Source, ours)], known)
+    return _explained(run, history, diagnosis, known, smaller_preset, others, now)
 
 
 def _explained(
     run: Run,
     history: History,
     diagnosis: Diagnosis,
+    known: Catalogue,
     smaller_preset: str,
     others: Sequence[str],
     now: float,
@@ -92,13 +92,13 @@ def _explained(
     first = run.last.first_failed_rank if run.last else None
     what, facts = _what(run, history, now), tuple(_facts(run, first))
     ended = run.last.ended if run.last and run.over else None
-    follows = next((each for each in diagnosis.findings if each.id in _FOLLOWS), None)
-    if others and (root is None or root.id in _FOLLOWS):
+    lost = _peer_lost(run, root, first, known) if others else ()
+    if lost:
         return Explanation(
             run=run.name,
             what=what,
             rank=first,
-            evidence=(follows.evidence,) if follows else tuple(_last_words(run, first)),
+            evidence=lost,
             facts=(*facts, elsewhere(run.name, others)),
             secondary=True,
             across=run.across,
@@ -106,7 +106,15 @@ def _explained(
         )
     if root is None:
         last = tuple(_last_words(run, first)) or diagnosis.tail[-LAST_LINES:]
-        return Explanation(run=run.name, what=what, rank=first, evidence=last, facts=facts)
+        return Explanation(
+            run=run.name,
+            what=what,
+            rank=first,
+            evidence=last,
+            facts=facts,
+            across=run.across,
+            ended=ended,
+        )
     return Explanation(
         run=run.name,
         what=what,
@@ -120,6 +128,28 @@ def _explained(
         facts=facts,
         passing=root.passing,
     )
+
+
+def _peer_lost(
+    run: Run, root: Finding | None, first: int | None, known: Catalogue
+) -> tuple[str, ...]:
+    """Return the lines by which the ranks here only tell that others ended; empty if they do not.
+
+    What a rank said last is what ended it: an error of its own would stand there.
+    """
+    if root is not None:
+        return (root.evidence,) if root.id in _FOLLOWS else ()
+    last = _last_words(run, first) or [
+        unstamped(line)[1] for line in tail_of(_launcher_log(run), _TAIL)[-LAST_LINES:]
+    ]
+    said = diagnose([Source("\n".join(last), first)], known)
+    follows = {*said.suppressed, *(each.id for each in said.findings)} & {*_FOLLOWS}
+    return tuple(last[-1:]) if follows else ()
+
+
+def _launcher_log(run: Run) -> Path:
+    number = run.last.number if run.last else 1
+    return run.folder / "attempts" / str(number) / "launcher.log"
 
 
 def elsewhere(run: str, others: Sequence[str]) -> str:
@@ -147,6 +177,8 @@ def _what(run: Run, history: History, now: float) -> str:
     name = f"run {run.name}"
     at = history.last.get("step")
     place = f" at step {at:,.0f}" if at is not None else " before its first step"
+    if at is None and run.across:
+        place = ""  # of several hosts one alone prints the steps
     if last is None or not run.over:
         if (waited := history.stalled(now)) is not None:
             return f"{name} stands still{place}: no step for {words.duration(waited)}"
@@ -220,8 +252,7 @@ def _logs(run: Run) -> list[Source]:
     logs = sorted(run.logs()[:_MOST_LOGS], key=lambda log: rank_of(log) != first)
     found = [Source(_text(log), rank_of(log)) for log in logs]
     if run.last is not None:
-        launcher = run.folder / "attempts" / str(run.last.number) / "launcher.log"
-        found.append(Source(_text(launcher)))
+        found.append(Source(_text(_launcher_log(run))))
     return [each for each in found if each.text]
 
 

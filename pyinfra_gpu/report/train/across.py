@@ -117,7 +117,7 @@ _SAME = (
     (
         "checkpoint",
         "newest complete checkpoint",
-        "give the folder of the checkpoints to all of them, as one that they share, or start anew",
+        "share one folder of checkpoints among them, or move away those that not all of them have",
     ),
 )
 """What a host says of itself, how it is called, and what to do where another one says otherwise."""

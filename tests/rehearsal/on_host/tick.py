@@ -1,7 +1,8 @@
 """A training without torch: it prints steps, saves, resumes, and has children that are hard to end.
 
 --steps=N --seconds=S of a step, --hold=PATH that it keeps open, such as a GPU, --fill=PATH that it
-writes to without end; --stubborn=1: it and a child that left its session ignore SIGTERM.
+writes to without end; --save=FOLDER every ten steps, --resume=FILE of those; --stubborn=1: it and a
+child that left its session ignore SIGTERM.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ if given.get("stubborn"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sleep = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     subprocess.Popen([sys.executable, "-c", sleep, "tick.py"], start_new_session=True)
-for step in range(1, steps + 1):
+done = int(Path(given["resume"]).read_text()) if "resume" in given else 0
+for step in range(done + 1, steps + 1):
     if "fill" in given:
         with Path(given["fill"]).open("ab") as file:
             file.write(bytes(1 << 20))
     print(f"step {step}/{steps}  loss {4 / step:.4f}", flush=True)
+    if "save" in given and step % 10 == 0:
+        Path(given["save"]).mkdir(parents=True, exist_ok=True)
+        Path(given["save"], f"step-{step:06}").write_text(str(step))
     time.sleep(seconds)
 Path(f"done{rank}.json").write_text(json.dumps({"steps": steps}))

@@ -56,12 +56,12 @@ def seen(folder: Path, gpus: str = TWO_GPUS, *, now: float = NOW) -> Seen:
     return Watched(folder, run, gpus=found, clock=lambda: now).look()
 
 
-def shown(it: Seen) -> str:
+def shown(it: Seen, width: int = 80) -> str:
     file = io.StringIO()
-    Console(file=file, width=80, highlight=False).print(screen(it))
+    Console(file=file, width=width, highlight=False).print(screen(it, width))
     lines = [text.rstrip() for text in file.getvalue().splitlines()]
     assert len(lines) <= 24
-    assert all(len(text) <= 80 for text in lines)
+    assert all(len(text) <= width for text in lines)
     return "\n".join(lines) + "\n"
 
 
@@ -137,6 +137,17 @@ def test_the_screen_is_the_one_that_was_looked_at(name: str, tmp_path: Path) -> 
     if os.environ.get("PYINFRA_GPU_GOLDEN"):
         (GOLDEN / f"{name}.txt").write_text(text, encoding="utf-8")
     assert text == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [40, 120])
+@pytest.mark.parametrize("name", ["running", "eight_gpus", "standing_still"])
+def test_the_screen_is_laid_out_for_the_terminal_that_is_there(
+    name: str, width: int, tmp_path: Path
+) -> None:
+    text = shown(MOMENTS[name](tmp_path), width)
+    if os.environ.get("PYINFRA_GPU_GOLDEN"):
+        (GOLDEN / f"{name}_{width}.txt").write_text(text, encoding="utf-8")
+    assert text == (GOLDEN / f"{name}_{width}.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", MOMENTS)

@@ -14,6 +14,7 @@ import pytest
 from train.run_directory import NOW, iso, steps, write_run
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
+from pyinfra_gpu.on_host.train import calling
 from pyinfra_gpu.on_host.train import why as module
 from pyinfra_gpu.on_host.train.advice import next_smaller, smaller
 from pyinfra_gpu.on_host.train.record import Run
@@ -248,6 +249,8 @@ def test_what_nothing_explains_ends_with_its_last_lines(tmp_path: Path) -> None:
     ("fields", "told"),
     [
         ({}, "goes on: nothing has failed"),
+        ({"state": "starting"}, "is starting: nothing has failed"),
+        ({"state": "stopping"}, "is being ended: nothing has failed"),
         (
             {"state": "ended", "outcome": "finished"},
             "finished after 1 h 39 min: nothing has failed",
@@ -272,6 +275,63 @@ def test_a_run_that_did_not_fail_says_so(fields: dict[str, Any], told: str, tmp_
     assert told in found.what
     if "nothing has failed" in told:
         assert "No cause found" not in found.screen()
+
+
+PEER = (
+    "[rank1]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection"
+    " closed by peer [10.77.3.11]:4520. This is typically caused by a remote worker crashing."
+)
+STORE = (
+    "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d"
+    " store has failed. See inner exception for details."
+)
+TOGETHER: dict[str, Any] = {"state": "ended", "outcome": "failed", "across": ["ws1", "ws2"]}
+
+
+@pytest.mark.parametrize(
+    "logs",
+    [{"rank0.log": PEER}, {"launcher.log": STORE}, {"rank0.log": PEER, "launcher.log": STORE}],
+)
+def test_a_host_that_lost_its_peers_says_that_the_cause_may_be_there(
+    logs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It named the network, which had done its work."""
+    folder = write_run(tmp_path, logs=logs, **TOGETHER)
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet, others=["ws1"])
+    assert (found.secondary, found.cause, found.across) == (True, "", ("ws1", "ws2"))
+    (fact,) = found.facts
+    assert fact.startswith("its ranks lost those of ws1: the cause may be there, see `train why 2")
+    assert "on the controller" in fact
+    assert "No cause found" not in found.screen()
+    caller = calling.Caller(inventory="lab.py", chosen=("--limit", "ws2"))
+    monkeypatch.setenv(calling.VARIABLE, caller.as_text())
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet, others=["ws1"])
+    assert found.facts[0].endswith(f"`pyinfra-gpu train lab.py why --limit ws1 -- {found.run}`")
+
+
+def test_a_host_that_knows_a_cause_of_its_own_blames_no_other(tmp_path: Path) -> None:
+    logs = {"rank0.log": f"OSError: [Errno 28] No space left on device\n{PEER}"}
+    folder = write_run(tmp_path, logs=logs, **TOGETHER)
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet, others=["ws1"])
+    assert (found.secondary, found.id) == (False, "HOST-01")
+    assert "ws1" not in found.screen()
+
+
+def test_a_run_that_waits_for_other_hosts_says_for_which(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, state="starting", across=["ws1", "ws2"])
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet, others=["ws1"])
+    assert found.screen().endswith("is starting: nothing has failed\n  it waits for ws1")
+
+
+@pytest.mark.parametrize("width", [40, 120])
+def test_a_screen_fits_the_terminal_that_is_there(width: int, tmp_path: Path) -> None:
+    logs = {"rank0.log": "OSError: [Errno 28] No space left on device"}
+    folder = write_run(tmp_path, state="ended", outcome="failed", logs=logs)
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet)
+    lines = found.screen(width).splitlines()
+    words = [line for line in lines if not line.strip().startswith(("`", "df", "du", "sudo"))]
+    assert max(map(len, words)) <= width
+    assert max(map(len, words)) > width * 3 // 4
 
 
 RETRY = "retry 1 of 3, after HOST-52, which mostly passes"

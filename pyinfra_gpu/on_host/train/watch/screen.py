@@ -213,14 +213,14 @@ def _machine(seen: Seen, width: int) -> Iterator[Text]:
     else:
         yield from _gpus(seen.gpus, width)
     if seen.memory:
-        yield _memory(seen.memory)
+        yield _memory(seen.memory, width)
 
 
 def _gpus(gpus: Sequence[Gpu], width: int) -> Iterator[Text]:
     for gpu in gpus[:_MOST_GPUS]:
         busy = gpu.used_percent
         line = Text(f"GPU {gpu.index}".ljust(_LABEL), style="dim")
-        line.append_text(_meter(None if busy is None else busy / 100))
+        line.append_text(_meter(None if busy is None else busy / 100, width))
         line.append("     –" if busy is None else f" {busy:3.0f} %")  # noqa: RUF001
         line.append(f"  {_of(gpu.memory_mib, gpu.memory_total_mib)} GiB")
         if width < _NARROW:
@@ -234,14 +234,16 @@ def _gpus(gpus: Sequence[Gpu], width: int) -> Iterator[Text]:
         yield _labelled("", Text(f"and {len(gpus) - _MOST_GPUS} more", "dim"))
 
 
-def _memory(memory: Memory) -> Text:
+def _memory(memory: Memory, width: int) -> Text:
     part = memory.used_mib / memory.total_mib if memory.total_mib else None
-    line = Text("RAM".ljust(_LABEL), style="dim").append_text(_meter(part))
+    line = Text("RAM".ljust(_LABEL), style="dim").append_text(_meter(part, width))
     percent = "     –" if part is None else f" {part * 100:3.0f} %"  # noqa: RUF001
     return line.append(f"{percent}  {_of(memory.used_mib, memory.total_mib)} GiB")
 
 
-def _meter(part: float | None) -> Text:
+def _meter(part: float | None, width: int) -> Text:
+    if width < _NARROW:
+        return Text()  # the figures say it, and need the room
     full = round(max(0.0, min(1.0, part or 0.0)) * _METER)
     line = Text(style="default").append("━" * full, style="blue")
     return line.append("━" * (_METER - full), style="bright_black")
