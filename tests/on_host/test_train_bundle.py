@@ -137,6 +137,17 @@ def test_all_that_is_in_the_way_is_said_at_once_with_its_remedy(here: Here) -> N
     assert "0123456789" not in done.stderr
 
 
+def test_the_disk_is_looked_at_where_things_are_written(here: Here) -> None:
+    """Only the folder above the runs was: with runs or checkpoints on a full disk all was well."""
+    tick = {"file": "tick.py", "launch": "python", "arguments": {"out": "/dev/shm/x"}}
+    elsewhere = {**tick, "checkpoints": "{out}/step-*", "checkpoint_gib": 1 << 19}
+    here.site(presets={"tick": {**tick, "arguments": {}}, "elsewhere": elsewhere})
+    said = here.train("start", "elsewhere", "--unproven").stderr
+    assert "GiB are free below /dev/shm, and two checkpoints need" in said
+    (here.folder / "state/runs").symlink_to("/proc/self")  # a file system without any room
+    assert "a run's logs need 1" in here.train("start", "tick", "--unproven").stderr
+
+
 def test_an_empty_checkout_is_said(here: Here) -> None:
     here.site(checkout=str(here.folder / "state"))
     assert "is no checkout with a commit" in here.train("start", "tick").stderr

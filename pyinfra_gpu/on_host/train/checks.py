@@ -13,6 +13,7 @@ from ..terminal import some
 from . import claims, code, environment, gpus, presets, stamp, units
 from .errors import TrainError
 from .presets import Preset
+from .running import child
 from .site import AGAIN, Site
 
 _GIB = 1 << 30
@@ -152,13 +153,7 @@ def _wandb(variables: Mapping[str, str]) -> bool:
 
 def _room(site: Site, asked: Asked) -> Iterator[Problem]:
     preset = asked.preset
-    free = shutil.disk_usage(site.state).free / _GIB
-    wanted = 2 * preset.checkpoint_gib + _SPARE_GIB
-    if free < wanted:
-        yield Problem(
-            f"{free:.1f} GiB are free below {site.state}, and two checkpoints need {wanted:g}",
-            "delete what nobody needs there",
-        )
+    yield from _disks(site, asked)
     memory = _available_gib()
     if memory is not None and memory < preset.ram_gib:
         yield Problem(
@@ -174,6 +169,31 @@ def _room(site: Site, asked: Asked) -> Iterator[Problem]:
                 f" {_SHM_MIB * asked.ranks}",
                 f"run `sudo mount -o remount,size={max(1, asked.ranks)}G /dev/shm`",
             )
+
+
+def _disks(site: Site, asked: Asked) -> Iterator[Problem]:
+    """Yield the file systems that are too full: of the runs, and where the checkpoints go."""
+    preset = asked.preset
+    wanted = {_there(site.runs): ("a run's logs", float(_SPARE_GIB))}
+    if preset.checkpoint_gib:
+        values = child.values(site.runs / "RUN", preset, asked.ranks)
+        folder = _there(Path(presets.filled(preset.checkpoints or str(site.runs), values)))
+        if folder.stat().st_dev == _there(site.runs).stat().st_dev:
+            folder = _there(site.runs)
+        before = wanted.get(folder, ("", 0.0))[1]
+        wanted[folder] = ("two checkpoints", before + 2 * preset.checkpoint_gib)
+    for folder, (what, gib) in wanted.items():
+        free = shutil.disk_usage(folder).free / _GIB
+        if free < gib:
+            yield Problem(
+                f"{free:.1f} GiB are free below {folder}, and {what} need {gib:g}",
+                "delete what nobody needs there",
+            )
+
+
+def _there(path: Path) -> Path:
+    """Return the nearest folder above a path, or of it, that there is already."""
+    return next(each for each in (path, *path.parents) if each.is_dir())
 
 
 def _available_gib() -> float | None:

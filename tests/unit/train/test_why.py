@@ -60,16 +60,25 @@ CASES = {
     "hang": Case("HOST-80", {}, steps(300), NOW + 1500),
     "nan": Case("HOST-81", {}, [*steps(300), NAN]),
     "data": Case("HOST-41", FAILED, []),
+    # As they were on a host when somebody sent SIGKILL to one process of a run of two ranks.
+    "killed_rank": Case(
+        "STORE-09", {**FAILED, "attempt": {"exit": 1, "first_failed_rank": 0}}, steps(18)
+    ),
+    "killed_agent": Case("STORE-09", {**FAILED, "attempt": {"exit": -9}}, steps(12)),
+    "killed_supervisor": Case("HOST-82", {"state": "ended", "outcome": "lost"}, steps(33)),
 }
 
 
 def explained(name: str, root: Path, **more: Any) -> Explanation:
     case = CASES[name]
     ended = case.fields.get("state") == "ended"
-    logs = {"rank0.log": "loading\n", "rank1.log": text(f"{name}.log")}
-    if name == "libuv":
-        logs = {"launcher.log": text("libuv.log")}
-    elif ended:
+    if name in ("libuv", "killed_rank"):
+        logs = {"launcher.log": text(f"{name}.log")}
+    elif name.startswith("killed"):
+        logs = {"rank0.log": "step 11/600  loss 0.3636\n"}
+    else:
+        logs = {"rank0.log": "loading\n", "rank1.log": text(f"{name}.log")}
+    if ended and "rank1.log" in logs:
         logs["launcher.log"] = text("launcher.txt")
     folder = write_run(root, metrics=case.metrics, logs=logs, **case.fields)
     return why(folder, known=catalogue(), now=case.now, kernel=quiet, **more)
