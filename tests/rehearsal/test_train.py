@@ -121,6 +121,23 @@ def test_nothing_is_left_where_somebody_kills(who: str, train: Training) -> None
         assert attempt["first_failed_rank"] == first
 
 
+def test_the_supervisor_takes_next_to_nothing_of_a_core_and_little_memory(train: Training) -> None:
+    """Of a training with ten steps a second, which is more than most print."""
+    name = train.start("tick")
+    train.until(lambda runs: runs[name]["last"])
+    pid = train.host.run(f"pgrep -f 'train supervise {name}' | head -1").stdout.strip()
+    look = f"cat /proc/{pid}/stat; grep VmHWM /proc/{pid}/status; getconf CLK_TCK; cat /proc/uptime"
+    before = train.host.run(look).stdout.splitlines()
+    time.sleep(10)
+    after = train.host.run(look).stdout.splitlines()
+    (used, began), (used_then, ended) = (
+        (sum(map(int, each[0].rpartition(")")[2].split()[11:13])), float(each[3].split()[0]))
+        for each in (before, after)
+    )
+    assert (used_then - used) / int(after[2]) / (ended - began) <= 0.01
+    assert int(after[1].split()[1]) <= 40 << 10  # KiB, at its largest
+
+
 def test_of_twenty_starts_one_gets_the_device_and_those_that_wait_keep_their_order(
     train: Training,
 ) -> None:
