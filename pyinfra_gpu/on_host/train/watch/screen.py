@@ -49,7 +49,7 @@ def screen(seen: Seen, width: int = WIDTH) -> RenderableType:
     """
     above, below = [*_head(seen, width), Text(), *_steps(seen, width)], list(_machine(seen, width))
     below[:0] = [Text()] if below else []
-    foot = [*_remarks(seen), Text(_hint(seen), style="dim")]
+    foot = [*_remarks(seen), Text(_hint(seen, width), style="dim")]
     room = HEIGHT - len(above) - len(below) - len(foot) - 1
     if len(curve := list(_curve(seen, max(0, min(_CHART_ROWS, room)), width))) < room:
         above += [Text()] if seen.history.has_loss else []
@@ -268,11 +268,12 @@ def _remarks(seen: Seen) -> Iterator[Text]:
         yield line.append(seen.warning.text, style="default")
 
 
-def _hint(seen: Seen) -> str:
+def _hint(seen: Seen, width: int) -> str:
     name = seen.run.name
     if seen.over:
         return f"train why {name}" if seen.run.failed else f"train logs {name}"
-    return "Ctrl-C leaves, and the run goes on; `train stop` ends it"
+    goes_on = ", and the run goes on" if width >= _NARROW else ""
+    return f"Ctrl-C leaves{goes_on}; `train stop` ends it"
 
 
 def _labelled(label: str, text: Text) -> Text:
