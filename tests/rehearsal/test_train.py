@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from running import Deployer, OnlySmoke, OnlyStage
+from running import INVENTORY, PROJECT, Deployer, OnlySmoke, OnlyStage
 from training import CHECKOUT, GRACE_S, PREFIX, RUNS, TICK, TOLD, Training, declare
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
@@ -80,6 +83,24 @@ def test_a_run_outlives_the_login_that_started_it(train: Training) -> None:
     )
     at = train.until(lambda runs: runs[name]["last"])[name]["last"]["step"]
     train.until(lambda runs: runs[name]["last"]["step"] > at + 3)
+    assert train.runs()[name]["state"] == "running"
+
+
+def test_a_run_outlives_the_controller_that_started_it(train: Training, deployer: Deployer) -> None:
+    """It is killed as soon as the run is there, before it has said so."""
+    before = set(train.runs())
+    words = ["train", INVENTORY, "start", "tick", "--limit", "gpu1", "--", "--unproven"]
+    controller = subprocess.Popen(
+        [str(Path(sys.executable).parent / "pyinfra-gpu"), *words],
+        cwd=PROJECT,
+        env=deployer.environment(deployer.folder / "unused.json"),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    (name,) = set(train.until(lambda runs: set(runs) - before)) - before
+    controller.kill()
+    assert controller.wait() in (0, -signal.SIGKILL)
+    train.until(lambda runs: (runs[name]["last"] or {}).get("step", 0) > 5)
     assert train.runs()[name]["state"] == "running"
 
 
