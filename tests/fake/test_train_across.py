@@ -216,6 +216,20 @@ def test_of_a_run_of_several_hosts_the_cause_is_told_once_and_where_it_is(
     assert "its ranks lost those of the other" not in said
 
 
+def test_what_a_host_explains_reaches_the_terminal_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = "\x1b]0;owned\x07\x1b[2Jline\u202e\x00"
+    everywhere = {"what": odd, "evidence": [odd] * 30, "facts": [odd], "more": odd}
+    for more in ({}, {"cause": odd, "fix": [odd, f"`{odd} -x`"]}, {"secondary": True}):
+        hosts = {"ws1": explained(**everywhere, **more), "ws2": CAUSE}
+        asked(tmp_path, monkeypatch, hosts, "why")
+        assert not set("\x1b\x07\x00\u202e") & set(capsys.readouterr().out)
+    hosts = {"ws1": explained(run=odd), "ws2": CAUSE}
+    assert asked(tmp_path, monkeypatch, hosts, "why") == 1
+    assert "what it explains cannot be read" in " ".join(capsys.readouterr().out.split())
+
+
 def test_where_no_host_knows_more_each_tells_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

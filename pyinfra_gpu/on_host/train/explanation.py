@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..terminal import WIDTH, bounded, shortened, step, unbroken, wrapped
-from . import calling
+from ..terminal import WIDTH, bounded, one_line, shortened, step, unbroken, wrapped
 
 HEIGHT = 24
 LAST_LINES = 6
@@ -25,6 +24,7 @@ class Explanation:
     + passing: whether the cause mostly goes away by itself
     + secondary: whether what is known only follows from another failure, which no log here shows
     + across: the hosts that trained it together, where it was a run of several
+    + more: the command that shows the whole log, as whoever asked types it
     + ended: when it failed here, in seconds since 1970; None where it did not
     """
 
@@ -40,6 +40,7 @@ class Explanation:
     secondary: bool = False
     across: tuple[str, ...] = ()
     ended: float | None = None
+    more: str = ""
 
     def summary(self) -> str:
         """Return it in one sentence."""
@@ -60,6 +61,7 @@ class Explanation:
             "secondary": self.secondary,
             "across": list(self.across),
             "ended": self.ended,
+            "more": self.more,
         }
 
     def screen(self, width: int = WIDTH) -> str:
@@ -80,7 +82,7 @@ class Explanation:
             known = "No cause found: none of the failures known here explains it."
             told = wrapped(known, width=width)
             lines = [*head, "", *told, "", "The log ends with:", *shown]
-            return "\n".join(bounded(lines, height, f"  ({calling.typed('logs', self.run)})"))
+            return "\n".join(bounded(lines, height, f"  ({one_line(self.more)})"))
         why = ["", "Why", *wrapped(unbroken(self.cause), "  ", "  ", width=width), "", "What to do"]
         steps = _readable(self.fix, width)
         room = height - len(head) - len(why)

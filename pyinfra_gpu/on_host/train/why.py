@@ -112,6 +112,7 @@ def _explained(
             rank=first,
             evidence=last,
             facts=facts,
+            more=calling.typed("logs", run.name),
             across=run.across,
             ended=ended,
         )

@@ -23,6 +23,7 @@ State = Literal["queued", "starting", "running", "waiting", "stopping", "ended"]
 Outcome = Literal["finished", "failed", "stopped", "lost"]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,80}$")]
 Words = Annotated[str, Field(max_length=200)]
 Text = Annotated[str, Field(max_length=8192)]
 Texts = Annotated[tuple[Text, ...], Field(max_length=64)]
@@ -57,7 +58,7 @@ class Run(_Told):
     + losses: the curve as few points, where the launcher was asked for it
     """
 
-    run: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,80}$")]
+    run: Name
     state: State
     preset: Words | None = None
     created: Words = ""
@@ -111,7 +112,7 @@ def read_runs(text: str) -> tuple[Run, ...] | Unknown:
 
 
 class _Why(_Told):
-    run: Words
+    run: Name
     what: Text
     id: Words | None = None
     rank: int | None = None
@@ -123,6 +124,7 @@ class _Why(_Told):
     secondary: bool = False
     across: Texts = ()
     ended: Number | None = None
+    more: Text = ""
 
 
 def read_explanation(text: str) -> Explanation | Unknown:
