@@ -24,6 +24,7 @@ from pyinfra_gpu.on_host.train import (
     keeping,
     presets,
     record,
+    resuming,
     rundir,
     stamp,
 )
@@ -293,6 +294,29 @@ def test_what_is_older_than_the_run_is_another_runs(tmp_path: Path) -> None:
     for name in ("complete.json", "rank0.pt"):
         put(tmp_path / "checkpoints/step-5" / name)
     assert checkpoints.newest(FOLDERS, {"run": tmp_path}, 1, time.time() + 60) is None
+
+
+def test_checkpoints_are_looked_for_where_a_setting_puts_them(site: Site, tmp_path: Path) -> None:
+    """The glob named the run's folder, whatever `--set checkpoints=` said: nothing was found."""
+    example = Path(__file__).parents[2] / "examples/presets/tiny-gpt.json"
+    preset = presets.resolved(json.loads(example.read_text()), "balanced")
+    run = made(site)
+    for folder, settings in (
+        (run.folder / "checkpoints", []),
+        (tmp_path / "shared", [f"checkpoints={tmp_path}/shared"]),
+    ):
+        given = presets.with_settings(preset, settings)
+        for name in ("complete.json", "model.pt", "rank0.pt", "rank1.pt"):
+            put(folder / "step-000050" / name)
+        request = {"preset": given.as_json(), "ranks": 2}
+        found = resuming.newest(run, request, rundir.later(-60))
+        assert found is not None
+        assert found.path == folder / "step-000050"
+        # Two hosts with a rank each leave as much in a folder that they share.
+        together = {**request, "ranks": 1, "across": {"hosts": ["a", "b"]}}
+        assert resuming.newest(run, together, rundir.later(-60)) == found
+        alone = {**together, "ranks": 2}
+        assert resuming.newest(run, alone, rundir.later(-60)) is None
 
 
 # -- code
