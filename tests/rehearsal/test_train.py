@@ -184,7 +184,10 @@ def test_a_disk_that_fills_in_mid_run_ends_in_one_clear_screen(train: Training) 
     train.host.run(f"mkdir -p {RUNS}", root=False)
     train.host.run(f"mount -t tmpfs -o size=8m,uid=1000 tmpfs {RUNS}")
     try:
+        assert f"free below {RUNS}, and a run's logs need 1" in train("start", "fills", code=1)
+        train.host.run(f"mount -o remount,size=2g {RUNS}")
         name = train.start("fills")
+        train.host.run(f"mount -o remount,size=64m {RUNS}")  # it has written a fraction of that
         (run,) = train.until(lambda runs: runs[name]["state"] == "ended").values()
         free = train.host.run(f"df --output=avail {RUNS} | tail -1").stdout.strip()
         screen = train("why", name)
