@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: rehearsal test test-pytorch-source test-real-driver test-debian13 quick check deploy clean requirements
+.PHONY: rehearsal test test-pytorch-source test-real-driver test-debian13 test-cuda-wheel quick check deploy clean requirements
 
 rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearsal run
@@ -19,12 +19,16 @@ test: check $(VENV)/torch
 	@$(BIN)/python -m tests.suite all --rehearsal-lanes $(REHEARSAL_LANES)
 
 # What takes too long, or too much from the network, for `make test`; what they saw is kept in
-# tests/real/evidence/: real packages of a driver and of its kernel, and hosts with Debian 13.
+# tests/real/evidence/: real packages of a driver and of its kernel, hosts with Debian 13, and the
+# CUDA build of torch.
 test-real-driver: $(VENV)/installed
 	@$(BIN)/python -m tests.real.own_driver
 
 test-debian13: $(VENV)/installed
 	@$(BIN)/python -m tests.real.debian13
+
+test-cuda-wheel: $(VENV)/installed
+	@$(BIN)/python -m tests.real.cuda_wheel
 
 quick: check
 	@$(BIN)/python -m tests.suite quick

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyinfra_gpu.drift import compilers
 from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage
+from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
 from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import proofs
@@ -16,7 +17,7 @@ from pyinfra_gpu.packages import manager_for
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.nvidia import NvidiaPackage
+    from pyinfra_gpu.facts.nvidia import LostFile, NvidiaPackage
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
@@ -124,6 +125,16 @@ def incomplete(spec: HostSpec, record: Record) -> list[str]:
     return [each.name for each in of_release(spec, record) if not each.complete]
 
 
+def damaged(spec: HostSpec, record: Record) -> list[str]:
+    """Return the packages whose files are gone, or are not what they brought."""
+    return packages_of(_lost(spec, record))
+
+
+def _lost(spec: HostSpec, record: Record) -> tuple[LostFile, ...]:
+    ending = f"-{str(spec.cuda.release).replace('.', '-')}"
+    return lost_files(record, lambda name: name.endswith(ending))
+
+
 def toolkit_owed(spec: HostSpec, record: Record, found: Findings) -> bool:
     """Tell whether the toolkit's own package is to be installed for these findings.
 
@@ -184,6 +195,8 @@ def _broken(spec: HostSpec, record: Record) -> str | None:
         return None
     if isinstance(cuda.missing, tuple) and cuda.missing:
         return f"{', '.join(cuda.missing)} missing in {home(spec)}"
+    if lost := _lost(spec, record):
+        return told(lost)
     if isinstance(cuda.nvcc, str) and cuda.nvcc != release:
         return f"the nvcc in {home(spec)} is of release {cuda.nvcc}"
     return None

@@ -17,6 +17,7 @@ from pyinfra_gpu.drift.driver_repository import (
 )
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage
 from pyinfra_gpu.drift.kernels import without_headers
+from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages.names import LIBRARIES, branch_of, driver_version
 
@@ -66,6 +67,7 @@ INSTALL = (
     *MOVES,
     Id.DRIVER_PACKAGE_INCOMPLETE,
     Id.DRIVER_LIBRARIES_DIFFER,
+    Id.DRIVER_FILES_DAMAGED,
     Id.DRIVER_HEADERS_MISSING,
 )
 """What `driver_packages.installed` repairs."""
@@ -115,6 +117,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
         *_incomplete(found),
         *headers,
         *_libraries(record, found),
+        *_files(record, found),
     ]
 
 
@@ -290,6 +293,23 @@ def _libraries(record: Record, found: Packages) -> list[Finding]:
             action="keep what no package brought under another name, and install the libraries'"
             " packages again",
             packages=LIBRARIES,
+        )
+    ]
+
+
+def _files(record: Record, found: Packages) -> list[Finding]:
+    lost = lost_files(record, found.names.__contains__)
+    if not lost:
+        return []
+    names = packages_of(lost)
+    return [
+        Finding(
+            id=Id.DRIVER_FILES_DAMAGED,
+            found=told(lost),
+            expected="every file of the driver's packages as they brought it",
+            effect="repair",
+            action=f"install {', '.join(names)} again",
+            packages=tuple(names),
         )
     ]
 

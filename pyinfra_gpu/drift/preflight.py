@@ -6,10 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.compatibility import Due, HostFacts, Refusal, check_host
-from pyinfra_gpu.drift import cuda, driver, preflight_driver, preflight_gpus
+from pyinfra_gpu.drift import cuda, driver, packages, preflight_driver, preflight_gpus
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, stop
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -21,6 +22,19 @@ _NUMBERS = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,5}", re.ASCII)
 
 _TAKES_GIB = {Id.DRIVER_NOT_INSTALLED: (1.0, 0.5), Id.CUDA_NOT_INSTALLED: (5.0, 3.0)}
 """What is to be installed -> GiB below /usr, and below /var for the packages themselves."""
+
+_LEAST_VAR_GIB = 0.1
+"""What the package manager itself needs below /var, for lists, its database and its log."""
+_SPARE_MIB = 8
+_TOOLKIT = ", or without a toolkit declare `cuda_toolkit = False`"
+_CLEAN = ": `journalctl --vacuum-size=100M` and the package manager's cache are the usual places"
+_MAKES_INITRAMFS = {
+    *preflight_driver.BUILDS,
+    Id.DRIVER_BLACKLIST_DIFFERS,
+    Id.DRIVER_INITRAMFS_STALE,
+    Id.DRIVER_NOUVEAU_LOADED,
+}
+"""What is followed by another initramfs."""
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -64,7 +78,10 @@ def _obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
         _owner(spec, record),
         _disk(spec, record),
         _noexec(spec, record),
+        _read_only(spec, record),
+        _package_manager(spec, record),
         *_system_disk(spec, record),
+        _boot(spec, record),
         _memory(spec, record),
         *preflight_gpus.obstacles(spec, record),
         *preflight_driver.obstacles(spec, record),
@@ -167,32 +184,93 @@ def _noexec(spec: HostSpec, record: Record) -> Finding | None:
     )
 
 
+def _read_only(spec: HostSpec, record: Record) -> Finding | None:
+    """Judge whether anything could be written; a kernel that finds a disk's errors forbids it."""
+    place = record.storage.readonly
+    if not isinstance(place, str):
+        return None
+    return stop(
+        Id.PREFLIGHT_READ_ONLY,
+        found=f"{place} is mounted read-only",
+        expected=f"file systems that can be written, below {spec.paths.prefix} too",
+        action="see with `dmesg | grep -iE 'remount|I/O error'` whether the kernel did that after"
+        f" an error of the disk; if not, run `mount -o remount,rw {place}` and look at /etc/fstab",
+    )
+
+
+def _package_manager(spec: HostSpec, record: Record) -> CannotTell | None:
+    """Nothing is written where nobody knows what is installed."""
+    installed = record.packages.installed
+    if spec.privilege == "none" or not isinstance(installed, Unknown):
+        return None
+    return CannotTell(f"which packages are installed cannot be told: {installed.reason}")
+
+
+def _boot(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
+    """Judge whether another initramfs has room beside those that are there: it is made first.
+
+    A full /boot leaves the driver's packages half configured, and a kernel that may not boot.
+    """
+    free, need = record.storage.boot_mib, record.storage.initrd_mib + _SPARE_MIB
+    ids = {each.id for each in driver.judge(spec, record)}
+    if free is None or not record.storage.initrd_mib or not ids & _MAKES_INITRAMFS:
+        return None
+    if isinstance(free, Unknown):
+        return CannotTell(f"free disk space at /boot is unknown ({free.reason})")
+    if free >= need:
+        return None
+    return stop(
+        Id.PREFLIGHT_BOOT_TOO_SMALL,
+        found=f"{free} MiB free at /boot",
+        expected=f"{need} MiB, for another initramfs",
+        action=f"remove {_unused_kernels(record)}, or make it larger",
+    )
+
+
+def _unused_kernels(record: Record) -> str:
+    installed = record.kernel.installed
+    used = (record.system.kernel, record.kernel.newest)
+    old = () if isinstance(installed, Unknown) else [each for each in installed if each not in used]
+    return f"the packages of kernel {some([*old], 3)}, which is not used" if old else "files there"
+
+
 def _system_disk(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
     """Compare with what driver and toolkit take below /usr, and their packages on the way there.
 
     The package manager checks neither beforehand; a full /usr leaves packages half installed.
     """
-    ids = {each.id for each in (*driver.judge(spec, record), *cuda.judge(spec, record))}
-    ids &= set(_TAKES_GIB)
+    judged = (*driver.judge(spec, record), *cuda.judge(spec, record), *packages.judge(spec, record))
+    acting = any(each.acts for each in judged)
+    ids = {each.id for each in judged} & set(_TAKES_GIB)
     found: list[Finding | CannotTell] = []
     for place, free, column in (
         ("/usr", record.storage.usr_mib, 0),
         ("/var", record.storage.var_mib, 1),
     ):
         need = sum(_TAKES_GIB[each][column] for each in ids)
+        if acting and place == "/var":
+            need = max(need, _LEAST_VAR_GIB)
         if isinstance(free, Unknown) and need:
             found.append(CannotTell(f"free disk space at {place} is unknown ({free.reason})"))
         elif isinstance(free, int) and free < need * 1024:
             found.append(
                 stop(
                     Id.PREFLIGHT_SYSTEM_DISK_TOO_SMALL,
-                    found=f"{free / 1024:.1f} GiB free at {place}",
-                    expected=f"{need:g} GiB for what is to be installed",
-                    action="free some space there, or without a toolkit declare"
-                    " `cuda_toolkit = False`",
+                    found=f"{_room(free)} free at {place}",
+                    expected=f"{_needed(need)} for what is to be installed",
+                    action="free some space there"
+                    + (_TOOLKIT if Id.CUDA_NOT_INSTALLED in ids else _CLEAN if column else ""),
                 )
             )
     return found
+
+
+def _room(mib: float) -> str:
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
+
+
+def _needed(gib: float) -> str:
+    return f"{gib:g} GiB" if gib >= 1 else f"{gib * 1024:.0f} MiB"
 
 
 def _memory(spec: HostSpec, record: Record) -> Finding | CannotTell | None:

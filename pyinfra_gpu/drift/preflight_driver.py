@@ -40,6 +40,7 @@ MOVES = frozenset(
         Id.DRIVER_PACKAGE_INCOMPLETE,
         Id.DRIVER_WRONG_FLAVOUR,
         Id.DRIVER_LIBRARIES_DIFFER,
+        Id.DRIVER_FILES_DAMAGED,
     }
 )
 """Findings that are repaired by installing other packages of the driver.

@@ -116,7 +116,14 @@ def stale(spec: HostSpec, record: Record) -> str | None:
         return "the stamp is not readable"
     if not stamp.passed:
         return "the last test did not pass"
+    if stamp.verdict and record.smoke.verdict_sha256 not in (None, stamp.verdict):
+        return "the verdict there is not the one of the test that passed"
     changed = differences(str(stamp.fingerprint), fingerprint(spec, record, smoke_digest()))
     if not changed and stamp.mode != spec.smoke.mode:
         return f"it passed as {stamp.mode}"
-    return f"{CHANGED}{', '.join(changed)}" if changed else None
+    if changed:
+        return f"{CHANGED}{', '.join(changed)}"
+    touched = record.torch.touched
+    if isinstance(touched, int) and touched:
+        return f"since it passed, {touched} files were touched, more than a look can compare"
+    return None

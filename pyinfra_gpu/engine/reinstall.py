@@ -10,12 +10,21 @@ from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.package_manager import manager_of
 from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.steps import failed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
     from pyinfra_gpu.spec import HostSpec
+
+    Versions = Mapping[str, str]
+
+_MIRROR = "name a source that has it (`driver_repository_url`)"
+_KEYS = {"driver": ("driver_version", _MIRROR), "cuda": ("cuda_version", _MIRROR)}
+"""Stage -> the key that asks for another version, and what else helps."""
 
 
 def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequence[str]) -> bool:
@@ -34,12 +43,41 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
     there = manager.versions_in(
         ask(state, host, manager.versions(names), root, seconds=deadlines.SERVICE).stdout
     )
+    if gone := _not_offered(state, host, stage, spec, names, there):
+        return failed(host, stage, f"{host.name}: {gone}; nothing was changed")
     exact = tuple(manager.exact(name, there[name]) if name in there else name for name in names)
     request = transaction.Request(stage=stage, spec=spec, packages=exact, reinstall=True)
     if not transaction.run(state, host, request):
         return False
     # A transaction takes what it may change off hold.
     return not held or ask(state, host, manager.hold(held), root, seconds=deadlines.SERVICE).ok
+
+
+def _not_offered(
+    state: State, host: Host, stage: str, spec: HostSpec, names: Sequence[str], there: Versions
+) -> str | None:
+    """Say which package cannot be had again, since no source has its version, and what is left.
+
+    The package manager itself passes such a one over, and ends well.
+    """
+    manager, root = manager_of(look(spec)), as_root(spec)
+    if not transaction.update(state, host, stage, spec):
+        return None  # it has said why, and the transaction fails the same way
+    command = manager.on_offer(names)
+    offer = manager.on_offer_in(ask(state, host, command, root, seconds=deadlines.SERVICE).stdout)
+    lacking = [each for each in names if each in there and there[each] not in offer.get(each, ())]
+    if not lacking:
+        return None
+    name = lacking[0]
+    others = offer.get(name, ())
+    known = f"on offer: {', '.join(others[:3])}" if others else "no version of it is on offer"
+    key, url = _KEYS.get(stage, ("", ""))
+    choices = [f"declare `{key}` as one that is" if key and others else "", url]
+    choices.append(f"or bring its file back by hand (`{manager.offers_by_hand(name)}`)")
+    return (
+        f"{name} {there[name]} has lost files and cannot be installed again, since no source offers"
+        f" that version any more ({known}): {', '.join(each for each in choices if each)}"
+    )
 
 
 def owners(state: State, host: Host, spec: HostSpec, paths: Sequence[str]) -> list[str]:

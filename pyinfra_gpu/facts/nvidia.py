@@ -31,6 +31,22 @@ class NvidiaPackage(Jsonable):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LostFile(Jsonable):
+    """A file that a package brought, and that is gone or has another content than it had then.
+
+    + package: with ":ARCHITECTURE" where that is not the machine's own
+    + gone: whether it is; else it was changed
+    """
+
+    package: str
+    path: str
+    gone: bool
+
+    def __str__(self) -> str:
+        return f"{self.path} of {self.package} {'is gone' if self.gone else 'was changed'}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Alternative(Jsonable):
     """A group of update-alternatives.
 
@@ -57,6 +73,8 @@ class NvidiaRecord(Jsonable):
     + history: what the package manager did to them, to compilers and to kernels, newest last, the
       last 200 changes of the last two months or so (its log and the one before it); a password in
       an address of a command line shows as ***
+    + lost: what packages of the driver and the declared toolkit brought and is no longer so, at
+      most 50 files; configuration and documentation are not looked at
     + alternatives: the groups "nvidia" and "glx", by which a distribution's own packages lead to
       one driver of several
     """
@@ -66,6 +84,7 @@ class NvidiaRecord(Jsonable):
     archives: tuple[Source, ...] | Unknown
     keyring: tuple[str, ...] | Unknown | None
     history: tuple[PackageChange, ...] | Unknown
+    lost: tuple[LostFile, ...] | Unknown
     alternatives: tuple[Alternative, ...] | Unknown
 
     def package(self, name: str) -> NvidiaPackage | None:
@@ -87,7 +106,13 @@ def parse(fields: Fields) -> NvidiaRecord:
     """The packages, from the probe's fields."""
     if not_asked(fields):
         return NvidiaRecord(
-            packages=(), sources=(), archives=(), keyring=None, history=(), alternatives=()
+            packages=(),
+            sources=(),
+            archives=(),
+            keyring=None,
+            history=(),
+            lost=(),
+            alternatives=(),
         )
     manager = manager_for(system.parse(fields).os_id)
     key, listed = fields.raw("nvidia.keyring"), all_sources(fields, manager)
@@ -99,6 +124,7 @@ def parse(fields: Fields) -> NvidiaRecord:
         else tuple(each for each in listed if each.components),
         keyring=fingerprints(key) if isinstance(key, bytes) else key,
         history=history(fields.items("nvidia.change"), manager),
+        lost=_lost(fields.items("nvidia.file")),
         alternatives=_alternatives(fields.items("nvidia.alternative")),
     )
 
@@ -170,6 +196,18 @@ def _packages(rows: tuple[str, ...] | Unknown) -> tuple[NvidiaPackage, ...] | Un
             )
         )
     return tuple(sorted(packages, key=lambda package: package.name))
+
+
+def _lost(rows: tuple[str, ...] | Unknown) -> tuple[LostFile, ...] | Unknown:
+    """Rows "NAME gone|changed PATH", in no order."""
+    if isinstance(rows, Unknown):
+        return rows
+    found = [row.split(" ", 2) for row in rows]
+    if wrong := next((row for row in found if len(row) != 3), None):
+        return Unknown(f"the probe's line {' '.join(wrong)[:80]!r} is incomplete")
+    return tuple(
+        LostFile(package=name, path=path, gone=what == "gone") for name, what, path in sorted(found)
+    )
 
 
 def _alternatives(rows: tuple[str, ...] | Unknown) -> tuple[Alternative, ...] | Unknown:

@@ -7,7 +7,7 @@ by one concern's module.
 
 from __future__ import annotations
 
-import shlex
+import re
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -51,6 +51,7 @@ _ROOTS = (
     "probe/power.sh",
 )
 _LAST = "probe/end.sh"
+_END = "pg-owners-end"  # of the owner's text, which no shell is to read before it is run
 _ON_THE_WAY_S = 10  # of the time for a look: for connecting, and for the answer's way back
 _NO_PATHS = ("cuda_release", "compiler", "repository", "owner")
 
@@ -246,19 +247,28 @@ def text_of(request: ProbeRequest) -> str:
 def script() -> str:
     """The text of the probe's files as it travels with every look.
 
-    Without comments and the tabs that indent it; of the blanks that indent its lines of Python one
-    for each four.
+    Without comments, continued lines and the tabs that indent it; of the blanks that indent its
+    lines of Python one for each four.
     """
     managers = (f"packages/{name}" for name in probes())
-    owners = shlex.quote(_joined(*_OWNERS))
-    return f'owners_text={owners}\neval "$owners_text"\n{_joined(*_ROOTS, *managers, _LAST)}'
+    owners = f"owners_text=$(cat <<\\{_END}\n{_joined(*_OWNERS)}\n{_END}\n)"
+    return f'{owners}\neval "$owners_text"\n{_joined(*_ROOTS, *managers, _LAST)}'
 
 
 def _joined(*names: str) -> str:
     folder = files("pyinfra_gpu") / "on_host"
     texts = ((folder / name).read_text(encoding="ascii") for name in names)
     lines = (_unindented(line) for text in texts for line in text.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("#"))
+    kept = "\n".join(line for line in lines if line and not line.startswith("#"))
+    return "\n".join(_shorter(line) for line in kept.replace("\\\n", "").split("\n"))
+
+
+_ONE_TEST = re.compile(r"if (\[ [^]\n;|&]* \]); then ([^;|&]*); fi")
+
+
+def _shorter(line: str) -> str:
+    """Return a line of shell in fewer characters: one test and one command are no `if`."""
+    return _ONE_TEST.sub(r"! \1 || \2", line) if _ONE_TEST.fullmatch(line) else line
 
 
 def _unindented(line: str) -> str:

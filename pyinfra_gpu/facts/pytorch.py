@@ -21,9 +21,11 @@ class TorchRecord(Jsonable):
       by a path
     + uv: version of the installer
     + version, git_version, cuda: from torch/version.py; cuda is None for a build without CUDA
-    + damaged: the first 5 of torch's files that are missing or have another size than recorded
-    + damaged_others: normalised name of another distribution -> the first of its files that is
-      missing or has another size than recorded; at most 100 of them
+    + damaged: the first 5 of torch's files that are missing or have another size than recorded, or
+      were touched since the smoke test passed and have another digest than recorded
+    + damaged_others: normalised name of another distribution -> the first of its files of which
+      that is true; at most 100 of them
+    + touched: how many files were touched since then whose digests a look has no time for
     + needs: where any of those is damaged, what torch needs to run, by its own metadata, and it
     + installing: whether an installation was begun and not finished
     + distributions: normalised name -> version of everything installed; a name that is there
@@ -41,6 +43,7 @@ class TorchRecord(Jsonable):
     damaged: tuple[str, ...] | Unknown
     damaged_others: Mapping[str, str] | Unknown
     needs: tuple[str, ...] | Unknown
+    touched: int | Unknown
     installing: bool | Unknown
     distributions: Mapping[str, str] | Unknown
 
@@ -69,6 +72,7 @@ def parse(fields: Fields) -> TorchRecord:
         damaged=fields.items("torch.damaged"),
         damaged_others=others if isinstance(others, Unknown) else _first_files(others),
         needs=fields.items("torch.need"),
+        touched=fields.number("torch.touched"),
         installing=fields.flag("torch.installing"),
         distributions=names if isinstance(names, Unknown) else _distributions(names),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
@@ -14,10 +15,12 @@ class SmokeRecord(Jsonable):
     """What the host wrote, read once; half a file, or a foreign one, is unknown.
 
     + stamp: of the last pass; verdict: of the last run
+    + verdict_sha256: digest of the verdict's text, in hexadecimal; None where there is none
     """
 
     stamp: Stamp | Unknown | None
     verdict: Verdict | Unknown | None
+    verdict_sha256: str | None = None
 
 
 class Smoke(ConcernFact[SmokeRecord]):
@@ -30,7 +33,9 @@ class Smoke(ConcernFact[SmokeRecord]):
 
 def parse(fields: Fields) -> SmokeRecord:
     """The traces, from the probe's fields."""
+    text = fields.document("smoke.verdict")
     return SmokeRecord(
         stamp=Stamp.read(fields.document("smoke.stamp")),
-        verdict=Verdict.read(fields.document("smoke.verdict")),
+        verdict=Verdict.read(text),
+        verdict_sha256=hashlib.sha256(text.encode()).hexdigest() if isinstance(text, str) else None,
     )

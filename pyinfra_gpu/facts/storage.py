@@ -15,6 +15,9 @@ class StorageRecord(Jsonable):
 
     + free_mib: what an ordinary user may still write where the prefix is, or will be
     + usr_mib, var_mib: the same for /usr and /var, None where no NVIDIA driver is wanted
+    + boot_mib: the same for /boot, None where there is none, too
+    + initrd_mib: size of the largest initramfs there; 0 where there is none
+    + readonly: where a file system is mounted read-only that has to be written, None if none
     + noexec: where a file system is mounted from which nothing of ours can be started, None if none
     + shm_mib: size of the file system that holds /dev/shm, None if there is no /dev/shm
     """
@@ -22,6 +25,9 @@ class StorageRecord(Jsonable):
     free_mib: int | Unknown
     usr_mib: int | Unknown | None
     var_mib: int | Unknown | None
+    boot_mib: int | Unknown | None
+    initrd_mib: int
+    readonly: str | Unknown | None
     shm_mib: int | Unknown | None
     noexec: str | Unknown | None
 
@@ -36,12 +42,16 @@ class Storage(ConcernFact[StorageRecord]):
 
 def parse(fields: Fields) -> StorageRecord:
     """The room, from the probe's fields."""
-    shm, usr, var = (fields.text(f"storage.{name}") for name in ("shm", "usr", "var"))
-    idle = not_asked(fields)
+    names = ("shm", "usr", "var", "boot")
+    shm, usr, var, boot = (fields.text(f"storage.{name}") for name in names)
+    idle, initrd = not_asked(fields), fields.number("storage.initrd")
     return StorageRecord(
         free_mib=_mib(fields.present("storage.free"), "free"),
         usr_mib=None if idle or usr is None else _mib(usr, "free"),
         var_mib=None if idle or var is None else _mib(var, "free"),
+        boot_mib=None if idle or boot is None else _mib(boot, "free"),
+        initrd_mib=0 if isinstance(initrd, Unknown) else -(-initrd // 2**20),
+        readonly=fields.text("storage.readonly"),
         shm_mib=None if shm is None else _mib(shm, "size"),
         noexec=fields.text("storage.noexec"),
     )

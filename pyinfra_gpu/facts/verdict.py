@@ -204,6 +204,9 @@ class Stamp(Part):
     status: Status
     mode: Mode
     finished: Time
+    verdict: str | None = Field(
+        default=None, description="SHA-256 of the verdict's text; none in what was written before."
+    )
     across: AcrossStamp | None = None
 
     @classmethod

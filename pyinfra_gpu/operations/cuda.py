@@ -81,7 +81,8 @@ def _install(spec: HostSpec, record: Record, found: Findings) -> Commands:
 def _reinstall(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Install again what lost files, and only that: a whole toolkit is gigabytes."""
     lost = reinstall.with_missing_files(state, host, spec, drift.home(spec))
-    packages = [*lost, *drift.incomplete(spec, record)] or drift.nvcc_packages(spec, record)
+    found = (*lost, *drift.damaged(spec, record), *drift.incomplete(spec, record))
+    packages = list(dict.fromkeys(found)) or drift.nvcc_packages(spec, record)
     return reinstall.again(state, host, STAGE, spec, packages)
 
 

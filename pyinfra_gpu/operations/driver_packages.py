@@ -16,6 +16,7 @@ from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import pin_package, preferences
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.kernels import without_headers
+from pyinfra_gpu.drift.lost_files import lost_files, packages_of
 from pyinfra_gpu.engine import deadlines, reinstall
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
@@ -288,6 +289,7 @@ def _broken(spec: HostSpec, record: Record) -> list[str]:
     broken = {package.name for package in found.installed if not package.complete}
     if Id.DRIVER_LIBRARIES_DIFFER in {each.id for each in drift.judge(spec, record)}:
         broken |= set(matching(found.names, LIBRARIES))
+    broken |= set(packages_of(lost_files(record, found.names.__contains__)))
     return sorted(broken)
 
 

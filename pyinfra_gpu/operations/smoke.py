@@ -157,7 +157,7 @@ def _check_verdict(
         )
     if verdict.passed:
         journal.verdict(Explained(verdict))
-        return _stamped(state, host, spec, verdict)
+        return _stamped(state, host, spec, stamp_of(verdict, record.smoke.verdict_sha256))
     evidence = _evidence(state, host, spec, record, verdict)
     journal.verdict(explained(verdict, record, evidence))
     return failed(host, STAGE, f"{spec.host}: {_failure(verdict)}")
@@ -168,9 +168,9 @@ def _withdraw(spec: HostSpec) -> str:
     return program("files/remove.sh", spec.paths.stamp, guard(run_as), uses=("files/root_only.sh",))
 
 
-def _stamped(state: State, host: Host, spec: HostSpec, verdict: Verdict) -> bool:
+def _stamped(state: State, host: Host, spec: HostSpec, stamp: Mapping[str, Any]) -> bool:
     """Keep what this pass stands for, where the owner cannot write; look whether it counts."""
-    file = stamp_file(spec, stamp_of(verdict))
+    file = stamp_file(spec, stamp)
     if not written(state, host, STAGE, file, as_root(spec)):
         return False
     forget()
@@ -179,9 +179,13 @@ def _stamped(state: State, host: Host, spec: HostSpec, verdict: Verdict) -> bool
     return stale is None or failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({stale})")
 
 
-def stamp_of(verdict: Verdict) -> dict[str, Any]:
-    """Return what the next run compares of a verdict that passed, with or without warnings."""
-    return {name: getattr(verdict, name) for name in ("fingerprint", "status", "mode", "finished")}
+def stamp_of(verdict: Verdict, sha256: str | None) -> dict[str, Any]:
+    """Return what the next run compares of a verdict that passed, with or without warnings.
+
+    + sha256: digest of its text, by which one that somebody edited later is known
+    """
+    names = ("fingerprint", "status", "mode", "finished")
+    return {**{name: getattr(verdict, name) for name in names}, "verdict": sha256}
 
 
 def stamp_file(spec: HostSpec, stamp: Mapping[str, Any]) -> File:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -122,6 +123,25 @@ def owed(**changes: Any) -> bool:
     return bool(GpuRun(host, tasks=(smoke,)).prepare().changing("ws1"))
 
 
+def test_a_verdict_that_was_edited_since_it_passed_is_no_proof() -> None:
+    """The page showed its figures, and the stamp beside it still counted."""
+    text = json.dumps(verdicts.document())
+    edited = text.replace('"loss"', '"lost"')
+    stamp = {**stamp_of(FakeHost()), "verdict": hashlib.sha256(text.encode()).hexdigest()}
+    for there, is_owed in ((text, False), (f"{edited} ", True)):
+        plain = {"smoke.verdict": there, "smoke.stamp": json.dumps(stamp)}
+        run = GpuRun(FakeHost(plain=plain), tasks=(smoke,)).prepare()
+        assert bool(run.changing("ws1")) is is_owed
+
+
+def test_files_that_a_look_has_no_time_to_compare_owe_a_test() -> None:
+    untouched, touched = (
+        GpuRun(FakeHost(plain={"torch.touched": n}), tasks=(smoke,)) for n in ("0", "12265")
+    )
+    assert not untouched.prepare().changing("ws1")
+    assert touched.prepare().changing("ws1")
+
+
 def test_a_test_that_only_warned_has_passed() -> None:
     assert not owed(status="pass")
     assert not owed(status="warn")
@@ -165,12 +185,13 @@ def test_root_withdraws_the_stamp_before_the_test_and_the_test_is_told_of_none()
 def test_the_stamp_of_a_pass_has_what_the_next_run_compares(status: str) -> None:
     verdict = Verdict.read(json.dumps(verdicts.document(status=status, fingerprint="c0ffee")))
     assert isinstance(verdict, Verdict)
-    file = operations.stamp_file(FakeHost().spec(), operations.stamp_of(verdict))
+    file = operations.stamp_file(FakeHost().spec(), operations.stamp_of(verdict, "ab12"))
     assert json.loads(file.content) == {
         "fingerprint": "c0ffee",
         "status": status,
         "mode": verdict.mode,
         "finished": verdict.finished,
+        "verdict": "ab12",
     }
     assert isinstance(Stamp.read(file.content.decode()), Stamp)
     assert (file.path, file.mode, file.owner) == ("/opt/pyinfra-gpu/smoke/stamp.json", "0644", None)

@@ -45,6 +45,16 @@ def test_without_a_compiler_the_compiled_step_is_skipped_and_says_so() -> None:
     assert (found.ok, found.status) == (True, "skip")
 
 
+def test_objects_are_not_sent_where_torch_has_no_numpy_to_pack_them_by() -> None:
+    """The package index's wheels do not ask for it: S4.object_list failed on such a host."""
+    facts = {0: sound(0), 1: sound(1)}
+    for fact in facts.values():
+        fact["object_list"] = {"without_numpy": 2}
+    found = _decide(facts)["S4.object_list"]
+    assert (found.ok, found.status) == (True, "skip")
+    assert "no NumPy" in found.detail
+
+
 _LOCATION = {
     "found": "/venv/lib/torch",
     "packages": "/venv/lib",

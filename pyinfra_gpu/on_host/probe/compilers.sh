@@ -15,8 +15,7 @@ compilers() {
 		*) version_of cuda.compiler "$PG_COMPILER" '[0-9]*' -dumpfullversion -dumpversion ;;
 		esac
 	fi
-	if ! have getconf; then unknown cuda.glibc "getconf is not on this host"
-	else version_of cuda.glibc getconf '*' GNU_LIBC_VERSION; fi
+	if has getconf cuda.glibc; then version_of cuda.glibc getconf '*' GNU_LIBC_VERSION; fi
 }
 
 # runs FILE

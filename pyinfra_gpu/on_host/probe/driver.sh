@@ -131,7 +131,7 @@ library() {
 users() {
 	set -- "$R"/dev/nvidia*
 	if [ ! -e "$1" ]; then listed driver.user; return; fi
-	if ! have find; then unknown driver.user "find is not on this host"; return; fi
+	has find driver.user || return
 	set -- "$R"/proc/[0-9]*/fd
 	said=$(ended 10 find "$@" -maxdepth 1 -lname '/dev/nvidia*' 2>&1)
 	status=$?
@@ -170,10 +170,7 @@ persistenced() {
 		absent driver.persistenced driver.persistenced_enabled
 		return
 	fi
-	if ! have systemctl; then
-		unknown_all "systemctl is not on this host" driver.persistenced driver.persistenced_enabled
-		return
-	fi
+	has systemctl driver.persistenced driver.persistenced_enabled || return
 	said=$(ended 5 systemctl show -p LoadState -p ActiveState -p UnitFileState \
 		nvidia-persistenced.service 2>&1)
 	status=$? load='' active='' enabled=''
@@ -232,7 +229,7 @@ signing_key() {
 		if [ "$file" ] && [ -e "$R$file" ]; then key=$R$file; break; fi
 	done
 	if [ ! -e "$key" ] || ! have mokutil; then absent driver.mok; return; fi
-	if [ ! -r "$key" ]; then unknown driver.mok "no permission to read $key"; return; fi
+	open_to_us "$key" driver.mok || return
 	# Its status differs between versions for the same answer.
 	said=$(bounded 5 mokutil --test-key "$key" 2>&1)
 	status=$?

@@ -16,7 +16,7 @@ entries() {
 		esac
 	done
 	listed "$about.absent" "$about.hidden"
-	if ! have stat; then unknown "$about.stat" "stat is not on this host"; return; fi
+	has stat "$about.stat" || return
 	files=
 	[ $# = 0 ] || for row in $(ended 10 stat -c '%f %u %U %s %n' -- "$@"); do
 		put "$about.stat" "$row"
@@ -31,8 +31,7 @@ entries() {
 	done
 	listed "$about.stat" "$about.target" "$about.unread"
 	if [ ! "$files" ]; then listed "$about.sha256"
-	elif ! have sha256sum; then unknown "$about.sha256" "sha256sum is not on this host"
-	else
+	elif has sha256sum "$about.sha256"; then
 		for row in $(ended 10 sha256sum -- $files); do put "$about.sha256" "$row"; done
 		listed "$about.sha256"
 	fi

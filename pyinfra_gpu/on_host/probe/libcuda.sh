@@ -57,7 +57,7 @@ link() {
 loader_paths() {
 	for file in "$R/etc/ld.so.conf" "$R"/etc/ld.so.conf.d/*.conf; do
 		[ -f "$file" ] || continue
-		if [ ! -r "$file" ]; then unknown libcuda.loader_path "no permission to read $file"; fi
+		open_to_us "$file" libcuda.loader_path
 		while read -r row rest || [ "$row" ]; do
 			case $row in
 			'#'* | include) ;;

@@ -112,31 +112,32 @@ believed() {
 	text "$1" "$2"
 }
 
-# owners_part runs `theirs` as the owner, or says why it cannot. What it prints is the owner's to forge, so of it pass whole,
-# plain lines of the expected keys alone, up to 1 MiB; and a process that stays behind and keeps the
-# pipe open is not waited for. It has the time that is left, less one tick.
+# What the owner's process may tell.
+owners_keys="owned.stat owned.absent owned.hidden owned.target owned.unread owned.sha256 environment.text \
+smoke.verdict build.stamp build.wheel build.state build.pid torch.python torch.python_problem torch.base \
+torch.declared torch.installing torch.version_line torch.distribution torch.damaged torch.other \
+torch.need torch.touched torch.uv training.requirements training.stamp training.commit training.remote \
+training.dirty training.dirty_count training.submodule training.lfs cuda.nvcc cuda.gcc cuda.gxx \
+cuda.compiler cuda.glibc"
+
+# owners_part runs `theirs` as the owner, or says why it cannot. What it prints is the owner's to
+# forge, so of it pass whole, plain lines of the expected keys alone, up to 1 MiB; and a process that
+# stays behind and keeps the pipe open is not waited for. It has the time that is left, less one tick.
 owners_part() {
-	if [ "$because" ]; then
-		unknown_all "$because" owned.absent torch.python torch.python_problem torch.base torch.declared torch.installing \
-			torch.version_line torch.distribution torch.damaged torch.other torch.need torch.uv \
-			environment.text \
-			training.requirements training.stamp training.commit training.remote training.dirty \
-			training.dirty_count training.submodule training.lfs smoke.verdict
-		if [ "$PG_NVIDIA" ]; then
-			unknown_all "$because" cuda.nvcc cuda.gcc cuda.gxx cuda.compiler cuda.glibc
-		fi
-		return
-	fi
+	if [ "$because" ]; then unknown_all "$because" $owners_keys; return; fi
 	rest=$((ticks * tick))
-	ended $rest $theirs env -i PATH="$PATH" PG_SBIN= PG_ROOT="$R" PG_LEFT="$PG_LEFT" \
-		PG_TICK="$tick" PG_SECONDS=$((rest - tick)) PG_STUCK="$stuck" PG_LIMIT="$limit" \
-		PG_VENV="$PG_VENV" PG_BUILD="$PG_BUILD" PG_UV="$PG_UV" PG_PYTHON="$PG_PYTHON" PG_ENV_FILE="$PG_ENV_FILE" PG_TRAINING="$PG_TRAINING" \
-		PG_REQUIREMENTS="$PG_REQUIREMENTS" PG_TRAINING_STAMP="$PG_TRAINING_STAMP" \
-		PG_VERDICT="$PG_VERDICT" PG_NVIDIA="$PG_NVIDIA" PG_CUDA="$PG_CUDA" \
-		PG_COMPILER="$PG_COMPILER" sh -c "$owners_text$nl
+	set -- env -i PATH="$PATH" PG_SBIN= PG_ROOT="$R" PG_TICK="$tick" PG_SECONDS=$((rest - tick)) \
+		PG_STUCK="$stuck" PG_LIMIT="$limit"
+	for each in LEFT VENV BUILD UV PYTHON ENV_FILE TRAINING REQUIREMENTS TRAINING_STAMP VERDICT \
+		STAMP NVIDIA CUDA COMPILER; do
+		eval 'set -- "$@" "PG_'$each'=$PG_'$each'"'
+	done
+	passing=
+	for each in $owners_keys; do passing="$passing|$each"; done
+	passing="/^look\.late =(owned|torch|environment|training|smoke|cuda)\$/p
+/^(${passing#|}) [-.=x?!][ -~]*\$/p"
+	ended $rest $theirs "$@" sh -c "$owners_text$nl
 theirs
 unwatch
 echo theirs-end" | ended $((rest + 2)) head -c 1048576 | sed -n -E -e '/^theirs-end$/q' -e '$d' -e "$passing"
 }
-passing='/^look\.late =(owned|torch|environment|training|smoke|cuda)$/p
-/^(owned\.(stat|absent|hidden|target|unread|sha256)|environment\.text|smoke\.verdict|build\.(stamp|wheel|state|pid)|torch\.(python|python_problem|base|declared|installing|version_line|distribution|damaged|other|need|uv)|training\.(requirements|stamp|commit|remote|dirty|dirty_count|submodule|lfs)|cuda\.(nvcc|gcc|gxx|compiler|glibc)) [-.=x?!][ -~]*$/p'

@@ -65,6 +65,22 @@ unknown_all() {
 	for each do unknown "$each" "$reason"; done
 }
 
+# has PROGRAM KEY...: whether it is there; what it would tell is not known where it is not
+has() {
+	have "$1" && return
+	reason="$1 is not on this host"
+	shift
+	unknown_all "$reason" "$@"
+	return 1
+}
+
+# open_to_us FILE KEY: whether it may be read; else what it says is not known
+open_to_us() {
+	[ -r "$1" ] && return
+	unknown "$2" "no permission to read $1"
+	return 1
+}
+
 # kind_of PATH sets $kind. "hidden": a folder above it may not be searched, so nobody can say.
 kind_of() {
 	if [ -h "$1" ]; then kind=link
@@ -101,8 +117,7 @@ text() {
 		link) unknown "$1" "$2 is a link to something that cannot be read" ;;
 		*) absent "$1" ;;
 		esac
-	elif [ ! -r "$2" ]; then unknown "$1" "no permission to read $2"
-	elif ! have od; then unknown "$1" "od is not on this host"
+	elif ! open_to_us "$2" "$1" || ! has od "$1"; then :
 	elif hex=$(od -An -v -tx1 -N 65537 <"$2"); then
 		key=$1
 		set -- $hex
@@ -118,9 +133,7 @@ digest() {
 	kind_of "$2"
 	if [ "$kind" = hidden ]; then unknown "$1" "no permission to look at $2"
 	elif [ ! -f "$2" ]; then absent "$1"
-	elif [ ! -r "$2" ]; then unknown "$1" "no permission to read $2"
-	elif ! have sha256sum; then unknown "$1" "sha256sum is not on this host"
-	elif ! have stat; then unknown "$1" "stat is not on this host"
+	elif ! open_to_us "$2" "$1" || ! has sha256sum "$1" || ! has stat "$1"; then :
 	elif size=$(stat -L -c %s -- "$2") && [ "$size" -gt 4194304 ]; then
 		unknown "$1" "$2 is larger than 4 MiB"
 	elif sum=$(sha256sum <"$2"); then put "$1" "${sum%% *}"

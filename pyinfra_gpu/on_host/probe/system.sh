@@ -115,34 +115,46 @@ storage() {
 		unknown storage.free "no permission to look at $PG_PREFIX"
 		near=
 	else near=${near:-/}; fi
-	shm=$R/dev/shm usr='' var=''
+	shm=$R/dev/shm usr='' var='' boot=''
 	if [ ! -d "$shm" ]; then shm=; absent storage.shm; fi
-	if [ "$PG_NVIDIA" ]; then usr=$R/usr var=$R/var; else absent storage.usr storage.var; fi
+	if [ "$PG_NVIDIA" ]; then
+		usr=$R/usr var=$R/var large=0
+		if [ -d "$R/boot" ]; then boot=$R/boot; else absent storage.boot; fi
+		for size in $(stat -L -c %s -- "$R"/boot/initrd.img-*); do
+			if [ "$size" -gt $large ]; then large=$size; fi
+		done
+		put storage.initrd $large
+	else absent storage.usr storage.var storage.boot; fi
 	rooms ${near:+storage.free "$near"} ${shm:+storage.shm "$shm"} \
-		${usr:+storage.usr "$usr"} ${var:+storage.var "$var"}
-	started_from
+		${usr:+storage.usr "$usr"} ${var:+storage.var "$var"} ${boot:+storage.boot "$boot"}
+	mounted storage.noexec noexec "$PG_PREFIX" "$PG_VENV" ${PG_BUILD:+"$PG_BUILD"}
+	set -- / /etc /usr /var
+	if [ "$PG_OWNER" = - ]; then set --; fi
+	mounted storage.readonly ro "$PG_PREFIX" "$PG_VENV" "$@"
 }
 
-# started_from: where, of what is ours, a file system is mounted from which no program may be started
-started_from() {
+# mounted KEY OPTION PATH...: where the first of their file systems that has the option is mounted
+mounted() {
+	key=$1 option=$2
+	shift 2
 	if [ ! -r "$R/proc/self/mounts" ]; then
-		unknown storage.noexec "/proc/self/mounts may not be read"
+		unknown "$key" "/proc/self/mounts may not be read"
 		return
 	fi
-	for path in "$PG_PREFIX" "$PG_VENV" ${PG_BUILD:+"$PG_BUILD"}; do
+	for path do
 		longest='' how=
 		while read -r _ place _ options _; do
 			case $path/ in
 			"${place%/}"/*) if [ ${#place} -ge ${#longest} ]; then longest=$place how=$options; fi ;;
 			esac
 		done <"$R/proc/self/mounts"
-		case ,$how, in *,noexec,*)
-			put storage.noexec "$longest"
+		case ,$how, in *",$option,"*)
+			put "$key" "$longest"
 			return
 			;;
 		esac
 	done
-	absent storage.noexec
+	absent "$key"
 }
 
 # rooms [KEY FOLDER]...: df's line for each, in KiB. All at once; where that fails each alone, since
@@ -156,7 +168,7 @@ rooms() {
 		shift 2
 		n=$((n - 2))
 	done
-	if ! have df; then unknown_all "df is not on this host" $keys; return; fi
+	has df $keys || return
 	if said=$(ended 8 df -Pk -- "$@"); then
 		for key in $keys; do
 			said=${said#*"$nl"}

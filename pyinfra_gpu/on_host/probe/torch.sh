@@ -1,20 +1,21 @@
 # torch is never imported: its identity is text. Its files, and those of everything beside it, are
 # compared with their lists of sizes.
-compared="torch.damaged torch.other torch.need"
+compared="torch.damaged torch.other torch.need torch.touched"
+of_torch="torch.python torch.python_problem torch.base torch.installing torch.version_line \
+torch.distribution $compared"
 # The interpreter behind an environment, or behind whatever was declared: a shim, another environment.
 behind='import os, sys; print(os.path.realpath(sys._base_executable))'
 torch() {
 	kind_of "$PG_VENV"
 	if [ "$kind" = hidden ]; then
-		unknown_all "no permission to look at $PG_VENV" torch.python torch.python_problem torch.base \
-			torch.installing torch.version_line torch.distribution $compared
+		unknown_all "no permission to look at $PG_VENV" $of_torch
 	elif [ ! -d "$PG_VENV" ] || is_empty "$PG_VENV"; then
 		absent torch.python torch.python_problem torch.base
 		put torch.installing 0
-		listed torch.version_line torch.distribution $compared
+		put torch.touched 0
+		listed torch.version_line torch.distribution torch.damaged torch.other torch.need
 	elif [ ! -r "$PG_VENV" ] || [ ! -x "$PG_VENV" ]; then
-		unknown_all "no permission to read $PG_VENV" torch.python torch.python_problem torch.base \
-			torch.installing torch.version_line torch.distribution $compared
+		unknown_all "no permission to read $PG_VENV" $of_torch
 	else
 		if [ -e "$PG_VENV/.pyinfra-gpu-installing" ]; then put torch.installing 1
 		else put torch.installing 0; fi
@@ -46,15 +47,14 @@ def say(key, value):
     raw = os.fsencode(value)
     plain = value == value.strip() and all(32 <= byte < 127 for byte in raw)
     print("torch.%s %s" % (key, "=" + value if plain else "x" + raw.hex()))
-def check(site, end):
-    os.chdir(site)
+def check():
     infos = sorted(n for n in os.listdir() if n.endswith(".dist-info") and "-" in n)
     records = [n for n in infos if n.lower().startswith("torch-")]
     bad = []
     if not records and os.path.isdir("torch"):
         bad.append("torch-*.dist-info/RECORD")
     for info in records:
-        differs(info, bad, 5, end)
+        compare(info + "/RECORD", bad, 5)
     for path in bad[:5]:
         say("damaged", path)
     print("torch.damaged .")
@@ -62,7 +62,7 @@ def check(site, end):
     lost = 0
     for info in others[:5000]:
         bad = []
-        differs(info, bad, 1, end)
+        compare(info + "/RECORD", bad, 1)
         if bad and lost < 100:
             lost += 1
             say("other", info.partition("-")[0] + " " + bad[0])
@@ -70,13 +70,6 @@ def check(site, end):
     for name in sorted(needed(infos) if lost else ()):
         say("need", name)
     print("torch.need .")
-def differs(info, bad, most, end):
-    record = info + "/RECORD"
-    try:
-        if not compare(record, bad, most, end):
-            bad.append(record)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        bad.append(record)
 def plain(name):
     return name.replace("_", "-").replace(".", "-").lower()
 def needed(infos):
@@ -89,55 +82,74 @@ def needed(infos):
             wanted.extend(asked(folders[name] + "/METADATA"))
     return found
 def asked(metadata):
+    from re import findall
     try:
         with open(metadata, "rb") as rows:
             head = rows.read(262144).partition(b"\n\n")[0].decode("utf-8", "replace")
     except (FileNotFoundError, NotADirectoryError):
         return []
-    names = []
-    for row in head.splitlines():
-        key, _, what = row.partition(": ")
-        if key == "Requires-Dist" and "extra ==" not in what:
-            end = next((i for i, c in enumerate(what) if not (c.isalnum() or c in "-_.")), None)
-            names.append(plain(what[:end]))
-    return names
-def compare(record, bad, most, end):
+    return map(plain, findall(r"(?m)^Requires-Dist: ([\w.-]+)(?!.*extra ==)", head))
+def compare(record, bad, most):
     whole = False
-    with open(record, "rb") as rows:
-        for number, row in enumerate(iter(lambda: rows.readline(65536), b"")):
-            if len(row) == 65536:
-                raise ValueError
-            parts = row.rstrip().rsplit(b",", 2)
-            whole = whole or parts[0] == os.fsencode(record)
-            if len(parts) < 3 or not parts[2]:
-                continue
-            path = parts[0]
-            if path[:1] == b"\"":
-                path = path[1:-1].replace(b"\"\"", b"\"")
-            try:
-                same = os.stat(path).st_size == int(parts[2])
-            except (FileNotFoundError, NotADirectoryError):
-                same = False
-            if not same:
-                bad.append(os.fsdecode(path))
-                if len(bad) >= most:
-                    return True
-            if not number % 1024 and time.monotonic() > end:
-                raise OSError("its files could not be compared in 5 s")
-    return whole
+    try:
+        with open(record, "rb") as rows:
+            for number, row in enumerate(iter(lambda: rows.readline(65536), b"")):
+                if len(row) == 65536:
+                    raise ValueError
+                parts = row.rstrip().rsplit(b",", 2)
+                whole = whole or parts[0] == os.fsencode(record)
+                if len(parts) < 3 or not parts[2]:
+                    continue
+                if parts[0][:1] == b"\"":
+                    parts[0] = parts[0][1:-1].replace(b"\"\"", b"\"")
+                if not same(*parts):
+                    bad.append(os.fsdecode(parts[0]))
+                    if len(bad) >= most:
+                        return
+                if not number % 1024 and time.monotonic() > end:
+                    raise OSError("its files could not be compared in 5 s")
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        whole = False
+    if not whole:
+        bad.append(record)
+def same(path, digest, size):
+    global touched
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if found.st_size != int(size) or found.st_ctime <= proven or not digest.startswith(b"sha256="):
+        return found.st_size == int(size)
+    if time.monotonic() > end - 3:
+        touched += 1
+        return True
+    from base64 import urlsafe_b64encode
+    from hashlib import sha256
+    now = sha256()
+    with open(path, "rb") as file:
+        for part in iter(lambda: file.read(1 << 20), b""):
+            now.update(part)
+    return digest[7:] == urlsafe_b64encode(now.digest()).rstrip(b"=")
 say("python", sys.version.split()[0])
 say("base", os.path.realpath(sys._base_executable))
 site = "%s/lib/python%d.%d%s/site-packages" % (
     sys.argv[1], sys.version_info[0], sys.version_info[1], "t" if "t" in sys.abiflags else "")
 say("site", site)
+end, touched = time.monotonic() + 5, 0
+try:
+    proven = os.stat(sys.argv[2]).st_mtime
+except OSError:
+    proven = end * 1e9
 if os.path.isdir(site):
     try:
-        check(site, time.monotonic() + 5)
+        os.chdir(site)
+        check()
     except OSError as error:
         for key in "damaged", "other", "need":
             print("torch.%s !" % key + os.fsencode(str(error)).hex())
 else:
     print("torch.damaged .\ntorch.other .\ntorch.need .")
+say("touched", str(touched))
 '
 
 # A user can change what it prints, so only whole, plain lines of the expected keys pass.
@@ -148,7 +160,7 @@ venv_python() {
 		return
 	elif [ ! -e "$python" ]; then no_python "$python is not there"; return
 	fi
-	said=$(bounded 15 "$python" -I -S -B -c "$check" "$PG_VENV" 2>&1)
+	said=$(bounded 15 "$python" -I -S -B -c "$check" "$PG_VENV" "$PG_STAMP" 2>&1)
 	status=$?
 	if [ $status != 0 ]; then
 		why $status "${said#torch.*"$nl"}"
@@ -162,7 +174,7 @@ venv_python() {
 		case $row in
 		*[!\ -~]*) ;;
 		torch.site\ =*) site=${row#torch.site =} ;;
-		torch.python\ [=x]* | torch.base\ [=x]*) printf '%s\n' "$row" ;;
+		torch.python\ [=x]* | torch.base\ [=x]* | torch.touched\ =*) printf '%s\n' "$row" ;;
 		torch.damaged\ [.=!x]* | torch.other\ [.=!x]* | torch.need\ [.=!x]*)
 			printf '%s\n' "$row" ;;
 		esac

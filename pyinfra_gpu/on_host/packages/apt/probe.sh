@@ -1,21 +1,20 @@
 # Apt and dpkg: what they say of packages, who holds a lock of theirs, apt's sources, the key of the
 # declared one, and apt's log of what it did.
 
+nvidias='^(nvidia|libcud(a|nn)|cuda|libnv|firmware-nvidia|linux-(modules|objects|signatures)-nvidia|xserver-xorg-video-nvidia|libxnvctrl|libnccl)'
+
 # First letter of dpkg's abbreviation: "h" to be left alone. Third: "R" reinstallation required.
 # Second: i installed, n and c not installed; all others (U unpacked, F half-configured, H
 # half-installed, W and t triggers) are work that dpkg has not finished.
 packages() {
 	for tool in dpkg-query awk; do
-		have "$tool" && continue
-		unknown_all "$tool is not on this host" packages.installed packages.half_configured
-		if [ "$PG_NVIDIA" ]; then unknown nvidia.package "$tool is not on this host"; fi
-		return
+		has $tool packages.installed packages.half_configured ${PG_NVIDIA:+nvidia.package} || return
 	done
 	{
 		dpkg-query --admindir="$R/var/lib/dpkg" -W -f \
 			'${db:Status-Abbrev}|${Package}|${binary:Package}|${Version}|${Architecture}\n'
 		printf 'status|%s\n' $?
-	} | PG_PACKAGES=$PG_PACKAGES PG_NVIDIA=$PG_NVIDIA native=$native awk -F '|' '
+	} | PG_PACKAGES=$PG_PACKAGES PG_NVIDIA=$PG_NVIDIA native=$native awk -v nvidias="$nvidias" -F '|' '
 		BEGIN {
 			n = split(ENVIRON["PG_PACKAGES"], names, " ")
 			for (i in names) wanted[names[i]] = 1
@@ -28,13 +27,15 @@ packages() {
 		unfinished { print "packages.half_configured =" $3 }
 		!unfinished && $1 !~ /^.i/ { next }
 		!unfinished && ($2 in wanted) { print "packages.installed =" $2 " " $4 }
-		asked && $2 ~ /^(nvidia|libnvidia|libcuda|cuda|libnv|firmware-nvidia|linux-(modules|objects|signatures)-nvidia|xserver-xorg-video-nvidia|libxnvctrl|libcudnn|libnccl)/ && $2 !~ /^libnv(me|pair|dimm)/ {
+		asked && $2 ~ nvidias && $2 !~ /^libnv(me|pair|dimm)/ {
 			name = $2
 			if (native && $5 != native && $5 != "all") name = name ":" $5
 			print asked "=" name " " ($4 == "" ? "?" : $4) " " ($1 ~ /^h/ ? 1 : 0) " " (1 - unfinished)
 		}
 		END {
-			if (status == "0") tag = "."; else tag = "?dpkg-query ended with status " status
+			tag = "."
+			if (status != "0") tag = "?dpkg-query ended with status " status
+			else if (NR < 2) tag = "?/var/lib/dpkg/status is empty: status-old beside it, or /var/backups/dpkg.status.0, is what it was"
 			print "packages.installed " tag
 			print "packages.half_configured " tag
 			if (asked) print asked tag
@@ -49,11 +50,7 @@ package_lock() {
 		if [ -e "$R/var/$file" ]; then set -- "$@" "$R/var/$file"; fi
 	done
 	if [ $# = 0 ]; then absent packages.lock; return; fi
-	for tool in stat sed; do
-		have "$tool" && continue
-		unknown packages.lock "$tool is not on this host"
-		return
-	done
+	has stat packages.lock && has sed packages.lock || return
 	if [ ! -r "$R/proc/locks" ]; then unknown packages.lock "/proc/locks may not be read"; return; fi
 	if ! ids=$(stat -c '%d:%i' -- "$@"); then unknown packages.lock "stat cannot read $*"; return; fi
 	find=
@@ -91,6 +88,7 @@ nvidia_packages() {
 	sources
 	text nvidia.keyring "${PG_KEYRING:+"$R$PG_KEYRING"}"
 	history
+	brought
 	alternative nvidia
 	alternative glx
 	listed nvidia.alternative
@@ -103,7 +101,7 @@ sources() {
 	fi
 	for file in "$R/etc/apt/sources.list" "$folder"/*.list "$folder"/*.sources; do
 		[ -f "$file" ] || continue
-		if [ ! -r "$file" ]; then unknown nvidia.source_line "no permission to read $file"; fi
+		open_to_us "$file" nvidia.source_line
 		while IFS= read -r row || [ "$row" ]; do
 			case $row in '#'*) ;; *) put nvidia.source_line "${file#"$R"}:$row" ;; esac
 		done <"$file"
@@ -114,7 +112,7 @@ sources() {
 # The names of the packages whose history matters: NVIDIA's, compilers, kernels. A stanza is told
 # as rows "DATE TIME|ACTION|NAME|VERSIONS|BY|COMMAND"; "|" and odd bytes become "?".
 history() {
-	if ! have awk; then unknown nvidia.change "awk is not on this host"; return; fi
+	has awk nvidia.change || return
 	log=$R/var/log/apt/history.log
 	if [ -e "$log" ] && [ ! -r "$log" ]; then
 		unknown nvidia.change "no permission to read $log"
@@ -124,7 +122,7 @@ history() {
 	if [ -r "$log.1" ]; then set -- "$log.1"; fi
 	if [ -e "$log" ]; then set -- "$@" "$log"; fi
 	# The log before this one may be unreadable, or not there: what it held is then too old.
-	if [ -r "$log.1.gz" ] && have gzip; then ended 5 gzip -dc <"$log.1.gz"; fi | native=$native awk '
+	if [ -r "$log.1.gz" ] && have gzip; then ended 5 gzip -dc <"$log.1.gz"; fi | native=$native awk -v nvidias="$nvidias" '
 		BEGIN { native = ENVIRON["native"] ? ENVIRON["native"] : "[a-z0-9]+" }
 		function told(   i) {
 			for (i = 1; i <= n; i++) {
@@ -146,7 +144,7 @@ history() {
 				if (!p) continue
 				name = substr(items[i], 1, p - 1)
 				sub(":" native "$", "", name)
-				if (name ~ /^(nvidia|libnvidia|libcuda|cuda|libnv|firmware-nvidia|linux-(modules|objects|signatures|image|headers)-|xserver-xorg-video-nvidia|libxnvctrl|libcudnn|libnccl|gcc|g\+\+|dkms)/ && name !~ /^libnv(me|pair|dimm)/)
+				if (name ~ nvidias "|^(linux-(image|headers)-|gcc|g[+][+]|dkms)" && name !~ /^libnv(me|pair|dimm)/)
 					found[++n] = action "|" name "|" substr(items[i], p + 2)
 			}
 		}
@@ -155,6 +153,55 @@ history() {
 			for (i = count > 200 ? count - 199 : 1; i <= count; i++) print "nvidia.change =" rows[i % 200]
 			print "nvidia.change ."
 		}' - "$@"
+}
+
+# What packages of the driver and the toolkit brought, and is gone or was changed: what the kernel says
+# was touched after dpkg noted the package's digests, and has another one. Configuration and links are
+# not among what dpkg has digests of; documentation, dpkg may have been told to leave out.
+brought() {
+	info=$R/var/lib/dpkg/info
+	set --
+	for file in "$info"/nvidia*.md5sums "$info"/lib[cn][uv]*.md5sums "$info"/firmware-nvidia*.md5sums \
+		"$info"/linux-*-nvidia-*.md5sums "$info"/*-"${PG_CUDA%.*}-${PG_CUDA#*.}".md5sums; do
+		if [ -f "$file" ]; then set -- "$@" "$file"; fi
+	done
+	has xargs nvidia.file || return
+	[ $# = 0 ] || cd "$R/" && {
+		stat -c '%Z %n' -- "$@"
+		cut -c35- -- "$@" | ended 10 xargs -d '\n' stat -c '%Z %n' --
+	} | info="$info" native=$native awk '
+		BEGIN {
+			info = ENVIRON["info"]
+			while ((getline row < (info "/../diversions")) > 0) apart[row]
+			for (i = 1; i < ARGC; i++)
+				while ((getline row < ARGV[i]) > 0) {
+					path = substr(row, 35)
+					if (path ~ /^usr\/share\/(doc|man|locale|info)\// || ("/" path) in apart) continue
+					of[path] = ARGV[i]
+					sum[path] = substr(row, 1, 32)
+				}
+			ARGC = 1
+		}
+		{ when[substr($0, index($0, " ") + 1)] = $1 }
+		END {
+			for (path in of) {
+				what = "gone"
+				if (path in when) {
+					if (when[path] <= when[of[path]] || ++tried > 200) continue
+					ask = "md5sum \047" path "\047"
+					ask | getline row
+					close(ask)
+					if (substr(row, 1, 32) == sum[path]) continue
+					what = "changed"
+				}
+				name = substr(of[path], length(info) + 2)
+				sub(/\.md5sums$/, "", name)
+				sub(":" ENVIRON["native"] "$", "", name)
+				gsub(/[^ -~]/, "?", path)
+				if (n++ < 50) print "nvidia.file =" name " " what " /" path
+			}
+		}' "$@"
+	listed nvidia.file
 }
 
 # alternative NAME: a group of update-alternatives, by dpkg's own file of it. First how it is chosen,
