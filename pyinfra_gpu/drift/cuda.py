@@ -41,6 +41,7 @@ TOOLKIT = (
     Id.CUDA_COMPILER_OUT_OF_RANGE,
     Id.CUDA_METAPACKAGE_INSTALLED,
     Id.CUDA_NVCC_SHADOWED,
+    Id.CUDA_SHELL_PATH,
 )
 """What `cuda.installed` repairs."""
 
@@ -58,7 +59,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """
     if spec.accelerator != "nvidia":
         return []
-    found = [*compilers.judge(spec, record)]
+    found = [*compilers.judge(spec, record), *_shells(spec, record)]
     if spec.cuda.toolkit:
         found = [
             *_toolkit(spec, record),
@@ -308,6 +309,39 @@ def _shadowed(spec: HostSpec, record: Record) -> list[Finding]:
             packages=("nvidia-cuda-toolkit", "cuda-nvcc-*"),
         )
     ]
+
+
+_FOLDER = re.compile(r"/cuda(?:-(\d+\.\d+))?(?![\w-])")
+
+
+def _shells(spec: HostSpec, record: Record) -> list[Finding]:
+    """Judge what login shells are told: what runs there does not get what was proven.
+
+    LD_LIBRARY_PATH comes before the libraries that torch brings, whichever CUDA it names.
+    """
+    lines = record.cuda.shell_lines
+    wrong = [] if isinstance(lines, Unknown) else [each for each in lines if _misleads(spec, each)]
+    if not wrong:
+        return []
+    file, _, line = wrong[0].partition(":")
+    return [
+        Finding(
+            id=Id.CUDA_SHELL_PATH,
+            found=f"login shells get another CUDA from {file}: {line.strip()}",
+            expected="no folder of another CUDA in a path, and none in LD_LIBRARY_PATH",
+            effect="report",
+            action="left alone, since somebody wrote that; take the line out, and log in again",
+            command=f"grep -n cuda {file}",
+        )
+    ]
+
+
+def _misleads(spec: HostSpec, row: str) -> bool:
+    line = row.partition(":")[2]
+    if "LD_LIBRARY_PATH" in line:
+        return True
+    named = {folder[1] for folder in _FOLDER.finditer(line)} - {None, spec.cuda.release}
+    return bool(named) and spec.cuda.toolkit
 
 
 def _metapackage(record: Record) -> list[Finding]:

@@ -106,6 +106,7 @@ class Id(StrEnum):
     CUDA_COMPILER_OUT_OF_RANGE = "cuda.compiler-out-of-range"
     CUDA_METAPACKAGE_INSTALLED = "cuda.metapackage-installed"
     CUDA_NVCC_SHADOWED = "cuda.nvcc-shadowed"
+    CUDA_SHELL_PATH = "cuda.shell-path"
     CUDA_ALTERNATIVE_MOVED = "cuda.alternative-moved"
     CUDA_LINK_BY_HAND = "cuda.link-by-hand"
     CUDA_UNPROVEN = "cuda.unproven"

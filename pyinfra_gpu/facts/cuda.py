@@ -24,6 +24,8 @@ class CudaRecord(Jsonable):
       link where that is not there
     + alternative: what /etc/alternatives/cuda points at; None if there is no such link
     + nvcc_on_path: the file behind the first nvcc in the folders where a login shell looks
+    + shell_lines: rows "FILE:LINE" of what login shells read that name a folder of CUDA's in a
+      path, at most 20; comments are not among them
     + gcc: version of gcc; compiler: version of the declared host compiler, None if none is
       declared or it is not there; gxx: whether g++ is there, which nvcc links C++ with
     + glibc: version of the C library, e.g. "2.36"
@@ -36,6 +38,7 @@ class CudaRecord(Jsonable):
     link: str | Unknown | None
     alternative: str | Unknown | None
     nvcc_on_path: str | Unknown | None
+    shell_lines: tuple[str, ...] | Unknown
     gcc: str | Unknown | None
     compiler: str | Unknown | None
     gxx: bool | Unknown
@@ -61,6 +64,7 @@ def parse(fields: Fields) -> CudaRecord:
             link=None,
             alternative=None,
             nvcc_on_path=None,
+            shell_lines=(),
             gcc=None,
             compiler=None,
             gxx=False,
@@ -74,6 +78,7 @@ def parse(fields: Fields) -> CudaRecord:
         link=fields.text("cuda.link"),
         alternative=fields.text("cuda.alternative"),
         nvcc_on_path=fields.text("cuda.nvcc_on_path"),
+        shell_lines=_shown(fields.items("cuda.shell")),
         gcc=_found(fields.text("cuda.gcc"), _NUMBERS, "gcc"),
         compiler=_found(fields.text("cuda.compiler"), _NUMBERS, "the compiler"),
         gxx=fields.flag("cuda.gxx"),
@@ -88,6 +93,13 @@ def _toolkits(names: tuple[str, ...] | Unknown) -> tuple[str, ...] | Unknown:
         return names
     releases = [name for name in names if re.fullmatch(r"\d{1,4}\.\d{1,4}", name, re.ASCII)]
     return tuple(sorted(releases, key=lambda name: tuple(map(int, name.split(".")))))
+
+
+def _shown(rows: tuple[str, ...] | Unknown) -> tuple[str, ...] | Unknown:
+    """Without what such a line may hold beside the path: a token in a variable of its own."""
+    if isinstance(rows, Unknown):
+        return rows
+    return tuple(re.sub(r"^([^:]+:).*?(\w*(?:PATH|CUDA_\w+)\b)", r"\1\2", row) for row in rows)
 
 
 def _found(text: str | Unknown | None, form: str, who: str) -> str | Unknown | None:

@@ -41,8 +41,8 @@ DAMAGE = {
     "removed": "rm -- {path}",
     "cut off": "truncate -s 1 -- {path}",
     # In place, so that uv's own copy, which is the same file, is damaged too; the size stays.
-    "one byte changed": "printf '\\001' | dd of={path} bs=1 seek=$(($(stat -c %s {path}) / 2))"
-    " conv=notrunc status=none",
+    "changed in its middle": "printf 'something else' |"
+    " dd of={path} bs=1 seek=$(($(stat -c %s {path}) / 2)) conv=notrunc status=none",
 }
 
 

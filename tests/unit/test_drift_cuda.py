@@ -176,6 +176,42 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"plain": {"cuda.nvcc_on_path": "/usr/local/cuda-13.01/bin/nvcc"}},
         {"cuda.nvcc-shadowed": REPORT},
     ),
+    "a profile puts another toolkit first": (
+        {
+            "lists": {
+                "cuda.shell": ["/etc/profile.d/a.sh:export PATH=/usr/local/cuda-12.4/bin:$PATH"]
+            }
+        },
+        {"cuda.shell-path": REPORT},
+    ),
+    "a profile puts the declared one first": (
+        {
+            "lists": {
+                "cuda.shell": ["/home/u/.bashrc:PATH=/usr/local/cuda-13.0/bin:/usr/local/cuda/bin"]
+            }
+        },
+        {},
+    ),
+    "a profile has programs load the toolkit's libraries in the place of torch's": (
+        {"lists": {"cuda.shell": ["/home/u/.bashrc:export LD_LIBRARY_PATH=/usr/local/cuda/lib64"]}},
+        {"cuda.shell-path": REPORT},
+    ),
+    "a library of the toolkit is gone": (
+        {
+            "lists": {
+                "nvidia.file": ["libcublas-13-0 gone /usr/local/cuda-13.0/lib64/libcublas.so.13"]
+            }
+        },
+        {"cuda.half-removed": REPAIR},
+    ),
+    "a file of another toolkit is gone": (
+        {
+            "lists": {
+                "nvidia.file": ["libcublas-12-9 gone /usr/local/cuda-12.9/lib64/libcublas.so.12"]
+            }
+        },
+        {},
+    ),
     "gcc is too new": (
         {"plain": {"cuda.gcc": "16.1.0"}},
         {"cuda.compiler-out-of-range": REPORT, "cuda.unproven": REPAIR},

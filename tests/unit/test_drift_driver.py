@@ -135,6 +135,21 @@ CASES: dict[str, Case] = {
             ]
         },
     ),
+    # files
+    "nvidia-smi is gone": Case(
+        ["files-damaged"], lists={"nvidia.file": ["libcuda1 gone /usr/bin/nvidia-smi"]}
+    ),
+    "a library was changed": Case(
+        ["files-damaged"], lists={"nvidia.file": ["libnvidia-ml1 changed /usr/lib/libnvidia-ml.so"]}
+    ),
+    "a file of a package that is none of the driver's is gone": Case(
+        [], lists={"nvidia.file": ["nvidia-container-toolkit gone /usr/bin/nvidia-ctk"]}
+    ),
+    "a file is gone while somebody installs packages": Case(
+        [],
+        plain={"packages.lock": "pid 9 (dpkg)"},
+        lists={"nvidia.file": ["libcuda1 gone /usr/bin/nvidia-smi"]},
+    ),
     "no pins": Case(["pins-differ"], texts={files.PREFERENCES: None}),
     "edited pins": Case(["pins-differ"], texts={files.PREFERENCES: b"Package: *\n"}),
     "pins of another version": Case(

@@ -304,6 +304,33 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         bare_gpu_host(plain={"storage.var": "/dev/sda1 264212084 25749380 2306415 99% /var"}),
         ("2.2 GiB free at /var; expected 3.5 GiB",),
     ),
+    "/var is full, and a small thing is to be installed": (
+        proven_host(
+            plain={"storage.var": "/dev/sda1 264212084 264205000 7084 99% /var"},
+            lists={"packages.installed": ["git 1:2.39"]},
+        ),
+        ("6 MiB free at /var; expected 102 MiB", "journalctl --vacuum-size"),
+    ),
+    "/boot is full, and another initramfs has to be made": (
+        bare_gpu_host(
+            plain={
+                "storage.boot": "/dev/sda1 481642 450000 31642 94% /boot",
+                "storage.initrd": "65011712",
+            },
+            lists={"kernel.installed": ["6.1.0-9-amd64", "6.1.0-37-amd64"]},
+        ),
+        ("30 MiB free at /boot; expected 70 MiB, for another initramfs",),
+    ),
+    "the root file system became read-only": (
+        proven_host(plain={"storage.readonly": "/"}),
+        ("/ is mounted read-only", "mount -o remount,rw /"),
+    ),
+    "dpkg's status file was emptied": (
+        proven_host(
+            plain={"packages.installed": "?/var/lib/dpkg/status is empty; it was"},
+        ),
+        ("which packages are installed cannot be told: /var/lib/dpkg/status is empty",),
+    ),
     "room that cannot be told, and something to install": (
         bare_gpu_host(plain={"storage.var": "?df hung"}),
         ("free disk space at /var is unknown (df hung)",),

@@ -147,3 +147,21 @@ def test_the_proof_is_told_as_it_stands(gpu_host: Tree, shell: str) -> None:
     assert look(gpu_host, shell).cuda.proof == "{}\n"
     (gpu_host.prefix / "proofs/cuda.json").unlink()
     assert look(gpu_host, shell).cuda.proof is None
+
+
+def test_what_login_shells_are_told_of_cuda_is_read_and_not_run(
+    gpu_host: Tree, any_shell: str
+) -> None:
+    assert look(gpu_host, any_shell).cuda.shell_lines == ()
+    folder = gpu_host.root / "etc/profile.d"
+    lines = [
+        "# export PATH=/usr/local/cuda-11.8/bin:$PATH",
+        "TOKEN=secret PATH=/usr/local/cuda-12.4/bin:$PATH; touch /ran",
+        "PATH=$PATH:/opt/tool/bin",
+    ]
+    write(folder / "lab.sh", "\n".join(lines))
+    write(gpu_host.root / "etc/environment", 'LD_LIBRARY_PATH="/usr/local/cuda/lib64"\n')
+    assert look(gpu_host, any_shell).cuda.shell_lines == (
+        '/etc/environment:LD_LIBRARY_PATH="/usr/local/cuda/lib64"',
+        "/etc/profile.d/lab.sh:PATH=/usr/local/cuda-12.4/bin:$PATH; touch /ran",
+    )

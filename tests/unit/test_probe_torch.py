@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,9 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import verdicts
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
-from probing import NOBODY, RECORD, ROOT, TORCH, Tree, shell_fixture, tree_fixture, write  # noqa: F401
+from probing import (
+    NOBODY,
+    RECORD,
+    ROOT,
+    TORCH,
+    Tree,
+    any_shell_fixture,  # noqa: F401
+    recorded,
+    shell_fixture,  # noqa: F401
+    tree_fixture,  # noqa: F401
+    write,
+)
 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.probe import ProbeRequest
@@ -167,6 +180,29 @@ def test_what_is_needed_is_followed_and_a_circle_ends(tree: Tree, shell: str) ->
     assert torch.needs == ("filelock", "inner-wheel", "torch", "typing-extensions")
 
 
+def test_what_an_extra_of_a_needed_wheel_brings_is_needed_too(tree: Tree, shell: str) -> None:
+    """torch 2.14 asks for `cuda-toolkit[cublas,...]`: a damaged cuFFT was called a user's own."""
+    site = tree.venv()
+    wheels = {
+        "filelock": 'Requires-Dist: toolkit[cufft, nvtx]==13.0.3; platform_system == "Linux"',
+        "toolkit": (
+            "Provides-Extra: cufft\nRequires-Dist: nvidia-cufft==12; extra == 'cufft'\n"
+            "Requires-Dist: nvidia-nvtx==13 ; (sys_platform == 'linux') and extra == 'nvtx'\n"
+            "Requires-Dist: nvidia-npp==13; extra == 'npp'"
+        ),
+        "nvidia_cufft": "Name: nvidia-cufft",
+        "nvidia_nvtx": "Name: nvidia-nvtx",
+        "nvidia_npp": "Name: nvidia-npp",
+    }
+    for name, metadata in wheels.items():
+        info = f"{name}-1.0.dist-info"
+        tree.wheel(site, info, {f"{name}.py": "x", f"{info}/METADATA": f"{metadata}\n\n"})
+        (site / f"{name}.py").unlink()
+    needs = tree.look(shell).torch.needs
+    assert {"toolkit", "nvidia-cufft", "nvidia-nvtx"} < set(needs)  # type: ignore[arg-type]
+    assert "nvidia-npp" not in needs  # type: ignore[operator]
+
+
 def test_of_very_many_damaged_distributions_a_hundred_are_told(tree: Tree, shell: str) -> None:
     site = tree.venv()
     for number in range(120):
@@ -174,6 +210,30 @@ def test_of_very_many_damaged_distributions_a_hundred_are_told(tree: Tree, shell
         tree.wheel(site, info, {f"own{number}.py": "x"})
         (site / f"own{number}.py").unlink()
     assert len(tree.look(shell).torch.damaged_others) == 100  # type: ignore[arg-type]
+
+
+def test_a_file_touched_since_the_proof_has_to_have_its_digest(tree: Tree, any_shell: str) -> None:
+    site = tree.venv()
+    files = {"one.py": b"as it was", "two.py": b"as it was", "big.so": b"\x7fELF" * 9}
+    info = "numpy-2.4.0.dist-info"
+    rows = [f"{name},{recorded(text)},{len(text)}\n" for name, text in files.items()]
+    write(site / info / "RECORD", "".join([*rows, f"{info}/RECORD,,\n"]))
+    for name, text in files.items():
+        write(site / name, text)
+    (site / "one.py").write_bytes(b"as it WAS")  # before a proof, whoever proves it has it so
+    assert tree.look(any_shell).torch.damaged_others == {}
+    stamp = write(Path(tree.paths.stamp), json.dumps(verdicts.stamp()))
+    assert tree.look(any_shell).torch.damaged_others == {}
+    os.utime(stamp, (1, 1))
+    (site / "two.py").chmod(0o600)
+    torch = tree.look(any_shell).torch
+    assert (torch.damaged_others, torch.touched) == ({"numpy": "one.py"}, 0)
+    before = (site / "two.py").stat()
+    write(site / "one.py", files["one.py"])
+    (site / "two.py").write_bytes(b"AS it was")
+    # The time of its change is the kernel's: who changed it can set the other one back alone.
+    os.utime(site / "two.py", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert tree.look(any_shell).torch.damaged_others == {"numpy": "two.py"}
 
 
 def test_odd_names_in_the_list_of_files_are_compared_too(tree: Tree, shell: str) -> None:

@@ -15,7 +15,22 @@ compilers() {
 		*) version_of cuda.compiler "$PG_COMPILER" '[0-9]*' -dumpfullversion -dumpversion ;;
 		esac
 	fi
+	shells
 	if has getconf cuda.glibc; then version_of cuda.glibc getconf '*' GNU_LIBC_VERSION; fi
+}
+
+# What a login shell is told of CUDA's folders: not run, since it may do anything, but read.
+shells() {
+	has grep cuda.shell || return
+	eval "home=~$(id -un)"
+	IFS=$nl
+	for row in $(ended 5 grep -HsE '^[^#]*(PATH|CUDA_HOME).*/cuda' -- "$R"/etc/environment \
+		"$R"/etc/profile "$R"/etc/profile.d/*.sh "$R"/etc/bash.bashrc "$R"/etc/zsh/z* \
+		"$home"/.*profile "$home"/.*shrc "$home"/.zshenv "$home"/.bash_login | head -n 20); do
+		put cuda.shell "${row#"$R"}"
+	done
+	IFS=$ifs
+	listed cuda.shell
 }
 
 # runs FILE

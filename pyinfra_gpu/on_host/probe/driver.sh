@@ -2,7 +2,7 @@
 
 driver() {
 	if [ ! -d "$R/sys/module" ]; then
-		unknown_all "/sys/module is not there" driver.loaded driver.nouveau driver.nova
+		unknowns "/sys/module is not there" driver.loaded driver.nouveau driver.nova
 	else
 		if [ -d "$R/sys/module/nvidia" ]; then
 			if [ -e "$R/sys/module/nvidia/version" ]; then
@@ -21,12 +21,12 @@ driver() {
 		put driver.license "$license"
 		;;
 	1) absent driver.on_disk driver.license ;;
-	*) unknown_all "$reason" driver.on_disk driver.license ;;
+	*) unknowns "$reason" driver.on_disk driver.license ;;
 	esac
 	if linker_cache; then
 		library driver.libcuda libcuda.so.1
 		library driver.libml libnvidia-ml.so.1
-	else unknown_all "$reason" driver.libcuda driver.libml; fi
+	else unknowns "$reason" driver.libcuda driver.libml; fi
 	if [ "$PG_NVIDIA" ]; then
 		if [ "$rule" ]; then put driver.module "$rule"; else absent driver.module; fi
 		users
@@ -62,7 +62,7 @@ module_rule() {
 module() {
 	version='' license=''
 	module_rule
-	if ! have modinfo; then reason="modinfo is not on this host"; return 2; fi
+	lacks modinfo && return 2
 	case ${rule%% *} in '' | */*) name=nvidia ;; *) name=${rule%% *} ;; esac
 	said=$(ended 10 modinfo "$@" "$name" 2>&1)
 	status=$?
@@ -92,8 +92,7 @@ module() {
 # a $reason.
 linker_cache() {
 	cached=
-	if ! have ldconfig; then reason="ldconfig is not on this host"; return 1; fi
-	if ! have sed; then reason="sed is not on this host"; return 1; fi
+	lacks ldconfig sed && return 1
 	said=$(ldconfig -p 2>&1)
 	status=$?
 	# One that is not there names nothing, and ldconfig makes it anew.
@@ -194,7 +193,7 @@ persistenced() {
 		else absent driver.persistenced_enabled; fi
 	else
 		if [ $status = 0 ]; then reason="it named no state"; else why $status "$said"; fi
-		unknown_all "systemctl: $reason" driver.persistenced driver.persistenced_enabled
+		unknowns "systemctl: $reason" driver.persistenced driver.persistenced_enabled
 	fi
 }
 

@@ -8,7 +8,7 @@ kernel() {
 		reason="no permission to look at /boot"
 	else kernels; fi
 	if [ "$reason" ]; then
-		unknown_all "$reason" kernel.installed kernel.module kernel.headers kernel.initramfs
+		unknowns "$reason" kernel.installed kernel.module kernel.headers kernel.initramfs
 		return
 	fi
 	if [ "$newest" = "$running" ]; then listed kernel.module
@@ -36,7 +36,7 @@ kernels() {
 		case $file in *'*' | *.dpkg-* | *.old | *.bak | *~) ;; *) set -- "$@" "${file##*/vmlinuz-}" ;; esac
 	done
 	if [ $# -gt 1 ]; then
-		if ! have sort; then reason="sort is not on this host"; return; fi
+		lacks sort && return
 		rows=$(printf '%s\n' "$@" | sort -V) || rows=
 		if [ ! "$rows" ]; then reason="sort cannot order versions here"; return; fi
 		IFS=$nl

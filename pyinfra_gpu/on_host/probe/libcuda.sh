@@ -2,7 +2,7 @@
 
 libcuda() {
 	if [ ! "$machine" ]; then
-		unknown_all "uname is not on this host" libcuda.libdir libcuda.cache libcuda.link libcuda.file
+		unknowns "uname is not on this host" libcuda.libdir libcuda.cache libcuda.link libcuda.file
 	else
 		libdir=/usr/lib/$machine-linux-gnu
 		put libcuda.libdir "$libdir"

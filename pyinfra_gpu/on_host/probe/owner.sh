@@ -15,11 +15,7 @@ choose_owner() {
 	if [ "$number" = 0 ]; then return; fi
 	theirs=-
 	if [ ! "$number" ] || [ ! "$group" ]; then because="there is no user $owner on this host"; return; fi
-	for tool in stat timeout env head sed; do
-		have "$tool" && continue
-		because="$tool is not on this host"
-		return
-	done
+	if lacks stat timeout env head sed; then because=$reason; return; fi
 	words="setpriv --reuid=$number --regid=$group --init-groups --"
 	$words true && theirs=$words && return
 	groups=$(ended 5 id -G -- "$owner" | sed 's/ /,/g')
@@ -117,14 +113,14 @@ owners_keys="owned.stat owned.absent owned.hidden owned.target owned.unread owne
 smoke.verdict build.stamp build.wheel build.state build.pid torch.python torch.python_problem torch.base \
 torch.declared torch.installing torch.version_line torch.distribution torch.damaged torch.other \
 torch.need torch.touched torch.uv training.requirements training.stamp training.commit training.remote \
-training.dirty training.dirty_count training.submodule training.lfs cuda.nvcc cuda.gcc cuda.gxx \
+training.dirty training.dirty_count training.submodule training.lfs cuda.shell cuda.nvcc cuda.gcc cuda.gxx \
 cuda.compiler cuda.glibc"
 
 # owners_part runs `theirs` as the owner, or says why it cannot. What it prints is the owner's to
 # forge, so of it pass whole, plain lines of the expected keys alone, up to 1 MiB; and a process that
 # stays behind and keeps the pipe open is not waited for. It has the time that is left, less one tick.
 owners_part() {
-	if [ "$because" ]; then unknown_all "$because" $owners_keys; return; fi
+	if [ "$because" ]; then unknowns "$because" $owners_keys; return; fi
 	rest=$((ticks * tick))
 	set -- env -i PATH="$PATH" PG_SBIN= PG_ROOT="$R" PG_TICK="$tick" PG_SECONDS=$((rest - tick)) \
 		PG_STUCK="$stuck" PG_LIMIT="$limit"

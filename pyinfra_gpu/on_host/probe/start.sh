@@ -47,7 +47,7 @@ emit() {
 			printf '%s %s%s\n' "$key" "$tag" "$*"
 			IFS=$old
 		else
-			printf '%s ?it holds odd bytes, and od, which would print them, does not work here\n' "$1"
+			printf '%s ?it holds odd bytes, and od does not work here\n' "$1"
 		fi
 		;;
 	*) printf '%s %s%s\n' "$1" "$2" "$4" ;;
@@ -58,19 +58,28 @@ unknown() { emit "$1" '?' '!' "$2"; }
 absent() { printf '%s -\n' "$@"; }
 listed() { printf '%s .\n' "$@"; }
 
-# unknown_all REASON KEY...
-unknown_all() {
+# unknowns REASON KEY...
+unknowns() {
 	reason=$1
 	shift
 	for each do unknown "$each" "$reason"; done
 }
 
+# lacks PROGRAM...: whether one of them is not there; $reason says which
+lacks() {
+	for each do
+		have "$each" && continue
+		reason="$each is not on this host"
+		return
+	done
+	return 1
+}
+
 # has PROGRAM KEY...: whether it is there; what it would tell is not known where it is not
 has() {
-	have "$1" && return
-	reason="$1 is not on this host"
+	lacks "$1" || return 0
 	shift
-	unknown_all "$reason" "$@"
+	unknowns "$reason" "$@"
 	return 1
 }
 

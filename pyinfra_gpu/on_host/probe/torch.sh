@@ -8,14 +8,14 @@ behind='import os, sys; print(os.path.realpath(sys._base_executable))'
 torch() {
 	kind_of "$PG_VENV"
 	if [ "$kind" = hidden ]; then
-		unknown_all "no permission to look at $PG_VENV" $of_torch
+		unknowns "no permission to look at $PG_VENV" $of_torch
 	elif [ ! -d "$PG_VENV" ] || is_empty "$PG_VENV"; then
 		absent torch.python torch.python_problem torch.base
 		put torch.installing 0
 		put torch.touched 0
 		listed torch.version_line torch.distribution torch.damaged torch.other torch.need
 	elif [ ! -r "$PG_VENV" ] || [ ! -x "$PG_VENV" ]; then
-		unknown_all "no permission to read $PG_VENV" $of_torch
+		unknowns "no permission to read $PG_VENV" $of_torch
 	else
 		if [ -e "$PG_VENV/.pyinfra-gpu-installing" ]; then put torch.installing 1
 		else put torch.installing 0; fi
@@ -47,11 +47,15 @@ def say(key, value):
     raw = os.fsencode(value)
     plain = value == value.strip() and all(32 <= byte < 127 for byte in raw)
     print("torch.%s %s" % (key, "=" + value if plain else "x" + raw.hex()))
+gone = FileNotFoundError, NotADirectoryError
 def check():
-    infos = sorted(n for n in os.listdir() if n.endswith(".dist-info") and "-" in n)
+    infos = []
+    if os.path.isdir(site):
+        os.chdir(site)
+        infos = sorted(n for n in os.listdir() if n.endswith(".dist-info") and "-" in n)
     records = [n for n in infos if n.lower().startswith("torch-")]
     bad = []
-    if not records and os.path.isdir("torch"):
+    if not records and os.path.isdir(site + "/torch"):
         bad.append("torch-*.dist-info/RECORD")
     for info in records:
         compare(info + "/RECORD", bad, 5)
@@ -74,21 +78,25 @@ def plain(name):
     return name.replace("_", "-").replace(".", "-").lower()
 def needed(infos):
     folders = {plain(info.partition("-")[0]): info for info in infos}
-    wanted, found = ["torch"], set()
+    wanted, found = [("torch", "")], {}
     while wanted:
-        name = wanted.pop()
-        if name in folders and name not in found:
-            found.add(name)
-            wanted.extend(asked(folders[name] + "/METADATA"))
-    return found
-def asked(metadata):
+        name, extras = wanted.pop()
+        if name in folders and extras not in found.setdefault(name, []):
+            found[name].append(extras)
+            wanted.extend(asked(folders[name] + "/METADATA", extras))
+    return {name for name in found if found[name]}
+def asked(metadata, extras):
     from re import findall
     try:
         with open(metadata, "rb") as rows:
             head = rows.read(262144).partition(b"\n\n")[0].decode("utf-8", "replace")
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return map(plain, findall(r"(?m)^Requires-Dist: ([\w.-]+)(?!.*extra ==)", head))
+    except gone:
+        return
+    extras = plain(extras).replace(",", " ").split()
+    for name, more, rest in findall(r"(?m)^Requires-Dist: ([\w.-]+) ?(?:\[(.*?)\])?(.*)", head):
+        only = findall(r"extra == .([\w.-]+)", rest)
+        if not only or any(plain(extra) in extras for extra in only):
+            yield plain(name), more
 def compare(record, bad, most):
     whole = False
     try:
@@ -108,7 +116,7 @@ def compare(record, bad, most):
                         return
                 if not number % 1024 and time.monotonic() > end:
                     raise OSError("its files could not be compared in 5 s")
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (*gone, ValueError):
         whole = False
     if not whole:
         bad.append(record)
@@ -116,20 +124,19 @@ def same(path, digest, size):
     global touched
     try:
         found = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except gone:
         return False
-    if found.st_size != int(size) or found.st_ctime <= proven or not digest.startswith(b"sha256="):
+    if found.st_size != int(size) or found.st_ctime <= proven or digest[:7] != b"sha256=":
         return found.st_size == int(size)
     if time.monotonic() > end - 3:
         touched += 1
         return True
-    from base64 import urlsafe_b64encode
-    from hashlib import sha256
-    now = sha256()
+    import base64, hashlib
+    now = hashlib.sha256()
     with open(path, "rb") as file:
-        for part in iter(lambda: file.read(1 << 20), b""):
+        while part := file.read(1 << 20):
             now.update(part)
-    return digest[7:] == urlsafe_b64encode(now.digest()).rstrip(b"=")
+    return digest[7:] == base64.urlsafe_b64encode(now.digest()).rstrip(b"=")
 say("python", sys.version.split()[0])
 say("base", os.path.realpath(sys._base_executable))
 site = "%s/lib/python%d.%d%s/site-packages" % (
@@ -140,15 +147,11 @@ try:
     proven = os.stat(sys.argv[2]).st_mtime
 except OSError:
     proven = end * 1e9
-if os.path.isdir(site):
-    try:
-        os.chdir(site)
-        check()
-    except OSError as error:
-        for key in "damaged", "other", "need":
-            print("torch.%s !" % key + os.fsencode(str(error)).hex())
-else:
-    print("torch.damaged .\ntorch.other .\ntorch.need .")
+try:
+    check()
+except OSError as error:
+    for key in "damaged", "other", "need":
+        print("torch.%s !" % key + os.fsencode(str(error)).hex())
 say("touched", str(touched))
 '
 
@@ -197,7 +200,7 @@ no_python() {
 	unknown torch.base "$1"
 	unknown torch.python "$1"
 	put torch.python_problem "$1"
-	unknown_all "the environment's python does not run, so its files were not compared" $compared
+	unknowns "the environment's python does not run, so its files were not compared" $compared
 }
 
 # The names of the folders of installed distributions, and the lines of torch's own version file.
@@ -207,7 +210,7 @@ installed() {
 		for site in "$PG_VENV"/lib/python3*/site-packages; do :; done
 	fi
 	if [ -d "$site" ] && { [ ! -r "$site" ] || [ ! -x "$site" ]; }; then
-		unknown_all "no permission to read $site" torch.distribution torch.version_line
+		unknowns "no permission to read $site" torch.distribution torch.version_line
 		return
 	fi
 	n=0

@@ -10,12 +10,11 @@ training() {
 		return
 	fi
 	if [ "$kind" = hidden ]; then reason="no permission to look at $PG_TRAINING"
-	elif ! have git; then reason="git is not on this host"
-	else
+	elif ! lacks git; then
 		repository && return
 		reason="git: $reason"
 	fi
-	unknown_all "$reason" training.commit training.remote training.dirty training.dirty_count \
+	unknowns "$reason" training.commit training.remote training.dirty training.dirty_count \
 		training.submodule training.lfs
 }
 

@@ -35,7 +35,7 @@ packages() {
 		END {
 			tag = "."
 			if (status != "0") tag = "?dpkg-query ended with status " status
-			else if (NR < 2) tag = "?/var/lib/dpkg/status is empty: status-old beside it, or /var/backups/dpkg.status.0, is what it was"
+			else if (NR < 2) tag = "?/var/lib/dpkg/status is empty; /var/backups/dpkg.status.0 is what it was"
 			print "packages.installed " tag
 			print "packages.half_configured " tag
 			if (asked) print asked tag
