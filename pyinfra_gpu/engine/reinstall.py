@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pyinfra_gpu.drift.driver_archive import from_nvidia
 from pyinfra_gpu.engine import deadlines, transaction
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.package_manager import manager_of
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed
+from pyinfra_gpu.packages.names import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,9 +24,8 @@ if TYPE_CHECKING:
 
     Versions = Mapping[str, str]
 
-_MIRROR = "name a source that has it (`driver_repository_url`)"
-_KEYS = {"driver": ("driver_version", _MIRROR), "cuda": ("cuda_version", _MIRROR)}
-"""Stage -> the key that asks for another version, and what else helps."""
+_KEYS = {"driver": "driver_version", "cuda": "cuda_version"}
+"""Stage -> the key that asks for another version."""
 
 
 def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequence[str]) -> bool:
@@ -43,6 +44,8 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
     there = manager.versions_in(
         ask(state, host, manager.versions(names), root, seconds=deadlines.SERVICE).stdout
     )
+    if not transaction.update(state, host, stage, spec):
+        return False
     if gone := _not_offered(state, host, stage, spec, names, there):
         return failed(host, stage, f"{host.name}: {gone}; nothing was changed")
     exact = tuple(manager.exact(name, there[name]) if name in there else name for name in names)
@@ -61,19 +64,22 @@ def _not_offered(
     The package manager itself passes such a one over, and ends well.
     """
     manager, root = manager_of(look(spec)), as_root(spec)
-    if not transaction.update(state, host, stage, spec):
-        return None  # it has said why, and the transaction fails the same way
     command = manager.on_offer(names)
     offer = manager.on_offer_in(ask(state, host, command, root, seconds=deadlines.SERVICE).stdout)
-    lacking = [each for each in names if each in there and there[each] not in offer.get(each, ())]
+    offered = {each: (*offer.get(each, ()), *offer.get(plain(each), ())) for each in names}
+    lacking = [each for each in names if each in there and there[each] not in offered[each]]
     if not lacking:
         return None
     name = lacking[0]
-    others = offer.get(name, ())
+    others = tuple(dict.fromkeys(offered[name]))
     known = f"on offer: {', '.join(others[:3])}" if others else "no version of it is on offer"
-    key, url = _KEYS.get(stage, ("", ""))
-    choices = [f"declare `{key}` as one that is" if key and others else "", url]
-    choices.append(f"or bring its file back by hand (`{manager.offers_by_hand(name)}`)")
+    key = _KEYS.get(stage)
+    url = " (`driver_repository_url`)" if from_nvidia(spec) else ""
+    choices = (
+        f"declare `{key}` as one that is" if key and others else "",
+        f"name a source that has it{url}",
+        f"or bring its file back by hand (`{manager.offers_by_hand(name)}`)",
+    )
     return (
         f"{name} {there[name]} has lost files and cannot be installed again, since no source offers"
         f" that version any more ({known}): {', '.join(each for each in choices if each)}"

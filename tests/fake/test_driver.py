@@ -117,6 +117,7 @@ DEVIATIONS: dict[str, tuple[GpuHost, list[str]]] = {
         [INSTALL],
     ),
     "half a package": (GpuHost(lists=packages(f"nvidia-smi {VERSION}-1 1 0")), [INSTALL]),
+    "a file": (GpuHost(lists={"nvidia.file": ["libcuda1 gone /usr/lib/libcuda.so"]}), [INSTALL]),
     "headers": (GpuHost(lists={"kernel.headers": [f"{KERNEL} 0"]}), [INSTALL]),
     "a hold": (GpuHost(lists=packages(f"libcuda1 {VERSION}-1 0 1")), [SETTLE]),
     "the blacklist": (GpuHost(texts={system_files.MODPROBE: None}), [SETTLE]),
@@ -220,6 +221,37 @@ def test_what_was_simulated_and_judged_is_fetched_and_run_under_guard() -> None:
     assert "APT_CONFIG=" in commands
     # The fake host never changes, so the operation's own check fails it afterwards.
     assert "still not as declared" in told.problem
+
+
+def with_a_lost_file(*offered: str) -> tuple[Told, str]:
+    """A host whose nvidia-smi is gone, and what its archive has of that package; what was run."""
+    versions = [f"nvidia-smi | {version} | http://x Packages" for version in offered]
+    host = GpuHost(
+        lists={**packages(), "nvidia.file": ["nvidia-smi gone /usr/bin/nvidia-smi"]},
+        responses={
+            "dpkg-query -W": {"stdout": [f"nvidia-smi={VERSION}-1"]},
+            "apt-cache madison": {"stdout": versions},
+            "--simulate": answer(f"Inst nvidia-smi [{VERSION}-1] ({VERSION}-1 {NVIDIA})"),
+        },
+    )
+    made, told = executed(host)
+    return told, "\n".join(made.executed("ws1"))
+
+
+def test_a_package_that_lost_a_file_is_installed_again_in_its_version() -> None:
+    _told, commands = with_a_lost_file("580.105.08-1", f"{VERSION}-1")
+    assert f"install --reinstall nvidia-smi={VERSION}-1" in commands
+
+
+def test_a_version_that_no_source_offers_any_more_is_said_with_the_choices() -> None:
+    """apt passes such a package over and ends well: it was "still not as declared" for ever."""
+    told, commands = with_a_lost_file("580.105.08-1")
+    assert f"nvidia-smi {VERSION}-1 has lost files and cannot be installed again" in told.problem
+    assert "on offer: 580.105.08-1" in told.problem
+    assert "declare `driver_version`" in told.problem
+    assert "--reinstall" not in commands
+    told, _ = with_a_lost_file()
+    assert "no version of it is on offer" in told.problem
 
 
 def test_a_companion_that_went_ahead_goes_back_to_the_rest() -> None:

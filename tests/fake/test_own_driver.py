@@ -149,6 +149,7 @@ def test_changed_rules_are_kept_and_come_back_with_their_package() -> None:
             "set_aside": {"stdout": [rules]},
             "dpkg-query -S": {"stdout": [f"nvidia-open-kernel-support: {rules}"]},
             "dpkg-query -W": {"stdout": [f"nvidia-open-kernel-support={OPEN}-1"]},
+            "madison": {"stdout": [f"nvidia-open-kernel-support | {OPEN}-1 | http://x Packages"]},
             "--simulate": answer(f"Inst nvidia-open-kernel-support [{OPEN}-1] ({OPEN}-1 {DEBIAN})"),
         },
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 RULES = "/etc/nvidia/535.261.03-open/nvidia-modprobe.conf"
 MODULE = "/lib/modules/$(uname -r)/updates/dkms/nvidia-current-open.ko"
+FIRMWARE = "$(dpkg -L firmware-nvidia-gsp | grep -m1 'gsp.*bin$')"
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
 
 
@@ -63,6 +64,19 @@ DRIFTS = (
         f"rm {MODULE}",
         "driver.module-not-built",
         f"test -e {MODULE}",
+    ),
+    Drift(
+        "nvidia-smi itself is gone",
+        "rm $(readlink -f /usr/bin/nvidia-smi)",
+        "driver.files-damaged",
+        "test -x $(readlink -f /usr/bin/nvidia-smi)",
+    ),
+    Drift(
+        "bytes of the GPU's firmware were changed, its size and its time were not",
+        f"f={FIRMWARE} && touch -r $f /root/time && sleep 1 && printf changed |"
+        " dd of=$f bs=1 seek=1000 conv=notrunc status=none && touch -r /root/time $f",
+        "driver.files-damaged",
+        'test -z "$(dpkg --verify firmware-nvidia-gsp)"',
     ),
     Drift(
         "a hold is gone",
