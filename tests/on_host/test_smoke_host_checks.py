@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import subprocess
 import sys
@@ -204,6 +206,30 @@ def test_the_copies_of_the_environment_are_found(tmp_path: Path) -> None:
     assert fact["own"]["libnccl"] == [str(packages / "nvidia/nccl/lib/libnccl.so.2")]
     found = _decide(libraries.CHECKS, "S1.library_paths", fact, "rehearsal-cpu")
     assert "libnccl is taken from /usr/lib/libnccl.so.2" in found.detail
+
+
+def test_a_mapped_library_has_to_be_the_one_of_its_wheel(tmp_path: Path) -> None:
+    """Its size may be right: what is loaded has its digest in the journal, and is compared."""
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    names = ("torch/lib/libc10.so", "torch/lib/libtorch_cpu.so", "torch/lib/libtorch_python.so")
+    (packages / "torch/lib").mkdir(parents=True)
+    (packages / "torch-2.0.dist-info").mkdir()
+    digest = base64.urlsafe_b64encode(hashlib.sha256(b"as it was").digest()).decode().rstrip("=")
+    rows = [f"{name},sha256={digest},9\n" for name in names]
+    (packages / "torch-2.0.dist-info/RECORD").write_text("".join(rows))
+    maps = tmp_path / "maps"
+    maps.write_text("".join(f"7f00-7f10 r-xp 0 08:01 1 {packages}/{name}\n" for name in names))
+    for name, content in zip(names, (b"as it was", b"as it was", b"as IT was"), strict=True):
+        (packages / name).write_bytes(content)
+    fact = libraries.read(maps, str(tmp_path), digests=True)
+    kept = fact["files"][str(packages / names[0])]
+    assert kept["sha256"] == hashlib.sha256(b"as it was").hexdigest() == kept["recorded"]
+    found = _decide(libraries.CHECKS, "S1.library_paths", fact, "rehearsal-cpu")
+    assert not found.ok
+    assert f"{names[2]} is not the file that its wheel brought" in found.detail
+    (packages / names[2]).write_bytes(b"as it was")
+    fact = libraries.read(maps, str(tmp_path), digests=True)
+    assert _decide(libraries.CHECKS, "S1.library_paths", fact, "rehearsal-cpu").ok
 
 
 _SERVER = {"error": None, "threads": ["pt_tcpstore_uv"], "returned": "test"}

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..judge.check import Check, Expected, Facts, Finding
 from ..options import REHEARSAL_CPU
+from . import mapped_files
 
 _NAMES = (
     *("libtorch", "libtorch_cpu", "libtorch_cuda", "libtorch_python", "libc10", "libc10_cuda"),
@@ -29,18 +30,23 @@ _DRIVER = ("libcuda",)
 _NEVER = ("compat", "stubs")
 
 
-def read(maps: Path = Path("/proc/self/maps"), prefix: str = sys.prefix) -> dict[str, Any]:
+def read(
+    maps: Path = Path("/proc/self/maps"), prefix: str = sys.prefix, *, digests: bool = False
+) -> dict[str, Any]:
     """Return the fact "libraries": which files are mapped, and which of them this environment has.
 
     + maps: the process's memory map
     + prefix: the virtual environment
+    + digests: whether to read each mapped library whole, which is gigabytes with CUDA
     """
-    mapped = parse(maps.read_text(errors="replace").splitlines())
+    lines = maps.read_text(errors="replace").splitlines()
+    mapped = parse(lines)
     packages = next(Path(prefix).glob("lib/python3*/site-packages"), Path(prefix))
     return {
         "prefix": str(Path(prefix).resolve()),
         "mapped": mapped,
         "own": {name: _copies(packages, name) for name in mapped if name not in _DRIVER},
+        "files": mapped_files.read(lines, packages.resolve()) if digests else {},
     }
 
 
@@ -89,6 +95,11 @@ def _place(facts: Facts, _: Expected) -> Finding:
                 if sentence := _misplaced(name, path, libraries):
                     wanted = "the driver's own" if name in _DRIVER else libraries["own"][name]
                     return Finding(False, path, wanted, sentence, number)
+        files = libraries.get("files", {})
+        if path := mapped_files.other(files):
+            detail = f"{path} is not the file that its wheel brought: its digest is another one"
+            wanted = files[path]["recorded"]
+            return Finding(False, files[path]["sha256"], wanted, detail, number)
     return Finding(True, None, None, "from the environment" if not _outside(facts) else "")
 
 

@@ -68,7 +68,7 @@ def _measure(options: SingleOptions, journal: Writer, device: int) -> None:
 
         gpu_device.measure(torch, device, journal)
     with journal.measuring("libraries") as value:
-        value.update(libraries.read())
+        value.update(libraries.read(digests=device == 0))
     with journal.measuring("libuv") as value:
         value.update(libuv.try_server())
     with journal.measuring("compile") as value:
