@@ -160,6 +160,7 @@ def test_a_package_comes_back_at_its_version_and_stays_on_hold() -> None:
             "drawer whose": {"stdout": ["libcuda1"]},
             "drawer lost": {"stdout": ["nvcc", "nvcc"]},
             "drawer versions": {"stdout": ["libcuda1 580.95.05"]},
+            "drawer offer": {"stdout": ["libcuda1 580.105.08 580.95.05"]},
             "drawer glued": {"stdout": ["libcuda1"]},
         },
     )
