@@ -211,10 +211,11 @@ def _boot(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
 
     A full /boot leaves the driver's packages half configured, and a kernel that may not boot.
     """
-    free, need = record.storage.boot_mib, record.storage.initrd_mib + _SPARE_MIB
+    free, largest = record.storage.boot_mib, record.storage.initrd_mib
     ids = {each.id for each in driver.judge(spec, record)}
-    if free is None or not record.storage.initrd_mib or not ids & _MAKES_INITRAMFS:
+    if free is None or not isinstance(largest, int) or not largest or not ids & _MAKES_INITRAMFS:
         return None
+    need = largest + _SPARE_MIB
     if isinstance(free, Unknown):
         return CannotTell(f"free disk space at /boot is unknown ({free.reason})")
     if free >= need:

@@ -116,7 +116,8 @@ def stale(spec: HostSpec, record: Record) -> str | None:
         return "the stamp is not readable"
     if not stamp.passed:
         return "the last test did not pass"
-    if stamp.verdict and record.smoke.verdict_sha256 not in (None, stamp.verdict):
+    there = record.smoke.verdict_sha256
+    if stamp.verdict and isinstance(there, str) and there != stamp.verdict:
         return "the verdict there is not the one of the test that passed"
     changed = differences(str(stamp.fingerprint), fingerprint(spec, record, smoke_digest()))
     if not changed and stamp.mode != spec.smoke.mode:

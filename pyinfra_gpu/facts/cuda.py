@@ -25,7 +25,7 @@ class CudaRecord(Jsonable):
     + alternative: what /etc/alternatives/cuda points at; None if there is no such link
     + nvcc_on_path: the file behind the first nvcc in the folders where a login shell looks
     + shell_lines: rows "FILE:LINE" of what login shells read that name a folder of CUDA's in a
-      path, at most 20; comments are not among them
+      path, at most 9 of a file; comments are not among them
     + gcc: version of gcc; compiler: version of the declared host compiler, None if none is
       declared or it is not there; gxx: whether g++ is there, which nvcc links C++ with
     + glibc: version of the C library, e.g. "2.36"

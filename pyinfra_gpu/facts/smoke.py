@@ -20,7 +20,7 @@ class SmokeRecord(Jsonable):
 
     stamp: Stamp | Unknown | None
     verdict: Verdict | Unknown | None
-    verdict_sha256: str | None = None
+    verdict_sha256: str | Unknown | None
 
 
 class Smoke(ConcernFact[SmokeRecord]):
@@ -37,5 +37,9 @@ def parse(fields: Fields) -> SmokeRecord:
     return SmokeRecord(
         stamp=Stamp.read(fields.document("smoke.stamp")),
         verdict=Verdict.read(text),
-        verdict_sha256=hashlib.sha256(text.encode()).hexdigest() if isinstance(text, str) else None,
+        verdict_sha256=_digest(text),
     )
+
+
+def _digest(text: str | Unknown | None) -> str | Unknown | None:
+    return hashlib.sha256(text.encode()).hexdigest() if isinstance(text, str) else text

@@ -26,7 +26,7 @@ class StorageRecord(Jsonable):
     usr_mib: int | Unknown | None
     var_mib: int | Unknown | None
     boot_mib: int | Unknown | None
-    initrd_mib: int
+    initrd_mib: int | Unknown | None
     readonly: str | Unknown | None
     shm_mib: int | Unknown | None
     noexec: str | Unknown | None
@@ -50,11 +50,15 @@ def parse(fields: Fields) -> StorageRecord:
         usr_mib=None if idle or usr is None else _mib(usr, "free"),
         var_mib=None if idle or var is None else _mib(var, "free"),
         boot_mib=None if idle or boot is None else _mib(boot, "free"),
-        initrd_mib=0 if isinstance(initrd, Unknown) else -(-initrd // 2**20),
+        initrd_mib=None if idle else initrd if isinstance(initrd, Unknown) else _up(initrd),
         readonly=fields.text("storage.readonly"),
         shm_mib=None if shm is None else _mib(shm, "size"),
         noexec=fields.text("storage.noexec"),
     )
+
+
+def _up(size: int) -> int:
+    return -(-size // 2**20)
 
 
 def _mib(line: str | Unknown, column: str) -> int | Unknown:

@@ -179,13 +179,14 @@ def _stamped(state: State, host: Host, spec: HostSpec, stamp: Mapping[str, Any])
     return stale is None or failed(host, STAGE, f"{spec.host}: {_NO_STAMP} ({stale})")
 
 
-def stamp_of(verdict: Verdict, sha256: str | None) -> dict[str, Any]:
+def stamp_of(verdict: Verdict, sha256: str | Unknown | None) -> dict[str, Any]:
     """Return what the next run compares of a verdict that passed, with or without warnings.
 
     + sha256: digest of its text, by which one that somebody edited later is known
     """
     names = ("fingerprint", "status", "mode", "finished")
-    return {**{name: getattr(verdict, name) for name in names}, "verdict": sha256}
+    digest = None if isinstance(sha256, Unknown) else sha256
+    return {**{name: getattr(verdict, name) for name in names}, "verdict": digest}
 
 
 def stamp_file(spec: HostSpec, stamp: Mapping[str, Any]) -> File:

@@ -24,9 +24,9 @@ shells() {
 	has grep cuda.shell || return
 	eval "home=~$(id -un)"
 	IFS=$nl
-	for row in $(ended 5 grep -HsE '^[^#]*(PATH|CUDA_HOME).*/cuda' -- "$R"/etc/environment \
+	for row in $(ended 5 grep -HsE -m9 '^[^#]*(PATH|CUDA_HOME).*/cuda' -- "$R"/etc/environment \
 		"$R"/etc/profile "$R"/etc/profile.d/*.sh "$R"/etc/bash.bashrc "$R"/etc/zsh/z* \
-		"$home"/.*profile "$home"/.*shrc "$home"/.zshenv "$home"/.bash_login | head -n 20); do
+		"$home"/.*profile "$home"/.*shrc "$home"/.zshenv "$home"/.bash_login); do
 		put cuda.shell "${row#"$R"}"
 	done
 	IFS=$ifs

@@ -165,7 +165,7 @@ brought() {
 		"$info"/linux-*-nvidia-*.md5sums "$info"/*-"${PG_CUDA%.*}-${PG_CUDA#*.}".md5sums; do
 		if [ -f "$file" ]; then set -- "$@" "$file"; fi
 	done
-	has xargs nvidia.file || return
+	if lacks awk cut md5sum stat xargs; then unknown nvidia.file "$reason"; return; fi
 	[ $# = 0 ] || cd "$R/" && {
 		stat -c '%Z %n' -- "$@"
 		cut -c35- -- "$@" | ended 10 xargs -d '\n' stat -c '%Z %n' --
