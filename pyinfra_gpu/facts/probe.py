@@ -51,7 +51,7 @@ _ROOTS = (
     "probe/power.sh",
 )
 _LAST = "probe/end.sh"
-_END = "pg-owners-end"  # of the owner's text, which no shell is to read before it is run
+_END = "pg-end"  # of the owner's text, which no shell is to read before it is run
 _ON_THE_WAY_S = 10  # of the time for a look: for connecting, and for the answer's way back
 _NO_PATHS = ("cuda_release", "compiler", "repository", "owner")
 

@@ -14,7 +14,7 @@ import pytest
 import verdicts
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
-from probing import Tree, shell_fixture, tree_fixture, write  # noqa: F401
+from probing import Tree, any_shell_fixture, shell_fixture, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.environment import hidden
 from pyinfra_gpu.facts.fields import Unknown
@@ -246,3 +246,21 @@ def test_each_state_of_a_package_counts_as_what_it_is(
     packages = tree.look(shell).packages
     assert packages.installed == ({"git": "1:2"} if state == "installed" else {})
     assert packages.half_configured == (("git",) if state == "half" else ())
+
+
+def test_an_emptied_list_of_packages_is_no_host_without_packages(
+    tree: Tree, any_shell: str
+) -> None:
+    """It was "no driver installed", and advice to move the toolkit away."""
+    write(tree.root / "var/lib/dpkg/status", "")
+    reason = f"{tree.root}/var/lib/dpkg/status is empty: see /var/backups"
+    assert tree.look(any_shell).packages.installed == Unknown(reason)
+
+
+def test_file_systems_that_became_read_only_are_told(tree: Tree, any_shell: str) -> None:
+    mounts = tree.root / "proc/self/mounts"
+    assert tree.look(any_shell, tree.request(owner="")).storage.readonly is None
+    write(mounts, "/dev/sda1 / ext4 rw 0 0\n/dev/sda2 /var ext4 noatime,ro 0 0\n")
+    assert tree.look(any_shell, tree.request(owner="")).storage.readonly == "/var"
+    # Without root nothing is written there.
+    assert tree.look(any_shell).storage.readonly is None

@@ -288,7 +288,8 @@ def test_without_python3_there_is_none(tree: Tree, shell: str) -> None:
 def test_with_no_tool_at_all_the_probe_still_answers_to_the_end(tree: Tree, shell: str) -> None:
     furnish(tree)
     for tool in tree.tools.iterdir():
-        tool.unlink()
+        if tool.name != "cat":  # by which the probe itself is read
+            tool.unlink()
     record = tree.look(shell, asked(tree))
     assert record.kernel.installed in (
         Unknown("sort is not on this host"),

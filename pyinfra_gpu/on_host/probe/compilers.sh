@@ -25,8 +25,8 @@ shells() {
 	eval "home=~$(id -un)"
 	IFS=$nl
 	for row in $(ended 5 grep -HsE -m9 '^[^#]*(PATH|CUDA_HOME).*/cuda' -- "$R"/etc/environment \
-		"$R"/etc/profile "$R"/etc/profile.d/*.sh "$R"/etc/bash.bashrc "$R"/etc/zsh/z* \
-		"$home"/.*profile "$home"/.*shrc "$home"/.zshenv "$home"/.bash_login); do
+		"$R"/etc/profile "$R"/etc/profile.d/*.sh "$R"/etc/bash.bashrc \
+		"$home"/.*profile "$home"/.*shrc "$home"/.zshenv); do
 		put cuda.shell "${row#"$R"}"
 	done
 	IFS=$ifs

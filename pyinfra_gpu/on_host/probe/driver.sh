@@ -228,7 +228,7 @@ signing_key() {
 		if [ "$file" ] && [ -e "$R$file" ]; then key=$R$file; break; fi
 	done
 	if [ ! -e "$key" ] || ! have mokutil; then absent driver.mok; return; fi
-	open_to_us "$key" driver.mok || return
+	legible "$key" driver.mok || return
 	# Its status differs between versions for the same answer.
 	said=$(bounded 5 mokutil --test-key "$key" 2>&1)
 	status=$?

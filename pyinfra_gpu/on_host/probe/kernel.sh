@@ -62,7 +62,7 @@ initramfs() {
 	for file in "$R"/etc/modprobe.d/*.conf; do
 		[ "$file" -nt "$image" ] || continue
 		case $file in */pyinfra-gpu-*) put kernel.initramfs stale; return ;; esac
-		open_to_us "$file" kernel.initramfs || return
+		legible "$file" kernel.initramfs || return
 		while read -r word name rest || [ "$word" ]; do
 			case $word:$name in
 			blacklist:nouveau | blacklist:nova | blacklist:nova[_-]*) put kernel.initramfs stale; return ;;

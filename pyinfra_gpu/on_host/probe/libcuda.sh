@@ -57,7 +57,7 @@ link() {
 loader_paths() {
 	for file in "$R/etc/ld.so.conf" "$R"/etc/ld.so.conf.d/*.conf; do
 		[ -f "$file" ] || continue
-		open_to_us "$file" libcuda.loader_path
+		legible "$file" libcuda.loader_path
 		while read -r row rest || [ "$row" ]; do
 			case $row in
 			'#'* | include) ;;

@@ -44,7 +44,7 @@ sessions() {
 	for file in "$R"/run/systemd/sessions/*; do
 		case $file in *.ref) continue ;; esac
 		[ -f "$file" ] || continue
-		open_to_us "$file" power.session || continue
+		legible "$file" power.session || continue
 		session
 	done
 	listed power.session
@@ -78,7 +78,7 @@ inhibitors() {
 	for file in "$R"/run/systemd/inhibit/*; do
 		case $file in *.ref) continue ;; esac
 		[ -f "$file" ] || continue
-		open_to_us "$file" power.inhibitor || continue
+		legible "$file" power.inhibitor || continue
 		what='' mode='' who='' reason=''
 		while IFS='=' read -r name value || [ "$name" ]; do
 			case $name in

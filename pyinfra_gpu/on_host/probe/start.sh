@@ -47,7 +47,7 @@ emit() {
 			printf '%s %s%s\n' "$key" "$tag" "$*"
 			IFS=$old
 		else
-			printf '%s ?it holds odd bytes, and od does not work here\n' "$1"
+			printf '%s ?odd bytes, and od does not work here\n' "$1"
 		fi
 		;;
 	*) printf '%s %s%s\n' "$1" "$2" "$4" ;;
@@ -83,8 +83,8 @@ has() {
 	return 1
 }
 
-# open_to_us FILE KEY: whether it may be read; else what it says is not known
-open_to_us() {
+# legible FILE KEY: whether it may be read; else what it says is not known
+legible() {
 	[ -r "$1" ] && return
 	unknown "$2" "no permission to read $1"
 	return 1
@@ -126,7 +126,7 @@ text() {
 		link) unknown "$1" "$2 is a link to something that cannot be read" ;;
 		*) absent "$1" ;;
 		esac
-	elif ! open_to_us "$2" "$1" || ! has od "$1"; then :
+	elif ! legible "$2" "$1" || ! has od "$1"; then :
 	elif hex=$(od -An -v -tx1 -N 65537 <"$2"); then
 		key=$1
 		set -- $hex
@@ -142,7 +142,7 @@ digest() {
 	kind_of "$2"
 	if [ "$kind" = hidden ]; then unknown "$1" "no permission to look at $2"
 	elif [ ! -f "$2" ]; then absent "$1"
-	elif ! open_to_us "$2" "$1" || ! has sha256sum "$1" || ! has stat "$1"; then :
+	elif ! legible "$2" "$1" || ! has sha256sum "$1" || ! has stat "$1"; then :
 	elif size=$(stat -L -c %s -- "$2") && [ "$size" -gt 4194304 ]; then
 		unknown "$1" "$2 is larger than 4 MiB"
 	elif sum=$(sha256sum <"$2"); then put "$1" "${sum%% *}"

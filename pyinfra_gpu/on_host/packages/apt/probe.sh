@@ -10,6 +10,12 @@ packages() {
 	for tool in dpkg-query awk; do
 		has $tool packages.installed packages.half_configured ${PG_NVIDIA:+nvidia.package} || return
 	done
+	row=$R/var/lib/dpkg/status
+	if [ -e "$row" ] && [ ! -s "$row" ]; then
+		unknowns "$row is empty: see /var/backups" \
+			packages.installed packages.half_configured ${PG_NVIDIA:+nvidia.package}
+		return
+	fi
 	{
 		dpkg-query --admindir="$R/var/lib/dpkg" -W -f \
 			'${db:Status-Abbrev}|${Package}|${binary:Package}|${Version}|${Architecture}\n'
@@ -33,9 +39,7 @@ packages() {
 			print asked "=" name " " ($4 == "" ? "?" : $4) " " ($1 ~ /^h/ ? 1 : 0) " " (1 - unfinished)
 		}
 		END {
-			tag = "."
-			if (status != "0") tag = "?dpkg-query ended with status " status
-			else if (NR < 2) tag = "?/var/lib/dpkg/status is empty; /var/backups/dpkg.status.0 is what it was"
+			if (status == "0") tag = "."; else tag = "?dpkg-query ended with status " status
 			print "packages.installed " tag
 			print "packages.half_configured " tag
 			if (asked) print asked tag
@@ -101,7 +105,7 @@ sources() {
 	fi
 	for file in "$R/etc/apt/sources.list" "$folder"/*.list "$folder"/*.sources; do
 		[ -f "$file" ] || continue
-		open_to_us "$file" nvidia.source_line
+		legible "$file" nvidia.source_line
 		while IFS= read -r row || [ "$row" ]; do
 			case $row in '#'*) ;; *) put nvidia.source_line "${file#"$R"}:$row" ;; esac
 		done <"$file"
