@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,6 +42,9 @@ LONGEST_ANSWER = 2 << 20
 """Bytes that a look may bring; a host with all there is to tell comes to a quarter of that."""
 
 _LONGEST_REASON = 200  # characters
+_THOROUGH_S = 13
+"""For comparing files in a deploy: a test that passes afterwards makes what was not compared count
+as proven, so what a check only tells of, as touched, is read there. Only what was touched costs."""
 _GRACE_S = 5  # so that it is the deadline of the whole look that ends it
 _KEY = "pyinfra_gpu_record"  # connector_data is pyinfra's own per-host scratch space
 _UNANSWERED = "pyinfra_gpu_unanswered"
@@ -66,7 +69,7 @@ def look(spec: HostSpec) -> Record | None:
     if memo is not None and memo[0] == phase:
         record: Record = memo[1]
         return record
-    seen = answer(state, state.inventory.get_host(host.name), spec)
+    seen = answer(state, state.inventory.get_host(host.name), spec, compare_s=_THOROUGH_S)
     if isinstance(seen, Unanswered):
         host.connector_data[_UNANSWERED] = seen.reason
         return None
@@ -74,9 +77,13 @@ def look(spec: HostSpec) -> Record | None:
     return seen
 
 
-def request_text(spec: HostSpec) -> str:
-    """Return the program of a look, as it goes to a host's standard input."""
-    return text_of(ProbeRequest.for_spec(spec, packages=needed(spec)))
+def request_text(spec: HostSpec, *, compare_s: int | None = None) -> str:
+    """Return the program of a look, as it goes to a host's standard input.
+
+    + compare_s: seconds for comparing the environment's files; None: as few as a check has
+    """
+    request = ProbeRequest.for_spec(spec, packages=needed(spec))
+    return text_of(replace(request, compare_s=compare_s) if compare_s else request)
 
 
 def unanswered() -> str:
@@ -97,12 +104,17 @@ class Unanswered:
     unreachable: bool = False
 
 
-def answer(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
+def answer(
+    state: State, host: Host, spec: HostSpec, *, compare_s: int | None = None
+) -> Record | Unanswered:
     """Connect to a host if need be, look at it once, and return what was seen or why nothing was.
+
+    + compare_s: as in `request_text`
 
     All of that has to be done within the host's ``look_timeout_s``. Nothing is logged or kept.
     """
-    return reach(host, lambda: _asked(state, host, spec), seconds=spec.look_timeout_s)
+    text = request_text(spec, compare_s=compare_s)
+    return reach(host, lambda: _asked(state, host, spec, text), seconds=spec.look_timeout_s)
 
 
 def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswered:
@@ -137,9 +149,9 @@ def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswer
         )
 
 
-def _asked(state: State, host: Host, spec: HostSpec) -> Record | Unanswered:
+def _asked(state: State, host: Host, spec: HostSpec, text: str) -> Record | Unanswered:
     fact = RecordFact()
-    given = {**as_root(spec), "_stdin": request_text(spec)}
+    given = {**as_root(spec), "_stdin": text}
     seconds = spec.look_timeout_s + _GRACE_S
     ok, output = bounded_command(state, host, fact.command(), given, seconds=seconds)
     if ok:

@@ -77,6 +77,8 @@ class ProbeRequest:
     + keyring: the file with the repository's key
     + cuda_proof, libcuda_proof: what the proofs of toolkit and library leave
     + reboots: the list of those that were asked for
+    + compare_s: for comparing the environment's files; digests of those that were touched are
+      left out three seconds before that is over
     + seconds: after which what has not been told yet is left out
 
     A path that is not absolute, or any text with a control character, raises `FactValueError`.
@@ -104,6 +106,7 @@ class ProbeRequest:
     cuda_proof: str = ""
     libcuda_proof: str = ""
     reboots: str = ""
+    compare_s: int = 5
     seconds: int = 50
 
     def __post_init__(self) -> None:
@@ -301,6 +304,7 @@ def command(request: ProbeRequest) -> StringCommand:
         "PG_CUDA_PROOF": request.cuda_proof,
         "PG_LIBCUDA_PROOF": request.libcuda_proof,
         "PG_REBOOTS": request.reboots,
+        "PG_COMPARE": str(request.compare_s),
         "PG_SECONDS": str(request.seconds),
     }
     bits = [

@@ -1,6 +1,7 @@
 """The CUDA build of torch, installed by a deploy on a throwaway host: looked at, damaged, repaired.
 
     make test-cuda-wheel
+    python -m tests.real.cuda_wheel torch triton      these wheels alone, and no evidence
 
 Some eight minutes on two cores, 2.6 GB of wheels and 5.2 GB installed, all removed at the end; so
 no part of `make test`. What it saw is written to tests/real/evidence/, which is kept. Real are the
@@ -14,6 +15,7 @@ import os
 import runpy
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -159,7 +161,7 @@ def compiled(report: Report, host: LabHost) -> None:
 
 def main() -> int:
     """Run all of it; 0 only if everything was as it should be."""
-    report = Report()
+    report, only = Report(), sys.argv[1:]
     kind = Kind(wheels=WHEELS)
     image = ensure_base_image(of_release(read_machine(), ""), print, kind.packages)
     folder, _ = ensure_wheels(image.python, print, WHEELS)
@@ -175,11 +177,15 @@ def main() -> int:
             compiled(report, host)
             there = wheels(host)
             for number, wheel in enumerate(there):
+                if only and wheel.name not in only:
+                    continue
                 repaired(report, program, host, wheel, [*DAMAGE][number % len(DAMAGE)])
             report.expect("at last nothing differs", not of_torch(program))
         finally:
             lab.down()
             shutil.rmtree(folder, ignore_errors=True)
+    if only:
+        return int(bool(report.wrong))
     about = f"Written by `make test-cuda-wheel` in {time.monotonic() - begun:.0f} s. Real are"
     about += (__doc__ or "").partition("Real are")[2].rstrip()
     return report.write("cuda_wheel.md", f"torch {TORCH} for CUDA 13.0 on a throwaway host", about)

@@ -236,6 +236,20 @@ def test_a_file_touched_since_the_proof_has_to_have_its_digest(tree: Tree, any_s
     assert tree.look(any_shell).torch.damaged_others == {"numpy": "two.py"}
 
 
+def test_what_a_look_has_no_time_to_compare_is_counted(tree: Tree, any_shell: str) -> None:
+    """A deploy has more of it: what it does not compare counts as proven by its next test."""
+    site = tree.venv()
+    stamp = write(Path(tree.paths.stamp), json.dumps(verdicts.stamp()))
+    os.utime(stamp, (1, 1))
+    (site / "typing_extensions.py").write_text("y")
+    hurried = tree.look(any_shell, replace(tree.request(), compare_s=2)).torch
+    assert hurried.damaged_others == {}
+    assert hurried.touched == len(TORCH) + 2
+    thorough = tree.look(any_shell, replace(tree.request(), compare_s=13)).torch
+    assert thorough.damaged_others == {"typing-extensions": "typing_extensions.py"}
+    assert thorough.touched == 0
+
+
 def test_odd_names_in_the_list_of_files_are_compared_too(tree: Tree, shell: str) -> None:
     site = tree.venv()
     rows = [

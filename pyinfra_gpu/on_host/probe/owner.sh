@@ -125,7 +125,7 @@ owners_part() {
 	set -- env -i PATH="$PATH" PG_SBIN= PG_ROOT="$R" PG_TICK="$tick" PG_SECONDS=$((rest - tick)) \
 		PG_STUCK="$stuck" PG_LIMIT="$limit"
 	for each in LEFT VENV BUILD UV PYTHON ENV_FILE TRAINING REQUIREMENTS TRAINING_STAMP VERDICT \
-		STAMP NVIDIA CUDA COMPILER; do
+		STAMP COMPARE NVIDIA CUDA COMPILER; do
 		eval 'set -- "$@" "PG_'$each'=$PG_'$each'"'
 	done
 	passing=

@@ -11,6 +11,7 @@
 # empty) asks for what belongs to an NVIDIA driver, and with it: PG_CUDA (release), PG_COMPILER,
 # PG_REPOSITORY (URL), PG_KEYRING PG_CUDA_PROOF PG_LIBCUDA_PROOF PG_REBOOTS (absolute paths, or
 # empty).
+# PG_COMPARE: seconds for the files of the environment, the last three of them without digests.
 # PG_SECONDS is for all of it; what has not been told by then is named as late.
 # PG_ROOT puts another tree in the place of / for what the system says of itself;
 # PG_SBIN replaces what is added to PATH. PG_TICK is the number of seconds between two looks at what

@@ -53,18 +53,18 @@ def check():
     if os.path.isdir(site):
         os.chdir(site)
         infos = sorted(n for n in os.listdir() if n.endswith(".dist-info") and "-" in n)
-    records = [n for n in infos if n.lower().startswith("torch-")]
+    own = [n for n in infos if n.lower().startswith("torch-")]
     bad = []
-    if not records and os.path.isdir(site + "/torch"):
+    if not own and os.path.isdir(site + "/torch"):
         bad.append("torch-*.dist-info/RECORD")
-    for info in records:
+    for info in own:
         compare(info + "/RECORD", bad, 5)
     for path in bad[:5]:
         say("damaged", path)
     print("torch.damaged .")
-    others = [n for n in infos if n not in records and n[0] != "~" and " " not in n]
+    rest = [n for n in infos if n not in own and n[0] != "~" and " " not in n]
     lost = 0
-    for info in others[:5000]:
+    for info in rest[:5000]:
         bad = []
         compare(info + "/RECORD", bad, 1)
         if bad and lost < 100:
@@ -115,7 +115,7 @@ def compare(record, bad, most):
                     if len(bad) >= most:
                         return
                 if not number % 1024 and time.monotonic() > end:
-                    raise OSError("its files could not be compared in 5 s")
+                    raise OSError("its files could not be compared in time")
     except (*gone, ValueError):
         whole = False
     if not whole:
@@ -142,7 +142,7 @@ say("base", os.path.realpath(sys._base_executable))
 site = "%s/lib/python%d.%d%s/site-packages" % (
     sys.argv[1], sys.version_info[0], sys.version_info[1], "t" if "t" in sys.abiflags else "")
 say("site", site)
-end, touched = time.monotonic() + 5, 0
+end, touched = time.monotonic() + float(sys.argv[3]), 0
 try:
     proven = os.stat(sys.argv[2]).st_mtime
 except OSError:
@@ -163,7 +163,7 @@ venv_python() {
 		return
 	elif [ ! -e "$python" ]; then no_python "$python is not there"; return
 	fi
-	said=$(bounded 15 "$python" -I -S -B -c "$check" "$PG_VENV" "$PG_STAMP" 2>&1)
+	said=$(bounded 15 "$python" -I -S -B -c "$check" "$PG_VENV" "$PG_STAMP" "$PG_COMPARE" 2>&1)
 	status=$?
 	if [ $status != 0 ]; then
 		why $status "${said#torch.*"$nl"}"
