@@ -113,8 +113,7 @@ def answer(
 
     All of that has to be done within the host's ``look_timeout_s``. Nothing is logged or kept.
     """
-    text = request_text(spec, compare_s=compare_s)
-    return reach(host, lambda: _asked(state, host, spec, text), seconds=spec.look_timeout_s)
+    return reach(host, lambda: _asked(state, host, spec, compare_s), seconds=spec.look_timeout_s)
 
 
 def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswered:
@@ -149,9 +148,9 @@ def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswer
         )
 
 
-def _asked(state: State, host: Host, spec: HostSpec, text: str) -> Record | Unanswered:
+def _asked(state: State, host: Host, spec: HostSpec, compare_s: int | None) -> Record | Unanswered:
     fact = RecordFact()
-    given = {**as_root(spec), "_stdin": text}
+    given = {**as_root(spec), "_stdin": request_text(spec, compare_s=compare_s)}
     seconds = spec.look_timeout_s + _GRACE_S
     ok, output = bounded_command(state, host, fact.command(), given, seconds=seconds)
     if ok:
