@@ -70,7 +70,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     found = [*_installer(spec, record), *anew, *_torch(spec, record)]
     if not anew:
         found += pytorch_files.judge(spec, record)
-    missing = pytorch_lock.missing(spec, record) if spec.pytorch.source == "wheel" else None
+    missing = pytorch_lock.missing(spec, record)
     return [*found, missing] if missing else found
 
 

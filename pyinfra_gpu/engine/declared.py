@@ -38,9 +38,11 @@ def declared(host: Host) -> HostSpec:
 def _with_locks(spec: HostSpec) -> HostSpec:
     """Add the locks that there are for the declared torch, where data does not ignore them."""
     torch = spec.pytorch
-    if torch.lock == "ignore" or torch.source != "wheel":
+    if torch.lock == "ignore":
         return spec
-    return replace(spec, pytorch=replace(torch, locks=lock.read(Path.cwd(), torch.full_version)))
+    source = torch.building.identity if torch.building else ""
+    locks = lock.read(Path.cwd(), torch.full_version, source)
+    return replace(spec, pytorch=replace(torch, locks=locks))
 
 
 def _with_builders(spec: HostSpec, host: Host) -> HostSpec:

@@ -27,9 +27,7 @@ def prove(plan: Plan, place: Place, run: Commands, program: str) -> None:
     remove(place.manifest)
     remove(place.proof)
     requirements.make_environment(plan, place.proof, run)
-    wheel = str(the_wheel(place))
-    what = "installing the wheel in an empty environment"
-    requirements.install_into(plan, place.proof, [wheel], run, what=what)
+    install(plan, place, run)
     python = str(place.proof / "bin/python")
     lines = run.run([python, "-I", program, "inside"], what="importing the built torch")
     said = next((line for line in reversed(lines) if line.startswith(ANSWER)), None)
@@ -39,6 +37,19 @@ def prove(plan: Plan, place: Place, run: Commands, program: str) -> None:
     proven = judge(plan, found, stand_in=tree.is_stand_in(place.source))
     write_manifest(plan, place, run, proven)
     remove(place.proof)
+
+
+def install(plan: Plan, place: Place, run: Commands) -> None:
+    """Install the wheel, and what it needs: by the lock, where there is one."""
+    wheel = str(the_wheel(place))
+    what = "installing the wheel in an empty environment"
+    if plan.torch_lock is None:
+        requirements.install_into(plan, place.proof, [wheel], run, what=what)
+        return
+    needed = "installing what the wheel needs"
+    requirements.install_locked(plan, place.proof, plan.torch_lock, run, what=needed)
+    requirements.install_into(plan, place.proof, ["--no-deps", wheel], run, what=what)
+    requirements.check(plan, place.proof, run)
 
 
 def judge(plan: Plan, found: dict[str, Any], *, stand_in: bool) -> dict[str, Any]:
