@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, stop
 from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.pytorch_build import Manifest
+from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -51,9 +51,9 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     building = spec.pytorch.building
     if building is None:
         return []
-    if is_installed(spec, record) or has_wheel(spec, record):
-        return _stand_in(record)
     wanted, running = fingerprint(spec, record), record.build.running
+    if is_installed(spec, record) or has_wheel(spec, record):
+        return [*_stand_in(record), *_beside(running)]
     expected = f"torch {spec.pytorch.full_version} built from {building.identity[:12]}"
     if running is not None and running.fingerprint != wanted:
         return [
@@ -92,6 +92,21 @@ def _stand_in(record: Record) -> list[Finding]:
             expected="a torch that trains",
             effect="note",
             action="left as it is: the source declared is a stand-in",
+        )
+    ]
+
+
+def _beside(running: BuildState | None) -> list[Finding]:
+    """Say that a build goes on where nothing waits for one: somebody declares another torch."""
+    if running is None:
+        return []
+    return [
+        Finding(
+            id=Id.PYTORCH_BUILD_RUNNING,
+            found=f"another torch is being built here: {running.told()}",
+            expected="the declared one alone, which is there",
+            effect="note",
+            action="left as it is",
         )
     ]
 

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from html import unescape
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import verdicts
 from built_host import BUILDING, SOURCE, TORCH_COMMIT, built_host, record_of
 from fake_host import FakeHost, FakeRun
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import pytorch, pytorch_build
+from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.engine import following
 from pyinfra_gpu.engine.following import LostError, Shown, follow
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.pytorch_build import BuildState
+from pyinfra_gpu.operations import smoke
 from pyinfra_gpu.operations.pytorch_build import memory_mib, plan
+from pyinfra_gpu.report.check.answer import Answer
+from pyinfra_gpu.report.check.judge import judge
+from pyinfra_gpu.report.check.render import render
+from pyinfra_gpu.report.html.page import page
+from pyinfra_gpu.stacks.bundle import smoke_digest
 
 OTHER = {"fingerprint": "0" * 64}
 BUILD, INSTALL = "PyTorch | Build torch", "PyTorch | Install torch"
@@ -93,6 +102,11 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
         {"pytorch.version-differs": "torch 2.11.0+cpu"},
         [INSTALL],
     ),
+    "another build goes on where nothing waits for one": (
+        built_host(stamp={}, state=OTHER, pid=BUILDING),
+        {"pytorch.build-running": "another torch is being built here: compile 2100 of 6300"},
+        [],
+    ),
     "a stand-in is installed": (
         built_host(stamp={"stand_in": True}),
         {"pytorch.build-stand-in": "the rehearsal's stand-in"},
@@ -111,6 +125,51 @@ def test_what_is_found_of_a_build_and_who_acts(what: str) -> None:
         assert expected[each.id] in each.found
     changing = FakeRun(host).prepare().changing("ws1")
     assert [name for name in changing if name.startswith("PyTorch")] == operations
+
+
+PROGRESS = "compile 2100 of 6300, 41 %, about 62 min left"
+SHOWN: dict[str, tuple[FakeHost, list[str]]] = {
+    "the build goes on": (
+        built_host(state={}, pid=BUILDING),
+        ["pytorch.build-running", f"torch is being built: {PROGRESS}"],
+    ),
+    "another build goes on": (
+        built_host(stamp={}, state=OTHER, pid=BUILDING),
+        [f"another torch is being built here: {PROGRESS}"],
+    ),
+    "the fallback is installed": (
+        HOSTS["its fallback is installed"][0],
+        ["pytorch.fallback", "torch 2.12.0+cpu, the fallback", "torch 2.13.0+cpu, source"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_check_and_page_name_a_build_that_goes_on_and_a_fallback(what: str) -> None:
+    host, expected = SHOWN[what]
+    answered = judge(host.spec(), record_of(host))
+    answer = Answer(inventory="i", checked="2026-11-22T12:00:00Z", seconds=1.0, hosts=(answered,))
+    for shown in (" ".join(render(answer).split()), unescape(page(answer))):
+        assert [text for text in expected if text not in shown] == []
+    assert answer.exit_code == (0 if what == "another build goes on" else 2)
+
+
+def test_a_verdict_of_a_fallback_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = HOSTS["its fallback is installed"][0]
+    spec, record = host.spec(), record_of(host)
+    verdict = verdicts.verdict(fingerprint=fingerprint(spec, record, smoke_digest()))
+    record = replace(record, smoke=replace(record.smoke, verdict=verdict))
+    said: list[str] = []
+    monkeypatch.setattr(smoke, "forget", lambda: None)
+    monkeypatch.setattr(smoke, "look", lambda spec: record)
+    monkeypatch.setattr(smoke, "_stamped", lambda *given: True)
+    journal = SimpleNamespace(warn=lambda stage, text: said.append(text), verdict=said.append)
+    monkeypatch.setattr(smoke, "journal", journal)
+    pyinfra: Any = None
+    assert smoke._check_verdict(pyinfra, pyinfra, spec, None)
+    assert said[0] == (
+        "ws1: the verdict is of torch 2.12.0+cpu, the fallback, and not of the declared 2.13.0+cpu"
+    )
 
 
 def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
