@@ -28,6 +28,9 @@ BUILD = (
 UNIT = "pyinfra-gpu-build.service"
 """The systemd unit that builds on a host."""
 
+_LEFT_MIB = 1024
+"""Of a host's memory that a build leaves alone, however little there is."""
+
 _RECIPE = 1
 """Of our own steps: raised where a wheel that they made before is not what they make now."""
 
@@ -187,6 +190,15 @@ def fingerprint(spec: HostSpec, record: Record) -> str:
     """Return the name of one build: hosts with the same one can share its wheel."""
     text = json.dumps(ingredients(spec, record), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def memory_mib(spec: HostSpec, record: Record) -> int:
+    """Return how much memory a build may use: as declared, else four fifths of the host's."""
+    building, ram = spec.pytorch.building, record.system.ram_mib
+    if building is not None and building.memory_gib is not None:
+        return int(building.memory_gib * 1024)
+    known = ram if isinstance(ram, int) else 4 * _LEFT_MIB
+    return max(_LEFT_MIB, min(known * 4 // 5, known - _LEFT_MIB))
 
 
 def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

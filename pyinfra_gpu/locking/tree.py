@@ -10,6 +10,7 @@ import ast
 import hashlib
 import io
 import os
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -58,12 +59,14 @@ def read(source: Source) -> TreeNeeds:
 
 def _from_repository(source: Source, git: Path, folder: Path) -> None:
     url, commit = source.git, source.identity
-    _git(git, url, "init", "--quiet", "--bare")
-    _git(git, url, "remote", "add", "origin", "--", url)
+    _begun(git, url)
     quick = ("fetch", "--quiet", "--no-tags", "--depth=1", "--filter=blob:none", "origin", commit)
     if _tried(git, *quick).returncode != 0:
+        # Anew: git would go on to fetch object by object, as from a server that can filter.
+        shutil.rmtree(git)
+        _begun(git, url)
         every = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
-        _git(git, url, "fetch", "--quiet", "--filter=blob:none", "origin", *every)
+        _git(git, url, "fetch", "--quiet", "origin", *every)
     if _tried(git, "cat-file", "-e", f"{commit}^{{commit}}").returncode != 0:
         raise LockingError(
             f"{url} has no commit {commit}: set pytorch_commit to what `git ls-remote {url}`"
@@ -73,6 +76,11 @@ def _from_repository(source: Source, git: Path, folder: Path) -> None:
     for name in _FILES:
         if name in there:
             (folder / name).write_text(_git(git, url, "show", f"{commit}:{name}")[:_LONGEST])
+
+
+def _begun(git: Path, url: str) -> None:
+    _git(git, url, "init", "--quiet", "--bare")
+    _git(git, url, "remote", "add", "origin", "--", url)
 
 
 def _git(git: Path, url: str, *words: str) -> str:

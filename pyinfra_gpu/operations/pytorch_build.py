@@ -48,9 +48,6 @@ _KINDS, _WHEELS = "pytorch kinds", "pytorch wheels"
 _PATIENCE_S = 45.0
 """For a host that is late to the operation: longer than it takes to notice a dead network."""
 
-_LEFT_MIB = 1024
-"""Of a host's memory that a build leaves alone, however little there is."""
-
 
 def _acts(spec: HostSpec, record: Record) -> bool:
     return bool(Findings(drift.judge(spec, record)).acting)
@@ -205,7 +202,13 @@ def _start(spec: HostSpec, record: Record) -> Commands:
     file = File(path=f"{paths.build}/plan.json", content=text.encode())
     yield write(STAGE, file, as_owner(spec, record))
     owner = made_for(spec, record)
-    words = (drift.UNIT, owner, paths.build_bundle, paths.build, str(memory_mib(spec, record)))
+    words = (
+        drift.UNIT,
+        owner,
+        paths.build_bundle,
+        paths.build,
+        str(drift.memory_mib(spec, record)),
+    )
     yield step(
         STAGE,
         f"start the build of torch {spec.pytorch.full_version}",
@@ -239,7 +242,7 @@ def plan(spec: HostSpec, record: Record) -> dict[str, Any]:
         "tools": list(catalogue().build_tools),
         "tools_lock": lock.build_requirements if lock else None,
         "torch_lock": lock.requirements if lock else None,
-        "memory_mib": memory_mib(spec, record),
+        "memory_mib": drift.memory_mib(spec, record),
         "rehearsal": spec.rehearsal,
     }
 
@@ -249,15 +252,6 @@ def _compilers(declared: str | None) -> list[str] | None:
         return None
     name, _, major = declared.partition("-")
     return [f"{name}-{major}", f"{'g++' if name == 'gcc' else 'clang++'}-{major}"]
-
-
-def memory_mib(spec: HostSpec, record: Record) -> int:
-    """Return how much memory a build may use: as declared, else four fifths of the host's."""
-    building, ram = spec.pytorch.building, record.system.ram_mib
-    if building is not None and building.memory_gib is not None:
-        return int(building.memory_gib * 1024)
-    known = ram if isinstance(ram, int) else 4 * _LEFT_MIB
-    return max(_LEFT_MIB, min(known * 4 // 5, known - _LEFT_MIB))
 
 
 def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:

@@ -20,8 +20,8 @@ from pyinfra_gpu.engine import following
 from pyinfra_gpu.engine.following import LostError, Shown, follow
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.pytorch_build import BuildState
-from pyinfra_gpu.operations import smoke
-from pyinfra_gpu.operations.pytorch_build import memory_mib, plan
+from pyinfra_gpu.operations import smoke, training
+from pyinfra_gpu.operations.pytorch_build import plan
 from pyinfra_gpu.report.check.answer import Answer
 from pyinfra_gpu.report.check.judge import judge
 from pyinfra_gpu.report.check.render import render
@@ -154,6 +154,14 @@ def test_check_and_page_name_a_build_that_goes_on_and_a_fallback(what: str) -> N
     assert answer.exit_code == (0 if what == "another build goes on" else 2)
 
 
+def test_what_training_needs_leaves_a_fallback_as_it_is() -> None:
+    """Held to the declared torch it would be replaced, or nothing could be resolved."""
+    for what, torch in (("as declared", "2.13.0+cpu"), ("its fallback is installed", "2.12.0+cpu")):
+        host = HOSTS[what][0]
+        made = training._override(host.spec(), record_of(host))
+        assert made.content.decode() == f"torch=={torch}\n"
+
+
 def test_a_verdict_of_a_fallback_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     host = HOSTS["its fallback is installed"][0]
     spec, record = host.spec(), record_of(host)
@@ -193,7 +201,7 @@ def test_a_build_is_started_with_its_plan_and_nothing_else_is_declared_of_it() -
 
 def test_a_build_may_use_four_fifths_of_the_memory() -> None:
     host = built_host()
-    assert memory_mib(host.spec(), record_of(host)) == 65842092 // 1024 * 4 // 5
+    assert pytorch_build.memory_mib(host.spec(), record_of(host)) == 65842092 // 1024 * 4 // 5
 
 
 CHANGES: dict[str, tuple[dict[str, object], str]] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from test_lock_command import PLATFORM, UV_VERSION, Project, project
-from wheels import sha256, wheel
+from wheels import server, sha256, wheel
 
 from pyinfra_gpu.locking.errors import LockingError
 from pyinfra_gpu.locking.needs import Source
@@ -150,3 +150,14 @@ def test_a_repository_that_this_machine_does_not_reach_is_one_sentence(tmp_path:
 def test_a_newer_tree_says_in_pyproject_what_it_needs(tmp_path: Path) -> None:
     url, commit = tree(tmp_path / "tree", project=NEWER)
     assert read(Source(git=url, identity=commit)).run == ("tiny",)
+
+
+def test_a_server_that_hands_out_plain_files_is_read_as_well(tmp_path: Path) -> None:
+    """It can neither filter nor hand out one commit; and is not asked object by object."""
+    url, commit = tree(tmp_path / "tree")
+    bare = tmp_path / "www/tree.git"
+    subprocess.run(["git", "clone", "-q", "--bare", url, bare], check=True)
+    subprocess.run(["git", "-C", bare, "update-server-info"], check=True)
+    with server(tmp_path / "www") as (place, asked):
+        read(Source(git=f"{place}tree.git", identity=commit))
+        assert len([row for row in asked() if "info/refs" in row]) <= 2

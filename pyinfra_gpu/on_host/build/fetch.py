@@ -76,6 +76,18 @@ def _fetch_commit(git: list[str], url: str, commit: str, run: Commands) -> None:
             f"{url} has no commit {commit}: set pytorch_commit to what"
             f" `git ls-remote {url}` prints for a tag"
         )
+    _refuse_tag(git, commit, run)
+
+
+def _refuse_tag(git: list[str], commit: str, run: Commands) -> None:
+    """Refuse the name of an annotated tag: git takes it for its commit, and torch has another."""
+    kind = run.tried([*git, "cat-file", "-t", commit])[1]
+    if kind[-1:] == ["tag"]:
+        meant = run.tried([*git, "rev-parse", f"{commit}^{{commit}}"])[1]
+        raise BuildError(
+            f"pytorch_commit {commit} is a tag, which may be moved: set pytorch_commit to its"
+            f" commit, {' '.join(meant[-1:])}"
+        )
 
 
 def _submodules(git: list[str], url: str, tree: Path, run: Commands) -> None:
@@ -86,7 +98,11 @@ def _submodules(git: list[str], url: str, tree: Path, run: Commands) -> None:
     run.run([*git, "remote", "add", "origin", url], what="naming the repository")
     run.run([*git, "submodule", "--quiet", "sync", "--recursive"], what="reading .gitmodules")
     update = ["submodule", "--quiet", "update", "--init", "--recursive", "--force"]
-    run.run([*git, *update], what="fetching the submodules")
+    if run.tried([*git, *update])[0] != 0 and run.tried([*git, *update])[0] != 0:
+        # The network was cut, or what an earlier cut left of them cannot be gone on with.
+        run.run([*git, "submodule", "--quiet", "deinit", "--force", "--all"], what="dropping them")
+        remove(tree / ".git/modules")
+        run.run([*git, *update], what="fetching the submodules")
 
 
 def wrong_with(tree: Path, commit: str, run: Commands) -> str | None:
