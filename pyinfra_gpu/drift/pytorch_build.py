@@ -170,19 +170,26 @@ def ingredients(spec: HostSpec, record: Record) -> dict[str, Any]:
     What only the builder can say (compiler's version, submodules, NCCL's tag) follows from these,
     and stands in the wheel's manifest.
     """
-    torch, building = spec.pytorch, spec.pytorch.building
-    assert building is not None  # noqa: S101 - whoever asks has looked
     system, platform = record.system, platform_of(spec, record)
     return {
         "the recipe": _RECIPE,
+        **declared(spec),
+        "Python": None if platform is None else platform.python,
+        "the platform": f"{system.os_id} {system.os_version} {system.architecture}",
+    }
+
+
+def declared(spec: HostSpec) -> dict[str, Any]:
+    """Return the ingredients that data alone decides."""
+    torch, building = spec.pytorch, spec.pytorch.building
+    assert building is not None  # noqa: S101 - whoever asks has looked
+    return {
         "the source": building.identity,
         "the version": torch.full_version,
         "flags": [list(pair) for pair in sorted(building.settings.items())],
         "architectures": list(building.archs),
         "CUDA": spec.cuda.release if building.cuda else None,
         "the compiler": spec.cuda.host_compiler or "the distribution's",
-        "Python": None if platform is None else platform.python,
-        "the platform": f"{system.os_id} {system.os_version} {system.architecture}",
     }
 
 

@@ -96,13 +96,29 @@ def _submodules(git: list[str], url: str, tree: Path, run: Commands) -> None:
     # Relative addresses of submodules count from the remote's.
     run.tried([*git, "remote", "remove", "origin"])
     run.run([*git, "remote", "add", "origin", url], what="naming the repository")
-    run.run([*git, "submodule", "--quiet", "sync", "--recursive"], what="reading .gitmodules")
     update = ["submodule", "--quiet", "update", "--init", "--recursive", "--force"]
-    if run.tried([*git, *update])[0] != 0 and run.tried([*git, *update])[0] != 0:
-        # The network was cut, or what an earlier cut left of them cannot be gone on with.
-        run.run([*git, "submodule", "--quiet", "deinit", "--force", "--all"], what="dropping them")
-        remove(tree / ".git/modules")
-        run.run([*git, *update], what="fetching the submodules")
+    if url.startswith("file:"):  # else git takes submodules from no path: a tree must not choose it
+        update = ["-c", "protocol.file.allow=always", *update]
+    steps = {
+        "reading .gitmodules": [*git, "submodule", "--quiet", "sync", "--recursive"],
+        "fetching the submodules": [*git, *update],
+    }
+    if all(run.tried(words)[0] == 0 for words in steps.values()):
+        return
+    # The network was cut, or it cannot be gone on with what an earlier cut left of them.
+    _drop_submodules(git, tree, run)
+    for what, words in steps.items():
+        run.run(words, what=what)
+
+
+def _drop_submodules(git: list[str], tree: Path, run: Commands) -> None:
+    """Remove all that was fetched of submodules: half of one stops every command on any."""
+    named = ["config", "--file", str(tree / ".gitmodules"), "--get-regexp", r"\.path$"]
+    for row in run.tried([*git, *named])[1]:
+        path = PurePosixPath(row.partition(" ")[2])
+        if row.startswith("submodule.") and not path.is_absolute() and ".." not in path.parts:
+            remove(tree / path)
+    remove(tree / ".git/modules")
 
 
 def wrong_with(tree: Path, commit: str, run: Commands) -> str | None:
