@@ -27,9 +27,9 @@ from pyinfra_gpu_rehearsal import Lab, LabHost, available
 from pyinfra_gpu_rehearsal.placing import point
 from pyinfra_gpu_rehearsal.pytorch_source import (
     DEBIAN_13,
-    FLAGS,
     VERSION,
     Archive,
+    declared,
     ensure_archive,
 )
 
@@ -57,17 +57,8 @@ class Real:
 
     def deployer(self) -> Deployer:
         """Return what deploys with a torch that is built from this tree."""
-        data = {
-            "smoke": "skip",
-            "training_requirements": "null",
-            "pytorch_source": "source",
-            "pytorch_version": VERSION,
-            "pytorch_source_url": f"{self.lab.url}/pytorch/{self.archive.path.name}",
-            "pytorch_source_sha256": self.archive.sha256,
-            "pytorch_flags": json.dumps(FLAGS),
-        }
-        given = tuple(f"{name}={value}" for name, value in data.items())
-        return Deployer(self.lab, self.folder, data=given)
+        given = declared(f"{self.lab.url}/pytorch", self.archive)
+        return Deployer(self.lab, self.folder, data=("smoke=skip", *given))
 
     def read(self, name: str) -> str:
         """Return a file of the build's folder."""

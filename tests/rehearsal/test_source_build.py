@@ -197,7 +197,7 @@ def test_what_builds_torch_and_what_it_needs_come_by_a_lock(
     builder: Deployer, host: LabHost, lab: Lab, tmp_path: Path
 ) -> None:
     """The stand-in needs one package to run, and another wheel of it is built here."""
-    source = (*builder.data, 'pytorch_flags={"USE_MPI":"1"}')
+    source = (*builder.data, 'pytorch_flags={"USE_MKLDNN":"0","USE_NUMA":"1"}')
     data = (*source, "pytorch_lock=required")
     project = ByLock(lab, builder.folder, data=data, project=copied(tmp_path))
     refused = project.run("--dry", limit=HOST)
