@@ -1,4 +1,4 @@
-"""All of the real PyTorch, CPU only: built by a deploy, installed on a second host, and tested there.
+"""All of the real PyTorch, CPU only: built by a deploy, installed on a second host, tested there.
 
     make test-pytorch-whole
 
