@@ -22,6 +22,7 @@ class TorchRecord(Jsonable):
     + uv: version of the installer
     + version, git_version, cuda: from torch/version.py; cuda is None for a build without CUDA
     + damaged: the first 5 of torch's files that are missing or have another size than recorded
+    + foreign: the first 5 libraries in torch's folders that no wheel of its brought there
     + damaged_others: normalised name of another distribution -> the first of its files that is
       missing or has another size than recorded; at most 100 of them
     + needs: where any of those is damaged, what torch needs to run, by its own metadata, and it
@@ -39,6 +40,7 @@ class TorchRecord(Jsonable):
     git_version: str | Unknown | None
     cuda: str | Unknown | None
     damaged: tuple[str, ...] | Unknown
+    foreign: tuple[str, ...] | Unknown
     damaged_others: Mapping[str, str] | Unknown
     needs: tuple[str, ...] | Unknown
     installing: bool | Unknown
@@ -67,6 +69,7 @@ def parse(fields: Fields) -> TorchRecord:
         git_version=_literal(rows, "git_version"),
         cuda=_literal(rows, "cuda"),
         damaged=fields.items("torch.damaged"),
+        foreign=fields.items("torch.foreign"),
         damaged_others=others if isinstance(others, Unknown) else _first_files(others),
         needs=fields.items("torch.need"),
         installing=fields.flag("torch.installing"),

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec.lock import Lock
 
 STAGE = drift.STAGE
+_BESIDE_TORCH = (Id.PYTORCH_DISTRIBUTION_DAMAGED, Id.PYTORCH_LIBRARY_FOREIGN)
+"""What is repaired without installing torch."""
 
 
 @converging(drift, repairs=drift.INSTALLER)
@@ -213,7 +215,10 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
         platform = platform_of(spec, record) or "a Python that cannot be told"
         yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
         return
-    wrong = [each for each in found if each.id != Id.PYTORCH_DISTRIBUTION_DAMAGED]
+    if found.of(Id.PYTORCH_LIBRARY_FOREIGN) and not isinstance(record.torch.foreign, Unknown):
+        aside = program("pytorch/set_aside.sh", spec.paths.venv, *record.torch.foreign)
+        yield _owners_step(spec, record, "set foreign libraries aside", aside)
+    wrong = [each for each in found if each.id not in _BESIDE_TORCH]
     if wrong and not record.torch.damaged:
         yield from _install(spec, record, lock, wrong[0].found)
         record = look(spec) or record

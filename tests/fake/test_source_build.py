@@ -63,6 +63,11 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
         {"pytorch.files-damaged": "damaged: torch/lib/libtorch_cpu.so"},
         [INSTALL],
     ),
+    "a library was copied beside its own by hand": (
+        built_host(stamp={}, wheel={}, lists={"torch.foreign": ["torch/lib/libnccl.so.2"]}),
+        {"pytorch.library-foreign": "torch/lib/libnccl.so.2 beside torch's own libraries"},
+        [INSTALL],
+    ),
     "the build goes on": (
         built_host(state={}, pid=BUILDING),
         {

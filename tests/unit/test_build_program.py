@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import struct
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -509,6 +511,37 @@ def test_a_torch_that_is_not_what_was_declared_is_not_proven(
 ) -> None:
     with pytest.raises(BuildError, match=sentence):
         prove.judge(PLAN, {**FOUND, **wrong}, stand_in=False)
+
+
+def test_the_nccl_of_the_tree_is_the_one_that_is_built_in() -> None:
+    own = replace(PLAN, settings={**PLAN.settings, "USE_NCCL": "1", "USE_SYSTEM_NCCL": "0"})
+    assert prove.judge(own, FOUND, stand_in=False, nccl="v2.30.7-1")["nccl"] == "2.30.7"
+    with pytest.raises(BuildError, match=r"has NCCL 2\.30\.7, and its tree pins v2\.31\.0-1"):
+        prove.judge(own, FOUND, stand_in=False, nccl="v2.31.0-1")
+    system = replace(own, settings={**own.settings, "USE_SYSTEM_NCCL": "1"})
+    assert prove.judge(system, FOUND, stand_in=False, nccl="v2.31.0-1")["imports"] is True
+
+
+def test_a_library_that_lacks_a_symbol_cannot_be_loaded_though_nobody_calls_it(
+    tmp_path: Path,
+) -> None:
+    """As the loader resolves by default, it would be found hours later, by a user."""
+    for name, text in (("whole", "int f(void) { return 1; }"), ("lacks", "int g(void); "
+                       "int f(void) { return g(); }")):  # fmt: skip
+        (tmp_path / f"{name}.c").write_text(text)
+        words = ["cc", "-shared", "-fPIC", "-o", f"lib{name}.so.1", f"{name}.c"]
+        subprocess.run(words, cwd=tmp_path, check=True)
+    assert ctypes.CDLL(str(tmp_path / "liblacks.so.1"), mode=os.RTLD_LAZY)
+    code = "from pyinfra_gpu.on_host.build.inside import _libraries as l; import json, pathlib; "
+    code += "print(json.dumps(l(pathlib.Path.cwd())))"
+    known = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=known, capture_output=True, text=True
+    )
+    told = json.loads(done.stdout)
+    ((path, why),) = told["unloadable"]
+    assert (told["libraries"], path) == (2, "liblacks.so.1")
+    assert "undefined symbol: g" in why
 
 
 def test_what_a_stand_in_cannot_show_is_said() -> None:

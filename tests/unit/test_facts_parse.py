@@ -210,6 +210,7 @@ SOURCES = {
     "build.pid": ["build.pid"],
     "torch.version_line": ["torch.version", "torch.git_version", "torch.cuda"],
     "torch.damaged": ["torch.damaged"],
+    "torch.foreign": ["torch.foreign"],
     "torch.other": ["torch.damaged_others"],
     "torch.need": ["torch.needs"],
     "torch.installing": ["torch.installing"],

@@ -118,7 +118,7 @@ believed() {
 owners_part() {
 	if [ "$because" ]; then
 		unknown_all "$because" owned.absent torch.python torch.python_problem torch.base torch.declared torch.installing \
-			torch.version_line torch.distribution torch.damaged torch.other torch.need torch.uv \
+			torch.version_line torch.distribution torch.damaged torch.foreign torch.other torch.need torch.uv \
 			environment.text \
 			training.requirements training.stamp training.commit training.remote training.dirty \
 			training.dirty_count training.submodule training.lfs smoke.verdict
@@ -139,4 +139,4 @@ unwatch
 echo theirs-end" | ended $((rest + 2)) head -c 1048576 | sed -n -E -e '/^theirs-end$/q' -e '$d' -e "$passing"
 }
 passing='/^look\.late =(owned|torch|environment|training|smoke|cuda)$/p
-/^(owned\.(stat|absent|hidden|target|unread|sha256)|environment\.text|smoke\.verdict|build\.(stamp|wheel|state|pid)|torch\.(python|python_problem|base|declared|installing|version_line|distribution|damaged|other|need|uv)|training\.(requirements|stamp|commit|remote|dirty|dirty_count|submodule|lfs)|cuda\.(nvcc|gcc|gxx|compiler|glibc)) [-.=x?!][ -~]*$/p'
+/^(owned\.(stat|absent|hidden|target|unread|sha256)|environment\.text|smoke\.verdict|build\.(stamp|wheel|state|pid)|torch\.(python|python_problem|base|declared|installing|version_line|distribution|damaged|foreign|other|need|uv)|training\.(requirements|stamp|commit|remote|dirty|dirty_count|submodule|lfs)|cuda\.(nvcc|gcc|gxx|compiler|glibc)) [-.=x?!][ -~]*$/p'

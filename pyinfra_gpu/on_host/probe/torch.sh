@@ -1,6 +1,6 @@
 # torch is never imported: its identity is text. Its files, and those of everything beside it, are
 # compared with their lists of sizes.
-compared="torch.damaged torch.other torch.need"
+compared="torch.damaged torch.foreign torch.other torch.need"
 # The interpreter behind an environment, or behind whatever was declared: a shim, another environment.
 behind='import os, sys; print(os.path.realpath(sys._base_executable))'
 torch() {
@@ -58,6 +58,9 @@ def check(site, end):
     for path in bad[:5]:
         say("damaged", path)
     print("torch.damaged .")
+    for path in () if bad else beside():
+        say("foreign", path)
+    print("torch.foreign .")
     others = [n for n in infos if n not in records and n[0] != "~" and " " not in n]
     lost = 0
     for info in others[:5000]:
@@ -70,6 +73,16 @@ def check(site, end):
     for name in sorted(needed(infos) if lost else ()):
         say("need", name)
     print("torch.need .")
+libraries = set()
+def beside():
+    found = []
+    for folder in "torch", "torch/lib":
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            path = folder + "/" + name
+            ours = os.fsencode(path) in libraries or name.endswith(".before-pyinfra-gpu")
+            if ".so" in name and not ours and not os.path.isdir(path):
+                found.append(path)
+    return found[:5]
 def differs(info, bad, most, end):
     record = info + "/RECORD"
     try:
@@ -109,6 +122,8 @@ def compare(record, bad, most, end):
                 raise ValueError
             parts = row.rstrip().rsplit(b",", 2)
             whole = whole or parts[0] == os.fsencode(record)
+            if parts[0][:6] == b"torch/" and b".so" in parts[0]:
+                libraries.add(parts[0])
             if len(parts) < 3 or not parts[2]:
                 continue
             path = parts[0]
@@ -134,10 +149,10 @@ if os.path.isdir(site):
     try:
         check(site, time.monotonic() + 5)
     except OSError as error:
-        for key in "damaged", "other", "need":
+        for key in "damaged", "foreign", "other", "need":
             print("torch.%s !" % key + os.fsencode(str(error)).hex())
 else:
-    print("torch.damaged .\ntorch.other .\ntorch.need .")
+    print("torch.damaged .\ntorch.foreign .\ntorch.other .\ntorch.need .")
 '
 
 # A user can change what it prints, so only whole, plain lines of the expected keys pass.
@@ -163,7 +178,7 @@ venv_python() {
 		*[!\ -~]*) ;;
 		torch.site\ =*) site=${row#torch.site =} ;;
 		torch.python\ [=x]* | torch.base\ [=x]*) printf '%s\n' "$row" ;;
-		torch.damaged\ [.=!x]* | torch.other\ [.=!x]* | torch.need\ [.=!x]*)
+		torch.damaged\ [.=!x]* | torch.foreign\ [.=!x]* | torch.other\ [.=!x]* | torch.need\ [.=!x]*)
 			printf '%s\n' "$row" ;;
 		esac
 	done
