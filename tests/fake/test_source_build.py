@@ -267,6 +267,12 @@ def test_a_log_gets_a_line_a_minute_and_a_terminal_one_line_that_changes() -> No
     assert written == ["\r\033[K    [ws1] torch: compile 2100 of 6300, 15 %, about 80 s left"]
 
 
+def test_the_memory_in_use_is_told_while_it_compiles() -> None:
+    told = state(memory_mib=21811).told()
+    assert told == "compile 2100 of 6300, 41 %, 21.3 GiB in use, about 62 min left"
+    assert state(memory_mib=21811, phase="wheel", percent=95).told() == "wheel, 95 %"
+
+
 class Told:
     """A program on a host that says lines, and whose connection then ends."""
 

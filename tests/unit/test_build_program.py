@@ -15,7 +15,16 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.build import checks, fetch, ninja, prove, settings, tree, unclean
+from pyinfra_gpu.on_host.build import (
+    checks,
+    fetch,
+    memory,
+    ninja,
+    prove,
+    settings,
+    tree,
+    unclean,
+)
 from pyinfra_gpu.on_host.build import compile as compiling
 from pyinfra_gpu.on_host.build import run as running
 from pyinfra_gpu.on_host.build.commands import Commands, failure
@@ -328,6 +337,17 @@ def test_percent_never_goes_back_and_a_resumed_run_counts_what_was_done(place: P
     assert [each[0] for each in seen] == sorted(each[0] for each in seen)
     assert seen[40][1:] == (41, 100)
     assert seen[-1] == (95, 100, 100)
+
+
+def test_the_memory_in_use_is_that_of_the_units_group_without_cached_files(tmp_path: Path) -> None:
+    (tmp_path / "system.slice/x.service").mkdir(parents=True)
+    stat = tmp_path / "system.slice/x.service/memory.stat"
+    stat.write_text("anon 3221225472\nfile 99999999999\nanon_thp 4096\n")
+    (tmp_path / "own").write_text("0::/system.slice/x.service\n")
+    assert memory.used_mib(tmp_path, tmp_path / "own") == 3072
+    stat.unlink()
+    assert memory.used_mib(tmp_path, tmp_path / "own") is None
+    assert memory.used_mib(tmp_path, tmp_path / "none") is None
 
 
 def test_a_line_that_is_no_step_is_none() -> None:

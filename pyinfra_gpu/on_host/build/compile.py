@@ -11,6 +11,7 @@ from . import ninja, settings, unclean
 from .commands import Commands, failure, first_error
 from .errors import BuildError
 from .files import sync
+from .memory import used_mib
 from .place import Place
 from .plan import Plan
 from .state import State
@@ -66,7 +67,9 @@ class Progress:
         done = self.before + step.done
         left = (now - self._began) / step.done * (step.total - step.done) if step.done else None
         self.state.progress(_FIRST + (_LAST - _FIRST) * done / total)
-        self.state.save(steps_done=done, total=total, left_s=None if left is None else round(left))
+        left_s = None if left is None else round(left)
+        memory = used_mib()
+        self.state.save(steps_done=done, total=total, left_s=left_s, memory_mib=memory)
 
 
 def compile_all(plan: Plan, place: Place, run: Commands, state: State) -> None:
