@@ -226,6 +226,18 @@ def test_what_makes_another_build_is_named(what: str) -> None:
     assert pytorch_build.changed(before, now) == [name]
 
 
+def test_another_arch_list_or_cuda_is_another_build() -> None:
+    gpu = {**{k: v for k, v in SOURCE.items() if k != "stack"}, "gpu_model": "RTX 5090"}
+    one = pytorch_build.declared(resolve(gpu, "ws1"))
+    for data, names in (
+        ({"pytorch_archs": ["9.0", "12.0"]}, ["architectures"]),
+        ({"pytorch_cudnn": "/opt/cudnn"}, ["flags"]),
+        ({"host_compiler": "gcc-13"}, ["the compiler"]),
+    ):
+        other = pytorch_build.declared(resolve({**gpu, **data}, "ws1"))
+        assert pytorch_build.changed(one, other) == names
+
+
 SAME: dict[str, dict[str, object]] = {
     "the mirror": {"pytorch_git_url": "https://mirror.example.org/pytorch"},
     "memory": {"pytorch_build_memory_gib": 8},
