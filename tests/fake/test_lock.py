@@ -14,6 +14,7 @@ from fake_host import FakeHost, FakeRun
 from pyinfra_gpu.drift import pytorch, pytorch_build, pytorch_lock
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import differences, fingerprint
+from pyinfra_gpu.engine import nightlies
 from pyinfra_gpu.engine.uv import constraint
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.fields import read_fields
@@ -350,3 +351,26 @@ def test_where_its_fallback_is_installed_the_lock_holds_nothing() -> None:
     of = built({UV_LOCK: INSTALLED[UV_LOCK]}, data={"pytorch_fallback": "2.12.0"}, lists=lists)
     assert constraint(*seen(of, BUILT)) == []
     assert constraint(*seen(built(stamp={}), BUILT)) == ["--constraint", TORCH_LOCK]
+
+
+def test_a_nightly_is_installed_by_its_lock_from_the_files_that_were_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = f"{NIGHTLY['pytorch_version']}+cpu"
+    packages = (LOCK.packages[0], replace(LOCK.packages[1], version=version))
+    lock = replace(LOCK, torch=version, packages=packages)
+    (folder / lock.path).write_text(lock.text)
+    names = [f"torch-{version}-cp311-cp311-linux_x86_64.whl", "pytorch_triton-3.6.0-x.whl"]
+
+    def brought(state: object, host: object, spec: object, record: object, came: list[str]) -> bool:
+        came.extend(names)
+        return True
+
+    monkeypatch.setattr(nightlies, "brought", brought)
+    run = FakeRun(host(data=NIGHTLY), FakeHost(name="ws2")).prepare().execute()
+    commands = [each for each in run.executed("ws1") if "--require-hashes" in each]
+    assert len(commands) == 2  # fetched and compared, then installed
+    kept = f"{PREFIX}/build/nightly"
+    for each in commands:
+        assert f"--find-links {kept}/torch --find-links {kept}/pytorch_triton" in each
+    assert f"mv -f -T {TORCH_LOCK}.new {TORCH_LOCK}" in commands[1]
