@@ -229,6 +229,28 @@ def test_what_is_in_no_lock_is_installed_with_it_or_not_at_all(place: Place) -> 
     assert [place.runs(which).returncode for which in (0, 1)] == [0, 0]
 
 
+def test_what_training_adds_leaves_a_torch_that_no_index_has(place: Place) -> None:
+    """A torch that was built, or a nightly that is forgotten: held by the override alone."""
+    (torch,) = place.wheels.glob("torch-*.whl")
+    built = torch.rename(place.wheels.parent / torch.name)
+    lock = place.lock()
+    place.sends(lock)
+    wheel_command = shlex.join(install_command(place.spec, "--no-deps", str(built)))
+    for command in lock_commands(place.spec, there=False, after=wheel_command):
+        assert ran(command).returncode == 0
+    before = (place.site / "torch/__init__.py").stat().st_ino
+    wheel(place.wheels, "extra", "1.0", requires="torch>=2")
+    prefix = Path(place.spec.paths.prefix)
+    (prefix / "override.txt").write_text(f"torch=={VERSION}\n")
+    (prefix / "requirements.txt").write_text("extra\ntorch\n")
+    options = ("--override", str(prefix / "override.txt"), "--constraint")
+    options += (place.spec.paths.torch_lock, "--requirement", str(prefix / "requirements.txt"))
+    done = ran(shlex.join(install_command(place.spec, *options)))
+    assert done.returncode == 0, done.stderr
+    assert (place.site / "extra").is_dir()
+    assert (place.site / "torch/__init__.py").stat().st_ino == before
+
+
 def test_files_that_no_index_has_come_from_their_folders_by_the_same_lock(
     place: Place, tmp_path: Path
 ) -> None:
