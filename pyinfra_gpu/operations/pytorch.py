@@ -342,9 +342,8 @@ def _install_nightly(spec: HostSpec, record: Record, lock: Lock | None, complain
     what = f"install the nightly torch {spec.pytorch.full_version} ({complaint})"
     if lock is not None:
         folders = [f"{nightlies.folder_of(spec)}/{name.partition('-')[0]}" for name in came]
-        yield _long_step(
-            spec, record, what, (yield from _by_lock(spec, record, lock, folders=folders))
-        )
+        by_lock = yield from _by_lock(spec, record, lock, folders=folders)
+        yield _long_step(spec, record, what, by_lock)
         return
     install = program(
         "pytorch/nightly.sh",

@@ -173,22 +173,41 @@ Damage = Callable[[Path], object]
 INNER = "third_party/inner"
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> tuple[Place, str, str]:
-    """Return a place to build in, and a repository with a submodule: its URL and commit."""
+@pytest.fixture(scope="module")
+def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a repository that has a submodule: outer and inner."""
+    base = tmp_path_factory.mktemp("git")
     for name in ("inner", "outer"):
-        folder = tmp_path / "git" / name
-        folder.mkdir(parents=True)
+        folder = base / name
+        folder.mkdir()
         git(folder, "init", "--quiet")
         (folder / "file").write_text("x\n")
         if name == "outer":
             git(folder, "submodule", "--quiet", "add", "../inner", INNER)
         git(folder, "add", ".")
         git(folder, "commit", "--quiet", "-m", "x")
-    place = Place(tmp_path / "build")
+    return base
+
+
+def serve(repositories: Path, folder: Path) -> tuple[Place, str, str]:
+    """Return a place to build in, and a repository of its own: its URL and commit."""
+    outer, place = folder / "git/outer", Place(folder / "build")
+    shutil.copytree(repositories, outer.parent, symlinks=True)
     place.root.mkdir()
-    outer = tmp_path / "git/outer"
     return place, outer.as_uri(), git(outer, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def served(repositories: Path, tmp_path: Path) -> tuple[Place, str, str]:
+    return serve(repositories, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(repositories: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, str, str]:
+    """Return one that was fetched; who damages it has it made whole again."""
+    made = serve(repositories, tmp_path_factory.mktemp("whole"))
+    fetched(*made)
+    return made
 
 
 def fetched(place: Place, url: str, commit: str) -> None:
@@ -221,13 +240,33 @@ DAMAGES: dict[str, Damage] = {
 
 @pytest.mark.parametrize("what", DAMAGES)
 def test_a_source_that_is_not_the_commit_is_made_so_and_not_built_as_it_is(
-    what: str, served: tuple[Place, str, str]
+    what: str, whole: tuple[Place, str, str]
 ) -> None:
-    place, url, commit = served
-    fetched(place, url, commit)
+    place, url, commit = whole
     DAMAGES[what](place.source)
     fetched(place, url, commit)
     assert (place.source / INNER / "file").read_text() == "x\n"
+
+
+def test_submodules_that_came_before_the_network_was_cut_stay(
+    served: tuple[Place, str, str],
+) -> None:
+    place, url, commit = served
+    fetched(place, url, commit)
+    modules = place.source / f".git/modules/{INNER}"
+    shutil.rmtree(place.source / INNER)
+    marked = modules / "came-before"
+    marked.touch()
+    origin = Path(url.removeprefix("file://"))
+    git(origin, "submodule", "--quiet", "add", "--name", "more", "../inner", "third_party/more")
+    git(origin, "commit", "--quiet", "-m", "y")
+    newer = git(origin, "rev-parse", "HEAD")
+    (origin.parent / "inner").rename(origin.parent / "unreachable")
+    with pytest.raises(BuildError, match="fetching the submodules failed"):
+        fetched(place, url, newer)
+    (origin.parent / "unreachable").rename(origin.parent / "inner")
+    fetched(place, url, newer)
+    assert (place.source / f".git/modules/{INNER}/came-before").exists()
 
 
 def test_a_tag_that_stands_in_the_place_of_a_commit_is_one_sentence(

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path, PurePosixPath
 
-from .commands import Commands
+from .commands import Commands, failure
 from .errors import BuildError
 from .files import digest, remove, sync
 from .place import Place
@@ -103,22 +103,43 @@ def _submodules(git: list[str], url: str, tree: Path, run: Commands) -> None:
         "reading .gitmodules": [*git, "submodule", "--quiet", "sync", "--recursive"],
         "fetching the submodules": [*git, *update],
     }
-    if all(run.tried(words)[0] == 0 for words in steps.values()):
-        return
-    # The network was cut, or it cannot be gone on with what an earlier cut left of them.
-    _drop_submodules(git, tree, run)
     for what, words in steps.items():
-        run.run(words, what=what)
+        status, lines = run.tried(words)
+        if status != 0:
+            half = _half_fetched(git, tree, run)
+            if not half:  # the network was cut: what came stays, and the next run goes on
+                raise failure(what, status, lines)
+            for each in half:
+                remove(each)
+            run.run(steps["reading .gitmodules"], what="reading .gitmodules")
+            run.run(steps["fetching the submodules"], what="fetching the submodules")
+            return
 
 
-def _drop_submodules(git: list[str], tree: Path, run: Commands) -> None:
-    """Remove all that was fetched of submodules: half of one stops every command on any."""
+def _half_fetched(git: list[str], tree: Path, run: Commands) -> list[Path]:
+    """Return the folders of submodules of which a cut left half: git cannot go on with these."""
+    found: list[Path] = []
     named = ["config", "--file", str(tree / ".gitmodules"), "--get-regexp", r"\.path$"]
     for row in run.tried([*git, *named])[1]:
-        path = PurePosixPath(row.partition(" ")[2])
-        if row.startswith("submodule.") and not path.is_absolute() and ".." not in path.parts:
-            remove(tree / path)
-    remove(tree / ".git/modules")
+        key, _, path = row.partition(" ")
+        name = key.removeprefix("submodule.").removesuffix(".path")
+        parts = (*PurePosixPath(path).parts, *PurePosixPath(name).parts)
+        repository = tree / ".git/modules" / name
+        if ".." in parts or "/" in parts or not repository.exists():
+            continue
+        if not _is_whole(repository, run):
+            found += [tree / path, repository]
+    return found
+
+
+def _is_whole(repository: Path, run: Commands) -> bool:
+    """Tell whether a submodule's repository, and those of its own submodules, have their commit."""
+    words = ["rev-parse", "--quiet", "--verify", "HEAD^{tree}"]
+    if run.tried(["git", "--git-dir", str(repository), *words])[0] != 0:
+        return False
+    inner = (repository / "modules").rglob("HEAD")
+    own = [each.parent for each in inner if (each.parent / "objects").is_dir()]
+    return all(run.tried(["git", "--git-dir", str(each), *words])[0] == 0 for each in own)
 
 
 def wrong_with(tree: Path, commit: str, run: Commands) -> str | None:
