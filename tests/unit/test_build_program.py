@@ -225,10 +225,15 @@ class Ninja(Commands):
     def __init__(self, log: Path, *runs: tuple[int, list[str]]) -> None:
         super().__init__(log, {})
         self.runs, self.words = list(runs), list[Sequence[str]]()
+        self.manifest: tuple[int, list[str]] = (0, [])
 
     def tried(
         self, words: Sequence[str], *, hear: Callable[[str], None] = lambda line: None, **_: Any
     ) -> tuple[int, list[str]]:
+        if words[-1] == "build.ninja":
+            for line in self.manifest[1]:
+                hear(line)
+            return self.manifest
         self.words.append(words)
         status, lines = self.runs.pop(0)
         for line in lines:
@@ -280,6 +285,20 @@ def test_where_memory_runs_out_half_as_many_go_on_and_it_is_said(place: Place) -
         "memory ran out: the build goes on with 4 compilers side by side"
     ]
     assert (state.known["steps_done"], state.known["total"], state.known["compiled"]) == (4, 4, 4)
+
+
+def test_what_makes_build_ninja_anew_is_no_part_of_the_progress(place: Place) -> None:
+    state = begun(place)
+    run = Ninja(place.log, (0, [f"[{done}/1550] x" for done in (1, 2, 3)]))
+    run.manifest = (0, ["[1/4] Generating ATen sources", "[3/4] Generating ATen declarations"])
+    compiling.compile_all(PLAN, place, run, state)
+    assert (state.known["percent"], state.known["total"]) == (10, 1550)
+    run.manifest = (1, ["ninja: error: unknown target 'build.ninja'"])
+    run.runs = [(0, ["[1/1] x"])]
+    compiling.compile_all(PLAN, place, run, state)  # of another generator
+    run.manifest = (1, ["FAILED: build.ninja", "CMake Error at CMakeLists.txt:9 (message):"])
+    with pytest.raises(BuildError, match="CMake Error at CMakeLists"):
+        compiling.compile_all(PLAN, place, run, state)
 
 
 def test_one_compiler_that_needs_too_much_is_the_end(place: Place) -> None:
