@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: rehearsal test test-pytorch-source test-real-driver test-debian13 test-cuda-wheel quick check deploy clean requirements
+.PHONY: rehearsal test test-pytorch-source test-pytorch-whole test-real-driver test-debian13 test-cuda-wheel quick check deploy clean requirements
 
 rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearsal run
@@ -41,6 +41,12 @@ check: $(VENV)/installed
 # A part of the real PyTorch, really built on a throwaway Debian 13; outside CI. Six minutes of a core.
 test-pytorch-source: $(VENV)/installed
 	@$(BIN)/python -m pytest tests/pytorch_source -q
+
+# All of it: three hours of a core's time, on two throwaway hosts; a run that is stopped is gone on
+# with by the next. make test-pytorch-whole WHOLE="--until 40" stops after 40 steps, to try it.
+WHOLE ?=
+test-pytorch-whole: $(VENV)/installed
+	@$(BIN)/python -m tests.pytorch_source.whole_build $(WHOLE)
 
 deploy: $(VENV)/installed
 	@test -n "$(INVENTORY)" || { echo "usage: make deploy INVENTORY=inventories/lab.py" >&2; exit 1; }

@@ -381,6 +381,18 @@ class Lab:
         host.wait_ready(PATIENCE_S)
         return host
 
+    def off(self, *, say: Say = print) -> None:
+        """Cut the power of every host, and take network and services away; files stay for `up`."""
+        record = LabRecord.load(self.directory)
+        if record is None:
+            return
+        with self._locked(), self.machine.lock():
+            self._remove_traces(record.lab_id, Path(record.group))
+            self.machine.leave(record.lab_id)
+        for host in self._all(record):
+            faults.release_disk(host)
+        say(f"switched {len(record.hosts)} throwaway hosts off; {self.directory} keeps their files")
+
     def down(self, *, say: Say = print) -> None:
         """Remove every host of this lab, its network, its services and its folder."""
         if not self.directory.exists():

@@ -8,13 +8,14 @@ does. Everything comes from the archives that this machine's apt knows, checked 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.aptconfig import AptConfiguration, of_release, read_machine
@@ -82,6 +83,22 @@ class Archive:
     packages: tuple[str, ...]
 
 
+def declared(url: str, archive: Archive) -> tuple[str, ...]:
+    """Return what a host declares to build the tree, as KEY=VALUE.
+
+    + url: the folder that the archive is served from
+    """
+    data = {
+        "training_requirements": "null",
+        "pytorch_source": "source",
+        "pytorch_version": VERSION,
+        "pytorch_source_url": f"{url}/{archive.path.name}",
+        "pytorch_source_sha256": archive.sha256,
+        "pytorch_flags": json.dumps(FLAGS),
+    }
+    return tuple(f"{name}={value}" for name, value in data.items())
+
+
 def _image(say: Say) -> BaseImage:
     return ensure_base_image(of_release(read_machine(), RELEASE), say, BUILD_PACKAGES)
 
@@ -92,6 +109,12 @@ DEBIAN_13 = Kind(
     wheels=(UV, *BUILD_REQUIREMENTS, "numpy", "pyyaml", "requests", "typing-extensions"),
 )
 """Hosts of Debian 13 that have what builds PyTorch, and no torch in their index."""
+
+RUNS_ON = ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy==1.13.1")
+"""What the wheel of 2.6 needs, by its setup.py, beside what builds it."""
+
+DEBIAN_13_WHOLE = replace(DEBIAN_13, wheels=(*(DEBIAN_13.wheels or ()), *RUNS_ON))
+"""The same, on which the wheel of all of it can be installed."""
 
 
 def ensure_archive(say: Say) -> Archive:

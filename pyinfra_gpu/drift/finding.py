@@ -142,6 +142,7 @@ class Id(StrEnum):
     PYTORCH_INSTALLATION_INTERRUPTED = "pytorch.installation-interrupted"
     PYTORCH_VERSION_DIFFERS = "pytorch.version-differs"
     PYTORCH_FILES_DAMAGED = "pytorch.files-damaged"
+    PYTORCH_LIBRARY_FOREIGN = "pytorch.library-foreign"
     PYTORCH_DISTRIBUTION_DAMAGED = "pytorch.distribution-damaged"
     PYTORCH_LOCK_DIFFERS = "pytorch.lock-differs"
 

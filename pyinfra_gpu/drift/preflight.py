@@ -6,7 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.compatibility import Due, HostFacts, Refusal, check_host
-from pyinfra_gpu.drift import cuda, driver, packages, preflight_driver, preflight_gpus
+from pyinfra_gpu.drift import (
+    cuda,
+    driver,
+    packages,
+    preflight_build,
+    preflight_driver,
+    preflight_gpus,
+)
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, stop
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.stacks import catalogue
@@ -85,6 +92,7 @@ def _obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
         _memory(spec, record),
         *preflight_gpus.obstacles(spec, record),
         *preflight_driver.obstacles(spec, record),
+        *preflight_build.obstacles(spec, record),
     ]
     return [each for each in found if each]
 

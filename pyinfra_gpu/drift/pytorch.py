@@ -20,6 +20,7 @@ TORCH = (
     Id.PYTORCH_INSTALLATION_INTERRUPTED,
     Id.PYTORCH_VERSION_DIFFERS,
     Id.PYTORCH_FILES_DAMAGED,
+    Id.PYTORCH_LIBRARY_FOREIGN,
     Id.PYTORCH_DISTRIBUTION_DAMAGED,
     Id.PYTORCH_LOCK_DIFFERS,
     Id.PYTORCH_BUILD_DIFFERS,
@@ -70,7 +71,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     found = [*_installer(spec, record), *anew, *_torch(spec, record)]
     if not anew:
         found += pytorch_files.judge(spec, record)
-    missing = pytorch_lock.missing(spec, record) if spec.pytorch.source == "wheel" else None
+    missing = pytorch_lock.missing(spec, record)
     return [*found, missing] if missing else found
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, stop
 from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.pytorch_build import Manifest
+from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -27,6 +27,9 @@ BUILD = (
 
 UNIT = "pyinfra-gpu-build.service"
 """The systemd unit that builds on a host."""
+
+_LEFT_MIB = 1024
+"""Of a host's memory that a build leaves alone, however little there is."""
 
 _RECIPE = 1
 """Of our own steps: raised where a wheel that they made before is not what they make now."""
@@ -51,9 +54,9 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     building = spec.pytorch.building
     if building is None:
         return []
-    if is_installed(spec, record) or has_wheel(spec, record):
-        return _stand_in(record)
     wanted, running = fingerprint(spec, record), record.build.running
+    if is_installed(spec, record) or has_wheel(spec, record):
+        return [*_stand_in(record), *_beside(running)]
     expected = f"torch {spec.pytorch.full_version} built from {building.identity[:12]}"
     if running is not None and running.fingerprint != wanted:
         return [
@@ -92,6 +95,21 @@ def _stand_in(record: Record) -> list[Finding]:
             expected="a torch that trains",
             effect="note",
             action="left as it is: the source declared is a stand-in",
+        )
+    ]
+
+
+def _beside(running: BuildState | None) -> list[Finding]:
+    """Say that a build goes on where nothing waits for one: somebody declares another torch."""
+    if running is None:
+        return []
+    return [
+        Finding(
+            id=Id.PYTORCH_BUILD_RUNNING,
+            found=f"another torch is being built here: {running.told()}",
+            expected="the declared one alone, which is there",
+            effect="note",
+            action="left as it is",
         )
     ]
 
@@ -152,19 +170,26 @@ def ingredients(spec: HostSpec, record: Record) -> dict[str, Any]:
     What only the builder can say (compiler's version, submodules, NCCL's tag) follows from these,
     and stands in the wheel's manifest.
     """
-    torch, building = spec.pytorch, spec.pytorch.building
-    assert building is not None  # noqa: S101 - whoever asks has looked
     system, platform = record.system, platform_of(spec, record)
     return {
         "the recipe": _RECIPE,
+        **declared(spec),
+        "Python": None if platform is None else platform.python,
+        "the platform": f"{system.os_id} {system.os_version} {system.architecture}",
+    }
+
+
+def declared(spec: HostSpec) -> dict[str, Any]:
+    """Return the ingredients that data alone decides."""
+    torch, building = spec.pytorch, spec.pytorch.building
+    assert building is not None  # noqa: S101 - whoever asks has looked
+    return {
         "the source": building.identity,
         "the version": torch.full_version,
         "flags": [list(pair) for pair in sorted(building.settings.items())],
         "architectures": list(building.archs),
         "CUDA": spec.cuda.release if building.cuda else None,
         "the compiler": spec.cuda.host_compiler or "the distribution's",
-        "Python": None if platform is None else platform.python,
-        "the platform": f"{system.os_id} {system.os_version} {system.architecture}",
     }
 
 
@@ -172,6 +197,15 @@ def fingerprint(spec: HostSpec, record: Record) -> str:
     """Return the name of one build: hosts with the same one can share its wheel."""
     text = json.dumps(ingredients(spec, record), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def memory_mib(spec: HostSpec, record: Record) -> int:
+    """Return how much memory a build may use: as declared, else four fifths of the host's."""
+    building, ram = spec.pytorch.building, record.system.ram_mib
+    if building is not None and building.memory_gib is not None:
+        return int(building.memory_gib * 1024)
+    known = ram if isinstance(ram, int) else 4 * _LEFT_MIB
+    return max(_LEFT_MIB, min(known * 4 // 5, known - _LEFT_MIB))
 
 
 def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

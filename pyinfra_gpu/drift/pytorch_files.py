@@ -35,15 +35,32 @@ def requirements(record: Record, names: list[str]) -> list[str]:
 
 def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return the damaged distributions: ours to be repaired, a user's own only told of."""
-    there = record.torch.damaged_others
+    foreign, there = _foreign(record), record.torch.damaged_others
     if isinstance(there, Unknown):
-        return []
+        return foreign
     ours = damaged(spec, record)
     theirs = [name for name in there if name not in ours]
     left = "left as it is, being nothing that torch or the training needs"
     return [
+        *foreign,
         *_finding(there, ours, "repair", f"reinstall of {some(ours, _NAMED)}"),
         *_finding(there, theirs, "note", left),
+    ]
+
+
+def _foreign(record: Record) -> list[Finding]:
+    """Judge libraries that somebody copied beside torch's own: torch loads what lies there."""
+    there = record.torch.foreign
+    if isinstance(there, Unknown) or not there:
+        return []
+    return [
+        Finding(
+            id=Id.PYTORCH_LIBRARY_FOREIGN,
+            found=f"{some(there, _NAMED)} beside torch's own libraries, and of no wheel",
+            expected="no library there but those that its wheel recorded",
+            effect="repair",
+            action=f"{some(there, _NAMED)} set aside as NAME.before-pyinfra-gpu",
+        )
     ]
 
 

@@ -76,7 +76,8 @@ def no_lock(spec: HostSpec, platform: str) -> Finding:
     """Return the finding that there is no lock for a platform, in words."""
     wanted = spec.pytorch
     found = f"no lock for {platform}"
-    expected = f"one of torch {wanted.full_version} and uv {wanted.uv_version} in {FOLDER}/"
+    built = f" built from {wanted.building.identity[:12]}" if wanted.building else ""
+    expected = f"one of torch {wanted.full_version}{built} and uv {wanted.uv_version} in {FOLDER}/"
     if wanted.lock == "required":
         action = f"run `{COMMAND} INVENTORY`, and keep what it writes in version control"
         expected += ", since pytorch_lock = 'required'"

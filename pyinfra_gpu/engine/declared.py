@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu import compatibility
+from pyinfra_gpu.drift.pytorch_build import changed
+from pyinfra_gpu.drift.pytorch_build import declared as kind
 from pyinfra_gpu.drift.smoke_across import MOST_RANKS, RANKS, listed
 from pyinfra_gpu.errors import SpecError, sentence
 from pyinfra_gpu.spec import lock
@@ -38,9 +40,11 @@ def declared(host: Host) -> HostSpec:
 def _with_locks(spec: HostSpec) -> HostSpec:
     """Add the locks that there are for the declared torch, where data does not ignore them."""
     torch = spec.pytorch
-    if torch.lock == "ignore" or torch.source != "wheel":
+    if torch.lock == "ignore":
         return spec
-    return replace(spec, pytorch=replace(torch, locks=lock.read(Path.cwd(), torch.full_version)))
+    source = torch.building.identity if torch.building else ""
+    locks = lock.read(Path.cwd(), torch.full_version, source)
+    return replace(spec, pytorch=replace(torch, locks=locks))
 
 
 def _with_builders(spec: HostSpec, host: Host) -> HostSpec:
@@ -60,8 +64,23 @@ def _with_builders(spec: HostSpec, host: Host) -> HostSpec:
         raise SpecError(
             sentence(where, "pytorch_builder", builder, problem, allowed=there, remedy=remedy)
         )
+    _refuse_another_kind(spec, host)
     known = replace(building, members=members)
     return replace(spec, pytorch=replace(spec.pytorch, building=known))
+
+
+def _refuse_another_kind(spec: HostSpec, host: Host) -> None:
+    """Refuse a builder whose wheel would be another build's, as far as data says so."""
+    builder = spec.pytorch.building.builder if spec.pytorch.building else None
+    if builder is None or builder == spec.host:
+        return
+    other = compatibility.resolve(data_of(host.inventory.get_host(builder)), builder)
+    if names := ", ".join(changed(kind(spec), kind(other))):
+        problem = f"builds another torch than is declared here ({names} differ)"
+        remedy = "remove pytorch_builder, and each kind builds its own, or declare the same"
+        where, same = f"host {spec.host}", "a host that declares the same build"
+        key = "pytorch_builder"
+        raise SpecError(sentence(where, key, builder, problem, allowed=same, remedy=remedy))
 
 
 def data_of(host: Host) -> dict[str, object]:

@@ -14,6 +14,7 @@ import re
 import urllib.error
 import urllib.request
 import zipfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
@@ -95,8 +96,8 @@ def brought(state: State, host: Host, spec: HostSpec, record: Record, came: list
     try:
         if wanted is None:
             raise NightlyError("is for a Python that cannot be told")
-        with _FETCHING:
-            place, files = _kept(spec, wanted, host)
+        indexes = [url for url in (spec.pytorch.extra_index_url, spec.pytorch.index_url) if url]
+        place, files = kept(spec.pytorch.full_version, wanted, indexes, host.log)
         for file in files:
             at = f"{folder_of(spec)}/{file.project}"
             send(state, host, run_as, at, place / file.name, file.sha256, host.log)
@@ -108,9 +109,24 @@ def brought(state: State, host: Host, spec: HostSpec, record: Record, came: list
     return True
 
 
-def _kept(spec: HostSpec, wanted: Platform, host: Host) -> tuple[Path, list[File]]:
-    """Return the folder of the kept files and what they are, fetched where they are not there."""
-    place = folder() / f"{spec.pytorch.full_version}-cp{wanted.python}-{wanted.machine}"
+def kept(
+    version: str, wanted: Platform, indexes: Sequence[str], told: Callable[[str], object]
+) -> tuple[Path, list[File]]:
+    """Return the folder of the kept files and what they are, fetched where they are not there.
+
+    + version: with its build, "2.16.0.dev20261120+cu130"
+    + indexes: in the order in which they are believed; told: is given a line before files come
+
+    Raises NightlyError, and OSError.
+    """
+    with _FETCHING:
+        return _kept(version, wanted, indexes, told)
+
+
+def _kept(
+    version: str, wanted: Platform, indexes: Sequence[str], told: Callable[[str], object]
+) -> tuple[Path, list[File]]:
+    place = folder() / f"{version}-cp{wanted.python}-{wanted.machine}"
     known = place / _KEPT
     if known.exists():
         files = _noted(known)
@@ -121,9 +137,9 @@ def _kept(spec: HostSpec, wanted: Platform, host: Host) -> tuple[Path, list[File
                     " restore it from a backup, or remove that folder and the index is asked again"
                 )
         return place, files
-    host.log(f"keep torch {spec.pytorch.full_version}: the index forgets nightlies ...")
+    told(f"keep torch {version}: the index forgets nightlies ...")
     place.mkdir(parents=True, exist_ok=True)
-    files = _fetched(spec, wanted, place)
+    files = _fetched(version, wanted, indexes, place)
     text = {"files": [{"name": f.name, "url": f.url, "sha256": f.sha256} for f in files]}
     with replacing(known, 0o644) as target:
         target.write((json.dumps(text, indent=1) + "\n").encode())
@@ -141,22 +157,21 @@ def _noted(known: Path) -> list[File]:
         ) from error
 
 
-def _fetched(spec: HostSpec, wanted: Platform, place: Path) -> list[File]:
+def _fetched(version: str, wanted: Platform, indexes: Sequence[str], place: Path) -> list[File]:
     """Fetch torch's wheel, and the triton that it asks for by its very version."""
-    torch = _download(find(spec, "torch", spec.pytorch.full_version, wanted), place)
-    asked = _TRITON.search(_metadata(place / torch.name))
+    torch = _download(_found(indexes, "torch", version, wanted), place)
+    asked = _TRITON.search(metadata(place / torch.name))
     if asked is None:
         return [torch]
     name, version = (each.decode("ascii") for each in asked.groups())
-    return [torch, _download(find(spec, name, version, wanted), place)]
+    return [torch, _download(_found(indexes, name, version, wanted), place)]
 
 
-def find(spec: HostSpec, project: str, version: str, wanted: Platform) -> File:
+def _found(indexes: Sequence[str], project: str, version: str, wanted: Platform) -> File:
     """Return the wheel of one version for a platform.
 
     Raises NightlyError, which names the nearest versions there are.
     """
-    indexes = [url for url in (spec.pytorch.extra_index_url, spec.pytorch.index_url) if url]
     there: dict[Version, File] = {}
     for index in indexes:
         there = {**_wheels(index, project, wanted), **there}
@@ -240,7 +255,8 @@ def _download(file: File, place: Path) -> File:
     return File(name=file.name, url=file.url, sha256=found)
 
 
-def _metadata(wheel: Path) -> bytes:
+def metadata(wheel: Path) -> bytes:
+    """Return what a wheel says of itself. Raises NightlyError where it is none."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             names = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]

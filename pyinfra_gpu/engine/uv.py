@@ -5,9 +5,11 @@ What is installed into an environment is wheels, from an index, a folder or by a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pyinfra_gpu.drift.pytorch import has_fallback
 from pyinfra_gpu.drift.pytorch_lock import lock_of
 from pyinfra_gpu.engine.steps import quoted
 from pyinfra_gpu.on_host import program
@@ -17,11 +19,15 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 
-def lock_commands(spec: HostSpec, *, there: bool) -> tuple[str, str]:
+def lock_commands(
+    spec: HostSpec, *, there: bool, folders: Sequence[str] = (), after: str = "true"
+) -> tuple[str, str]:
     """Return the shell commands that fetch, and that install, what a lock on the host names.
 
     + there: whether something is installed, and perhaps without its digest having been asked: then
       all of it is installed anew
+    + folders: on the host, in which some of it lies
+    + after: a shell command that installs what belongs to it and is in no lock
     """
     only = [
         "--require-hashes",
@@ -32,9 +38,12 @@ def lock_commands(spec: HostSpec, *, there: bool) -> tuple[str, str]:
         new_lock(spec),
     ]
     command = [*uv_install(spec), *only]
+    for each in folders:
+        command += ["--find-links", each]
     fetch = program("pytorch/fetch.sh", f"{spec.paths.cache}/pyinfra-gpu-fetched", *command)
     command += ["--compile-bytecode", *(["--reinstall"] if there else [])]
-    done = quoted("mv", "-f", "-T", new_lock(spec), spec.paths.torch_lock)
+    noted = quoted("mv", "-f", "-T", new_lock(spec), spec.paths.torch_lock)
+    done = noted if after == "true" else f"{after} && {noted}"
     return fetch, marked(spec, command, after=done)
 
 
@@ -81,8 +90,12 @@ def uv_install(spec: HostSpec) -> list[str]:
 
 
 def constraint(spec: HostSpec, record: Record) -> list[str]:
-    """Return the options that hold what the lock names to its version and digest; none without."""
-    return ["--constraint", spec.paths.torch_lock] if lock_of(spec, record) else []
+    """Return the options that hold what the lock names to its version and digest; none without.
+
+    A fallback is another torch than the lock is for.
+    """
+    locked = lock_of(spec, record) is not None and not has_fallback(spec, record)
+    return ["--constraint", spec.paths.torch_lock] if locked else []
 
 
 def sources(spec: HostSpec) -> list[str]:

@@ -276,6 +276,8 @@ def _shorter(line: str) -> str:
 
 def _unindented(line: str) -> str:
     text = line.lstrip("\t")
+    if text.startswith(" "):  # Python, which needs no blanks between its words and signs
+        text = text.replace(", ", ",").replace(" = ", "=").replace(" + ", "+")
     return " " * ((len(text) - len(text.lstrip(" "))) // 4) + text.lstrip(" ")
 
 

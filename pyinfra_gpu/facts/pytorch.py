@@ -23,6 +23,7 @@ class TorchRecord(Jsonable):
     + version, git_version, cuda: from torch/version.py; cuda is None for a build without CUDA
     + damaged: the first 5 of torch's files that are missing or have another size than recorded, or
       were touched since the smoke test passed and have another digest than recorded
+    + foreign: the first 5 libraries in torch's folders that no wheel of its brought there
     + damaged_others: normalised name of another distribution -> the first of its files of which
       that is true; at most 100 of them
     + touched: how many files were touched since then whose digests a look has no time for
@@ -41,6 +42,7 @@ class TorchRecord(Jsonable):
     git_version: str | Unknown | None
     cuda: str | Unknown | None
     damaged: tuple[str, ...] | Unknown
+    foreign: tuple[str, ...] | Unknown
     damaged_others: Mapping[str, str] | Unknown
     needs: tuple[str, ...] | Unknown
     touched: int | Unknown
@@ -70,6 +72,7 @@ def parse(fields: Fields) -> TorchRecord:
         git_version=_literal(rows, "git_version"),
         cuda=_literal(rows, "cuda"),
         damaged=fields.items("torch.damaged"),
+        foreign=fields.items("torch.foreign"),
         damaged_others=others if isinstance(others, Unknown) else _first_files(others),
         needs=fields.items("torch.need"),
         touched=fields.number("torch.touched"),

@@ -42,6 +42,7 @@ class BuildState(_Document):
     + fingerprint: of what is declared for it
     + percent: of the whole; never goes back
     + steps_done, total: of ninja's steps; left_s: seconds that compiling still takes, as it goes
+    + memory_mib: that all of it takes now, files that are cached left out; None: not told
     + compiled: steps that ninja finished in all runs of this build
     + stand_in: the tree says of itself that it is a rehearsal's
     + alive: whether its process is there, where it is followed; the file does not say
@@ -61,6 +62,7 @@ class BuildState(_Document):
     steps_done: Annotated[int, Field(ge=0)]
     total: Annotated[int, Field(ge=0)]
     left_s: int | None
+    memory_mib: Annotated[int, Field(ge=0)] | None = None
     jobs: Annotated[int, Field(ge=0)]
     compiled: Annotated[int, Field(ge=0)]
     boot_id: _Text
@@ -76,7 +78,8 @@ class BuildState(_Document):
         counted = self.phase == "compile" and self.total > 0
         steps = f" {self.steps_done} of {self.total}" if counted else ""
         left = _time_left(self.left_s) if self.phase == "compile" else ""
-        return f"{self.phase}{steps}, {self.percent} %{left}"
+        memory = f", {self.memory_mib / 1024:.1f} GiB in use" if counted and self.memory_mib else ""
+        return f"{self.phase}{steps}, {self.percent} %{memory}{left}"
 
 
 class Manifest(_Document):

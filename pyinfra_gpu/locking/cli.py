@@ -9,8 +9,9 @@ from pathlib import Path
 
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.locking.download import download
+from pyinfra_gpu.locking.errors import LockingError
 from pyinfra_gpu.locking.needs import Wanted, needs
-from pyinfra_gpu.locking.resolve import LockingError, Resolved, resolve
+from pyinfra_gpu.locking.resolve import Resolved, resolve
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
 from pyinfra_gpu.spec.lock import FOLDER, Lock, Platform, changes, load, path_of
@@ -85,14 +86,15 @@ def _lock(wanted: Wanted, hosts: Sequence[str], done: Done, *, upgrade: bool) ->
     Raises LockingError, also where two indexes serve different files for one lock;
     SpecError where the lock that is there is none; OSError.
     """
-    path = path_of(wanted.torch, wanted.platform)
+    path = path_of(wanted.torch, wanted.platform, wanted.source.identity)
     old = load(path) if path.exists() else None
     resolved = resolve(wanted, None if upgrade else old)
     if path in done:
         _refuse_another(wanted, resolved.lock, *done[path])
     done[path] = wanted, resolved
     new = resolved.lock
-    what = f"{len(new.packages)} packages, for {', '.join(hosts)}"
+    tools = f" and {len(new.tools)} that build torch" if new.source else ""
+    what = f"{len(new.packages)} packages{tools}, for {', '.join(hosts)}"
     if old is not None and old.text == new.text:
         return wrapped(f"{path}: unchanged, {what}", "", "  ")
     path.parent.mkdir(exist_ok=True)

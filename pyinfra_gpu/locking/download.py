@@ -7,7 +7,8 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pyinfra_gpu.locking.resolve import LockingError, WheelFile
+from pyinfra_gpu.locking.errors import LockingError
+from pyinfra_gpu.locking.wheel_file import WheelFile
 from pyinfra_gpu.whole_file import replacing
 
 _DEADLINE_S = 60.0  # for each answer of the server, not for the whole file

@@ -28,6 +28,20 @@ _SAY_IT = "say it: --platform 3.12-x86_64"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Source:
+    """Where torch is from, if it is no published wheel.
+
+    + nightly: its files are those that this machine keeps
+    + git, archive: URL of the tree that it is built from; identity: the commit, or the digest
+    """
+
+    nightly: bool = False
+    git: str = ""
+    archive: str = ""
+    identity: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Wanted:
     """What one lock is to hold.
 
@@ -43,6 +57,7 @@ class Wanted:
     uv: str
     glibc: str
     indexes: tuple[str, ...]
+    source: Source = Source()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,4 +136,13 @@ def _wanted(spec: HostSpec, platform: Platform) -> Wanted:
         uv=torch.uv_version,
         glibc=(release.glibc if release else None) or "",
         indexes=tuple(index_options(spec)),
+        source=_source(spec),
     )
+
+
+def _source(spec: HostSpec) -> Source:
+    building = spec.pytorch.building
+    if building is None:
+        return Source(nightly=spec.pytorch.nightly)
+    git, archive = building.git_url or "", building.source_url or ""
+    return Source(git=git, archive=archive, identity=building.identity)

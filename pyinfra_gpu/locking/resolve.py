@@ -12,32 +12,23 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from pyinfra_gpu.locking import nightly, tree
+from pyinfra_gpu.locking.errors import LockingError
 from pyinfra_gpu.locking.needs import Wanted
+from pyinfra_gpu.locking.wheel_file import Found, WheelFile
 from pyinfra_gpu.spec.lock import INSTALLER, Lock, Locked
+from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import shortened
 
 _DEADLINE_S = 900.0
 _LONGEST_REASON = 400  # characters
 _UNREACHABLE = ("Failed to fetch", "Request failed", "error sending request", "Could not connect")
-
-
-class LockingError(Exception):
-    """No lock can be made; the message is one sentence with what to do."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WheelFile:
-    """A wheel that a lock names, and where it was found; `size` in bytes, None = not told."""
-
-    name: str
-    url: str
-    sha256: str
-    size: int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,22 +44,40 @@ def resolve(wanted: Wanted, old: Lock | None) -> Resolved:
 
     + old: whose versions are kept where they still fit; None: the newest of everything
     """
-    torch = _compiled(wanted, wanted.requirement, old)
-    installer = _compiled(wanted, f"{INSTALLER}=={wanted.uv}", None)
+    packages, tools = _packages(wanted, old)
+    installer = _compiled(wanted, [f"{INSTALLER}=={wanted.uv}"], ())
     lock = Lock(
         torch=wanted.torch,
         platform=wanted.platform,
         installer=next(each for each, _ in installer),
-        packages=tuple(sorted(each for each, _ in torch)),
+        packages=tuple(sorted(each for each, _ in packages)),
+        source=wanted.source.identity,
+        tools=tuple(sorted(each for each, _ in tools)),
     )
-    files = {file.name: file for _, files in (*torch, *installer) for file in files}
+    files = {file.name: file for _, files in (*packages, *tools, *installer) for file in files}
     return Resolved(lock=lock, files=tuple(files[name] for name in sorted(files)))
 
 
-def _compiled(
-    wanted: Wanted, requirement: str, old: Lock | None
-) -> list[tuple[Locked, tuple[WheelFile, ...]]]:
-    """Return everything that a requirement comes to on a platform, with its files."""
+def _packages(wanted: Wanted, old: Lock | None) -> tuple[Found, Found]:
+    """Return what the environment consists of, and what builds torch where it is built."""
+    source, held = wanted.source, old.packages if old else ()
+    if source.identity:
+        read = tree.read(source)
+        tools = _compiled(wanted, [*catalogue().build_tools, *read.build], old.tools if old else ())
+        return _compiled(wanted, read.run, held), tools
+    if source.nightly:
+        own, asked = nightly.kept(wanted)
+        return [*own, *_compiled(wanted, asked, held)], []
+    return _compiled(wanted, [wanted.requirement], held), []
+
+
+def _compiled(wanted: Wanted, requirements: Sequence[str], held: Sequence[Locked]) -> Found:
+    """Return everything that requirements come to on a platform, with its files.
+
+    + held: whose versions are kept
+    """
+    if not requirements:
+        return []
     platform = wanted.platform
     libc = f"manylinux_{wanted.glibc.replace('.', '_')}" if wanted.glibc else "unknown-linux-gnu"
     command = [
@@ -79,14 +88,14 @@ def _compiled(
         *("--python", sys.executable, *wanted.indexes),
     ]
     with tempfile.TemporaryDirectory() as folder:
-        if old is not None:
-            held = Path(folder) / "held.txt"
-            held.write_text("".join(f"{each.name}=={each.version}\n" for each in old.packages))
-            command += ["--constraint", str(held)]
-        text = _run([*command, "-"], f"{requirement}\n", wanted, held=old is not None)
+        if held:
+            versions = Path(folder) / "held.txt"
+            versions.write_text("".join(f"{each.name}=={each.version}\n" for each in held))
+            command += ["--constraint", str(versions)]
+        text = _run([*command, "-"], "\n".join(requirements), wanted, held=bool(held))
     found = [_package(each) for each in tomllib.loads(text).get("packages", ())]
     if not found:
-        raise LockingError(f"uv found no package for {requirement} with {platform}")
+        raise LockingError(f"uv found no package for {', '.join(requirements)} with {platform}")
     return found
 
 
@@ -116,8 +125,9 @@ def _run(command: list[str], text: str, wanted: Wanted, *, held: bool) -> str:
             " pytorch_index_url"
         )
     other = ", or run it with --upgrade" if held else ""
+    asked = text.replace("\n", ", ")
     raise LockingError(
-        f"nothing fits {text.strip()} with {wanted.platform}: {said}; declare a pytorch_version,"
+        f"nothing fits {asked} with {wanted.platform}: {said}; declare a pytorch_version,"
         f" pytorch_build or pytorch_python that there are wheels for{other}"
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec.lock import Lock
 
 STAGE = drift.STAGE
+_BESIDE_TORCH = (Id.PYTORCH_DISTRIBUTION_DAMAGED, Id.PYTORCH_LIBRARY_FOREIGN)
+"""What is repaired without installing torch."""
 
 
 @converging(drift, repairs=drift.INSTALLER)
@@ -213,7 +215,10 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
         platform = platform_of(spec, record) or "a Python that cannot be told"
         yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
         return
-    wrong = [each for each in found if each.id != Id.PYTORCH_DISTRIBUTION_DAMAGED]
+    if found.of(Id.PYTORCH_LIBRARY_FOREIGN) and not isinstance(record.torch.foreign, Unknown):
+        aside = program("pytorch/set_aside.sh", spec.paths.venv, *record.torch.foreign)
+        yield _owners_step(spec, record, "set foreign libraries aside", aside)
+    wrong = [each for each in found if each.id not in _BESIDE_TORCH]
     if wrong and not record.torch.damaged:
         yield from _install(spec, record, lock, wrong[0].found)
         record = look(spec) or record
@@ -263,10 +268,10 @@ def _install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) 
     files may be missing although their names are there.
     """
     if spec.pytorch.building is not None:
-        yield from _install_built(spec, record, complaint)
+        yield from _install_built(spec, record, lock, complaint)
         return
     if spec.pytorch.nightly:
-        yield from _install_nightly(spec, record, complaint)
+        yield from _install_nightly(spec, record, lock, complaint)
         return
     if lock is None:
         command = install_command(spec, spec.pytorch.requirement)
@@ -274,8 +279,7 @@ def _install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) 
         by = ""
         install = marked(spec, command, after=quoted("rm", "-f", spec.paths.torch_lock))
     else:
-        there = record.torch.distributions != {}  # without torch too, from a run that was cut off
-        install = yield from _by_lock(spec, record, lock, there=there)
+        install = yield from _by_lock(spec, record, lock)
         by = f" by {lock.path}"
     yield _long_step(
         spec,
@@ -285,7 +289,7 @@ def _install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) 
     )
 
 
-def _install_built(spec: HostSpec, record: Record, complaint: str) -> Commands:
+def _install_built(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -> Commands:
     """Install the wheel that was built, if it is still the one that was proven."""
     wheel, paths = record.build.wheel, spec.paths
     what = f"install the built torch {spec.pytorch.full_version} ({complaint})"
@@ -301,10 +305,15 @@ def _install_built(spec: HostSpec, record: Record, complaint: str) -> Commands:
     command = install_command(spec, path)
     command += _anew(record)
     stamp = f"{paths.venv}/.pyinfra-gpu-build.json"
-    after = f"cp -T -- {quoted(manifest)} {quoted(stamp)} && {quoted('rm', '-f', paths.torch_lock)}"
+    noted = f"cp -T -- {quoted(manifest)} {quoted(stamp)}"
     proven = program("build/proven.sh", path, wheel.sha256, manifest)
-    install = f"{proven} && {{ {marked(spec, command, after=after)}; }}"
-    yield _long_step(spec, record, what, install)
+    if lock is None:
+        unlocked = quoted("rm", "-f", paths.torch_lock)
+        install = marked(spec, command, after=f"{noted} && {unlocked}")
+    else:
+        after = f"{quoted(*command, '--no-deps')} && {noted}"
+        install = yield from _by_lock(spec, record, lock, after=after)
+    yield _long_step(spec, record, what, f"{proven} && {{ {install}; }}")
 
 
 def _anew(record: Record) -> list[str]:
@@ -323,31 +332,45 @@ def _install_fallback(spec: HostSpec, record: Record) -> Commands:
     yield _long_step(spec, record, what, install)
 
 
-def _install_nightly(spec: HostSpec, record: Record, complaint: str) -> Commands:
+def _install_nightly(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -> Commands:
     """Install the files that the controller keeps of a nightly; the first host has them kept."""
     came: list[str] = []
     yield FunctionCommand(nightlies.brought, (spec, record, came), {})
     if executing() and not came:
         yield from _install_fallback(spec, record)
         return
+    what = f"install the nightly torch {spec.pytorch.full_version} ({complaint})"
+    if lock is not None:
+        folders = [f"{nightlies.folder_of(spec)}/{name.partition('-')[0]}" for name in came]
+        by_lock = yield from _by_lock(spec, record, lock, folders=folders)
+        yield _long_step(spec, record, what, by_lock)
+        return
     install = program(
         "pytorch/nightly.sh",
         nightlies.folder_of(spec),
         *(*install_command(spec), *_anew(record)),
     )
-    mark, lock = quoted(installing_mark(spec)), quoted("rm", "-f", spec.paths.torch_lock)
-    command = f"touch {mark} && {install} && {lock} && sync -f {mark} && rm {mark}"
-    what = f"install the nightly torch {spec.pytorch.full_version} ({complaint})"
+    mark, unlocked = quoted(installing_mark(spec)), quoted("rm", "-f", spec.paths.torch_lock)
+    command = f"touch {mark} && {install} && {unlocked} && sync -f {mark} && rm {mark}"
     yield _long_step(spec, record, what, command)
 
 
 def _by_lock(
-    spec: HostSpec, record: Record, lock: Lock, *, there: bool
+    spec: HostSpec,
+    record: Record,
+    lock: Lock,
+    *,
+    folders: Sequence[str] = (),
+    after: str = "true",
 ) -> Generator[PyinfraCommand, None, str]:
-    """Fetch what the lock names, compare digests, and return the command that installs it."""
+    """Fetch what the lock names, compare digests, and return the command that installs it.
+
+    + folders, after: see `lock_commands`
+    """
     content = lock.requirements.encode()
     yield write(STAGE, File(path=new_lock(spec), content=content), as_owner(spec, record))
-    fetch, install = lock_commands(spec, there=there)
+    there = record.torch.distributions != {}  # without torch too, from a run that was cut off
+    fetch, install = lock_commands(spec, there=there, folders=folders, after=after)
     yield _long_step(spec, record, f"fetch what {lock.path} names", fetch)
     return install
 

@@ -13,6 +13,7 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.drift import pytorch_build as drift
 from pyinfra_gpu.drift.finding import Findings
+from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, looking, note, refuse, refused, verify
 from pyinfra_gpu.engine.fallback import given_up
@@ -47,9 +48,6 @@ _KINDS, _WHEELS = "pytorch kinds", "pytorch wheels"
 _PATIENCE_S = 45.0
 """For a host that is late to the operation: longer than it takes to notice a dead network."""
 
-_LEFT_MIB = 1024
-"""Of a host's memory that a build leaves alone, however little there is."""
-
 
 def _acts(spec: HostSpec, record: Record) -> bool:
     return bool(Findings(drift.judge(spec, record)).acting)
@@ -82,6 +80,11 @@ def built(spec: HostSpec, record: Record) -> Commands:
         together().say(_KINDS, host.name, _kind(spec, record, acts=bool(found.acting)))
     if not found.acting:
         host.noop(drift.summary(spec, record) or "nothing is declared for it here")
+        return
+    if spec.pytorch.lock == "required" and lock_of(spec, record) is None:
+        # Its Python was not known before there was an environment, and hours begin here.
+        platform = platform_of(spec, record) or "a Python that cannot be told"
+        yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
         return
     if executing():
         yield from _have(spec, record)
@@ -199,7 +202,13 @@ def _start(spec: HostSpec, record: Record) -> Commands:
     file = File(path=f"{paths.build}/plan.json", content=text.encode())
     yield write(STAGE, file, as_owner(spec, record))
     owner = made_for(spec, record)
-    words = (drift.UNIT, owner, paths.build_bundle, paths.build, str(memory_mib(spec, record)))
+    words = (
+        drift.UNIT,
+        owner,
+        paths.build_bundle,
+        paths.build,
+        str(drift.memory_mib(spec, record)),
+    )
     yield step(
         STAGE,
         f"start the build of torch {spec.pytorch.full_version}",
@@ -213,6 +222,7 @@ def plan(spec: HostSpec, record: Record) -> dict[str, Any]:
     """Return what the program on the host is to build; see `on_host.build.plan.Plan`."""
     building, torch, paths = spec.pytorch.building, spec.pytorch, spec.paths
     assert building is not None  # noqa: S101 - see drift/pytorch_build.py
+    lock = lock_of(spec, record)
     return {
         "fingerprint": drift.fingerprint(spec, record),
         "ingredients": drift.ingredients(spec, record),
@@ -230,7 +240,9 @@ def plan(spec: HostSpec, record: Record) -> dict[str, Any]:
         "cache": paths.cache,
         "sources": sources(spec),
         "tools": list(catalogue().build_tools),
-        "memory_mib": memory_mib(spec, record),
+        "tools_lock": lock.build_requirements if lock else None,
+        "torch_lock": lock.requirements if lock else None,
+        "memory_mib": drift.memory_mib(spec, record),
         "rehearsal": spec.rehearsal,
     }
 
@@ -240,15 +252,6 @@ def _compilers(declared: str | None) -> list[str] | None:
         return None
     name, _, major = declared.partition("-")
     return [f"{name}-{major}", f"{'g++' if name == 'gcc' else 'clang++'}-{major}"]
-
-
-def memory_mib(spec: HostSpec, record: Record) -> int:
-    """Return how much memory a build may use: as declared, else four fifths of the host's."""
-    building, ram = spec.pytorch.building, record.system.ram_mib
-    if building is not None and building.memory_gib is not None:
-        return int(building.memory_gib * 1024)
-    known = ram if isinstance(ram, int) else 4 * _LEFT_MIB
-    return max(_LEFT_MIB, min(known * 4 // 5, known - _LEFT_MIB))
 
 
 def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:

@@ -110,7 +110,7 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
         training.requirements(name="Install the repository's dependencies", spec=wanted)
     """
     training = _declared(spec)
-    yield write(STAGE, _override(spec), as_owner(spec, record))
+    yield write(STAGE, _override(spec, record), as_owner(spec, record))
     yield step(
         STAGE,
         f"install {training.requirements} of {spec.paths.name} ({found[0].found})",
@@ -124,15 +124,22 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 
 def _requirements_command(spec: HostSpec, training: TrainingSpec, record: Record) -> str:
-    install = install_command(spec, "--override", _override(spec).path, *constraint(spec, record))
+    install = install_command(
+        spec, "--override", _override(spec, record).path, *constraint(spec, record)
+    )
     install += ["--requirement", f"{spec.paths.training}/{training.requirements}"]
     return marked(spec, install)
 
 
-def _override(spec: HostSpec) -> File:
-    """Return the file that holds torch to the declared one, whatever the repository asks for."""
-    path = f"{spec.paths.venv}/.pyinfra-gpu-override.txt"
-    return File(path=path, content=f"{spec.pytorch.requirement}\n".encode())
+def _override(spec: HostSpec, record: Record) -> File:
+    """Return the file that holds torch to the declared one, whatever the repository asks for.
+
+    Where its fallback is there, it is that which stays: the declared one cannot be had.
+    """
+    path, torch = f"{spec.paths.venv}/.pyinfra-gpu-override.txt", spec.pytorch
+    fallback = pytorch.has_fallback(spec, record)
+    held = f"torch=={torch.full_fallback}" if fallback else torch.requirement
+    return File(path=path, content=f"{held}\n".encode())
 
 
 def _write_stamp(spec: HostSpec) -> Commands:

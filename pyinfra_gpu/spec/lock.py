@@ -21,7 +21,9 @@ COMMAND = "pyinfra-gpu lock"
 INSTALLER = "uv"
 
 _HEADER = f"# Written by `{COMMAND}`, which replaces every change.\n#\n"
-_FACT = re.compile(r"# (torch|python|machine): (\S+)")
+_TOOLS, _ENVIRONMENT = "# What builds torch.", "# The virtual environment."
+_FACT = re.compile(r"# (torch|source|python|machine): (\S+)")
+_FACTS = {"torch", "python", "machine"}
 _LINE = re.compile(
     r"([a-z0-9]+(?:-[a-z0-9]+)*)==([A-Za-z0-9.!+_-]+)((?: --hash=sha256:[0-9a-f]{64})+)"
 )
@@ -67,22 +69,32 @@ class Lock:
     + torch: what `torch.__version__` says, such as "2.13.0+cpu"
     + installer: uv, which installs the rest
     + packages: what the virtual environment consists of before training adds to it
+    + source: the commit or digest that torch is built from; "" for a published wheel. A built torch
+      is not among the packages: no two builds have the same digest
+    + tools: what builds it
     """
 
     torch: str
     platform: Platform
     installer: Locked
     packages: tuple[Locked, ...]
+    source: str = ""
+    tools: tuple[Locked, ...] = ()
 
     @property
     def path(self) -> Path:
         """Where it is kept."""
-        return path_of(self.torch, self.platform)
+        return path_of(self.torch, self.platform, self.source)
 
     @property
     def requirements(self) -> str:
         """The packages as a requirements file: what is sent to hosts, and compared there."""
-        return "".join(f"{each.line}\n" for each in sorted(self.packages))
+        return _lines(self.packages)
+
+    @property
+    def build_requirements(self) -> str:
+        """The tools as a requirements file."""
+        return _lines(self.tools)
 
     @property
     def sha256(self) -> str:
@@ -92,16 +104,29 @@ class Lock:
     @property
     def text(self) -> str:
         """The whole file: the same content gives the same bytes, a line per package."""
+        source = f"# source: {self.source}\n" if self.source else ""
+        tools = f"{_TOOLS}\n{self.build_requirements}\n" if self.source else ""
         return (
-            f"{_HEADER}# torch: {self.torch}\n# python: {self.platform.python}\n"
+            f"{_HEADER}# torch: {self.torch}\n{source}# python: {self.platform.python}\n"
             f"# machine: {self.platform.machine}\n\n# The installer.\n{self.installer.line}\n\n"
-            f"# The virtual environment.\n{self.requirements}"
+            f"{tools}{_ENVIRONMENT}\n{self.requirements}"
         )
 
 
-def path_of(torch: str, platform: Platform) -> Path:
-    """Return where the lock for a torch such as "2.13.0+cpu" is kept."""
-    return FOLDER / f"torch-{torch}-py{platform.python}-{platform.machine}.txt"
+def _lines(packages: Iterable[Locked]) -> str:
+    return "".join(f"{each.line}\n" for each in sorted(packages))
+
+
+def path_of(torch: str, platform: Platform, source: str = "") -> Path:
+    """Return where the lock for a torch such as "2.13.0+cpu" is kept.
+
+    + source: the commit or digest that it is built from
+    """
+    return FOLDER / f"{_name(torch, source)}-py{platform.python}-{platform.machine}.txt"
+
+
+def _name(torch: str, source: str) -> str:
+    return f"torch-{torch}-from-{source[:12]}" if source else f"torch-{torch}"
 
 
 def sha256(text: str) -> str:
@@ -118,25 +143,32 @@ def parse(text: str, path: Path) -> Lock:
     """
     facts: dict[str, str] = {}
     packages: list[Locked] = []
+    tools: list[Locked] = []
+    into = packages
     for number, line in enumerate(text.splitlines(), start=1):
         fact, package = _FACT.fullmatch(line), _LINE.fullmatch(line)
         if fact:
             facts[fact[1]] = fact[2]
+        elif line in (_TOOLS, _ENVIRONMENT):
+            into = tools if line == _TOOLS else packages
         elif package:
-            packages.append(_locked(package[1], package[2], package[3]))
+            into.append(_locked(package[1], package[2], package[3]))
         elif line.strip() and not line.startswith("#"):
             raise _wrong(path, f"line {number} is no package with its version and digest")
-    if len(facts) != 3:
+    if _FACTS - facts.keys():
         raise _wrong(path, "it does not say for which torch, python and machine it is")
-    return _checked(facts, packages, path)
+    return _checked(facts, packages, tools, path)
 
 
-def read(folder: Path, torch: str) -> tuple[Lock, ...]:
+def read(folder: Path, torch: str, source: str = "") -> tuple[Lock, ...]:
     """Return the locks below `folder` for a torch such as "2.13.0+cpu", one for each platform.
+
+    + source: the commit or digest that it is built from
 
     Raises SpecError with one sentence where one cannot be read.
     """
-    return tuple(load(path) for path in sorted((folder / FOLDER).glob(f"torch-{torch}-py*.txt")))
+    found = sorted((folder / FOLDER).glob(f"{_name(torch, source)}-py*.txt"))
+    return tuple(each for each in map(load, found) if each.source == source)
 
 
 def load(path: Path) -> Lock:
@@ -155,8 +187,13 @@ def changes(old: Lock | None, new: Lock) -> list[str]:
     """
     if old is None:
         return []
-    before = {each.name: each for each in (old.installer, *old.packages)}
-    after = {each.name: each for each in (new.installer, *new.packages)}
+    installed = _changes((old.installer, *old.packages), (new.installer, *new.packages))
+    return [*installed, *(f"{each} (builds torch)" for each in _changes(old.tools, new.tools))]
+
+
+def _changes(old: Iterable[Locked], new: Iterable[Locked]) -> list[str]:
+    before = {each.name: each for each in old}
+    after = {each.name: each for each in new}
     return [
         text
         for name in sorted({*before, *after})
@@ -181,21 +218,28 @@ def _locked(name: str, version: str, hashes: str) -> Locked:
     return Locked(name=name, version=version, digests=tuple(sorted(digests)))
 
 
-def _checked(facts: dict[str, str], packages: Iterable[Locked], path: Path) -> Lock:
-    platform = Platform.parse(f"{facts['python']}-{facts['machine']}")
+def _checked(
+    facts: dict[str, str], packages: Iterable[Locked], tools: Iterable[Locked], path: Path
+) -> Lock:
+    platform, source = Platform.parse(f"{facts['python']}-{facts['machine']}"), facts.get("source")
     known = {each.name: each for each in packages}
     installer, torch = known.pop(INSTALLER, None), known.get("torch")
     if platform is None:
         raise _wrong(path, "its python and machine are none")
     if installer is None:
         raise _wrong(path, f"it has no {INSTALLER}")
-    if torch is None or torch.version not in (facts["torch"], facts["torch"].partition("+")[0]):
+    if source is not None and torch is not None:
+        raise _wrong(path, "it names a torch, and the one it is for is built")
+    named = (facts["torch"], facts["torch"].partition("+")[0])
+    if source is None and (torch is None or torch.version not in named):
         raise _wrong(path, f"it has no torch {facts['torch']}")
     made = Lock(
         torch=facts["torch"],
         platform=platform,
         installer=installer,
         packages=tuple(sorted(known.values())),
+        source=source or "",
+        tools=tuple(sorted(tools)),
     )
     if made.path.name != path.name:
         raise _wrong(path, f"what it says is for {made.path.name}")

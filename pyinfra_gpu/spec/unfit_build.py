@@ -59,11 +59,6 @@ def _refuse_unfit_nightly(given: Given, where: str) -> None:
         problem, allowed = "is a nightly", "a final release"
         remedy = "set pytorch_source = 'nightly'"
         raise _error(where, "pytorch_version", version, problem, allowed, remedy)
-    if nightly and given["pytorch_lock"] == "required":
-        problem = "asks for a lock, and of a nightly the files are kept in its place"
-        allowed = "'if-there' or 'ignore' with pytorch_source = 'nightly'"
-        remedy = "set pytorch_lock = 'if-there'"
-        raise _error(where, "pytorch_lock", "required", problem, allowed, remedy)
     if nightly and given.declares("pytorch_wheels"):
         problem, allowed = "is not asked for a nightly", "an index with pytorch_source = 'nightly'"
         wheels = given["pytorch_wheels"]
@@ -84,6 +79,10 @@ def _refuse_unfit_fallback(given: Given, where: str) -> None:
         there = [name for name, each in given.known.torch.items() if build in each.builds]
         remedy = f"set pytorch_fallback = {there[-1]!r}" if there else "remove pytorch_fallback"
         raise _error(where, key, version, problem, ", ".join(there) or "None", remedy)
+    if given["pytorch_lock"] == "required":
+        problem = "would be installed without a lock, and pytorch_lock = 'required'"
+        remedy = "remove pytorch_fallback, or set pytorch_lock = 'if-there'"
+        raise _error(where, key, version, problem, "None with a required lock", remedy)
     if version == given["pytorch_version"]:
         problem = "is what the build is called too: nobody could tell which is installed"
         allowed = "another release than pytorch_version"
@@ -109,11 +108,6 @@ def _refuse_source(given: Given, where: str) -> None:
 
 
 def _refuse_others(given: Given, where: str) -> None:
-    if given["pytorch_lock"] == "required":
-        problem = "asks for digests of published wheels, and torch is built here"
-        remedy = "set pytorch_lock = 'if-there'"
-        allowed = "'if-there' or 'ignore' with pytorch_source = 'source'"
-        raise _error(where, "pytorch_lock", "required", problem, allowed, remedy)
     if given.stack.accelerator == "cpu":
         for key in ("pytorch_archs", "pytorch_nccl_url", "pytorch_cudnn"):
             if given.declares(key):

@@ -85,6 +85,7 @@ _LISTS = {
     "torch.version_line": ["__version__ = '2.13.0+cpu'", "cuda = None", "git_version = 'cf30'"],
     "torch.distribution": ["torch-2.13.0+cpu.dist-info", "numpy-2.4.6.dist-info"],
     "torch.damaged": [],
+    "torch.foreign": [],
     "torch.other": [],
     "torch.need": [],
     "training.dirty": [],

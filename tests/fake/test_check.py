@@ -51,6 +51,10 @@ DRIFTS: dict[str, tuple[FakeHost, str]] = {
         FakeHost(lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
         "pytorch.files-damaged",
     ),
+    "a library was copied beside torch's": (
+        FakeHost(lists={"torch.foreign": ["torch/lib/libnccl.so.2"]}),
+        "pytorch.library-foreign",
+    ),
     "a file of what the training asked for is gone": (
         FakeHost(lists={"torch.other": ["numpy numpy/__init__.py"]}),
         "pytorch.distribution-damaged",

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from html import unescape
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import verdicts
 from built_host import BUILDING, SOURCE, TORCH_COMMIT, built_host, record_of
 from fake_host import FakeHost, FakeRun
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import pytorch, pytorch_build
+from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.engine import following
 from pyinfra_gpu.engine.following import LostError, Shown, follow
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.pytorch_build import BuildState
-from pyinfra_gpu.operations.pytorch_build import memory_mib, plan
+from pyinfra_gpu.operations import smoke, training
+from pyinfra_gpu.operations.pytorch_build import plan
+from pyinfra_gpu.report.check.answer import Answer
+from pyinfra_gpu.report.check.judge import judge
+from pyinfra_gpu.report.check.render import render
+from pyinfra_gpu.report.html.page import page
+from pyinfra_gpu.stacks.bundle import smoke_digest
 
 OTHER = {"fingerprint": "0" * 64}
 BUILD, INSTALL = "PyTorch | Build torch", "PyTorch | Install torch"
@@ -52,6 +61,11 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
     "a library was copied into it by hand": (
         built_host(stamp={}, wheel={}, lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
         {"pytorch.files-damaged": "damaged: torch/lib/libtorch_cpu.so"},
+        [INSTALL],
+    ),
+    "a library was copied beside its own by hand": (
+        built_host(stamp={}, wheel={}, lists={"torch.foreign": ["torch/lib/libnccl.so.2"]}),
+        {"pytorch.library-foreign": "torch/lib/libnccl.so.2 beside torch's own libraries"},
         [INSTALL],
     ),
     "the build goes on": (
@@ -93,6 +107,11 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
         {"pytorch.version-differs": "torch 2.11.0+cpu"},
         [INSTALL],
     ),
+    "another build goes on where nothing waits for one": (
+        built_host(stamp={}, state=OTHER, pid=BUILDING),
+        {"pytorch.build-running": "another torch is being built here: compile 2100 of 6300"},
+        [],
+    ),
     "a stand-in is installed": (
         built_host(stamp={"stand_in": True}),
         {"pytorch.build-stand-in": "the rehearsal's stand-in"},
@@ -111,6 +130,59 @@ def test_what_is_found_of_a_build_and_who_acts(what: str) -> None:
         assert expected[each.id] in each.found
     changing = FakeRun(host).prepare().changing("ws1")
     assert [name for name in changing if name.startswith("PyTorch")] == operations
+
+
+PROGRESS = "compile 2100 of 6300, 41 %, about 62 min left"
+SHOWN: dict[str, tuple[FakeHost, list[str]]] = {
+    "the build goes on": (
+        built_host(state={}, pid=BUILDING),
+        ["pytorch.build-running", f"torch is being built: {PROGRESS}"],
+    ),
+    "another build goes on": (
+        built_host(stamp={}, state=OTHER, pid=BUILDING),
+        [f"another torch is being built here: {PROGRESS}"],
+    ),
+    "the fallback is installed": (
+        HOSTS["its fallback is installed"][0],
+        ["pytorch.fallback", "torch 2.12.0+cpu, the fallback", "torch 2.13.0+cpu, source"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_check_and_page_name_a_build_that_goes_on_and_a_fallback(what: str) -> None:
+    host, expected = SHOWN[what]
+    answered = judge(host.spec(), record_of(host))
+    answer = Answer(inventory="i", checked="2026-11-22T12:00:00Z", seconds=1.0, hosts=(answered,))
+    for shown in (" ".join(render(answer).split()), unescape(page(answer))):
+        assert [text for text in expected if text not in shown] == []
+    assert answer.exit_code == (0 if what == "another build goes on" else 2)
+
+
+def test_what_training_needs_leaves_a_fallback_as_it_is() -> None:
+    """Held to the declared torch it would be replaced, or nothing could be resolved."""
+    for what, torch in (("as declared", "2.13.0+cpu"), ("its fallback is installed", "2.12.0+cpu")):
+        host = HOSTS[what][0]
+        made = training._override(host.spec(), record_of(host))
+        assert made.content.decode() == f"torch=={torch}\n"
+
+
+def test_a_verdict_of_a_fallback_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = HOSTS["its fallback is installed"][0]
+    spec, record = host.spec(), record_of(host)
+    verdict = verdicts.verdict(fingerprint=fingerprint(spec, record, smoke_digest()))
+    record = replace(record, smoke=replace(record.smoke, verdict=verdict))
+    said: list[str] = []
+    monkeypatch.setattr(smoke, "forget", lambda: None)
+    monkeypatch.setattr(smoke, "look", lambda spec: record)
+    monkeypatch.setattr(smoke, "_stamped", lambda *given: True)
+    journal = SimpleNamespace(warn=lambda stage, text: said.append(text), verdict=said.append)
+    monkeypatch.setattr(smoke, "journal", journal)
+    pyinfra: Any = None
+    assert smoke._check_verdict(pyinfra, pyinfra, spec, None)
+    assert said[0] == (
+        "ws1: the verdict is of torch 2.12.0+cpu, the fallback, and not of the declared 2.13.0+cpu"
+    )
 
 
 def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
@@ -134,7 +206,7 @@ def test_a_build_is_started_with_its_plan_and_nothing_else_is_declared_of_it() -
 
 def test_a_build_may_use_four_fifths_of_the_memory() -> None:
     host = built_host()
-    assert memory_mib(host.spec(), record_of(host)) == 65842092 // 1024 * 4 // 5
+    assert pytorch_build.memory_mib(host.spec(), record_of(host)) == 65842092 // 1024 * 4 // 5
 
 
 CHANGES: dict[str, tuple[dict[str, object], str]] = {
@@ -152,6 +224,18 @@ def test_what_makes_another_build_is_named(what: str) -> None:
     record = record_of(one)
     before, now = (pytorch_build.ingredients(each.spec(), record) for each in (one, other))
     assert pytorch_build.changed(before, now) == [name]
+
+
+def test_another_arch_list_or_cuda_is_another_build() -> None:
+    gpu = {**{k: v for k, v in SOURCE.items() if k != "stack"}, "gpu_model": "RTX 5090"}
+    one = pytorch_build.declared(resolve(gpu, "ws1"))
+    for data, names in (
+        ({"pytorch_archs": ["9.0", "12.0"]}, ["architectures"]),
+        ({"pytorch_cudnn": "/opt/cudnn"}, ["flags"]),
+        ({"host_compiler": "gcc-13"}, ["the compiler"]),
+    ):
+        other = pytorch_build.declared(resolve({**gpu, **data}, "ws1"))
+        assert pytorch_build.changed(one, other) == names
 
 
 SAME: dict[str, dict[str, object]] = {
@@ -193,6 +277,12 @@ def test_a_log_gets_a_line_a_minute_and_a_terminal_one_line_that_changes() -> No
     on_terminal.show("ws1", state(percent=15, left_s=80, notes=["memory ran out"]))
     assert said[-1] == "memory ran out"
     assert written == ["\r\033[K    [ws1] torch: compile 2100 of 6300, 15 %, about 80 s left"]
+
+
+def test_the_memory_in_use_is_told_while_it_compiles() -> None:
+    told = state(memory_mib=21811).told()
+    assert told == "compile 2100 of 6300, 41 %, 21.3 GiB in use, about 62 min left"
+    assert state(memory_mib=21811, phase="wheel", percent=95).told() == "wheel, 95 %"
 
 
 class Told:

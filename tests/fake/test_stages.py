@@ -109,6 +109,10 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
         FakeHost(lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
         ["PyTorch | Install torch"],
     ),
+    "a library was copied beside torch's": (
+        FakeHost(lists={"torch.foreign": ["torch/lib/libnccl.so.2"]}),
+        ["PyTorch | Install torch"],
+    ),
     "a file of what torch needs is gone": (
         FakeHost(lists={"torch.other": ["numpy numpy/__init__.py"], "torch.need": ["numpy"]}),
         ["PyTorch | Install torch"],

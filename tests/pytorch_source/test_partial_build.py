@@ -27,9 +27,9 @@ from pyinfra_gpu_rehearsal import Lab, LabHost, available
 from pyinfra_gpu_rehearsal.placing import point
 from pyinfra_gpu_rehearsal.pytorch_source import (
     DEBIAN_13,
-    FLAGS,
     VERSION,
     Archive,
+    declared,
     ensure_archive,
 )
 
@@ -57,17 +57,8 @@ class Real:
 
     def deployer(self) -> Deployer:
         """Return what deploys with a torch that is built from this tree."""
-        data = {
-            "smoke": "skip",
-            "training_requirements": "null",
-            "pytorch_source": "source",
-            "pytorch_version": VERSION,
-            "pytorch_source_url": f"{self.lab.url}/pytorch/{self.archive.path.name}",
-            "pytorch_source_sha256": self.archive.sha256,
-            "pytorch_flags": json.dumps(FLAGS),
-        }
-        given = tuple(f"{name}={value}" for name, value in data.items())
-        return Deployer(self.lab, self.folder, data=given)
+        given = declared(f"{self.lab.url}/pytorch", self.archive)
+        return Deployer(self.lab, self.folder, data=("smoke=skip", *given))
 
     def read(self, name: str) -> str:
         """Return a file of the build's folder."""
@@ -164,7 +155,9 @@ def test_a_part_is_compiled_through_a_kill_and_a_power_cut_and_nothing_valid_twi
     until(lambda: real.host.run(f"systemctl is-active {UNIT}", check=False).returncode != 0)
     killed = {path: path.stat().st_mtime_ns for path in real.objects()}
     real.start()
-    until(real.at(int(real.state()["compiled"]) + 60), 300)
+    enough = real.at(int(real.state()["compiled"]) + 60)
+    # What was put on disk before the power is cut is to be believed.
+    until(lambda: enough() and float(real.state()["synced"]) > 0, 300)
     again = [each for each, changed in killed.items() if each.stat().st_mtime_ns != changed]
     spent = real.cpu_seconds() - spent
     real.host.power_off()
@@ -182,6 +175,7 @@ def test_a_part_is_compiled_through_a_kill_and_a_power_cut_and_nothing_valid_twi
     assert state["phase"] == "wheel" and NO_WHEEL in state["error"]["sentence"], state
     assert "the machine went down meanwhile" in state["notes"][0]
     assert [path for path in real.objects() if not unclean.whole(path)] == []
+    assert valid
     assert [path for path in valid if path.stat().st_mtime_ns != before[path]] == []
     # A compiler that was killed leaves what it had not finished; ninja makes that again.
     assert len(again) <= int(state["jobs"]) + 1, again

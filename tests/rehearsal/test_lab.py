@@ -55,6 +55,21 @@ def test_up_switches_on_a_host_that_is_off_and_keeps_its_files(lab: Lab, gpu1: L
     assert gpu1.run("cat /opt/kept").stdout == "kept\n"
 
 
+def test_what_is_switched_off_keeps_its_files_and_leaves_nothing_running(
+    other_directory: Path,
+) -> None:
+    lab = Lab(other_directory)
+    (host,) = lab.up(1, say=quietly)
+    host.run("echo kept > /opt/kept")
+    before, group = host.boot_id(), Path(record_of(lab).group)
+    lab.off(say=quietly)
+    assert lab.hosts() == [] and not group.exists()
+    assert record_of(lab).lab_id not in Machine().labs()
+    (host,) = lab.up(1, say=quietly)
+    assert host.run("cat /opt/kept").stdout == "kept\n"
+    assert host.boot_id() != before
+
+
 def test_the_inventory_names_the_hosts_that_are_up(lab: Lab, tmp_path: Path) -> None:
     hosts = dict(inventory(lab.directory))
     assert list(hosts) == ["gpu1", "gpu2"]

@@ -42,23 +42,30 @@ class Elsewhere(Deployer):
             stdin=subprocess.DEVNULL, text=True, timeout=timeout, check=False,
         )  # fmt: skip
 
-    def lock(self, folder: Path) -> Path:
+    def lock(self, folder: Path, *data: str) -> Path:
         """Write the lock for the host, fetch its files, and return its path."""
         program = str(Path(sys.executable).parent / "pyinfra-gpu")
         words = [program, "lock", INVENTORY, "--limit", HOST, "--download", str(folder)]
-        words += ["--data", "pytorch_lock=required"]
+        for each in ("pytorch_lock=required", *data):
+            words += ["--data", each]
         done = self._done(words, self.environment(self.folder / "unused.json"), PATIENCE_S)
         assert done.returncode == 0, done.stderr
         (path,) = (self.project / "locks").iterdir()
         return path
 
 
+def copied(folder: Path) -> Path:
+    """Return a folder that has got a copy of this project's policy."""
+    for name in ("inventories", "group_data", "tasks", "examples"):
+        shutil.copytree(PROJECT / name, folder / name)
+    for name in ("deploy.py", "config.py"):
+        shutil.copy(PROJECT / name, folder / name)
+    return folder
+
+
 @pytest.fixture
 def project(deployer: Deployer, tmp_path: Path) -> Elsewhere:
-    for name in ("inventories", "group_data", "tasks", "examples"):
-        shutil.copytree(PROJECT / name, tmp_path / name)
-    for name in ("deploy.py", "config.py"):
-        shutil.copy(PROJECT / name, tmp_path / name)
+    copied(tmp_path)
     data = (*deployer.data, *DATA)
     return Elsewhere(deployer.lab, deployer.folder, data=data, project=tmp_path)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import struct
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,7 +15,16 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.build import checks, fetch, ninja, prove, settings, tree, unclean
+from pyinfra_gpu.on_host.build import (
+    checks,
+    fetch,
+    memory,
+    ninja,
+    prove,
+    settings,
+    tree,
+    unclean,
+)
 from pyinfra_gpu.on_host.build import compile as compiling
 from pyinfra_gpu.on_host.build import run as running
 from pyinfra_gpu.on_host.build.commands import Commands, failure
@@ -40,6 +51,8 @@ PLAN = Plan(
     cache="/opt/x/cache",
     sources=(),
     tools=(),
+    tools_lock=None,
+    torch_lock=None,
     memory_mib=32768,
     rehearsal=False,
 )
@@ -212,10 +225,15 @@ class Ninja(Commands):
     def __init__(self, log: Path, *runs: tuple[int, list[str]]) -> None:
         super().__init__(log, {})
         self.runs, self.words = list(runs), list[Sequence[str]]()
+        self.manifest: tuple[int, list[str]] = (0, [])
 
     def tried(
         self, words: Sequence[str], *, hear: Callable[[str], None] = lambda line: None, **_: Any
     ) -> tuple[int, list[str]]:
+        if words[-1] == "build.ninja":
+            for line in self.manifest[1]:
+                hear(line)
+            return self.manifest
         self.words.append(words)
         status, lines = self.runs.pop(0)
         for line in lines:
@@ -267,6 +285,20 @@ def test_where_memory_runs_out_half_as_many_go_on_and_it_is_said(place: Place) -
         "memory ran out: the build goes on with 4 compilers side by side"
     ]
     assert (state.known["steps_done"], state.known["total"], state.known["compiled"]) == (4, 4, 4)
+
+
+def test_what_makes_build_ninja_anew_is_no_part_of_the_progress(place: Place) -> None:
+    state = begun(place)
+    run = Ninja(place.log, (0, [f"[{done}/1550] x" for done in (1, 2, 3)]))
+    run.manifest = (0, ["[1/4] Generating ATen sources", "[3/4] Generating ATen declarations"])
+    compiling.compile_all(PLAN, place, run, state)
+    assert (state.known["percent"], state.known["total"]) == (10, 1550)
+    run.manifest = (1, ["ninja: error: unknown target 'build.ninja'"])
+    run.runs = [(0, ["[1/1] x"])]
+    compiling.compile_all(PLAN, place, run, state)  # of another generator
+    run.manifest = (1, ["FAILED: build.ninja", "CMake Error at CMakeLists.txt:9 (message):"])
+    with pytest.raises(BuildError, match="CMake Error at CMakeLists"):
+        compiling.compile_all(PLAN, place, run, state)
 
 
 def test_one_compiler_that_needs_too_much_is_the_end(place: Place) -> None:
@@ -324,6 +356,17 @@ def test_percent_never_goes_back_and_a_resumed_run_counts_what_was_done(place: P
     assert [each[0] for each in seen] == sorted(each[0] for each in seen)
     assert seen[40][1:] == (41, 100)
     assert seen[-1] == (95, 100, 100)
+
+
+def test_the_memory_in_use_is_that_of_the_units_group_without_cached_files(tmp_path: Path) -> None:
+    (tmp_path / "system.slice/x.service").mkdir(parents=True)
+    stat = tmp_path / "system.slice/x.service/memory.stat"
+    stat.write_text("anon 3221225472\nfile 99999999999\nanon_thp 4096\n")
+    (tmp_path / "own").write_text("0::/system.slice/x.service\n")
+    assert memory.used_mib(tmp_path, tmp_path / "own") == 3072
+    stat.unlink()
+    assert memory.used_mib(tmp_path, tmp_path / "own") is None
+    assert memory.used_mib(tmp_path, tmp_path / "none") is None
 
 
 def test_a_line_that_is_no_step_is_none() -> None:
@@ -507,6 +550,37 @@ def test_a_torch_that_is_not_what_was_declared_is_not_proven(
 ) -> None:
     with pytest.raises(BuildError, match=sentence):
         prove.judge(PLAN, {**FOUND, **wrong}, stand_in=False)
+
+
+def test_the_nccl_of_the_tree_is_the_one_that_is_built_in() -> None:
+    own = replace(PLAN, settings={**PLAN.settings, "USE_NCCL": "1", "USE_SYSTEM_NCCL": "0"})
+    assert prove.judge(own, FOUND, stand_in=False, nccl="v2.30.7-1")["nccl"] == "2.30.7"
+    with pytest.raises(BuildError, match=r"has NCCL 2\.30\.7, and its tree pins v2\.31\.0-1"):
+        prove.judge(own, FOUND, stand_in=False, nccl="v2.31.0-1")
+    system = replace(own, settings={**own.settings, "USE_SYSTEM_NCCL": "1"})
+    assert prove.judge(system, FOUND, stand_in=False, nccl="v2.31.0-1")["imports"] is True
+
+
+def test_a_library_that_lacks_a_symbol_cannot_be_loaded_though_nobody_calls_it(
+    tmp_path: Path,
+) -> None:
+    """As the loader resolves by default, it would be found hours later, by a user."""
+    for name, text in (("whole", "int f(void) { return 1; }"), ("lacks", "int g(void); "
+                       "int f(void) { return g(); }")):  # fmt: skip
+        (tmp_path / f"{name}.c").write_text(text)
+        words = ["cc", "-shared", "-fPIC", "-o", f"lib{name}.so.1", f"{name}.c"]
+        subprocess.run(words, cwd=tmp_path, check=True)
+    assert ctypes.CDLL(str(tmp_path / "liblacks.so.1"), mode=os.RTLD_LAZY)
+    code = "from pyinfra_gpu.on_host.build.inside import _libraries as l; import json, pathlib; "
+    code += "print(json.dumps(l(pathlib.Path.cwd())))"
+    known = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=known, capture_output=True, text=True
+    )
+    told = json.loads(done.stdout)
+    ((path, why),) = told["unloadable"]
+    assert (told["libraries"], path) == (2, "liblacks.so.1")
+    assert "undefined symbol: g" in why
 
 
 def test_what_a_stand_in_cannot_show_is_said() -> None:

@@ -215,6 +215,7 @@ SOURCES = {
     "build.pid": ["build.pid"],
     "torch.version_line": ["torch.version", "torch.git_version", "torch.cuda"],
     "torch.damaged": ["torch.damaged"],
+    "torch.foreign": ["torch.foreign"],
     "torch.other": ["torch.damaged_others"],
     "torch.touched": ["torch.touched"],
     "torch.need": ["torch.needs"],

@@ -46,6 +46,31 @@ def test_what_is_written_reads_back_the_same() -> None:
     assert parse(TEXT.replace("# The", "#  For people: the"), LOCK.path) == LOCK
 
 
+SOURCE = "5c48869085840e9cbb80e2a4d2b5e5d7c3a1f602"
+BUILT = replace(LOCK, source=SOURCE, packages=(NUMPY,), tools=(replace(NUMPY, version="2.3.0"),))
+
+
+def test_a_lock_of_a_build_has_what_builds_torch_apart_and_no_torch() -> None:
+    path = Path("locks/torch-2.13.0+cpu-from-5c4886908584-py3.11-x86_64.txt")
+    assert BUILT.path == path
+    assert parse(BUILT.text, path) == BUILT
+    assert BUILT.text.index("numpy==2.3.0") < BUILT.text.index("# The virt")
+    for damaged, problem in (
+        (BUILT.text + TORCH.line, "it names a torch, and the one it is for is built"),
+        (BUILT.text.replace("5c4886", "5c4887", 1), "what it says is for locks.torch"),
+    ):
+        with pytest.raises(SpecError, match=problem.replace("locks.", "")):
+            parse(damaged, path)
+
+
+def test_only_the_locks_of_the_declared_source_are_read(tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir()
+    for each in (LOCK, BUILT, replace(BUILT, source=f"{SOURCE[:12]}{'0' * 28}")):
+        (tmp_path / each.path).write_text(each.text)
+        assert lock.read(tmp_path, LOCK.torch, each.source) == (each,)
+    assert lock.read(tmp_path, LOCK.torch) == (LOCK,)
+
+
 def test_the_digest_of_a_lock_is_that_of_what_is_sent_to_hosts() -> None:
     assert LOCK.sha256 == lock.sha256(TEXT.partition("environment.\n")[2])
     other = replace(LOCK, packages=(replace(TORCH, digests=("e" * 64,)), NUMPY))

@@ -31,6 +31,7 @@ from probing import (
 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.probe import ProbeRequest
+from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import Paths
 
 
@@ -95,6 +96,24 @@ def test_a_missing_file_and_one_of_another_size_are_damage(tree: Tree, shell: st
     (site / "torch/lib/libtorch_cpu.so").unlink()
     (site / "torch/__init__.py").write_text("x")
     assert tree.look(shell).torch.damaged == ("torch/__init__.py", "torch/lib/libtorch_cpu.so")
+
+
+def test_a_library_that_no_wheel_brought_is_told_and_one_that_was_set_aside_is_not(
+    tree: Tree, shell: str
+) -> None:
+    site = tree.venv({**TORCH, "torch/_C.cpython-311-x86_64-linux-gnu.so": "x"})
+    assert tree.look(shell).torch.foreign == ()
+    (site / "torch/lib/libnccl.so.2").write_text("x")
+    (site / "torch/lib/libold.so").symlink_to("/nowhere")
+    (site / "torch/own.so").write_text("x")
+    (site / "torch/lib/notes.txt").write_text("x")
+    names = ("torch/own.so", "torch/lib/libnccl.so.2", "torch/lib/libold.so")
+    torch = tree.look(shell).torch
+    assert (torch.foreign, torch.damaged) == (names, ())
+    aside = program("pytorch/set_aside.sh", tree.paths.venv, *names)
+    subprocess.run(["sh", "-c", aside], check=True)
+    assert tree.look(shell).torch.foreign == ()
+    assert (site / "torch/lib/libnccl.so.2.before-pyinfra-gpu").read_text() == "x"
 
 
 def test_at_most_five_damaged_files_are_told(tree: Tree, shell: str) -> None:

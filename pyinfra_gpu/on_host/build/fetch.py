@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path, PurePosixPath
 
-from .commands import Commands
+from .commands import Commands, failure
 from .errors import BuildError
 from .files import digest, remove, sync
 from .place import Place
@@ -76,6 +76,18 @@ def _fetch_commit(git: list[str], url: str, commit: str, run: Commands) -> None:
             f"{url} has no commit {commit}: set pytorch_commit to what"
             f" `git ls-remote {url}` prints for a tag"
         )
+    _refuse_tag(git, commit, run)
+
+
+def _refuse_tag(git: list[str], commit: str, run: Commands) -> None:
+    """Refuse the name of an annotated tag: git takes it for its commit, and torch has another."""
+    kind = run.tried([*git, "cat-file", "-t", commit])[1]
+    if kind[-1:] == ["tag"]:
+        meant = run.tried([*git, "rev-parse", f"{commit}^{{commit}}"])[1]
+        raise BuildError(
+            f"pytorch_commit {commit} is a tag, which may be moved: set pytorch_commit to its"
+            f" commit, {' '.join(meant[-1:])}"
+        )
 
 
 def _submodules(git: list[str], url: str, tree: Path, run: Commands) -> None:
@@ -84,9 +96,50 @@ def _submodules(git: list[str], url: str, tree: Path, run: Commands) -> None:
     # Relative addresses of submodules count from the remote's.
     run.tried([*git, "remote", "remove", "origin"])
     run.run([*git, "remote", "add", "origin", url], what="naming the repository")
-    run.run([*git, "submodule", "--quiet", "sync", "--recursive"], what="reading .gitmodules")
     update = ["submodule", "--quiet", "update", "--init", "--recursive", "--force"]
-    run.run([*git, *update], what="fetching the submodules")
+    if url.startswith("file:"):  # else git takes submodules from no path: a tree must not choose it
+        update = ["-c", "protocol.file.allow=always", *update]
+    steps = {
+        "reading .gitmodules": [*git, "submodule", "--quiet", "sync", "--recursive"],
+        "fetching the submodules": [*git, *update],
+    }
+    for what, words in steps.items():
+        status, lines = run.tried(words)
+        if status != 0:
+            half = _half_fetched(git, tree, run)
+            if not half:  # the network was cut: what came stays, and the next run goes on
+                raise failure(what, status, lines)
+            for each in half:
+                remove(each)
+            run.run(steps["reading .gitmodules"], what="reading .gitmodules")
+            run.run(steps["fetching the submodules"], what="fetching the submodules")
+            return
+
+
+def _half_fetched(git: list[str], tree: Path, run: Commands) -> list[Path]:
+    """Return the folders of submodules of which a cut left half: git cannot go on with these."""
+    found: list[Path] = []
+    named = ["config", "--file", str(tree / ".gitmodules"), "--get-regexp", r"\.path$"]
+    for row in run.tried([*git, *named])[1]:
+        key, _, path = row.partition(" ")
+        name = key.removeprefix("submodule.").removesuffix(".path")
+        parts = (*PurePosixPath(path).parts, *PurePosixPath(name).parts)
+        repository = tree / ".git/modules" / name
+        if ".." in parts or "/" in parts or not repository.exists():
+            continue
+        if not _is_whole(repository, run):
+            found += [tree / path, repository]
+    return found
+
+
+def _is_whole(repository: Path, run: Commands) -> bool:
+    """Tell whether a submodule's repository, and those of its own submodules, have their commit."""
+    words = ["rev-parse", "--quiet", "--verify", "HEAD^{tree}"]
+    if run.tried(["git", "--git-dir", str(repository), *words])[0] != 0:
+        return False
+    inner = (repository / "modules").rglob("HEAD")
+    own = [each.parent for each in inner if (each.parent / "objects").is_dir()]
+    return all(run.tried(["git", "--git-dir", str(each), *words])[0] == 0 for each in own)
 
 
 def wrong_with(tree: Path, commit: str, run: Commands) -> str | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from . import requirements, tree
 from .commands import Commands
 from .errors import BuildError
+from .fetch import nccl_tag
 from .files import remove
 from .place import Place
 from .plan import Plan
@@ -27,22 +29,39 @@ def prove(plan: Plan, place: Place, run: Commands, program: str) -> None:
     remove(place.manifest)
     remove(place.proof)
     requirements.make_environment(plan, place.proof, run)
-    wheel = str(the_wheel(place))
-    what = "installing the wheel in an empty environment"
-    requirements.install_into(plan, place.proof, [wheel], run, what=what)
+    install(plan, place, run)
     python = str(place.proof / "bin/python")
     lines = run.run([python, "-I", program, "inside"], what="importing the built torch")
     said = next((line for line in reversed(lines) if line.startswith(ANSWER)), None)
     if said is None:
         raise BuildError("the built torch was imported, and the proof said nothing")
     found = json.loads(said.removeprefix(ANSWER))
-    proven = judge(plan, found, stand_in=tree.is_stand_in(place.source))
+    stand_in, nccl = tree.is_stand_in(place.source), nccl_tag(place.source)
+    proven = judge(plan, found, stand_in=stand_in, nccl=nccl)
     write_manifest(plan, place, run, proven)
     remove(place.proof)
 
 
-def judge(plan: Plan, found: dict[str, Any], *, stand_in: bool) -> dict[str, Any]:
-    """Return what is proven, in words; raise BuildError where it is not what is declared."""
+def install(plan: Plan, place: Place, run: Commands) -> None:
+    """Install the wheel, and what it needs: by the lock, where there is one."""
+    wheel = str(the_wheel(place))
+    what = "installing the wheel in an empty environment"
+    if plan.torch_lock is None:
+        requirements.install_into(plan, place.proof, [wheel], run, what=what)
+        return
+    needed = "installing what the wheel needs"
+    requirements.install_locked(plan, place.proof, plan.torch_lock, run, what=needed)
+    requirements.install_into(plan, place.proof, ["--no-deps", wheel], run, what=what)
+    requirements.check(plan, place.proof, run)
+
+
+def judge(
+    plan: Plan, found: dict[str, Any], *, stand_in: bool, nccl: str | None = None
+) -> dict[str, Any]:
+    """Return what is proven, in words; raise BuildError where it is not what is declared.
+
+    + nccl: the tag that the tree pins, such as "v2.27.5-1", None where it pins none
+    """
     if found["version"] != plan.version:
         raise BuildError(f"the built torch says it is {found['version']}, not {plan.version}")
     if plan.commit is not None and found["git_version"] != plan.commit:
@@ -59,6 +78,10 @@ def judge(plan: Plan, found: dict[str, Any], *, stand_in: bool) -> dict[str, Any
     made = sorted(arch for arch in found["archs"] if arch.startswith("sm_"))
     if made != wanted:
         raise BuildError(f"the built torch has code for {made}, and {wanted} is declared")
+    pinned = re.match(r"v?(\d+\.\d+\.\d+)", nccl or "")
+    own = plan.wants("USE_NCCL") and not plan.wants("USE_SYSTEM_NCCL")
+    if own and pinned and found["nccl"] != pinned[1]:
+        raise BuildError(f"the built torch has NCCL {found['nccl']}, and its tree pins {nccl}")
     if plan.wants("USE_DISTRIBUTED") and found["store"] != [UV_THREAD]:
         raise BuildError(
             "the built torch does not serve its store with libuv:"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .place import Place
-from .plan import Plan
+from .plan import Plan, truth
 from .tree import reads
 
 _CCACHE_SIZE = "30G"
@@ -28,6 +28,14 @@ def jobs(plan: Plan, tree: Path, cores: int | None = None) -> int:
         each = _MIB_PER_CUDA_JOB if reads(tree, FLASH_JOBS) else _MIB_PER_FLASH_JOB
     usable = cores or len(os.sched_getaffinity(0))
     return max(1, min(usable, plan.memory_mib // each))
+
+
+def least_mib(options: Mapping[str, str]) -> int:
+    """Return how much memory one compiler alone may take, by CMake's options."""
+    if not truth(options.get("USE_CUDA", "")):
+        return _MIB_PER_JOB
+    flash = truth(options.get("USE_FLASH_ATTENTION", "1"))
+    return _MIB_PER_FLASH_JOB if flash else _MIB_PER_CUDA_JOB
 
 
 def environment(

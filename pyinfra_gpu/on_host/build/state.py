@@ -78,6 +78,7 @@ _FRESH: dict[str, Any] = {
     "steps_done": 0,
     "total": 0,
     "left_s": None,
+    "memory_mib": None,
     "synced": 0.0,
     "jobs": 0,
     "compiled": 0,

@@ -1,6 +1,6 @@
 # torch is never imported: its identity is text. Its files, and those of everything beside it, are
 # compared with their lists of sizes.
-compared="torch.damaged torch.other torch.need torch.touched"
+compared="torch.damaged torch.foreign torch.other torch.need torch.touched"
 of_torch="torch.python torch.python_problem torch.base torch.installing torch.version_line \
 torch.distribution $compared"
 # The interpreter behind an environment, or behind whatever was declared: a shim, another environment.
@@ -13,7 +13,7 @@ torch() {
 		absent torch.python torch.python_problem torch.base
 		put torch.installing 0
 		put torch.touched 0
-		listed torch.version_line torch.distribution torch.damaged torch.other torch.need
+		listed torch.version_line torch.distribution torch.damaged torch.foreign torch.other torch.need
 	elif [ ! -r "$PG_VENV" ] || [ ! -x "$PG_VENV" ]; then
 		unknowns "no permission to read $PG_VENV" $of_torch
 	else
@@ -62,6 +62,9 @@ def check():
     for path in bad[:5]:
         say("damaged", path)
     print("torch.damaged .")
+    for path in () if bad else beside():
+        say("foreign", path)
+    print("torch.foreign .")
     rest = [n for n in infos if n not in own and n[0] != "~" and " " not in n]
     lost = 0
     for info in rest[:5000]:
@@ -74,6 +77,16 @@ def check():
     for name in sorted(needed(infos) if lost else ()):
         say("need", name)
     print("torch.need .")
+libraries = set()
+def beside():
+    found = []
+    for folder in "torch", "torch/lib":
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            path = folder + "/" + name
+            ours = os.fsencode(path) in libraries or name.endswith(".before-pyinfra-gpu")
+            if ".so" in name and not ours and not os.path.isdir(path):
+                found.append(path)
+    return found[:5]
 def plain(name):
     return name.replace("_", "-").replace(".", "-").lower()
 def needed(infos):
@@ -106,6 +119,8 @@ def compare(record, bad, most):
                     raise ValueError
                 parts = row.rstrip().rsplit(b",", 2)
                 whole = whole or parts[0] == os.fsencode(record)
+                if parts[0][:6] == b"torch/" and b".so" in parts[0]:
+                    libraries.add(parts[0])
                 if len(parts) < 3 or not parts[2]:
                     continue
                 if parts[0][:1] == b"\"":
@@ -150,7 +165,7 @@ except OSError:
 try:
     check()
 except OSError as error:
-    for key in "damaged", "other", "need":
+    for key in "damaged", "foreign", "other", "need":
         print("torch.%s !" % key + os.fsencode(str(error)).hex())
 say("touched", str(touched))
 '
@@ -178,7 +193,7 @@ venv_python() {
 		*[!\ -~]*) ;;
 		torch.site\ =*) site=${row#torch.site =} ;;
 		torch.python\ [=x]* | torch.base\ [=x]* | torch.touched\ =*) printf '%s\n' "$row" ;;
-		torch.damaged\ [.=!x]* | torch.other\ [.=!x]* | torch.need\ [.=!x]*)
+		torch.damaged\ [.=!x]* | torch.foreign\ [.=!x]* | torch.other\ [.=!x]* | torch.need\ [.=!x]*)
 			printf '%s\n' "$row" ;;
 		esac
 	done

@@ -1,0 +1,295 @@
+"""What cannot be built is one sentence that names key, value, host and remedy, each time.
+
+By where it is known: in the data, in the inventory, on the host before anything is written there,
+and in the source before anything is configured.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from built_host import TORCH_COMMIT, built_host, record_of
+from fake_host import FakeHost, FakeRun
+from gpu_host import GpuHost
+from proven_host import proven_host
+from test_build_program import PLAN, git
+
+from pyinfra_gpu.compatibility import resolve
+from pyinfra_gpu.drift import preflight
+from pyinfra_gpu.errors import SpecError
+from pyinfra_gpu.on_host.build import fetch
+from pyinfra_gpu.on_host.build.commands import Commands
+from pyinfra_gpu.on_host.build.errors import BuildError
+from pyinfra_gpu.on_host.build.place import Place
+
+SOURCE: dict[str, object] = {
+    "gpu_model": "RTX 5090", "pytorch_source": "source",
+    "pytorch_git_url": "https://github.com/pytorch/pytorch", "pytorch_commit": TORCH_COMMIT,
+}  # fmt: skip
+
+DATA: dict[str, tuple[dict[str, object], str, str]] = {
+    # name: (data beside a build's, KEY = VALUE, remedy)
+    "a tag, which may move": (
+        {"pytorch_commit": "v2.14.1"}, "pytorch_commit = 'v2.14.1'", "pytorch_commit = '",
+    ),
+    "a commit that was shortened": (
+        {"pytorch_commit": "5c488690"}, "pytorch_commit = '5c488690'", "pytorch_commit = '",
+    ),
+    "an arch that the toolkit cannot make": (
+        {"pytorch_archs": ["12.0", "13.9"]}, "pytorch_archs = ['12.0', '13.9']", "pytorch_archs = ",
+    ),
+    "a compiler out of range": (
+        {"host_compiler": "gcc-5"}, "host_compiler = 'gcc-5'", "host_compiler",
+    ),
+    "USE_TENSORPIPE=0": (
+        {"pytorch_flags": {"USE_TENSORPIPE": 0}},
+        "pytorch_flags = {'USE_TENSORPIPE': '0'}", "remove USE_TENSORPIPE",
+    ),
+    "USE_SYSTEM_LIBS=1": (
+        {"pytorch_flags": {"USE_SYSTEM_LIBS": 1}},
+        "pytorch_flags = {'USE_SYSTEM_LIBS': '1'}", "remove USE_SYSTEM_LIBS",
+    ),
+    "a flag without effect": (
+        {"pytorch_flags": {"USE_LIBUV": 1}}, "pytorch_flags = {'USE_LIBUV': '1'}", "remove USE_LIB",
+    ),
+    "a flag that contradicts another key": (
+        {"pytorch_flags": {"TORCH_CUDA_ARCH_LIST": "9.0"}},
+        "pytorch_flags = {'TORCH_CUDA_ARCH_LIST': '9.0'}", "set pytorch_archs",
+    ),
+    "a flag that contradicts the stack": (
+        {"pytorch_flags": {"USE_CUDA": 0}}, "pytorch_flags = {'USE_CUDA': '0'}", "remove USE_CUDA",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DATA)
+def test_data_that_cannot_be_built_is_refused_before_any_host_is_contacted(what: str) -> None:
+    data, named, remedy = DATA[what]
+    with pytest.raises(SpecError) as refused:
+        resolve({**SOURCE, **data}, "ws1")
+    sentence = str(refused.value)
+    assert sentence.startswith(f"host ws1: {named} "), sentence
+    assert remedy in sentence.partition("; fix: ")[2], sentence
+    assert "\n" not in sentence
+
+
+INVENTORY: dict[str, tuple[list[FakeHost], str]] = {
+    "a builder that is not in the group": (
+        [built_host(data={"pytorch_builder": "@fake/ws9"})],
+        "host @fake/ws1: pytorch_builder = '@fake/ws9' is no host of this inventory",
+    ),
+    "a builder that builds nothing": (
+        [built_host(data={"pytorch_builder": "@fake/ws2"}), FakeHost(name="ws2")],
+        "host @fake/ws1: pytorch_builder = '@fake/ws2' is no host of this inventory that declares",
+    ),
+    "a group of mixed kinds": (
+        [
+            built_host(data={"pytorch_builder": "@fake/ws2"}),
+            built_host(name="ws2", data={"pytorch_flags": {"USE_MKLDNN": 0}}),
+        ],
+        "host @fake/ws1: pytorch_builder = '@fake/ws2' builds another torch than is declared here"
+        " (flags differ)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", INVENTORY)
+def test_an_inventory_that_cannot_be_built_is_refused_before_any_host_is_contacted(
+    what: str,
+) -> None:
+    hosts, begins = INVENTORY[what]
+    with pytest.raises(SpecError) as refused:
+        FakeRun(*hosts).prepare()
+    assert str(refused.value).startswith(begins)
+    assert "fix: " in str(refused.value)
+
+
+FREE = {"storage.free": "/dev/sda1 264212084 225749380 20971520 92% /"}  # 20 GiB
+SMALL = {"system.memory": "MemTotal:        5242880 kB"}
+WHEEL = ["__version__ = '2.14.1+cu130'", "cuda = '13.0'", "git_version = 'cf30'"]
+
+
+def gpu(data: dict[str, object] | None = None, **changes: object) -> GpuHost:
+    """Return a GPU host with a published torch, which is to build one now."""
+    declared = {**SOURCE, "preflight_min_ram_gib": 1, **(data or {})}
+    lists = {"torch.version_line": WHEEL}
+    return proven_host(data=declared, lists=lists, **changes)  # type: ignore[arg-type]
+
+
+HOSTS: dict[str, tuple[FakeHost, list[str]]] = {
+    "too little disk, though a torch is there": (
+        gpu(plain=FREE),
+        ["20.0 GiB free at /opt/pyinfra-gpu/build", "50 GiB", "`pytorch_builder`", "`prefix`"],
+    ),
+    "too little disk on a bare host": (
+        FakeHost(data={**built_host().data, "preflight_min_disk_gib": 60}, plain=FREE, bare=True),
+        ["20.0 GiB free at /opt/pyinfra-gpu", "60 GiB", "`preflight_min_disk_gib`"],
+    ),
+    "less memory than the build may use": (
+        gpu(data={"pytorch_build_memory_gib": 128}),
+        ["has 62.8 GiB of memory, and `pytorch_build_memory_gib` = 128", "_memory_gib` = 50"],
+    ),
+    "less memory than one compiler takes": (
+        gpu(plain=SMALL),
+        ["may use 4.0 GiB of memory here", "6 GiB, which one compiler", "`pytorch_source` ="],
+    ),
+    "a folder that starts no programs": (
+        built_host(plain={"storage.noexec": "/opt"}),
+        ["below /opt: it is mounted noexec", "another `prefix`", "remount,exec /opt"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTS)
+def test_a_host_that_cannot_build_is_refused_before_anything_is_written(what: str) -> None:
+    host, expected = HOSTS[what]
+    found = preflight.judge(host.spec(), record_of(host))
+    (sentence,) = [each.sentence("ws1") for each in found if each.stops]
+    assert sentence.startswith("ws1: ")
+    assert [text for text in expected if text not in sentence] == [], sentence
+
+
+def no_obstacle(host: FakeHost) -> bool:
+    return preflight.judge(host.spec(), record_of(host)) == []
+
+
+def test_a_host_that_only_gets_a_wheel_or_has_begun_needs_no_more_room() -> None:
+    assert no_obstacle(gpu())
+    assert no_obstacle(gpu(data={"pytorch_builder": "ws2"}, plain={**FREE, **SMALL}))
+    begun = built_host(plain=FREE, state={})
+    assert no_obstacle(begun)
+    assert not no_obstacle(replace(begun, plain={**begun.plain, "build.state": None}))
+
+
+# -- the source: whole or not at all
+
+Damage = Callable[[Path], object]
+INNER = "third_party/inner"
+
+
+@pytest.fixture(scope="module")
+def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a repository that has a submodule: outer and inner."""
+    base = tmp_path_factory.mktemp("git")
+    for name in ("inner", "outer"):
+        folder = base / name
+        folder.mkdir()
+        git(folder, "init", "--quiet")
+        (folder / "file").write_text("x\n")
+        if name == "outer":
+            git(folder, "submodule", "--quiet", "add", "../inner", INNER)
+        git(folder, "add", ".")
+        git(folder, "commit", "--quiet", "-m", "x")
+    return base
+
+
+def serve(repositories: Path, folder: Path) -> tuple[Place, str, str]:
+    """Return a place to build in, and a repository of its own: its URL and commit."""
+    outer, place = folder / "git/outer", Place(folder / "build")
+    shutil.copytree(repositories, outer.parent, symlinks=True)
+    place.root.mkdir()
+    return place, outer.as_uri(), git(outer, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def served(repositories: Path, tmp_path: Path) -> tuple[Place, str, str]:
+    return serve(repositories, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(repositories: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, str, str]:
+    """Return one that was fetched; who damages it has it made whole again."""
+    made = serve(repositories, tmp_path_factory.mktemp("whole"))
+    fetched(*made)
+    return made
+
+
+def fetched(place: Place, url: str, commit: str) -> None:
+    run = Commands(place.log, {"PATH": os.environ["PATH"], "HOME": str(place.root)})
+    plan = replace(PLAN, source={"git": url, "commit": commit}, settings={})
+    fetch.fetch(plan, place, run, unclean=False)
+    assert fetch.wrong_with(place.source, commit, run) is None
+
+
+def _elsewhere(tree: Path) -> None:
+    git(tree / INNER, "commit", "--quiet", "--allow-empty", "-m", "y")
+
+
+DAMAGES: dict[str, Damage] = {
+    "a file of it was changed": lambda tree: (tree / "file").write_text("y\n"),
+    "a submodule's file was changed": lambda tree: (tree / INNER / "file").write_text("y\n"),
+    "a submodule is missing": lambda tree: shutil.rmtree(tree / INNER),
+    "a submodule is at a wrong commit": _elsewhere,
+    "a submodule is half cloned": lambda tree: (
+        shutil.rmtree(tree / f".git/modules/{INNER}/objects"),
+        (tree / INNER / "file").unlink(),
+    ),
+    "a submodule is half cloned, its name alone": lambda tree: (
+        shutil.rmtree(tree / f".git/modules/{INNER}"),
+        (tree / f".git/modules/{INNER}").mkdir(),
+    ),
+    "it is at another commit": lambda tree: git(tree, "commit", "-q", "--allow-empty", "-m", "y"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_a_source_that_is_not_the_commit_is_made_so_and_not_built_as_it_is(
+    what: str, whole: tuple[Place, str, str]
+) -> None:
+    place, url, commit = whole
+    DAMAGES[what](place.source)
+    fetched(place, url, commit)
+    assert (place.source / INNER / "file").read_text() == "x\n"
+
+
+def test_submodules_that_came_before_the_network_was_cut_stay(
+    served: tuple[Place, str, str],
+) -> None:
+    place, url, commit = served
+    fetched(place, url, commit)
+    modules = place.source / f".git/modules/{INNER}"
+    shutil.rmtree(place.source / INNER)
+    marked = modules / "came-before"
+    marked.touch()
+    origin = Path(url.removeprefix("file://"))
+    git(origin, "submodule", "--quiet", "add", "--name", "more", "../inner", "third_party/more")
+    git(origin, "commit", "--quiet", "-m", "y")
+    newer = git(origin, "rev-parse", "HEAD")
+    (origin.parent / "inner").rename(origin.parent / "unreachable")
+    with pytest.raises(BuildError, match="fetching the submodules failed"):
+        fetched(place, url, newer)
+    (origin.parent / "unreachable").rename(origin.parent / "inner")
+    fetched(place, url, newer)
+    assert (place.source / f".git/modules/{INNER}/came-before").exists()
+
+
+def test_a_tag_that_stands_in_the_place_of_a_commit_is_one_sentence(
+    served: tuple[Place, str, str],
+) -> None:
+    """`git ls-remote` prints an annotated tag's own name before that of its commit."""
+    place, url, commit = served
+    origin = Path(url.removeprefix("file://"))
+    git(origin, "tag", "-a", "-m", "x", "v2")
+    tag = git(origin, "rev-parse", "v2")
+    with pytest.raises(BuildError, match=f"{tag} is a tag, which may be moved: set .* {commit}"):
+        fetched(place, url, tag)
+    assert not place.source.exists()
+
+
+def test_a_submodule_whose_commit_is_nowhere_is_one_sentence(
+    served: tuple[Place, str, str],
+) -> None:
+    place, url, commit = served
+    origin = Path(url.removeprefix("file://"))
+    shutil.rmtree(origin.parent / "inner")
+    subprocess.run(["git", "init", "-q", origin.parent / "inner"], check=True)
+    with pytest.raises(BuildError, match="fetching the submodules failed: ") as refused:
+        fetched(place, url, commit)
+    assert "\n" not in refused.value.sentence
+    assert not place.source.exists()

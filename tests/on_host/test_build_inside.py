@@ -1,0 +1,31 @@
+"""What a real torch tells the proof of a build: the one that this machine has."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu.on_host import build_bundle
+from pyinfra_gpu.on_host.build.prove import ANSWER, UV_THREAD
+
+pytestmark = pytest.mark.torch
+
+
+def test_a_real_torch_loads_all_its_libraries_and_serves_its_store_with_libuv(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "build.pyz"
+    program.write_bytes(build_bundle())
+    words = [sys.executable, "-I", str(program), "inside"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
+    (line,) = [row for row in done.stdout.splitlines() if row.startswith(ANSWER)]
+    told = json.loads(line.removeprefix(ANSWER))
+    assert told["unloadable"] == []
+    assert told["libraries"] > 3
+    assert (told["store"], told["store_error"]) == ([UV_THREAD], None)
+    assert len(told["git_version"]) == 40
+    assert told["version"].startswith("2.")
