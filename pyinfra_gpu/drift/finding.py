@@ -154,9 +154,11 @@ class Id(StrEnum):
     ENVIRONMENT_NOT_A_FILE = "environment.not-a-file"
 
     TRAINING_NOT_CHECKED_OUT = "training.not-checked-out"
+    TRAINING_CHECKOUT_DAMAGED = "training.checkout-damaged"
     TRAINING_COMMIT_DIFFERS = "training.commit-differs"
     TRAINING_LOCAL_CHANGES = "training.local-changes"
     TRAINING_LOCAL_CHANGES_IN_THE_WAY = "training.local-changes-in-the-way"
+    TRAINING_MODULE_HIDDEN = "training.module-hidden"
     TRAINING_SUBMODULE_DIFFERS = "training.submodule-differs"
     TRAINING_LARGE_FILES_MISSING = "training.large-files-missing"
     TRAINING_REMOTE_DIFFERS = "training.remote-differs"

@@ -28,9 +28,11 @@ REQUIREMENTS = (
 
 CHECKOUT = (
     Id.TRAINING_NOT_CHECKED_OUT,
+    Id.TRAINING_CHECKOUT_DAMAGED,
     Id.TRAINING_COMMIT_DIFFERS,
     Id.TRAINING_LOCAL_CHANGES,
     Id.TRAINING_LOCAL_CHANGES_IN_THE_WAY,
+    Id.TRAINING_MODULE_HIDDEN,
     Id.TRAINING_SUBMODULE_DIFFERS,
     Id.TRAINING_LARGE_FILES_MISSING,
     Id.TRAINING_REMOTE_DIFFERS,
@@ -42,6 +44,8 @@ def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this stage cannot do without."""
     training = record.training
     if spec.training is None:
+        return ()
+    if isinstance(training.damaged, str):  # then nothing else of it can be known
         return ()
     checkout: tuple[object, ...] = (training.commit, training.dirty_count)
     if spec.training.submodules:
@@ -67,9 +71,12 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """
     if spec.training is None:
         return []
+    if isinstance(record.training.damaged, str):
+        return [_damaged(spec, spec.training, record.training.damaged)]
     return [
         *_remote(spec, spec.training, record),
         *_checkout(spec, spec.training, record),
+        *_module_hidden(spec, record),
         *_submodules(spec.training, record),
         *_large_files(spec.training, record),
         *_requirements(spec, spec.training, record),
@@ -84,6 +91,16 @@ def local_changes(record: Record) -> str:
     dirty = record.training.dirty
     names = [] if isinstance(dirty, Unknown) else [line[3:] for line in dirty[:3]]
     return some(names, len(names), total=count)
+
+
+def _damaged(spec: HostSpec, training: TrainingSpec, said: str) -> Finding:
+    return Finding(
+        id=Id.TRAINING_CHECKOUT_DAMAGED,
+        found=f"a repository that git cannot read ({said})",
+        expected=f"{training.repo} at {training.commit[:12]}",
+        effect="repair",
+        action=f"new clone; what is there is kept as {spec.paths.training}.damaged-TIME",
+    )
 
 
 def _remote(spec: HostSpec, training: TrainingSpec, record: Record) -> list[Finding]:
@@ -131,6 +148,28 @@ def _local_changes(spec: HostSpec, dirty: str, *, overwrite: bool) -> Finding:
         effect=effect,
         action=f"stash of {dirty}" if overwrite else "left as they are",
     )
+
+
+def _module_hidden(spec: HostSpec, record: Record) -> list[Finding]:
+    """Find a file of a person's that Python imports in place of an installed package.
+
+    A program's own folder comes first in sys.path, so `torch.py` beside train.py is `torch`.
+    """
+    dirty, installed = record.training.dirty, record.torch.distributions
+    if isinstance(dirty, Unknown) or isinstance(installed, Unknown):
+        return []
+    modules = {name.replace("-", "_"): f"?? {name.replace('-', '_')}.py" for name in installed}
+    hidden = [name for name, row in modules.items() if row in dirty]
+    return [
+        Finding(
+            id=Id.TRAINING_MODULE_HIDDEN,
+            found=f"{spec.paths.training}/{name}.py, which hides {name}",
+            expected=f"the installed {name}, for programs of that folder",
+            effect="report",
+            action="left as it is, being yours: give it another name",
+        )
+        for name in hidden
+    ]
 
 
 def _submodules(training: TrainingSpec, record: Record) -> list[Finding]:

@@ -19,6 +19,7 @@ class TrainingRecord(Jsonable):
     + dirty_count: how many there are
     + submodules: those that are not there (lines that begin with "-") or at another commit than
       recorded ("+", "U"), as `git submodule status` tells them, at most 20
+    + damaged: what git says of a repository that it cannot read, None where it can
     + lfs: how many files of git LFS are still pointers; "-" where git-lfs is not on the host, None
       where the repository has none
     + requirements_sha256: digest of the requirements file that was asked for
@@ -30,6 +31,7 @@ class TrainingRecord(Jsonable):
     dirty: tuple[str, ...] | Unknown
     dirty_count: int | Unknown
     submodules: tuple[str, ...] | Unknown
+    damaged: str | Unknown | None
     lfs: str | Unknown | None
     requirements_sha256: str | Unknown | None
     stamp_text: str | Unknown | None
@@ -52,6 +54,7 @@ def parse(fields: Fields) -> TrainingRecord:
         dirty=dirty if isinstance(dirty, Unknown) else tuple(_change(row) for row in dirty),
         dirty_count=fields.number("training.dirty_count"),
         submodules=fields.items("training.submodule"),
+        damaged=fields.text("training.damaged"),
         lfs=fields.text("training.lfs"),
         requirements_sha256=_digest(fields.text("training.requirements"), r"[0-9a-f]{64}"),
         stamp_text=fields.document("training.stamp"),

@@ -35,7 +35,8 @@ def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
     Local changes are a person's work. At the right commit they are reported and left. At another
     commit they stop this host, unless ``training_local_changes = "overwrite"``, which puts them
-    into ``git stash`` first, where ``git stash list`` finds them. Submodules and files of git LFS
+    into ``git stash`` first, where ``git stash list`` finds them. A repository that git cannot read
+    is kept under another name, and cloned anew. Submodules and files of git LFS
     belong to it, unless ``training_submodules`` or ``training_lfs`` is False.
 
     **Example:**
@@ -76,13 +77,20 @@ def _checkout_command(
     The stock ``git.repo`` operation follows branches and asks the remote each time; a pinned
     commit that is there needs no network at all.
     """
-    kept = "" if record.training.commit is None else kept_branch(record)
     flags = (stash, training.submodules, training.lfs)
     return program(
         "training/checkout.sh",
-        *(spec.paths.training, training.repo, training.commit, kept),
+        *(spec.paths.training, training.repo, training.commit, _kept(record)),
         *("1" if each else "" for each in flags),
     )
+
+
+def _kept(record: Record) -> str:
+    """Return how what is there is kept, in the words of `checkout.sh`."""
+    there = record.training
+    if isinstance(there.damaged, str):
+        return "-"
+    return "" if there.commit is None else kept_branch(record)
 
 
 def kept_branch(record: Record) -> str:

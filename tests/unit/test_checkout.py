@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from fake_host import DATA, FakeHost
 
 from pyinfra_gpu.drift import training
-from pyinfra_gpu.facts.fields import read_fields
+from pyinfra_gpu.drift.finding import Id
+from pyinfra_gpu.facts.fields import Unknown, read_fields
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
 from pyinfra_gpu.facts.record import from_fields
 from pyinfra_gpu.facts.training import TrainingRecord
@@ -69,9 +71,15 @@ class Place:
         self.folder.parent.mkdir(parents=True)
 
     def check_out(
-        self, commit: str, *, stash: bool = False, submodules: bool = True, lfs: bool = True
+        self,
+        commit: str,
+        *,
+        stash: bool = False,
+        submodules: bool = True,
+        lfs: bool = True,
+        damaged: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        kept = "pyinfra-gpu/kept" if self.folder.exists() else ""
+        kept = "-" if damaged else "pyinfra-gpu/kept" if self.folder.exists() else ""
         flags = ("1" if each else "" for each in (stash, submodules, lfs))
         command = program(
             "training/checkout.sh", str(self.folder), str(self.repo), commit, kept, *flags
@@ -162,6 +170,68 @@ def test_large_files_are_fetched_where_the_program_is_there(place: Place) -> Non
 def test_a_repository_without_any_has_none(place: Place) -> None:
     assert place.check_out(place.first).returncode == 0
     assert place.looked_at().lfs is None
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "the index is empty": lambda git: (git / "index").write_bytes(b""),
+    "HEAD is empty": lambda git: (git / "HEAD").write_bytes(b""),
+    "the objects are empty": lambda git: [
+        (each.unlink(), each.write_bytes(b""))  # a local clone shares them
+        for each in (git / "objects").rglob("*")
+        if each.is_file()
+    ],
+}
+"""What a power cut leaves of a repository, by what is done to its folder .git."""
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_a_repository_that_git_cannot_read_is_kept_and_cloned_anew(place: Place, what: str) -> None:
+    assert place.check_out(place.first).returncode == 0
+    (place.folder / "mine.py").write_text("mine")
+    DAMAGES[what](place.folder / ".git")
+    seen = place.looked_at()
+    assert str(seen.damaged).startswith("git: "), seen
+    assert isinstance(seen.commit, Unknown)
+    done = place.check_out(place.first, damaged=True)
+    assert done.returncode == 0, done.stderr
+    seen = place.looked_at()
+    assert (seen.damaged, seen.commit, seen.dirty_count) == (None, place.first, 0)
+    (kept,) = place.folder.parent.glob(f"{place.folder.name}.damaged-*")
+    assert (kept / "mine.py").read_text() == "mine"
+    assert str(kept) in done.stdout
+
+
+def test_a_damaged_repository_stays_in_its_place_while_no_other_can_be_had(place: Place) -> None:
+    assert place.check_out(place.first).returncode == 0
+    (place.folder / ".git/HEAD").write_bytes(b"")
+    place.repo = place.repo / "not there"
+    assert place.check_out(place.first, damaged=True).returncode != 0
+    assert (place.folder / ".git/index").exists()
+
+
+@pytest.mark.parametrize("flag", ["assume-unchanged", "skip-worktree"])
+def test_changes_that_git_was_told_not_to_look_at_are_changes(place: Place, flag: str) -> None:
+    assert place.check_out(place.first).returncode == 0
+    git(place.folder, "update-index", f"--{flag}", ".gitmodules")
+    (place.folder / ".gitmodules").write_text("mine")
+    seen = place.looked_at()
+    assert (seen.dirty, seen.dirty_count) == (("?? .gitmodules",), 1)
+    done = place.check_out(place.second, stash=True, submodules=False)
+    assert done.returncode == 0, done.stderr
+    assert "set aside by pyinfra-gpu" in git(place.folder, "stash", "list")
+    assert git(place.folder, "show", "stash@{0}:.gitmodules") == "mine"
+
+
+def test_a_file_that_hides_an_installed_package_is_told() -> None:
+    host = FakeHost()
+    record = from_fields(read_fields(host.probe_lines()))
+    dirty = ("?? torch.py", "?? notes.py", "?? sub/torch.py")
+    record = replace(record, training=replace(record.training, dirty=dirty, dirty_count=3))
+    found = {each.id: each for each in training.judge(host.spec(), record)}
+    hidden = found[Id.TRAINING_MODULE_HIDDEN]
+    assert hidden.found == f"{host.spec().paths.training}/torch.py, which hides torch"
+    assert hidden.effect == "report"
+    assert found[Id.TRAINING_LOCAL_CHANGES].effect == "note"
 
 
 def found(rows: list[str], lfs: str | None = None, **data: object) -> list[tuple[str, str, str]]:

@@ -4,7 +4,7 @@ training() {
 	kind=absent
 	if [ "$PG_TRAINING" ]; then kind_of "$PG_TRAINING/.git"; fi
 	if [ "$kind" = absent ]; then
-		absent training.commit training.remote training.lfs
+		absent training.commit training.remote training.lfs training.damaged
 		put training.dirty_count 0
 		listed training.dirty training.submodule
 		return
@@ -16,6 +16,13 @@ training() {
 	fi
 	unknowns "$reason" training.commit training.remote training.dirty training.dirty_count \
 		training.submodule training.lfs
+	case $reason in
+	# What a power cut or a full disk leaves of a repository, in git's words.
+	git:*'not a git repository'* | git:*'index file'* | git:*'bad signature'* | git:*packfile* | \
+		git:*'object file'* | git:*'loose object'* | git:*'bad object'* | git:*'unable to read'* | \
+		git:*corrupt* | git:*'bad tree'*) put training.damaged "$reason" ;;
+	*) absent training.damaged ;;
+	esac
 }
 
 # Nothing but the repository's own settings counts, nothing of it is executed, nothing is fetched.
@@ -53,8 +60,10 @@ repository() {
 	done
 	set +f
 	IFS=$ifs
+	unwatched
 	put training.dirty_count $n
 	listed training.dirty
+	absent training.damaged
 	url=$(in_repository config --get remote.origin.url)
 	case $? in
 	0) put training.remote "$url" ;;
@@ -63,6 +72,23 @@ repository() {
 	esac
 	submodules
 	large_files
+}
+
+# Files that git was told not to look at (git-update-index(1), assume-unchanged and skip-worktree):
+# what stands in them is not what is recorded, or nobody knows.
+unwatched() {
+	IFS=$nl
+	set -f
+	for row in $(in_repository ls-files -v); do
+		case $row in
+		[a-z]\ * | S\ *)
+			n=$((n + 1))
+			if [ $n -le 20 ]; then put training.dirty "? ${row#? }"; fi
+			;;
+		esac
+	done
+	set +f
+	IFS=$ifs
 }
 
 # Those that are not there, or not at the commit that is recorded for them.

@@ -3,7 +3,8 @@
 #
 #   sh checkout.sh FOLDER REPO COMMIT KEPT STASH SUBMODULES LFS
 #
-# KEPT         the branch that keeps what HEAD was, if nothing else does; empty: nothing is there yet
+# KEPT         the branch that keeps what HEAD was, if nothing else does; empty: nothing is there yet;
+#              "-": what is there cannot be read by git, and is kept under another name
 # STASH        1: local changes are stashed first, in submodules too
 # SUBMODULES   1: check them out, each at the commit recorded for it
 # LFS          1: fetch those files, where git-lfs is on the host
@@ -36,20 +37,30 @@ whole() {
 	fi
 }
 
-if [ ! "$kept" ]; then
+if [ ! "$kept" ] || [ "$kept" = - ]; then
 	# Cloned beside and renamed: a clone that was cut off leaves no half repository.
 	rm -rf "$folder.cloning"
 	# An empty directory may stand there; anything else makes rmdir, and this program, fail.
-	[ ! -e "$folder" ] || rmdir "$folder"
+	[ ! -e "$folder" ] || [ "$kept" ] || rmdir "$folder"
 	git clone --quiet --no-checkout -- "$repo" "$folder.cloning"
 	git -C "$folder.cloning" checkout --quiet --detach "$commit"
 	whole "$folder.cloning"
-	mv "$folder.cloning" "$folder"
+	if [ "$kept" ]; then
+		aside=$folder.damaged-$(date +%Y%m%dT%H%M%S)
+		mv -T -- "$folder" "$aside"
+		echo "what was there is kept as $aside"
+	fi
+	mv -T -- "$folder.cloning" "$folder"
 	exit 0
 fi
 cd "$folder"
 eval "$keep \"\$kept\" HEAD"
-if [ "$stash" ]; then eval "$set_aside"; fi
+if [ "$stash" ]; then
+	# Neither are files stashed that git was told not to look at.
+	git ls-files -z -v | grep -z '^[a-z]' | cut -z -c 3- | git update-index -z --no-assume-unchanged --stdin
+	git ls-files -z -v | grep -z '^S' | cut -z -c 3- | git update-index -z --no-skip-worktree --stdin
+	eval "$set_aside"
+fi
 # By URL, not by remote name: what the user's remotes are called is the user's business.
 git cat-file -e "$commit^{commit}" 2>/dev/null ||
 	git fetch --quiet -- "$repo" '+refs/heads/*:refs/pyinfra-gpu/*'
