@@ -91,6 +91,8 @@ class Id(StrEnum):
     DRIVER_PERSISTENCED_MASKED = "driver.persistenced-masked"
 
     PACKAGES_MISSING = "packages.missing"
+    PACKAGES_UNFINISHED = "packages.unfinished"
+    PACKAGES_SETTINGS_UNREADABLE = "packages.settings-unreadable"
 
     LAYOUT_DIRECTORY_MISSING = "layout.directory-missing"
     LAYOUT_NOT_A_DIRECTORY = "layout.not-a-directory"

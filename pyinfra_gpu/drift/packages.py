@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.packages import manager_for
 from pyinfra_gpu.packages import needed as packages
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -15,6 +18,8 @@ STAGE = Stage.PACKAGES
 
 IDS = Id.of(STAGE)
 """What `packages.present` repairs."""
+
+_NAMED = 3  # so many are named
 
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
@@ -30,7 +35,11 @@ def summary(spec: HostSpec, record: Record) -> str:
 
 
 def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return which packages are missing, as one finding."""
+    """Return which packages are missing, and what keeps the package manager from its work."""
+    return [*_missing(spec, record), *_unfinished(spec, record), *_settings(record)]
+
+
+def _missing(spec: HostSpec, record: Record) -> list[Finding]:
     absent = packages.missing(spec, record.packages.installed)
     if not absent:
         return []
@@ -43,5 +52,48 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
             effect="repair",
             action=f"install {names}",
             packages=tuple(absent),
+        )
+    ]
+
+
+def _unfinished(spec: HostSpec, record: Record) -> list[Finding]:
+    """Find packages of somebody's that stand half installed: each later installation stumbles.
+
+    The driver's and those we need are finished by whoever repairs them; while somebody installs
+    packages, others may be on their way.
+    """
+    half, lock = record.packages.half_configured, record.packages.lock_holder
+    if isinstance(half, Unknown) or lock is not None:
+        return []
+    driver = record.nvidia.packages
+    ours = {*packages.needed(spec)}
+    ours |= set() if isinstance(driver, Unknown) else {each.name for each in driver}
+    theirs = [name for name in half if name not in ours]
+    if not theirs:
+        return []
+    return [
+        Finding(
+            id=Id.PACKAGES_UNFINISHED,
+            found=f"{some(theirs, _NAMED)} not completely installed",
+            expected="no package half installed, which the next installation stumbles over",
+            effect="report",
+            action="left alone, not being ours",
+            command=manager_for(record.system.os_id).finish_by_hand(),
+            packages=tuple(theirs),
+        )
+    ]
+
+
+def _settings(record: Record) -> list[Finding]:
+    said = record.packages.settings
+    if not isinstance(said, str):
+        return []
+    return [
+        Finding(
+            id=Id.PACKAGES_SETTINGS_UNREADABLE,
+            found=f"the package manager cannot read its settings ({said})",
+            expected="settings with which packages can be installed",
+            effect="report",
+            action="left alone: mend the file that it names, or take it away",
         )
     ]

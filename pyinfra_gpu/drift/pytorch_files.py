@@ -26,11 +26,24 @@ def damaged(spec: HostSpec, record: Record) -> list[str]:
 
 
 def requirements(record: Record, names: list[str]) -> list[str]:
-    """Return what asks for distributions in the very versions that are there."""
-    there = record.torch.distributions
+    """Return what asks for distributions in the very versions that are there.
+
+    Of one that is there twice, in the version that the training noted, else in that of the record
+    which is whole, else in the last; the installer removes the other.
+    """
+    there, damages = record.torch.distributions, record.torch.damaged_others
     versions = {} if isinstance(there, Unknown) else there
-    # One that is there twice is asked for in the first version; the installer removes the other.
-    return [f"{name}=={versions[name].partition(' ')[0]}" for name in names if name in versions]
+    broken = {} if isinstance(damages, Unknown) else damages
+    stamp = record.training.stamp_text
+    noted = None if isinstance(stamp, Unknown) else TrainingStamp.read(stamp)
+    before = noted.distributions if isinstance(noted, TrainingStamp) else {}
+    asked = []
+    for name in (each for each in names if each in versions):
+        several = versions[name].split(" and ")
+        whole = [each for each in several if f"-{each}.dist-info" not in broken.get(name, "")]
+        kept = before.get(name)
+        asked.append(f"{name}=={kept if kept in several else (whole or several)[-1]}")
+    return asked
 
 
 def judge(spec: HostSpec, record: Record) -> list[Finding]:

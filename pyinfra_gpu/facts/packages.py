@@ -15,12 +15,14 @@ class PackagesRecord(Jsonable):
 
     + installed: name -> version of those asked names that are completely installed
     + half_configured: all packages that it is not done with
+    + settings: what it says of settings of its own that it cannot read, None where it can
     + lock_holder: the other process that holds its lock, e.g. "pid 123 (unattended-upgr)"
     """
 
     installed: Mapping[str, str] | Unknown
     half_configured: tuple[str, ...] | Unknown
     lock_holder: str | Unknown | None
+    settings: str | Unknown | None
 
 
 class Packages(ConcernFact[PackagesRecord]):
@@ -43,4 +45,5 @@ def parse(fields: Fields) -> PackagesRecord:
         installed=installed,
         half_configured=fields.items("packages.half_configured"),
         lock_holder=fields.text("packages.lock"),
+        settings=fields.text("packages.settings"),
     )

@@ -108,6 +108,8 @@ _NEVER = (
     "torch.python_problem",
     "torch.declared",
     "training.lfs",
+    "training.damaged",
+    "packages.settings",
 )
 
 

@@ -224,6 +224,8 @@ SOURCES = {
     "environment.text": ["environment.text"],
     "training.submodule": ["training.submodules"],
     "training.lfs": ["training.lfs"],
+    "training.damaged": ["training.damaged"],
+    "packages.settings": ["packages.settings"],
     "training.commit": ["training.commit"],
     "training.remote": ["training.remote"],
     "training.dirty": ["training.dirty"],

@@ -238,3 +238,21 @@ def test_a_damaged_log_tells_what_can_be_read(gpu_host: Tree, shell: str) -> Non
     assert ("dkms", "1") in {(each.name, each.new) for each in history}  # type: ignore[union-attr]
     assert ("dkms", "2") not in {(each.name, each.new) for each in history}  # type: ignore[union-attr]
     assert str(history[0].command).startswith("apt ? caf")  # type: ignore[index,union-attr]
+
+
+def test_settings_that_apt_cannot_read_are_told_in_its_words(tree: Tree, shell: str) -> None:
+    write(tree.root / "var/cache/apt/pkgcache.bin", "")
+    assert tree.look(shell).packages.settings is None
+    write(tree.root / "etc/apt/apt.conf.d/99mine", "APT::Get { broken")
+    said = "E: Syntax error /etc/apt/apt.conf.d/99mine:1: Extra junk at end of file"
+    tree.tool("apt-config", f"echo '{said}' >&2; exit 100")
+    os.utime(tree.root / "var/cache/apt/pkgcache.bin", (0, 0))
+    assert tree.look(shell).packages.settings == said
+
+
+def test_settings_are_not_asked_for_where_apt_has_read_them_since(tree: Tree, shell: str) -> None:
+    write(tree.root / "etc/apt/apt.conf.d/99mine", 'APT::Get "x";')
+    os.utime(tree.root / "etc/apt/apt.conf.d/99mine", (0, 0))
+    write(tree.root / "var/cache/apt/pkgcache.bin", "")
+    tree.tool("apt-config", "exit 100")
+    assert tree.look(shell).packages.settings is None

@@ -7,6 +7,7 @@ nvidias='^(nvidia|libcud(a|nn)|cuda|libnv|firmware-nvidia|linux-(modules|objects
 # Second: i installed, n and c not installed; all others (U unpacked, F half-configured, H
 # half-installed, W and t triggers) are work that dpkg has not finished.
 packages() {
+	package_settings
 	for tool in dpkg-query awk; do
 		has $tool packages.installed packages.half_configured ${PG_NVIDIA:+nvidia.package} || return
 	done
@@ -44,6 +45,19 @@ packages() {
 			print "packages.half_configured " tag
 			if (asked) print asked tag
 		}'
+}
+
+# What apt says where its settings cannot be read; nothing of it works then. It writes this cache
+# after it has read them, so they are asked for only when one of them is newer.
+package_settings() {
+	for file in "$R"/etc/apt/apt.conf "$R"/etc/apt/apt.conf.d/*; do
+		[ "$file" -nt "$R/var/cache/apt/pkgcache.bin" ] || continue
+		have apt-config || break
+		said=$(ended 5 apt-config ${R:+-o "Dir=$R"} dump 2>&1 >/dev/null) && break
+		put packages.settings "${said%%"$nl"*}"
+		return
+	done
+	absent packages.settings
 }
 
 # apt and dpkg take fcntl locks, which the kernel lists by device and inode.
