@@ -146,6 +146,7 @@ class Id(StrEnum):
     PYTORCH_FILES_DAMAGED = "pytorch.files-damaged"
     PYTORCH_LIBRARY_FOREIGN = "pytorch.library-foreign"
     PYTORCH_DISTRIBUTION_DAMAGED = "pytorch.distribution-damaged"
+    PYTORCH_IMPORT_ELSEWHERE = "pytorch.import-elsewhere"
     PYTORCH_LOCK_DIFFERS = "pytorch.lock-differs"
 
     ENVIRONMENT_FILE_MISSING = "environment.file-missing"

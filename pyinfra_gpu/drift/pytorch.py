@@ -25,6 +25,7 @@ TORCH = (
     Id.PYTORCH_LOCK_DIFFERS,
     Id.PYTORCH_BUILD_DIFFERS,
     Id.PYTORCH_FALLBACK,
+    Id.PYTORCH_IMPORT_ELSEWHERE,
 )
 """What `pytorch.wheel` repairs."""
 

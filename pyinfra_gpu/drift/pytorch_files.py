@@ -56,6 +56,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     left = "left as it is, being nothing that torch or the training needs"
     return [
         *foreign,
+        *_elsewhere(record),
         *_finding(there, ours, "repair", f"reinstall of {some(ours, _NAMED)}"),
         *_finding(there, theirs, "note", left),
     ]
@@ -73,6 +74,23 @@ def _foreign(record: Record) -> list[Finding]:
             expected="no library there but those that its wheel recorded",
             effect="repair",
             action=f"{some(there, _NAMED)} set aside as NAME.before-pyinfra-gpu",
+        )
+    ]
+
+
+def _elsewhere(record: Record) -> list[Finding]:
+    """Find what has Python import another torch than the environment's: a .pth, sitecustomize."""
+    said = record.torch.elsewhere
+    if not isinstance(said, str):
+        return []
+    name, _, origin = said.partition(" ")
+    return [
+        Finding(
+            id=Id.PYTORCH_IMPORT_ELSEWHERE,
+            found=f"`import torch` takes {origin}; beside the packages lies {name}, of none of them",
+            expected="the environment's own torch",
+            effect="report",
+            action=f"left as it is, being yours: take {name} away",
         )
     ]
 

@@ -26,6 +26,8 @@ class TorchRecord(Jsonable):
     + foreign: the first 5 libraries in torch's folders that no wheel of its brought there
     + damaged_others: normalised name of another distribution -> the first of its files of which
       that is true; at most 100 of them
+    + elsewhere: where `import torch` finds another one, as "NAME ORIGIN" with the file beside the
+      packages that leads there ("my.pth /tmp/torch/__init__.py"); None where it does not
     + touched: how many files were touched since then whose digests a look has no time for
     + needs: where any of those is damaged, what torch needs to run, by its own metadata, and it
     + installing: whether an installation was begun and not finished
@@ -45,6 +47,7 @@ class TorchRecord(Jsonable):
     foreign: tuple[str, ...] | Unknown
     damaged_others: Mapping[str, str] | Unknown
     needs: tuple[str, ...] | Unknown
+    elsewhere: str | Unknown | None
     touched: int | Unknown
     installing: bool | Unknown
     distributions: Mapping[str, str] | Unknown
@@ -75,6 +78,7 @@ def parse(fields: Fields) -> TorchRecord:
         foreign=fields.items("torch.foreign"),
         damaged_others=others if isinstance(others, Unknown) else _first_files(others),
         needs=fields.items("torch.need"),
+        elsewhere=fields.text("torch.elsewhere"),
         touched=fields.number("torch.touched"),
         installing=fields.flag("torch.installing"),
         distributions=names if isinstance(names, Unknown) else _distributions(names),

@@ -110,6 +110,7 @@ _NEVER = (
     "training.lfs",
     "training.damaged",
     "packages.settings",
+    "torch.elsewhere",
 )
 
 

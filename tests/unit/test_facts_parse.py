@@ -219,6 +219,7 @@ SOURCES = {
     "torch.other": ["torch.damaged_others"],
     "torch.touched": ["torch.touched"],
     "torch.need": ["torch.needs"],
+    "torch.elsewhere": ["torch.elsewhere"],
     "torch.installing": ["torch.installing"],
     "torch.distribution": ["torch.distributions"],
     "environment.text": ["environment.text"],

@@ -430,3 +430,38 @@ def test_without_setpriv_chroot_changes_the_user_and_without_both_nothing_is_run
     uv = tree.look(shell, tree.request(owner="nobody")).torch.uv
     assert isinstance(uv, Unknown)
     assert "neither setpriv nor chroot" in uv.reason
+
+
+def test_an_environment_that_is_not_its_own_is_a_problem(tree: Tree, any_shell: str) -> None:
+    tree.venv()
+    settings = tree.prefix / "venv/pyvenv.cfg"
+    text = settings.read_text()
+    settings.write_text(text.replace("false", "true"))
+    problem = tree.look(any_shell).torch.python_problem
+    assert problem == "apart from the packages of the system, which pyvenv.cfg lets in"
+    settings.unlink()
+    problem = tree.look(any_shell).torch.python_problem
+    assert problem == "as that of the environment, whose pyvenv.cfg is gone"
+    settings.write_text(text)
+    python = tree.prefix / "venv/bin/python"
+    real = python.resolve()
+    python.unlink()
+    write(python, f'#!/bin/sh\nexec {real} "$@"\n', 0o755)
+    problem = tree.look(any_shell).torch.python_problem
+    assert problem == "as that of the environment, being a script that starts another one"
+
+
+def test_another_torch_that_a_file_beside_the_packages_leads_to_is_told(
+    tree: Tree, any_shell: str
+) -> None:
+    site = tree.venv()
+    other = write(tree.base / "other/torch/__init__.py", "")
+    assert tree.look(any_shell).torch.elsewhere is None
+    write(site / "aaa.pth", f"import sys; sys.path.insert(0, {str(tree.base / 'other')!r})\n")
+    assert tree.look(any_shell).torch.elsewhere == f"aaa.pth {other}"
+    record = next(site.glob("Typing*/RECORD"))
+    record.write_text(record.read_text() + "aaa.pth,,\n")
+    assert tree.look(any_shell).torch.elsewhere is None, "one of a package's is no one's surprise"
+    (site / "aaa.pth").write_text(f"{tree.base / 'nothing'}\n")
+    (site / "sitecustomize.py").write_text("raise SystemExit(1)")
+    assert tree.look(any_shell).torch.elsewhere is None

@@ -112,7 +112,7 @@ believed() {
 owners_keys="owned.stat owned.absent owned.hidden owned.target owned.unread owned.sha256 environment.text \
 smoke.verdict build.stamp build.wheel build.state build.pid torch.python torch.python_problem torch.base \
 torch.declared torch.installing torch.version_line torch.distribution torch.damaged torch.foreign torch.other \
-torch.need torch.touched torch.uv training.requirements training.stamp training.commit training.remote \
+torch.need torch.elsewhere torch.touched torch.uv training.requirements training.stamp training.commit training.remote \
 training.dirty training.dirty_count training.submodule training.lfs training.damaged cuda.shell cuda.nvcc cuda.gcc cuda.gxx \
 cuda.compiler cuda.glibc"
 

@@ -1,6 +1,6 @@
 # torch is never imported: its identity is text. Its files, and those of everything beside it, are
 # compared with their lists of sizes.
-compared="torch.damaged torch.foreign torch.other torch.need torch.touched"
+compared="torch.damaged torch.foreign torch.other torch.need torch.touched torch.elsewhere"
 of_torch="torch.python torch.python_problem torch.base torch.installing torch.version_line \
 torch.distribution $compared"
 # The interpreter behind an environment, or behind whatever was declared: a shim, another environment.
@@ -10,7 +10,7 @@ torch() {
 	if [ "$kind" = hidden ]; then
 		unknowns "no permission to look at $PG_VENV" $of_torch
 	elif [ ! -d "$PG_VENV" ] || is_empty "$PG_VENV"; then
-		absent torch.python torch.python_problem torch.base
+		absent torch.python torch.python_problem torch.base torch.elsewhere
 		put torch.installing 0
 		put torch.touched 0
 		listed torch.version_line torch.distribution torch.damaged torch.foreign torch.other torch.need
@@ -50,8 +50,11 @@ def say(key, value):
 gone = FileNotFoundError, NotADirectoryError
 def check():
     infos = []
-    if os.path.isdir(site):
+    if not os.path.isdir(site):
+        print("torch.elsewhere -")
+    else:
         os.chdir(site)
+        elsewhere()
         infos = sorted(n for n in os.listdir() if n.endswith(".dist-info") and "-" in n)
     own = [n for n in infos if n.lower().startswith("torch-")]
     bad = []
@@ -87,6 +90,25 @@ def beside():
             if ".so" in name and not ours and not os.path.isdir(path):
                 found.append(path)
     return found[:5]
+def elsewhere():
+    theirs = [n for n in os.listdir() if n.endswith(".pth") or n[-12:] == "customize.py"]
+    theirs = [n for n in theirs if not n.startswith("_virtualenv") and not brought(n)]
+    if theirs:
+        import subprocess
+        ask = "import importlib.util as i; print(i.find_spec(\"torch\").origin)"
+        words = [sys.executable, "-B", "-c", ask]
+        said = subprocess.run(words, capture_output=True, text=True, cwd="/", env={}, timeout=5)
+        found = said.stdout.strip().rpartition("\n")[2]
+        if found and os.path.realpath(found) != os.path.realpath(site + "/torch/__init__.py"):
+            return say("elsewhere", theirs[0] + " " + found)
+    print("torch.elsewhere -")
+def brought(name):
+    row = os.fsencode("\n%s," % name)
+    for info in os.listdir():
+        if info.endswith(".dist-info") and os.path.exists(info + "/RECORD"):
+            with open(info + "/RECORD", "rb") as rows:
+                if row in b"\n" + rows.read(1 << 24):
+                    return True
 def plain(name):
     return name.replace("_", "-").replace(".", "-").lower()
 def needed(infos):
@@ -141,6 +163,12 @@ def same(path, digest, size):
         found = os.stat(path)
     except gone:
         return False
+    except PermissionError:
+        if os.stat(sys.argv[1]).st_uid != os.getuid():
+            raise
+        sys.exit("for its owner, who may not look at " + os.fsdecode(path))
+    if not found.st_mode & 4 and not os.access(path, os.R_OK):
+        return False
     if found.st_size != int(size) or found.st_ctime <= proven or digest[:7] != b"sha256=":
         return found.st_size == int(size)
     if time.monotonic() > end - 3:
@@ -152,6 +180,16 @@ def same(path, digest, size):
         while part := file.read(1 << 20):
             now.update(part)
     return digest[7:] == base64.urlsafe_b64encode(now.digest()).rstrip(b"=")
+try:
+    with open(sys.argv[1] + "/pyvenv.cfg") as file:
+        settings = file.read(65536)
+except gone:
+    sys.exit("as that of the environment, whose pyvenv.cfg is gone")
+with open(sys.argv[1] + "/bin/python", "rb") as file:
+    if file.read(2) == b"#!":
+        sys.exit("as that of the environment, being a script that starts another one")
+if "include-system-site-packages=true" in settings.replace(" ", "").lower():
+    sys.exit("apart from the packages of the system, which pyvenv.cfg lets in")
 say("python", sys.version.split()[0])
 say("base", os.path.realpath(sys._base_executable))
 site = "%s/lib/python%d.%d%s/site-packages" % (
@@ -192,7 +230,7 @@ venv_python() {
 		case $row in
 		*[!\ -~]*) ;;
 		torch.site\ =*) site=${row#torch.site =} ;;
-		torch.python\ [=x]* | torch.base\ [=x]* | torch.touched\ =*) printf '%s\n' "$row" ;;
+		torch.python\ [=x]* | torch.base\ [=x]* | torch.touched\ =* | torch.elsewhere\ [-=x]*) printf '%s\n' "$row" ;;
 		torch.damaged\ [.=!x]* | torch.foreign\ [.=!x]* | torch.other\ [.=!x]* | torch.need\ [.=!x]*)
 			printf '%s\n' "$row" ;;
 		esac
