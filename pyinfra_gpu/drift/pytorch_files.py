@@ -87,7 +87,7 @@ def _elsewhere(record: Record) -> list[Finding]:
     return [
         Finding(
             id=Id.PYTORCH_IMPORT_ELSEWHERE,
-            found=f"`import torch` takes {origin}; beside the packages lies {name}, of none of them",
+            found=f"`import torch` takes {origin}, led there by {name}, which no package brought",
             expected="the environment's own torch",
             effect="report",
             action=f"left as it is, being yours: take {name} away",
