@@ -46,6 +46,19 @@ def requirements(record: Record, names: list[str]) -> list[str]:
     return asked
 
 
+def leftovers(spec: HostSpec, record: Record) -> list[str]:
+    """Return folders of metadata without their list of files, where another one has the name too.
+
+    An interrupted removal leaves them, and no installer can remove what nobody lists.
+    """
+    there, damages = record.torch.distributions, record.torch.damaged_others
+    if isinstance(there, Unknown) or isinstance(damages, Unknown):
+        return []
+    twice = [name for name in damaged(spec, record) if " and " in there.get(name, "")]
+    rows = [damages[name].partition("/") for name in twice]
+    return [folder for folder, _, file in rows if file == "RECORD"]
+
+
 def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return the damaged distributions: ours to be repaired, a user's own only told of."""
     foreign, there = _foreign(record), record.torch.damaged_others

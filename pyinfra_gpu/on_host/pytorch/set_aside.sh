@@ -1,5 +1,6 @@
 #!/bin/sh
-# Sets libraries aside that lie in torch's folders and are of no wheel's.
+# Sets aside what lies among the packages and is of no wheel: libraries in torch's folders, metadata
+# that an interrupted removal left.
 #
 #   sh set_aside.sh ENVIRONMENT PATH...      paths below its folder of packages
 set -eu
