@@ -11,6 +11,7 @@ from pyinfra_gpu.drift import cuda as drift
 from pyinfra_gpu.drift.finding import Finding, Findings, Id
 from pyinfra_gpu.engine import deadlines, proof, reinstall, transaction
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
+from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
@@ -74,8 +75,17 @@ def _install(spec: HostSpec, record: Record, found: Findings) -> Commands:
         wanted.append(manager_of(record).build_of(name, version) if version else name)
     if wanted:
         yield from transaction.install(STAGE, spec, wanted, hint=_hint(spec, record))
+    if found.of(Id.CUDA_COMPILER_MISSING):
+        yield FunctionCommand(_compilers_again, (spec,), {})
     if found.of(Id.CUDA_HALF_REMOVED):
         yield FunctionCommand(_reinstall, (spec, record), {})
+
+
+def _compilers_again(state: State, host: Host, spec: HostSpec) -> bool:
+    """Install again the compilers whose packages are there, and their programs are not."""
+    record = look(spec)
+    names = [] if record is None else compilers.compiler_packages(spec, record)
+    return reinstall.again(state, host, STAGE, spec, names)
 
 
 def _reinstall(state: State, host: Host, spec: HostSpec, record: Record) -> bool:

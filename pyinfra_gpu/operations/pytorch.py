@@ -247,8 +247,8 @@ def _cleaned(spec: HostSpec, record: Record, names: list[str]) -> PyinfraCommand
 def _whole(spec: HostSpec, record: Record) -> Commands:
     """Install what is damaged beside torch again: from uv's own copy, else from where it came."""
     if left := pytorch_files.leftovers(spec, record):
-        command = program("pytorch/set_aside.sh", spec.paths.venv, *left)
-        yield _long_step(spec, record, f"set {', '.join(left)} aside", command)
+        aside = program("pytorch/set_aside.sh", spec.paths.venv, *left)
+        yield _long_step(spec, record, f"set {', '.join(left)} aside", aside)
         record = look(spec) or record
     for fetched in (False, True):
         names = pytorch_files.damaged(spec, record)

@@ -107,6 +107,7 @@ def test_without_the_groups_own_link_it_leads_nowhere(debian: Tree, shell: str) 
     [
         (DEBIANS, "nvidia-current-open"),
         ("# install nvidia x\ninstall nvidia-drm modprobe -i y\n", None),
+        ("alias nvidia off\nalias nvidia-drm off\n", "nothing"),
         ("install nvidia /bin/false\n", "/bin/false"),
         ("install nvidia modprobe --ignore-install nvidia-x A=1", "nvidia-x"),
         ("install\tnvidia  modprobe  -i nvidia $CMDLINE_OPTS", "nvidia"),

@@ -38,12 +38,17 @@ driver() {
 
 # module_rule sets $rule to "NAME FILE" where a rule of modprobe's has another module loaded in the
 # place of nvidia, as packages of distributions have: "install nvidia modprobe -i nvidia-current-open".
+# "alias nvidia off", by which some switch the card off, leaves nothing to load.
 module_rule() {
 	rule=
 	for file in "$R"/etc/modprobe.d/*.conf "$R"/run/modprobe.d/*.conf "$R"/usr/lib/modprobe.d/*.conf; do
 		[ -r "$file" ] || continue
 		while read -r word name with rest || [ "$word" ]; do
-			[ "$word:$name" = install:nvidia ] || continue
+			case $word:$name:$with in
+			alias:nvidia:off) rule="nothing ${file#"$R"}"; return ;;
+			install:nvidia:*) ;;
+			*) continue ;;
+			esac
 			case $with:$rest in
 			modprobe:*-i\ *) rest=${rest#*-i } rule="${rest%% *} ${file#"$R"}" ;;
 			modprobe:*--ignore-install\ *)
@@ -63,7 +68,7 @@ module() {
 	version='' license=''
 	module_rule
 	lacks modinfo && return 2
-	case ${rule%% *} in '' | */*) name=nvidia ;; *) name=${rule%% *} ;; esac
+	case ${rule%% *} in '' | nothing | */*) name=nvidia ;; *) name=${rule%% *} ;; esac
 	said=$(ended 10 modinfo "$@" "$name" 2>&1)
 	status=$?
 	if [ $status != 0 ]; then
