@@ -1,0 +1,419 @@
+"""What a host looks like after a year of users, as their reports tell it: one shell command each.
+
+Thought up beside `drifts`, whose table is what the product was written for; these were found by
+asking what else people do to a machine, and what a power cut leaves. Each is run as root on a host
+that is as declared; `K`, `V` and `owner` are set for the commands: the running kernel, the version
+of the installed driver, and what runs a line as the owner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LIB = "/usr/lib/x86_64-linux-gnu"
+PREFIX = "/opt/pyinfra-gpu"
+VENV, TREE = f"{PREFIX}/venv", f"{PREFIX}/training/training"
+SITE = f"{VENV}/lib/python3.11/site-packages"
+ENV_FILE = f"{PREFIX}/env/training.env"
+CUDA = "/usr/local/cuda-13.0"
+MARK = f"cd {TREE}; git update-index"
+FIRST = "$(git ls-files | grep py$ | head -1)"
+OWNER = """
+owner() { runuser -u ubuntu -- sh -c "$1"; }
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One thing that happened to a host.
+
+    + inject: shell commands, after the prelude of `drifts` and OWNER
+    + ids: what `check` must find, and nothing else; () where the host is as declared all the same
+    + repaired: whether the next deploy repairs all of it; else it leaves it, and says so
+    + refused: the deploy stops the host with a sentence, or a stage of it
+    + holds: shell that must succeed once it is repaired
+    + undo: shell by which a person takes it back
+    """
+
+    inject: str
+    ids: tuple[str, ...] = ()
+    repaired: bool = True
+    refused: bool = False
+    holds: str = "true"
+    undo: str = "true"
+
+
+OF_THE_DRIVER: dict[str, Case] = {
+    "prime-select has turned nvidia off": Case(
+        inject="printf 'alias nvidia off\\n' > /lib/modprobe.d/blacklist-nvidia.conf",
+        ids=("driver.module-name-foreign", "driver.module-not-built"),
+        repaired=False,
+        refused=True,
+        undo="rm /lib/modprobe.d/blacklist-nvidia.conf",
+    ),
+    "an install line takes the module's place": Case(
+        inject="echo 'install nvidia /bin/false' > /etc/modprobe.d/mine.conf",
+        ids=("driver.module-name-foreign",),
+        repaired=False,
+        refused=True,
+        undo="rm /etc/modprobe.d/mine.conf",
+    ),
+    "the index of modules was not made": Case(
+        inject="rm /lib/modules/$K/modules.dep /lib/modules/$K/modules.dep.bin",
+        ids=("driver.module-not-built",),
+        holds="modprobe -n nvidia",
+    ),
+    "the module's source is gone": Case(
+        inject="rm -r /usr/src/nvidia-${V%-*}",
+        ids=("driver.files-damaged",),
+        holds="test -e /usr/src/nvidia-${V%-*}/dkms.conf",
+    ),
+    "the headers' build link dangles": Case(
+        inject="ln -sfn /nowhere /lib/modules/$K/build",
+        ids=("driver.headers-missing",),
+        holds="test -e /lib/modules/$K/build/Makefile",
+    ),
+    "the same module lies in extra, too": Case(
+        inject="""
+            mkdir -p /lib/modules/$K/extra
+            cp /lib/modules/$K/updates/dkms/nvidia.ko /lib/modules/$K/extra/
+            depmod $K
+        """
+    ),
+    "a drop-in keeps persistenced from starting": Case(
+        inject="""
+            at=/etc/systemd/system/nvidia-persistenced.service.d
+            mkdir -p $at
+            printf '[Service]\\nExecStart=\\nExecStart=/bin/false\\n' > $at/x.conf
+            systemctl daemon-reload
+            systemctl restart nvidia-persistenced || true
+        """,
+        ids=("driver.persistenced-off",),
+        repaired=False,
+        refused=True,
+        undo="""
+            rm -r /etc/systemd/system/nvidia-persistenced.service.d
+            systemctl daemon-reload
+            systemctl reset-failed nvidia-persistenced
+        """,
+    ),
+    "nvidia-smi is gone": Case(
+        inject="rm /usr/bin/nvidia-smi",
+        ids=("driver.files-damaged",),
+        holds="test -x /usr/bin/nvidia-smi",
+    ),
+    "nvidia-smi is gone, and apt's proxy is dead": Case(
+        inject="""
+            rm /usr/bin/nvidia-smi
+            echo 'Acquire::http::Proxy "http://127.0.0.1:9";' > /etc/apt/apt.conf.d/99proxy
+        """,
+        ids=("driver.files-damaged",),
+        repaired=False,
+        refused=True,
+        undo="rm /etc/apt/apt.conf.d/99proxy",
+    ),
+    "somebody diverted libcuda": Case(
+        inject=f"""
+            dpkg-divert --local --rename --divert {LIB}/libcuda.so.1.mine --add {LIB}/libcuda.so.1
+            ldconfig
+        """,
+        ids=("libcuda.unproven",),
+        undo=f"""
+            rm {LIB}/libcuda.so.1
+            dpkg-divert --local --rename --remove {LIB}/libcuda.so.1
+            ldconfig
+        """,
+    ),
+    "a link to libcuda lies in /usr/local/lib": Case(
+        inject=f"ln -s {LIB}/libcuda.so.1 /usr/local/lib/libcuda.so.1; ldconfig",
+        ids=("libcuda.unproven",),
+        undo="rm -f /usr/local/lib/libcuda.so.1; ldconfig",
+    ),
+}
+
+OF_APT: dict[str, Case] = {
+    "a pin of the user's prefers another driver": Case(
+        inject="""
+            printf 'Package: *nvidia* libcuda1\\nPin: version 580.105.08*\\n' > /tmp/pin
+            echo 'Pin-Priority: 1001' | cat /tmp/pin - > /etc/apt/preferences.d/99-mine
+        """
+    ),
+    "an option of apt's cannot be read": Case(
+        inject="echo 'APT::Get { broken' > /etc/apt/apt.conf.d/99broken",
+        ids=("packages.settings-unreadable",),
+        repaired=False,
+        undo="rm /etc/apt/apt.conf.d/99broken",
+    ),
+    "apt's lists are emptied": Case(inject="rm -rf /var/lib/apt/lists/*"),
+    "apt's proxy is dead": Case(
+        inject="echo 'Acquire::http::Proxy \"http://127.0.0.1:9\";' > /etc/apt/apt.conf.d/99proxy"
+    ),
+    "the driver's packages are marked automatic": Case(
+        inject="quiet apt-mark auto nvidia-driver-cuda nvidia-kernel-open-dkms"
+    ),
+    "a package that we need is half configured": Case(
+        inject="""
+            sed -i '/^Package: git$/,/^$/s/^Status:.*/Status: install ok half-configured/' \\
+              /var/lib/dpkg/status
+        """,
+        ids=("packages.missing",),
+        holds="dpkg-query -W -f '${Status}' git | grep -q 'ok installed'",
+    ),
+    "somebody's package cannot be configured": Case(
+        inject="""
+            at=/tmp/labthing; mkdir -p $at/DEBIAN
+            printf 'Package: labthing\\nVersion: 1\\nArchitecture: all\\n' > $at/DEBIAN/control
+            printf 'Maintainer: x <x@x.x>\\nDescription: x\\n' >> $at/DEBIAN/control
+            printf '#!/bin/sh\\nexit 1\\n' > $at/DEBIAN/postinst; chmod 755 $at/DEBIAN/postinst
+            quiet dpkg-deb -b $at /tmp/labthing.deb
+            dpkg -i /tmp/labthing.deb >/dev/null 2>&1 || true
+        """,
+        ids=("packages.unfinished",),
+        repaired=False,
+        undo="quiet dpkg --purge --force-all labthing",
+    ),
+}
+
+OF_CUDA: dict[str, Case] = {
+    "nvcc's profile is empty": Case(
+        inject=f": > {CUDA}/bin/nvcc.profile",
+        ids=("cuda.half-removed",),
+        holds=f"test -s {CUDA}/bin/nvcc.profile",
+    ),
+    "a header of CUDA is cut short": Case(
+        inject=f"""
+            f=$(find {CUDA}/ -name cuda_runtime.h | head -1)
+            head -c 100 $f > /tmp/h; cat /tmp/h > $f
+        """,
+        ids=("cuda.half-removed",),
+        holds=f"test $(stat -c %s $(find {CUDA}/ -name cuda_runtime.h | head -1)) -gt 1000",
+    ),
+    "libcudart's link dangles": Case(
+        inject=f"ln -sfn nothing $(find {CUDA}/ -name libcudart.so.13 | head -1)",
+        ids=("cuda.half-removed",),
+        holds=f"test -e $(find {CUDA}/ -name libcudart.so.13 | head -1)",
+    ),
+    "g++ leads to nothing": Case(
+        inject="ln -sfn /nowhere /usr/bin/g++",
+        ids=("cuda.compiler-missing",),
+        holds="quiet g++ --version",
+    ),
+    "ptxas is a script of somebody's": Case(
+        inject=f"printf '#!/bin/sh\\nexit 0\\n' > {CUDA}/bin/ptxas",
+        ids=("cuda.half-removed",),
+        holds=f"test $(stat -c %s {CUDA}/bin/ptxas) -gt 1000",
+    ),
+}
+
+_ANEW = ("pytorch.environment-broken", "pytorch.not-installed")
+_IMPORTS = f"owner 'cd / && {VENV}/bin/python -c \"import torch\"'"
+
+OF_PYTHON: dict[str, Case] = {
+    "sudo pip made a package root's": Case(
+        inject=f"chown -R root:root {SITE}/numpy; chmod -R go-rwx {SITE}/numpy",
+        ids=_ANEW,
+        holds=_IMPORTS,
+    ),
+    "a library of torch may not be read": Case(
+        inject=f"chmod 000 {SITE}/torch/lib/libtorch_cpu.so",
+        ids=("pytorch.files-damaged",),
+        holds=_IMPORTS,
+    ),
+    "a .pth file puts another torch first": Case(
+        inject=f"""
+            mkdir -p /tmp/other/torch; echo x=1 > /tmp/other/torch/__init__.py
+            echo 'import sys; sys.path.insert(0, "/tmp/other")' > {SITE}/aaa.pth
+            chown -R ubuntu /tmp/other {SITE}/aaa.pth
+        """,
+        ids=("pytorch.import-elsewhere",),
+        repaired=False,
+        undo=f"rm -f {SITE}/aaa.pth; rm -rf /tmp/other",
+    ),
+    "a sitecustomize of the user's changes nothing of torch": Case(
+        inject=f"owner 'echo x=1 > {SITE}/sitecustomize.py'"
+    ),
+    "the system's packages are let in": Case(
+        inject=f"sed -i s/false/true/ {VENV}/pyvenv.cfg",
+        ids=_ANEW,
+        holds=f"grep -q 'include-system-site-packages = false' {VENV}/pyvenv.cfg",
+    ),
+    "pyvenv.cfg is gone": Case(
+        inject=f"rm {VENV}/pyvenv.cfg", ids=_ANEW, holds=f"test -s {VENV}/pyvenv.cfg"
+    ),
+    "bin/python is a script": Case(
+        inject=f"""
+            rm {VENV}/bin/python
+            printf '#!/bin/sh\\nexec /usr/bin/python3 "$@"\\n' > {VENV}/bin/python
+            chmod 755 {VENV}/bin/python
+        """,
+        ids=_ANEW,
+        holds=f'owner \'{VENV}/bin/python -c "import sys; assert sys.prefix == \\"{VENV}\\""\'',
+    ),
+    "the system's python3 leads to nothing": Case(
+        inject="ln -sfn /nowhere /usr/bin/python3",
+        ids=_ANEW,
+        holds=_IMPORTS,
+        undo="ln -sfn python3.11 /usr/bin/python3",
+    ),
+    "the programs name another interpreter": Case(
+        inject=f"sed -i '1s|.*|#!/home/x/venv/bin/python|' {VENV}/bin/torchrun",
+        ids=("pytorch.files-damaged",),
+        holds=f"head -1 {VENV}/bin/torchrun | grep -q {VENV}",
+    ),
+    "an interrupted removal left metadata of numpy": Case(
+        inject=f"""
+            mkdir {SITE}/numpy-1.26.4.dist-info
+            echo 'Version: 1.26.4' > {SITE}/numpy-1.26.4.dist-info/METADATA
+            chown -R ubuntu {SITE}/numpy-1.26.4.dist-info
+        """,
+        ids=("pytorch.distribution-damaged", "training.distribution-changed"),
+        holds=f"test $(ls -d {SITE}/numpy-*.dist-info | wc -l) = 1",
+    ),
+    "torch's record is gone": Case(
+        inject=f"rm {SITE}/torch-*.dist-info/RECORD",
+        ids=("pytorch.files-damaged",),
+        holds=f"test -s {SITE}/torch-*.dist-info/RECORD",
+    ),
+    "torch's metadata is cut short": Case(
+        inject=f": > $(ls -d {SITE}/torch-*.dist-info)/METADATA",
+        ids=("pytorch.files-damaged",),
+        holds=f"test -s $(ls -d {SITE}/torch-*.dist-info)/METADATA",
+    ),
+    "pip took a package away": Case(
+        inject=f"rm -r {SITE}/sympy {SITE}/sympy-*.dist-info",
+        ids=("training.distribution-changed",),
+        holds=_IMPORTS,
+    ),
+    "pip's and uv's settings name another index": Case(
+        inject=f"""
+            rm -r {SITE}/sympy {SITE}/sympy-*.dist-info
+            cd /home/ubuntu; mkdir -p .config/uv .config/pip
+            echo 'index-url = "https://mirror.invalid/simple"' > .config/uv/uv.toml
+            printf '[global]\\nindex-url = https://mirror.invalid/\\n' > .config/pip/pip.conf
+            chown -R ubuntu .config
+        """,
+        ids=("training.distribution-changed",),
+        holds=_IMPORTS,
+    ),
+}
+
+OF_OUR_FILES: dict[str, Case] = {
+    "the env file was edited on Windows": Case(
+        inject=f"sed -i 's/$/\\r/' {ENV_FILE}",
+        ids=("environment.text-changed",),
+        holds=f"! grep -q $(printf '\\r') {ENV_FILE}",
+    ),
+    "the env file begins with a byte order mark": Case(
+        inject=f"sed -i '1s/^/\\xef\\xbb\\xbf/' {ENV_FILE}", ids=("environment.text-changed",)
+    ),
+    "the env file is open to all": Case(
+        inject=f"chmod 666 {ENV_FILE}",
+        ids=("environment.mode-differs",),
+        holds=f"test $(stat -c %a {ENV_FILE}) = 644",
+    ),
+    "the env file is a link into a home": Case(
+        inject=f"mv {ENV_FILE} /home/ubuntu/t.env; ln -s /home/ubuntu/t.env {ENV_FILE}",
+        ids=("environment.not-a-file",),
+        holds=f"test ! -L {ENV_FILE} && test -e /home/ubuntu/t.env",
+    ),
+    "torchrun may not be run": Case(
+        inject=f"chmod 644 {PREFIX}/bin/torchrun",
+        ids=("environment.mode-differs",),
+        holds=f"test -x {PREFIX}/bin/torchrun",
+    ),
+    "train is cut short": Case(
+        inject=f": > {PREFIX}/bin/train",
+        ids=("training.launcher-differs",),
+        holds=f"test -s {PREFIX}/bin/train",
+    ),
+    "a file of ours cannot be changed": Case(
+        inject=f"chattr +i {ENV_FILE}", undo=f"chattr -i {ENV_FILE}"
+    ),
+    "the prefix is writable for all": Case(
+        inject=f"chmod 777 {PREFIX}",
+        ids=("layout.mode-differs", "cuda.unproven", "libcuda.unproven"),
+        holds=f"test $(stat -c %a {PREFIX}) = 755",
+    ),
+    "lingering is off": Case(
+        inject="quiet loginctl disable-linger ubuntu",
+        ids=("training.linger-off",),
+        holds="test -e /var/lib/systemd/linger/ubuntu",
+    ),
+}
+
+OF_GIT: dict[str, Case] = {
+    "torch.py beside train.py": Case(
+        inject=f"owner 'echo x=1 > {TREE}/torch.py'",
+        ids=("training.local-changes", "training.module-hidden"),
+        repaired=False,
+        undo=f"rm {TREE}/torch.py",
+    ),
+    "git was killed and left its lock": Case(inject=f"owner 'touch {TREE}/.git/index.lock'"),
+    "a rebase was left in the middle": Case(
+        inject=f"owner 'cd {TREE}/.git; mkdir rebase-merge; echo x > rebase-merge/head-name'"
+    ),
+    "a changed file is marked unchanged": Case(
+        inject=f"owner '{MARK} --assume-unchanged {FIRST}; echo 1 >> {FIRST}'",
+        ids=("training.local-changes",),
+        repaired=False,
+        undo=f"owner '{MARK} --no-assume-unchanged {FIRST}; git checkout -q .'",
+    ),
+    "a changed file is left out of the index": Case(
+        inject=f"owner '{MARK} --skip-worktree {FIRST}; echo 1 >> {FIRST}'",
+        ids=("training.local-changes",),
+        repaired=False,
+        undo=f"owner '{MARK} --no-skip-worktree {FIRST}; git checkout -q .'",
+    ),
+    "a power cut emptied the index": Case(
+        inject=f"owner ': > {TREE}/.git/index'",
+        ids=("training.checkout-damaged",),
+        holds=f"owner 'cd {TREE} && test -z \"$(git status --porcelain)\"'",
+    ),
+    "a power cut emptied HEAD": Case(
+        inject=f"owner ': > {TREE}/.git/HEAD'",
+        ids=("training.checkout-damaged",),
+        holds=f"owner 'cd {TREE} && git rev-parse -q HEAD >/dev/null'",
+    ),
+    "a power cut emptied the objects": Case(
+        inject=f"""
+            cd {TREE}/.git/objects; for f in $(find . -type f); do : > $f; done
+        """,
+        ids=("training.checkout-damaged",),
+        holds=f"owner 'cd {TREE} && git fsck --no-dangling'",
+    ),
+    "git's settings of the owner cannot be read": Case(
+        inject="echo '[broken' > /home/ubuntu/.gitconfig; chown ubuntu /home/ubuntu/.gitconfig"
+    ),
+    "git rewrites the address": Case(
+        inject="""
+            owner 'git config --global url.https://mirror.invalid/.insteadOf http://'
+        """
+    ),
+    "the mode of a file changed": Case(
+        inject=f"owner 'cd {TREE}; chmod 755 {FIRST}'",
+        ids=("training.local-changes",),
+        repaired=False,
+        undo=f"owner 'cd {TREE}; git checkout -q .'",
+    ),
+}
+
+OF_THE_HOST: dict[str, Case] = {
+    "the owner's umask is 077": Case(
+        inject="echo 'umask 077' | tee -a /home/ubuntu/.profile >> /home/ubuntu/.bashrc"
+    ),
+    "the name server is gone": Case(inject=": > /etc/resolv.conf"),
+    "the clock is a year ahead": Case(inject="date -s '+400 days' >/dev/null 2>&1 || true"),
+    "the base of the environment moved": Case(
+        inject=f"sed -i 's|^home = .*|home = /nowhere/bin|' {VENV}/pyvenv.cfg"
+    ),
+}
+
+CASES: dict[str, Case] = {
+    **OF_THE_DRIVER,
+    **OF_APT,
+    **OF_CUDA,
+    **OF_PYTHON,
+    **OF_OUR_FILES,
+    **OF_GIT,
+    **OF_THE_HOST,
+}

@@ -1,0 +1,78 @@
+"""What users and power cuts do to a host is seen, and repaired or left with a sentence.
+
+A share of `field_cases`, by a seed; all of them by PYINFRA_GPU_FIELD_CASES=all, some by their names
+in it, one a line.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import textwrap
+from collections.abc import Callable
+
+import pytest
+from drifts import PRELUDE, R580
+from field_cases import CASES, OWNER, Case
+from running import GPU_HOST, PATIENCE_S, Deployer, Kept
+
+from pyinfra_gpu_rehearsal import Lab, LabHost
+
+pytestmark = pytest.mark.rehearsal
+
+SEED = int(os.environ.get("PYINFRA_GPU_FAULT_SEED") or random.SystemRandom().randrange(10**6))
+ASKED = os.environ.get("PYINFRA_GPU_FIELD_CASES", "")
+SHARE = 6
+
+
+def chosen() -> list[str]:
+    """Return the names of the cases to try."""
+    if ASKED == "all":
+        return list(CASES)
+    if ASKED:
+        return [name for name in CASES if name in ASKED.splitlines()]
+    return random.Random(SEED).sample(list(CASES), SHARE)
+
+
+@pytest.fixture(scope="module")
+def kept(gpu_converged: Callable[[], LabHost], gpu_deployer: Deployer) -> Kept:
+    """Return a host as declared; each test leaves it so."""
+
+    def healthy() -> LabHost:
+        host = gpu_converged()
+        assert found(gpu_deployer) == {}
+        return host
+
+    return Kept(healthy)
+
+
+def run(host: LabHost, command: str) -> None:
+    host.run(PRELUDE + OWNER + textwrap.dedent(command), timeout=PATIENCE_S)
+
+
+def found(deployer: Deployer) -> dict[str, str]:
+    """Return what `check` finds, the smoke test apart: id -> effect."""
+    deviations = deployer.check(limit=GPU_HOST).deviations(GPU_HOST)
+    return {id_: each["effect"] for id_, each in deviations.items() if id_ != "smoke.unproven"}
+
+
+@pytest.mark.parametrize("name", chosen())
+def test_what_users_and_power_cuts_do_is_seen_and_repaired(
+    name: str, kept: Kept, gpu_deployer: Deployer, gpu_lab: Lab
+) -> None:
+    case: Case = CASES[name]
+    with kept.lent() as host:
+        gpu_lab.nvidia.publish(*R580)
+        run(host, case.inject)
+        assert set(found(gpu_deployer)) == set(case.ids)
+        deployed = gpu_deployer.deploy(limit=GPU_HOST)
+        assert deployed.code == (1 if case.refused else 0), deployed.output
+        assert bool(deployed.problems(GPU_HOST)) == case.refused, deployed.output
+        if case.repaired:
+            assert found(gpu_deployer) == {}, deployed.output
+            run(host, case.holds)
+        run(host, case.undo)
+        again = gpu_deployer.converge(limit=GPU_HOST)
+        if case.repaired:
+            assert again.changed(GPU_HOST) == [], again.output
+        assert found(gpu_deployer) == {}
