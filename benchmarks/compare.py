@@ -260,6 +260,11 @@ def main() -> None:
     for count in (int(each) for each in given.hosts.split(",")):
         hosts = fleet(lab, count, given.folder)
         write_inventory(given.folder / "ours.py", lab, count)
+        # The snapshot may be of an earlier state of the project.
+        subprocess.run(
+            ours(given.folder / "ours.py"), cwd=PROJECT, env=environment(lab), check=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
         write_peers(given.folder, lab, hosts, look.look_texts()[hosts[0].name])
         for delay in delays:
             for host in hosts:
