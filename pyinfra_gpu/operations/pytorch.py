@@ -44,7 +44,11 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec.lock import Lock
 
 STAGE = drift.STAGE
-_BESIDE_TORCH = (Id.PYTORCH_DISTRIBUTION_DAMAGED, Id.PYTORCH_LIBRARY_FOREIGN)
+_BESIDE_TORCH = (
+    Id.PYTORCH_DISTRIBUTION_DAMAGED,
+    Id.PYTORCH_LIBRARY_FOREIGN,
+    Id.PYTORCH_IMPORT_ELSEWHERE,
+)
 """What is repaired without installing torch."""
 
 

@@ -40,7 +40,7 @@ runs() { [ -s "$1" ] && [ -x "$1" ]; }
 version_of() {
 	told=$1 program=$2 pattern=$3
 	shift 3
-	said=$(bounded 10 "$program" "$@" 2>&1)
+	bounded ended 10 "$program" "$@"
 	status=$?
 	if [ $status = 0 ]; then
 		reason="it said ${said%%"$nl"*}"

@@ -235,7 +235,7 @@ signing_key() {
 	if [ ! -e "$key" ] || ! have mokutil; then absent driver.mok; return; fi
 	legible "$key" driver.mok || return
 	# Its status differs between versions for the same answer.
-	said=$(bounded 5 mokutil --test-key "$key" 2>&1)
+	bounded ended 5 mokutil --test-key "$key"
 	status=$?
 	if [ "$said" ]; then put driver.mok "${said##*"$nl"}"
 	else

@@ -1,9 +1,9 @@
 uid=
 while read -r name real rest; do
-	if [ "$name" = Uid: ]; then uid=$real; fi
+	if [ "$name" = Uid: ]; then uid=$real; break; fi
 done </proc/self/status
 uid=${uid:-$(id -u)}
-machine=$(uname -m)
+machine=${machine:-$(uname -m)}
 # As packages are named for it.
 case $machine in
 x86_64) native=amd64 ;;

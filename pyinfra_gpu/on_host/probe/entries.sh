@@ -17,10 +17,13 @@ entries() {
 	done
 	listed "$about.absent" "$about.hidden"
 	has stat "$about.stat" || return
-	files=
-	[ $# = 0 ] || for row in $(ended 10 stat -c '%f %u %U %s %n' -- "$@"); do
+	files='' asked=$nl$*$nl
+	[ $# = 0 ] || for row in ${seen:-$(ended 10 stat -c '%f %u %U %s %n' -- "$@")}; do
+		path=${row#* * * * }
+		case $asked in *"$nl$path$nl"*) ;; *) continue ;; esac
+		asked=${asked%%"$nl$path$nl"*}$nl${asked#*"$nl$path$nl"}
 		put "$about.stat" "$row"
-		path=${row#* * * * } size=${row#* * * } size=${size%% *}
+		size=${row#* * * } size=${size%% *}
 		case $row in
 		a*) if target=$(readlink -- "$path"); then put "$about.target" "$path -> $target"; fi ;;
 		8*)

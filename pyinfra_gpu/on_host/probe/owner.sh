@@ -24,28 +24,46 @@ choose_owner() {
 	because="neither setpriv nor chroot on this host can run anything as $owner"
 }
 
-# known_before asks for all directories below the prefix at once which root alone can change, and not
-# for each when it comes to it: a program's start costs more than what it looks at.
+# known_before asks for all that root looks at below the prefix, and for the way there, at once and not
+# for each when it comes to it: a program's start costs more than what it looks at. It sets $seen to
+# rows of `entries`, and tells root_only of the directories among them.
+seen=
 known_before() {
-	if [ ! "$theirs" ] || ! root_only "$PG_PREFIX"; then return; fi
+	[ "$theirs" ] || return 0
 	IFS=$nl
 	set -f
+	at=$PG_PREFIX
 	set --
+	while [ "$at" ]; do
+		set -- "$at" "$@"
+		at=${at%/*}
+	done
 	for path in $PG_PATHS; do
-		path=${path%/*}
-		if [ "${path%/*}" = "$PG_PREFIX" ]; then set -- "$@" "$path"; fi
+		case $path in "$PG_PREFIX"/*/*) set -- "$@" "${path%/*}" ;; esac
 	done
-	[ $# = 0 ] || for row in $(stat -c '%u %f %n' -- "$@"); do
-		path=${row#* * }
-		case $row in
-		'0 4'*)
-			row=${row#0 }
-			if [ $((0x${row%% *} & 18)) = 0 ]; then checked=$checked:$path:; fi
-			;;
-		esac
-	done
+	seen=$nl$(stat -c '%f %u %U %s %n' -- "$@" $PG_PATHS $PG_STAMP $PG_CUDA_PROOF $PG_LIBCUDA_PROOF)$nl
 	set +f
 	IFS=$ifs
+	for path do
+		above=${path%/*}
+		case :$checked in *":$path:"*) continue ;; *":$above:"*) ;; *) [ ! "$above" ] || continue ;; esac
+		row_of "$path"
+		case $row in
+		'0 4'*) if [ $((0x${row#0 } & 18)) = 0 ]; then checked=$checked:$path:; else refused=$refused:$path:; fi ;;
+		*' 4'*) refused=$refused:$path: ;;
+		esac
+	done
+}
+
+# row_of PATH sets $row to its owner and mode as they were seen
+row_of() {
+	row=
+	case $seen in
+	*" $1$nl"*)
+		row=${seen%%" $1$nl"*} row=${row##*"$nl"} each=${row#* }
+		row="${each%% *} ${row%% *}"
+		;;
+	esac
 }
 
 # left prints those of PG_PATHS, one a line, that are left to the owner: in what somebody else than
@@ -54,17 +72,13 @@ left() {
 	[ "$theirs" ] || return 0
 	IFS=$nl
 	set -f
-	set --
 	for path in $PG_PATHS; do
-		case $path in
-		"$PG_PREFIX"/*)
-			if root_only "${path%/*}"; then set -- "$@" "$path"
-			else printf '%s\n' "$path"; fi
-			;;
-		esac
-	done
-	[ $# = 0 ] || for row in $(stat -c '%u %f %n' -- "$@"); do
-		case $row in '0 '*) ;; *' 8'*) printf '%s\n' "${row#* * }" ;; esac
+		case $path in "$PG_PREFIX"/*) ;; *) continue ;; esac
+		if root_only "${path%/*}"; then
+			row_of "$path"
+			case $row in '0 '*) continue ;; *' 8'*) ;; *) continue ;; esac
+		fi
+		printf '%s\n' "$path"
 	done
 }
 
@@ -100,7 +114,8 @@ believed() {
 			unknown "$1" "somebody else than root can change $open"
 			return
 		fi
-		case $(stat -c '%u %f' -- "$2") in
+		row_of "$2"
+		case $row in
 		'' | '0 8'*) ;;
 		*) unknown "$1" "$2 is not a file of root's"; return ;;
 		esac

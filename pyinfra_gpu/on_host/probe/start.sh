@@ -152,9 +152,9 @@ digest() {
 
 # ended SECONDS COMMAND...: what can hang (a dead file server, a broken program) is given up, and
 # killed where it does not care
-limit=${PG_LIMIT-}
+limit=${PG_LIMIT-} machine=
 if [ "${PG_LIMIT+known}" ]; then :
-elif timeout -k2 5 true; then limit=-k2
+elif machine=$(timeout -k2 5 uname -m) || timeout -k2 5 true; then limit=-k2
 elif timeout 5 true; then limit=--; fi
 ended() {
 	if [ "$limit" ]; then timeout $limit "$@"; else
@@ -163,21 +163,24 @@ ended() {
 	fi
 }
 
-# bounded SECONDS COMMAND...: the same, with what it says on both channels, 8 MiB at most. Only the
-# command itself is waited for: what it leaves behind may hold its output open for ever. That takes
-# two more programs, so it is for what others than the system itself put there.
+# bounded COMMAND...: of what has a limit of its own, its status, and in $said what it says on both
+# channels, 100,000 lines at most. Only the command itself is waited for: what it leaves behind may
+# hold its output open for ever. That takes one more program, so it is for what others than the system
+# itself put there.
 mark=pyinfra-gpu-ended
 bounded() {
-	if ! have sed || ! have head; then ended "$@"; return; fi
-	whole=$({ ended "$@" 2>&1; printf '\n%s %s\n' $mark $?; } |
-		(ulimit -v 262144; exec sed "/^$mark /q" 2>/dev/null) | head -c 8388608)
-	case $whole in
+	if ! have sed; then
+		said=$("$@" 2>&1)
+		return
+	fi
+	said=$({ "$@" 2>&1; printf '\n%s %s\n' $mark $?; } |
+		(ulimit -v 65536; exec sed -e "/^$mark /q" -e 100000q))
+	case $said in
 	*"$nl$mark "[0-9] | *"$nl$mark "[0-9][0-9] | *"$nl$mark "[0-9][0-9][0-9])
-		code=${whole##*"$nl$mark "} whole=${whole%"$nl$mark "*}
+		code=${said##*"$nl$mark "} said=${said%"$nl$mark "*} said=${said%"$nl"}
 		;;
-	*) whole="it said too much$nl" code=1 ;; # `##` for what is not there takes for ever in dash
+	*) said="it said too much" code=1 ;; # `##` for what is not there takes for ever in dash
 	esac
-	printf %s "$whole"
 	return $code
 }
 

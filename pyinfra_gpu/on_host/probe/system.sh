@@ -25,7 +25,7 @@ system() {
 	if [ "$uid" ]; then put system.uid "$uid"; else unknown system.uid "id is not on this host"; fi
 	if ! have python3; then absent system.python3
 	else
-		if said=$(bounded 10 python3 -V 2>&1); then put system.python3 "$said"
+		if bounded ended 10 python3 -V; then put system.python3 "$said"
 		else
 			why $? "$said"
 			unknown system.python3 "$reason"

@@ -216,7 +216,7 @@ venv_python() {
 		return
 	elif [ ! -e "$python" ]; then no_python "$python is not there"; return
 	fi
-	said=$(bounded 15 "$python" -I -S -B -c "$check" "$PG_VENV" "$PG_STAMP" "$PG_COMPARE" 2>&1)
+	bounded ended 15 "$python" -I -S -B -c "$check" "$PG_VENV" "$PG_STAMP" "$PG_COMPARE"
 	status=$?
 	if [ $status != 0 ]; then
 		why $status "${said#torch.*"$nl"}"
@@ -242,7 +242,7 @@ venv_python() {
 # What the declared interpreter is, where data names it by a path.
 declared() {
 	if [ ! "$PG_PYTHON" ] || [ ! -e "$PG_PYTHON" ]; then absent torch.declared
-	elif said=$(bounded 5 "$PG_PYTHON" -I -S -c "$behind" 2>&1); then put torch.declared "$said"
+	elif bounded ended 5 "$PG_PYTHON" -I -S -c "$behind"; then put torch.declared "$said"
 	else
 		why $? "$said"
 		unknown torch.declared "$PG_PYTHON: $reason"
@@ -299,7 +299,7 @@ tool_version() {
 	kind_of "$2"
 	if [ "$kind" = hidden ]; then unknown "$1" "no permission to look at $2"
 	elif [ ! -f "$2" ]; then absent "$1"
-	elif said=$(bounded 5 "$2" --version 2>&1); then put "$1" "${said%%"$nl"*}"
+	elif bounded ended 5 "$2" --version; then put "$1" "${said%%"$nl"*}"
 	else
 		why $? "$said"
 		unknown "$1" "$2: $reason"

@@ -27,9 +27,9 @@ training() {
 
 # Nothing but the repository's own settings counts, nothing of it is executed, nothing is fetched.
 in_repository() {
-	bounded 10 git --no-optional-locks -c "safe.directory=$PG_TRAINING" -c core.fsmonitor=false \
+	bounded ended 10 git --no-optional-locks -c "safe.directory=$PG_TRAINING" -c core.fsmonitor=false \
 		-c core.untrackedCache=false -c core.hooksPath=/dev/null -c core.quotePath=true \
-		-c protocol.allow=never -C "$PG_TRAINING" --git-dir=.git --work-tree=. "$@" 2>&1
+		-c protocol.allow=never -C "$PG_TRAINING" --git-dir=.git --work-tree=. "$@"
 }
 
 repository() {
@@ -37,7 +37,7 @@ repository() {
 		GIT_COMMON_DIR GIT_CONFIG GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS GIT_TRACE
 	export GIT_OPTIONAL_LOCKS=0 GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null \
 		GIT_NO_LAZY_FETCH=1 GIT_TERMINAL_PROMPT=0 HOME=/nonexistent XDG_CONFIG_HOME=/nonexistent
-	said=$(in_repository status --porcelain=v2 --branch --untracked-files=normal)
+	in_repository status --porcelain=v2 --branch --untracked-files=normal
 	status=$?
 	if [ $status != 0 ]; then
 		why $status "$said"
@@ -64,11 +64,11 @@ repository() {
 	put training.dirty_count $n
 	listed training.dirty
 	absent training.damaged
-	url=$(in_repository config --get remote.origin.url)
+	in_repository config --get remote.origin.url
 	case $? in
-	0) put training.remote "$url" ;;
+	0) put training.remote "$said" ;;
 	1) absent training.remote ;;
-	*) unknown training.remote "git: $url" ;;
+	*) unknown training.remote "git: $said" ;;
 	esac
 	submodules
 	large_files
@@ -77,9 +77,10 @@ repository() {
 # Files that git was told not to look at (git-update-index(1), assume-unchanged and skip-worktree):
 # what stands in them is not what is recorded, or nobody knows.
 unwatched() {
+	in_repository ls-files -v || return
 	IFS=$nl
 	set -f
-	for row in $(in_repository ls-files -v); do
+	for row in $said; do
 		case $row in
 		[a-z]\ * | S\ *)
 			n=$((n + 1))
@@ -94,7 +95,7 @@ unwatched() {
 # Those that are not there, or not at the commit that is recorded for them.
 submodules() {
 	if [ -e "$PG_TRAINING/.gitmodules" ]; then
-		said=$(in_repository submodule status --recursive)
+		in_repository submodule status --recursive
 		status=$?
 		if [ $status != 0 ]; then
 			why $status "$said"
@@ -128,7 +129,7 @@ large_files() {
 	fi
 	if [ ! "$lfs" ]; then absent training.lfs
 	elif ! have git-lfs; then put training.lfs -
-	elif said=$(in_repository lfs ls-files); then
+	elif in_repository lfs ls-files; then
 		n=0
 		IFS=$nl
 		set -f

@@ -1,0 +1,286 @@
+"""A run with nothing to do beside other tools that ask the same hosts for the same.
+
+    .venv/bin/python benchmarks/compare.py                       N = 1, 10, 25; 0 and 20 ms of delay
+    .venv/bin/python benchmarks/compare.py --hosts 50,100 --only ours,check --again
+    .venv/bin/python benchmarks/compare.py --down                take the hosts away
+
+One throwaway host with two simulated GPUs is deployed, and the others stand on a snapshot of it. In
+one run, and on the same hosts, take turns: paramiko with one trivial command, paramiko with our
+probe, `pyinfra-gpu check`, `pyinfra -y deploy.py`, stock pyinfra, mitogen, and Ansible tuned
+(pipelining, 25 forks) and as it comes. What the last four ask is in benchmarks/peers/knowledge.py
+and .yml: packages, versions, links, modules, digests, services, repository, the files of torch. All
+of them are to find nothing to do. Connections begin cold, and the quickest of ROUNDS counts; of
+what takes longer than half a minute there is one round.
+
+Peers come from the package index into FOLDER/peers, never into the project's environment. Each
+result is kept in FOLDER/results.json, and measured again only with `--again`; the table goes to
+standard output, the plot to FOLDER/compare.svg. The delay is of both directions together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import look
+import plot
+
+from pyinfra_gpu.engine.login_shell import one_line
+from pyinfra_gpu_rehearsal import Lab, LabHost
+
+PROJECT = Path(__file__).resolve().parents[1]
+PEERS = PROJECT / "benchmarks" / "peers"
+MACHINE = "2x RTX 5090"
+DEPLOYED = "deployed"
+ROUNDS, LONG_S, MOST_S = 3, 30, 900
+ANSIBLE = "ansible-core==2.19.*"  # mitogen 0.3 takes it
+NAMES = {
+    "floor": "SSH alone",
+    "probe": "SSH with our probe",
+    "check": "pyinfra-gpu check",
+    "ours": "pyinfra -y deploy.py",
+    "stock": "stock pyinfra",
+    "mitogen": "mitogen",
+    "tuned": "Ansible, tuned",
+    "default": "Ansible, default",
+}
+TUNED = {"ANSIBLE_FORKS": "25", "ANSIBLE_PIPELINING": "1"}
+Results = dict[str, list[float]]
+
+
+def fleet(lab: Lab, count: int, folder: Path) -> list[LabHost]:
+    """Return that many hosts that are on, all in the state that a deploy left the first in."""
+    hosts = lab.up(count, machine=MACHINE)[:count]
+    first = hosts[0]
+    kept = first.folder / "snapshots" / DEPLOYED
+    if not kept.exists():
+        write_inventory(folder / "first.py", lab, 1)
+        subprocess.run(ours(folder / "first.py"), cwd=PROJECT, env=environment(lab), check=True)
+        lab.snapshot(first.name, DEPLOYED)
+    for host in hosts[1:]:
+        place = host.folder / "snapshots" / DEPLOYED
+        if not place.exists():
+            place.parent.mkdir(exist_ok=True)
+            place.symlink_to(kept.absolute())
+            lab.restore(host.name, DEPLOYED)
+    return hosts
+
+
+def environment(lab: Lab) -> dict[str, str]:
+    """Return what our own commands need to find these hosts."""
+    return {
+        **os.environ, "PYINFRA_GPU_REHEARSAL": str(lab.directory), "PYINFRA_PROGRESS": "off"
+    }  # fmt: skip
+
+
+def write_inventory(place: Path, lab: Lab, count: int) -> None:
+    """Write an inventory of the first hosts, with all that the lab's own says of them."""
+    whole = str(PROJECT / "inventories/rehearsal.py")
+    place.write_text(f"import runpy\ngpu = runpy.run_path({whole!r})['gpu'][:{count}]\n")
+
+
+def write_peers(place: Path, lab: Lab, hosts: Sequence[LabHost], text: str) -> None:
+    """Write what the peers are told: inventories, and the comparison of torch's files."""
+    key, known = str(lab.directory / "id_ed25519"), str(lab.directory / "known_hosts")
+    told = [
+        {
+            "name": host.name, "address": host.address, "port": str(host.port), "user": host.user,
+            "key": key, "known_hosts": known,
+        }
+        for host in hosts
+    ]  # fmt: skip
+    for name, command in (("floor", "true"), ("probe", f"sudo sh -c {shlex.quote(text)}")):
+        given = {"hosts": told, "command": one_line(command)}
+        (place / f"{name}.json").write_text(json.dumps(given))
+    shell = (PROJECT / "pyinfra_gpu/on_host/probe/torch.sh").read_text()
+    compared = shell.split("check='\n")[1].split("\n'\n")[0]
+    words = ["/opt/pyinfra-gpu/venv/bin/python", "-I", "-S", "-B", "-c", compared]
+    command = shlex.join([*words, "/opt/pyinfra-gpu/venv", "/opt/pyinfra-gpu/smoke/stamp.json"])
+    rows = {
+        host["name"]: {
+            "ansible_host": host["address"], "ansible_port": int(host["port"]),
+            "ansible_user": host["user"], "ansible_ssh_private_key_file": key,
+            "ansible_python_interpreter": "/usr/bin/python3", "compared": compared,
+            "ansible_ssh_common_args": f"-o UserKnownHostsFile={known}",
+        }
+        for host in told
+    }  # fmt: skip
+    (place / "hosts.json").write_text(json.dumps({"all": {"hosts": rows}}))
+    stock = [
+        (
+            host["name"],
+            {
+                "ssh_hostname": host["address"], "ssh_port": int(host["port"]),
+                "ssh_user": host["user"], "ssh_key": key, "ssh_known_hosts_file": known,
+                "compared": command,
+            },
+        )
+        for host in told
+    ]  # fmt: skip
+    (place / "stock.py").write_text(f"hosts = {stock!r}\n")
+
+
+def ours(inventory: Path) -> list[str]:
+    """Return the command of our run."""
+    return [str(Path(sys.executable).parent / "pyinfra"), "-y", str(inventory), "deploy.py"]
+
+
+def command(name: str, place: Path, peers: Path) -> tuple[list[str], dict[str, str]]:
+    """Return the command of a tool, and what its environment has beside."""
+    binary = Path(sys.executable).parent
+    if name in ("floor", "probe"):
+        return [sys.executable, str(PEERS / "floor.py"), str(place / f"{name}.json")], {}
+    if name == "check":
+        return [str(binary / "pyinfra-gpu"), "check", str(place / "ours.py")], {}
+    if name == "ours":
+        return ours(place / "ours.py"), {}
+    if name == "stock":
+        words = ["-y", str(place / "stock.py"), str(PEERS / "knowledge.py")]
+        return [str(peers / "stock/bin/pyinfra"), *words], {}
+    book = ["-i", str(place / "hosts.json"), str(PEERS / "knowledge.yml")]
+    more = {"ANSIBLE_SSH_CONTROL_PATH_DIR": tempfile.mkdtemp(prefix="cp-", dir="/tmp")}
+    if name != "default":
+        more |= TUNED
+    if name == "mitogen":
+        (found,) = (peers / "ansible").glob("lib/python3*/site-packages/ansible_mitogen")
+        more |= {
+            "ANSIBLE_STRATEGY": "mitogen_linear",
+            "ANSIBLE_STRATEGY_PLUGINS": str(found / "plugins/strategy"),
+        }
+    return [str(peers / "ansible/bin/ansible-playbook"), *book], more
+
+
+def measured(name: str, place: Path, peers: Path, lab: Lab) -> list[float]:
+    """Return the wall seconds of the quickest round, and the controller's processor seconds."""
+    best = [float("inf"), 0.0]
+    for _ in range(ROUNDS):
+        words, more = command(name, place, peers)
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        done = subprocess.run(
+            words,
+            cwd=PROJECT if name in ("check", "ours") else place,  # a tool reads what lies around it
+            env={**environment(lab), **more},
+            capture_output=True,
+            text=True,
+            timeout=MOST_S,
+            check=False,
+        )
+        wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        text = done.stdout + done.stderr
+        if done.returncode != 0 or "changed=1" in text or " changed " in text:
+            sys.exit(f"{name} found something to do, or failed:\n{text[-4000:]}")
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        best = min(best, [wall, used])
+        if wall > LONG_S:
+            break
+    return [round(each, 2) for each in best]
+
+
+def ready_peers(folder: Path) -> str:
+    """Install the peers where they are not there; return their versions."""
+    told = [f"Python {platform.python_version()}"]
+    for name, packages in (("stock", ["pyinfra==3.10.0"]), ("ansible", [ANSIBLE, "mitogen"])):
+        pip = [str(folder / name / "bin/python"), "-m", "pip", "--disable-pip-version-check"]
+        if not (folder / name / "bin").exists():
+            subprocess.run([sys.executable, "-m", "venv", folder / name], check=True)
+            subprocess.run([*pip, "install", "-q", *packages], check=True)
+        rows = subprocess.run([*pip, "freeze"], capture_output=True, text=True, check=True).stdout
+        wanted = ("pyinfra==", "ansible-core==", "mitogen==")
+        told += [row.replace("==", " ") for row in rows.splitlines() if row.startswith(wanted)]
+    return ", ".join(told)
+
+
+def table(results: Results, delays: Sequence[int]) -> str:
+    """Return all results as a table: wall seconds, and the controller's processor in brackets."""
+    numbers = sorted({int(key.split()[2]) for key in results})
+    rows = []
+    for delay in delays:
+        rows += [f"\n{delay} ms of delay\n", "| hosts | " + " | ".join(NAMES.values()) + " |"]
+        rows.append("|---" * (len(NAMES) + 1) + "|")
+        for count in numbers:
+            cells = [results.get(f"{name} {delay} {count}") for name in NAMES]
+            told = [f"{cell[0]:.2f} ({cell[1]:.1f})" if cell else "" for cell in cells]
+            rows.append(f"| {count} | " + " | ".join(told) + " |")
+    return "\n".join(rows)
+
+
+def drawn(results: Results, delays: Sequence[int]) -> str:
+    """Return the plot of all results."""
+    panels: dict[str, Mapping[str, plot.Line]] = {}
+    for delay in delays:
+        lines = {}
+        for name, title in NAMES.items():
+            keys = [key.split() for key in results if key.startswith(f"{name} {delay} ")]
+            counts = sorted(int(each[2]) for each in keys)
+            points = [(float(count), results[f"{name} {delay} {count}"][0]) for count in counts]
+            if points:
+                lines[title] = points
+        if lines:
+            panels[f"{delay} ms of delay"] = lines
+    return plot.svg(panels)
+
+
+def parsed() -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--hosts", default="1,10,25", help="numbers of hosts (%(default)s)")
+    parser.add_argument(
+        "--delays", default="0,20", help="milliseconds there and back (%(default)s)"
+    )
+    parser.add_argument("--only", default=",".join(NAMES), help="of %(default)s")
+    parser.add_argument("--folder", type=Path, default=PROJECT / ".rehearsal/compare")
+    parser.add_argument("--lab", type=Path, default=None, help="the hosts' folder (FOLDER/lab)")
+    parser.add_argument("--again", action="store_true", help="measure what is known, too")
+    parser.add_argument("--down", action="store_true", help="remove the hosts")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure what is not known yet, and print the table."""
+    given = parsed()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    lab = Lab(given.lab or given.folder / "lab", training=PROJECT / "examples/tiny-gpt")
+    if given.down:
+        lab.down()
+        return
+    kept, peers = given.folder / "results.json", given.folder / "peers"
+    results: Results = json.loads(kept.read_text()) if kept.exists() else {}
+    versions, delays = ready_peers(peers), [int(each) for each in given.delays.split(",")]
+    os.environ["PYINFRA_GPU_REHEARSAL"] = str(lab.directory)
+    for count in (int(each) for each in given.hosts.split(",")):
+        hosts = fleet(lab, count, given.folder)
+        write_inventory(given.folder / "ours.py", lab, count)
+        # The snapshot may be of an earlier state of the project.
+        subprocess.run(
+            ours(given.folder / "ours.py"), cwd=PROJECT, env=environment(lab), check=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        write_peers(given.folder, lab, hosts, look.look_texts()[hosts[0].name])
+        for delay in delays:
+            for host in hosts:
+                host.network("delay", delay // 2) if delay else host.network("restore")
+            for name in given.only.split(","):
+                key = f"{name} {delay} {count}"
+                if given.again or key not in results:
+                    results[key] = measured(name, given.folder, peers, lab)
+                    kept.write_text(json.dumps(results, indent=1))
+                    print(f"{key}: {results[key]}", flush=True)
+        for host in hosts:
+            host.network("restore")
+    print(f"\n{platform.machine()}, {os.cpu_count()} cores for controller and hosts; {versions}")
+    print(table(results, delays))
+    (given.folder / "compare.svg").write_text(drawn(results, delays))
+
+
+if __name__ == "__main__":
+    main()
