@@ -105,7 +105,8 @@ def write_peers(place: Path, lab: Lab, hosts: Sequence[LabHost], text: str) -> N
     shell = (PROJECT / "pyinfra_gpu/on_host/probe/torch.sh").read_text()
     compared = shell.split("check='\n")[1].split("\n'\n")[0]
     words = ["/opt/pyinfra-gpu/venv/bin/python", "-I", "-S", "-B", "-c", compared]
-    command = shlex.join([*words, "/opt/pyinfra-gpu/venv", "/opt/pyinfra-gpu/smoke/stamp.json"])
+    stamp, seconds = "/opt/pyinfra-gpu/smoke/stamp.json", "10"
+    command = shlex.join([*words, "/opt/pyinfra-gpu/venv", stamp, seconds])
     rows = {
         host["name"]: {
             "ansible_host": host["address"], "ansible_port": int(host["port"]),
