@@ -31,6 +31,9 @@ SAID = {
         "belongs to another user",
         "sudo chown -R USER: /srv/x",
     ),
+    "fatal: Unable to create '/x/.git/index.lock': File exists.\nAnother git process seems to be"
+    " running in this repository, e.g.\nan editor opened by 'git commit'.\nremove the file manually"
+    " to continue.": ("/x/.git/index.lock", "rm /x/.git/index.lock"),
     "git-lfs filter-process: 1: git-lfs: not found\nfatal: the remote end hung up unexpectedly": (
         "git-lfs is not there",
         "packages_extra",
