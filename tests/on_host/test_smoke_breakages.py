@@ -117,8 +117,9 @@ PLANS = {
         "S4.object_list",
         ("rank 1 received", "'betas': [0.9, 0.95]", "in place of", "'betas': (0.9, 0.95)"),
         "ranks/object_list.py",
-        "        value[",
-        "        if it.rank == 1: held[0]['betas'] = list(held[0]['betas'])\n        value[",
+        '        value["held"]',
+        "        if it.rank == 1: held[0]['betas'] = list(held[0]['betas'])\n"
+        '        value["held"]',
     ),
     "both ranks have the same data": broken_preloaded(
         "S4.grad_local_differs",
