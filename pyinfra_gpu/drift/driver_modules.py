@@ -36,6 +36,7 @@ IDS = (
     Id.DRIVER_HOLD_UNWANTED,
     Id.DRIVER_MODULE_NOT_BUILT,
     Id.DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL,
+    Id.DRIVER_MODULE_NOT_REGISTERED,
     Id.DRIVER_BLACKLIST_DIFFERS,
     Id.DRIVER_INITRAMFS_STALE,
 )
@@ -68,6 +69,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     return [
         *_holds(spec, record, found),
         *_modules(spec, record, found),
+        *_registered(spec, record, found),
         *_blacklist(record),
         *_initramfs(record),
     ]
@@ -80,6 +82,38 @@ def unbuilt(spec: HostSpec, record: Record) -> tuple[str, ...]:
         return ()
     version = found.versions[0]
     return tuple(kernel for kernel in kernels(record) if modules.get(kernel) != version)
+
+
+def owed(spec: HostSpec, record: Record) -> tuple[str, ...]:
+    """Return the kernels for which the module is to be built: anew where DKMS has forgotten it."""
+    missing = unbuilt(spec, record)
+    if missing or not unregistered(spec, record):
+        return missing
+    return kernels(record)[:1]
+
+
+def unregistered(spec: HostSpec, record: Record) -> bool:
+    """Tell whether DKMS has nothing from which to build the module for a kernel to come."""
+    sources, versions = record.kernel.sources, packages(spec, record).versions
+    if isinstance(sources, Unknown) or has_prebuilt(spec, record) or len(versions) != 1:
+        return False
+    return versions[0] not in sources
+
+
+def _registered(spec: HostSpec, record: Record, found: Packages) -> list[Finding]:
+    """Find a module that no later kernel would get; where it is not built at all, that is said."""
+    if not unregistered(spec, record) or unbuilt(spec, record):
+        return []
+    return [
+        Finding(
+            id=Id.DRIVER_MODULE_NOT_REGISTERED,
+            found=f"DKMS has no source of module {found.versions[0]}",
+            expected=f"module {found.versions[0]} registered, or the next kernel gets none",
+            effect="repair",
+            action="register and build it",
+            packages=("dkms", *found.wanted),
+        )
+    ]
 
 
 def _modules(spec: HostSpec, record: Record, found: Packages) -> list[Finding]:

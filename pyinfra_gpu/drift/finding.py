@@ -77,6 +77,7 @@ class Id(StrEnum):
     DRIVER_HOLD_UNWANTED = "driver.hold-unwanted"
     DRIVER_MODULE_NOT_BUILT = "driver.module-not-built"
     DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL = "driver.module-not-built-for-next-kernel"
+    DRIVER_MODULE_NOT_REGISTERED = "driver.module-not-registered"
     DRIVER_ALTERNATIVE_DIFFERS = "driver.alternative-differs"
     DRIVER_MODULE_NAME_DIFFERS = "driver.module-name-differs"
     DRIVER_MODULE_NAME_FOREIGN = "driver.module-name-foreign"

@@ -17,6 +17,7 @@ class KernelRecord(Jsonable):
     + modules: of the running and the newest kernel, the version of the module nvidia that
       modprobe would load, None where there is none
     + headers: of the same two, whether /lib/modules/KERNEL/build leads to a Makefile
+    + sources: versions of the driver whose module DKMS can build for a kernel to come
     + initramfs: of the newest kernel (of the running one where /boot shows none): "absent";
       "stale" where a file in /etc/modprobe.d that blacklists nouveau or nova, or is ours, is
       newer; else "fresh". Empty where no NVIDIA driver is wanted
@@ -25,6 +26,7 @@ class KernelRecord(Jsonable):
     installed: tuple[str, ...] | Unknown
     modules: Mapping[str, str | None] | Unknown
     headers: Mapping[str, bool] | Unknown
+    sources: tuple[str, ...] | Unknown
     initramfs: str | Unknown
 
     @property
@@ -44,11 +46,12 @@ class Kernel(ConcernFact[KernelRecord]):
 def parse(fields: Fields) -> KernelRecord:
     """The kernels, from the probe's fields."""
     if not_asked(fields):
-        return KernelRecord(installed=(), modules={}, headers={}, initramfs="")
+        return KernelRecord(installed=(), modules={}, headers={}, sources=(), initramfs="")
     return KernelRecord(
         installed=fields.items("kernel.installed"),
         modules=_modules(fields),
         headers=_headers(fields.items("kernel.headers")),
+        sources=fields.items("kernel.source"),
         initramfs=_initramfs(fields.present("kernel.initramfs")),
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import driver_modules as drift
 from pyinfra_gpu.drift.driver_inventory import of_kernel_alone, packages
-from pyinfra_gpu.drift.driver_modules import BLACKLIST, unbuilt
+from pyinfra_gpu.drift.driver_modules import BLACKLIST, owed, unbuilt
 from pyinfra_gpu.drift.driver_repository import MODE
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines
@@ -69,7 +69,7 @@ def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 def _built(spec: HostSpec, record: Record) -> Commands:
     versions = packages(spec, record).versions
-    for kernel in unbuilt(spec, record):
+    for kernel in owed(spec, record):
         name = of_kernel_alone(spec, record, kernel)
         if name is not None:
             # A file that somebody deleted comes back only by installing the package again.

@@ -154,13 +154,19 @@ class GpuHost(FakeHost):
     def _lines(self, *, stamped: bool, noted: Mapping[str, str] | None = None) -> list[str]:
         changed_plain, changed_lists = self.plain, self.lists
         self.plain = {**_PLAIN, **changed_plain}
-        self.lists = {**_LISTS, **changed_lists}
+        self.lists = {"kernel.source": self._sources(), **_LISTS, **changed_lists}
         try:
             rows = super()._lines(stamped=stamped, noted=noted)
         finally:
             self.plain, self.lists = changed_plain, changed_lists
         key = "-" if self.keyring is None else f"x{self.keyring.hex()}"
         return [*rows[:-1], f"nvidia.keyring {key}", rows[-1]]
+
+    def _sources(self) -> list[str]:
+        """What DKMS would have of the installed packages, whatever their versions."""
+        rows = self.lists.get("nvidia.package", _LISTS["nvidia.package"])
+        versions = [row.split()[1].partition(":")[2] or row.split()[1] for row in rows]
+        return sorted({each.partition("-")[0] for each in versions})
 
     def _layout(self) -> dict[str, list[str]]:
         found = super()._layout()

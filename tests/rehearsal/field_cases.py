@@ -68,6 +68,11 @@ OF_THE_DRIVER: dict[str, Case] = {
         ids=("driver.files-damaged",),
         holds="test -e /usr/src/nvidia-${V%-*}/dkms.conf",
     ),
+    "DKMS has forgotten the module": Case(
+        inject="rm -r /var/lib/dkms/nvidia",
+        ids=("driver.module-not-registered",),
+        holds="dkms status | grep -q nvidia/${V%-*}.*installed",
+    ),
     "the headers' build link dangles": Case(
         inject="ln -sfn /nowhere /lib/modules/$K/build",
         ids=("driver.headers-missing",),

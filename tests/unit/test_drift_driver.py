@@ -261,6 +261,9 @@ CASES: dict[str, Case] = {
         [], data={"driver_hold": False}, lists=packages_of(*rows(held="0"), PIN)
     ),
     # the kernel's side
+    "DKMS has forgotten it": Case(
+        ["module-not-registered"], lists={"kernel.source": ["580.82.07"]}
+    ),
     "no headers": Case(["headers-missing"], lists={"kernel.headers": [f"{KERNEL} 0"]}),
     "no headers for the next kernel": Case(
         ["headers-missing"],

@@ -161,6 +161,7 @@ SOURCES = {
     "kernel.installed": ["kernel.installed"],
     "kernel.module": ["kernel.modules"],
     "kernel.headers": ["kernel.headers"],
+    "kernel.source": ["kernel.sources"],
     "kernel.initramfs": ["kernel.initramfs"],
     "nvidia.package": ["nvidia.packages"],
     "nvidia.source_line": ["nvidia.sources", "nvidia.archives"],

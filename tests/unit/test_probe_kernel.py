@@ -109,3 +109,14 @@ def test_an_image_older_than_a_rule_that_belongs_in_it_is_stale(
 def test_a_kernel_without_an_image_has_none(gpu_host: Tree, shell: str) -> None:
     (gpu_host.root / f"boot/initrd.img-{NEWEST}").unlink()
     assert look(gpu_host, shell).kernel.initramfs == "absent"
+
+
+def test_what_dkms_can_build_from_is_told(gpu_host: Tree, shell: str) -> None:
+    assert look(gpu_host, shell).kernel.sources == ()
+    write(gpu_host.root / f"usr/src/nvidia-{VERSION}/dkms.conf", "")
+    at = gpu_host.root / f"var/lib/dkms/nvidia/{VERSION}"
+    at.mkdir(parents=True)
+    (at / "source").symlink_to(gpu_host.root / f"usr/src/nvidia-{VERSION}")
+    assert look(gpu_host, shell).kernel.sources == (VERSION,)
+    (gpu_host.root / f"usr/src/nvidia-{VERSION}/dkms.conf").unlink()
+    assert look(gpu_host, shell).kernel.sources == ()

@@ -1,6 +1,11 @@
 # The installed kernels, and what the newest of them has of the driver.
 
 kernel() {
+	for file in "$R"/var/lib/dkms/nvidia*/*/source/dkms.conf; do
+		file=${file%/source/dkms.conf}
+		if [ "${file##*/}" != '*' ]; then put kernel.source "${file##*/}"; fi
+	done
+	listed kernel.source
 	running=
 	read -r running <"$R/proc/sys/kernel/osrelease"
 	newest=$running
