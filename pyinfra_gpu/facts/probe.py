@@ -7,7 +7,6 @@ by one concern's module.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -263,21 +262,11 @@ def _joined(*names: str) -> str:
     texts = ((folder / name).read_text(encoding="ascii") for name in names)
     lines = (_unindented(line) for text in texts for line in text.splitlines())
     kept = "\n".join(line for line in lines if line and not line.startswith("#"))
-    return "\n".join(_shorter(line) for line in kept.replace("\\\n", "").split("\n"))
-
-
-_ONE_TEST = re.compile(r"if (\[ [^]\n;|&]* \]); then ([^;|&]*); fi")
-
-
-def _shorter(line: str) -> str:
-    """Return a line of shell in fewer characters: one test and one command are no `if`."""
-    return _ONE_TEST.sub(r"! \1 || \2", line) if _ONE_TEST.fullmatch(line) else line
+    return kept.replace("\\\n", "")
 
 
 def _unindented(line: str) -> str:
     text = line.lstrip("\t")
-    if text.startswith(" "):  # Python, which needs no blanks between its words and signs
-        text = text.replace(", ", ",").replace(" = ", "=").replace(" + ", "+")
     return " " * ((len(text) - len(text.lstrip(" "))) // 4) + text.lstrip(" ")
 
 
