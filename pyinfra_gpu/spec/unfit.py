@@ -54,7 +54,8 @@ def _refuse_presets(given: Given, where: str) -> None:
     usual = given["gpu_count"] if given.stack.accelerator == "nvidia" else given["smoke_ranks"]
     for name in declared:
         preset = presets.resolved(declared, name)
-        for problem, remedy in presets.arithmetic(preset, preset.ranks or usual):
+        ranks = preset.processes(preset.ranks or usual)
+        for problem, remedy in presets.arithmetic(preset, ranks):
             allowed = f"what 'multiples' of {name} says"
             raise error(
                 where, "training_presets", declared, f"is wrong: {problem}", allowed, remedy

@@ -41,6 +41,11 @@ class Asked:
     retries: int = 0
     hosts: int = 1
 
+    @property
+    def processes(self) -> int:
+        """How many processes train on this host."""
+        return self.preset.processes(self.ranks)
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -115,7 +120,7 @@ def _code(site: Site, asked: Asked) -> Iterator[Problem]:
 
 
 def _numbers(asked: Asked) -> Iterator[Problem]:
-    for what, remedy in presets.arithmetic(asked.preset, asked.ranks * asked.hosts):
+    for what, remedy in presets.arithmetic(asked.preset, asked.processes * asked.hosts):
         yield Problem(what, remedy.replace("set ", "give --set ", 1).replace(" to ", "=", 1))
     if word := presets.secret_in(asked.words):
         yield Problem(f"{word} looks like a secret, and every user sees it", presets.ELSEWHERE)
@@ -163,11 +168,11 @@ def _room(site: Site, asked: Asked) -> Iterator[Problem]:
     shared = Path("/dev/shm")  # noqa: S108 - the kernel's shared memory, where nothing is written
     if shared.is_dir():
         mib = shutil.disk_usage(shared).free >> 20
-        if mib < _SHM_MIB * asked.ranks:
+        count = asked.processes
+        if mib < _SHM_MIB * count:
             yield Problem(
-                f"{shared} has {mib} MiB free, and {asked.ranks} ranks want"
-                f" {_SHM_MIB * asked.ranks}",
-                f"run `sudo mount -o remount,size={max(1, asked.ranks)}G /dev/shm`",
+                f"{shared} has {mib} MiB free, and {count} ranks want {_SHM_MIB * count}",
+                f"run `sudo mount -o remount,size={count}G /dev/shm`",
             )
 
 

@@ -72,6 +72,13 @@ class Preset:
     wandb: bool = False
     resume_after_reboot: bool = False
 
+    def processes(self, ranks: int) -> int:
+        """Return how many processes train where it has so many ranks, one for each GPU.
+
+        Launched by python it is one, which sees all of those GPUs.
+        """
+        return 1 if self.launch == "python" else ranks
+
     def as_json(self) -> dict[str, Any]:
         """Return it as `from_json` reads it."""
         return asdict(self)

@@ -24,7 +24,7 @@ def newest(run: Run, request: Document, created: str) -> Checkpoint | None:
     since = datetime.fromisoformat(created).timestamp()
     # Of several hosts all ranks leave their files in one folder, which the hosts share: which
     # ranks a host gets is settled anew at each start.
-    return checkpoints.newest(preset, values, ranks * _hosts(request), since)
+    return checkpoints.newest(preset, values, preset.processes(ranks) * _hosts(request), since)
 
 
 def orders(site: Site, run: Run, request: Document, point: Checkpoint | None) -> Document:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from train.run_directory import NOW, write_run
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
-from pyinfra_gpu.on_host.train import claims, gpus, presets, rundir
-from pyinfra_gpu.on_host.train.commands import asking, telling
+from pyinfra_gpu.on_host.train import (
+    checks,
+    claims,
+    code,
+    environment,
+    gpus,
+    options,
+    presets,
+    rundir,
+    stamp,
+    units,
+)
+from pyinfra_gpu.on_host.train.commands import asking, listing, start, telling
 from pyinfra_gpu.on_host.train.errors import TrainError
 from pyinfra_gpu.on_host.train.gpus import Gpu
 from pyinfra_gpu.on_host.train.site import Site
@@ -115,3 +128,44 @@ def test_a_queued_run_without_a_gpu_waits_for_the_cpu(site: Site) -> None:
     assert telling.waits_for(site, run) == "it waits for the CPU, taken by one"
     assert isinstance(held, claims.Held)
     held.release()
+
+
+def started(
+    site: Site, monkeypatch: pytest.MonkeyPatch, preset: dict[str, Any], *words: str
+) -> rundir.Run:
+    """Start a run that nothing is in the way of, as far as the hand-over to its unit."""
+
+    def keep(_: Path, folder: Path) -> list[list[str]]:
+        (folder / "code.diff").write_text("")
+        return [["", "0" * 40, "code.diff"]]
+
+    monkeypatch.setattr(gpus, "listed", lambda: KNOWN)
+    monkeypatch.setattr(units, "ensure", lambda *_: None)
+    monkeypatch.setattr(units, "start", lambda _: None)
+    monkeypatch.setattr(checks, "problems", lambda *_: [])
+    monkeypatch.setattr(stamp, "packages", lambda _: "")
+    monkeypatch.setattr(stamp, "versions", lambda _: {})
+    monkeypatch.setattr(environment, "read", lambda _: {})
+    monkeypatch.setattr(code, "keep", keep)
+    declared = replace(site, presets={"a": preset})
+    assert start.start(declared, options.parse(["start", "a", *words])) == 0
+    return rundir.all_runs(site)[-1]
+
+
+PYTHON = {"file": "a.py", "launch": "python", "checkpoints": "/x", "words": ["--world={ranks}"]}
+
+
+def test_a_python_launch_is_one_rank_however_many_gpus_it_has(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was told as one rank for each GPU, and the log of the second was empty."""
+    run = started(site, monkeypatch, PYTHON)
+    assert "is on, 1 rank\n" in capsys.readouterr().out
+    document = run.read()
+    assert (document["nproc"], document["gpus"]) == (1, GPUS)
+    assert document["command"][-1] == "--world=1"
+    run.write({**document, "attempts": [{"number": 1, "outcome": "failed"}], "state": "ended"})
+    with pytest.raises(TrainError, match="has no rank 1"):
+        listing.log_path(run, 1, None)
+    two = presets.resolved({"a": {**PYTHON, "launch": "torchrun"}}, "a")
+    assert (two.processes(2), run.request()["ranks"]) == (2, 2)

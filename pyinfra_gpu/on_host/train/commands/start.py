@@ -37,7 +37,7 @@ def start(site: Site, asked: argparse.Namespace) -> int:
     if not asked.dry:
         part = across.read_part() if wanted.hosts > 1 else None
         run = writing.written(site, wanted, asked.set, like, part)
-        _on(site, run, part, f"is on, {_ranks(wanted.ranks)}")
+        _on(site, run, part, f"is on, {_ranks(wanted.processes)}")
     return 0
 
 

@@ -107,7 +107,7 @@ def _document(
         "command": command,
         "variables": environment.recorded(environment.read(site), wanted.preset.variables),
         "gpus": list(wanted.devices)[: wanted.ranks],
-        "nproc": wanted.ranks,
+        "nproc": wanted.processes,
         "commit": parts[0][1],
         "dirty": any((run.folder / name).stat().st_size for _, _, name in parts),
         "versions": stamp.versions(site),

@@ -41,7 +41,7 @@ class Attempt:
         self.inhibitor = notify.Inhibitor(whole.run.name)
         self.reserve = Reserve(folder / ".reserve")
         self.sources: dict[int, Log] = {}
-        self.ranks = 1 if whole.preset.launch == "python" else int(whole.request["ranks"])
+        self.ranks = whole.preset.processes(int(whole.request["ranks"]))
         self.logs = [
             Log(folder / f"rank{rank}.log", largest, self.metrics.reader())
             for rank in range(self.ranks)

@@ -18,7 +18,8 @@ _TURNED = 'exec >"$0$LOCAL_RANK" 2>&1 && exec "$@"'
 
 def values(run: Path, preset: Preset, ranks: int) -> dict[str, object]:
     """Return what `{...}` stands for in the texts of a preset."""
-    places = {"run": str(run), "name": run.name, "ranks": ranks, "home": str(Path.home())}
+    count = preset.processes(ranks)
+    places = {"run": str(run), "name": run.name, "ranks": count, "home": str(Path.home())}
     given = {name: value for name, value in preset.arguments.items() if value is not None}
     # An argument may have places of its own: `--set checkpoints=FOLDER` is where they are then.
     filled = {
