@@ -41,6 +41,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     asked = parser.parse_args(words)
     if further and asked.command != "start":
         parser.error(f"nothing goes behind -- of `train {asked.command}`")
+    if asked.command == "start" and asked.like and asked.preset:
+        parser.error(
+            f"--like {asked.like} has a preset of its own: give it or {asked.preset}, not both"
+        )
     asked.words = further
     return asked
 
