@@ -165,7 +165,28 @@ def test_a_python_launch_is_one_rank_however_many_gpus_it_has(
     assert (document["nproc"], document["gpus"]) == (1, GPUS)
     assert document["command"][-1] == "--world=1"
     run.write({**document, "attempts": [{"number": 1, "outcome": "failed"}], "state": "ended"})
-    with pytest.raises(TrainError, match="has no rank 1"):
+    with pytest.raises(TrainError, match=r"has no rank 1: its ranks are 0$"):
         listing.log_path(run, 1, None)
     two = presets.resolved({"a": {**PYTHON, "launch": "torchrun"}}, "a")
     assert (two.processes(2), run.request()["ranks"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("rank", "attempt", "told"),
+    [
+        (0, 3, "has no attempt 3: its attempts are 1 to 2$"),
+        (None, 3, "has no attempt 3"),
+        (0, 0, "has no attempt 0"),
+        (4, None, "has no rank 4: its ranks are 0 to 3$"),
+        (-1, None, "has no rank -1"),
+    ],
+)
+def test_a_log_of_no_rank_or_no_attempt_is_refused(
+    rank: int | None, attempt: int | None, told: str, tmp_path: Path
+) -> None:
+    """Of an attempt that there was not it printed nothing, and ended with 0."""
+    attempts = [{"number": 1, "outcome": "failed"}, {"number": 2, "outcome": "failed"}]
+    run = rundir.Run(write_run(tmp_path, state="ended", nproc=4, attempts=attempts))
+    assert listing.log_path(run, 3, 1) == run.attempt(1) / "rank3.log"
+    with pytest.raises(TrainError, match=told):
+        listing.log_path(run, rank, attempt)

@@ -131,9 +131,18 @@ def log_path(run: Run, rank: int | None, attempt: int | None) -> Path:
     document = run.settled()
     if not document["attempts"]:
         raise TrainError(f"run {run.name} is {outcome(document)}: it has no logs yet")
-    number = attempt or document["attempts"][-1]["number"]
+    numbers = [each["number"] for each in document["attempts"]]
+    number = numbers[-1] if attempt is None else attempt
+    if number not in numbers:
+        known = _span(numbers[0], numbers[-1])
+        raise TrainError(f"run {run.name} has no attempt {number}: its attempts are {known}")
     name = "launcher.log" if rank is None else f"rank{rank}.log"
     path = run.attempt(number) / name
-    if not path.exists() and rank is not None and rank >= document["nproc"]:
-        raise TrainError(f"run {run.name} has no rank {rank}: it has {document['nproc']}, from 0")
+    if not path.exists() and rank is not None and not 0 <= rank < document["nproc"]:
+        known = _span(0, document["nproc"] - 1)
+        raise TrainError(f"run {run.name} has no rank {rank}: its ranks are {known}")
     return path
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
