@@ -212,10 +212,10 @@ def _claims(site: Site, asked: Asked) -> Iterator[Problem]:
     if asked.queue:
         return
     held = claims.holders(site, asked.devices)
-    if len(asked.devices) - len(held) < asked.ranks and asked.devices != (claims.CPU,):
-        yield Problem(_taken(held, len(asked.devices)), "give --queue to wait, or stop it")
-    elif asked.devices == (claims.CPU,) and held:
-        yield Problem(_taken(held, 1), "give --queue to wait, or stop it")
+    count = len(asked.devices)
+    if count - len(held) < (1 if asked.devices == (claims.CPU,) else asked.ranks):
+        remedy = claims.remedy(held.values(), alone=asked.hosts == 1)
+        yield Problem(_taken(held, count), remedy)
 
 
 def _taken(held: Mapping[str, str], count: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -80,6 +80,16 @@ def holders(site: Site, devices: Sequence[str]) -> dict[str, str]:
             else:
                 os.close(descriptor)
     return found
+
+
+def remedy(runs: Iterable[str], *, alone: bool) -> str:
+    """Return what to do where these runs have what another one needs.
+
+    + alone: whether that one is of this host alone; one of several hosts does not wait
+    """
+    ends = " and ".join(f"`train stop {run}`" for run in dict.fromkeys(runs) if run)
+    ways = [*(["give --queue to wait"] * alone), *([f"end what has it: {ends}"] if ends else [])]
+    return ", or ".join(ways) or "start it when they have ended"
 
 
 def waiting(site: Site) -> list[str]:

@@ -31,6 +31,7 @@ from pyinfra_gpu.on_host.train.site import Site
 from pyinfra_gpu.on_host.train.why import why
 
 GPUS = ["GPU-a", "GPU-b"]
+NAMES = ("one", "two")
 KNOWN = [Gpu(index, uuid, 32768, 0, "RTX 5090") for index, uuid in enumerate(GPUS)]
 
 
@@ -190,3 +191,25 @@ def test_a_log_of_no_rank_or_no_attempt_is_refused(
     assert listing.log_path(run, 3, 1) == run.attempt(1) / "rank3.log"
     with pytest.raises(TrainError, match=told):
         listing.log_path(run, rank, attempt)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "told"),
+    [
+        (1, "give --queue to wait, or end what has it: `train stop one` and `train stop two`"),
+        (2, "end what has it: `train stop one` and `train stop two`"),
+    ],
+)
+def test_what_has_the_gpus_is_told_with_the_commands_that_end_it(
+    hosts: int, told: str, site: Site
+) -> None:
+    """A run of several hosts was told to give --queue, which it may not."""
+    held = [claims.claim(site, run, [gpu], 1, None) for run, gpu in zip(NAMES, GPUS, strict=True)]
+    preset = presets.resolved({"a": {"file": "a.py"}}, "a")
+    asked = checks.Asked(preset=preset, devices=tuple(GPUS), ranks=1, hosts=hosts)
+    (problem,) = checks._claims(site, asked)
+    assert (problem.what, problem.remedy) == ("2 of 2 GPUs are taken by one, two", told)
+    for each in held:
+        assert isinstance(each, claims.Held)
+        each.release()
+    assert list(checks._claims(site, asked)) == []

@@ -96,9 +96,8 @@ class Supervisor:
                     return 0
                 if ticket is None:
                     who = ", ".join(got) or "other runs"
-                    self.run.refuse(
-                        f"what it needs is taken by {who}: give --queue to wait, or stop it"
-                    )
+                    remedy = claims.remedy(got, alone=self.part is None)
+                    self.run.refuse(f"what it needs is taken by {who}: {remedy}")
                     return 1
                 self.change(state="queued")
                 notify.tell(f"READY=1\nSTATUS=waits for {', '.join(got)}")
