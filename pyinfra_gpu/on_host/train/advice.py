@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
+from .presets import PresetError, resolved
 from .record import Run
 
 MEMORY = "CUDA-17"
@@ -23,10 +25,11 @@ _LENGTH = re.compile(
 _SHORTEST = 256
 
 
-def smaller(run: Run, smaller_preset: str = "") -> tuple[str, ...]:
+def smaller(run: Run, smaller_preset: str = "", gpus: str = "") -> tuple[str, ...]:
     """Return the steps that make this run need less memory; none where its words tell nothing.
 
     + smaller_preset: see `next_smaller`
+    + gpus: those that it had, as `--gpus` takes them; empty for all of the host
     """
     given = dict(_arguments(run.command))
     steps = []
@@ -40,30 +43,54 @@ def smaller(run: Run, smaller_preset: str = "") -> tuple[str, ...]:
         found = _largest(given, pattern)
         if found and found[1] // 2 >= least:
             name, value = found
-            command = _command(run, name, value // 2)
+            command = _command(run, name, value // 2, gpus)
             steps.append(f"Halve {name}, which is {value} ({words}): `{command}`")
     if smaller_preset:
-        steps.append(f"Or the next smaller preset, which ran here: `train start {smaller_preset}`")
+        command = " ".join(["train", "start", smaller_preset, *_on(gpus)])
+        steps.append(f"Or the next smaller preset, which ran here: `{command}`")
     return tuple(steps)
 
 
+def decisive(run: Run) -> dict[str, int]:
+    """Return the arguments of a run that its need of memory grows with, and their values."""
+    given = dict(_arguments(run.command))
+    return dict(found for each in (_BATCH, _LENGTH) if (found := _largest(given, each)))
+
+
 def next_smaller(
-    preset: str, presets: Mapping[str, Mapping[str, object]], ran: Container[str]
+    preset: str,
+    presets: Mapping[str, Mapping[str, Any]],
+    ran: Container[str],
+    failed: Mapping[str, int],
 ) -> str:
     """Return the nearest preset that this one extends and that is known to fit, empty if none is.
 
     + presets: as data gives them; a larger one extends the smaller
     + ran: those that have trained at least a step on this host
+    + failed: what did not fit, see `decisive`; a run may have had less than its own preset
     """
     seen = {preset}
     while True:
         below = presets.get(preset, {}).get("extends")
         if not isinstance(below, str) or below in seen:
             return ""
-        if below in ran:
+        if below in ran and _is_less(below, presets, failed):
             return below
         seen.add(below)
         preset = below
+
+
+def _is_less(
+    preset: str, presets: Mapping[str, Mapping[str, Any]], failed: Mapping[str, int]
+) -> bool:
+    """Tell whether a preset has less of something that decides, and more of nothing."""
+    try:
+        given = resolved(presets, preset).arguments
+    except PresetError:
+        return False
+    both = [(each, failed[name]) for name, each in given.items() if name in failed]
+    known = [(each, most) for each, most in both if isinstance(each, int)]
+    return all(each <= most for each, most in known) and any(each < most for each, most in known)
 
 
 def _arguments(command: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -84,9 +111,14 @@ def _largest(given: dict[str, str], pattern: re.Pattern[str]) -> tuple[str, int]
     return max(found, key=lambda each: each[1], default=None)
 
 
-def _command(run: Run, name: str, value: int) -> str:
+def _on(gpus: str) -> list[str]:
+    return ["--gpus", gpus] if gpus else []
+
+
+def _command(run: Run, name: str, value: int, gpus: str) -> str:
     """Return how this run is started with another value; without a preset, as it was typed."""
     if not run.preset:
         return f"--{name}={value}"
     kept = [f"--set {key}={old}" for key, old in run.overrides.items() if key != name]
-    return " ".join(["train", "start", run.preset, *kept, "--set", f"{name}={value}"])
+    changed = [*kept, "--set", f"{name}={value}"]
+    return " ".join(["train", "start", run.preset, *_on(gpus), *changed])

@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..diagnosis.entries import Catalogue, carried
@@ -42,6 +43,7 @@ def why(
     *,
     known: Catalogue | None = None,
     smaller_preset: str = "",
+    gpus: str = "",
     queued: str = "",
     others: Sequence[str] = (),
     now: float | None = None,
@@ -51,6 +53,7 @@ def why(
 
     + known: the catalogue; the one that travels with this program if None
     + smaller_preset: the next smaller preset that is known to fit; mostly nobody knows one
+    + gpus: those that it had, where they were not all of the host
     + queued: what a run in the queue waits for, a sentence; see `commands.telling`
     + others: the hosts that train it together with this one
     + now, kernel: of the host, for tests
@@ -76,7 +79,8 @@ def why(
     logs = _logs(run)
     lines = _kernel_lines(run, kernel or kernel_lines)
     diagnosis = diagnose([*logs, *map(Source, lines), *map(Source, ours)], known)
-    return _explained(run, history, diagnosis, known, smaller_preset, others, now)
+    fix = partial(_fix, run, smaller_preset=smaller_preset, gpus=gpus)
+    return _explained(run, history, diagnosis, known, fix, others, now)
 
 
 def _explained(
@@ -84,7 +88,7 @@ def _explained(
     history: History,
     diagnosis: Diagnosis,
     known: Catalogue,
-    smaller_preset: str,
+    fix: Callable[[Finding], tuple[str, ...]],
     others: Sequence[str],
     now: float,
 ) -> Explanation:
@@ -125,7 +129,7 @@ def _explained(
         rank=root.rank if first is None else first,
         evidence=(root.evidence,),
         cause=root.cause,
-        fix=tuple(map(calling.said, _fix(run, root, smaller_preset))),
+        fix=tuple(map(calling.said, fix(root))),
         facts=facts,
         passing=root.passing,
     )
@@ -165,11 +169,11 @@ def elsewhere(run: str, others: Sequence[str]) -> str:
     return f"its ranks lost those of {' and '.join(others)}: the cause may be there, see {there}"
 
 
-def _fix(run: Run, root: Finding, smaller_preset: str) -> tuple[str, ...]:
+def _fix(run: Run, root: Finding, *, smaller_preset: str, gpus: str) -> tuple[str, ...]:
     """Return what to do; of memory, first in the words of this run's own command line."""
     if root.id != MEMORY:
         return root.fix
-    ours = smaller(run, smaller_preset)
+    ours = smaller(run, smaller_preset, gpus)
     return (*ours, *root.fix[:2]) if ours else root.fix
 
 

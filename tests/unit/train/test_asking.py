@@ -213,3 +213,11 @@ def test_what_has_the_gpus_is_told_with_the_commands_that_end_it(
         assert isinstance(each, claims.Held)
         each.release()
     assert list(checks._claims(site, asked)) == []
+
+
+@pytest.mark.parametrize(("words", "told"), [((), ""), (("--gpus", "1"), "1")])
+def test_the_gpus_that_a_run_was_given_are_told_where_they_are_not_all(
+    words: tuple[str, ...], told: str, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = started(site, monkeypatch, PYTHON, *words)
+    assert telling._gpus(site, run) == told

@@ -16,7 +16,7 @@ from train.run_directory import NOW, iso, steps, write_run
 from pyinfra_gpu.diagnosis.catalogue import catalogue
 from pyinfra_gpu.on_host.train import calling
 from pyinfra_gpu.on_host.train import why as module
-from pyinfra_gpu.on_host.train.advice import next_smaller, smaller
+from pyinfra_gpu.on_host.train.advice import decisive, next_smaller, smaller
 from pyinfra_gpu.on_host.train.record import Run
 from pyinfra_gpu.on_host.train.why import Explanation, why
 
@@ -148,31 +148,50 @@ def test_halving_the_batch_changes_nothing_where_a_total_is_given() -> None:
     assert "the result changes a little" in changed
 
 
-CHAIN: dict[str, dict[str, object]] = {
-    "small": {},
-    "middle": {"extends": "small"},
-    "large": {"extends": "middle"},
+def test_the_advice_keeps_the_gpus_and_the_settings_of_the_run(tmp_path: Path) -> None:
+    """It was a command for all GPUs."""
+    overrides = {"lr": "0.1", "device-batch-size": "16"}
+    case = CASES["memory"]._replace(fields={**CASES["memory"].fields, "overrides": overrides})
+    folder = write_run(tmp_path, logs={"rank1.log": text("memory.log")}, **case.fields)
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet, smaller_preset="tiny", gpus="0,2")
+    first, second, third, *_ = found.fix
+    kept = "`train start balanced --gpus 0,2 --set lr=0.1"
+    assert f"{kept} --set device-batch-size=8`" in first
+    assert f"{kept} --set device-batch-size=16 --set max-seq-len=1024`" in second
+    assert "`train start tiny --gpus 0,2`" in third
+
+
+CHAIN: dict[str, dict[str, Any]] = {
+    "small": {"arguments": {"batch": 1, "batch-size": 2, "seq-len": 512}},
+    "middle": {"extends": "small", "arguments": {"batch-size": 8}},
+    "large": {"extends": "middle", "arguments": {"batch-size": 16}},
     "circle": {"extends": "circle"},
     "odd": {"extends": 3},
 }
 
 
 @pytest.mark.parametrize(
-    ("preset", "ran", "told"),
+    ("preset", "words", "ran", "told"),
     [
-        ("large", {"small", "middle"}, "middle"),
-        ("large", {"small", "large"}, "small"),
-        ("large", set(), ""),
-        ("small", {"small", "middle"}, ""),
-        ("circle", {"circle"}, ""),
-        ("odd", {"small"}, ""),
-        ("gone", {"small"}, ""),
+        ("large", "--batch-size=16", {"small", "middle"}, "middle"),
+        ("large", "--batch-size=16", {"small", "large"}, "small"),
+        ("large", "--batch-size=4", {"small", "middle"}, "small"),
+        ("large", "--batch-size=2", {"small", "middle"}, ""),
+        ("large", "--batch-size=16 --seq-len=256", {"small", "middle"}, ""),
+        ("large", "--depth=4", {"small", "middle"}, ""),
+        ("large", "--batch-size=16", set(), ""),
+        ("small", "--batch-size=16", {"small", "middle"}, ""),
+        ("circle", "--batch-size=16", {"circle"}, ""),
+        ("odd", "--batch-size=16", {"small"}, ""),
+        ("gone", "--batch-size=16", {"small"}, ""),
     ],
 )
-def test_the_next_smaller_preset_is_one_that_ran_here(
-    preset: str, ran: set[str], told: str
+def test_the_next_smaller_preset_is_one_that_ran_here_and_needs_less(
+    preset: str, words: str, ran: set[str], told: str
 ) -> None:
-    assert next_smaller(preset, CHAIN, ran) == told
+    """A run of `--set batch-size=4` was told to take a preset of 8."""
+    failed = decisive(Run(folder=Path(), name="x", command=tuple(words.split())))
+    assert next_smaller(preset, CHAIN, ran, failed) == told
 
 
 def test_a_process_that_the_kernel_killed_is_told_from_its_log(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import argparse
 import json
 
 from ...terminal import columns
-from .. import claims, rundir
+from .. import claims, gpus, rundir
+from ..errors import TrainError
 from ..record import read_run
 from ..rundir import Document, Run
 from ..site import Site
@@ -25,19 +26,40 @@ def watch(site: Site, asked: argparse.Namespace) -> int:
 
 def why(site: Site, asked: argparse.Namespace) -> int:
     """Say why a run failed; return the exit code."""
-    from ..advice import next_smaller
     from ..why import why as explain
 
     run = rundir.chosen(site, asked.run)
     document = run.settled()
-    preset = document.get("preset")
-    smaller = next_smaller(preset, site.presets, _ran(site)) if isinstance(preset, str) else ""
     queued = waits_for(site, run) if document["state"] == "queued" else ""
     explanation = explain(
-        run.folder, smaller_preset=smaller, queued=queued, others=_others(run, document)
+        run.folder,
+        smaller_preset=_smaller(site, run),
+        gpus=_gpus(site, run),
+        queued=queued,
+        others=_others(run, document),
     )
     print(json.dumps(explanation.as_json()) if asked.json else explanation.screen(columns()))
     return 0
+
+
+def _smaller(site: Site, run: Run) -> str:
+    """Return a preset that ran here and needs less than this run, empty where there is none."""
+    from ..advice import decisive, next_smaller
+
+    told = read_run(run.folder)
+    return next_smaller(told.preset, site.presets, _ran(site), decisive(told)) if told else ""
+
+
+def _gpus(site: Site, run: Run) -> str:
+    """Return the GPUs that a run was given, by index; empty where they are all of the host."""
+    if site.accelerator == "cpu":
+        return ""
+    try:
+        known, devices = gpus.listed(), run.request()["devices"]
+    except (TrainError, OSError, ValueError, KeyError):
+        return ""
+    named = [str(gpu.index) for gpu in known if gpu.uuid in devices]
+    return ",".join(named) if len(named) < len(known) else ""
 
 
 def _others(run: Run, document: Document) -> list[str]:
