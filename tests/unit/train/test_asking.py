@@ -24,7 +24,7 @@ from pyinfra_gpu.on_host.train import (
     stamp,
     units,
 )
-from pyinfra_gpu.on_host.train.commands import asking, listing, start, telling
+from pyinfra_gpu.on_host.train.commands import asking, listing, start, stop, telling
 from pyinfra_gpu.on_host.train.errors import TrainError
 from pyinfra_gpu.on_host.train.gpus import Gpu
 from pyinfra_gpu.on_host.train.site import Site
@@ -221,3 +221,28 @@ def test_the_gpus_that_a_run_was_given_are_told_where_they_are_not_all(
 ) -> None:
     run = started(site, monkeypatch, PYTHON, *words)
     assert telling._gpus(site, run) == told
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "told"),
+    [
+        ("waiting", "failed", "waits no more, and stays failed"),
+        ("waiting", "stopped", "stopped"),  # it had begun again meanwhile
+        ("running", "failed", "failed"),
+    ],
+)
+def test_a_run_that_is_stopped_while_it_waits_is_said_to_wait_no_more(
+    state: str,
+    outcome: str,
+    told: str,
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It said "failed", as if the stop had."""
+    folder = write_run(site.runs, state=state, outcome=outcome)
+    (folder / "request.json").write_text("{}")
+    run = rundir.Run(folder)
+    monkeypatch.setattr(units, "stop", lambda *_: run.write({**run.read(), "state": "ended"}))
+    assert stop.stop(site, run.name) == 0
+    assert capsys.readouterr().out == f"{run.name} {told}\n"

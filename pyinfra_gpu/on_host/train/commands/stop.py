@@ -27,6 +27,8 @@ def stop(site: Site, name: str | None, *, across: bool = False) -> int:
         run.write({**document, "state": "ended", "waits": None})
     else:
         units.stop(run.name, site.stop_grace_s + _BESIDE_S)
-    document = run.settled()
-    print(f"{run.name} {rundir.outcome(document)}")
+    became = rundir.outcome(run.settled())
+    if document["state"] == "waiting" and became in ("failed", "lost"):
+        became = f"waits no more, and stays {became}"
+    print(f"{run.name} {became}")
     return 0
