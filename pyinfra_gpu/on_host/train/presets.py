@@ -176,9 +176,9 @@ def with_settings(preset: Preset, settings: Sequence[str]) -> Preset:
             remedy = nearest(name, arguments, "arguments are")
             raise PresetError(f"preset {preset.name} has no argument {name!r}", remedy)
         before = arguments[name]
-        if type(before) in (int, float) and not _is_number(text):
+        if kind := _wanted(text, before):
             raise PresetError(
-                f"--set {name} takes a number, as in preset {preset.name}, where it is {before}",
+                f"--set {name} takes {kind}, as in preset {preset.name}, where it is {before}",
                 f"give one, or put --{name}=VALUE behind --",
             )
         arguments[name] = _parsed(text, before)
@@ -194,6 +194,13 @@ def _parsed(text: str, before: Value) -> Value:
     if re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII):
         return int(text)
     return text
+
+
+def _wanted(text: str, before: Value) -> str:
+    """Return what kind of number the place of another one takes, empty where it has that."""
+    if type(before) is int and not re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII):
+        return "a whole number"
+    return "a number" if type(before) is float and not _is_number(text) else ""
 
 
 def _is_number(text: str) -> bool:
