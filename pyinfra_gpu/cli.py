@@ -11,6 +11,7 @@ from pyinfra_gpu import __version__
 from pyinfra_gpu.diagnosis.cli import add_parser as add_explain
 from pyinfra_gpu.locking.cli import add_parser as add_lock
 from pyinfra_gpu.on_host import completion
+from pyinfra_gpu.on_host.train.presets import nearest
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_parser as add_check
 from pyinfra_gpu.report.collect.cli import add_parser as add_collect
@@ -60,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if words[:1] == [REHEARSAL]:
             return _rehearsal(words[1:])
+        if words and not words[0].startswith("-") and words[0] not in subparsers.choices:
+            hint = nearest(words[0], [*subparsers.choices], "verbs are")
+            parser.error(f"there is no verb {words[0]!r:.80}: {hint}")
         options = _parsed(parser, words)
         return cast(int, options.handler(options))
     except KeyboardInterrupt:

@@ -203,7 +203,8 @@ def test_the_launcher_is_told_how_its_hints_are_typed_and_how_wide_the_terminal_
 # A command line that cannot be meant -> words of the sentence.
 MISTAKES = {
     ("train",): "INVENTORY",
-    ("train", "x.py", "begin"): "invalid choice: 'begin'",
+    ("train", "x.py", "begin"): "there is no action 'begin': the actions are start, list",
+    ("train", "x.py", "strat"): "there is no action 'strat': did you mean start?",
     ("train", "x.py", "start", "--set", "a=1"): "--set: what is for the launcher goes behind --",
     ("train", "x.py", "start", "--", "big", "--nope"): "unrecognized arguments: --nope",
     ("train", "x.py", "stop", "--", "a", "b"): "unrecognized arguments: b",
@@ -219,6 +220,15 @@ def test_a_mistake_on_the_command_line_ends_with_2_as_on_the_host(
         cli.main(words)
     assert ended.value.code == 2
     assert MISTAKES[words] in capsys.readouterr().err
+
+
+def test_a_verb_that_there_is_not_is_told_with_the_one_that_was_meant(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["trian", "x.py", "list"])
+    assert ended.value.code == 1
+    assert "there is no verb 'trian': did you mean train?" in capsys.readouterr().err
 
 
 def test_logs_that_never_end_are_refused(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from .. import completion
 from . import offering
 from .offering import offer
+from .presets import nearest
 
 _HIDDEN = ("supervise", "again")
 """What a run's unit runs, and what the user manager runs after a boot."""
@@ -38,6 +39,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     completion.add_shell(add("completion", completion.HELP))
     commands.add_parser(_HIDDEN[1])
     completion.answer(parser, _HIDDEN)
+    if words and not words[0].startswith("-") and words[0] not in commands.choices:
+        shown = [name for name in commands.choices if name not in _HIDDEN]
+        hint = nearest(words[0], shown, "commands are")
+        parser.error(f"there is no command {words[0]!r:.80}: {hint}")
     asked = parser.parse_args(words)
     if further and asked.command != "start":
         parser.error(f"nothing goes behind -- of `train {asked.command}`")
@@ -54,7 +59,11 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     preset = start.add_argument("preset", nargs="?", metavar="PRESET", help="of training_presets")
     offer(preset, offering.presets)
     setting = start.add_argument(
-        "--set", action="append", default=[], metavar="K=V", help="another value of an argument"
+        "--set",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="another value of an argument; may be given again for others",
     )
     offer(setting, offering.settings)
     start.add_argument("--dry", action="store_true", help="print the command and start nothing")
@@ -66,6 +75,9 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     )
     _shared(start)
     _again(start, 0, "%(default)s")
+    whole = start.format_usage().removeprefix("usage: ").rstrip()
+    start.usage = f"{whole} [-- ARGS]".replace("%", "%%")
+    start.epilog = "What stands behind -- goes to the program, behind the preset's arguments."
     trial = add("try", "a few steps of presets: do they fit, and how fast are they")
     presets = trial.add_argument(
         "presets", nargs="*", metavar="PRESET", help="default: all of them"

@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from pyinfra_gpu.on_host.train import options as launcher
+from pyinfra_gpu.on_host.train.presets import nearest
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
 from pyinfra_gpu.report.check.running import members
@@ -54,7 +55,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=EXIT_CODES_TEXT,
     )
     add_request(parser)
-    parser.add_argument("action", choices=VERBS, metavar="ACTION", help=", ".join(VERBS))
+    parser.add_argument(
+        "action", type=_action, choices=VERBS, metavar="ACTION", help=", ".join(VERBS)
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
         "--across",
@@ -63,6 +66,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--once", action="store_true", help="watch: show it once, and end")
     parser.set_defaults(handler=handle, words=[])
+
+
+def _action(word: str) -> str:
+    """Return an action; argparse tells of anything else."""
+    if word not in VERBS:
+        hint = nearest(word, VERBS, "actions are")
+        raise argparse.ArgumentTypeError(f"there is no action {word!r:.80}: {hint}")
+    return word
 
 
 def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
