@@ -11,18 +11,25 @@ from .. import completion
 from . import calling, options, site
 from .errors import TrainError
 
+ENOUGH = 141
+"""As the shell has it for a program that a closed pipe ended: 128 + SIGPIPE."""
+
 
 def main() -> int:
     """Run what the command line asks for, and return the exit code.
 
-    0 done, 1 not, 2 a mistake on the command line (argparse's), 130 interrupted.
+    0 done, 1 not, 2 a mistake on the command line (argparse's), 130 interrupted, 141 as `ENOUGH`.
     """
     asked = options.parse(sys.argv[1:])
-    if asked.command == "completion":
-        print(completion.shell_code("train", asked.shell))
-        return 0
+    return _written(asked.command, _done(asked))
+
+
+def _done(asked: argparse.Namespace) -> int:
     os.umask(0o077)
     try:
+        if asked.command == "completion":
+            print(completion.shell_code("train", asked.shell))
+            return 0
         return _run(asked.command, site.load(), asked)
     except TrainError as error:
         print(calling.said(str(error)), file=sys.stderr)
@@ -30,17 +37,38 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `train logs | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+        _discard()
+        return ENOUGH
     except OSError as error:  # a full disk, a folder that somebody took away
-        what = f" {error.filename}" if error.filename else ""
+        if error.filename is None and (code := _written(asked.command, 0)):
+            return code
+        what = f": {error.filename}" if error.filename else ""
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         remedy = (
             "; see which file system it is (`df -h; df -i`) and free some there" if full else ""
         )
-        text = f"train {asked.command} cannot go on:{what}: {error.strerror}{remedy}"
+        text = f"train {asked.command} cannot go on{what}: {error.strerror}{remedy}"
         print(text, file=sys.stderr)
         return 1
+
+
+def _written(command: str, code: int) -> int:
+    """Write what is left of the answer; return the exit code, another one if that cannot be."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard()
+        return ENOUGH
+    except OSError as error:
+        _discard()
+        print(f"train {command}: the answer cannot be written: {error.strerror}", file=sys.stderr)
+        return code or 1
+    return code
+
+
+def _discard() -> None:
+    """Have Python's own flush at its end go nowhere: it would complain again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _run(command: str, here: site.Site, asked: argparse.Namespace) -> int:

@@ -1,6 +1,11 @@
-"""The launcher's command line: what is refused before anything is looked at."""
+"""The launcher's command line: what is refused at once, and an answer that nobody takes."""
 
 from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -44,3 +49,39 @@ def test_the_help_of_start_shows_what_may_stand_behind_it_and_what_repeats(
     said = " ".join(capsys.readouterr().out.split())
     assert "[PRESET] [-- ARGS]" in said
     assert "K=V another value of an argument; may be given again" in said
+
+
+PRINTS = """
+import sys
+from pyinfra_gpu.on_host.train import __main__ as train
+train.site.load = lambda: None
+size = int(sys.argv.pop())
+train._run = lambda *_: print("x" * size) or 0
+sys.exit(train.main())
+"""
+
+
+@pytest.mark.parametrize("size", [10, 1 << 20])
+@pytest.mark.parametrize(
+    ("reader", "code", "told"),
+    [
+        ("full", 1, r"train list[ a-z:]+: No space left on device[^\n]*\n"),
+        ("gone", 141, ""),
+    ],
+)
+def test_an_answer_that_nobody_takes_is_a_sentence_or_nothing(
+    reader: str, code: int, told: str, size: int
+) -> None:
+    """Python told of it at its very end, in words of its own."""
+    program = [sys.executable, "-c", PRINTS]
+    to = "> /dev/full" if reader == "full" else "| true; exit ${PIPESTATUS[0]}"
+    pause = "sleep 0.2; " if reader == "gone" else ""  # until `true` has ended
+    done = subprocess.run(
+        ["bash", "-c", f'{{ {pause}exec "$@"; }} {to}', "bash", *program, "list", str(size)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+    )
+    assert done.returncode == code
+    assert re.fullmatch(told, done.stderr)
