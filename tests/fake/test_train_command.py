@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -255,6 +256,31 @@ def test_watching_ends_with_the_last_run(
     assert asked(tmp_path, monkeypatch, {}, "watch") == 0
     said = capsys.readouterr().out
     assert ("running" in said, "finished" in said, answers) == (True, True, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("watch", "--limit", "ws1"), 0, r"the runs go on: `[^`]+ watch --limit ws1` shows them"),
+        (("start", "big"), 130, r"started already goes on: `[^`]+ list` shows what"),
+    ],
+)
+def test_ctrl_c_says_that_what_is_on_goes_on(
+    words: tuple[str, ...],
+    code: int,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It said "interrupted", and nothing of the runs."""
+
+    def interrupted(*_: object) -> TrainAnswer:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pyinfra_gpu.report.train.cli.ask_all", interrupted)
+    assert asked(tmp_path, monkeypatch, {}, *words) == code
+    assert re.search(rf"^{told}|; what was {told}", capsys.readouterr().err, re.MULTILINE)
 
 
 def test_twenty_hosts_are_asked_within_two_seconds(

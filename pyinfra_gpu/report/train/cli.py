@@ -11,8 +11,10 @@ from dataclasses import replace
 from typing import NoReturn
 
 import click
+from gevent.hub import Hub  # type: ignore[import-untyped]  # it has none
 
 from pyinfra_gpu.on_host.train import options as launcher
+from pyinfra_gpu.on_host.train.calling import Caller
 from pyinfra_gpu.on_host.train.presets import nearest
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
@@ -26,6 +28,7 @@ from pyinfra_gpu.text import columns
 VERBS = ("start", "list", "watch", "stop", "resume", "logs", "why")
 _ACROSS = ("start", "stop", "resume")
 MISTAKE = 2
+INTERRUPTED = 130
 EXIT_CODES_TEXT = (
     "exit code: 0 well; 1 a host's launcher refused, or something could not be told; 2 a run"
     " failed, stands still or has a loss that is no number, or a mistake on the command line."
@@ -124,6 +127,31 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def handle(options: argparse.Namespace) -> int:
     """Ask the hosts, print what they say, and return the exit code."""
+    # Who presses Ctrl-C knows it; gevent would tell of it as of an error.
+    if KeyboardInterrupt not in Hub.NOT_ERROR:
+        Hub.NOT_ERROR = (*Hub.NOT_ERROR, KeyboardInterrupt)
+    try:
+        return _handled(options)
+    except KeyboardInterrupt:
+        if options.action == "watch":
+            print(
+                f"\nthe runs go on: `{_typed(options, 'watch')}` shows them again", file=sys.stderr
+            )
+            return 0
+        if options.action not in ("start", "resume"):
+            raise
+        seen = f"`{_typed(options, 'list')}` shows what"
+        print(f"\ninterrupted; what was started already goes on: {seen}", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _typed(options: argparse.Namespace, verb: str) -> str:
+    limits = [options.across] if options.across is not None else options.limit or []
+    chosen = tuple(word for limit in limits for word in ("--limit", limit))
+    return Caller(inventory=options.inventory, chosen=chosen).typed([verb])
+
+
+def _handled(options: argparse.Namespace) -> int:
     request = request_of(options)
     if options.across is not None:
         request = replace(request, limit=(options.across,))
