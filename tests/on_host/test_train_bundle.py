@@ -341,7 +341,7 @@ def test_after_a_reboot_a_run_waits_for_a_host_that_is_proven(here: Here) -> Non
     assert document["state"] == "waiting"
     assert "for no smoke test has passed here: run pyinfra INVENTORY tasks/smoke.py" in why
     assert "was lost before its first step: the host was started anew" in why
-    assert ended.stdout == f"{folder.name} lost\n"
+    assert ended.stdout == f"{folder.name} waits no more, and stays lost\n"
     assert json.loads((stopped / "run.json").read_text())["state"] == "ended"
     done = here.train("again")
     assert (done.returncode, "waiting" in here.train("list").stdout) == (0, False)
