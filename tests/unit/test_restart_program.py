@@ -39,7 +39,7 @@ def idle_fixture(gpu_host: Tree) -> Tree:
     (root / "run/systemd/sessions/3").unlink()
     (root / "run/systemd/inhibit/1").unlink()
     write(root / "var/lib/dpkg/status", package("git", "1:2.39.5"))
-    for name in ("cat", "date", "mkdir", "mv", "nohup", "sync", "tail"):
+    for name in ("date", "mkdir", "mv", "nohup", "sync", "tail"):
         (gpu_host.tools / name).symlink_to(str(shutil.which(name)))
     (gpu_host.tools / "sh").symlink_to("/bin/sh")
     gpu_host.tool("systemd-run", f'echo "systemd-run $*" >>{gpu_host.base}/begun')
