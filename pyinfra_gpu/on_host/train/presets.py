@@ -196,11 +196,24 @@ def _parsed(text: str, before: Value) -> Value:
     return text
 
 
+_MOST = 1e18
+
+
 def _wanted(text: str, before: Value) -> str:
-    """Return what kind of number the place of another one takes, empty where it has that."""
-    if type(before) is int and not re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII):
-        return "a whole number"
-    return "a number" if type(before) is float and not _is_number(text) else ""
+    """Return what kind of number the place of another one takes, empty where it has that.
+
+    A fraction may stand where a preset has 0; a whole number is written as one, or programs that
+    take whole ones refuse it ("1e3").
+    """
+    if type(before) not in (int, float):
+        return ""
+    if not _is_number(text):
+        return "a number"
+    written = re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII)
+    number = float(text)
+    if type(before) is float or written or not number.is_integer():
+        return ""
+    return f"a whole number ({int(number)})" if abs(number) < _MOST else "a whole number"
 
 
 def _is_number(text: str) -> bool:
