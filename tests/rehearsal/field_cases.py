@@ -46,7 +46,7 @@ class Case:
 OF_THE_DRIVER: dict[str, Case] = {
     "prime-select has turned nvidia off": Case(
         inject="printf 'alias nvidia off\\n' > /lib/modprobe.d/blacklist-nvidia.conf",
-        ids=("driver.module-name-foreign", "driver.module-not-built"),
+        ids=("driver.module-name-foreign",),
         repaired=False,
         refused=True,
         undo="rm /lib/modprobe.d/blacklist-nvidia.conf",
@@ -65,7 +65,7 @@ OF_THE_DRIVER: dict[str, Case] = {
     ),
     "the module's source is gone": Case(
         inject="rm -r /usr/src/nvidia-${V%-*}",
-        ids=("driver.files-damaged",),
+        ids=("driver.files-damaged", "driver.module-not-registered"),
         holds="test -e /usr/src/nvidia-${V%-*}/dkms.conf",
     ),
     "DKMS has forgotten the module": Case(
