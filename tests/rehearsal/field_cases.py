@@ -18,6 +18,7 @@ ENV_FILE = f"{PREFIX}/env/training.env"
 CUDA = "/usr/local/cuda-13.0"
 MARK = f"cd {TREE}; git update-index"
 FIRST = "$(git ls-files | grep py$ | head -1)"
+NOTHING = "true"
 OWNER = """
 owner() { runuser -u ubuntu -- sh -c "$1"; }
 """
@@ -40,7 +41,7 @@ class Case:
     repaired: bool = True
     refused: bool = False
     holds: str = "true"
-    undo: str = "true"
+    undo: str = NOTHING
 
 
 OF_THE_DRIVER: dict[str, Case] = {
@@ -391,7 +392,9 @@ OF_GIT: dict[str, Case] = {
     ),
     "git rewrites the address": Case(
         inject="""
-            owner 'git config --global url.https://mirror.invalid/.insteadOf http://'
+            printf '[url "https://mirror.invalid/"]\\n\\tinsteadOf = http://\\n' \\
+              > /home/ubuntu/.gitconfig
+            chown ubuntu /home/ubuntu/.gitconfig
         """
     ),
     "the mode of a file changed": Case(
