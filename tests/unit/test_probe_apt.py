@@ -248,6 +248,8 @@ def test_settings_that_apt_cannot_read_are_told_in_its_words(tree: Tree, shell: 
     tree.tool("apt-config", f"echo '{said}' >&2; exit 100")
     os.utime(tree.root / "var/cache/apt/pkgcache.bin", (0, 0))
     assert tree.look(shell).packages.settings == said
+    (tree.root / "var/cache/apt/pkgcache.bin").unlink()
+    assert tree.look(shell).packages.settings == said, "apt-get clean takes the cache away"
 
 
 def test_settings_are_not_asked_for_where_apt_has_read_them_since(tree: Tree, shell: str) -> None:

@@ -32,6 +32,12 @@ in_repository() {
 		-c protocol.allow=never -C "$PG_TRAINING" --git-dir=.git --work-tree=. "$@"
 }
 
+# counted KEY ROW: the first 20 of them are told
+counted() {
+	n=$((n + 1))
+	if [ $n -le 20 ]; then put "$1" "$2"; fi
+}
+
 repository() {
 	unset GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_NAMESPACE \
 		GIT_COMMON_DIR GIT_CONFIG GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS GIT_TRACE
@@ -53,8 +59,7 @@ repository() {
 		'1 .M SC.. '*) ;;
 		'# branch.oid '*) put training.commit "${row#\# branch.oid }" ;;
 		[12u?]\ *)
-			n=$((n + 1))
-			if [ $n -le 20 ]; then put training.dirty "$row"; fi
+			counted training.dirty "$row"
 			;;
 		esac
 	done
@@ -83,8 +88,7 @@ unwatched() {
 	for row in $said; do
 		case $row in
 		[a-z]\ * | S\ *)
-			n=$((n + 1))
-			if [ $n -le 20 ]; then put training.dirty "? ${row#? }"; fi
+			counted training.dirty "? ${row#? }"
 			;;
 		esac
 	done
@@ -108,8 +112,7 @@ submodules() {
 		for row in $said; do
 			case $row in
 			[-+U]*)
-				n=$((n + 1))
-				if [ $n -le 20 ]; then put training.submodule "$row"; fi
+				counted training.submodule "$row"
 				;;
 			esac
 		done

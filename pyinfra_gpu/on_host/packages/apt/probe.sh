@@ -50,8 +50,11 @@ packages() {
 # What apt says where its settings cannot be read; nothing of it works then. It writes this cache
 # after it has read them, so they are asked for only when one of them is newer.
 package_settings() {
+	cache=$R/var/cache/apt/pkgcache.bin
 	for file in "$R"/etc/apt/apt.conf "$R"/etc/apt/apt.conf.d/*; do
-		[ "$file" -nt "$R/var/cache/apt/pkgcache.bin" ] || continue
+		# Without a cache (apt-get clean) nothing is newer than it, to dash.
+		[ -e "$file" ] || continue
+		[ "$file" -nt "$cache" ] || [ ! -e "$cache" ] || continue
 		have apt-config || break
 		said=$(ended 5 apt-config ${R:+-o "Dir=$R"} dump 2>&1 >/dev/null) && break
 		put packages.settings "${said%%"$nl"*}"
