@@ -151,6 +151,19 @@ def test_changes_in_one_are_a_persons_and_set_aside_where_that_is_declared(place
     assert "set aside by pyinfra-gpu" in git(file.parent, "stash", "list")
 
 
+@pytest.mark.parametrize("where", ["", "lib with blanks"])
+def test_a_lock_that_a_killed_stash_left_is_named(place: Place, where: str) -> None:
+    assert place.check_out(place.first).returncode == 0
+    changed = place.folder / where / "main.py"
+    changed.write_text("mine")
+    lock = f"{git(changed.parent, 'rev-parse', '--absolute-git-dir')}/refs/stash.lock"
+    Path(lock).touch()
+    refused = place.check_out(place.second, stash=True)
+    assert refused.returncode != 0
+    assert f"Unable to create '{lock}': File exists." in refused.stderr
+    assert changed.read_text() == "mine"
+
+
 def test_large_files_are_fetched_where_the_program_is_there(place: Place) -> None:
     git(place.repo, "lfs", "install", "--local")
     git(place.repo, "lfs", "track", "*.bin")

@@ -20,7 +20,12 @@ case $repo in /* | file://*) files='-c protocol.file.allow=always' ;; esac
 
 # HEAD is detached, so a commit that a person made here hangs on nothing but HEAD.
 keep='[ -n "$(git for-each-ref --count=1 --contains HEAD)" ] || git branch'
-set_aside='git stash push --quiet --include-untracked -m "set aside by pyinfra-gpu"'
+# Neither --quiet, which hides why it fails, nor all that git says: it names no lock of a stash.
+set_aside='git stash push --include-untracked -m "set aside by pyinfra-gpu" >/dev/null || {
+	lock=$(git rev-parse --absolute-git-dir)/refs/stash.lock
+	if [ -e "$lock" ]; then echo "Unable to create '"'\$lock'"': File exists." >&2; fi
+	exit 1
+}'
 
 # whole FOLDER: what belongs to the commit that is checked out there
 whole() {
