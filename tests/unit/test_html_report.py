@@ -420,6 +420,17 @@ def test_a_degraded_pass_and_the_step_across_hosts_are_shown() -> None:
     assert "step across 2 hosts PASS" in text
 
 
+def test_the_torch_that_was_tested_is_named_and_so_is_a_fallback() -> None:
+    tested = {**VERDICT, "software": {**VERDICT["software"], "torch": "2.12.0+cpu"}}
+    test = verdicts.explained(tested)
+    falls_back = finding(Id.PYTORCH_FALLBACK, "report")
+    as_told = page(answer(host("ws1", stage("pytorch", falls_back), smoke=test)))
+    assert "torch 2.12.0+cpu, the fallback" in as_told
+    as_declared = page(answer(host("ws1", smoke=test)))
+    assert "torch 2.12.0+cpu" in as_declared
+    assert "the fallback" not in as_declared
+
+
 def test_it_follows_nobodys_link_and_keeps_the_files_mode(tmp_path: Path) -> None:
     """The folder may be everybody's, and what lies there somebody's trap."""
     victim, target = tmp_path / "victim", tmp_path / "report.html"

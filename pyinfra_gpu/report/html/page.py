@@ -293,6 +293,7 @@ def _smoke(host: HostAnswer) -> SmokeView | str | None:
         label=verdict.label,
         finished=verdict.finished,
         summary=(
+            *_tested(host, verdict),
             f"{len(verdict.having('pass'))} of {len(verdict.checks)} checks passed",
             f"{len(verdict.ranks)} ranks",
             f"{verdict.duration_s:.1f} s",
@@ -306,6 +307,15 @@ def _smoke(host: HostAnswer) -> SmokeView | str | None:
         ),
         plots=tuple((title, drawing) for title, drawing in drawn if drawing is not None),
     )
+
+
+def _tested(host: HostAnswer, verdict: Verdict) -> tuple[str, ...]:
+    """Return which torch was tested, where that is known."""
+    torch = verdict.software.torch
+    if torch is None:
+        return ()
+    falls_back = any(each.id == Id.PYTORCH_FALLBACK for each in host.findings)
+    return (f"torch {torch}, the fallback" if falls_back else f"torch {torch}",)
 
 
 def _across(value: smoke_report.Across | None) -> tuple[str, ...]:
