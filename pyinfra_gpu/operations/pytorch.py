@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pyinfra.api.command import FunctionCommand
-
 from pyinfra_gpu.drift import pytorch as drift
-from pyinfra_gpu.drift import pytorch_build, pytorch_files
+from pyinfra_gpu.drift import pytorch_files
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
-from pyinfra_gpu.engine import deadlines, journal, nightlies
+from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.converge import Commands, converging, refuse, unreadable
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard, made_for
 from pyinfra_gpu.engine.steps import quoted, step
-from pyinfra_gpu.engine.together import executing
+from pyinfra_gpu.engine.torch_install import install, long_step
 from pyinfra_gpu.engine.uv import (
     constraint,
     folder,
     install_command,
-    installing_mark,
-    lock_commands,
     marked,
-    new_lock,
     sources,
     trusted_hosts,
 )
-from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.pytorch_build import Manifest
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec.paths import beside
 
@@ -41,7 +33,6 @@ if TYPE_CHECKING:
 
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
-    from pyinfra_gpu.spec.lock import Lock
 
 STAGE = drift.STAGE
 _BESIDE_TORCH = (
@@ -173,7 +164,7 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
     if lock is None and spec.pytorch.lock == "required":
         yield refuse(STAGE, no_lock(spec, str(platform_of(new, there))).sentence(spec.host))
         return
-    yield from _install(new, there, lock, why)
+    yield from install(new, there, lock, why)
     works = quoted(new.paths.python, "-I", "-c", "import torch")
     yield _owners_step(spec, record, "import torch from the new environment", works)
     kept = f"{spec.paths.venv}.old-{datetime.now(UTC):%Y%m%d-%H%M%S}"
@@ -224,11 +215,11 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
         yield _owners_step(spec, record, "set foreign libraries aside", aside)
     wrong = [each for each in found if each.id not in _BESIDE_TORCH]
     if wrong and not record.torch.damaged:
-        yield from _install(spec, record, lock, wrong[0].found)
+        yield from install(spec, record, lock, wrong[0].found)
         record = look(spec) or record
     if record.torch.damaged and not isinstance(record.torch.damaged, Unknown):
         yield _cleaned(spec, record, ["torch"])
-        yield from _install(spec, record, lock, f"damaged: {record.torch.damaged[0]}")
+        yield from install(spec, record, lock, f"damaged: {record.torch.damaged[0]}")
         record = look(spec) or record
     yield from _whole(spec, record)
 
@@ -252,7 +243,7 @@ def _whole(spec: HostSpec, record: Record) -> Commands:
     """Install what is damaged beside torch again: from uv's own copy, else from where it came."""
     if left := pytorch_files.leftovers(spec, record):
         aside = program("pytorch/set_aside.sh", spec.paths.venv, *left)
-        yield _long_step(spec, record, f"set {', '.join(left)} aside", aside)
+        yield long_step(spec, record, f"set {', '.join(left)} aside", aside)
         record = look(spec) or record
     for fetched in (False, True):
         names = pytorch_files.damaged(spec, record)
@@ -265,139 +256,5 @@ def _whole(spec: HostSpec, record: Record) -> Commands:
             command += ["--reinstall-package", name]
         command += pytorch_files.requirements(record, names)
         what = f"reinstall {', '.join(names)}"
-        yield _long_step(spec, record, what, marked(spec, command))
+        yield long_step(spec, record, what, marked(spec, command))
         record = look(spec) or record
-
-
-def _install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -> Commands:
-    """Install torch, by the lock where there is one.
-
-    The mark stays when the command is cut off, whatever cut it off, and tells the next run that
-    files may be missing although their names are there.
-    """
-    if spec.pytorch.building is not None:
-        yield from _install_built(spec, record, lock, complaint)
-        return
-    if spec.pytorch.nightly:
-        yield from _install_nightly(spec, record, lock, complaint)
-        return
-    if lock is None:
-        command = install_command(spec, spec.pytorch.requirement)
-        command += _anew(record)
-        by = ""
-        install = marked(spec, command, after=quoted("rm", "-f", spec.paths.torch_lock))
-    else:
-        install = yield from _by_lock(spec, record, lock)
-        by = f" by {lock.path}"
-    yield _long_step(
-        spec,
-        record,
-        f"install torch {spec.pytorch.full_version}{by} ({complaint})",
-        _unless_finished(spec, install) if record.torch.installing is True else install,
-    )
-
-
-def _install_built(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -> Commands:
-    """Install the wheel that was built, if it is still the one that was proven."""
-    wheel, paths = record.build.wheel, spec.paths
-    what = f"install the built torch {spec.pytorch.full_version} ({complaint})"
-    if not isinstance(wheel, Manifest) or not pytorch_build.has_wheel(spec, record):
-        if executing() and spec.pytorch.fallback is not None:
-            yield from _install_fallback(spec, record)
-        elif executing():
-            yield refuse(STAGE, f"{spec.host}: there is no wheel of the declared build: run again")
-        else:  # it will have been built by then
-            yield _long_step(spec, record, what, "true")
-        return
-    path, manifest = f"{paths.build}/wheels/{wheel.file}", f"{paths.build}/wheel.json"
-    command = install_command(spec, path)
-    command += _anew(record)
-    stamp = f"{paths.venv}/.pyinfra-gpu-build.json"
-    noted = f"cp -T -- {quoted(manifest)} {quoted(stamp)}"
-    proven = program("build/proven.sh", path, wheel.sha256, manifest)
-    if lock is None:
-        unlocked = quoted("rm", "-f", paths.torch_lock)
-        install = marked(spec, command, after=f"{noted} && {unlocked}")
-    else:
-        after = f"{quoted(*command, '--no-deps')} && {noted}"
-        install = yield from _by_lock(spec, record, lock, after=after)
-    yield _long_step(spec, record, what, f"{proven} && {{ {install}; }}")
-
-
-def _anew(record: Record) -> list[str]:
-    """Return the option by which uv replaces a torch that is there, whatever its version."""
-    return [] if record.torch.version is None else ["--reinstall-package", "torch"]
-
-
-def _install_fallback(spec: HostSpec, record: Record) -> Commands:
-    """Install the release that data declares where the build or the nightly cannot be had."""
-    if drift.has_fallback(spec, record):
-        return
-    command = install_command(spec, *spec.pytorch.fallback_from)
-    command += _anew(record)
-    install = marked(spec, command, after=quoted("rm", "-f", spec.paths.torch_lock))
-    what = f"install the fallback torch {spec.pytorch.full_fallback}"
-    yield _long_step(spec, record, what, install)
-
-
-def _install_nightly(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -> Commands:
-    """Install the files that the controller keeps of a nightly; the first host has them kept."""
-    came: list[str] = []
-    yield FunctionCommand(nightlies.brought, (spec, record, came), {})
-    if executing() and not came:
-        yield from _install_fallback(spec, record)
-        return
-    what = f"install the nightly torch {spec.pytorch.full_version} ({complaint})"
-    if lock is not None:
-        folders = [f"{nightlies.folder_of(spec)}/{name.partition('-')[0]}" for name in came]
-        by_lock = yield from _by_lock(spec, record, lock, folders=folders)
-        yield _long_step(spec, record, what, by_lock)
-        return
-    install = program(
-        "pytorch/nightly.sh",
-        nightlies.folder_of(spec),
-        *(*install_command(spec), *_anew(record)),
-    )
-    mark, unlocked = quoted(installing_mark(spec)), quoted("rm", "-f", spec.paths.torch_lock)
-    command = f"touch {mark} && {install} && {unlocked} && sync -f {mark} && rm {mark}"
-    yield _long_step(spec, record, what, command)
-
-
-def _by_lock(
-    spec: HostSpec,
-    record: Record,
-    lock: Lock,
-    *,
-    folders: Sequence[str] = (),
-    after: str = "true",
-) -> Generator[PyinfraCommand, None, str]:
-    """Fetch what the lock names, compare digests, and return the command that installs it.
-
-    + folders, after: see `lock_commands`
-    """
-    content = lock.requirements.encode()
-    yield write(STAGE, File(path=new_lock(spec), content=content), as_owner(spec, record))
-    there = record.torch.distributions != {}  # without torch too, from a run that was cut off
-    fetch, install = lock_commands(spec, there=there, folders=folders, after=after)
-    yield _long_step(spec, record, f"fetch what {lock.path} names", fetch)
-    return install
-
-
-def _long_step(spec: HostSpec, record: Record, what: str, command: str) -> PyinfraCommand:
-    return step(
-        STAGE,
-        what,
-        command,
-        run_as=as_owner(spec, record),
-        seconds=deadlines.INSTALL,
-        lock=spec.paths.lock,
-        stream=spec.accelerator == "nvidia",  # gigabytes: show that it is alive
-    )
-
-
-def _unless_finished(spec: HostSpec, command: str) -> str:
-    """Return the command, to be run only if the mark is still there once we hold the lock.
-
-    Otherwise another run was at work when we looked, and has finished meanwhile.
-    """
-    return f"[ ! -e {quoted(installing_mark(spec))} ] || {{ {command}; }}"
