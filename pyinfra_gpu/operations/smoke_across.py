@@ -122,6 +122,19 @@ def _act(
         modes = ", ".join(f"{name} as {each['mode']}" for name, each in said.items())
         yield refuse(STAGE, f"{spec.host}: one step cannot run {modes}: put like hosts in a group")
         return
+    in_order = {name: said[name] for name in hosts}  # the first one's address is met at
+    yield from _made(spec, record, in_order, why, meeting)
+
+
+def _made(
+    spec: HostSpec, record: Record, said: Mapping[str, Any], why: str, meeting: Together
+) -> Commands:
+    """Make the step with the other hosts.
+
+    + said: what each host of the group said of itself, in the group's order
+    """
+    hosts = list(said)
+    others = [name for name in hosts if name != host.name]
     _note(spec, why, "note" if "always" in why else "repair")
     yield lease.command(STAGE, spec)
     yield from bundle(spec, record)
@@ -260,8 +273,15 @@ def _train(
         ask(state, host, program, run_as, _stdin=trained.step.run_id, seconds=30)
 
     document = trained.take_part(Member(host.name, run, end))
-    judged = json.dumps(document)
-    words = (spec.paths.python, spec.paths.smoke_bundle, "--conclude", verdict_file)
+    return _concluded(state, host, spec, record, document)
+
+
+def _concluded(
+    state: State, host: Host, spec: HostSpec, record: Record, document: dict[str, Any]
+) -> bool:
+    """Have the host keep what was judged of all ranks, and its stamp say so if they passed."""
+    judged, run_as = json.dumps(document), as_owner(spec, record)
+    words = (spec.paths.python, spec.paths.smoke_bundle, "--conclude", spec.paths.across_verdict)
     if is_alive(host.connector):
         ask(state, host, quoted(*words), run_as, _stdin=judged, seconds=60)
     verdict = AcrossVerdict.read(judged)
