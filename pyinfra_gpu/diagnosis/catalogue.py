@@ -25,7 +25,11 @@
         - values: ["a.so"]      # of case_group; ["*"] for any, if the group took part at all
           facts: {compat_on_path: yes, shm_mib: "< 1024", gpu: GeForce}
                                 # what the host says, see `HostFacts`: all must hold; what is not
-                                # known does not. One of values and facts may be left out
+                                # known does not
+          seen: 'a row (?P<of>\\d)'  # what the same log has as well, wherever: mostly what a person
+                                # typed after the failure; <of> then stands for its group. Each
+                                # case has values, facts or seen
+          seen_in: "a row 2"    # lines as people see them, which it matches
           kind: root
           cause: ...
           fix: ["..."]
@@ -35,7 +39,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -74,6 +78,8 @@ class _FileCase(FileEntry, Case):
 
     values: frozenset[Text] | None = None
     facts: Annotated[tuple[Condition, ...], PlainValidator(read_conditions)] = ()
+    seen: Annotated[Pattern | None, PlainValidator(_pattern)] = None
+    seen_in: Text = ""
     cause: Text
     fix: tuple[Text, ...]
     explains: frozenset[Text] = NONE
@@ -153,7 +159,7 @@ def _model() -> TypeAdapter[Mapping[str, _FileEntry]]:
 
 
 def _try(entry: Entry, file: str) -> None:
-    for each in entry.patterns:
+    for each in (*entry.patterns, *(case.seen for case in entry.cases if case.seen)):
         try:
             check(each)
         except PatternError as error:
@@ -179,11 +185,23 @@ def _check_groups(entry: Entry, file: str) -> None:
     if (entry.case_group is not None) != by_value or not {entry.case_group} - {None} <= groups:
         it = "must be a group that the cases have values of"
         raise wrong(file, f"{entry.id}.case_group", it)
-    if any(case.values is None and not case.facts for case in entry.cases):
-        raise wrong(file, f"{entry.id}.cases", "must each have values or facts")
-    texts = [entry.cause, entry.clause, entry.remedy, *entry.fix]
-    texts += [text for case in entry.cases for text in (case.cause, *case.fix)]
+    if any(case.values is None and not case.facts and not case.seen for case in entry.cases):
+        raise wrong(file, f"{entry.id}.cases", "must each have values, facts or seen")
+    _check_names(entry.id, (entry.cause, entry.clause, entry.remedy, *entry.fix), groups, file)
+    for case in entry.cases:
+        if isinstance(case, _FileCase) and case.seen and not _shown(case):
+            raise wrong(file, f"{entry.id}.seen", "does not match its seen_in", case.seen.source)
+        own = groups | set(case.seen.regex.groupindex if case.seen else ())
+        _check_names(entry.id, (case.cause, *case.fix), own, file)
+
+
+def _shown(case: _FileCase) -> bool:
+    lines = [" ".join(line.split()) for line in case.seen_in.splitlines()]  # as a log is read
+    return case.seen is not None and bool(case.seen.regex.search("\n".join(lines)))
+
+
+def _check_names(id_: str, texts: Sequence[str], groups: set[str], file: str) -> None:
     for text in texts:
         for name in re.findall(r"<([a-z_]+)>", text):
             if name not in groups:
-                raise wrong(file, f"{entry.id}.fix", f"names <{name}>, which no pattern has")
+                raise wrong(file, f"{id_}.fix", f"names <{name}>, which no pattern has")

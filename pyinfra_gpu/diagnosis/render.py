@@ -56,6 +56,8 @@ def _finding(finding: Finding, style: Style) -> Iterator[str]:
     if heading := _HEADINGS.get(finding.kind):
         yield f"  ({heading})"
     yield from wrapped(finding.evidence, "  > ", "    ")
+    if finding.decided_by:
+        yield from wrapped(finding.decided_by, "  > ", "    ")
     yield ""
     yield "Why"
     yield from wrapped(unbroken(finding.cause), "  ", "  ")

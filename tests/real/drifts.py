@@ -75,7 +75,7 @@ DRIFTS = (
         "bytes of the GPU's firmware were changed, and its size was not",
         f"f={FIRMWARE}; sleep 1; printf changed | dd of=$f bs=1 seek=1000 conv=notrunc status=none",
         "driver.files-damaged",
-        'test -z "$(dpkg --verify firmware-nvidia-gsp)"',
+        "! dpkg --verify firmware-nvidia-gsp | grep /lib/firmware",
     ),
     Drift(
         "a hold is gone",

@@ -11,7 +11,8 @@ The rules, in this order:
    before it. A warning of NCCL does not: what NCCL fails at is in the exception.
 4. A consequence (as `explains` tells) gives way to its cause.
 5. Exceptions and the kernel come before other lines, and the first of them before later ones.
-6. Time-outs and signals (`weak`) count where there is nothing better.
+6. Time-outs and signals (`weak`) count where there is nothing better, unless another line decides
+   what they mean.
 7. A run that nothing ended may still have had a remark to report.
 """
 
@@ -57,7 +58,7 @@ def _tells(hit: Hit) -> bool:
 
     What merely follows an exception's first line may be another program's.
     """
-    if hit.failure is None or (hit.failure.foreign and hit.entry.weak):
+    if hit.failure is None or (hit.failure.foreign and hit.weak):
         return False
     in_first_lines = any(hit.first <= first <= hit.last for first, _ in hit.failure.spans)
     return in_first_lines or hit.kind not in ("wrapper", "secondary")
@@ -72,7 +73,7 @@ def _of_rank(
     whose = (rank, None)
     own = [hit for hit in roots if hit.rank in whose]
     own_unknown = [failure for failure in unknown if failure.rank in whose]
-    if own and not own_unknown and all(hit.entry.weak for hit in own):
+    if own and not own_unknown and all(hit.weak for hit in own):
         start = own[0].number
         own += [hit for hit in roots if hit.rank not in whose and _came_before(hit, start)]
         own_unknown = [failure for failure in unknown if failure.number < start]
@@ -80,7 +81,7 @@ def _of_rank(
 
 
 def _came_before(hit: Hit, start: int) -> bool:
-    return hit.standing == "exception" and not hit.entry.weak and hit.number < start
+    return hit.standing == "exception" and not hit.weak and hit.number < start
 
 
 def _causes(
@@ -88,10 +89,10 @@ def _causes(
 ) -> list[Hit]:
     lasting = [hit for hit in roots if hit.standing not in _OVERCOME]
     if unknown:
-        pool = [hit for hit in lasting if not hit.entry.weak and _outweighs(hit, unknown[0])]
+        pool = [hit for hit in lasting if not hit.weak and _outweighs(hit, unknown[0])]
     else:
         lasting += _explaining_warnings(roots, hits, known)
-        pool = [hit for hit in lasting if not hit.entry.weak] or lasting
+        pool = [hit for hit in lasting if not hit.weak] or lasting
     readings = {hit.reading for hit in pool}
     effects = {id_ for id_, _ in readings if any(known.explains(one, id_) for one in readings)}
     return [hit for hit in pool if hit.entry.id not in effects]
@@ -148,7 +149,7 @@ def _remarks(hits: Sequence[Hit]) -> list[Verdict]:
     for hit in hits:
         if hit.kind in _REMARKS:
             return [(hit, hit.kind)]
-        if hit.kind == "root" and not hit.entry.weak:
+        if hit.kind == "root" and not hit.weak:
             over = len(hit.stream.lines) - 1 - hit.last <= SOON_OVER
             return [(hit, "root" if over and hit.standing == "warned" else "warn")]
     return []

@@ -9,7 +9,7 @@ import json
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from .host_facts import Condition, HostFacts
 from .patterns import Pattern, pattern
@@ -35,25 +35,36 @@ ANY = "*"
 NONE: frozenset[str] = frozenset()
 
 
+class Lines(Protocol):
+    """All lines of a log; see `Elsewhere`."""
+
+    def told(self, pattern: Pattern) -> object | None:
+        """Return what the first line tells that the pattern matches; None if there is none."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """What an entry means where its message carries one of these values and the host says so.
 
     + values: None if any value will do
+    + seen: a line that the log has as well, wherever; None if none is asked for
     """
 
     values: frozenset[str] | None = None
     facts: tuple[Condition, ...] = ()
+    seen: Pattern | None = None
     kind: Kind
     cause: str
     fix: tuple[str, ...]
     explains: frozenset[str] = NONE
 
-    def fits(self, value: str | None, facts: HostFacts) -> bool:
+    def fits(self, value: str | None, facts: HostFacts, log: Lines) -> bool:
         """Tell whether this is the reading."""
         if self.values is not None and (value is None or not self.values & {value, ANY}):
             return False
-        return all(condition.holds(facts) for condition in self.facts)
+        if not all(condition.holds(facts) for condition in self.facts):
+            return False
+        return self.seen is None or log.told(self.seen) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,10 +104,13 @@ class Entry:
         """The layer it belongs to, which is also the name of its file."""
         return _LAYER_OF[self.id.partition("-")[0]]
 
-    def case(self, groups: Mapping[str, str | None], facts: HostFacts) -> Case | None:
-        """Return the case for a match with these groups on this host, None if none fits."""
+    def case(self, groups: Mapping[str, str | None], facts: HostFacts, log: Lines) -> Case | None:
+        """Return the case for a match with these groups on this host, None if none fits.
+
+        + log: where it was found
+        """
         value = groups.get(self.case_group) if self.case_group else None
-        return next((case for case in self.cases if case.fits(value, facts)), None)
+        return next((case for case in self.cases if case.fits(value, facts, log)), None)
 
 
 Reading = tuple[str, Case | None]
@@ -187,6 +201,8 @@ def _case_as_json(case: Case) -> dict[str, Any]:
         told["values"] = sorted(case.values)
     if case.facts:
         told["facts"] = {each.name: each.expected for each in case.facts}
+    if case.seen is not None:
+        told["seen"] = case.seen.source
     return told
 
 
@@ -219,6 +235,7 @@ def _case(told: Mapping[str, Any]) -> Case:
         **_meaning(told),
         values=None if values is None else frozenset(values),
         facts=tuple(Condition(name, value) for name, value in told.get("facts", {}).items()),
+        seen=pattern(told["seen"]) if "seen" in told else None,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from .elsewhere import Elsewhere, Told
 from .entries import Case, Catalogue, Entry, Kind, Reading
 from .failures import Failure, failures, known_lines
 from .host_facts import HostFacts
@@ -51,6 +52,7 @@ class Hit:
 
     + first, last: indexes of its lines in the stream; + span: of its characters in the text
     + failure: the exception that it belongs to
+    + told: the other line that decides which case it is, where one does
     """
 
     entry: Entry
@@ -63,11 +65,17 @@ class Hit:
     groups: Mapping[str, str | None]
     failure: Failure | None
     standing: Standing
+    told: Told | None = None
 
     @property
     def kind(self) -> Kind:
         """What the message is, read with the host's facts."""
         return self.case.kind if self.case else self.entry.kind
+
+    @property
+    def weak(self) -> bool:
+        """Whether it names a cause only if nothing else failed; not where another line decides."""
+        return self.entry.weak and self.told is None
 
     @property
     def reading(self) -> Reading:
@@ -103,11 +111,12 @@ def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Fin
     limit = max(FEWEST_WINDOWS, WINDOWS // max(1, len(streams)))
     hits: list[Hit] = []
     failed: list[Failure] = []
+    log = Elsewhere(streams)
     for stream in streams:
         own = failures(stream)
         lines = known_lines(own)
         found = [
-            hit for entry in known.entries for hit in _hits(stream, entry, limit, lines, facts)
+            hit for entry in known.entries for hit in _hits(stream, entry, limit, lines, facts, log)
         ]
         hits += _specific(found, known)
         failed += own
@@ -134,7 +143,12 @@ def _goes_on(stream: Stream, last: int, telling: Sequence[Line]) -> bool:
 
 
 def _hits(
-    stream: Stream, entry: Entry, limit: int, failed: Mapping[int, Failure], facts: HostFacts
+    stream: Stream,
+    entry: Entry,
+    limit: int,
+    failed: Mapping[int, Failure],
+    facts: HostFacts,
+    log: Elsewhere,
 ) -> list[Hit]:
     hits = []
     for pattern in entry.patterns:
@@ -145,10 +159,11 @@ def _hits(
                 continue
             groups = found.groupdict()
             failure = next((failed[i] for i in range(first, last + 1) if i in failed), None)
+            case = entry.case(groups, facts, log)
             hits.append(
                 Hit(
                     entry=entry,
-                    case=entry.case(groups, facts),
+                    case=case,
                     stream=stream,
                     anchor=len(pattern.anchor),
                     span=found.span(),
@@ -157,6 +172,7 @@ def _hits(
                     groups=groups,
                     failure=failure,
                     standing=_standing(stream, first, last, failure),
+                    told=log.told(case.seen) if case and case.seen else None,
                 )
             )
     return hits

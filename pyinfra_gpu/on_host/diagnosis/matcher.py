@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .deciding import decide
+from .elsewhere import Told
 from .entries import Catalogue, Kind
 from .hits import Hit, search
 from .host_facts import HostFacts
@@ -15,6 +16,7 @@ from .torchrun import attributed
 
 TAIL = 30  # lines shown of a log that nothing explains
 LONGEST_EVIDENCE = 400  # characters
+LONGEST_DECIDING = 200  # characters of the line that decides how it is read
 
 # What a shell takes literally: people paste the steps.
 _SAFE = re.compile(r"[\w./:@%+,-]{1,200}")
@@ -27,6 +29,7 @@ class Finding:
     + clause, remedy: the cause, and what to do, in one clause each; empty where the catalogue has
       only the whole of it
     + passing: whether it mostly goes away by itself
+    + decided_by: another line of the log that decides which reading it is; empty where none does
     """
 
     id: str
@@ -39,6 +42,7 @@ class Finding:
     clause: str = ""
     remedy: str = ""
     passing: bool = False
+    decided_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class Diagnosis:
                 "layer": finding.layer,
                 "kind": finding.kind,
                 "evidence": finding.evidence,
+                "decided_by": finding.decided_by,
                 "cause": finding.cause,
                 "fix": list(finding.fix),
             }
@@ -133,7 +138,9 @@ def _telling(hit: Hit, hits: Sequence[Hit]) -> Hit:
 
 def _finding(hit: Hit, telling: Hit, kind: Kind) -> Finding:
     meaning = telling.case or telling.entry
+    told = telling.told
     groups = {**hit.groups, **{name: value for name, value in telling.groups.items() if value}}
+    groups |= {name: value for name, value in (told.groups if told else {}).items() if value}
     return Finding(
         id=hit.entry.id,
         layer=hit.entry.layer,
@@ -145,7 +152,15 @@ def _finding(hit: Hit, telling: Hit, kind: Kind) -> Finding:
         clause=_filled(hit.entry.clause, groups),
         remedy=_filled(hit.entry.remedy, groups),
         passing=hit.entry.passing,
+        decided_by=_decided_by(hit, told),
     )
+
+
+def _decided_by(hit: Hit, told: Told | None) -> str:
+    """Return the other line that decides; nothing where the message itself says it."""
+    if told is None or any(told.line == line.whole.strip() for line in hit.lines):
+        return ""
+    return told.line[:LONGEST_DECIDING]
 
 
 def _evidence(hit: Hit) -> str:

@@ -16,7 +16,7 @@ BOUND = 12.0  # seconds of processor time; on a quiet core it is under 3
 # and takes as long as all the rest together is noticed here; with 4 MB it would take four times as
 # long as the rest, with 16 MB sixteen times.
 PARTS = 4
-GROWTH, START = 1.5, 0.3  # how much more than that is allowed, and seconds that any log takes
+GROWTH, START = 2, 0.3  # how much more than that is allowed, and seconds that any log takes
 TRIES = 3  # of which one has to do: other processes slow this one down
 
 KNOWN = catalogue()

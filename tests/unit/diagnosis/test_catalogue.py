@@ -10,7 +10,7 @@ import pytest
 from diagnosis.small_catalogue import TEXTS
 
 from pyinfra_gpu.diagnosis.bundled import for_hosts
-from pyinfra_gpu.diagnosis.catalogue import catalogue, own_texts, read_catalogue
+from pyinfra_gpu.diagnosis.catalogue import _FileCase, catalogue, own_texts, read_catalogue
 from pyinfra_gpu.diagnosis.matcher import explain
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, Entry, carried, packed, unpacked
 from pyinfra_gpu.on_host.diagnosis.patterns import AFTER, BEFORE, Text
@@ -59,6 +59,21 @@ def test_each_sample_is_read_as_its_own_entry_in_the_ways_logs_come(entry: Entry
             )
 
 
+@pytest.mark.parametrize(
+    "entry", [each for each in KNOWN.entries if any(c.seen for c in each.cases)]
+)
+def test_another_line_of_the_log_decides_which_case_it_is(entry: Entry) -> None:
+    message = entry.samples[0]
+    for case in entry.cases:
+        if not isinstance(case, _FileCase) or case.seen is None:
+            continue
+        for log in (f"{message}\n$ typed\n{case.seen_in}", f"{case.seen_in}\n{message}"):
+            found = next(each for each in explain(log).findings if each.id == entry.id)
+            for part in re.split("<[a-z_]+>", case.cause):
+                assert part in found.cause, log
+            assert found.decided_by == "" or found.decided_by in case.seen_in
+
+
 @entries
 def test_a_fix_is_told_not_pointed_at(entry: Entry) -> None:
     for text in (entry.cause, *entry.fix, *(step for case in entry.cases for step in case.fix)):
@@ -79,7 +94,7 @@ def test_no_fix_is_what_is_known_to_be_wrong() -> None:
 
 def attacks(entry: Entry) -> Iterator[str]:
     """Texts that nearly match each pattern, in the ways that make a search try again and again."""
-    for pattern in entry.patterns:
+    for pattern in (*entry.patterns, *(case.seen for case in entry.cases if case.seen)):
         width = BEFORE + AFTER
         literals = re.findall(r"[A-Za-z][A-Za-z ]{2,}", pattern.source) or [pattern.anchor]
         for filler in (
@@ -146,7 +161,7 @@ def wrong(layer: str, old: str, new: str) -> str:
         ("cuda", "compat_on_path: yes", "compat_on_path: maybe", "yes or no"),
         ("cuda", "compat_on_path: yes", "compat: yes", "is not a field"),
         ("cuda", "compat_on_path: yes", 'shm_mib: "64"', "in MiB"),
-        ("cuda", "{facts: {compat_on_path: yes}, ", "{", "values or facts"),
+        ("cuda", "{facts: {compat_on_path: yes}, ", "{", "values, facts or seen"),
         ("driver", "case_group: xid", "case_group: number", "group that the cases have values of"),
         ("driver", "  case_group: xid\n", "", "group that the cases have values of"),
         ("store", "weak: yes", "weak: sometimes", "yes or no"),
@@ -181,7 +196,11 @@ def test_hosts_read_the_same_catalogue() -> None:
             getattr(one, name) == getattr(other, name) for name in (*told, "case_group", "explains")
         )
         for case, same in zip(one.cases, other.cases, strict=True):
-            assert {**vars(case), "facts": {*case.facts}} == {**vars(same), "facts": {*same.facts}}
+            assert {**vars(case), "facts": {*case.facts}} == {
+                **vars(same),
+                "facts": {*same.facts},
+                "seen_in": vars(case)["seen_in"],  # stays here, as samples do
+            }
         assert not other.samples
 
 

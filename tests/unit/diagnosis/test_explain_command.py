@@ -62,7 +62,7 @@ def test_a_file_and_json(
     answer = json.loads(capsys.readouterr().out)
     assert set(answer) == {"findings", "suppressed", "unclassified", "tail"}
     (finding,) = answer["findings"]
-    assert set(finding) == {"id", "layer", "kind", "evidence", "cause", "fix"}
+    assert set(finding) == {"id", "layer", "kind", "evidence", "decided_by", "cause", "fix"}
     assert (finding["id"], finding["layer"], finding["kind"]) == ("CUDA-17", "cuda", "root")
     assert answer["unclassified"] is False
     assert answer["tail"] == []

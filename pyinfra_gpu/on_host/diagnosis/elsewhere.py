@@ -1,0 +1,47 @@
+"""The rest of a log, asked for the line that decides what a message in it means.
+
+What a person typed after a failure (`df -i`, `nvidia-smi -L`, `getent hosts`), and what the program
+printed before it, often tells which of several readings of a message is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .log import Stream
+from .patterns import Pattern
+
+WINDOWS = 20  # in which a line is searched from each end of a stream
+
+
+@dataclass(frozen=True)
+class Told:
+    """A line that decides, and what its pattern's groups hold."""
+
+    line: str
+    groups: Mapping[str, str | None]
+
+
+class Elsewhere:
+    """All writers' lines of one log."""
+
+    def __init__(self, streams: Sequence[Stream] = ()) -> None:
+        self._streams = streams
+        self._told: dict[str, Told | None] = {}
+
+    def told(self, pattern: Pattern) -> Told | None:
+        """Return the first line that the pattern matches, whoever wrote it; None if there is none.
+
+        Of several lines it is the last: a table's heading comes before the row that tells.
+        """
+        if pattern.source not in self._told:
+            self._told[pattern.source] = self._search(pattern)
+        return self._told[pattern.source]
+
+    def _search(self, pattern: Pattern) -> Told | None:
+        for stream in self._streams:
+            for found in pattern.find(stream.text, WINDOWS):
+                last = stream.at(max(found.start(), found.end() - 1))
+                return Told(stream.lines[last].whole.strip(), found.groupdict())
+        return None
