@@ -16,11 +16,16 @@ from typing import Any
 
 import paramiko
 
+from pyinfra_gpu.engine.turns import Turn, Turns
+
 DEAD_PEER_S = 20
 """Seconds without an acknowledgement after which a connection is given up."""
 
 KEEPALIVE_S = 5
 """Seconds between keepalive packets, so that an idle wait notices a dead peer too."""
+
+GREETING_S = 10
+"""Seconds to a host's first byte, as many as pyinfra has for a connection by itself."""
 
 LOGIN_S = 60
 """Seconds from the first byte to the end of the login, with a touch of a hardware key."""
@@ -40,9 +45,10 @@ class _Socket:
     As long as a peer sends, a socket of gevent's hands out what is there and lets nobody else run.
     """
 
-    def __init__(self, sock: Any) -> None:
+    def __init__(self, sock: Any, turn: Turn | None) -> None:
         self.inner = sock
         self.transport: paramiko.Transport | None = None
+        self._turn = turn
         self._began = time.monotonic()
         self._received = self._reads = 0
 
@@ -64,10 +70,20 @@ class _Socket:
     def _check_login(self, transport: paramiko.Transport) -> None:
         if transport.is_authenticated():
             self._received = -1
+            self._end_turn()
         elif self._received > _BEFORE_LOGIN:
             raise OSError(f"it sent more than {_BEFORE_LOGIN >> 10} KiB before the login")
         elif time.monotonic() - self._began > LOGIN_S:
             raise OSError(f"it did not come to a login within {LOGIN_S} s")
+
+    def close(self) -> None:
+        """Close it, before the login or after."""
+        self._end_turn()
+        self.inner.close()
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            self._turn.end()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -99,22 +115,44 @@ class _Transport(paramiko.Transport):
     }
 
 
-def make_transport(sock: Any, **kwargs: Any) -> paramiko.Transport:
+def make_transport(sock: Any, turns: Turns | None = None, **kwargs: Any) -> paramiko.Transport:
     """Build the SSH transport for one connection, with the socket underneath tuned.
 
     + sock: what paramiko connected: a TCP socket, a ``paramiko.Channel`` when the host is reached
       through a ProxyJump, or a ``paramiko.ProxyCommand``
+    + turns: waits for one of these, which ends with the login, once the host has said a word
     + kwargs: paramiko's own transport arguments, passed on unchanged
 
     Through a jump host the only TCP connection is the one to the jump host, made by pyinfra
     without a factory; it is tuned here, when the first channel through it is used.
     """
     _tune(sock)
-    fair = _Socket(sock)
+    turn = None
+    if turns:
+        _await_greeting(sock)
+        turn = turns.take()
+    fair = _Socket(sock, turn)
     transport = _Transport(fair, **kwargs)  # type: ignore[arg-type]
     fair.transport = transport
     transport.set_keepalive(KEEPALIVE_S)
     return transport
+
+
+def _await_greeting(sock: object) -> None:
+    """Wait for the first byte, where this is TCP: an SSH server speaks first.
+
+    Raises OSError where none comes.
+    """
+    if not isinstance(sock, socket.socket):
+        return
+    before = sock.gettimeout()
+    sock.settimeout(GREETING_S)
+    try:
+        sock.recv(1, socket.MSG_PEEK)
+    except TimeoutError:
+        raise OSError(f"it said nothing for {GREETING_S} s") from None
+    finally:
+        sock.settimeout(before)
 
 
 def _tune(sock: object) -> None:

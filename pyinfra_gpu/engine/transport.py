@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import paramiko
@@ -17,6 +18,7 @@ from pyinfra.connectors.local import LocalConnector
 from pyinfra_gpu.engine import host_keys
 from pyinfra_gpu.engine.connection import DEAD_PEER_S, make_transport
 from pyinfra_gpu.engine.login_shell import one_line
+from pyinfra_gpu.engine.turns import LOGINS, Turns
 
 _CHUNK = 32768
 _LONGEST_LINE = 65536  # bytes
@@ -176,5 +178,12 @@ def start(connector: object, command: str) -> LastingCommand | None:
     return LastingCommand(ours)
 
 
-CONNECT_KWARGS: dict[str, Any] = {"transport_factory": make_transport}
-"""For inventories and group_data: ``ssh_paramiko_connect_kwargs = CONNECT_KWARGS``."""
+def connect_kwargs(*, logins: int = LOGINS) -> dict[str, Any]:
+    """Return what group_data and inventories hand to pyinfra as ``ssh_paramiko_connect_kwargs``.
+
+    + logins: how many of the hosts that it is handed for log in at the same time, at least 1
+    """
+    return {"transport_factory": partial(make_transport, turns=Turns(logins))}
+
+
+CONNECT_KWARGS = connect_kwargs()

@@ -7,11 +7,14 @@ own, as `pyinfra-gpu check` is.
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -78,32 +81,46 @@ def serving(tmp_path: Path, kinds: tuple[str, ...]) -> Iterator[list[int]]:
         server.communicate()
 
 
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(PROJECT)}
+
+
+def data(tmp_path: Path, port: int, *, look_s: int) -> dict[str, Any]:
+    """Return what is declared of a host at that port, which has so many seconds for a look."""
+    return {
+        **DATA,
+        "ssh_hostname": "127.0.0.1",
+        "ssh_port": port,
+        "ssh_user": "ubuntu",
+        "ssh_password": "x",
+        "ssh_known_hosts_file": str(tmp_path / "known_hosts"),
+        "ssh_allow_agent": False,
+        "ssh_look_for_keys": False,
+        "look_timeout_s": look_s,
+        "privilege": "none",
+    }
+
+
+def inventory(tmp_path: Path, hosts: list[tuple[str, dict[str, Any]]]) -> Path:
+    fleet = tmp_path / "fleet.py"
+    fleet.write_text(
+        "from pyinfra_gpu.engine.transport import CONNECT_KWARGS\n"
+        f"cpu = ({hosts!r}, {{'ssh_paramiko_connect_kwargs': CONNECT_KWARGS}})\n"
+    )
+    return fleet
+
+
 def check(tmp_path: Path, *kinds: str) -> Told:
     with serving(tmp_path, (GOOD, *kinds)) as ports:
-        hosts = []
-        for kind, port in zip((GOOD, *kinds), ports, strict=True):
-            data = {
-                **DATA,
-                "ssh_hostname": "127.0.0.1",
-                "ssh_port": port,
-                "ssh_user": "ubuntu",
-                "ssh_password": "x",
-                "ssh_known_hosts_file": str(tmp_path / "known_hosts"),
-                "ssh_allow_agent": False,
-                "ssh_look_for_keys": False,
-                "look_timeout_s": 60 if kind == GOOD else LOOK_S,
-                "privilege": "none",
-            }
-            hosts.append((name_of(kind), data))
-        fleet = tmp_path / "fleet.py"
-        fleet.write_text(
-            "from pyinfra_gpu.engine.transport import CONNECT_KWARGS\n"
-            f"cpu = ({hosts!r}, {{'ssh_paramiko_connect_kwargs': CONNECT_KWARGS}})\n"
-        )
+        hosts = [
+            (name_of(kind), data(tmp_path, port, look_s=60 if kind == GOOD else LOOK_S))
+            for kind, port in zip((GOOD, *kinds), ports, strict=True)
+        ]
+        fleet = inventory(tmp_path, hosts)
         done = subprocess.run(
             [sys.executable, "-c", CONTROLLER, str(fleet)],
             cwd=PROJECT,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(PROJECT)},
+            env=environment(tmp_path),
             capture_output=True,
             text=True,
             timeout=120,
@@ -192,3 +209,61 @@ def test_hosts_that_answer_nonsense_are_judged_or_refused(tmp_path: Path, usual:
         host = told.hosts[name_of(kind)]
         assert host["verdict"] == (verdict or host["verdict"]), kind
         assert host["verdict"] != "declared" or kind in ("escapes", "bad UTF-8"), kind
+
+
+# A fleet: pyinfra's 40 at once, each for the whole of its time-out, would be three rounds of it.
+TIMEOUT_S = 4
+NOBODY, MUTE, HEALTHY = 50, 30, 19
+COMMAND_LINE = f"""
+import sys
+from pyinfra.api.config import config_defaults
+from pyinfra_gpu import cli
+from pyinfra_gpu.engine import connection
+from pyinfra_gpu.report.check import arrivals
+config_defaults["CONNECT_TIMEOUT"] = connection.GREETING_S = {TIMEOUT_S}
+arrivals.TOGETHER_S = 1.0
+print(flush=True)
+sys.exit(cli.main(["check", sys.argv[1]]))
+"""
+
+
+@contextmanager
+def nobody() -> Iterator[int]:
+    """A port at which nothing answers: whoever listens there has a full queue."""
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(3):
+            each = stack.enter_context(socket.socket())
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        yield full.getsockname()[1]
+
+
+def test_a_fleet_waits_once_for_all_that_do_not_answer_and_shows_the_others_meanwhile(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path, (GOOD, "silent")) as ports, nobody() as port:
+        hosts = [(f"a{each}", data(tmp_path, port, look_s=60)) for each in range(NOBODY)]
+        hosts += [(f"b{each}", data(tmp_path, ports[1], look_s=60)) for each in range(MUTE)]
+        hosts += [(f"d{each}", data(tmp_path, ports[0], look_s=60)) for each in range(HEALTHY)]
+        command = [sys.executable, "-c", COMMAND_LINE, str(inventory(tmp_path, hosts))]
+        came: dict[str, float] = {}
+        with subprocess.Popen(
+            command, cwd=PROJECT, env=environment(tmp_path), stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            began = time.monotonic()
+            for line in process.stdout:
+                came.setdefault(line.strip(), time.monotonic() - began)
+    healthy = came[f"{HEALTHY} hosts as declared: d0-d{HEALTHY - 1}"]
+    given_up = [
+        came[f"{NOBODY} hosts COULD NOT TELL: a0-a{NOBODY - 1}"],
+        came[f"{MUTE} hosts COULD NOT TELL: b0-b{MUTE - 1}"],
+    ]
+    late = 1.0 + 4.0 * (os.getloadavg()[0] > os.cpu_count())
+    assert healthy < TIMEOUT_S + late
+    assert healthy < min(given_up)
+    assert max(given_up) < 2 * TIMEOUT_S + late

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
@@ -10,10 +11,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
 from check_reports import (
     REPORT,
@@ -30,8 +33,9 @@ from pyinfra.api.host import Host
 from pyinfra_gpu import cli
 from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.engine.look import Unanswered
+from pyinfra_gpu.output import ENOUGH
+from pyinfra_gpu.report.check import arrivals, past, running
 from pyinfra_gpu.report.check import cli as check_cli
-from pyinfra_gpu.report.check import past, running
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.render import render, summary
 from pyinfra_gpu.report.check.running import Request, run
@@ -188,6 +192,111 @@ def test_a_check_that_is_ended_shows_what_the_others_said(
     assert capsys.readouterr().out == (
         "gpu1  as declared\n\nended before the other hosts had answered\n"
     )
+
+
+def in_turn(*steps: tuple[HostAnswer, float]) -> Callable[[Request, running.Arrived], Answer]:
+    """A check whose hosts answer after one another, each so many seconds after the one before."""
+    names = [each.name for each, _ in steps]
+
+    def run(request: Request, arrived: running.Arrived) -> Answer:
+        for each, seconds in steps:
+            gevent.sleep(seconds)
+            arrived(each, names)
+        return answer(*(each for each, _ in steps))
+
+    return run
+
+
+class Lines(io.StringIO):
+    """What was written, a piece for each time that it was flushed; a terminal if need be."""
+
+    def __init__(self, *, terminal: bool = False) -> None:
+        super().__init__()
+        self.pieces: list[str] = []
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def flush(self) -> None:
+        self.pieces.append(self.getvalue())
+        self.seek(0)
+        self.truncate()
+
+
+def shown(monkeypatch: pytest.MonkeyPatch) -> Lines:
+    """Return what standard output is from now on."""
+    monkeypatch.setattr(arrivals, "TOGETHER_S", 0.1)
+    monkeypatch.setattr(sys, "stdout", lines := Lines())
+    return lines
+
+
+SLOW = unreachable("slow1", "timed out")
+STEPS = ((host("gpu2"), 0.0), (host("gpu1"), 0.02), (host("gpu3", RESTART), 0.3), (SLOW, 0.02))
+
+
+def test_answers_are_shown_while_others_are_waited_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = shown(monkeypatch)
+    monkeypatch.setattr(check_cli, "run", in_turn(*STEPS))
+    assert cli.main(["check", "inventories/lab.py"]) == 1
+    first, rest, last = written.pieces
+    assert first == "2 hosts as declared: gpu1, gpu2\n"
+    assert rest.startswith("\nslow1  COULD NOT TELL\n")
+    assert "\n\ngpu3  RESTART OWED, 1 deviation\n" in rest
+    assert (
+        last == "\n4 hosts: 1 could not tell, 1 restart owed, 2 as declared; 3.2 s, exit code 1\n"
+    )
+
+
+def test_answers_that_come_together_are_shown_together(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = shown(monkeypatch)
+    steps = [(each, 0.0) for each, _ in STEPS]
+    monkeypatch.setattr(check_cli, "run", in_turn(*steps))
+    cli.main(["check", "inventories/lab.py"])
+    assert "".join(written.pieces) == f"{render(answer(*(each for each, _ in steps)))}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_how_many_have_answered_is_a_line_on_a_terminal_alone(
+    arguments: list[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = shown(monkeypatch)
+    monkeypatch.setattr(check_cli, "run", in_turn(*STEPS))
+    for terminal in (False, True):
+        line = Lines(terminal=terminal)
+        monkeypatch.setattr(sys, "stderr", line)
+        cli.main(["check", "inventories/lab.py", *arguments])
+        counted = "2 of 4 hosts have answered, not yet gpu3, slow1"
+        assert any(each.endswith(counted) for each in line.pieces) is terminal
+        if terminal:
+            assert line.pieces[-1] == "\r\x1b[K"
+    if arguments:
+        assert json.loads("".join(written.pieces[-1:]))["exit_code"] == 1
+
+
+def test_a_reader_that_has_seen_enough_is_no_error_in_the_middle_either(tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.path[:0] = [{str(Path(__file__).parent)!r}]
+import test_check_running as tests
+tests.arrivals.TOGETHER_S = 0.1
+tests.check_cli.run = tests.in_turn(*tests.STEPS)
+sys.exit(tests.cli.main(["check", "inventories/lab.py"]))
+"""
+    done = subprocess.run(
+        ["bash", "-c", 'set -o pipefail; "$@" | head -1', "-", sys.executable, "-c", code],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("2 hosts as declared: gpu1, gpu2\n", ENOUGH)
+    assert done.stderr == ""
 
 
 def test_a_host_that_cannot_be_judged_does_not_change_another_hosts_answer(

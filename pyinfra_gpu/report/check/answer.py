@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -109,6 +110,20 @@ class HostAnswer:
         }
 
 
+def worst_first(hosts: Iterable[HostAnswer]) -> tuple[HostAnswer, ...]:
+    """Return hosts as they are shown: the worst first, and in the natural order of their names."""
+    return tuple(
+        sorted(
+            hosts,
+            key=lambda host: (
+                WORST_FIRST.index(host.verdict),
+                -len(host.deviations),
+                natural(host.name),
+            ),
+        )
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """The whole check.
@@ -126,16 +141,7 @@ class Answer:
     @property
     def worst_first(self) -> tuple[HostAnswer, ...]:
         """The hosts as they are shown: the worst first, and in the natural order of their names."""
-        return tuple(
-            sorted(
-                self.hosts,
-                key=lambda host: (
-                    WORST_FIRST.index(host.verdict),
-                    -len(host.deviations),
-                    natural(host.name),
-                ),
-            )
-        )
+        return worst_first(self.hosts)
 
     @property
     def verdict(self) -> Verdict:

@@ -10,13 +10,12 @@ from getpass import getpass
 
 import click
 
-from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check import past
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, Verdict
-from pyinfra_gpu.report.check.render import plain, render
+from pyinfra_gpu.report.check.arrivals import Arrivals
+from pyinfra_gpu.report.check.render import last_lines, lines_of, plain
 from pyinfra_gpu.report.check.running import Request, run
-from pyinfra_gpu.text import WIDTH, shortened
 
 EXIT_CODES_TEXT = (
     "exit code: 0 every host is as declared; 2 drift; 3 only a restart is owed;"
@@ -81,49 +80,57 @@ def request_of(options: argparse.Namespace) -> Request:
 
 
 def handle(options: argparse.Namespace) -> int:
-    """Check, print the answer, and return the exit code; ended early, print what there is."""
-    style = _colour if sys.stdout.isatty() else plain
-    arrivals = _Arrivals()
+    """Check, print the answer, and return the exit code; ended early, print what there is.
+
+    What has come is printed while others are waited for, but as JSON, which is one document.
+    """
+    printing = _Printing(whole=options.verbose)
+    arrivals = Arrivals(None if options.json else printing.some)
     try:
         answer = look(request_of(options), arrivals)
     except SystemExit:
         if arrivals.hosts and not options.json:
-            some = Answer(
-                inventory=options.inventory, checked="", seconds=0, hosts=tuple(arrivals.hosts)
-            )
-            show(render(some, style, whole=options.verbose, ended=True), "check")
+            printing.end(None, arrivals.rest, len(arrivals.hosts))
         raise
     keep(answer)
     if options.json:
         text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
-    else:
-        text = render(answer, style, whole=options.verbose)
-    return show(text, "check") or answer.exit_code
+        return show(text, "check") or answer.exit_code
+    printing.end(answer, arrivals.rest, len(answer.hosts))
+    return printing.failed or answer.exit_code
 
 
-def look(request: Request, arrivals: _Arrivals | None = None) -> Answer:
+def look(request: Request, arrivals: Arrivals | None = None) -> Answer:
     """Run a check, with a line of progress on a terminal.
 
     + arrivals: gets each host's answer as it comes
     """
-    return run(request, (arrivals or _Arrivals()).add)
+    return run(request, (arrivals or Arrivals()).add)
 
 
-class _Arrivals:
-    """The answers so far; on a terminal a line says how many, and which hosts are waited for."""
+class _Printing:
+    """Prints answers to standard output, in as many parts as they come in."""
 
-    def __init__(self) -> None:
-        self.hosts: list[HostAnswer] = []
+    def __init__(self, *, whole: bool) -> None:
+        self.failed = 0
+        self._whole = whole
+        self._style = _colour if sys.stdout.isatty() else plain
+        self._begun = False
 
-    def add(self, host: HostAnswer, names: Sequence[str]) -> None:
-        """Keep an answer, and show the line anew, or clear it when the last host has answered."""
-        self.hosts.append(host)
-        if not sys.stderr.isatty():
-            return
-        waiting = {*names} - {each.name for each in self.hosts}
-        done = f"{len(self.hosts)} of {len(names)} hosts have answered, not yet {brief(waiting)}"
-        shown = shortened(done, WIDTH - 1) if waiting else ""
-        print(f"\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
+    def some(self, hosts: Sequence[HostAnswer], total: int) -> None:
+        """Print the answers of some hosts, of so many in all."""
+        self._print(lines_of(hosts, total, self._style, whole=self._whole))
+
+    def end(self, answer: Answer | None, rest: Sequence[HostAnswer], total: int) -> None:
+        """Print what was not yet, and the line that sums up; None: others have not answered."""
+        if rest:
+            self.some(rest, total)
+        self._print(last_lines(answer))
+
+    def _print(self, lines: Sequence[str]) -> None:
+        text = "\n".join(["", *lines] if self._begun else lines)
+        self._begun = True
+        self.failed = show(text, "check") or self.failed
 
 
 def keep(answer: Answer) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.host_names import brief
-from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, Verdict
+from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, Verdict, worst_first
 from pyinfra_gpu.report.fleet import alike, counted, listed, said_once
 from pyinfra_gpu.text import labelled, wrapped
 
@@ -26,16 +26,24 @@ def plain(text: str, verdict: Verdict) -> str:
     return text
 
 
-def render(
-    answer: Answer, style: Style = plain, *, whole: bool = False, ended: bool = False
-) -> str:
+def render(answer: Answer, style: Style = plain, *, whole: bool = False) -> str:
     """Return a line for the hosts that are as declared, all deviations of the others, a summary.
 
     + style: colours text; plain by default
     + whole: show each host by itself, with every stage
-    + ended: the check was ended before all had answered, so there is nothing to sum up
     """
-    hosts = answer.worst_first
+    lines = lines_of(answer.hosts, len(answer.hosts), style, whole=whole) if answer.hosts else []
+    return "\n".join([*lines, *([""] if lines else []), *last_lines(answer)])
+
+
+def lines_of(
+    some: Sequence[HostAnswer], total: int, style: Style = plain, *, whole: bool = False
+) -> list[str]:
+    """Return what `render` says of some hosts, the worst first.
+
+    + total: how many hosts there are in all
+    """
+    hosts = worst_first(some)
     groups = [[host] for host in hosts] if whole else alike(hosts, _answer_of)
     blocks = [_block(group, style, whole=whole) for group in groups]
     said = said_once((host.name, note) for host in hosts for note in host.notes)
@@ -45,13 +53,20 @@ def render(
         if about is not None:
             blocks[about] += _labelled("note", note, indent=2)
         else:
-            told = "all of them" if len(names) == len(hosts) else brief(names)
+            told = "all of them" if len(names) == total else brief(names)
             apart += wrapped(f"note, {told}: {note}", "", "  ", whole_words=True)
-    blocks += [apart] if apart else []
-    if answer.reasons:
-        blocks.append([line for each in answer.reasons for line in wrapped(each, "! ", "  ")])
-    last = "ended before the other hosts had answered" if ended else summary(answer)
-    return "\n".join([*_joined(blocks), *([""] if blocks else []), *wrapped(last)])
+    return _joined([*blocks, *([apart] if apart else [])])
+
+
+def last_lines(answer: Answer | None) -> list[str]:
+    """Return what is wrong with the inventory, and the summary.
+
+    + answer: None where the check was ended before all had answered: there is nothing to sum up
+    """
+    if answer is None:
+        return ["ended before the other hosts had answered"]
+    wrong = [line for each in answer.reasons for line in wrapped(each, "! ", "  ")]
+    return [*wrong, *([""] if wrong else []), *wrapped(summary(answer))]
 
 
 def _joined(blocks: Sequence[list[str]]) -> list[str]:
