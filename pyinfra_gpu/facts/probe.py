@@ -7,6 +7,7 @@ by one concern's module.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -50,7 +51,6 @@ _ROOTS = (
     "probe/power.sh",
 )
 _LAST = "probe/end.sh"
-_END = "pg-end"  # of the owner's text, which no shell is to read before it is run
 _ON_THE_WAY_S = 10  # of the time for a look: for connecting, and for the answer's way back
 _NO_PATHS = ("cuda_release", "compiler", "repository", "owner")
 
@@ -253,7 +253,7 @@ def script() -> str:
     lines of Python one for each four.
     """
     managers = (f"packages/{name}" for name in probes())
-    owners = f"owners_text=$(cat <<\\{_END}\n{_joined(*_OWNERS)}\n{_END}\n)"
+    owners = f"owners_text={shlex.quote(_joined(*_OWNERS))}"
     return f'{owners}\neval "$owners_text"\n{_joined(*_ROOTS, *managers, _LAST)}'
 
 

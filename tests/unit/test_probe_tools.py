@@ -92,7 +92,7 @@ NEEDED = {
         "read",
     ),
     "sed": (
-        ["driver.libcuda", "driver.libml", "libcuda.cache", "packages.lock_holder"],
+        ["packages.lock_holder"],
         "sed is not on this host",
     ),
     "setpriv": ([], ""),
@@ -278,6 +278,21 @@ def test_without_stat_the_layout_and_the_lock_are_unknown(tree: Tree, shell: str
         assert record.torch.python == reason
         assert record.torch.version == reason
         assert record.training.commit == reason
+
+
+def test_what_one_program_can_tell_is_asked_of_one(tree: Tree) -> None:
+    """To start it takes a millisecond, and a shell that reads for itself does so byte by byte."""
+    furnish(tree)
+    started = tree.base / "started"
+    started.touch()
+    for name in ("ldconfig", "readlink", "cat"):
+        own = tree.tools / name
+        place = own.rename(tree.base / name)
+        tree.tool(name, f'echo {name} >>{started}; exec {place.resolve()} "$@"')
+    see(tree, "dash")
+    names = started.read_text().split()
+    # The GPUs' drivers, the driver's libraries, libcuda's links and their ends; three for CUDA.
+    assert {name: names.count(name) for name in names} == {"ldconfig": 1, "readlink": 7, "cat": 1}
 
 
 def test_without_python3_there_is_none(tree: Tree, shell: str) -> None:

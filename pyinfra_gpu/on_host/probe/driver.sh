@@ -24,6 +24,7 @@ driver() {
 	*) unknowns "$reason" driver.on_disk driver.license ;;
 	esac
 	if linker_cache; then
+		links_read -f "$cached_paths"
 		library driver.libcuda libcuda.so.1
 		library driver.libml libnvidia-ml.so.1
 	else unknowns "$reason" driver.libcuda driver.libml; fi
@@ -93,13 +94,12 @@ module() {
 	return 2
 }
 
-# linker_cache sets $cached, the rows of ldconfig for this machine's architecture. It fails with
-# a $reason.
+# linker_cache sets $cached, the rows of ldconfig for this machine's architecture, and $cached_paths,
+# the files in them that are there. It fails with a $reason.
 linker_cache() {
-	cached=
-	lacks ldconfig sed && return 1
-	said=$(ldconfig -p 2>&1)
-	status=$?
+	cached='' cached_paths=''
+	lacks ldconfig && return 1
+	said=$cache_said status=$cache_status
 	# One that is not there names nothing, and ldconfig makes it anew.
 	case $said in *"an't open cache file"*'No such file'*) return 0 ;; esac
 	if [ $status != 0 ]; then
@@ -112,8 +112,19 @@ linker_cache() {
 	aarch64) abi=AArch64 ;;
 	*) abi= ;;
 	esac
-	name='libcuda\.so\.1|libcuda\.so|libnvidia-ml\.so\.1'
-	cached=$(printf '%s\n' "$said" | sed -n -E -e "/^[[:blank:]]*($name) .*$abi.* => /p")
+	IFS=$nl
+	set -f
+	for row in $said; do
+		row=${row#"${row%%[!	 ]*}"}
+		case $row in
+		libcuda.so\ *"$abi"*' => '* | libcuda.so.1\ *"$abi"*' => '* | libnvidia-ml.so.1\ *"$abi"*' => '*)
+			cached=$cached$row$nl path=${row#*=> }
+			if [ -e "$path" ]; then cached_paths=$cached_paths$path$nl; fi
+			;;
+		esac
+	done
+	set +f
+	IFS=$ifs
 }
 
 # library KEY NAME: the file behind the first row of that name
@@ -126,7 +137,7 @@ library() {
 	cached
 	if [ ! "$path" ]; then absent "$1"
 	elif [ ! -e "$path" ]; then unknown "$1" "ldconfig names $path, which is not there"
-	elif real=$(readlink -f -- "$path") && [ "$real" ]; then put "$1" "$real"
+	elif link_read "$path"; then put "$1" "$read"
 	else unknown "$1" "readlink cannot resolve $path"; fi
 }
 

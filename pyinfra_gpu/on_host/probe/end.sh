@@ -23,6 +23,11 @@ told system system
 told launcher launcher
 told gpus gpus
 printf 'nvidia.asked =%s\n' "${PG_NVIDIA:-0}"
+# For the driver and for libcuda; it may be in a file system that hangs, which `ended` gives up.
+if have ldconfig; then
+	cache_said=$(ended 5 ldconfig -p 2>&1)
+	cache_status=$?
+fi
 told driver driver
 told packages packages
 told packages.lock package_lock

@@ -6,9 +6,20 @@ libcuda() {
 	else
 		libdir=/usr/lib/$machine-linux-gnu
 		put libcuda.libdir "$libdir"
+		cached_paths=
+		linker_cache && reason=
+		set -- "$libdir/libcuda.so" "$libdir/libcuda.so.1" "$libdir/libnvidia-ml.so.1" \
+			${PG_CUDA:+"/usr/local/cuda-$PG_CUDA/lib64/libcuda.so"}
+		linked='' whole=''
+		for file do
+			if [ -h "$R$file" ]; then linked=$linked$R$file$nl; fi
+			if [ -f "$R$file" ] && [ -s "$R$file" ]; then whole=$whole$R$file$nl; fi
+		done
+		links_read '' "$linked"
+		targets=$all_read
+		links_read -f "$cached_paths$whole"
 		cache_rows
-		for file in "$libdir/libcuda.so" "$libdir/libcuda.so.1" "$libdir/libnvidia-ml.so.1" \
-			${PG_CUDA:+"/usr/local/cuda-$PG_CUDA/lib64/libcuda.so"}; do link "$file"; done
+		for file do link "$file"; done
 		listed libcuda.link
 		for file in "$R$libdir"/libcuda.so.*; do
 			if [ -f "$file" ] && [ -s "$file" ] && [ ! -h "$file" ]; then
@@ -22,17 +33,19 @@ libcuda() {
 }
 
 cache_rows() {
-	if ! linker_cache; then unknown libcuda.cache "$reason"; return; fi
-	while read -r name rest; do
-		[ "$name" ] || continue
-		path=${rest#*=> } real=-
-		if [ -e "$path" ] && ! real=$(readlink -f -- "$path"); then
+	if [ "$reason" ]; then unknown libcuda.cache "$reason"; return; fi
+	IFS=$nl
+	set -f
+	for row in $cached; do
+		path=${row#*=> } read=-
+		if [ -e "$path" ] && ! link_read "$path"; then
 			unknown libcuda.cache "readlink cannot resolve $path"
+			read=-
 		fi
-		put libcuda.cache "$name => $path => ${real:--}"
-	done <<-cached
-		$cached
-	cached
+		put libcuda.cache "${row%% *} => $path => $read"
+	done
+	set +f
+	IFS=$ifs
 	listed libcuda.cache
 }
 
@@ -40,16 +53,19 @@ cache_rows() {
 link() {
 	kind_of "$R$1"
 	target=- real=-
-	if [ "$kind" = link ] && ! target=$(readlink -- "$R$1"); then
-		unknown libcuda.link "readlink cannot read $1"
-		return
+	if [ "$kind" = link ]; then
+		if ! link_read "$R$1" "$targets"; then
+			unknown libcuda.link "readlink cannot read $1"
+			return
+		fi
+		target=$read
 	fi
 	if [ -f "$R$1" ] && [ -s "$R$1" ]; then
-		if real=$(readlink -f -- "$R$1") && [ "$real" ]; then real=${real#"$R"}
-		else
+		if ! link_read "$R$1"; then
 			unknown libcuda.link "readlink cannot resolve $1"
 			return
 		fi
+		real=${read#"$R"}
 	fi
 	put libcuda.link "$kind $1 => $target => $real"
 }

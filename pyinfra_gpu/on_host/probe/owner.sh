@@ -38,8 +38,10 @@ known_before() {
 		set -- "$at" "$@"
 		at=${at%/*}
 	done
-	for path in $PG_PATHS; do
-		case $path in "$PG_PREFIX"/*/*) set -- "$@" "${path%/*}" ;; esac
+	for path in $PG_PATHS $PG_STAMP $PG_CUDA_PROOF $PG_LIBCUDA_PROOF; do
+		path=${path%/*}
+		case "$nl$*$nl" in *"$nl$path$nl"*) continue ;; esac
+		case $path in "$PG_PREFIX"/*/*) set -- "$@" "${path%/*}" "$path" ;; "$PG_PREFIX"/*) set -- "$@" "$path" ;; esac
 	done
 	seen=$nl$(stat -c '%f %u %U %s %n' -- "$@" $PG_PATHS $PG_STAMP $PG_CUDA_PROOF $PG_LIBCUDA_PROOF)$nl
 	set +f
@@ -51,6 +53,8 @@ known_before() {
 		case $row in
 		'0 4'*) if [ $((0x${row#0 } & 18)) = 0 ]; then checked=$checked:$path:; else refused=$refused:$path:; fi ;;
 		*' 4'*) refused=$refused:$path: ;;
+		# Not there, below what root alone can change; root_only takes it for such, too.
+		'') checked=$checked:$path: ;;
 		esac
 	done
 }

@@ -78,12 +78,53 @@ secure_boot() {
 	esac
 }
 
+# links_read OPTION PATHS reads what stands at these paths, one a line and all of them links or, with
+# -f, files, by one program: to start it takes longer than to read them. link_read finds it.
+links_read() {
+	option=$1 all_read=$nl
+	IFS=$nl
+	set -f
+	set -- $2
+	rows='' n=0
+	if [ $# -gt 1 ]; then rows=$(readlink $option -- "$@"); fi
+	for row in $rows; do n=$((n + 1)); done
+	if [ $n = $# ]; then
+		for row in $rows; do
+			all_read=$all_read$1' => '$row$nl
+			shift
+		done
+	else
+		# One of them cannot be read, or this program takes but one.
+		for path do
+			if row=$(readlink $option -- "$path") && [ "$row" ]; then all_read=$all_read$path' => '$row$nl; fi
+		done
+	fi
+	set +f
+	IFS=$ifs
+}
+
+# link_read PATH [READ] sets $read to what was read there, by the last links_read or by that one
+link_read() {
+	read=${2-$all_read}
+	case $read in
+	*"$nl$1 => "*) read=${read#*"$nl$1 => "} read=${read%%"$nl"*} ;;
+	*) return 1 ;;
+	esac
+}
+
 gpus() {
 	if [ ! -d "$R/sys/bus/pci/devices" ]; then
 		if [ -d "$R/sys/bus" ]; then listed gpus.device
 		else unknown gpus.device "/sys/bus is not there"; fi
 		return
 	fi
+	paths=
+	for dev in "$R"/sys/bus/pci/devices/*; do
+		vendor=
+		read -r vendor <"$dev/vendor"
+		if [ "$vendor" = 0x10de ] && [ -h "$dev/driver" ]; then paths=$paths$dev/driver$nl; fi
+	done
+	links_read '' "$paths"
 	for dev in "$R"/sys/bus/pci/devices/*; do
 		vendor=
 		read -r vendor <"$dev/vendor"
@@ -95,8 +136,8 @@ gpus() {
 		fi
 		case $class in 0x0300* | 0x0302*) ;; *) continue ;; esac
 		if [ -h "$dev/driver" ]; then
-			driver=$(readlink "$dev/driver")
-			driver=${driver##*/}
+			driver=
+			if link_read "$dev/driver"; then driver=${read##*/}; fi
 		fi
 		if [ -r "$dev/resource" ]; then
 			while read -r from to rest; do bars="$bars $from-$to"; done <"$dev/resource"
@@ -127,34 +168,39 @@ storage() {
 	else absent storage.usr storage.var storage.boot; fi
 	rooms ${near:+storage.free "$near"} ${shm:+storage.shm "$shm"} \
 		${usr:+storage.usr "$usr"} ${var:+storage.var "$var"} ${boot:+storage.boot "$boot"}
-	mounted storage.noexec noexec "$PG_PREFIX" "$PG_VENV" ${PG_BUILD:+"$PG_BUILD"}
 	set -- / /etc /usr /var
 	if [ "$PG_OWNER" = - ]; then set --; fi
-	mounted storage.readonly ro "$PG_PREFIX" "$PG_VENV" "$@"
+	if [ -r "$R/proc/self/mounts" ] && mounts=$(cat "$R/proc/self/mounts") && [ "$mounts" ]; then
+		mounted storage.noexec noexec "$PG_PREFIX" "$PG_VENV" ${PG_BUILD:+"$PG_BUILD"}
+		mounted storage.readonly ro "$PG_PREFIX" "$PG_VENV" "$@"
+	else unknowns "/proc/self/mounts may not be read" storage.noexec storage.readonly; fi
 }
 
-# mounted KEY OPTION PATH...: where the first of their file systems that has the option is mounted
+# mounted KEY OPTION PATH...: where the first of their file systems that has the option is mounted, by
+# $mounts. A shell reads a file byte by byte, so that is for a program, and once.
 mounted() {
 	key=$1 option=$2
 	shift 2
-	if [ ! -r "$R/proc/self/mounts" ]; then
-		unknown "$key" "/proc/self/mounts may not be read"
-		return
-	fi
+	IFS=$nl
+	set -f
 	for path do
 		longest='' how=
-		while read -r _ place _ options _; do
+		for row in $mounts; do
+			row=${row#* } place=${row%% *}
 			case $path/ in
-			"${place%/}"/*) if [ ${#place} -ge ${#longest} ]; then longest=$place how=$options; fi ;;
+			"${place%/}"/*)
+				if [ ${#place} -ge ${#longest} ]; then
+					longest=$place row=${row#* * } how=${row%% *}
+				fi
+				;;
 			esac
-		done <"$R/proc/self/mounts"
-		case ,$how, in *",$option,"*)
-			put "$key" "$longest"
-			return
-			;;
-		esac
+		done
+		case ,$how, in *",$option,"*) break ;; esac
+		longest=
 	done
-	absent "$key"
+	set +f
+	IFS=$ifs
+	if [ "$longest" ]; then put "$key" "$longest"; else absent "$key"; fi
 }
 
 # rooms [KEY FOLDER]...: df's line for each, in KiB. All at once; where that fails each alone, since

@@ -133,26 +133,36 @@ def asked(metadata, extras):
         if not only or any(plain(extra) in extras for extra in only):
             yield plain(name), more
 def compare(record, bad, most):
-    whole = False
+    whole, itself, stat = False, os.fsencode(record), os.stat
     try:
         with open(record, "rb") as rows:
-            for number, row in enumerate(iter(lambda: rows.readline(65536), b"")):
-                if len(row) == 65536:
-                    raise ValueError
-                parts = row.rstrip().rsplit(b",", 2)
-                whole = whole or parts[0] == os.fsencode(record)
-                if parts[0][:6] == b"torch/" and b".so" in parts[0]:
-                    libraries.add(parts[0])
-                if len(parts) < 3 or not parts[2]:
-                    continue
-                if parts[0][:1] == b"\"":
-                    parts[0] = parts[0][1:-1].replace(b"\"\"", b"\"")
-                if not same(*parts):
-                    bad.append(os.fsdecode(parts[0]))
-                    if len(bad) >= most:
-                        return
+            if os.fstat(rows.fileno()).st_size > 1 << 25:
+                raise ValueError
+            for number, row in enumerate(rows):
                 if not number % 1024 and time.monotonic() > end:
                     raise OSError("its files could not be compared in time")
+                parts = row.rsplit(b",", 2)
+                if len(parts) < 3:
+                    continue
+                path, digest, size = parts
+                if path == itself:
+                    whole = True
+                if b".so" in path and path[:6] == b"torch/":
+                    libraries.add(path)
+                if size.isspace() or not size:
+                    continue
+                if path[:1] == b"\"":
+                    path = path[1:-1].replace(b"\"\"", b"\"")
+                try:
+                    found = stat(path)
+                    if found.st_ctime <= proven and found.st_size == int(size) and found.st_mode & 4:
+                        continue
+                except OSError:
+                    pass
+                if not same(path, digest, size):
+                    bad.append(os.fsdecode(path))
+                    if len(bad) >= most:
+                        return
     except (*gone, ValueError):
         whole = False
     if not whole:
