@@ -246,7 +246,7 @@ def test_watching_ends_with_the_last_run(
 ) -> None:
     answers = [(run(),), (ended("finished"),)]
 
-    def next_answer(request: object, verb: str, words: Sequence[str]) -> TrainAnswer:
+    def next_answer(request: object, verb: str, words: Sequence[str], _: str) -> TrainAnswer:
         runs = read_runs(json.dumps({"runs": answers.pop(0)}))
         assert not isinstance(runs, Unknown)
         return TrainAnswer(inventory="x", hosts=(HostRuns(name="ws1", runs=runs),))

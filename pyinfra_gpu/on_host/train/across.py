@@ -34,6 +34,7 @@ class Across:
     + hosts: all of them, the first one leads; host: this one
     + run, commit: the name that the first host gave it, and what it has checked out; None there
     + addresses: of the first host; port: there, 0 where this is the first host, which chooses it
+    + group: as it was given with --across, for the commands that texts name
     + token: what the hosts of this run know and nobody else, in hexadecimal
     """
 
@@ -44,6 +45,7 @@ class Across:
     addresses: tuple[str, ...]
     port: int
     token: str
+    group: str = ""
 
     @property
     def place(self) -> int:
@@ -67,6 +69,7 @@ def from_json(told: Any) -> Across:
             and (part.place == 0 or part.port > 0)
             and 0 <= part.port < 1 << 16
             and len(bytes.fromhex(part.token)) >= 16
+            and isinstance(part.group, str)
         )
     except (TypeError, KeyError, ValueError):
         good = False

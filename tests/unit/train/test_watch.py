@@ -68,8 +68,17 @@ def shown(it: Seen, width: int = 80) -> str:
 def checkpoints(root: Path) -> str:
     folder = root / "checkpoints" / "step-004000"
     folder.mkdir(parents=True)
+    (folder / "all.pt").write_text("x")
     os.utime(folder, (NOW - 300, NOW - 300))
     return str(folder.parent / "step-*")
+
+
+def saving(folder: Path, pattern: str) -> Path:
+    """Have a run leave checkpoints there, each with one file."""
+    preset = {"name": "a", "file": "a.py", "checkpoints": pattern, "complete": ["all.pt"]}
+    request = {"preset": preset, "ranks": 2, "across": None}
+    (folder / "request.json").write_text(json.dumps(request))
+    return folder
 
 
 def running(root: Path) -> Seen:
@@ -77,7 +86,8 @@ def running(root: Path) -> Seen:
     logs = {"rank0.log": "step 00420\n", "rank1.log": f"{warning}\nwell\n"}
     pattern = checkpoints(root)
     metrics = steps(4210, **SPEED)
-    return seen(write_run(root, metrics=metrics, logs=logs, checkpoints=pattern))
+    folder = write_run(root, metrics=metrics, logs=logs, checkpoints=pattern)
+    return seen(saving(folder, pattern))
 
 
 def on_cpu(root: Path) -> Seen:
@@ -113,7 +123,7 @@ def eight_gpus(root: Path) -> Seen:
     logs = {"rank0.log": "a WARNING\n"}
     metrics = steps(900, **SPEED)
     folder = write_run(root, metrics=metrics, checkpoints=pattern, logs=logs, gpus=ids)
-    return seen(folder, "\n".join(rows))
+    return seen(saving(folder, pattern), "\n".join(rows))
 
 
 def started_anew(root: Path) -> Seen:
@@ -289,8 +299,20 @@ def test_the_memory_of_this_machine_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pattern", ["", "relative/*", "/**bad**/\x00"])
 def test_no_checkpoint_is_none(pattern: str, tmp_path: Path) -> None:
-    assert newest_checkpoint(pattern) is None
-    assert newest_checkpoint(f"{tmp_path}/*") is None
+    folder = write_run(tmp_path)
+    assert newest_checkpoint(folder) is None  # without orders
+    assert newest_checkpoint(saving(folder, pattern)) is None
+    assert newest_checkpoint(saving(folder, f"{tmp_path}/none/*")) is None
+
+
+def test_a_checkpoint_that_is_being_written_is_not_the_last_one(tmp_path: Path) -> None:
+    """It was named, and a resume would have taken the one before."""
+    pattern = checkpoints(tmp_path)
+    folder = saving(write_run(tmp_path), pattern)
+    (tmp_path / "checkpoints" / "step-005000").mkdir()
+    assert newest_checkpoint(folder) == ("step-004000", NOW - 300)
+    (tmp_path / "checkpoints" / "step-005000" / "all.pt").write_text("x")
+    assert (newest_checkpoint(folder) or [None])[0] == "step-005000"
 
 
 @pytest.mark.parametrize(
