@@ -99,7 +99,7 @@ def load() -> Site:
         raise TrainError(f"{path} cannot be read ({error}): {AGAIN}") from None
     state = Path(site.state)
     # Root could write there, and what it wrote were lost to the owner, whose runs these are.
-    roots = os.getuid() == 0 and state.exists() and state.stat().st_uid != 0
+    roots = os.getuid() == 0 and state.exists() and _of(state) != 0
     if roots or not os.access(site.state, os.W_OK):
         name = _owner(site)
         remedy = f"run `{shlex.join(['sudo', '-u', name, site.command, *_words()])}`"
@@ -109,12 +109,16 @@ def load() -> Site:
     return site
 
 
+def _of(path: Path) -> int:
+    return path.stat().st_uid
+
+
 def _owner(site: Site) -> str:
     state = Path(site.state)
     try:
         return state.owner() if state.exists() else site.owner or "the owner"
     except KeyError:  # nobody has that number any more
-        return f"#{state.stat().st_uid}"
+        return f"#{_of(state)}"
 
 
 def _words() -> list[str]:

@@ -33,6 +33,7 @@ MOST_LINES = 2000
 _LONGEST_LINE = 2000  # characters
 _LONGEST_REASON = 300
 _LISTS = ("list", "watch")
+_BEGIN = ("start", "resume")
 _SLOW = ("start", "resume", "stop")
 """They wait for what they begin or end; the others read files."""
 
@@ -55,9 +56,11 @@ def ask_all(request: Request, verb: str, words: Sequence[str] = (), group: str =
         answers[answer.name] = answer
 
     names, reasons = visit(request, one, arrived)
-    return TrainAnswer(
-        inventory=request.inventory, hosts=tuple(answers[name] for name in names), reasons=reasons
-    )
+    hosts = tuple(answers[name] for name in names)
+    if request.limit and all(host.absent for host in hosts):
+        # Whoever names hosts means to see something; of all hosts those that train are shown.
+        hosts = tuple(replace(each, reason=each.reason or _undeclared(each.name)) for each in hosts)
+    return TrainAnswer(inventory=request.inventory, hosts=hosts, reasons=reasons)
 
 
 def ask(
@@ -92,8 +95,10 @@ def _asked(
     caller: Caller,
 ) -> HostRuns:
     lists = verb in _LISTS
-    if lists and spec.training is None:
-        return HostRuns(name=host.name, absent=True)
+    if spec.training is None and verb in (*_LISTS, *_BEGIN):
+        # What was begun before somebody took the declaration back can still be ended and explained.
+        reason = None if lists else _undeclared(host.name)
+        return HostRuns(name=host.name, absent=True, reason=reason)
     json_ = ["--json"] if lists or verb == "why" else []
     command = [spec.paths.train, "list" if lists else verb, *json_, *words]
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
@@ -154,7 +159,16 @@ def _surroundings(host: str, caller: Caller) -> list[str]:
     return [f"{VARIABLE}={told}", f"COLUMNS={columns()}"]
 
 
+def _undeclared(host: str) -> str:
+    return (
+        f"no training is declared for {host}: declare training_repo and training_commit for it, and"
+        " run pyinfra INVENTORY deploy.py"
+    )
+
+
 def _no_launcher(spec: HostSpec) -> str:
+    if spec.training is None:
+        return _undeclared(spec.host)
     return (
         f"there is no launcher at {spec.paths.train}: declare training_repo for {spec.host}, and"
         " run pyinfra INVENTORY deploy.py"

@@ -26,6 +26,7 @@ from pyinfra_gpu.on_host.train import (
     stamp,
     units,
 )
+from pyinfra_gpu.on_host.train import site as site_module
 from pyinfra_gpu.on_host.train.calling import VARIABLE, Caller
 from pyinfra_gpu.on_host.train.checkpoints import Checkpoint
 from pyinfra_gpu.on_host.train.commands import (
@@ -503,3 +504,27 @@ def test_an_empty_name_is_no_runs(site: Site) -> None:
     write_run(site.runs)
     with pytest.raises(TrainError, match="an empty name is no run's"):
         rundir.chosen(site, "")
+
+
+def test_root_is_told_to_start_runs_as_their_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root was told to have root's own user manager linger, and would have owned the run."""
+    (tmp_path / "train").mkdir()
+    (tmp_path / "bin").mkdir()
+    state = tmp_path / "state"
+    state.mkdir()
+    site = {"prefix": str(tmp_path), "state": str(state), "owner": "ada", "env_names": []}
+    texts = dict.fromkeys(("python", "checkout", "env_file", "stamp", "lock", "torch"), "/x")
+    more = {"schema": 1, "accelerator": "cpu", "rehearsal": False, "ranks": 1}
+    (tmp_path / "train/site.json").write_text(json.dumps({**site, **texts, **more}))
+    program = tmp_path / "bin/train"
+    monkeypatch.setattr("sys.argv", [str(program), "start", "tiny"])
+    monkeypatch.setattr(site_module, "_owner", lambda _: "ada")
+    monkeypatch.setattr("os.getuid", lambda: 0)
+    monkeypatch.setattr(site_module, "_of", lambda _: 1000)
+    with pytest.raises(TrainError) as caught:
+        site_module.load()
+    assert str(caught.value) == f"runs are ada's here: run `sudo -u ada {program} start tiny`"
+    monkeypatch.setattr(site_module, "_of", lambda _: 0)
+    site_module.load()

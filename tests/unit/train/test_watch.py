@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,11 +57,11 @@ def seen(folder: Path, gpus: str = TWO_GPUS, *, now: float = NOW) -> Seen:
     return Watched(folder, run, gpus=found, clock=lambda: now).look()
 
 
-def shown(it: Seen, width: int = 80) -> str:
+def shown(it: Seen, width: int = 80, height: int = 24) -> str:
     file = io.StringIO()
-    Console(file=file, width=width, highlight=False).print(screen(it, width))
+    Console(file=file, width=width, highlight=False).print(screen(it, width, height))
     lines = [text.rstrip() for text in file.getvalue().splitlines()]
-    assert len(lines) <= 24
+    assert len(lines) <= height
     assert all(len(text) <= width for text in lines)
     return "\n".join(lines) + "\n"
 
@@ -158,6 +159,22 @@ def test_the_screen_is_laid_out_for_the_terminal_that_is_there(
     if os.environ.get("PYINFRA_GPU_GOLDEN"):
         (GOLDEN / f"{name}_{width}.txt").write_text(text, encoding="utf-8")
     assert text == (GOLDEN / f"{name}_{width}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("height", [1, 3, 8, 16])
+@pytest.mark.parametrize("name", MOMENTS)
+def test_a_low_or_narrow_terminal_shows_what_matters_first(
+    name: str, height: int, tmp_path: Path
+) -> None:
+    """Of eight lines the last was "...", in place of how to leave."""
+    it = MOMENTS[name](tmp_path)
+    for width in (1, 8, 20, 80):
+        shown(it, width, height)
+    lines = shown(it, 80, height).splitlines()
+    assert re.search(r"train (stop|why|logs)\b", lines[-1])
+    assert height < 3 or lines[0].startswith(it.run.name)
+    if name == "running" and height == 8:
+        assert [line.split()[0] for line in lines[2:5]] == ["loss", "step", "━" * 44]
 
 
 @pytest.mark.parametrize("name", MOMENTS)
