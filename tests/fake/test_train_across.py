@@ -186,10 +186,6 @@ def test_the_hosts_are_told_the_group_and_who_asks_so_that_hints_can_be_typed(
         hosts = {name: {who: "the hosts are told", **WELL} for name in ("ws1", "ws2")}
         asked(tmp_path, monkeypatch, hosts, action, "--across", "hosts")
         assert "the hosts are told" in capsys.readouterr().out
-    given = Asked(monkeypatch)
-    hosts = {name: {**ready(), "start --hosts": STARTED, **WELL} for name in ("ws1", "ws2")}
-    assert asked(tmp_path, monkeypatch, hosts, "start", "--across", "hosts", "--", "big") == 0
-    assert given.part("@fake/ws2")["group"] == "hosts"
 
 
 def test_a_run_of_several_hosts_goes_on_on_all_of_them(

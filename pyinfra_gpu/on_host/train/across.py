@@ -14,11 +14,12 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..smoke.launcher import interfaces, rendezvous
 from ..smoke.launcher.rendezvous import Met, Missed
+from . import calling
 from .errors import TrainError
 
 MEETING_S = 60
@@ -84,7 +85,8 @@ def read_part() -> Across:
         told = json.loads(sys.stdin.buffer.read(_LARGEST))
     except (ValueError, RecursionError):
         told = None
-    return from_json(told)
+    part, asked = from_json(told), calling.caller()
+    return replace(part, group=asked.group) if asked else part
 
 
 def free_port() -> int:

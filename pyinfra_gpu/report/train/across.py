@@ -198,8 +198,7 @@ class _Led:
                 waits = f"{self.names[0]}, which leads, did not start"
                 return HostRuns(name=host.name, ok=False, lines=(waits,)), None
             first = said[self.names[0]]
-        ours = {"hosts": self.names, "token": self.meeting.token, "group": self.caller.group}
-        part = {**first, **ours, "host": host.name}
+        part = {**first, "hosts": self.names, "host": host.name, "token": self.meeting.token}
         words = ["--hosts", str(len(self.names)), *self.words]
         answer = self._ask(state, host, self.verb, words, json.dumps(part))
         told = _told(answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from pyinfra_gpu.diagnosis.catalogue import catalogue
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host.smoke import files
 from pyinfra_gpu.on_host.train import (
+    across,
     checks,
     claims,
     code,
@@ -298,6 +300,17 @@ def test_a_stop_on_one_host_says_that_it_ends_all_and_why_says_by_whom(
     explained = why(run.folder, known=catalogue())
     assert "it was stopped by ada@desk, from the controller" in explained.screen()
     assert (explained.stopped, explained.across, explained.ended) == (True, ("ws1", "ws2"), NOW)
+
+
+def test_a_part_knows_the_group_that_the_controller_was_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = {"hosts": TWO, "host": "ws1", "run": None, "commit": None, "addresses": ["10.0.0.1"]}
+    told = json.dumps({**part, "port": 0, "token": "0" * 32}).encode()
+    asked = Caller(inventory="lab.py", chosen=("--limit", "ws1"), group="gpu")
+    monkeypatch.setenv(VARIABLE, asked.as_text())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(told)))
+    assert across.read_part().as_json()["group"] == "gpu"
 
 
 def test_a_stop_of_all_hosts_warns_of_nothing(
