@@ -110,9 +110,9 @@ def _runs(record: Record) -> list[Finding]:
         Finding(
             id=Id.TRAINING_RUN_ON,
             found=f"{told(runs)} {'is' if len(runs) == 1 else 'are'} on",
-            expected="that it goes on",
+            expected="to go on",
             effect="note",
-            action="left alone",
+            action="nothing that it uses is changed meanwhile",
         )
     ]
 

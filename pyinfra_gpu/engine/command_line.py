@@ -137,8 +137,10 @@ def problems(arguments: Sequence[str]) -> list[str]:
     if not len(inventory):
         return [_nothing_in(name)]
     hosts = _selected(inventory, options)
+    known = ", ".join(host.name for host in inventory)
+    if unknown := [each for each in options.get("limit") or () if _names_nobody(inventory, each)]:
+        return [f"--limit {' '.join(unknown)} names no host of {name}; it has: {known}"]
     if not hosts:
-        known = ", ".join(host.name for host in inventory)
         asked = " ".join([*(options.get("limit") or ()), *(options.get("exclude") or ())])
         return [f"--limit/--exclude {asked} leaves no host of {name}; it has: {known}"]
     errors = [wrong for host in hosts if (wrong := _wrong_data(host))]
@@ -277,6 +279,12 @@ def _selected(inventory: Inventory, options: dict[str, Any]) -> list[Host]:
         if (not limit or _matches(inventory, host, limit))
         and not _matches(inventory, host, exclude)
     ]
+
+
+def _names_nobody(inventory: Inventory, limit: str) -> bool:
+    """Tell whether a limit is a slip: beside another one it would be passed over."""
+    known = limit in inventory.groups
+    return not known and not any(fnmatch(host.name, limit) for host in inventory)
 
 
 def _matches(inventory: Inventory, host: Host, patterns: Sequence[str]) -> bool:

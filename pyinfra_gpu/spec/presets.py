@@ -7,14 +7,24 @@ from typing import Any
 from pyinfra_gpu.on_host.train import presets as on_host
 from pyinfra_gpu.on_host.train.preset_values import is_text
 from pyinfra_gpu.spec.values import BadValueError, kind
+from pyinfra_gpu.spec.variables import FORBIDDEN
 
 
 def presets(value: object) -> dict[str, dict[str, Any]]:
     """Accept a dict of presets, each right by itself and with what it extends."""
     try:
-        return on_host.check(value)
+        found = on_host.check(value)
     except on_host.PresetError as error:
         raise BadValueError(f"is wrong: {error.problem}", remedy=error.remedy) from None
+    for preset, given in found.items():
+        for name in given.get("variables", {}):
+            if name in FORBIDDEN:
+                raise BadValueError(
+                    f"is wrong: preset {preset} sets {name}, which is not set because"
+                    f" {FORBIDDEN[name]}",
+                    remedy=f"take {name} out of 'variables' of {preset}",
+                )
+    return found
 
 
 def command(value: object) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyinfra_gpu.errors import SpecError, sentence
 from pyinfra_gpu.on_host.train import presets
+from pyinfra_gpu.on_host.train.presets import Preset
 from pyinfra_gpu.spec.host import KEYS
 from pyinfra_gpu.spec.key import Given
 from pyinfra_gpu.spec.training import commit_remedy
@@ -49,17 +50,37 @@ def _refuse_training_keys(given: Given, where: str) -> None:
 
 
 def _refuse_presets(given: Given, where: str) -> None:
-    """Refuse a preset whose arithmetic does not hold for the ranks that this host has."""
+    """Refuse a preset that this host cannot run, or whose arithmetic does not hold there."""
     declared = given["training_presets"]
     usual = given["gpu_count"] if given.stack.accelerator == "nvidia" else given["smoke_ranks"]
     for name in declared:
         preset = presets.resolved(declared, name)
+        if given.stack.accelerator == "nvidia":
+            _refuse_too_large(given, where, preset)
         ranks = preset.processes(preset.ranks or usual)
         for problem, remedy in presets.arithmetic(preset, ranks):
             allowed = f"what 'multiples' of {name} says"
             raise error(
                 where, "training_presets", declared, f"is wrong: {problem}", allowed, remedy
             )
+
+
+def _refuse_too_large(given: Given, where: str, preset: Preset) -> None:
+    """Refuse what needs more GPUs, or more memory of each, than are declared."""
+    declared, count, model = (
+        given[name] for name in ("training_presets", "gpu_count", "gpu_model")
+    )
+    if preset.ranks is not None and preset.ranks > count:
+        problem = f"is wrong: preset {preset.name} has {preset.ranks} ranks, one for each GPU"
+        allowed = f"at most {count}, which is gpu_count"
+        remedy = f"set 'ranks' of {preset.name} to {count}, or None for all GPUs"
+        raise error(where, "training_presets", declared, problem, allowed, remedy)
+    mib = given.known.gpus[model].memory_mib if model is not None else None
+    if mib is not None and preset.gpu_gib * 1024 > mib:
+        problem = f"is wrong: preset {preset.name} needs gpu_gib = {preset.gpu_gib:g} on each GPU"
+        allowed = f"less than the {mib / 1024:.1f} GiB of a {model}, which is gpu_model"
+        remedy = f"correct 'gpu_gib' of {preset.name}, or leave it out where nobody measured it"
+        raise error(where, "training_presets", declared, problem, allowed, remedy)
 
 
 def _refuse_owner(given: Given, where: str) -> None:

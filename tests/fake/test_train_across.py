@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ UNLIKE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "the commit": ({"commit": "1" * 40}, "do not have the same commit"),
     "the ranks": ({"ranks": 2}, "same number of ranks (@fake/ws1 1, @fake/ws2 2): give --set"),
-    "the run": ({"run": "20261122-210000-x"}, "same newest run of several hosts"),
+    "the run": ({"run": "20261122-210000-x"}, "newest run of several hosts ("),
     "the hosts": ({"across": ["a", "b"]}, "is one of a, b together, and the group has @fake/ws1"),
 }
 
@@ -169,8 +170,22 @@ def test_hosts_that_would_go_on_from_different_places_do_not_start(
     first, other = ready(**together), ready(**{**together, **more})
     hosts = {"ws1": {**first, **WELL}, "ws2": {**other, **WELL}}
     assert asked(tmp_path, monkeypatch, hosts, "resume", "--across", "hosts", "--", NAME) == 1
-    assert words in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert words in said
+    assert not re.search("INVENTORY|GROUP", said)  # what is typed is typed as it stands
     assert given.words == []
+
+
+def test_the_hosts_are_told_the_group_and_who_asks_so_that_hints_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hints had GROUP in place of the group, and `why` could not tell who had stopped a run."""
+    monkeypatch.setenv("LOGNAME", "ada")
+    who = f'"group": "hosts", "who": "ada@{socket.gethostname()}"'
+    for action in ("start", "stop"):
+        hosts = {name: {who: "the hosts are told", **WELL} for name in ("ws1", "ws2")}
+        asked(tmp_path, monkeypatch, hosts, action, "--across", "hosts")
+        assert "the hosts are told" in capsys.readouterr().out
 
 
 def test_a_run_of_several_hosts_goes_on_on_all_of_them(
@@ -214,6 +229,19 @@ def test_of_a_run_of_several_hosts_the_cause_is_told_once_and_where_it_is(
     assert said.count("The GPU's memory is full.") == 1
     assert f"the ranks of {cause} failed first, and the cause is told there" in said
     assert "its ranks lost those of the other" not in said
+
+
+def test_of_a_run_that_was_stopped_on_one_host_that_is_the_cause_on_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = ["it was stopped by ada@desk, from the controller"]
+    stopped = explained(what=f"run {NAME} was stopped", stopped=True, evidence=[], facts=facts)
+    assert asked(tmp_path, monkeypatch, {"ws1": stopped, "ws2": LOST}, "why") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert facts[0] in said
+    assert "it was stopped on @fake/ws1, and its ranks here lost those" in said
+    assert asked(tmp_path, monkeypatch, {"ws1": stopped, "ws2": stopped}, "why") == 0
+    assert " ".join(capsys.readouterr().out.split()).count(facts[0]) == 2
 
 
 def test_what_a_host_explains_reaches_the_terminal_as_text(

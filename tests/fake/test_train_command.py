@@ -94,8 +94,10 @@ def test_a_host_on_which_nothing_is_to_be_trained_is_not_asked(
     nothing = {"training_repo": None, "training_commit": None}
     assert asked(tmp_path, monkeypatch, hosts, "list", data=nothing) == 0
     assert "no training declared" in capsys.readouterr().out
-    assert asked(tmp_path, monkeypatch, hosts, "why", data=nothing) == 1
-    assert "declare training_repo" in " ".join(capsys.readouterr().out.split())
+    told = "no training is declared for @fake/ws1: declare training_repo and training_commit for it"
+    for words in (["start"], ["resume"], ["why"], ["list", "--limit", "@fake/ws1"]):
+        assert asked(tmp_path, monkeypatch, hosts, *words, data=nothing) == 1
+        assert told in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_host_without_a_launcher_is_told_what_to_do(
@@ -246,7 +248,7 @@ def test_watching_ends_with_the_last_run(
 ) -> None:
     answers = [(run(),), (ended("finished"),)]
 
-    def next_answer(request: object, verb: str, words: Sequence[str]) -> TrainAnswer:
+    def next_answer(request: object, verb: str, words: Sequence[str], _: str) -> TrainAnswer:
         runs = read_runs(json.dumps({"runs": answers.pop(0)}))
         assert not isinstance(runs, Unknown)
         return TrainAnswer(inventory="x", hosts=(HostRuns(name="ws1", runs=runs),))

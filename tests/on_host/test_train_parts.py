@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import resource
+import shutil
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +26,10 @@ from pyinfra_gpu.on_host.train import (
     presets,
     record,
     resuming,
+    room,
     rundir,
     stamp,
+    units,
 )
 from pyinfra_gpu.on_host.train.across import Across
 from pyinfra_gpu.on_host.train.checks import Asked
@@ -419,8 +422,9 @@ def test_of_a_name_that_may_be_many_runs_the_newest_are_named_and_the_rest_count
     site: Site,
 ) -> None:
     """Four of eight were named, as if there were no others."""
-    for _ in range(11):
-        made(site)
+    first = made(site).folder  # the others are of the same second, however slow this machine is
+    for number in range(2, 12):
+        shutil.copytree(first, site.runs / f"{first.name}-{number}")
     names = [run.name for run in rundir.all_runs(site)]
     assert names[-1].endswith("-11")
     with pytest.raises(TrainError, match=r"2026 may be 11 runs \(.*\): give more") as caught:
@@ -455,6 +459,32 @@ def test_a_run_that_is_supervised_goes_on(site: Site) -> None:
     with run.supervised():
         assert run.settled()["state"] == "running"
     assert run.settled()["state"] == "ended"
+
+
+def test_a_run_whose_unit_is_on_is_not_lost(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk the file of its lock was missing: it was called lost while it trained."""
+    run = made(site, "running", attempts=[{"number": 1, "outcome": None, "ended": None}])
+    monkeypatch.setattr(units, "active", lambda name: name == run.name)
+    assert run.settled()["state"] == "running"
+    assert run.alive()
+    monkeypatch.setattr(units, "active", lambda _: False)
+    assert rundir.outcome(run.settled()) == "lost"
+
+
+def test_a_look_at_who_has_what_writes_nothing(site: Site) -> None:
+    """On a full disk `start --dry` ended with the error of a file that it wanted to make."""
+    before = sorted(Path(site.state).iterdir())
+    assert claims.holders(site, ["a"]) == {}
+    assert (claims.waiting(site), claims.ahead(site, "one")) == ([], [])
+    assert sorted(Path(site.state).iterdir()) == before
+
+
+def test_what_a_full_disk_did_not_take_is_told_with_the_folder_and_the_way_out(
+    tmp_path: Path,
+) -> None:
+    told = room.remedy(OSError(28, "No space left on device", str(tmp_path / "runs/x/run.json")))
+    assert f" MiB are free below {tmp_path}: delete what nobody needs there" in told
+    assert room.remedy(OSError(13, "Permission denied", "/x")) == ""
 
 
 def test_a_run_that_is_about_to_start_is_not_lost(site: Site) -> None:
@@ -683,5 +713,8 @@ def test_the_runs_own_folder_is_none_that_several_hosts_share() -> None:
     arguments = {"steps": 5, "checkpoints": "{run}/checkpoints"}
     preset = presets.Preset(name="tiny", file="train.py", arguments=arguments)
     asking.refuse_across(Asked(preset=preset, devices=("cpu",), ranks=1))
-    with pytest.raises(TrainError, match=r"--set checkpoints=FOLDER, one that all of them share"):
+    with pytest.raises(
+        TrainError,
+        match=r"--across GROUP -- tiny --set checkpoints=FOLDER`, with a folder that all",
+    ):
         asking.refuse_across(Asked(preset=preset, devices=("cpu",), ranks=1, hosts=2))

@@ -108,7 +108,12 @@ def inventory(home: Path) -> str:
     ("arguments", "words"),
     [
         (["check", "inventories/lob.py"], "did you mean inventories/lab.py?"),
-        (["check", "FLEET", "--limit", "nobody"], "leaves no host"),
+        (["check", "FLEET", "--limit", "nobody"], "--limit nobody names no host of"),
+        (
+            ["check", "FLEET", "--limit", "dead1", "--limit", "dead2"],
+            "--limit dead2 names no host of",
+        ),
+        (["check", "FLEET", "--limit", "dead1", "--exclude", "gpu"], "leaves no host"),
         (["check", "FLEET", "--data", "stack=nosuch"], "nosuch"),
         (["check", "FLEET", "--data", "nonsense"], "KEY=VALUE"),
         (["check", "FLEET"], "could not be reached: Unable to connect to port"),

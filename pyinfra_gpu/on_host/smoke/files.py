@@ -25,8 +25,9 @@ def write_text(path: Path, text: str) -> None:
     try:
         _write_durably(temporary, text.encode())
         temporary.replace(path)
-    except OSError:
+    except OSError as error:
         temporary.unlink(missing_ok=True)
+        error.filename = error.filename or str(path)  # of a full disk the kernel names no file
         raise
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:

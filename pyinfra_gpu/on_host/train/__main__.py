@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import sys
 
 from .. import completion
-from . import calling, options, site
+from . import calling, options, room, site
 from .errors import TrainError
 
 ENOUGH = 141
@@ -43,11 +42,7 @@ def _done(asked: argparse.Namespace) -> int:
         if error.filename is None and (code := _written(asked.command, 0)):
             return code
         what = f": {error.filename}" if error.filename else ""
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = (
-            "; see which file system it is (`df -h; df -i`) and free some there" if full else ""
-        )
-        text = f"train {asked.command} cannot go on{what}: {error.strerror}{remedy}"
+        text = f"train {asked.command} cannot go on{what}: {error.strerror}{room.remedy(error)}"
         print(text, file=sys.stderr)
         return 1
 

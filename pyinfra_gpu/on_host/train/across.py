@@ -14,11 +14,12 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..smoke.launcher import interfaces, rendezvous
 from ..smoke.launcher.rendezvous import Met, Missed
+from . import calling
 from .errors import TrainError
 
 MEETING_S = 60
@@ -34,6 +35,7 @@ class Across:
     + hosts: all of them, the first one leads; host: this one
     + run, commit: the name that the first host gave it, and what it has checked out; None there
     + addresses: of the first host; port: there, 0 where this is the first host, which chooses it
+    + group: as it was given with --across, for the commands that texts name
     + token: what the hosts of this run know and nobody else, in hexadecimal
     """
 
@@ -44,6 +46,7 @@ class Across:
     addresses: tuple[str, ...]
     port: int
     token: str
+    group: str = ""
 
     @property
     def place(self) -> int:
@@ -67,6 +70,7 @@ def from_json(told: Any) -> Across:
             and (part.place == 0 or part.port > 0)
             and 0 <= part.port < 1 << 16
             and len(bytes.fromhex(part.token)) >= 16
+            and isinstance(part.group, str)
         )
     except (TypeError, KeyError, ValueError):
         good = False
@@ -81,7 +85,8 @@ def read_part() -> Across:
         told = json.loads(sys.stdin.buffer.read(_LARGEST))
     except (ValueError, RecursionError):
         told = None
-    return from_json(told)
+    part, asked = from_json(told), calling.caller()
+    return replace(part, group=asked.group) if asked else part
 
 
 def free_port() -> int:

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from . import calling, rundir
 from .presets import PresetError, resolved
 from .record import Run
 
@@ -46,7 +47,7 @@ def smaller(run: Run, smaller_preset: str = "", gpus: str = "") -> tuple[str, ..
             command = _command(run, name, value // 2, gpus)
             steps.append(f"Halve {name}, which is {value} ({words}): `{command}`")
     if smaller_preset:
-        command = " ".join(["train", "start", smaller_preset, *_on(gpus)])
+        command = _start(run, smaller_preset, *_on(gpus))
         steps.append(f"Or the next smaller preset, which ran here: `{command}`")
     return tuple(steps)
 
@@ -121,4 +122,11 @@ def _command(run: Run, name: str, value: int, gpus: str) -> str:
         return f"--{name}={value}"
     kept = [f"--set {key}={old}" for key, old in run.overrides.items() if key != name]
     changed = [*kept, "--set", f"{name}={value}"]
-    return " ".join(["train", "start", run.preset, *_on(gpus), *changed])
+    return _start(run, run.preset, *_on(gpus), *changed)
+
+
+def _start(run: Run, *words: str) -> str:
+    """Return how a run like this one is started: on all of its hosts, where it had several."""
+    if run.across:
+        return calling.together("start", rundir.group(rundir.Run(run.folder)), *words).strip("`")
+    return " ".join(["train", "start", *words])

@@ -11,12 +11,15 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from ..terminal import one_line
 
 VARIABLE = "PYINFRA_GPU_TRAIN_ASKED"
 """What the controller says of itself, as JSON: see `Caller`."""
 
 _LONGEST = 4096
+_LONGEST_NAME = 80
 _CONTROLLERS = ("start", "list", "watch", "stop", "resume", "logs", "why")
 _QUOTED = re.compile(r"`train ([a-z]{3,8})((?: [^`]{0,400})?)`")
 
@@ -26,14 +29,17 @@ class Caller:
     """The controller that asked: the words that lead from there to this host.
 
     + inventory: as it was typed; chosen: the options that choose the hosts
+    + group: that was given with --across; who: types there, and on which machine
     """
 
     inventory: str
     chosen: tuple[str, ...]
+    group: str = ""
+    who: str = ""
 
     def as_text(self) -> str:
         """Return what the variable holds."""
-        return json.dumps({"inventory": self.inventory, "chosen": list(self.chosen)})
+        return json.dumps(asdict(self))
 
     def typed(self, words: Sequence[str]) -> str:
         """Return how a command of the launcher's is typed there."""
@@ -55,7 +61,12 @@ def caller() -> Caller | None:
     """Return the controller that asked; None where somebody types on the host."""
     try:
         told = json.loads(os.environ.get(VARIABLE, "null")[:_LONGEST])
-        return Caller(inventory=str(told["inventory"]), chosen=tuple(map(str, told["chosen"])))
+        return Caller(
+            inventory=str(told["inventory"]),
+            chosen=tuple(map(str, told["chosen"])),
+            group=str(told.get("group", "")),
+            who=one_line(str(told.get("who", "")))[:_LONGEST_NAME],
+        )
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
@@ -64,6 +75,18 @@ def typed(*words: str) -> str:
     """Return a command of the launcher's as whoever asked types it."""
     asked = caller()
     return asked.typed(words) if asked else " ".join(["train", *words])
+
+
+def together(verb: str, group: str, *words: str) -> str:
+    """Return a command that is about a run of several hosts, between backquotes.
+
+    + group: that was given with --across, if that is known; words: behind --, none but a shell's
+    """
+    asked = caller()
+    group = group or (asked.group if asked else "") or "GROUP"
+    behind = ["--", *words] if words else []
+    typed_ = ["pyinfra-gpu", "train", "INVENTORY", verb, "--across", shlex.quote(group), *behind]
+    return f"`{' '.join(typed_)}`"
 
 
 def said(text: str) -> str:

@@ -20,6 +20,11 @@ class Checkpoint:
     path: Path
     step: str
 
+    @property
+    def changed(self) -> float:
+        """When it was written, in seconds since 1970; raises OSError where it is gone."""
+        return self.path.stat().st_mtime
+
 
 def newest(
     preset: Preset, values: dict[str, object], ranks: int, since: float
@@ -31,7 +36,7 @@ def newest(
     + since: the run's beginning, in seconds since 1970; what is older is another run's
     """
     for each in reversed(found(preset, values)):
-        if each.path.stat().st_mtime >= since and complete(preset, each, values, ranks):
+        if each.changed >= since and complete(preset, each, values, ranks):
             return each
     return None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..terminal import some
-from . import claims, code, environment, gpus, presets, stamp, units
+from . import claims, code, environment, gpus, presets, room, stamp, units
 from .errors import TrainError
 from .presets import Preset
 from .running import child
@@ -71,14 +71,20 @@ def problems(site: Site, asked: Asked, known: list[gpus.Gpu]) -> list[Problem]:
     return found
 
 
-def warnings(preset: Preset) -> list[str]:
-    """Return what a person should know of a preset that starts nevertheless."""
+def warnings(site: Site, preset: Preset) -> list[str]:
+    """Return what a person should know of a run that starts nevertheless."""
+    found = []
     if preset.checkpoints is None:
-        return [
+        found.append(
             f"preset {preset.name} names no checkpoints, so this run cannot be resumed: what it"
             " has learnt is lost with it"
-        ]
-    return []
+        )
+    if site.notify and not (os.access(site.notify[0], os.X_OK) and Path(site.notify[0]).is_file()):
+        found.append(
+            f"nobody is told how this run goes: {site.notify[0]} of training_notify is no program"
+            " that can be run here; put it there, or correct training_notify and deploy"
+        )
+    return found
 
 
 def proven(site: Site) -> Iterator[Problem]:
@@ -179,12 +185,12 @@ def _room(site: Site, asked: Asked) -> Iterator[Problem]:
 def _disks(site: Site, asked: Asked) -> Iterator[Problem]:
     """Yield the file systems that are too full: of the runs, and where the checkpoints go."""
     preset = asked.preset
-    wanted = {_there(site.runs): ("a run's logs", float(_SPARE_GIB))}
+    wanted = {room.above(site.runs): ("a run's logs", float(_SPARE_GIB))}
     if preset.checkpoint_gib:
         values = child.values(site.runs / "RUN", preset, asked.ranks)
-        folder = _there(Path(presets.filled(preset.checkpoints or str(site.runs), values)))
-        if folder.stat().st_dev == _there(site.runs).stat().st_dev:
-            folder = _there(site.runs)
+        folder = room.above(Path(presets.filled(preset.checkpoints or str(site.runs), values)))
+        if folder.stat().st_dev == room.above(site.runs).stat().st_dev:
+            folder = room.above(site.runs)
         before = wanted.get(folder, ("", 0.0))[1]
         wanted[folder] = ("two checkpoints", before + 2 * preset.checkpoint_gib)
     for folder, (what, gib) in wanted.items():
@@ -194,11 +200,6 @@ def _disks(site: Site, asked: Asked) -> Iterator[Problem]:
                 f"{free:.1f} GiB are free below {folder}, and {what} need {gib:g}",
                 "delete what nobody needs there",
             )
-
-
-def _there(path: Path) -> Path:
-    """Return the nearest folder above a path, or of it, that there is already."""
-    return next(each for each in (path, *path.parents) if each.is_dir())
 
 
 def _available_gib() -> float | None:

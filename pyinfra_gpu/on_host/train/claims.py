@@ -40,6 +40,24 @@ class Held:
 
 
 @contextmanager
+def _looking(site: Site) -> Iterator[bool]:
+    """Be alone for a look, which writes nothing: on a full disk it could not.
+
+    Yields whether anybody has ever claimed anything here.
+    """
+    try:
+        descriptor = os.open(site.claims / ".lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def _alone(site: Site) -> Iterator[None]:
     site.claims.mkdir(mode=0o700, exist_ok=True)
     site.queue.mkdir(mode=0o700, exist_ok=True)
@@ -51,9 +69,9 @@ def _alone(site: Site) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _taken(path: Path) -> int | None:
+def _taken(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int | None:
     """Return a descriptor that holds the lock of this file, None where somebody else has it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -69,12 +87,12 @@ def _read(path: Path) -> str:
 def holders(site: Site, devices: Sequence[str]) -> dict[str, str]:
     """Return device -> run of those that are claimed."""
     found = {}
-    with _alone(site):
-        for device in devices:
+    with _looking(site) as any_:
+        for device in devices if any_ else ():
             path = site.claims / f"{device}.lock"
             if not path.exists():
                 continue
-            descriptor = _taken(path)
+            descriptor = _taken(path, os.O_RDWR)
             if descriptor is None:
                 found[device] = _read(path)
             else:
@@ -94,14 +112,14 @@ def remedy(runs: Iterable[str], *, alone: bool) -> str:
 
 def waiting(site: Site) -> list[str]:
     """Return the runs that wait, in their order."""
-    with _alone(site):
-        return [run for _, run, _ in _tickets(site)]
+    with _looking(site) as any_:
+        return [run for _, run, _ in _tickets(site)] if any_ else []
 
 
 def ahead(site: Site, run: str) -> list[str]:
     """Return the runs that wait before this one for a device that it may take as well."""
-    with _alone(site):
-        tickets = _tickets(site)
+    with _looking(site) as any_:
+        tickets = _tickets(site) if any_ else []
     own = next(((number, devices) for number, name, devices in tickets if name == run), None)
     if own is None:
         return []
@@ -115,7 +133,7 @@ def _tickets(site: Site) -> list[tuple[int, str, frozenset[str]]]:
         match = _TICKET.fullmatch(path.name)
         if not match:
             continue
-        descriptor = _taken(path)
+        descriptor = _taken(path, os.O_RDWR)
         if descriptor is None:
             found.append((int(match[1]), match[2], frozenset(_read(path).split())))
         else:

@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class TrainError(Exception):
     """What is wrong and what to do about it, in one sentence."""
+
+
+class DamagedError(TrainError):
+    """The record of a run is not whole."""

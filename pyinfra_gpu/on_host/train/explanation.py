@@ -24,6 +24,7 @@ class Explanation:
     + passing: whether the cause mostly goes away by itself
     + secondary: whether what is known only follows from another failure, which no log here shows
     + across: the hosts that trained it together, where it was a run of several
+    + stopped: whether somebody stopped it
     + more: the command that shows the whole log, as whoever asked types it
     + ended: when it failed here, in seconds since 1970; None where it did not
     """
@@ -40,6 +41,7 @@ class Explanation:
     secondary: bool = False
     across: tuple[str, ...] = ()
     ended: float | None = None
+    stopped: bool = False
     more: str = ""
 
     def summary(self) -> str:
@@ -61,6 +63,7 @@ class Explanation:
             "secondary": self.secondary,
             "across": list(self.across),
             "ended": self.ended,
+            "stopped": self.stopped,
             "more": self.more,
         }
 

@@ -44,6 +44,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         hint = nearest(words[0], shown, "commands are")
         parser.error(f"there is no command {words[0]!r:.80}: {hint}")
     asked = parser.parse_args(words)
+    if asked.command == "list" and asked.curves and not asked.json:
+        parser.error("--curves goes with --json: give both, or leave it out")
     if further and asked.command != "start":
         parser.error(f"nothing goes behind -- of `train {asked.command}`")
     if asked.command == "start" and asked.like and asked.preset:
@@ -85,7 +87,7 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     offer(presets, offering.presets)
     trial.add_argument("--set", action="append", default=[], metavar="K=V", help="as with start")
     trial.add_argument(
-        "--seconds", type=int, default=600, help="that one may take (default: %(default)s)"
+        "--seconds", type=_seconds, default=600, help="that one may take (default: %(default)s)"
     )
     _shared(trial)
     resume = add("resume", "let a run go on from its newest complete checkpoint")
@@ -143,6 +145,13 @@ def _number(text: str) -> int:
     """Return a small whole number; argparse tells of anything else."""
     if not (text.isascii() and text.isdecimal() and len(text) < 4):
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to 999")
+    return int(text)
+
+
+def _seconds(text: str) -> int:
+    """Return a time in which something can be done; argparse tells of anything else."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 7 and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 1 to 999999")
     return int(text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -115,11 +116,13 @@ def _wrong_entry(key: str, name: object, value: object) -> tuple[str, str] | Non
 
 
 def _number_or_switch(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float)
+    return value is None or (isinstance(value, bool | int | float) and math.isfinite(value))
 
 
 def _kind(value: object) -> str:
     if value is None or isinstance(value, bool):
         return str(value)
     number = isinstance(value, int | float)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value}, which is no number"
     return "a number" if number else f"a {type(value).__name__}"

@@ -18,8 +18,19 @@ LONGEST_CHAIN = 50
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_.-]*)\}")
+_BRACES = re.compile(r"\{([A-Za-z0-9][A-Za-z0-9_. -]{0,60})\}")
+"""What looks like a place, and may be none: JSON has a quote or a colon between its braces."""
 _SECRET = re.compile(r"(^|[_.-])(key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
-_SECRET_VALUE = re.compile(r"(hf_|sk-|ghp_|github_pat_|wandb_v1_)[A-Za-z0-9_-]{16,}")
+_SECRET_VALUE = re.compile(
+    r"(hf_|sk-|ghp_|github_pat_|wandb_v1_)[A-Za-z0-9_-]{16,}"
+    r"|xox[abprs]-[A-Za-z0-9-]{10,}"  # Slack, and the web hooks of others: the URL is the key
+    r"|hooks\.slack\.com/services/.{8,}|/api/webhooks/[0-9]+/.{8,}"
+    r"|\b[0-9]{6,12}:[A-Za-z0-9_-]{30,}"  # a bot of Telegram's
+    r"|\b(?i:bearer|basic) +[A-Za-z0-9+/=._~-]{8,}"
+    r"|[a-z]://[^/\s:@]*:[^/\s@]{3,}@"  # a password in a URL
+    r"|[?&;](?i:[a-z_.-]{0,40}(?:key|token|secret|password))=[^&\s]{8,}"
+)
+_OPTION = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_.-]{0,63}")
 PLACES = ("run", "name", "ranks", "home")
 """What `{...}` in a text may stand for, beside the names of the preset's own arguments."""
 RESUME_PLACES = (*PLACES, "checkpoint", "step")
@@ -275,10 +286,11 @@ def secret_in(words: Sequence[str]) -> str | None:
         name, equals, value = word.partition("=")
         if not equals and index + 1 < len(words) and not words[index + 1].startswith("-"):
             value = words[index + 1]
+        shown = name if _OPTION.fullmatch(name) else "a word"
         if _SECRET_VALUE.search(word):
-            return name if equals else "a word"
-        if name.startswith("--") and _SECRET.search(name) and len(value) >= 8:
-            return name
+            return shown if equals else "a word"
+        if (equals or name.startswith("-")) and _SECRET.search(name) and len(value) >= 8:
+            return shown
     return None
 
 
@@ -314,6 +326,11 @@ def _check_whole(preset: Preset) -> None:
         raise PresetError(
             f"preset {name} has 'resume' and no 'checkpoints'", "give the glob that matches them"
         )
+    if preset.complete and not preset.checkpoints:
+        raise PresetError(
+            f"preset {name} has 'complete' and no 'checkpoints'",
+            "give the glob that matches them, or leave 'complete' out",
+        )
     if preset.resume_after_reboot and not preset.resume:
         raise PresetError(
             f"preset {name} has 'resume_after_reboot' and no 'resume'", "say how it is resumed"
@@ -331,14 +348,15 @@ def _check_whole(preset: Preset) -> None:
 
 def _check_places(preset: Preset) -> None:
     """Refuse a `{...}` that stands for nothing: it would reach the program as it is."""
-    texts = [*map(str, preset.arguments.values()), *preset.words, *preset.variables.values()]
+    given = (*preset.arguments.values(), *preset.try_with.values())
+    texts = [*map(str, given), *preset.words, *preset.variables.values()]
     asked: list[tuple[str, tuple[str, ...]]] = [
         (text, PLACES) for text in [*texts, preset.checkpoints or ""]
     ]
     asked += [(str(text), RESUME_PLACES) for text in preset.resume.values()]
     asked += [(text, (*RESUME_PLACES, "rank")) for text in preset.complete]
     for text, known in asked:
-        for place in _PLACE.findall(text):
+        for place in _BRACES.findall(text):
             if place not in known and place not in preset.arguments:
                 remedy = nearest(place, [*known, *preset.arguments], "places are")
                 raise PresetError(f"preset {preset.name} has {{{place}}} in {text!r:.80}", remedy)

@@ -27,7 +27,6 @@ _DAY_S = 80_000.0  # less than that, a time of day says enough
 _MOST = 200  # entries of a list or a mapping
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-STATES = ("queued", "starting", "running", "waiting", "stopping", "ended")
 OUTCOMES = ("finished", "failed", "stopped", "lost")
 
 
@@ -44,6 +43,7 @@ class Attempt:
     outcome: str = ""
     first_failed_rank: int | None = None
     cause: str = ""
+    stopped_by: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +145,7 @@ def _of(folder: Path, told: object) -> Run | None:
         dirty=told.get("dirty") is True,
         unproven=told.get("unproven") is True,
         checkpoints=_text(told.get("checkpoints")),
-        state=_one_of(told.get("state"), STATES),
+        state=_one_of(told.get("state"), rundir.STATES),
         attempts=tuple(attempts),
         waits=_waits(told),
         across=tuple(_text(each) for each in _list(told.get("across"))),
@@ -207,6 +207,7 @@ def _attempt(told: Mapping[str, Any]) -> Attempt:
         outcome=_one_of(told.get("outcome"), OUTCOMES),
         first_failed_rank=_whole(told.get("first_failed_rank")),
         cause=_text(told.get("cause")),
+        stopped_by=_text(told.get("stopped_by")),
     )
 
 

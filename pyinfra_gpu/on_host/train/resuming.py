@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 
 from . import checkpoints, presets
 from .checkpoints import Checkpoint
@@ -16,11 +17,19 @@ def newest(run: Run, request: Document, created: str) -> Checkpoint | None:
 
     + created: when the run began, as its document has it; what is older is another run's
     """
-    preset = presets.from_json(request["preset"])
-    if not preset.resume:
+    if not presets.from_json(request["preset"]).resume:
         return None
+    return last_complete(request, run.folder, created)
+
+
+def last_complete(request: Document, folder: Path, created: str) -> Checkpoint | None:
+    """Return the newest complete checkpoint of a run, whether or not it can go on from there.
+
+    + folder: the run's; created: as with `newest`
+    """
+    preset = presets.from_json(request["preset"])
     ranks = int(request["ranks"])
-    values = child.values(run.folder, preset, ranks)
+    values = child.values(folder, preset, ranks)
     since = datetime.fromisoformat(created).timestamp()
     # Of several hosts all ranks leave their files in one folder, which the hosts share: which
     # ranks a host gets is settled anew at each start.

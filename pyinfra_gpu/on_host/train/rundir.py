@@ -16,7 +16,8 @@ from typing import Any
 
 from ..smoke import files
 from ..terminal import some
-from .errors import TrainError
+from . import units
+from .errors import DamagedError, TrainError
 from .site import Site
 
 SCHEMA = 1
@@ -24,6 +25,8 @@ NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.AS
 _LARGEST = 4 << 20  # bytes of a run.json that are read
 _NAMED = 8  # runs that a sentence names, the newest
 _BEGINNING_S = 90  # that a start may take until its supervisor is there
+
+STATES = ("queued", "starting", "running", "waiting", "stopping", "ended")
 
 Document = dict[str, Any]
 
@@ -55,15 +58,25 @@ class Run:
         return self.folder / "run.json"
 
     def read(self) -> Document:
-        """Return its document; raises TrainError where there is none that is whole."""
+        """Return its document; raises DamagedError where there is none that is whole."""
         try:
             with self._path.open("rb") as file:
                 document = json.loads(file.read(_LARGEST))
         except (OSError, ValueError, RecursionError) as error:
-            raise TrainError(f"{self._path} cannot be read: {error}") from None
-        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            why = "too deep" if isinstance(error, RecursionError) else error
+            raise self._damaged(f"it cannot be read: {why}") from None
+        if isinstance(document, dict) and document.get("schema") not in (SCHEMA, None):
             raise TrainError(f"{self._path} is of another version of this launcher")
+        if not isinstance(document, dict) or not _is_record(document):
+            raise self._damaged("it holds no record of a run")
         return document
+
+    def _damaged(self, why: str) -> DamagedError:
+        return DamagedError(
+            f"the record of run {self.name} is damaged, {self._path} ({why}): its logs are in"
+            f" {self.folder / 'attempts'}, `train start --like {self.name}` repeats it, and where"
+            " neither is needed the folder may be removed"
+        )
 
     def write(self, document: Document) -> None:
         """Replace its document, whole or not at all."""
@@ -71,7 +84,16 @@ class Run:
 
     def request(self) -> Document:
         """Return what the supervisor is asked to do; see `commands.start`."""
-        document: Document = json.loads((self.folder / "request.json").read_text())
+        path = self.folder / "request.json"
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise TrainError(
+                f"{path}, by which run {self.name} goes on, cannot be read ({error}): start another"
+                " one with `train start`"
+            ) from None
+        if not isinstance(document, dict):
+            raise TrainError(f"{path} is no orders of a run: start another one with `train start`")
         return document
 
     def ask(self, request: Document) -> None:
@@ -111,9 +133,16 @@ class Run:
             os.close(descriptor)
 
     def alive(self) -> bool:
-        """Tell whether a supervisor works on it: the kernel knows, after any kind of death."""
+        """Tell whether a supervisor works on it: the kernel knows, after any kind of death.
+
+        Where the lock does not say so systemd is asked for the unit: on a disk that is full, or
+        that the kernel made read-only, the file of the lock may be missing while the run goes on.
+        """
+        return self._locked() or units.active(self.name)
+
+    def _locked(self) -> bool:
         try:
-            descriptor = os.open(self.folder / ".alive", os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(self.folder / ".alive", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
         try:
@@ -147,10 +176,29 @@ class Run:
         return document
 
 
+def _is_record(document: Document) -> bool:
+    """Tell whether a document has what everything here takes for granted of a run."""
+    attempts, waits = document.get("attempts"), document.get("waits")
+    return (
+        document.get("schema") == SCHEMA
+        and document.get("state") in STATES
+        and isinstance(attempts, list)
+        and all(isinstance(each, dict) and {"number", "outcome"} <= {*each} for each in attempts)
+        and (waits is None or (isinstance(waits, dict) and {"after", "until"} <= {*waits}))
+    )
+
+
 def waits_for_boot(document: Document) -> bool:
     """Tell whether a run is to go on by itself after a reboot, which another process sees to."""
     waits = document.get("waits") if document["state"] == "waiting" else None
     return waits is not None and waits["after"] == "reboot" and waits["until"] > now()
+
+
+def group(run: Run) -> str:
+    """Return the group whose hosts train a run together, as the controller was told it."""
+    with contextlib.suppress(TrainError, AttributeError):
+        return str((run.request().get("across") or {}).get("group") or "")
+    return ""
 
 
 def outcome(document: Document) -> str:
@@ -187,9 +235,9 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
     runs = all_runs(site)
     if name is None:
         if going or across:
-            documents = {run: run.settled() for run in runs}
+            documents = {run: _known(run) for run in runs}
             runs = [run for run in runs if not going or documents[run]["state"] != "ended"]
-            runs = [run for run in runs if documents[run]["across"] or not across]
+            runs = [run for run in runs if documents[run].get("across") or not across]
             if going and len(runs) > 1:
                 names = some([run.name for run in reversed(runs)], _NAMED)
                 raise TrainError(f"{len(runs)} runs are on ({names}): say which one")
@@ -201,6 +249,10 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
             raise TrainError(f"{what}: see `train list`, or begin one with `train start`")
         return runs[-1]
     exact = [run for run in runs if run.name == name]
+    if not name:
+        raise TrainError(
+            "an empty name is no run's: leave it out for the newest, or see `train list`"
+        )
     found = exact or [run for run in runs if run.name.startswith(name) or run.name.endswith(name)]
     if len(found) == 1:
         return found[0]
@@ -208,6 +260,14 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
         raise TrainError(f"there is no run {name}: see `train list`")
     names = some([run.name for run in reversed(found)], _NAMED)
     raise TrainError(f"{name} may be {len(found)} runs ({names}): give more of the name")
+
+
+def _known(run: Run) -> Document:
+    """Return a run's document; of one that is damaged only whether it goes on."""
+    try:
+        return run.settled()
+    except DamagedError:
+        return {"state": "running" if run.alive() else "ended"}
 
 
 def make(site: Site, preset: str, name: str | None = None) -> Run:

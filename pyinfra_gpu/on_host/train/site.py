@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import calling
+from . import calling, presets
 from .errors import TrainError
 
 VERSION = 1
@@ -96,11 +97,31 @@ def load() -> Site:
         site = Site(**document)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise TrainError(f"{path} cannot be read ({error}): {AGAIN}") from None
-    if not os.access(site.state, os.W_OK):
-        whose = Path(site.state)
-        name = whose.owner() if whose.exists() else site.owner or "the owner"
-        remedy = f"run `sudo -u {name} {site.command} ...`"
+    state = Path(site.state)
+    # Root could write there, and what it wrote were lost to the owner, whose runs these are.
+    roots = os.getuid() == 0 and state.exists() and _of(state) != 0
+    if roots or not os.access(site.state, os.W_OK):
+        name = _owner(site)
+        remedy = f"run `{shlex.join(['sudo', '-u', name, site.command, *_words()])}`"
         if calling.caller():
             remedy = f"declare owner = '{name}' for this host, or log in there as {name}"
         raise TrainError(f"runs are {name}'s here: {remedy}")
     return site
+
+
+def _of(path: Path) -> int:
+    return path.stat().st_uid
+
+
+def _owner(site: Site) -> str:
+    state = Path(site.state)
+    try:
+        return state.owner() if state.exists() else site.owner or "the owner"
+    except KeyError:  # nobody has that number any more
+        return f"#{_of(state)}"
+
+
+def _words() -> list[str]:
+    """Return what was typed, where every word of it may be shown."""
+    words = sys.argv[1:]
+    return ["..."] if presets.secret_in(words) else words

@@ -13,6 +13,7 @@ from .site import Site
 
 _TEMPLATE = "pyinfra-gpu-train@.service"
 _ANSWER_S = 20.0
+_LOOK_S = 5.0
 _STARTED_S = 320.0  # more than the unit's own TimeoutStartSec
 
 
@@ -90,6 +91,18 @@ def start(run: str) -> str | None:
     """Start the unit and wait until the run is on, or in the queue; return why it is not."""
     said = _systemctl("start", unit(run), seconds=_STARTED_S)
     return _reason(said) if said.returncode != 0 else None
+
+
+def active(run: str) -> bool:
+    """Tell whether the unit of a run is on, or being ended; never raises.
+
+    Where there is no user manager there is no run either.
+    """
+    try:
+        said = _systemctl("is-active", unit(run), seconds=_LOOK_S)
+    except (TrainError, OSError):
+        return False
+    return said.stdout.strip() in ("active", "activating", "deactivating", "reloading")
 
 
 def stop(run: str, seconds: float) -> None:

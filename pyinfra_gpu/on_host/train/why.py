@@ -74,7 +74,15 @@ def why(
         what = f"run {run.name} {_GOING.get(run.state, 'goes on')}: nothing has failed"
         return Explanation(run=run.name, what=what, facts=facts, across=run.across)
     if run.last is not None and run.last.outcome in ("finished", "stopped") and not ours:
-        return Explanation(run=run.name, what=_what(run, history, now))
+        stopped = run.last.outcome == "stopped"
+        return Explanation(
+            run=run.name,
+            what=_what(run, history, now),
+            facts=tuple(_stopped_by(run)),
+            stopped=stopped,
+            across=run.across if stopped else (),
+            ended=run.last.ended if stopped else None,
+        )
     known = carried() if known is None else known
     logs = _logs(run)
     lines = _kernel_lines(run, kernel or kernel_lines)
@@ -205,6 +213,7 @@ def _facts(run: Run, first: int | None) -> Iterator[str]:
     """Tell what the host says, where it says more than the log."""
     last = run.last
     yield from _before(run)
+    yield from _stopped_by(run)
     if run.waits:
         yield run.waits
     if first is not None and run.nproc and run.nproc > 1:
@@ -217,6 +226,12 @@ def _facts(run: Run, first: int | None) -> Iterator[str]:
         return
     if free < _LITTLE_MIB:
         yield f"the disk that holds {run.folder} is full now: {free} MiB are free"
+
+
+def _stopped_by(run: Run) -> Iterator[str]:
+    """Tell who stopped it; a shutdown, which stops it as well, is nobody."""
+    if run.last is not None and run.last.stopped_by:
+        yield f"it was stopped by {run.last.stopped_by}"
 
 
 def _before(run: Run) -> Iterator[str]:

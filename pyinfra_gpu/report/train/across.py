@@ -7,6 +7,8 @@ They then find each other by themselves, so the controller may go.
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +28,7 @@ from pyinfra_gpu.engine.together import Together
 from pyinfra_gpu.on_host.train.calling import Caller
 from pyinfra_gpu.report.check.running import Request, members, visit
 from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer
-from pyinfra_gpu.report.train.asking import ask, ask_all
+from pyinfra_gpu.report.train.asking import ask, ask_all, asker
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -55,11 +57,14 @@ def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
         return TrainAnswer(inventory=inventory, reasons=(only,))
     dry = "--dry" in words
     further = [word for word in words if word != "--dry"]
-    checked = ask_all(request, verb, ["--dry", "--hosts", str(len(names)), *further])
+    group = request.limit[0]
+    checked = ask_all(request, verb, ["--dry", "--hosts", str(len(names)), *further], group)
     if checked.exit_code != 0:
         return replace(checked, hosts=tuple(map(_only_what_is_wrong, checked.hosts)))
     told = {host.name: _told(host) for host in checked.hosts}
     if reason := _unlike(told, names):
+        typed = {"INVENTORY": shlex.quote(inventory), "GROUP": shlex.quote(group)}
+        reason = re.sub("INVENTORY|GROUP", lambda found: typed[found[0]], reason)
         return replace(checked, hosts=(), reasons=(reason,))
     if dry:
         return replace(checked, hosts=tuple(map(_for_people, checked.hosts)))
@@ -68,7 +73,7 @@ def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
 
 def _led(request: Request, verb: str, words: Sequence[str], names: tuple[str, ...]) -> TrainAnswer:
     """Have all hosts start, each told by the first one where to meet."""
-    led = _Led(names, verb, tuple(words), request.inventory)
+    led = _Led(names, verb, tuple(words), asker(request.inventory, request.limit[0]))
     answers: dict[str, HostRuns] = {}
 
     def one(state: State, host: Host) -> HostRuns:
@@ -110,10 +115,11 @@ def _unlike(told: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str 
     return None
 
 
+_WHICH = "say which one, as in `pyinfra-gpu train INVENTORY resume --across GROUP -- RUN`"
 _SAME = (
-    ("run", "newest run of several hosts", "say which one, as in `train INVENTORY resume RUN`"),
+    ("run", "newest run of several hosts", _WHICH),
     ("ranks", "number of ranks", "give --set ranks=N, which all of them can have"),
-    ("commit", "commit", "run pyinfra INVENTORY deploy.py for them, and commit what was changed"),
+    ("commit", "commit", "run `pyinfra INVENTORY deploy.py` for them, and commit what was changed"),
     (
         "checkpoint",
         "newest complete checkpoint",
@@ -151,9 +157,9 @@ class _Led:
     """A start as it is led: what the hosts tell one another through the controller."""
 
     def __init__(
-        self, names: Sequence[str], verb: str, words: Sequence[str], inventory: str
+        self, names: Sequence[str], verb: str, words: Sequence[str], caller: Caller
     ) -> None:
-        self.names, self.verb, self.words, self.inventory = names, verb, words, inventory
+        self.names, self.verb, self.words, self.caller = names, verb, words, caller
         self.meeting = Together(set)
 
     def take_part(self, state: State, host: Host) -> HostRuns:
@@ -169,15 +175,14 @@ class _Led:
         elif (state_now := self._came_up(state, host, run)) in ("running", "finished"):
             return replace(answer, lines=(f"{run} is on, with {self._others(host)}",))
         else:
-            caller = Caller(inventory=self.inventory, chosen=())
-            why = f"it is {state_now}: see `{caller.typed(['why', run])}`"
+            why = f"it is {state_now}: see `{self.caller.typed(['why', run])}`"
         self._ask(state, host, "stop", [run])
         return replace(answer, ok=False, lines=(f"{run} was ended: {why}",))
 
     def _ask(
         self, state: State, host: Host, verb: str, words: Sequence[str], stdin: str | None = None
     ) -> HostRuns:
-        return ask(state, host, verb, words, stdin, caller=self.inventory)
+        return ask(state, host, verb, words, stdin, caller=self.caller)
 
     def _others(self, host: Host) -> str:
         return ", ".join(name for name in self.names if name != host.name)

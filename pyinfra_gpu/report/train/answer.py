@@ -19,7 +19,7 @@ LIMIT = 2 << 20
 
 MOST_RUNS = 1000
 
-State = Literal["queued", "starting", "running", "waiting", "stopping", "ended"]
+State = Literal["queued", "starting", "running", "waiting", "stopping", "ended", "damaged"]
 Outcome = Literal["finished", "failed", "stopped", "lost"]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -71,14 +71,14 @@ class Run(_Told):
     @property
     def on(self) -> bool:
         """Whether it runs, or is to run."""
-        return self.state != "ended"
+        return self.state not in ("ended", "damaged")
 
     @property
     def outcome(self) -> str:
         """What became of it in a word, or its state."""
         if self.stalled_seconds is not None and self.on:
             return "stalled"
-        if self.on:
+        if self.on or self.state == "damaged":
             return self.state
         return (self.attempts[-1].outcome if self.attempts else None) or "not started"
 
@@ -86,7 +86,7 @@ class Run(_Told):
     def wrong(self) -> bool:
         """Whether somebody should look at it."""
         spoilt = self.on and self.last is not None and self.last.not_finite is not None
-        return spoilt or self.outcome in ("stalled", "failed", "lost")
+        return spoilt or self.outcome in ("stalled", "failed", "lost", "damaged")
 
 
 def _or_nothing(value: Any) -> Run | None:
@@ -124,6 +124,7 @@ class _Why(_Told):
     secondary: bool = False
     across: Texts = ()
     ended: Number | None = None
+    stopped: bool = False
     more: Text = ""
 
 

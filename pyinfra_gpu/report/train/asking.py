@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import shlex
+import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyinfra.api.command import StringCommand
@@ -30,30 +33,34 @@ MOST_LINES = 2000
 _LONGEST_LINE = 2000  # characters
 _LONGEST_REASON = 300
 _LISTS = ("list", "watch")
+_BEGIN = ("start", "resume")
 _SLOW = ("start", "resume", "stop")
 """They wait for what they begin or end; the others read files."""
 
 
-def ask_all(request: Request, verb: str, words: Sequence[str] = ()) -> TrainAnswer:
+def ask_all(request: Request, verb: str, words: Sequence[str] = (), group: str = "") -> TrainAnswer:
     """Have the launcher of every host do something, and return what they say.
 
     + verb: of the launcher's; "watch" is asked as "list"
     + words: further words of its command line
+    + group: whose hosts have, or are to have, one run together
 
     Whatever goes wrong with a host is that host's answer, and no other's.
     """
     answers: dict[str, HostRuns] = {}
 
     def one(state: State, host: Host) -> HostRuns:
-        return ask(state, host, verb, words, caller=request.inventory)
+        return ask(state, host, verb, words, caller=asker(request.inventory, group))
 
     def arrived(answer: HostRuns, names: Sequence[str]) -> None:
         answers[answer.name] = answer
 
     names, reasons = visit(request, one, arrived)
-    return TrainAnswer(
-        inventory=request.inventory, hosts=tuple(answers[name] for name in names), reasons=reasons
-    )
+    hosts = tuple(answers[name] for name in names)
+    if request.limit and all(host.absent for host in hosts):
+        # Whoever names hosts means to see something; of all hosts those that train are shown.
+        hosts = tuple(replace(each, reason=each.reason or _undeclared(each.name)) for each in hosts)
+    return TrainAnswer(inventory=request.inventory, hosts=hosts, reasons=reasons)
 
 
 def ask(
@@ -63,11 +70,11 @@ def ask(
     words: Sequence[str],
     stdin: str | None = None,
     *,
-    caller: str = "INVENTORY",
+    caller: Caller,
 ) -> HostRuns:
     """Ask one host; never raises.
 
-    + caller: the inventory, as it was typed
+    + caller: who asks; which host is asked is added here
     + stdin: what the launcher is told beside its command line; secrets go this way
     """
     try:
@@ -85,11 +92,13 @@ def _asked(
     verb: str,
     words: Sequence[str],
     stdin: str | None,
-    caller: str,
+    caller: Caller,
 ) -> HostRuns:
     lists = verb in _LISTS
-    if lists and spec.training is None:
-        return HostRuns(name=host.name, absent=True)
+    if spec.training is None and verb in (*_LISTS, *_BEGIN):
+        # What was begun before somebody took the declaration back can still be ended and explained.
+        reason = None if lists else _undeclared(host.name)
+        return HostRuns(name=host.name, absent=True, reason=reason)
     json_ = ["--json"] if lists or verb == "why" else []
     command = [spec.paths.train, "list" if lists else verb, *json_, *words]
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
@@ -129,13 +138,37 @@ def _asked(
 _ABSENT = 3
 
 
-def _surroundings(host: str, caller: str) -> list[str]:
+def asker(inventory: str, group: str = "") -> Caller:
+    """Return this controller as hosts are told of it.
+
+    + inventory, group: as they were typed
+    """
+    return Caller(inventory=inventory, chosen=(), group=group, who=_who())
+
+
+def _who() -> str:
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # a user without a name
+        return ""
+
+
+def _surroundings(host: str, caller: Caller) -> list[str]:
     """Return what the launcher is told of who reads its answer: how to type, and how wide it is."""
-    told = Caller(inventory=caller, chosen=("--limit", host)).as_text()
+    told = replace(caller, chosen=("--limit", host)).as_text()
     return [f"{VARIABLE}={told}", f"COLUMNS={columns()}"]
 
 
+def _undeclared(host: str) -> str:
+    return (
+        f"no training is declared for {host}: declare training_repo and training_commit for it, and"
+        " run pyinfra INVENTORY deploy.py"
+    )
+
+
 def _no_launcher(spec: HostSpec) -> str:
+    if spec.training is None:
+        return _undeclared(spec.host)
     return (
         f"there is no launcher at {spec.paths.train}: declare training_repo for {spec.host}, and"
         " run pyinfra INVENTORY deploy.py"

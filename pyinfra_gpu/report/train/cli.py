@@ -40,6 +40,7 @@ _COLOURS = {
     "finished": "green",
     "failed": "red",
     "lost": "red",
+    "damaged": "red",
     "stalled": "red",
     "queued": "yellow",
     "stopped": "yellow",
@@ -165,7 +166,7 @@ def _handled(options: argparse.Namespace) -> int:
         options.words = ["--across", *options.words]
     again = options.action == "watch" and not (options.once or options.json)
     while True:
-        answer = ask_all(request, options.action, options.words)
+        answer = ask_all(request, options.action, options.words, options.across or "")
         code = _shown(answer, options) or answer.exit_code
         if not again or not _is_on(answer):
             return code

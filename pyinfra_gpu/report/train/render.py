@@ -65,7 +65,7 @@ def printed(answer: TrainAnswer, width: int = WIDTH) -> str:
 
 
 def consequences(answer: TrainAnswer) -> Mapping[str, str]:
-    """Return host -> the other one whose ranks failed first, of runs that several have together."""
+    """Return host -> what happened on another one first, of runs that several have together."""
     runs: dict[str, list[HostRuns]] = {}
     for host in answer.hosts:
         if host.explained is not None and host.explained.across and host.explained.ended:
@@ -74,8 +74,19 @@ def consequences(answer: TrainAnswer) -> Mapping[str, str]:
     for hosts in runs.values():
         first = min(hosts, key=_how_late)
         if first.explained is not None and not first.explained.secondary:
-            found |= {host.name: first.name for host in hosts if host is not first}
+            others = (host for host in hosts if host is not first and not _stopped(host))
+            found |= dict.fromkeys((host.name for host in others), _elsewhere(first))
     return found
+
+
+def _stopped(host: HostRuns) -> bool:
+    return host.explained is not None and host.explained.stopped
+
+
+def _elsewhere(first: HostRuns) -> str:
+    if _stopped(first):
+        return f"it was stopped on {first.name}, and its ranks here lost those"
+    return f"the ranks of {first.name} failed first, and the cause is told there"
 
 
 def _how_late(host: HostRuns) -> tuple[bool, float]:
@@ -87,8 +98,7 @@ def _how_late(host: HostRuns) -> tuple[bool, float]:
 def _explained(told: Explanation, first: str | None, width: int) -> list[str]:
     if first is None:
         return told.screen(width).splitlines()
-    text = f"{told.what}; the ranks of {first} failed first, and the cause is told there"
-    return wrapped(text, width=width)
+    return wrapped(f"{told.what}; {first}", width=width)
 
 
 def indented(line: str) -> str:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from train.run_directory import NOW, write_run
+from train.run_directory import NOW, iso, write_run
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.on_host.smoke import files
 from pyinfra_gpu.on_host.train import (
+    across,
     checks,
     claims,
     code,
@@ -24,11 +28,24 @@ from pyinfra_gpu.on_host.train import (
     stamp,
     units,
 )
-from pyinfra_gpu.on_host.train.commands import asking, listing, start, stop, telling
+from pyinfra_gpu.on_host.train import site as site_module
+from pyinfra_gpu.on_host.train.calling import VARIABLE, Caller
+from pyinfra_gpu.on_host.train.checkpoints import Checkpoint
+from pyinfra_gpu.on_host.train.commands import (
+    asking,
+    going_on,
+    listing,
+    logs,
+    start,
+    stop,
+    telling,
+    trying,
+)
 from pyinfra_gpu.on_host.train.errors import TrainError
 from pyinfra_gpu.on_host.train.gpus import Gpu
 from pyinfra_gpu.on_host.train.site import Site
 from pyinfra_gpu.on_host.train.why import why
+from pyinfra_gpu.report.train.answer import read_runs
 
 GPUS = ["GPU-a", "GPU-b"]
 NAMES = ("one", "two")
@@ -246,3 +263,281 @@ def test_a_run_that_is_stopped_while_it_waits_is_said_to_wait_no_more(
     monkeypatch.setattr(units, "stop", lambda *_: run.write({**run.read(), "state": "ended"}))
     assert stop.stop(site, run.name) == 0
     assert capsys.readouterr().out == f"{run.name} {told}\n"
+
+
+def ending(run: rundir.Run, outcome: str) -> None:
+    """Have a run end, as its supervisor does."""
+    document = run.read()
+    document["attempts"][-1] |= {"outcome": outcome, "ended": iso(NOW)}
+    run.write({**document, "state": "ended"})
+
+
+TWO = ["ws1", "ws2"]
+PART = {"hosts": TWO, "host": "ws1", "group": "gpu"}
+
+
+def orders(folder: Path, **more: Any) -> rundir.Run:
+    (folder / "request.json").write_text(json.dumps({"preset": TINY, "ranks": 1, **more}))
+    return rundir.Run(folder)
+
+
+TINY = presets.resolved({"tiny": {"file": "a.py", "arguments": {"steps": 5}}}, "tiny").as_json()
+
+
+def test_a_stop_on_one_host_says_that_it_ends_all_and_why_says_by_whom(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended the run on the other host as well, and neither it nor `why` said so."""
+    monkeypatch.setattr(units, "active", lambda _: False)
+    run = orders(write_run(site.runs, across=TWO), across=PART)
+    monkeypatch.setattr(units, "stop", lambda *_: ending(run, "stopped"))
+    asked = Caller(inventory="lab.py", chosen=("--limit", "ws1"), who="ada@desk")
+    monkeypatch.setenv(VARIABLE, asked.as_text())
+    assert stop.stop(site, run.name) == 0
+    told = capsys.readouterr()
+    assert "is a run of ws1, ws2 together: the others' ranks lose these" in told.err
+    assert f"`pyinfra-gpu train lab.py stop --across gpu -- {run.name}` stops it on all" in told.err
+    explained = why(run.folder, known=catalogue())
+    assert "it was stopped by ada@desk, from the controller" in explained.screen()
+    assert (explained.stopped, explained.across, explained.ended) == (True, ("ws1", "ws2"), NOW)
+
+
+def test_a_part_knows_the_group_that_the_controller_was_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = {"hosts": TWO, "host": "ws1", "run": None, "commit": None, "addresses": ["10.0.0.1"]}
+    told = json.dumps({**part, "port": 0, "token": "0" * 32}).encode()
+    asked = Caller(inventory="lab.py", chosen=("--limit", "ws1"), group="gpu")
+    monkeypatch.setenv(VARIABLE, asked.as_text())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(told)))
+    assert across.read_part().as_json()["group"] == "gpu"
+
+
+def test_a_stop_of_all_hosts_warns_of_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = orders(write_run(site.runs, across=TWO), across=PART)
+    monkeypatch.setattr(units, "stop", lambda *_: ending(run, "stopped"))
+    assert stop.stop(site, None, across=True) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_full_disk_keeps_nobody_from_stopping_a_run(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended with "No space left", or said that the run had ended, and the run went on."""
+    run = orders(write_run(site.runs, state="ended", outcome="lost"), after_reboot=True)
+    stopped: list[str] = []
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr(files, "write", lambda *_: (_ for _ in ()).throw(full))
+    monkeypatch.setattr(units, "active", lambda _: not stopped)
+    monkeypatch.setattr(units, "stop", lambda name, _: stopped.append(name))
+    assert stop.stop(site, run.name) == 0
+    assert stopped == [run.name]
+    assert "warning: it will go on after the next boot" in capsys.readouterr().err
+    with pytest.raises(TrainError, match="has ended already: lost"):
+        stop.stop(site, run.name)
+
+
+DAMAGED = ["", '{"schema": 1', "[]", '{"schema": 1, "run": "x"}', '{"schema": 1, "attempts": 3}']
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_run_whose_record_is_damaged_is_listed_with_what_to_do(
+    text: str, site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was not in the list at all."""
+    good = write_run(site.runs, state="ended", outcome="finished").name
+    run = rundir.Run(write_run(site.runs, name="20261122-210000-large"))
+    (run.folder / "run.json").write_text(text)
+    assert listing.show(site, as_json=False, everything=False) == 0
+    out = capsys.readouterr().out
+    rows, told = out.splitlines(), " ".join(out.split())
+    assert [row.split()[:2] for row in rows[1:3]] == [[good, "finished"], [run.name, "damaged"]]
+    assert f"the record of run {run.name} is damaged" in told
+    assert f"`train start --like {run.name}` repeats it" in told
+    assert all(len(row) <= 80 or "/" in row for row in rows)  # a path is kept whole
+    assert listing.show(site, as_json=True, everything=False) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [each["state"] for each in runs] == ["ended", "damaged"]
+    found = read_runs(json.dumps({"runs": runs}))
+    assert not isinstance(found, Unknown)
+    assert [(each.outcome, each.wrong) for each in found] == [
+        ("finished", False),
+        ("damaged", True),
+    ]
+
+
+@pytest.mark.parametrize("words", ["why", "logs", "watch --once"])
+def test_a_damaged_run_is_one_sentence(words: str, site: Site) -> None:
+    run = rundir.Run(write_run(site.runs))
+    (run.folder / "run.json").write_text("{")
+    verb, *further = words.split()
+    asked = options.parse([verb, run.name, *further])
+    act = {"why": telling.why, "watch": telling.watch, "logs": logs.show}[verb]
+    with pytest.raises(TrainError, match=rf"^the record of run {run.name} is damaged") as caught:
+        act(site, asked)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_run_that_goes_on_can_be_stopped(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = rundir.Run(write_run(site.runs))
+    (run.folder / "run.json").write_text("{")
+    stopped: list[str] = []
+    monkeypatch.setattr(units, "stop", lambda name, _: stopped.append(name))
+    assert stop.stop(site, None) == 0
+    assert stopped == [run.name]
+    assert "was ended; its record is damaged" in capsys.readouterr().out
+
+
+def test_from_where_a_run_would_go_on_is_said_also_where_it_cannot_now(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While the GPUs were taken only that was said."""
+    run = orders(write_run(site.runs, state="ended", outcome="failed"))
+    point = Checkpoint(Path("/nfs/step-7"), "7")
+    monkeypatch.setattr(start, "_point", lambda *_: point)
+    taken = TrainError("this run cannot start:\n  2 of 2 GPUs are taken by one")
+    monkeypatch.setattr(going_on, "checked", lambda *_: (_ for _ in ()).throw(taken))
+    with pytest.raises(TrainError, match="are taken"):
+        start.resume(site, options.parse(["resume", run.name, "--dry"]))
+    assert capsys.readouterr().out == f"{run.name} would go on from /nfs/step-7\n"
+
+
+def test_one_host_does_not_repeat_what_several_trained_together(site: Site) -> None:
+    """It was started on this host alone, without a word."""
+    run = orders(write_run(site.runs, state="ended", outcome="failed", across=TWO), across=PART)
+    with pytest.raises(TrainError) as caught:
+        start.start(site, options.parse(["start", "--like", run.name]))
+    assert str(caught.value) == (
+        f"run {run.name} is one of ws1, ws2 together: repeat it with `pyinfra-gpu train INVENTORY"
+        f" start --across gpu -- --like {run.name}`, or begin one of this host alone with `train"
+        " start balanced --set depth=20`"
+    )
+    with pytest.raises(TrainError, match=rf"start --across gpu -- --like {run.name}`$"):
+        start._point(run, {**run.read(), "attempts": [{"outcome": "finished"}]}, run.request(), 2)
+
+
+def test_a_repeated_run_keeps_the_settings_of_the_first(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Advice for it named the preset without them."""
+    preset = {"file": "a.py", "checkpoints": "/x", "arguments": {"steps": 5, "batch-size": 8}}
+    first = started(site, monkeypatch, preset, "--set", "steps=9", "--set", "batch-size=4")
+    words = ["start", "--like", first.name, "--set", "batch-size=2"]
+    assert start.start(replace(site, presets={"a": preset}), options.parse(words)) == 0
+    again = rundir.all_runs(site)[-1].read()
+    assert again["overrides"] == {"steps": "9", "batch-size": "2"}
+
+
+def test_a_command_of_training_notify_that_is_not_there_is_said_before_a_start(
+    site: Site, tmp_path: Path
+) -> None:
+    preset = presets.Preset(name="a", file="a.py", checkpoints="/x/*")
+    assert checks.warnings(site, preset) == []
+    there = tmp_path / "tell-me"
+    declared = replace(site, notify=(str(there),))
+    (told,) = checks.warnings(declared, preset)
+    assert told.startswith(f"nobody is told how this run goes: {there} of training_notify is no")
+    there.write_text("#!/bin/sh\n")
+    assert checks.warnings(declared, preset) == [told]
+    there.chmod(0o700)
+    assert checks.warnings(declared, preset) == []
+
+
+def trying_site(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Site:
+    """Return a host with three presets, of which one says how it is tried and fits."""
+
+    def problems(_: Site, asked: checks.Asked, known: object) -> list[checks.Problem]:
+        return [checks.Problem("8 GiB are free", "end it")] * (asked.preset.name == "big")
+
+    started(site, monkeypatch, PYTHON)
+    capsys.readouterr()
+    monkeypatch.setattr(checks, "problems", problems)
+    few = {"arguments": {"steps": 9}, "try_with": {"steps": 1}}
+    declared = {"a": PYTHON, "big": {**PYTHON, **few}, "small": {**PYTHON, **few}}
+    return replace(site, presets=declared)
+
+
+def begun(run: rundir.Run, site: Site, **attempt: Any) -> None:
+    told = {"number": 1, "started": rundir.now(), "ended": None, "outcome": None, **attempt}
+    run.write({**run.read(), "attempts": [told], "state": "ended" if attempt else "running"})
+
+
+def test_presets_that_cannot_be_tried_are_left_out_and_the_others_tried(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where one did not say how it is tried, none was; and a try looked like any run."""
+    declared = trying_site(site, monkeypatch, capsys)
+    monkeypatch.setattr(
+        units, "start", lambda name: begun(rundir.Run(site.runs / name), site, outcome="finished")
+    )
+    assert trying.try_presets(declared, options.parse(["try"])) == 1  # big does not fit
+    told = capsys.readouterr().out
+    assert [line.split()[:2] for line in told.splitlines()[1:4]] == [
+        ["a", "left"],
+        ["big", "not"],
+        ["small", "finished"],
+    ]
+    assert "a: it does not say how it is tried: give it 'try_with'" in told
+    assert "8 GiB are free" in told
+    assert all(len(line) <= 80 for line in told.splitlines())
+    assert list(trying.remembered(declared)) == ["small"]
+    assert trying.try_presets(declared, options.parse(["try", "small"])) == 0
+    assert trying.try_presets(declared, options.parse(["try", "a"])) == 1
+    capsys.readouterr()
+    listing.show(site, as_json=False, everything=False)
+    assert "finished, a try" in capsys.readouterr().out
+
+
+def test_a_try_that_takes_too_long_says_so(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said "stopped", and not why."""
+    declared = trying_site(site, monkeypatch, capsys)
+    moments = iter(range(0, 10_000, 3))
+    monkeypatch.setattr(trying.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(trying.time, "sleep", lambda _: None)
+    monkeypatch.setattr(units, "active", lambda _: True)
+    monkeypatch.setattr(units, "start", lambda name: begun(rundir.Run(site.runs / name), site))
+    monkeypatch.setattr(
+        units, "stop", lambda name, _: ending(rundir.Run(site.runs / name), "stopped")
+    )
+    assert trying.try_presets(declared, options.parse(["try", "small", "--seconds", "5"])) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "small: stopped by `train try --seconds 5`, whose time was over" in told
+
+
+def test_an_empty_name_is_no_runs(site: Site) -> None:
+    """It was the beginning of every name: with one run it was that one."""
+    write_run(site.runs)
+    with pytest.raises(TrainError, match="an empty name is no run's"):
+        rundir.chosen(site, "")
+
+
+def test_root_is_told_to_start_runs_as_their_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root was told to have root's own user manager linger, and would have owned the run."""
+    (tmp_path / "train").mkdir()
+    (tmp_path / "bin").mkdir()
+    state = tmp_path / "state"
+    state.mkdir()
+    site = {"prefix": str(tmp_path), "state": str(state), "owner": "ada", "env_names": []}
+    texts = dict.fromkeys(("python", "checkout", "env_file", "stamp", "lock", "torch"), "/x")
+    more = {"schema": 1, "accelerator": "cpu", "rehearsal": False, "ranks": 1}
+    (tmp_path / "train/site.json").write_text(json.dumps({**site, **texts, **more}))
+    program = tmp_path / "bin/train"
+    monkeypatch.setattr("sys.argv", [str(program), "start", "tiny"])
+    monkeypatch.setattr(site_module, "_owner", lambda _: "ada")
+    monkeypatch.setattr("os.getuid", lambda: 0)
+    monkeypatch.setattr(site_module, "_of", lambda _: 1000)
+    with pytest.raises(TrainError) as caught:
+        site_module.load()
+    assert str(caught.value) == f"runs are ada's here: run `sudo -u ada {program} start tiny`"
+    monkeypatch.setattr(site_module, "_of", lambda _: 0)
+    site_module.load()

@@ -40,6 +40,20 @@ def test_a_command_that_there_is_not_is_told_with_the_one_that_was_meant(
     assert "again" not in told
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("list", "--curves"), "--curves goes with --json: give both, or leave it out"),
+        (("try", "--seconds", "0"), "'0' is no number of seconds from 1 to 999999"),
+        (("try", "--seconds", "-1"), "'-1' is no number of seconds from 1 to 999999"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(capsys, *words).endswith(told)
+
+
 def test_the_help_of_start_shows_what_may_stand_behind_it_and_what_repeats(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

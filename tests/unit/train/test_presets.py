@@ -13,6 +13,7 @@ from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.on_host.train import presets
 from pyinfra_gpu.on_host.train.presets import PresetError
 from pyinfra_gpu.spec import resolve
+from pyinfra_gpu.stacks import catalogue
 
 PROJECT = Path(__file__).resolve().parents[3]
 EXAMPLES = sorted((PROJECT / "examples/presets").glob("*.json"))
@@ -110,6 +111,30 @@ WRONG: dict[str, tuple[object, tuple[str, ...]]] = {
     "a checkpoint before there is one": (
         {"a": {"file": "a.py", "arguments": {"out": "{checkpoint}"}}}, ("{checkpoint}",),
     ),
+    "a place in a try": (
+        {"a": {"file": "a.py", "try_with": {"out": "{rnu}/x"}}}, ("{rnu}", "did you mean run?"),
+    ),
+    "a place with a number": (
+        {"a": {"file": "a.py", "words": ["{0}"]}}, ("has {0} in '{0}'", "the places are run"),
+    ),
+    "files of no checkpoint": (
+        {"a": {"file": "a.py", "complete": ["x.pt"]}}, ("'complete' and no 'checkpoints'",),
+    ),
+    "no number": (
+        {"a": {"file": "a.py", "arguments": {"lr": float("nan")}}}, ("for lr nan, which is no",),
+    ),
+    "an infinite one": (
+        {"a": {"file": "a.py", "try_with": {"lr": float("inf")}}}, ("for lr inf, which is no",),
+    ),
+    "infinite memory": ({"a": {"file": "a.py", "gpu_gib": float("inf")}}, ("number of GiB",)),
+    "a library for every program": (
+        {"a": {"file": "a.py", "variables": {"LD_PRELOAD": "/x.so"}}},
+        ("preset a sets LD_PRELOAD", "into every program", "take LD_PRELOAD out of 'variables'"),
+    ),
+    "GPUs by a variable": (
+        {"a": {"file": "a.py", "variables": {"CUDA_VISIBLE_DEVICES": "1"}}},
+        ("preset a sets CUDA_VISIBLE_DEVICES", "chooses GPUs"),
+    ),
     "a key in an argument": (
         {"a": {"file": "a.py", "arguments": {"api-key": "0123456789"}}}, ("--api-key", "secret"),
     ),
@@ -193,6 +218,32 @@ def test_the_hosts_own_ranks_count_before_anything_is_written() -> None:
         resolve({**data, "smoke_ranks": 3}, "ws1")
 
 
+TWO_GPUS = {**CPU, "stack": catalogue().default_stack, "gpu_model": "RTX 5090", "gpu_count": 2}
+TOO_LARGE = {
+    "ranks": (
+        {"ranks": 3},
+        "preset a has 3 ranks, one for each GPU; allowed: at most 2, which is gpu_count; fix: set"
+        " 'ranks' of a to 2, or None for all GPUs",
+    ),
+    "memory": (
+        {"gpu_gib": 40},
+        "preset a needs gpu_gib = 40 on each GPU; allowed: less than the 31.8 GiB of a RTX 5090,"
+        " which is gpu_model; fix: correct 'gpu_gib' of a",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TOO_LARGE)
+def test_what_no_host_of_this_kind_can_run_is_refused_before_it_is_asked(what: str) -> None:
+    changed, words = TOO_LARGE[what]
+    with pytest.raises(SpecError) as caught:
+        resolve({**TWO_GPUS, "training_presets": {"a": {"file": "a.py", **changed}}}, "ws1")
+    assert str(caught.value).startswith("host ws1: training_presets = ")
+    assert words in str(caught.value)
+    fits = {"file": "a.py", "ranks": 2, "gpu_gib": 31.5}
+    resolve({**TWO_GPUS, "training_presets": {"a": fits}}, "ws1")
+
+
 # -- what a preset comes to
 
 
@@ -272,6 +323,15 @@ def test_where_there_is_a_number_a_fraction_may_be_set() -> None:
         (["--monkey=0123456789"], None),
         (["--max-tokens=0123456789"], None),
         (["--key", "short"], None),
+        (["wandb.api_key=0123456789"], "wandb.api_key"),
+        (["-H", "Authorization: Bearer 0123456789"], "a word"),
+        (["https://hooks.slack.com/services/T0/B0/0123456789"], "a word"),
+        (["https://ada:0123456789@example.org/x"], "a word"),
+        (["https://example.org/x?access_token=0123456789"], "a word"),
+        (["https://ada:0123456789@example.org/x?a=b"], "a word"),
+        (["https://example.org/x?step=0123456789"], None),
+        (["monkey=0123456789"], None),
+        (["bearer", "0123456789"], None),
     ],
 )
 def test_a_secret_in_words_is_found(words: list[str], found: str | None) -> None:

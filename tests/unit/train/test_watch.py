@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,11 +57,11 @@ def seen(folder: Path, gpus: str = TWO_GPUS, *, now: float = NOW) -> Seen:
     return Watched(folder, run, gpus=found, clock=lambda: now).look()
 
 
-def shown(it: Seen, width: int = 80) -> str:
+def shown(it: Seen, width: int = 80, height: int = 24) -> str:
     file = io.StringIO()
-    Console(file=file, width=width, highlight=False).print(screen(it, width))
+    Console(file=file, width=width, highlight=False).print(screen(it, width, height))
     lines = [text.rstrip() for text in file.getvalue().splitlines()]
-    assert len(lines) <= 24
+    assert len(lines) <= height
     assert all(len(text) <= width for text in lines)
     return "\n".join(lines) + "\n"
 
@@ -68,8 +69,17 @@ def shown(it: Seen, width: int = 80) -> str:
 def checkpoints(root: Path) -> str:
     folder = root / "checkpoints" / "step-004000"
     folder.mkdir(parents=True)
+    (folder / "all.pt").write_text("x")
     os.utime(folder, (NOW - 300, NOW - 300))
     return str(folder.parent / "step-*")
+
+
+def saving(folder: Path, pattern: str) -> Path:
+    """Have a run leave checkpoints there, each with one file."""
+    preset = {"name": "a", "file": "a.py", "checkpoints": pattern, "complete": ["all.pt"]}
+    request = {"preset": preset, "ranks": 2, "across": None}
+    (folder / "request.json").write_text(json.dumps(request))
+    return folder
 
 
 def running(root: Path) -> Seen:
@@ -77,7 +87,8 @@ def running(root: Path) -> Seen:
     logs = {"rank0.log": "step 00420\n", "rank1.log": f"{warning}\nwell\n"}
     pattern = checkpoints(root)
     metrics = steps(4210, **SPEED)
-    return seen(write_run(root, metrics=metrics, logs=logs, checkpoints=pattern))
+    folder = write_run(root, metrics=metrics, logs=logs, checkpoints=pattern)
+    return seen(saving(folder, pattern))
 
 
 def on_cpu(root: Path) -> Seen:
@@ -113,7 +124,7 @@ def eight_gpus(root: Path) -> Seen:
     logs = {"rank0.log": "a WARNING\n"}
     metrics = steps(900, **SPEED)
     folder = write_run(root, metrics=metrics, checkpoints=pattern, logs=logs, gpus=ids)
-    return seen(folder, "\n".join(rows))
+    return seen(saving(folder, pattern), "\n".join(rows))
 
 
 def started_anew(root: Path) -> Seen:
@@ -148,6 +159,22 @@ def test_the_screen_is_laid_out_for_the_terminal_that_is_there(
     if os.environ.get("PYINFRA_GPU_GOLDEN"):
         (GOLDEN / f"{name}_{width}.txt").write_text(text, encoding="utf-8")
     assert text == (GOLDEN / f"{name}_{width}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("height", [1, 3, 8, 16])
+@pytest.mark.parametrize("name", MOMENTS)
+def test_a_low_or_narrow_terminal_shows_what_matters_first(
+    name: str, height: int, tmp_path: Path
+) -> None:
+    """Of eight lines the last was "...", in place of how to leave."""
+    it = MOMENTS[name](tmp_path)
+    for width in (1, 8, 20, 80):
+        shown(it, width, height)
+    lines = shown(it, 80, height).splitlines()
+    assert re.search(r"train (stop|why|logs)\b", lines[-1])
+    assert height < 3 or lines[0].startswith(it.run.name)
+    if name == "running" and height == 8:
+        assert [line.split()[0] for line in lines[2:5]] == ["loss", "step", "━" * 44]
 
 
 @pytest.mark.parametrize("name", MOMENTS)
@@ -289,8 +316,20 @@ def test_the_memory_of_this_machine_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pattern", ["", "relative/*", "/**bad**/\x00"])
 def test_no_checkpoint_is_none(pattern: str, tmp_path: Path) -> None:
-    assert newest_checkpoint(pattern) is None
-    assert newest_checkpoint(f"{tmp_path}/*") is None
+    folder = write_run(tmp_path)
+    assert newest_checkpoint(folder) is None  # without orders
+    assert newest_checkpoint(saving(folder, pattern)) is None
+    assert newest_checkpoint(saving(folder, f"{tmp_path}/none/*")) is None
+
+
+def test_a_checkpoint_that_is_being_written_is_not_the_last_one(tmp_path: Path) -> None:
+    """It was named, and a resume would have taken the one before."""
+    pattern = checkpoints(tmp_path)
+    folder = saving(write_run(tmp_path), pattern)
+    (tmp_path / "checkpoints" / "step-005000").mkdir()
+    assert newest_checkpoint(folder) == ("step-004000", NOW - 300)
+    (tmp_path / "checkpoints" / "step-005000" / "all.pt").write_text("x")
+    assert (newest_checkpoint(folder) or [None])[0] == "step-005000"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pyinfra_gpu.diagnosis.catalogue import catalogue
 from pyinfra_gpu.on_host.train import calling
 from pyinfra_gpu.on_host.train import why as module
 from pyinfra_gpu.on_host.train.advice import decisive, next_smaller, smaller
-from pyinfra_gpu.on_host.train.record import Run
+from pyinfra_gpu.on_host.train.record import Run, read_run
 from pyinfra_gpu.on_host.train.why import Explanation, why
 
 HERE = Path(__file__).parent
@@ -146,6 +146,21 @@ def test_halving_the_batch_changes_nothing_where_a_total_is_given() -> None:
     (changed,) = smaller(Run(folder=Path(), name="x", command=("x", "--batch-size=16")))
     assert "(the total stays, the result is the same)" in kept
     assert "the result changes a little" in changed
+
+
+def test_the_advice_for_a_run_of_several_hosts_starts_one_on_all_of_them(tmp_path: Path) -> None:
+    """It would have started one on the host that was asked alone."""
+    command = ["torchrun", "train.py", "--batch-size=16"]
+    logs = {"rank0.log": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB"}
+    more = {"command": command, "across": ["ws1", "ws2"], "logs": logs}
+    folder = write_run(tmp_path, state="ended", outcome="failed", **more)
+    (folder / "request.json").write_text('{"across": {"group": "gpu", "host": "ws1"}}')
+    run = read_run(folder)
+    assert run is not None
+    (halved, other) = smaller(run, "small")
+    all_ = "`pyinfra-gpu train INVENTORY start --across gpu --"
+    assert f"{all_} balanced --set depth=20 --set batch-size=8`" in halved
+    assert f"{all_} small`" in other
 
 
 def test_the_advice_keeps_the_gpus_and_the_settings_of_the_run(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import replace
 
-from .. import claims, gpus, presets
+from .. import calling, claims, gpus, presets, rundir
 from ..checks import Asked, Problem
 from ..errors import TrainError
 from ..presets import Preset, PresetError
@@ -118,22 +119,39 @@ def refuse_across(asked: Asked) -> None:
         )
     own = [name for name, value in asked.preset.arguments.items() if "{run}" in str(value)]
     if asked.hosts > 1 and own:
+        typed = calling.together("start", "", asked.preset.name, "--set", f"{own[0]}=FOLDER")
         raise TrainError(
             f"preset {asked.preset.name} has the run's own folder in {', '.join(own)}, and hosts do"
-            f" not share it: give --set {own[0]}=FOLDER, one that all of them share, or any that"
-            " each has where every rank saves for itself"
+            f" not share it: type {typed}, with a folder that all of them share, or any that each"
+            " has where every rank saves for itself"
         )
     if asked.hosts > 1 and asked.retries:
         raise TrainError(
             "a run of several hosts does not begin again by itself, since no host knows when the"
             " others are ready: leave out --retries, and let it go on with"
-            " `pyinfra-gpu train INVENTORY resume --across GROUP`"
+            f" {calling.together('resume', '')}"
         )
     if asked.hosts > 1 and asked.queue:
         raise TrainError(
             "a run of several hosts does not wait for its GPUs, since those that it has elsewhere"
             " would wait with it: leave out --queue"
         )
+
+
+def refuse_part(like: Run, hosts: int) -> None:
+    """Raise TrainError where one host alone is to repeat what several trained together."""
+    document = like.read()
+    if hosts > 1 or not document.get("across"):
+        return
+    settings = [
+        word for pair in document["overrides"].items() for word in ("--set", "=".join(pair))
+    ]
+    alone = shlex.join(["train", "start", document["preset"], *settings])
+    whole = calling.together("start", rundir.group(like), "--like", like.name)
+    raise TrainError(
+        f"run {like.name} is one of {', '.join(document['across'])} together: repeat it with"
+        f" {whole}, or begin one of this host alone with `{alone}`"
+    )
 
 
 def refuse(found: list[Problem]) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ...terminal import columns
+from ...terminal import columns, unbroken, wrapped
 from .. import calling
 from ..errors import TrainError
 from ..reading.stall import stalled
@@ -31,7 +31,7 @@ def show(site: Site, *, as_json: bool, everything: bool, curves: bool = False) -
     + curves: add the curve of each run's loss to the document, as few points
     """
     runs = all_runs(site)
-    told = [each for run in (runs if everything else _last(runs)) if (each := _told(run))]
+    told = [_told(run) for run in (runs if everything else _last(runs))]
     if curves:
         for each in told[-_CURVES:]:
             each["losses"] = _curve(site.runs / str(each["run"]))
@@ -43,11 +43,24 @@ def show(site: Site, *, as_json: bool, everything: bool, curves: bool = False) -
         return 0
     for line in table(_HEAD, [_row(each) for each in told], columns(), state=1):
         print(line)
+    for each in told:
+        if "damaged" in each:
+            for line in wrapped(unbroken(calling.said(each["damaged"])), width=columns()):
+                print(line)
     if len(told) < len(runs):
         print(calling.said(f"{len(runs) - len(told)} older ones: `train list --all`"))
     return 0
 
 
+_NOTHING_KNOWN: dict[str, Any] = {
+    "state": "damaged",
+    "preset": None,
+    "created": "",
+    "gpus": [],
+    "attempts": [],
+    "last": None,
+    "stalled_seconds": None,
+}
 _HEAD = ("run", "state", "step", "loss", "on", "began")
 
 
@@ -63,11 +76,12 @@ def _ended(run: Run) -> bool:
         return True
 
 
-def _told(run: Run) -> dict[str, Any] | None:
+def _told(run: Run) -> dict[str, Any]:
     try:
         document = run.settled()
-    except TrainError:
-        return None
+    except TrainError as error:
+        # It is there all the same, and may have a GPU: whoever looks for it has to see it.
+        return {**_NOTHING_KNOWN, "run": run.name, "damaged": str(error)}
     steps = last_steps(run)
     on = document["state"] == "running"
     times = [moment for each in steps if (moment := _moment(each.get("time"))) is not None]
@@ -112,17 +126,20 @@ def _row(told: dict[str, Any]) -> tuple[str, ...]:
     state = outcome(told)
     if len(told["attempts"]) > 1 and told["state"] == "running":
         state += f", attempt {len(told['attempts'])}"
+    if told.get("trial") is True:
+        state += ", a try"
     if told["stalled_seconds"]:
         state = f"stalled {told['stalled_seconds'] / 60:.0f} min"
     step, steps, loss = last.get("step"), last.get("steps"), last.get("loss")
-    on = "CPU" if told["gpus"] == ["cpu"] else f"{len(told['gpus'])} GPU"
+    gpus = told.get("gpus") or ()
+    on = "CPU" if gpus == ["cpu"] else f"{len(gpus)} GPU" if gpus else "-"
     return (
         str(told["run"]),
         state,
         "-" if step is None else f"{step}/{steps}" if steps else str(step),
         "-" if loss is None else f"{loss:.4f}",
         on,
-        str(told["created"])[:16].replace("T", " "),
+        str(told.get("created", ""))[:16].replace("T", " "),
     )
 
 

@@ -8,7 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from .. import across, checks, code, environment, presets, resuming, rundir
+from .. import across, calling, checks, code, environment, presets, resuming, rundir
 from ..across import Across
 from ..checkpoints import Checkpoint
 from ..checks import Asked
@@ -22,6 +22,8 @@ from . import asking, going_on, trying, writing
 def start(site: Site, asked: argparse.Namespace) -> int:
     """Start a run and leave it to itself; return the exit code."""
     like = rundir.chosen(site, asked.like) if asked.like else None
+    if like is not None:
+        asking.refuse_part(like, asked.hosts)
     preset, words = asking.preset_of(site, asked, like)
     wanted, known = asking.wanted(site, asked, preset, words)
     asking.refuse_across(wanted)
@@ -29,7 +31,7 @@ def start(site: Site, asked: argparse.Namespace) -> int:
     if asked.dry and not presets.secret_in(words):
         _show(site, wanted)
     asking.refuse(found)
-    for text in (*checks.warnings(preset), *trying.warnings(site, preset.name)):
+    for text in (*checks.warnings(site, preset), *trying.warnings(site, preset.name)):
         print(f"warning: {text}", file=sys.stderr)
     if asked.dry and wanted.hosts > 1:
         commit = code.commit(Path(site.checkout))
@@ -47,12 +49,12 @@ def resume(site: Site, asked: argparse.Namespace) -> int:
     document, request = run.settled(), run.request()
     point = _point(run, document, request, asked.hosts)
     if asked.dry:
+        if asked.hosts == 1:  # said also where GPUs are taken: that is what was asked
+            print(f"{run.name} would go on from {point.path}", flush=True)
         going_on.checked(site, run, asked)
         told = {name: request[name] for name in ("ranks",)} | {"across": document["across"]}
         if asked.hosts > 1:
             _tell(run=run.name, commit=document["commit"], checkpoint=point.path.name, **told)
-        else:
-            print(f"{run.name} would go on from {point.path}")
         return 0
     part = across.read_part() if asked.hosts > 1 else None
     going_on.go_on(site, run, point, asked, part)
@@ -67,10 +69,11 @@ def _point(run: Run, document: Document, request: Document, hosts: int) -> Check
     together = document["across"]
     anew = f"start it anew with `train start --like {run.name}`"
     if together:
-        anew = "start it anew with `pyinfra-gpu train INVENTORY start --across GROUP`"
+        whole = calling.together("start", rundir.group(run), "--like", run.name)
+        anew = f"start it anew with {whole}"
     if together and hosts == 1:
         names = ", ".join(together)
-        again = f"`pyinfra-gpu train INVENTORY resume --across GROUP -- {run.name}`"
+        again = calling.together("resume", rundir.group(run), run.name)
         raise TrainError(f"run {run.name} is one of {names} together: give {again}")
     if hosts > 1 and not together:
         raise TrainError(f"run {run.name} is of this host alone: leave out --across")

@@ -20,7 +20,7 @@ def watch(site: Site, asked: argparse.Namespace) -> int:
     from ..watch import watch as show
 
     run = rundir.chosen(site, asked.run)
-    run.settled()
+    run.settled()  # one that is damaged says so
     return show(run.folder, plain=asked.plain, once=asked.once)
 
 

@@ -11,18 +11,18 @@ from dataclasses import replace
 from typing import Any
 
 from ...smoke import files
-from ...terminal import columns
-from .. import checks, gpus, rundir, units
+from ...terminal import columns, unbroken, wrapped
+from .. import calling, checks, gpus, rundir
 from ..errors import TrainError
 from ..presets import Preset
 from ..rundir import Run
 from ..site import Site
 from ..table import table
-from . import asking, listing, writing
+from . import asking, listing, stop, writing
 
 _HEAD = ("preset", "outcome", "peak memory", "tokens/s")
 _LOOK_S = 1.0
-_BESIDE_S = 60
+_LEFT_OUT = "left out"
 Tries = dict[str, dict[str, Any]]
 
 
@@ -45,38 +45,60 @@ def warnings(site: Site, preset: str) -> list[str]:
 
 
 def try_presets(site: Site, asked: argparse.Namespace) -> int:
-    """Try presets one after the other; return the exit code: 0 where all of them went well."""
+    """Try presets one after the other; return the exit code: 0 where all of them went well.
+
+    One that cannot be tried is left out with the reason, and keeps no other from its try.
+    """
     names = asked.presets or asking.declared(site)
-    resolved = [_prepared(site, asked, name) for name in names]
-    results = [_tried(site, asked, preset) for preset in resolved]
-    tries = {**remembered(site), **{each["preset"]: each for each in results}}
-    try:
-        files.write(site.runs.parent / "tries.json", tries)
-    except OSError as error:
-        print(f"warning: this is not remembered: {error}", file=sys.stderr)
+    results = [_tried(site, asked, name) for name in dict.fromkeys(names)]
+    tries = {each["preset"]: each for each in results if each["run"]}
+    if tries:
+        try:
+            files.write(site.runs.parent / "tries.json", {**remembered(site), **tries})
+        except OSError as error:
+            print(f"warning: this is not remembered: {error}", file=sys.stderr)
     for line in table(_HEAD, [_row(each) for each in results], columns(), state=1):
         print(line)
-    return 0 if all(each["outcome"] == "finished" for each in results) else 1
+    for each in results:
+        if each["why"]:
+            # A refusal has a line for each thing that is in the way.
+            for line in f"{each['preset']}: {calling.said(each['why'])}".splitlines():
+                indent = " " * (len(line) - len(line.lstrip()))
+                print("\n".join(wrapped(unbroken(line), indent, f"{indent}  ", width=columns())))
+    # Of all presets those that say nothing of a try are left out, and that is no failure.
+    meant = [each for each in results if asked.presets or each["outcome"] != _LEFT_OUT]
+    return 0 if meant and all(each["outcome"] == "finished" for each in meant) else 1
 
 
-def _prepared(site: Site, asked: argparse.Namespace, name: str) -> Preset:
-    """Return a preset with the arguments that make it a few steps; raises TrainError."""
+def _prepared(site: Site, asked: argparse.Namespace, name: str) -> Preset | None:
+    """Return a preset with the arguments that make it a few steps; None where it has none.
+
+    Raises TrainError.
+    """
     asked.preset, asked.like, asked.retries = name, None, 0
     preset, _ = asking.preset_of(site, asked, None)
     if not preset.try_with:
-        raise TrainError(
-            f"preset {name} does not say how it is tried: give it 'try_with', the arguments that"
-            " make it a few steps"
-        )
+        return None
     few = {**preset.arguments, **preset.try_with}
     return replace(preset, arguments=few, checkpoints=None, resume_after_reboot=False)
 
 
-def _tried(site: Site, asked: argparse.Namespace, preset: Preset) -> dict[str, Any]:
-    wanted, known = asking.wanted(site, asked, preset, ())
-    asking.refuse(checks.problems(site, wanted, known))
-    run = writing.written(site, wanted, asked.set, None)
-    writing.hand_over(run, None)
+def _tried(site: Site, asked: argparse.Namespace, name: str) -> dict[str, Any]:
+    try:
+        preset = _prepared(site, asked, name)
+        if preset is None:
+            return _untried(
+                name,
+                "it does not say how it is tried: give it 'try_with', the arguments that make it a"
+                " few steps",
+                _LEFT_OUT,
+            )
+        wanted, known = asking.wanted(site, asked, preset, ())
+        asking.refuse(checks.problems(site, wanted, known))
+        run = writing.written(site, wanted, asked.set, None, trial=True)
+        writing.hand_over(run, None)
+    except TrainError as error:
+        return _untried(name, str(error))
     print(f"{preset.name}: {run.name} ...", file=sys.stderr)
     peak = _followed(site, asked, run)
     document = run.settled()
@@ -90,7 +112,24 @@ def _tried(site: Site, asked: argparse.Namespace, preset: Preset) -> dict[str, A
         "total_mib": min((gpu.total_mib for gpu in known), default=None),
         "tokens_per_second": last.get("tokens_per_second"),
         "commit": document["commit"],
+        "why": _why(run, document),
     }
+
+
+def _untried(name: str, why: str, outcome: str = "not tried") -> dict[str, Any]:
+    """Return the result of a preset that was not tried, and that nothing is remembered of."""
+    nothing = dict.fromkeys(("run", "peak_mib", "total_mib", "tokens_per_second"))
+    return {"preset": name, "outcome": outcome, "why": why, **nothing}
+
+
+def _why(run: Run, document: rundir.Document) -> str | None:
+    """Return why a try did not finish, and where more is said; None where it did."""
+    became = rundir.outcome(document)
+    if became == "finished":
+        return None
+    who = document["attempts"][-1].get("stopped_by") if document["attempts"] else None
+    by = f" by {who}" if who else ""
+    return f"{became}{by}: see `train why {run.name}`"
 
 
 def _followed(site: Site, asked: argparse.Namespace, run: Run) -> int | None:
@@ -102,7 +141,7 @@ def _followed(site: Site, asked: argparse.Namespace, run: Run) -> int | None:
             used = [gpu.used_mib for gpu in gpus.listed() if gpu.uuid in devices]
             peak = max([peak, *used])
         if time.monotonic() > until:
-            units.stop(run.name, site.stop_grace_s + _BESIDE_S)
+            stop.end(site, run, f"`train try --seconds {asked.seconds}`, whose time was over")
         time.sleep(_LOOK_S)
     return peak or None
 

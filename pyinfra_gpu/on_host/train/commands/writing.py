@@ -9,7 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import across, calling, claims, code, environment, keeping, presets, rundir, stamp, units
+from .. import (
+    across,
+    calling,
+    claims,
+    code,
+    environment,
+    keeping,
+    presets,
+    room,
+    rundir,
+    stamp,
+    units,
+)
 from ..across import Across
 from ..checks import Asked
 from ..errors import TrainError
@@ -24,12 +36,15 @@ def written(
     overrides: Sequence[str],
     like: Run | None,
     part: Across | None = None,
+    *,
+    trial: bool = False,
 ) -> Run:
     """Make a run's directory with all that it takes to start it; raises TrainError.
 
     + overrides: what `--set` gave
     + like: the run whose code it has; None: that of the checkout as it is now
     + part: this host's, in a run of several
+    + trial: whether `train try` starts it
     """
     if part is not None:  # each host by itself does not go on
         wanted = replace(wanted, preset=replace(wanted.preset, resume_after_reboot=False))
@@ -55,11 +70,15 @@ def written(
         command = child.command(site, preset, wanted.ranks, program, wanted.hosts)
         run.ask(_request(wanted, run, parts, command) | {"across": part and part.as_json()})
         hosts = list(part.hosts) if part else None
-        run.write(_document(site, overrides, wanted, run, parts, command, like, hosts))
+        document = _document(site, overrides, wanted, run, parts, command, like, hosts)
+        run.write({**document, **({"trial": True} if trial else {})})
     except BaseException as error:
         shutil.rmtree(run.folder, ignore_errors=True)
         if isinstance(error, OSError):
-            raise TrainError(f"the run cannot be written down in {site.runs}: {error}") from None
+            raise TrainError(
+                f"the run cannot be written down in {site.runs}: {error.strerror or error}"
+                f"{room.remedy(error)}"
+            ) from None
         raise
     return run
 
@@ -103,7 +122,7 @@ def _document(
         "run": run.name,
         "host": socket.gethostname(),
         "preset": wanted.preset.name,
-        "overrides": dict(setting.split("=", 1) for setting in overrides),
+        "overrides": {**_settings(like), **dict(each.split("=", 1) for each in overrides)},
         "command": command,
         "variables": environment.recorded(environment.read(site), wanted.preset.variables),
         "gpus": list(wanted.devices)[: wanted.ranks],
@@ -122,6 +141,14 @@ def _document(
         "waits": None,
         "attempts": [],
     }
+
+
+def _settings(like: Run | None) -> dict[str, str]:
+    """Return what `--set` gave to the run that is repeated: advice names it again."""
+    try:
+        return dict(like.read()["overrides"]) if like is not None else {}
+    except (TrainError, KeyError, TypeError, ValueError):
+        return {}
 
 
 def hand_over(run: Run, before: dict[str, Any] | None) -> None:

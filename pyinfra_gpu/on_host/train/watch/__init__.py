@@ -86,7 +86,7 @@ def _screens(watched: Watched) -> Seen:
     height = min(HEIGHT, console.height)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while not seen.over:
-            live.update(screen(seen, console.width), refresh=True)
+            live.update(screen(seen, console.width, console.height), refresh=True)
             time.sleep(_SCREEN_EVERY_S)
             seen = watched.look()
     console.print(screen(seen, console.width), height=height, crop=True)

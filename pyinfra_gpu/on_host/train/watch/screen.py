@@ -42,20 +42,28 @@ _OUTCOMES = {
 _ALARM = {"too hot": "bold red", "power brake": "bold red", "slowed down": "bold red"}
 
 
-def screen(seen: Seen, width: int = WIDTH) -> RenderableType:
+def screen(seen: Seen, width: int = WIDTH, height: int = HEIGHT) -> RenderableType:
     """Return the whole screen, at most 24 lines; the curve takes what is left.
 
-    + width: columns of the terminal
+    Where that is too low the empty lines and the curve go first, then what the machine does.
+
+    + width, height: columns and lines of the terminal
     """
+    height = min(HEIGHT, height)
     above, below = [*_head(seen, width), Text(), *_steps(seen, width)], list(_machine(seen, width))
     below[:0] = [Text()] if below else []
     foot = [*_remarks(seen), Text(_hint(seen, width), style="dim")]
-    room = HEIGHT - len(above) - len(below) - len(foot) - 1
+    room = height - len(above) - len(below) - len(foot) - 1
     if len(curve := list(_curve(seen, max(0, min(_CHART_ROWS, room)), width))) < room:
         above += [Text()] if seen.history.has_loss else []
     lines = [*above, _value(seen), *curve] if seen.history.has_loss else above
-    lines = [*lines, *below][: HEIGHT - len(foot)]
-    if len(lines) + len(foot) < HEIGHT:
+    lines = [*lines, *below]
+    if len(lines) + len(foot) > height:
+        loss = [_value(seen)] if seen.history.has_loss else []
+        lines = [*_head(seen, width), *loss, *_steps(seen, width), *below]
+        foot = foot[-max(1, height // 8) :]
+        lines = [each for each in lines if each.plain][: max(0, height - len(foot))]
+    if len(lines) + len(foot) < height:
         lines.append(Text())
     for each in (*lines, *foot):
         each.no_wrap, each.overflow = True, "ellipsis"

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...terminal import shortened
+from .. import resuming, rundir
+from ..errors import TrainError
 from ..record import Run, rank_of, settled_run, tail_of, unstamped
 from .history import History
 from .machine import Gpu, Gpus, Memory, memory
@@ -40,7 +42,7 @@ class Seen:
     """One moment of a run.
 
     + gpus: a sentence where they cannot be told; + gpus_of_run: how many it has
-    + checkpoint: the newest one's name, and when it was written
+    + checkpoint: the newest complete one's name, and when it was written
     + last_line: of rank 0, for a log whose format is not known
     """
 
@@ -95,7 +97,7 @@ class Watched:
             self._gpus_now, self._gpus_at = self._gpus.now(), now
         if now - self._logs_at >= _LOGS_EVERY_S or now < self._logs_at:
             self._lines, self._logs_at = _lines(self._run), now
-            self._checkpoint = newest_checkpoint(self._run.checkpoints)
+            self._checkpoint = newest_checkpoint(self._folder)
         warning, last = self._lines
         return Seen(
             run=self._run,
@@ -109,19 +111,17 @@ class Watched:
         )
 
 
-def newest_checkpoint(pattern: str) -> tuple[str, float] | None:
-    """Return the name and the moment of the newest file or folder that a pattern finds."""
-    if not pattern.startswith("/"):
-        return None
-    newest: tuple[float, str] | None = None
+def newest_checkpoint(folder: Path) -> tuple[str, float] | None:
+    """Return the name and the moment of the newest checkpoint of a run that is complete.
+
+    A run that ends now would go on from there, and not from one that is being written.
+    """
+    run = rundir.Run(folder)
     try:
-        for path in Path("/").glob(pattern.lstrip("/")):
-            changed = path.stat().st_mtime
-            if newest is None or changed > newest[0]:
-                newest = (changed, path.name)
-    except (OSError, ValueError, NotImplementedError):
-        return None
-    return None if newest is None else (shortened(newest[1], 60), newest[0])
+        found = resuming.last_complete(run.request(), folder, run.read()["created"])
+        return None if found is None else (shortened(found.path.name, 60), found.changed)
+    except (TrainError, OSError, KeyError, TypeError, ValueError, AttributeError):
+        return None  # a record that is not whole says nothing
 
 
 def _lines(run: Run) -> tuple[Line | None, Line | None]:
