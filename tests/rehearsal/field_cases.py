@@ -145,7 +145,7 @@ OF_THE_DRIVER: dict[str, Case] = {
     "root alone may run nvidia-smi": Case(
         inject="chmod 700 /usr/bin/nvidia-smi",
         ids=("driver.files-damaged",),
-        holds="owner 'quiet nvidia-smi -L'",
+        holds="owner 'nvidia-smi -L >/dev/null'",
     ),
     "root alone may read libcuda": Case(
         inject=f"chmod 600 {LIB}/libcuda.so.${{V%-*}}",
@@ -506,10 +506,9 @@ OF_THE_HOST: dict[str, Case] = {
         repaired=False,
         undo="rm /home/ubuntu/.config/systemd/user/pyinfra-gpu-train@.service",
     ),
-    "somebody stopped the owner's user manager": Case(
+    "somebody stopped the owner's user manager, and a login starts it again": Case(
         inject="systemctl stop user@$(id -u ubuntu).service",
-        ids=("training.manager-off",),
-        holds="systemctl is-active -q user@$(id -u ubuntu).service",
+        holds="test -d /sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service",
     ),
     "the owner's umask is 077": Case(
         inject="echo 'umask 077' | tee -a /home/ubuntu/.profile >> /home/ubuntu/.bashrc"

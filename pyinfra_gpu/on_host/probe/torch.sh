@@ -164,7 +164,7 @@ def same(path, digest, size):
         since = found.st_ctime
         if found.st_mode & 0o170000 == 0o120000:
             found = os.stat(path)
-            since = max(since, found.st_ctime)
+            since = max(since, found.st_ctime) if stamped else proven + 1
     except gone:
         return False
     except PermissionError:
@@ -201,9 +201,9 @@ site = "%s/lib/python%d.%d%s/site-packages" % (
 say("site", site)
 end, touched = time.monotonic() + float(sys.argv[3]), 0
 try:
-    proven = os.stat(sys.argv[2]).st_mtime
+    proven, stamped = os.stat(sys.argv[2]).st_mtime, True
 except OSError:
-    proven = end * 1e9
+    proven, stamped = end * 1e9, False
 try:
     check()
 except OSError as error:
