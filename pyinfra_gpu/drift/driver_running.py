@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pyinfra_gpu.drift import driver_closed as closed
 from pyinfra_gpu.drift.driver_archive import ours
 from pyinfra_gpu.drift.driver_inventory import Packages, packages
 from pyinfra_gpu.drift.driver_packages import driver_names
@@ -28,7 +29,12 @@ _YEAR_5000 = 95_617_584_000  # in seconds since 1970; a host's clock may say any
 CANNOT_WORK = (Id.DRIVER_NOUVEAU_LOADED, Id.DRIVER_NOT_LOADED, Id.DRIVER_MODULE_DIFFERS)
 """With one of these no program can begin to use a GPU."""
 
-LOADED = (*CANNOT_WORK, Id.DRIVER_RUNFILE)
+LOADED = (
+    *CANNOT_WORK,
+    Id.DRIVER_RUNFILE,
+    Id.DRIVER_DEVICES_CLOSED,
+    Id.DRIVER_FILES_CLOSED,
+)
 """What `driver_running.running` repairs."""
 
 SERVICE = (
@@ -66,9 +72,11 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
         action = (
             "it is somebody else's (driver_source 'present'): load what is installed, or reboot"
         )
-        return [replace(each, effect="report", stops=True, action=action) for each in loaded]
+        loaded = [replace(each, effect="report", stops=True, action=action) for each in loaded]
+        return [*loaded, *closed.judge(spec, record)]
     loaded = _without_another_reboot(loaded, record)
-    return [*loaded, *_persistenced(spec, record, packages(spec, record)), *_runfile(record)]
+    service = _persistenced(spec, record, packages(spec, record))
+    return [*loaded, *service, *_runfile(record), *closed.judge(spec, record)]
 
 
 def owed(found: Sequence[Finding]) -> str | None:

@@ -10,6 +10,8 @@ from pyinfra_gpu.drift import layout
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Hidden, Unknown
 from pyinfra_gpu.spec import env_file
+from pyinfra_gpu.spec.variables import FORBIDDEN
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Entry, Record
@@ -19,6 +21,8 @@ STAGE = Stage.ENVIRONMENT
 
 IDS = Id.of(STAGE)
 """What `environment.project_files` repairs."""
+
+_NAMED = 3  # so many variables are told
 
 
 def declared(spec: HostSpec) -> dict[str, tuple[str, str]]:
@@ -57,7 +61,43 @@ def summary(spec: HostSpec, record: Record) -> str:
 
 def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return in what the files are not as declared, one finding for each file."""
-    return [finding for _, finding in wrong(spec, record)]
+    return [*(finding for _, finding in wrong(spec, record)), *_for_all(spec, record)]
+
+
+def _for_all(spec: HostSpec, record: Record) -> list[Finding]:
+    """Judge what every login gets of what no env file may hold; `train` has nothing of a login."""
+    rows = record.environment.for_all
+    if isinstance(rows, Unknown):
+        return []
+    pairs = dict.fromkeys((file, name) for file, _, name in (row.partition(" ") for row in rows))
+    of_gpus = () if spec.accelerator == "nvidia" else ("CUDA_VISIBLE_DEVICES",)
+    told = [
+        (file, name)
+        for file, name in pairs
+        if name in FORBIDDEN and name not in of_gpus and not _of_shells(record, file, name)
+    ]
+    return [_every_login(told)] if told else []
+
+
+def _of_shells(record: Record, file: str, name: str) -> bool:
+    """Tell whether the line is told as that of another CUDA."""
+    rows = record.cuda.shell_lines
+    return not isinstance(rows, Unknown) and any(
+        row.startswith(f"{file}:") and name in row for row in rows
+    )
+
+
+def _every_login(pairs: list[tuple[str, str]]) -> Finding:
+    file, names = pairs[0][0], "|".join(dict.fromkeys(name for _, name in pairs))
+    return Finding(
+        id=Id.ENVIRONMENT_SET_FOR_ALL,
+        found="every login gets " + some([f"{name} from {file}" for file, name in pairs], _NAMED),
+        expected=f"none: {FORBIDDEN[pairs[0][1]]}",
+        effect="report",
+        action="left alone, since somebody wrote that, and what is started by hand runs with it:"
+        " take the line out, and log in again",
+        command=f"grep -nE '{names}' {file}",
+    )
 
 
 def wrong(spec: HostSpec, record: Record) -> Iterator[tuple[str, Finding]]:

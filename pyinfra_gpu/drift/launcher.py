@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 STAGE = Stage.TRAINING
 FILES = (Id.TRAINING_LAUNCHER_MISSING, Id.TRAINING_LAUNCHER_DIFFERS)
+MANAGER = (Id.TRAINING_LINGER_OFF, Id.TRAINING_MANAGER_OFF, Id.TRAINING_MANAGER_MASKED)
 
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
@@ -39,7 +40,9 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return in what the launcher is not as declared, and, as a note, the runs that are on."""
     if spec.training is None:
         return []
-    return [*_files(spec, record), *_linger(spec, record), *_runs(record)]
+    masked = _masked(spec, record)
+    manager = masked or [*_linger(spec, record), *_manager(spec, record)]
+    return [*_files(spec, record), *manager, *_runs(record)]
 
 
 def wrong(spec: HostSpec, record: Record) -> list[str]:
@@ -98,6 +101,46 @@ def _linger(spec: HostSpec, record: Record) -> list[Finding]:
             expected="linger, so that a run outlives it",
             effect="repair",
             action=f"linger for {owner}",
+        )
+    ]
+
+
+def _manager(spec: HostSpec, record: Record) -> list[Finding]:
+    """A manager that somebody stopped, or that ended by itself, comes back at the next boot."""
+    launcher = record.launcher
+    if launcher.manager is not False or launcher.linger is not True or spec.privilege != "sudo":
+        return []
+    if record.system.init != "systemd":
+        return []
+    owner = layout.owner_name(spec, record)
+    return [
+        Finding(
+            id=Id.TRAINING_MANAGER_OFF,
+            found=f"the user manager of {owner} is not on",
+            expected="that it is: a run is a unit of it",
+            effect="repair",
+            action=f"the user manager of {owner}",
+        )
+    ]
+
+
+def _masked(spec: HostSpec, record: Record) -> list[Finding]:
+    """Judge units that somebody forbade: with one of them no run starts."""
+    systems, own = record.launcher.masked, record.launcher.own_masked
+    if isinstance(systems, Unknown) or isinstance(own, Unknown) or not (systems or own):
+        return []
+    file = (*systems, *own)[0]
+    unit = file.rpartition("/")[2]
+    how = "--user " if own and not systems else "--global " if "/user/" in file else ""
+    owner = layout.owner_name(spec, record)
+    return [
+        Finding(
+            id=Id.TRAINING_MANAGER_MASKED,
+            found=f"{unit} is masked, by {file}",
+            expected=f"that the user manager of {owner} may start runs",
+            effect="report",
+            action="left alone, since somebody forbade it, and no run of `train` starts: unmask it",
+            command=f"{'' if how == '--user ' else 'sudo '}systemctl {how}unmask {unit}",
         )
     ]
 

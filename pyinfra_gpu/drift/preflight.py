@@ -13,6 +13,7 @@ from pyinfra_gpu.drift import (
     preflight_build,
     preflight_driver,
     preflight_gpus,
+    preflight_memory,
 )
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, stop
 from pyinfra_gpu.facts.fields import Unknown
@@ -33,6 +34,7 @@ _TAKES_GIB = {Id.DRIVER_NOT_INSTALLED: (1.0, 0.5), Id.CUDA_NOT_INSTALLED: (5.0, 
 _LEAST_VAR_GIB = 0.1
 """What the package manager itself needs below /var, for lists, its database and its log."""
 _SPARE_MIB = 8
+_NAMED = 3  # so many libraries are told
 _TOOLKIT = ", or without a toolkit declare `cuda_toolkit = False`"
 _CLEAN = ": `journalctl --vacuum-size=100M` and the package manager's cache are the usual places"
 _MAKES_INITRAMFS = {
@@ -90,6 +92,8 @@ def _obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
         *_system_disk(spec, record),
         _boot(spec, record),
         _memory(spec, record),
+        *preflight_memory.obstacles(spec, record),
+        *_preloads(record),
         *preflight_gpus.obstacles(spec, record),
         *preflight_driver.obstacles(spec, record),
         *preflight_build.obstacles(spec, record),
@@ -296,6 +300,37 @@ def _memory(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
         expected=f"{need:g} GiB",
         action="lower `preflight_min_ram_gib` if you know better",
     )
+
+
+def _preloads(record: Record) -> list[Finding]:
+    """Judge what the loader puts into every program, e.g. an agent that watches the host."""
+    rows, problem = record.system.preload, record.system.preload_problem
+    if isinstance(rows, Unknown):
+        return []
+    gone = [row[2:] for row in rows if row.startswith("0 ")]
+    if isinstance(problem, str) or gone:
+        what = f"{some(gone, _NAMED)} is not there" if gone else f"the loader says {problem}"
+        return [
+            stop(
+                Id.PREFLIGHT_PRELOAD_BROKEN,
+                found=f"/etc/ld.so.preload has every program load what cannot be loaded: {what}",
+                expected="libraries that are there: until then every program says so, in front of"
+                " all that it says",
+                action="take its line out of /etc/ld.so.preload, or install again what wrote it",
+            )
+        ]
+    if not rows:
+        return []
+    return [
+        Finding(
+            id=Id.PREFLIGHT_PRELOADED,
+            found=f"every program loads {some([row[2:] for row in rows], _NAMED)}, by"
+            " /etc/ld.so.preload",
+            expected="nothing but what a program asks for",
+            effect="note",
+            action="left alone, being somebody's: think of it where programs behave oddly",
+        )
+    ]
 
 
 def host_facts(spec: HostSpec, record: Record) -> HostFacts:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown, not_asked
 from pyinfra_gpu.facts.probe import ConcernFact
+from pyinfra_gpu.facts.storage import SHARED_MEMORY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +28,8 @@ class DriverRecord(Jsonable):
     + persistenced: state of nvidia-persistenced as systemd says it ("active", "masked"), None if
       there is no such unit; persistenced_enabled: whether it starts with the machine
     + runfile: whether NVIDIA's .run file installed a driver here, past the package manager
+    + closed: what the owner may not open, or run: of the GPUs' devices, the libraries that programs
+      load, and nvidia-smi
     + mok: whether the key that DKMS signs modules with is enrolled in the firmware; None where
       Secure Boot is off, or there is no such key, or no mokutil to ask
     """
@@ -45,6 +48,7 @@ class DriverRecord(Jsonable):
     persistenced_enabled: bool | Unknown | None
     runfile: bool | Unknown
     mok: bool | Unknown | None
+    closed: tuple[str, ...] | Unknown
 
 
 class Driver(ConcernFact[DriverRecord]):
@@ -75,7 +79,14 @@ def parse(fields: Fields) -> DriverRecord:
         ),
         runfile=False if idle else fields.flag("driver.runfile"),
         mok=None if idle else _enrolled(fields.text("driver.mok")),
+        closed=_closed(fields.items("owned.closed")),
     )
+
+
+def _closed(paths: tuple[str, ...] | Unknown) -> tuple[str, ...] | Unknown:
+    if isinstance(paths, Unknown):
+        return paths
+    return tuple(path for path in paths if path != SHARED_MEMORY)
 
 
 def _open_modules(line: str | Unknown | None) -> bool | Unknown | None:

@@ -15,9 +15,12 @@ class EnvironmentRecord(Jsonable):
 
     + text: content of its file, which may hold secrets and is shown as names alone; None where
       there is no such file (the layout tells what else may stand at that path, e.g. a folder)
+    + for_all: rows "FILE NAME" of the system's files that set variables for every login; not all
+      names are told, and no value
     """
 
     text: Hidden | Unknown | None
+    for_all: tuple[str, ...] | Unknown
 
 
 class Environment(ConcernFact[EnvironmentRecord]):
@@ -31,7 +34,10 @@ class Environment(ConcernFact[EnvironmentRecord]):
 def parse(fields: Fields) -> EnvironmentRecord:
     """The environment, from the probe's fields."""
     text = fields.document("environment.text")
-    return EnvironmentRecord(text=hidden(text) if isinstance(text, str) else text)
+    return EnvironmentRecord(
+        text=hidden(text) if isinstance(text, str) else text,
+        for_all=fields.items("owned.for_all"),
+    )
 
 
 def hidden(text: str) -> Hidden:

@@ -16,10 +16,16 @@ class LauncherRecord(Jsonable):
     """What systemd has of it.
 
     + linger: whether the owner's user manager runs without a login
+    + manager: whether it is on now, None where the kernel has no control groups of version 2
+    + masked: files of the system's that forbid it, or a run's unit, to start; own_masked: of the
+      owner's
     + runs: those that are on or wait for their GPUs, by name; the owner names them
     """
 
     linger: bool | Unknown
+    manager: bool | Unknown | None
+    masked: tuple[str, ...] | Unknown
+    own_masked: tuple[str, ...] | Unknown
     runs: tuple[str, ...] | Unknown
 
 
@@ -36,6 +42,11 @@ def parse(fields: Fields) -> LauncherRecord:
     linger, runs = fields.present("launcher.linger"), fields.items("launcher.run")
     if not isinstance(runs, Unknown):
         runs = tuple(run for run in dict.fromkeys(runs) if _RUN.fullmatch(run))
+    manager = fields.text("launcher.manager")
     return LauncherRecord(
-        linger=linger if isinstance(linger, Unknown) else linger == "1", runs=runs
+        linger=linger if isinstance(linger, Unknown) else linger == "1",
+        manager=manager == "1" if isinstance(manager, str) else manager,
+        masked=fields.items("launcher.masked"),
+        own_masked=fields.items("training.masked"),
+        runs=runs,
     )

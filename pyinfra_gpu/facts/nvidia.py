@@ -13,6 +13,13 @@ from pyinfra_gpu.packages import PackageManager, manager_for
 from pyinfra_gpu.packages.model import PackageChange, Source
 
 _NVIDIA = ("nvidia", "cuda/repos")
+_STATES = {
+    "gone": "is gone",
+    "changed": "was changed",
+    "linked": "is a link to another file",
+    "closed": "is not open to everybody",
+    "emptied": "is empty or gone",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,18 +39,19 @@ class NvidiaPackage(Jsonable):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LostFile(Jsonable):
-    """A file that a package brought, and that is gone or has another content than it had then.
+    """A file that a package brought, or the package manager's list of them, and what became of it.
 
     + package: with ":ARCHITECTURE" where that is not the machine's own
-    + gone: whether it is; else it was changed
+    + state: "gone"; "changed": it has another content; "linked": a link to another file stands in
+      its place; "closed": not everybody may read it, or run it; "emptied", of such a list
     """
 
     package: str
     path: str
-    gone: bool
+    state: str
 
     def __str__(self) -> str:
-        return f"{self.path} of {self.package} {'is gone' if self.gone else 'was changed'}"
+        return f"{self.path} of {self.package} {_STATES[self.state]}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,14 +207,14 @@ def _packages(rows: tuple[str, ...] | Unknown) -> tuple[NvidiaPackage, ...] | Un
 
 
 def _lost(rows: tuple[str, ...] | Unknown) -> tuple[LostFile, ...] | Unknown:
-    """Rows "NAME gone|changed PATH", in no order."""
+    """Rows "NAME STATE PATH", in no order."""
     if isinstance(rows, Unknown):
         return rows
     found = [row.split(" ", 2) for row in rows]
-    if wrong := next((row for row in found if len(row) != 3), None):
+    if wrong := next((row for row in found if len(row) != 3 or row[1] not in _STATES), None):
         return Unknown(f"the probe's line {' '.join(wrong)[:80]!r} is incomplete")
     return tuple(
-        LostFile(package=name, path=path, gone=what == "gone") for name, what, path in sorted(found)
+        LostFile(package=name, path=path, state=state) for name, state, path in sorted(found)
     )
 
 

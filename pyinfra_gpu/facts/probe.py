@@ -35,6 +35,7 @@ _OWNERS = (
     "probe/start.sh",
     "probe/watch.sh",
     "probe/entries.sh",
+    "probe/needs.sh",
     "probe/torch.sh",
     "probe/training.sh",
     "probe/compilers.sh",

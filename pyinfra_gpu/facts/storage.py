@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown, not_asked
 from pyinfra_gpu.facts.probe import ConcernFact
 
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's own, where nothing of ours is written
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StorageRecord(Jsonable):
@@ -20,6 +22,7 @@ class StorageRecord(Jsonable):
     + readonly: where a file system is mounted read-only that has to be written, None if none
     + noexec: where a file system is mounted from which nothing of ours can be started, None if none
     + shm_mib: size of the file system that holds /dev/shm, None if there is no /dev/shm
+    + shm_closed: whether the owner may not write there
     """
 
     free_mib: int | Unknown
@@ -29,6 +32,7 @@ class StorageRecord(Jsonable):
     initrd_mib: int | Unknown | None
     readonly: str | Unknown | None
     shm_mib: int | Unknown | None
+    shm_closed: bool | Unknown
     noexec: str | Unknown | None
 
 
@@ -45,6 +49,7 @@ def parse(fields: Fields) -> StorageRecord:
     names = ("shm", "usr", "var", "boot")
     shm, usr, var, boot = (fields.text(f"storage.{name}") for name in names)
     idle, initrd = not_asked(fields), fields.number("storage.initrd")
+    closed = fields.items("owned.closed")
     return StorageRecord(
         free_mib=_mib(fields.present("storage.free"), "free"),
         usr_mib=None if idle or usr is None else _mib(usr, "free"),
@@ -53,6 +58,7 @@ def parse(fields: Fields) -> StorageRecord:
         initrd_mib=None if idle else initrd if isinstance(initrd, Unknown) else _up(initrd),
         readonly=fields.text("storage.readonly"),
         shm_mib=None if shm is None else _mib(shm, "size"),
+        shm_closed=closed if isinstance(closed, Unknown) else SHARED_MEMORY in closed,
         noexec=fields.text("storage.noexec"),
     )
 

@@ -19,6 +19,9 @@ class SystemRecord(Jsonable):
     + init: "systemd" where systemd runs the machine, else the name of process 1
     + user: who logged in (before sudo); uid: as whom the probe ran
     + python3: version of the `python3` on PATH
+    + preload: rows "STATE NAME" of what the loader loads into every program, by
+      /etc/ld.so.preload; STATE is 1 where it is there, 0 where not, - where only the loader knows
+    + preload_problem: what the loader says where it cannot load all of that, for root or the owner
     + secure_boot: None where the machine was not booted through EFI
     """
 
@@ -36,6 +39,8 @@ class SystemRecord(Jsonable):
     uid: int | Unknown
     python3: str | Unknown | None
     secure_boot: bool | Unknown | None
+    preload: tuple[str, ...] | Unknown
+    preload_problem: str | Unknown | None
 
 
 class System(ConcernFact[SystemRecord]):
@@ -64,6 +69,10 @@ def parse(fields: Fields) -> SystemRecord:
         uid=fields.number("system.uid"),
         python3=_python(fields.text("system.python3")),
         secure_boot=_secure_boot(fields.text("system.secure_boot")),
+        preload=fields.items("system.preload"),
+        preload_problem=_either(
+            fields.text("system.preload_problem"), fields.text("owned.preload_problem")
+        ),
     )
 
 
@@ -111,6 +120,10 @@ def _python(text: str | Unknown | None) -> str | Unknown | None:
         return text
     match = re.fullmatch(r"Python (\d+\.\d+\.\d+\S*)", text.strip(), re.ASCII)
     return match[1] if match else Unknown(f"`python3 -V` said {text[:80]!r}")
+
+
+def _either(roots: str | Unknown | None, owners: str | Unknown | None) -> str | Unknown | None:
+    return owners if roots is None else roots
 
 
 def _secure_boot(text: str | Unknown | None) -> bool | Unknown | None:

@@ -23,7 +23,7 @@ STAGE = drift.STAGE
 
 @converging(
     drift,
-    repairs=(*drift.FILES, Id.TRAINING_LINGER_OFF, Id.TRAINING_RUN_ON),
+    repairs=(*drift.FILES, *drift.MANAGER, Id.TRAINING_RUN_ON),
 )
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that ``train`` is there with the declared presets, and that runs outlive a login.
@@ -49,6 +49,15 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
             STAGE,
             "let the owner's user manager run without a login",
             quoted("loginctl", "enable-linger", owner_name(spec, record)),
+            run_as=as_root(spec),
+            seconds=deadlines.SERVICE,
+        )
+    if found.of(Id.TRAINING_MANAGER_OFF):
+        owner = owner_name(spec, record)
+        yield step(
+            STAGE,
+            "start the owner's user manager",
+            f'systemctl start "user@$(id -u {quoted(owner)}).service"',
             run_as=as_root(spec),
             seconds=deadlines.SERVICE,
         )

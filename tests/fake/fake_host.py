@@ -70,6 +70,7 @@ _PLAIN = {
     "training.remote": "https://example.org/tiny.git",
     "training.dirty_count": "0",
     "launcher.linger": "1",
+    "launcher.manager": "1",
 }
 _LISTS = {
     "system.os": ['PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"', 'VERSION_ID="12"', "ID=debian"],
@@ -91,6 +92,11 @@ _LISTS = {
     "training.dirty": [],
     "training.submodule": [],
     "launcher.run": [],
+    "launcher.masked": [],
+    "training.masked": [],
+    "system.preload": [],
+    "owned.closed": [],
+    "owned.for_all": [],
 }
 _ABSENT = (
     "system.secure_boot",
@@ -111,6 +117,8 @@ _NEVER = (
     "training.damaged",
     "packages.settings",
     "torch.elsewhere",
+    "system.preload_problem",
+    "owned.preload_problem",
 )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from fake_host import FakeHost, FakeRun
+from gpu_host import GpuHost
 
-from pyinfra_gpu.drift import pytorch
+from pyinfra_gpu.drift import environment, pytorch
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
 
@@ -44,6 +45,37 @@ def test_an_environment_of_another_interpreter_is_found(
     said = found(python, **plain)
     assert words in said
     assert bool(words) == bool(said)
+
+
+FILE = "/etc/environment"
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (f"{FILE} PYTHONPATH", f"every login gets PYTHONPATH from {FILE}"),
+        ("/etc/profile.d/x.sh LD_PRELOAD", "LD_PRELOAD from /etc/profile.d/x.sh"),
+        (f"{FILE} CUDA_VISIBLE_DEVICES", ""),  # a host without a GPU
+        (f"{FILE} LANG", ""),
+        (f"{FILE} NCCL_SOCKET_IFNAME", ""),
+    ],
+)
+def test_what_every_login_gets_is_left_and_told(row: str, words: str) -> None:
+    host = FakeHost(lists={"owned.for_all": [row]})
+    record = from_fields(read_fields(host.probe_lines()))
+    findings = environment.judge(host.spec(), record)
+    assert [each.effect for each in findings] == ["report"] * bool(words)
+    assert words in "".join(each.found for each in findings)
+    assert FakeRun(host).prepare().changing("ws1") == []
+
+
+def test_a_choice_of_gpus_for_every_login_is_told_once() -> None:
+    rows = [f"{FILE} CUDA_VISIBLE_DEVICES", "/etc/profile.d/cuda.sh LD_LIBRARY_PATH"]
+    shells = ["/etc/profile.d/cuda.sh:export LD_LIBRARY_PATH=/usr/local/cuda/lib64"]
+    host = GpuHost(lists={"owned.for_all": rows, "cuda.shell": shells})
+    record = from_fields(read_fields(host.probe_lines()))
+    found = [each.found for each in environment.judge(host.spec(), record)]
+    assert found == [f"every login gets CUDA_VISIBLE_DEVICES from {FILE}"]
 
 
 def test_the_new_one_is_whole_and_imported_before_the_old_one_gives_way() -> None:

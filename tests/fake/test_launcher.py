@@ -7,6 +7,7 @@ from fake_host import DATA, FakeHost, FakeRun
 from gpu_host import DRIVER_PACKAGES, LIB, GpuHost, GpuRun
 
 from pyinfra_gpu.drift import host as drift
+from pyinfra_gpu.drift import launcher
 from pyinfra_gpu.drift.finding import Effect, Id
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
@@ -32,6 +33,7 @@ DEVIATIONS: dict[str, FakeHost] = {
         entries={f"{PREFIX}/train/site.json": f"a1ff 0 root 9 {PREFIX}/train/site.json"}
     ),
     "linger is off": FakeHost(plain={"launcher.linger": "0"}),
+    "the user manager is not on": FakeHost(plain={"launcher.manager": "0"}),
 }
 
 
@@ -72,6 +74,35 @@ def effects(host: FakeHost) -> dict[Id, Effect]:
 
 def test_a_run_that_is_on_is_a_note_and_no_drift() -> None:
     assert effects(FakeHost(lists=ON)) == {Id.TRAINING_RUN_ON: "note"}
+
+
+UNIT = "pyinfra-gpu-train@.service"
+
+
+@pytest.mark.parametrize(
+    ("lists", "command"),
+    [
+        (
+            {"launcher.masked": ["/etc/systemd/system/user@.service"]},
+            "sudo systemctl unmask user@.service",
+        ),
+        (
+            {"launcher.masked": [f"/etc/systemd/user/{UNIT}"]},
+            f"sudo systemctl --global unmask {UNIT}",
+        ),
+        (
+            {"training.masked": [f"/home/ubuntu/.config/systemd/user/{UNIT}"]},
+            f"systemctl --user unmask {UNIT}",
+        ),
+    ],
+)
+def test_what_somebody_forbade_is_left_with_the_command_that_allows_it(
+    lists: dict[str, list[str]], command: str
+) -> None:
+    host = FakeHost(lists=lists, plain={"launcher.manager": "0"})
+    assert effects(host) == {Id.TRAINING_MANAGER_MASKED: "report"}
+    record = from_fields(read_fields(host.probe_lines()))
+    assert [each.command for each in launcher.judge(host.spec(), record)] == [command]
 
 
 # What differs -> whether it waits for the run.

@@ -135,6 +135,44 @@ OF_THE_DRIVER: dict[str, Case] = {
         ids=("libcuda.unproven",),
         undo="rm -f /usr/local/lib/libcuda.so.1; ldconfig",
     ),
+    "root alone may open the devices": Case(
+        inject="chmod 600 /dev/nvidia[0-9]* /dev/nvidiactl",
+        ids=("driver.devices-closed",),
+        repaired=False,
+        refused=True,
+        undo="chmod 666 /dev/nvidia[0-9]* /dev/nvidiactl",
+    ),
+    "root alone may run nvidia-smi": Case(
+        inject="chmod 700 /usr/bin/nvidia-smi",
+        ids=("driver.files-damaged",),
+        holds="owner 'nvidia-smi -L >/dev/null'",
+    ),
+    "root alone may read libcuda": Case(
+        inject=f"chmod 600 {LIB}/libcuda.so.${{V%-*}}",
+        ids=("driver.files-damaged",),
+        holds=f"test $(stat -c %a {LIB}/libcuda.so.${{V%-*}}) = 644",
+    ),
+    "somebody chose for good that root alone runs nvidia-smi": Case(
+        inject="dpkg-statoverride --update --add root root 0700 /usr/bin/nvidia-smi",
+        ids=("driver.files-closed",),
+        repaired=False,
+        undo="dpkg-statoverride --remove /usr/bin/nvidia-smi; chmod 755 /usr/bin/nvidia-smi",
+    ),
+    "libcuda is a link to a copy of somebody's": Case(
+        inject=f"f={LIB}/libcuda.so.${{V%-*}}; mv $f /opt/mine.so; ln -s /opt/mine.so $f",
+        ids=("driver.files-damaged", "libcuda.not-driver-owned", "libcuda.unproven"),
+        holds=f"test ! -L {LIB}/libcuda.so.${{V%-*}} && test -s {LIB}/libcuda.so.${{V%-*}}",
+    ),
+    "a power cut emptied the list of nvidia-smi's files": Case(
+        inject=": > /var/lib/dpkg/info/nvidia-smi.list",
+        ids=("driver.files-damaged",),
+        holds="quiet dpkg -S /usr/bin/nvidia-smi",
+    ),
+    "a power cut emptied the digests of libcuda1": Case(
+        inject=": > /var/lib/dpkg/info/libcuda1.md5sums",
+        ids=("driver.files-damaged",),
+        holds="test -s /var/lib/dpkg/info/libcuda1.md5sums",
+    ),
 }
 
 OF_APT: dict[str, Case] = {
@@ -285,6 +323,16 @@ OF_PYTHON: dict[str, Case] = {
         ids=("pytorch.files-damaged",),
         holds=f"test -s $(ls -d {SITE}/torch-*.dist-info)/METADATA",
     ),
+    "a library of torch is a link to another of its size": Case(
+        inject=f"""
+            cd {SITE}/torch/lib
+            cp libc10.so /opt/mine.so
+            printf x | dd of=/opt/mine.so seek=9 bs=1 conv=notrunc status=none
+            mv libc10.so /opt/before.so; ln -s /opt/mine.so libc10.so
+        """,
+        ids=("pytorch.files-damaged",),
+        holds=f"test ! -L {SITE}/torch/lib/libc10.so && {_IMPORTS}",
+    ),
     "pip took a package away": Case(
         inject=f"rm -r {SITE}/sympy {SITE}/sympy-*.dist-info",
         ids=("training.distribution-changed",),
@@ -406,6 +454,62 @@ OF_GIT: dict[str, Case] = {
 }
 
 OF_THE_HOST: dict[str, Case] = {
+    "every login gets one GPU and another Python path": Case(
+        inject="printf 'CUDA_VISIBLE_DEVICES=0\nPYTHONPATH=/opt/lab\n' >> /etc/environment",
+        ids=("environment.set-for-all",),
+        repaired=False,
+        undo="sed -i '/CUDA_VISIBLE_DEVICES/d; /PYTHONPATH/d' /etc/environment",
+    ),
+    "every program loads what is gone": Case(
+        inject="echo /opt/agent/libagent.so > /etc/ld.so.preload",
+        ids=("preflight.preload-broken",),
+        repaired=False,
+        refused=True,
+        undo="rm /etc/ld.so.preload",
+    ),
+    "every program loads an agent's library": Case(
+        inject=f"ls {LIB}/libutil.so.1 > /etc/ld.so.preload",
+        ids=("preflight.preloaded",),
+        repaired=False,
+        undo="rm /etc/ld.so.preload",
+    ),
+    "shared memory is what a container gets": Case(
+        inject="mount -o remount,size=64M /dev/shm",
+        ids=("preflight.shared-memory-small",),
+        repaired=False,
+        refused=True,
+        undo="mount -o remount,size=50% /dev/shm",
+    ),
+    "shared memory is mounted read-only": Case(
+        inject="mount -o remount,ro /dev/shm",
+        ids=("preflight.shared-memory-closed",),
+        repaired=False,
+        refused=True,
+        undo="mount -o remount,rw /dev/shm",
+    ),
+    "shared memory is mounted noexec, as hardening has it": Case(
+        inject="mount -o remount,noexec /dev/shm",
+        undo="mount -o remount,exec /dev/shm",
+    ),
+    "the owner's user manager is masked": Case(
+        inject="ln -s /dev/null /etc/systemd/system/user@.service; systemctl daemon-reload",
+        ids=("training.manager-masked",),
+        repaired=False,
+        undo="rm /etc/systemd/system/user@.service; systemctl daemon-reload",
+    ),
+    "the owner masked the unit of runs": Case(
+        inject="""
+            owner 'mkdir -p ~/.config/systemd/user'
+            owner 'ln -sf /dev/null ~/.config/systemd/user/pyinfra-gpu-train@.service'
+        """,
+        ids=("training.manager-masked",),
+        repaired=False,
+        undo="rm /home/ubuntu/.config/systemd/user/pyinfra-gpu-train@.service",
+    ),
+    "somebody stopped the owner's user manager, and a login starts it again": Case(
+        inject="systemctl stop user@$(id -u ubuntu).service",
+        holds="test -d /sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service",
+    ),
     "the owner's umask is 077": Case(
         inject="echo 'umask 077' | tee -a /home/ubuntu/.profile >> /home/ubuntu/.bashrc"
     ),

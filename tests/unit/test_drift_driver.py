@@ -145,6 +145,25 @@ CASES: dict[str, Case] = {
     "a file of a package that is none of the driver's is gone": Case(
         [], lists={"nvidia.file": ["nvidia-container-toolkit gone /usr/bin/nvidia-ctk"]}
     ),
+    "root alone may run nvidia-smi": Case(
+        ["files-damaged"],
+        lists={"nvidia.file": ["libcuda1 closed /usr/bin/nvidia-smi"]},
+    ),
+    "somebody chose for good that root alone runs nvidia-smi": Case(
+        ["files-closed"], lists={"owned.closed": ["/usr/bin/nvidia-smi"]}
+    ),
+    "a link stands in a library's place": Case(
+        ["files-damaged"],
+        lists={"nvidia.file": [f"libcuda1 linked {LIB}/libcuda.so.{VERSION}"]},
+    ),
+    "the package manager's list of a package's files is empty": Case(
+        ["files-damaged"],
+        lists={"nvidia.file": ["libcuda1 emptied /var/lib/dpkg/info/libcuda1.list"]},
+    ),
+    "root alone may open the devices": Case(
+        ["devices-closed"], lists={"owned.closed": ["/dev/nvidia0", "/dev/nvidiactl"]}
+    ),
+    "the owner may not write in shared memory": Case([], lists={"owned.closed": ["/dev/shm"]}),
     "a file is gone while somebody installs packages": Case(
         [],
         plain={"packages.lock": "pid 9 (dpkg)"},
@@ -382,7 +401,8 @@ def test_a_deviation_says_what_is_found_expected_and_done(name: str) -> None:
         assert each.action
         assert each.stage == "driver"
         restarts = ("nouveau-loaded", "not-loaded", "module-differs")
-        effect = "report" if each.id.endswith(("runfile", "masked")) else "repair"
+        left = ("runfile", "masked", "devices-closed", "files-closed")
+        effect = "report" if each.id.endswith(left) else "repair"
         assert each.effect == ("restart" if each.id.partition(".")[2] in restarts else effect)
 
 
@@ -409,6 +429,20 @@ def test_a_cpu_host_has_no_driver_to_judge() -> None:
 FOREIGN = [n for n, c in CASES.items() if not any(k.startswith("driver_") for k in c.data)]
 
 
+def test_what_root_alone_may_use_is_told_as_a_file_of_its_package_where_that_is_ours() -> None:
+    lists = {
+        "nvidia.file": [
+            f"libcuda1 closed {LIB}/libcuda.so.{VERSION}",
+            "nvidia-smi closed /usr/bin/nvidia-smi",
+        ],
+        "owned.closed": [f"{LIB}/libcuda.so.1", "/usr/bin/nvidia-smi"],
+    }
+    assert ids(GpuHost(lists=lists)) == ["files-damaged"]
+    kept = {name: value for name, value in GpuHost().data.items() if not name.startswith("driver_")}
+    theirs = GpuHost(data={**kept, "driver_source": "present"}, lists=lists)
+    assert ids(theirs) == ["files-closed"]
+
+
 @pytest.mark.parametrize("name", FOREIGN)
 def test_somebody_elses_driver_is_judged_and_never_acted_upon(name: str) -> None:
     case = CASES[name]
@@ -418,7 +452,7 @@ def test_somebody_elses_driver_is_judged_and_never_acted_upon(name: str) -> None
         "driver_source": "present",
     }
     found = judged(host)
-    fatal = ("nouveau-loaded", "not-loaded", "module-differs")
+    fatal = ("nouveau-loaded", "not-loaded", "module-differs", "devices-closed", "files-closed")
     assert [each.id.partition(".")[2] for each in found] == [n for n in case.expected if n in fatal]
     assert {each.effect for each in found} <= {"report"}
 

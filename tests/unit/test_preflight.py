@@ -118,6 +118,9 @@ WELCOME: dict[str, GpuHost] = {
     "all is installed that its distribution's repository no longer carries": proven_host(
         lists={"system.os": [*DEBIAN_13]}
     ),
+    "little shared memory, and neither a test nor a training is declared": proven_host(
+        plain={"storage.shm": "shm 65536 0 65536 0% /dev/shm"}
+    ),
     "no room on a host where all is installed": proven_host(
         plain=dict.fromkeys(("storage.usr", "storage.var"), "/dev/sda1 2 1 1 99% /")
     ),
@@ -295,6 +298,25 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     "nothing can be started there": (
         proven_host(plain={"storage.noexec": "/opt"}),
         ("no program can be started below /opt: it is mounted noexec",),
+    ),
+    "the owner may not write in shared memory": (
+        proven_host(data={"smoke": "auto"}, lists={"owned.closed": ["/dev/shm"]}),
+        ("ubuntu may not write in /dev/shm", "mount -o remount,rw,mode=1777 /dev/shm"),
+    ),
+    "the shared memory of a container that nobody asked for more": (
+        proven_host(data={"smoke": "auto"}, plain={"storage.shm": "shm 65536 0 65536 0% /dev/shm"}),
+        ("/dev/shm has 64 MiB; expected 256 MiB, for 2 ranks", "size=1G", "--shm-size=1g"),
+    ),
+    "the loader is to load what is gone": (
+        proven_host(lists={"system.preload": ["1 /opt/agent.so", "0 /opt/gone.so"]}),
+        ("cannot be loaded: /opt/gone.so is not there", "take its line out of /etc/ld.so.preload"),
+    ),
+    "the loader cannot load what is there": (
+        proven_host(
+            plain={"owned.preload_problem": "ERROR: ld.so: object 'a.so' cannot be preloaded"},
+            lists={"system.preload": ["- a.so"]},
+        ),
+        ("the loader says ERROR: ld.so: object 'a.so'",),
     ),
     "too little room for the toolkit": (
         bare_gpu_host(plain={"storage.usr": "/dev/sda1 264212084 25749380 2306415 99% /usr"}),

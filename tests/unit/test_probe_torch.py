@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -253,6 +254,23 @@ def test_a_file_touched_since_the_proof_has_to_have_its_digest(tree: Tree, any_s
     # The time of its change is the kernel's: who changed it can set the other one back alone.
     os.utime(site / "two.py", ns=(before.st_atime_ns, before.st_mtime_ns))
     assert tree.look(any_shell).torch.damaged_others == {"numpy": "two.py"}
+
+
+def test_a_link_since_the_proof_has_to_lead_to_the_same(tree: Tree, any_shell: str) -> None:
+    site = tree.venv()
+    library = site / "torch/lib/libtorch_cpu.so"
+    other = write(tree.base / "other.so", b"\x7fELF")
+    another = write(tree.base / "another.so", b"ELF\x7f")
+    library.unlink()
+    library.symlink_to(another)  # no wheel brings links, so it counts before any proof as well
+    assert tree.look(any_shell).torch.damaged == ("torch/lib/libtorch_cpu.so",)
+    stamp = write(Path(tree.paths.stamp), json.dumps(verdicts.stamp()))
+    time.sleep(0.02)
+    os.utime(stamp)
+    for target, damaged in ((other, ()), (another, ("torch/lib/libtorch_cpu.so",))):
+        library.unlink()
+        library.symlink_to(target)  # which is older than the proof, and of the same size
+        assert tree.look(any_shell).torch.damaged == damaged
 
 
 def test_what_a_look_has_no_time_to_compare_is_counted(tree: Tree, any_shell: str) -> None:

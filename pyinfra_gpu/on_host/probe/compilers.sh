@@ -22,7 +22,7 @@ compilers() {
 # What a login shell is told of CUDA's folders: not run, since it may do anything, but read.
 shells() {
 	has grep cuda.shell || return
-	eval "home=~$(id -un)"
+	owners_home
 	IFS=$nl
 	for row in $(ended 5 grep -HsE -m9 '^[^#]*(PATH|CUDA_HOME).*/cuda' -- "$R"/etc/environment \
 		"$R"/etc/profile "$R"/etc/profile.d/*.sh "$R"/etc/bash.bashrc \

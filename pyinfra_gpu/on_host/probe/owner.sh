@@ -4,7 +4,7 @@
 # look at all of it. Where root should not and cannot let the owner look, they are "-", and $because
 # says why. By name, as declared, and never as a file's owner: that is for the owner to say.
 choose_owner() {
-	theirs='' because=
+	theirs='' because='' home=
 	case $uid in 0 | '') ;; *) return ;; esac
 	if [ "$PG_OWNER" = - ]; then return; fi
 	owner=${PG_OWNER:-${SUDO_USER:-${DOAS_USER:-$(id -un)}}}
@@ -13,6 +13,7 @@ choose_owner() {
 	number=${ids#uid=} group=${ids#* gid=}
 	number=${number%%[!0-9]*} group=${group%%[!0-9]*}
 	if [ "$number" = 0 ]; then return; fi
+	case $owner in *[!a-z0-9_-]*) ;; *) eval "home=~$owner" ;; esac
 	theirs=-
 	if [ ! "$number" ] || [ ! "$group" ]; then because="there is no user $owner on this host"; return; fi
 	if lacks stat timeout env head sed; then because=$reason; return; fi
@@ -128,11 +129,11 @@ believed() {
 }
 
 # What the owner's process may tell.
-owners_keys="owned.stat owned.absent owned.hidden owned.target owned.unread owned.sha256 environment.text \
-smoke.verdict build.stamp build.wheel build.state build.pid torch.python torch.python_problem torch.base \
+owners_keys="owned.stat owned.absent owned.hidden owned.target owned.unread owned.sha256 owned.closed \
+owned.preload_problem environment.text owned.for_all smoke.verdict build.stamp build.wheel build.state build.pid torch.python torch.python_problem torch.base \
 torch.declared torch.installing torch.version_line torch.distribution torch.damaged torch.foreign torch.other \
 torch.need torch.elsewhere torch.touched torch.uv training.requirements training.stamp training.commit training.remote \
-training.dirty training.dirty_count training.submodule training.lfs training.damaged cuda.shell cuda.nvcc cuda.gcc cuda.gxx \
+training.dirty training.dirty_count training.submodule training.lfs training.damaged training.masked cuda.shell cuda.nvcc cuda.gcc cuda.gxx \
 cuda.compiler cuda.glibc"
 
 # owners_part runs `theirs` as the owner, or says why it cannot. What it prints is the owner's to
@@ -142,7 +143,7 @@ owners_part() {
 	if [ "$because" ]; then unknowns "$because" $owners_keys; return; fi
 	rest=$((ticks * tick))
 	set -- env -i PATH="$PATH" PG_SBIN= PG_ROOT="$R" PG_TICK="$tick" PG_SECONDS=$((rest - tick)) \
-		PG_STUCK="$stuck" PG_LIMIT="$limit"
+		PG_STUCK="$stuck" PG_LIMIT="$limit" PG_HOME="$home"
 	for each in LEFT VENV BUILD UV PYTHON ENV_FILE TRAINING REQUIREMENTS TRAINING_STAMP VERDICT \
 		STAMP COMPARE NVIDIA CUDA COMPILER; do
 		eval 'set -- "$@" "PG_'$each'=$PG_'$each'"'

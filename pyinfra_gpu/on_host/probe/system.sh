@@ -32,15 +32,49 @@ system() {
 		fi
 	fi
 	secure_boot
+	preloads
 }
 
-# Whether the owner's user manager outlives logins, and the runs of `train` in it: units, whose
-# control groups the kernel has.
+# What /etc/ld.so.preload has every program load, and whether it is there: "-" where only the loader
+# knows. Names end at blanks and colons, lines at "#".
+preloads() {
+	file=$R/etc/ld.so.preload
+	if [ -s "$file" ] && legible "$file" system.preload; then
+		while read -r row || [ "$row" ]; do
+			IFS=$ifs:
+			set -f
+			for each in ${row%%#*}; do
+				case $each in
+				[!/]* | *'$'*) put system.preload "- $each" ;;
+				*) if [ -f "$R$each" ]; then put system.preload "1 $each"; else put system.preload "0 $each"; fi ;;
+				esac
+			done
+			set +f
+			IFS=$ifs
+		done <"$file"
+	fi
+	listed system.preload
+	preloaded system.preload_problem
+}
+
+# Whether the owner's user manager outlives logins, is on and may be, and the runs of `train` in it:
+# units, whose control groups the kernel has.
 launcher() {
 	if [ -e "$R/var/lib/systemd/linger/${owner:-$(id -un)}" ]; then put launcher.linger 1
 	else put launcher.linger 0; fi
-	at=user-${number:-$uid}.slice/user@${number:-$uid}.service/app.slice
-	set -- "$R/sys/fs/cgroup/user.slice/$at/pyinfra-gpu-train@"*
+	groups=$R/sys/fs/cgroup manager=user@${number:-$uid}.service
+	at=$groups/user.slice/user-${number:-$uid}.slice/$manager
+	# With the first version of control groups they are elsewhere.
+	if [ ! -e "$groups/cgroup.controllers" ]; then absent launcher.manager
+	elif [ -d "$at" ]; then put launcher.manager 1
+	else put launcher.manager 0; fi
+	set --
+	for file in "$R"/etc/systemd "$R"/run/systemd; do
+		set -- "$@" "$file/system/user@.service" "$file/system/$manager" \
+			"$file/system/systemd-logind.service" "$file/user/pyinfra-gpu-train@.service"
+	done
+	masked launcher.masked "$@"
+	set -- "$at/app.slice/pyinfra-gpu-train@"*
 	[ $# -gt 99 ] || for dir do
 		if [ -d "$dir" ]; then
 			dir=${dir##*@}

@@ -2,6 +2,7 @@
 # of which only the owner may say what stands there.
 theirs() {
 	below owned entries owned "$PG_LEFT"
+	told owned needs
 	below torch torch
 	below environment text environment.text "$PG_ENV_FILE"
 	below training training

@@ -1,6 +1,10 @@
 training() {
 	digest training.requirements "$PG_REQUIREMENTS"
 	text training.stamp "$PG_TRAINING_STAMP"
+	if [ "$PG_TRAINING" ]; then
+		owners_home
+		masked training.masked "$home/.config/systemd/user/pyinfra-gpu-train@.service"
+	else listed training.masked; fi
 	kind=absent
 	if [ "$PG_TRAINING" ]; then kind_of "$PG_TRAINING/.git"; fi
 	if [ "$kind" = absent ]; then

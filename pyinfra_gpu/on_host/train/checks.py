@@ -17,7 +17,7 @@ from .running import child
 from .site import AGAIN, Site
 
 _GIB = 1 << 30
-_SHM_MIB = 128  # shared memory of a rank and its loaders; a container that was not asked has 64
+SHM_MIB = 128  # shared memory of a rank and its loaders; a container that was not asked has 64
 _SPARE_GIB = 1  # of disk, beside two checkpoints
 
 
@@ -175,9 +175,9 @@ def _room(site: Site, asked: Asked) -> Iterator[Problem]:
     if shared.is_dir():
         mib = shutil.disk_usage(shared).free >> 20
         count = asked.processes
-        if mib < _SHM_MIB * count:
+        if mib < SHM_MIB * count:
             yield Problem(
-                f"{shared} has {mib} MiB free, and {count} ranks want {_SHM_MIB * count}",
+                f"{shared} has {mib} MiB free, and {count} ranks want {SHM_MIB * count}",
                 f"run `sudo mount -o remount,size={count}G /dev/shm`",
             )
 

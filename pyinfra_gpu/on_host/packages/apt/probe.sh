@@ -21,11 +21,13 @@ packages() {
 		dpkg-query --admindir="$R/var/lib/dpkg" -W -f \
 			'${db:Status-Abbrev}|${Package}|${binary:Package}|${Version}|${Architecture}\n'
 		printf 'status|%s\n' $?
-	} | PG_PACKAGES=$PG_PACKAGES PG_NVIDIA=$PG_NVIDIA native=$native awk -v nvidias="$nvidias" -F '|' '
+	} | PG_PACKAGES=$PG_PACKAGES PG_NVIDIA=$PG_NVIDIA native=$native \
+		info="$R/var/lib/dpkg/info/" awk -v nvidias="$nvidias" -F '|' '
 		BEGIN {
 			n = split(ENVIRON["PG_PACKAGES"], names, " ")
 			for (i in names) wanted[names[i]] = 1
 			native = ENVIRON["native"]
+			info = ENVIRON["info"]
 			if (ENVIRON["PG_NVIDIA"]) asked = "nvidia.package "
 		}
 		{ gsub(/[^ -~]/, "?") }
@@ -38,6 +40,10 @@ packages() {
 			name = $2
 			if (native && $5 != native && $5 != "all") name = name ":" $5
 			print asked "=" name " " ($4 == "" ? "?" : $4) " " ($1 ~ /^h/ ? 1 : 0) " " (1 - unfinished)
+			# The list of its files is never empty; without it dpkg takes them for files of nobody.
+			if (unfinished || (getline row < (info $3 ".list")) > 0) next
+			if ((getline row < (info $2 ".list")) <= 0)
+				print "nvidia.file =" name " emptied /var/lib/dpkg/info/" $3 ".list"
 		}
 		END {
 			if (status == "0") tag = "."; else tag = "?dpkg-query ended with status " status
@@ -177,23 +183,30 @@ history() {
 }
 
 # What packages of the driver and the toolkit brought, and is gone or was changed: what the kernel says
-# was touched after dpkg noted the package's digests, and has another one. Configuration and links are
-# not among what dpkg has digests of; documentation, dpkg may have been told to leave out.
+# was touched after dpkg noted the package's digests, and has another one; a link in a file's place;
+# what not everybody may read or run, but where dpkg-statoverride(1) says so. Configuration and links
+# are not among what dpkg has digests of; documentation, dpkg may have been told to leave out.
 brought() {
 	info=$R/var/lib/dpkg/info
 	set --
 	for file in "$info"/nvidia*.md5sums "$info"/lib[cn][uv]*.md5sums "$info"/firmware-nvidia*.md5sums \
 		"$info"/linux-*-nvidia-*.md5sums "$info"/*-"${PG_CUDA%.*}-${PG_CUDA#*.}".md5sums; do
-		if [ -f "$file" ]; then set -- "$@" "$file"; fi
+		if [ -s "$file" ]; then set -- "$@" "$file"
+		elif [ -f "$file" ]; then digests_lost "$file"; fi
 	done
 	if lacks awk cut md5sum stat xargs; then unknown nvidia.file "$reason"; return; fi
 	[ $# = 0 ] || cd "$R/" && {
-		stat -c '%Z %n' -- "$@"
-		cut -c35- -- "$@" | ended 10 xargs -d '\n' stat -c '%Z %n' --
+		stat -c '%Z %A %n' -- "$@"
+		cut -c35- -- "$@" | ended 10 xargs -d '\n' stat -c '%Z %A %n' --
 	} | info="$info" native=$native awk '
 		BEGIN {
 			info = ENVIRON["info"]
+			programs = "^usr/(local/cuda-[0-9.]*/)?s?bin/[^./]*$"
 			while ((getline row < (info "/../diversions")) > 0) apart[row]
+			while ((getline row < (info "/../statoverride")) > 0) {
+				split(row, word, " ")
+				mode[substr(word[4], 2)] = "-rwxr-xr-x"
+			}
 			for (i = 1; i < ARGC; i++)
 				while ((getline row < ARGV[i]) > 0) {
 					path = substr(row, 35)
@@ -203,17 +216,26 @@ brought() {
 				}
 			ARGC = 1
 		}
-		{ when[substr($0, index($0, " ") + 1)] = $1 }
+		{
+			path = substr($0, length($1) + length($2) + 3)
+			when[path] = $1
+			if (!(path in mode)) mode[path] = $2
+		}
 		END {
 			for (path in of) {
 				what = "gone"
 				if (path in when) {
-					if (when[path] <= when[of[path]] || ++tried > 200) continue
-					ask = "md5sum \047" path "\047"
-					ask | getline row
-					close(ask)
-					if (substr(row, 1, 32) == sum[path]) continue
-					what = "changed"
+					if (mode[path] ~ /^l/) what = "linked"
+					else if (path ~ "^usr/(s?bin|lib|local)/" && mode[path] !~ /r..$/) what = "closed"
+					else if (path ~ programs && mode[path] !~ /x$/) what = "closed"
+					else {
+						if (when[path] <= when[of[path]] || ++tried > 200) continue
+						ask = "md5sum \047" path "\047"
+						ask | getline row
+						close(ask)
+						if (substr(row, 1, 32) == sum[path]) continue
+						what = "changed"
+					}
 				}
 				name = substr(of[path], length(info) + 2)
 				sub(/\.md5sums$/, "", name)
@@ -223,6 +245,18 @@ brought() {
 			}
 		}' "$@"
 	listed nvidia.file
+}
+
+# digests_lost FILE: dpkg writes an empty list of digests only for a package that brings no file
+digests_lost() {
+	while read -r row; do
+		case $row in /etc/* | /usr/share/doc/* | /usr/share/man/* | /usr/share/locale/*) continue ;; esac
+		if [ -f "$R$row" ] && [ ! -h "$R$row" ]; then
+			name=${1##*/} name=${name%.md5sums}
+			put nvidia.file "${name%":$native"} emptied ${1#"$R"}"
+			return
+		fi
+	done <"${1%.md5sums}.list"
 }
 
 # alternative NAME: a group of update-alternatives, by dpkg's own file of it. First how it is chosen,

@@ -26,6 +26,11 @@ _DISK_NEEDED_MIB, _DISK_WISHED_MIB = 64, 1024
 """Logs, verdict and compiled kernels need less than the first, a checkpoint more than that."""
 
 
+def shm_trial_mib(mode: str) -> int:
+    """Return the MiB of shared memory that a test in `mode` must be able to get."""
+    return _SHM_TRIAL_MIB.get(mode, _SHM_TRIAL_GPU_MIB)
+
+
 def read(directory: Path, bundle: Path, removed: Mapping[str, str], mode: str) -> dict[str, Any]:
     """Return the facts of this host.
 
@@ -35,7 +40,7 @@ def read(directory: Path, bundle: Path, removed: Mapping[str, str], mode: str) -
     """
     return {
         "variables": dict(removed),
-        "shm": _shared_memory(SHM, _SHM_TRIAL_MIB.get(mode, _SHM_TRIAL_GPU_MIB)),
+        "shm": _shared_memory(SHM, shm_trial_mib(mode)),
         "disk": _disk(directory),
         "others": other_tests(bundle),
     }
