@@ -61,7 +61,7 @@ NEEDED = {
         ],
         "git is not on this host",
     ),
-    "grep": (["cuda.shell_lines"], "grep is not on this host"),
+    "grep": (["cuda.shell_lines", "environment.for_all"], "grep is not on this host"),
     "gzip": (["nvidia.history"], ""),
     "head": ([], ""),
     "id": ([], ""),

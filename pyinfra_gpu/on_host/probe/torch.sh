@@ -133,7 +133,7 @@ def asked(metadata, extras):
         if not only or any(plain(extra) in extras for extra in only):
             yield plain(name), more
 def compare(record, bad, most):
-    whole, itself, stat = False, os.fsencode(record), os.stat
+    whole, itself, stat = False, os.fsencode(record), os.lstat
     try:
         with open(record, "rb") as rows:
             if os.fstat(rows.fileno()).st_size > 1 << 25:
@@ -155,7 +155,7 @@ def compare(record, bad, most):
                     path = path[1:-1].replace(b"\"\"", b"\"")
                 try:
                     found = stat(path)
-                    if found.st_ctime <= proven and found.st_size == int(size) and found.st_mode & 4:
+                    if found.st_mode & 0o170004 == 0o100004 and found.st_ctime <= proven and found.st_size == int(size):
                         continue
                 except OSError:
                     pass

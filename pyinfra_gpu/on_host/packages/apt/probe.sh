@@ -189,7 +189,8 @@ history() {
 brought() {
 	info=$R/var/lib/dpkg/info
 	set --
-	for file in "$info"/nvidia*.md5sums "$info"/lib[cn][uv]*.md5sums "$info"/firmware-nvidia*.md5sums \
+	for file in "$info"/nvidia*.md5sums "$info"/libcuda*.md5sums "$info"/libnvidia*.md5sums \
+		"$info"/libnvcuvid*.md5sums "$info"/libnvoptix*.md5sums "$info"/firmware-nvidia*.md5sums \
 		"$info"/linux-*-nvidia-*.md5sums "$info"/*-"${PG_CUDA%.*}-${PG_CUDA#*.}".md5sums; do
 		if [ -s "$file" ]; then set -- "$@" "$file"
 		elif [ -f "$file" ]; then digests_lost "$file"; fi
