@@ -79,7 +79,8 @@ def _unclassified(diagnosis: Diagnosis, known: Catalogue, unread: str) -> Iterat
             f"No cause found: none of the {count} failures known here explains this log."
         )
     seen = [known.by_id[id_] for id_ in diagnosis.suppressed]
-    if seen := [entry for entry in seen if entry.kind != "wrapper"]:
+    # What a cause says of values in the log cannot be said without them.
+    if seen := [entry for entry in seen if entry.kind != "wrapper" and "<" not in entry.cause]:
         yield ""
         yield "Also seen, and not shown to be the cause:"
     for entry in seen:

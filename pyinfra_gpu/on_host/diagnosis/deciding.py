@@ -12,12 +12,13 @@ The rules, in this order:
 4. A consequence (as `explains` tells) gives way to its cause.
 5. Exceptions and the kernel come before other lines, and the first of them before later ones.
 6. Time-outs and signals (`weak`) count where there is nothing better, unless another line decides
-   what they mean.
+   what they mean. Before them an unknown exception ended a thread: then that is what they wait for.
 7. A run that nothing ended may still have had a remark to report.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from .entries import Catalogue, Kind
@@ -30,6 +31,8 @@ Verdict = tuple[Hit, Kind]
 RIGHT_BEFORE = 30  # lines between an error and the exception that it led to
 SOON_OVER = 5  # lines that a log may have after a warning that was its last word
 
+_PROGRAM = re.compile(r"\bpid='?\d{1,10}'?, name=([^,\s]{1,40})")
+_OURS = re.compile(r"python|pt_|torchrun|ray|<unknown>|nvidia|\d|train")
 _HOST_LAYERS = ("driver", "host")
 _OVERCOME = ("warned", "survived")
 _REMARKS = ("expected", "evidence", "warn")
@@ -45,12 +48,27 @@ def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[V
     if summary:
         roots, unknown = _of_rank(summary.rank, roots, unknown)
     causes = _causes(roots, unknown, hits, known)
-    if causes:
+    if causes and not _waits_for_a_thread(causes, found.failures, hits):
         first = min(causes, key=_precedence)
         return [(hit, "root") for hit in (first, *_independent(first, causes))]
-    if unknown or (ended and not _only_remarked(ended, hits)) or summary:
+    if causes or unknown or (ended and not _only_remarked(ended, hits)) or summary:
         return []
     return _remarks(hits)
+
+
+def _waits_for_a_thread(
+    causes: Sequence[Hit], failures: Sequence[Failure], hits: Sequence[Hit]
+) -> bool:
+    """Tell whether all that is known are time-outs, after a thread ended that nothing explains."""
+    start = min(hit.number for hit in causes)
+    # What follows it closely counts as quoted by it, and may be another thread's.
+    named = {
+        hit.failure
+        for hit in hits
+        if hit.failure and hit.first <= hit.failure.spans[0][0] <= hit.last
+    }
+    died = (each for each in failures if each.thread and each not in named)
+    return all(hit.weak for hit in causes) and any(each.number < start for each in died)
 
 
 def _tells(hit: Hit) -> bool:
@@ -104,7 +122,9 @@ def _outweighs(hit: Hit, unknown: Failure) -> bool:
     if hit.standing == "error":
         gap = unknown.start - hit.last
         return hit.stream is unknown.stream and 0 < gap <= RIGHT_BEFORE
-    return hit.standing == "kernel"
+    # What the kernel says of another program is no word on this one's exception.
+    program = _PROGRAM.search(hit.lines[0].whole)
+    return hit.standing == "kernel" and (program is None or bool(_OURS.match(program[1])))
 
 
 def _explaining_warnings(roots: Sequence[Hit], hits: Sequence[Hit], known: Catalogue) -> list[Hit]:

@@ -25,6 +25,7 @@ _CARRIES = re.compile(
 _ASIDE = re.compile(
     r"Exception ignored |Exception in thread |Error in (?:atexit|sys\.)|Task exception was never"
 )
+_IN_THREAD = "Exception in thread "
 _EXCEPTION = re.compile(
     r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}"
     r"(?:Error|Exception|Interrupt|Exit|Missing|Resources|Failure|Failed|Timeout)(?::|$)"
@@ -47,6 +48,7 @@ class Failure:
     + start: index of the line where it begins: its traceback's, or its own
     + spans: indexes of the (first, last) line of each exception's message, the oldest first
     + aside: whether Python goes on after it: it was raised in a thread or while cleaning up
+    + thread: whether it ended a thread alone, for which the rest may then wait in vain
     + foreign: whether it is a crash in the compiled code of a package that is none of ours: which
       signal ended it is then no explanation
     """
@@ -55,6 +57,7 @@ class Failure:
     start: int
     spans: tuple[tuple[int, int], ...]
     aside: bool
+    thread: bool = False
     foreign: bool = False
 
     @property
@@ -79,10 +82,10 @@ class _Reader:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._texts = [line.text.strip() for line in stream.lines]
-        self._found: list[tuple[int, bool, list[tuple[int, int]]]] = []
+        self._found: list[tuple[int, str, list[tuple[int, int]]]] = []
         self._depth: int | None = None  # indentation of the traceback that is open
         self._start: int | None = None  # where the failure began that is not yet named
-        self._aside = self._chained = False
+        self._aside, self._chained = "", False
 
     def read(self) -> list[Failure]:
         """Return the failures, in order."""
@@ -93,13 +96,16 @@ class _Reader:
             elif _CHAINED.match(text) or _CARRIES.match(text):
                 self._chained, self._depth = True, None
             elif _ASIDE.match(text):
-                self._aside = True
+                self._aside = text
             elif text.startswith(_CRASH) and self._is_foreign(place):
                 crashes.append(Failure(self._stream, place, ((place, place),), False, foreign=True))
             elif self._names_exception(place, text):
                 self._name(place)
         exceptions = [
-            Failure(self._stream, start, tuple(spans), aside) for start, aside, spans in self._found
+            Failure(
+                self._stream, start, tuple(spans), bool(aside), thread=aside.startswith(_IN_THREAD)
+            )
+            for start, aside, spans in self._found
         ]
         return sorted([*exceptions, *crashes], key=lambda failure: failure.start)
 
@@ -133,7 +139,7 @@ class _Reader:
         else:
             self._found.append((place if self._start is None else self._start, self._aside, [span]))
         self._depth = self._start = None
-        self._aside = self._chained = False
+        self._aside, self._chained = "", False
 
     def _last(self) -> int:
         """Return the index of the line that last named an exception."""

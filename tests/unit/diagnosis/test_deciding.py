@@ -233,3 +233,18 @@ def test_a_crash_in_foreign_code_is_not_explained_by_its_signal() -> None:
     foreign = crash + '  File "/v/lib/site-packages/decoder/_native.py", line 9 in next_packet\n'
     assert roots(ours + summary(0, -9)) == ["STORE-09"]
     assert roots(foreign + summary(0, -9)) == []
+
+
+def test_time_outs_after_a_thread_ended_for_an_unknown_reason_wait_for_that() -> None:
+    late = "[rank1]: NCCL error, unhandled system error\n"
+    thread = "Exception in thread Thread-3 (_producer):\n" + traceback(KEY)
+    assert roots(late) == ["NCCL-02"]
+    assert roots(thread + "step 7 | loss: 3\n" + late) == []
+    assert roots(late + thread) == ["NCCL-02"]
+
+
+def test_what_the_kernel_says_of_another_program_is_no_cause_of_an_unknown_exception() -> None:
+    xid = "[  100.000001] NVRM: Xid (PCI:0000:01:00): 79, pid=4, name={}, fallen off\n"
+    assert roots(xid.format("python3") + traceback(KEY)) == ["DRV-01"]
+    assert roots(xid.format("blender") + traceback(KEY)) == []
+    assert roots(xid.format("blender") + "lost\n") == ["DRV-01"]
