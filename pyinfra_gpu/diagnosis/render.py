@@ -55,9 +55,8 @@ def _finding(finding: Finding, style: Style) -> Iterator[str]:
     yield style(f"{finding.id}  {_LAYERS[finding.layer]}{who}", finding.kind)
     if heading := _HEADINGS.get(finding.kind):
         yield f"  ({heading})"
-    yield from wrapped(finding.evidence, "  > ", "    ")
-    if finding.decided_by:
-        yield from wrapped(finding.decided_by, "  > ", "    ")
+    for line in finding.shown_by:
+        yield from wrapped(line, "  > ", "    ")
     yield ""
     yield "Why"
     yield from wrapped(unbroken(finding.cause), "  ", "  ")

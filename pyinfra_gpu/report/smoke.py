@@ -233,7 +233,9 @@ def _failure(test: Explained) -> list[str]:
 def _explained(finding: Finding, room: int) -> list[str]:
     """Return the line that shows it, why it happens, and as many steps as there is room for."""
     cause = finding.cause.replace("`", "")
-    shown = wrapped(f"seen: {shortened(finding.evidence, 140)}", "  ", "    ")
+    shown: list[str] = []
+    for line in finding.shown_by:
+        shown += wrapped(f"seen: {shortened(line, 140)}", "  ", "    ")
     shown += wrapped(f"why ({finding.id}): {shortened(cause, 300)}", "  ", "    ")
     return shown + _steps(finding.fix, room - len(shown))
 

@@ -44,6 +44,11 @@ class Finding:
     passing: bool = False
     decided_by: str = ""
 
+    @property
+    def shown_by(self) -> tuple[str, ...]:
+        """The lines of the log that show it."""
+        return (self.evidence, self.decided_by) if self.decided_by else (self.evidence,)
+
 
 @dataclass(frozen=True)
 class Diagnosis:

@@ -135,7 +135,7 @@ def _explained(
         ended=ended,
         id=root.id,
         rank=root.rank if first is None else first,
-        evidence=(root.evidence,),
+        evidence=root.shown_by,
         cause=root.cause,
         fix=tuple(map(calling.said, fix(root))),
         facts=facts,

@@ -141,7 +141,7 @@ class FailureView:
     """What failed, the line that shows it, why and what to do; the last lines where none knows."""
 
     what: str
-    evidence: str
+    evidence: tuple[str, ...]
     cause: Markup
     fix: tuple[Markup, ...]
     tail: str
@@ -330,7 +330,7 @@ def _failed(test: Explained) -> FailureView | None:
         return None
     return FailureView(
         what=f"{failed.id}: {failed.sentence}",
-        evidence=root.evidence if root else "",
+        evidence=root.shown_by if root else (),
         cause=_code(root.cause if root else ""),
         fix=tuple(_code(step) for step in root.fix) if root else (),
         tail="" if root else "\n".join(failed.tail[-_TAIL:]),
