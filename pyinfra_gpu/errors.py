@@ -10,11 +10,12 @@ from pyinfra.api.exceptions import DeployError
 
 from pyinfra_gpu.text import one_line
 
-_HOLD_SECRETS = ("environment_variables", "training_notify")
+HOLD_SECRETS = ("environment_variables", "training_notify", "training_presets")
+"""Keys of whose values nothing is shown but names: any text in them may be a secret."""
 LONGEST_VALUE = 60  # characters of a value that an error shows
 
 SECRET_NAME = re.compile(
-    r"pass(word|wd|phrase)|token|secret|credential|(api|private|access)_?key|auth(?!or)",
+    r"pass(word|wd|phrase)|token|secret|credential|(api|private|access)[_-]?key|auth(?!or)",
     re.IGNORECASE,
 )
 # Beginnings that issuers chose so that a leaked token can be found: GitHub, GitLab, Hugging Face,
@@ -24,6 +25,8 @@ _SECRET_VALUE = re.compile(
 )
 _URL_USER = re.compile(r"://[^/@\s]*@")
 _USER_AND_PASSWORD = re.compile(r"(?<![^\s'\"])[^/@:\s'\"]+:[^@/\s'\"]+@")
+_OPTION_VALUE = re.compile(rf"(?P<name>(?:{SECRET_NAME.pattern})[\w.-]*=)[^\s'\",]+", re.IGNORECASE)
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 _URL_QUERY = re.compile(
     rf"([?&][^=&#\s]*(?:{SECRET_NAME.pattern})[^=&#\s]*=)[^&#\s'\"]+", re.IGNORECASE
 )
@@ -37,16 +40,14 @@ def shown(key: object, value: object) -> str:
     """Return `value` as an error may show it: its repr in at most 60 characters, on one line.
 
     Values that look like a secret, by the key's name or by the value's form, are not shown, and of
-    environment variables and commands nothing that can be one is: names say enough.
+    environment variables, commands and presets the names alone: they say enough.
     """
-    hidden = key in _HOLD_SECRETS
+    if key in HOLD_SECRETS:
+        value = Outline(value)
     if SECRET_NAME.search(str(key)) and value is not None and not isinstance(value, bool):
         return "(not shown, it may be a secret)"
     if isinstance(value, Mapping):
-        items = ((k, "..." if hidden and _can_hold(v) else shown(k, v)) for k, v in value.items())
-        text = "{" + ", ".join(f"{k!r}: {told}" for k, told in items) + "}"
-    elif hidden and _can_hold(value):
-        return "(not shown, it may hold secrets)"
+        text = "{" + ", ".join(f"{k!r}: {shown(k, v)}" for k, v in value.items()) + "}"
     else:
         text = _repr(value)
     if _SECRET_VALUE.search(text) or "HiddenValue" in type(value).__name__:
@@ -55,15 +56,32 @@ def shown(key: object, value: object) -> str:
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
 
 
-def _can_hold(value: object) -> bool:
-    """Tell whether something of the kind of this value can be, or contain, a secret."""
-    return value is not None and not isinstance(value, bool | int | float)
+class Outline:
+    """Stands for a value of which an error shows the names alone; see `HOLD_SECRETS`.
+
+    A name that is none may be a value that lost its place.
+    """
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        if self._value is None:
+            return "None"
+        if not isinstance(self._value, Mapping):
+            return "(not shown, it may hold secrets)"
+        return "{" + ", ".join(f"{_name(each)}: ..." for each in self._value) + "}"
+
+
+def _name(name: object) -> str:
+    plain = isinstance(name, str) and _PLAIN_NAME.fullmatch(name)
+    return repr(name) if plain else "(no name)"
 
 
 def masked(text: str) -> str:
-    """Return a text without what stands for a user or a secret in its URLs."""
+    """Return a text without what stands for a user or a secret in URLs and as NAME=VALUE."""
     text = _USER_AND_PASSWORD.sub("***@", _URL_USER.sub("://***@", text))
-    return _URL_QUERY.sub(r"\1***", text)
+    return _OPTION_VALUE.sub(r"\g<name>***", _URL_QUERY.sub(r"\1***", text))
 
 
 def _repr(value: object) -> str:

@@ -33,7 +33,7 @@ def command(value: object) -> tuple[str, ...]:
         raise BadValueError(f"is {kind(value)}, not a list of texts")
     words = tuple(value)
     if words and not words[0].startswith("/"):
-        raise BadValueError(f"begins with {words[0]}, which is no absolute path")
+        raise BadValueError("begins with a word that is no absolute path")
     if word := on_host.secret_in(words):
         raise BadValueError(f"has a secret in {word}", remedy="put it into a file of the owner's")
     return words

@@ -9,7 +9,7 @@ from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.spec.host import KEYS, HostSpec
 from pyinfra_gpu.spec.key import Given, Key, build
 from pyinfra_gpu.spec.unfit import error, refuse_unfit
-from pyinfra_gpu.spec.unknown import is_foreign, meant, nested_keys
+from pyinfra_gpu.spec.unknown import is_foreign, meant, nested_keys, told
 from pyinfra_gpu.spec.values import BadValueError
 from pyinfra_gpu.stacks import catalogue
 
@@ -33,13 +33,13 @@ def check_data(data: Mapping[str, object], where: str) -> dict[str, Any]:
         flat = nested_keys(name, value) if isinstance(name, str) else []
         if flat:
             problem = "is a nested dict, which pyinfra would replace as a whole instead of merging"
-            raise error(
-                where, name, value, problem, "flat keys only", f"write {', '.join(flat)} instead"
-            )
+            remedy = f"write {', '.join(flat)} instead"
+            raise error(where, name, told(name, value), problem, "flat keys only", remedy)
         if key is None:
             problem = "is a key that nothing reads"
             remedy = meant(name) if isinstance(name, str) else "remove it"
-            raise error(where, name, value, problem, "the keys that docs/keys.md lists", remedy)
+            allowed = "the keys that docs/keys.md lists"
+            raise error(where, name, told(name, value), problem, allowed, remedy)
         try:
             values[name] = key.check(value)
         except BadValueError as bad:

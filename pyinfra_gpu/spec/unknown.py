@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyinfra_gpu.errors import nearest
+from pyinfra_gpu.errors import HOLD_SECRETS, Outline, nearest
 from pyinfra_gpu.spec.host import KEYS, STAGES
 from pyinfra_gpu.spec.key import Key
 
@@ -30,6 +30,20 @@ def nested_keys(key: str, value: object) -> list[str]:
         return []
     named = [f"{stage}_{inner}" for inner in value if f"{stage}_{inner}" in KEYS]
     return named or [known.name for known in KEYS.values() if known.stage == stage]
+
+
+def told(key: object, value: object) -> object:
+    """Return what an error may show in the place of an unknown key's value.
+
+    Nobody has said what is in it: of what has parts, and of what was meant for a key that may hold
+    secrets, the names are shown alone.
+    """
+    secret = isinstance(key, str) and (
+        _NESTED.get(key.casefold()) == "environment"
+        or meant(key) in [f"write {name}" for name in HOLD_SECRETS]
+    )
+    parts = isinstance(value, Mapping | list | tuple | set | frozenset)
+    return Outline(value) if secret or parts else value
 
 
 def meant(key: str) -> str:

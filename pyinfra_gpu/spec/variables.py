@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pyinfra_gpu.errors import shown
 from pyinfra_gpu.spec.values import BadValueError, kind
 
 LONGEST_VALUE = 4096  # characters
@@ -62,8 +61,8 @@ def variables(value: object) -> tuple[tuple[str, str], ...]:
     """Accept a dict of text to text with allowed names; return its items sorted by name."""
     if not isinstance(value, Mapping):
         raise BadValueError(f"is {kind(value)}, not a dict of names and texts")
-    for name, content in value.items():
-        _check_name(name)
+    for number, (name, content) in enumerate(value.items(), 1):
+        _check_name(name, number)
         _check_content(str(name), content)
         _check_meaning(str(name), str(content))
     if "PYTORCH_CUDA_ALLOC_CONF" in value and "PYTORCH_ALLOC_CONF" in value:
@@ -74,10 +73,10 @@ def variables(value: object) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((str(name), str(content)) for name, content in value.items()))
 
 
-def _check_name(name: object) -> None:
+def _check_name(name: object, number: int) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadValueError(
-            f"has the name {shown('name', name)}, which is not letters, digits and _",
+            f"has a name that is not letters, digits and _, in its entry {number}",
             remedy="rename or remove that variable",
         )
     if name in FORBIDDEN:
@@ -89,10 +88,9 @@ def _check_name(name: object) -> None:
 
 def _check_content(name: str, content: object) -> None:
     if not isinstance(content, str):
-        plain = isinstance(content, bool | int | float)
-        quoted = shown(name, str(content)) if plain else "'TEXT'"
         raise BadValueError(
-            f"gives {name} {kind(content)}, not text", remedy=f"write {name!r}: {quoted}"
+            f"gives {name} {kind(content)}, not text",
+            remedy=f"write it in quotes, {name!r}: 'TEXT'",
         )
     if any(_unreadable(ord(c)) for c in content):
         raise BadValueError(
@@ -129,6 +127,6 @@ def _check_meaning(name: str, content: str) -> None:
         )
     if name == "TRITON_LIBCUDA_PATH" and re.search(r"(^|/)(stubs|compat)(/|$)", content):
         raise BadValueError(
-            f"points {name} at {shown(name, content)}, where libcuda is not the driver's",
+            f"points {name} into stubs or compat, where libcuda is not the driver's",
             remedy=f"remove {name}, or name the directory of the driver's libcuda.so.1",
         )

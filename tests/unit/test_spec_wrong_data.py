@@ -55,11 +55,11 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"note": "hf_abcdefghijklmnop"}, HIDDEN, "nothing reads", "remove it"),
     ({7: 1}, "1", "nothing reads", "remove it"),  # type: ignore[dict-item]
     # a stage as one nested dict
-    ({"pytorch": {"version": "2.14.1"}}, "{'version': '2.14.1'}", "nested", "write pytorch_version"),
-    ({"smoke": {"ranks": 4}}, "{'ranks': 4}", "nested", "write smoke_ranks"),
+    ({"pytorch": {"version": "2.14.1"}}, "{'version': ...}", "nested", "write pytorch_version"),
+    ({"smoke": {"ranks": 4}}, "{'ranks': ...}", "nested", "write smoke_ranks"),
     ({"gpu": {}}, "{}", "nested", "write gpu_model, gpu_count"),
-    ({"torch": {"build": "cu130"}}, "{'build': 'cu130'}", "nested", "write pytorch_build"),
-    ({"driver": {"branch": 580}}, "{'branch': 580}", "nested", "write driver_branch"),
+    ({"torch": {"build": "cu130"}}, "{'build': ...}", "nested", "write pytorch_build"),
+    ({"driver": {"branch": 580}}, "{'branch': ...}", "nested", "write driver_branch"),
     ({"libcuda": {}}, "{}", "nested", "write libcuda_toolkit_link"),
     ({"training": {"repo": 1, "commit": 2}}, "{'repo'", "nested", "training_repo, training_commit"),
     # general
@@ -148,7 +148,7 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"packages_extra": ["nvidia-driver"]}, "['nvidia-driver']", "stages of their", "remove 'nvidia-"),
     ({"packages_extra": ["libcuda1"]}, "['libcuda1']", "stages of their own", "remove 'libcuda1'"),
     ({"privilege": "none", "packages_extra": ["tmux"]}, "('tmux',)", "privilege = 'none'", "remove pack"),
-    ({"packages": {"extra": []}}, "{'extra': []}", "nested", "write packages_extra"),
+    ({"packages": {"extra": []}}, "{'extra': ...}", "nested", "write packages_extra"),
     # pytorch
     ({"pytorch_source": "nightly", "pytorch_version": "2.14.1"}, "'2.14.1'", "names no nightly", "'2.14.1.dev20261120', with"),
     ({"pytorch_fallback": "2.13.0"}, "'2.13.0'", "not read with pytorch_source = 'wheel'", "remove"),
@@ -230,13 +230,13 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"environment_name": "a" * 41}, "'aaaa", "lower-case name", "set e.g. environment_name ="),
     ({"environment_dynamo": 0}, "0", "not True or False", "set environment_dynamo = False"),
     ({"environment_variables": ["A=1"]}, "(not shown, it may", "a list, not a dict", "set e.g. environment_var"),
-    ({"environment_variables": {"A": 1}}, "{'A': 1}", "gives A a whole number", "write 'A': '1'"),
-    ({"environment_variables": {"A": True}}, "{'A': True}", "gives A a yes/no", "write 'A': 'True'"),
-    ({"environment_variables": {"A": None}}, "{'A': None}", "nothing (None)", "write 'A': 'TEXT'"),
+    ({"environment_variables": {"A": 1}}, "{'A': ...}", "gives A a whole number", "quotes, 'A': 'TEXT'"),
+    ({"environment_variables": {"A": True}}, "{'A': ...}", "gives A a yes/no", "quotes, 'A': 'TEXT'"),
+    ({"environment_variables": {"A": None}}, "{'A': ...}", "nothing (None)", "quotes, 'A': 'TEXT'"),
     ({"environment_variables": {"1A": "x"}}, "{'1A': ...}", "not letters, digits", "rename or remove"),
-    ({"environment_variables": {"A B": "x"}}, "{'A B': ...}", "not letters, digits", "rename or remove"),
-    ({"environment_variables": {"": "x"}}, "{'': ...}", "not letters, digits", "rename or remove"),
-    ({"environment_variables": {3: "x"}}, "{3: ...}", "has the name 3", "rename or remove"),
+    ({"environment_variables": {"A B": "x"}}, "{(no name): ...}", "not letters, digits", "rename or remove"),
+    ({"environment_variables": {"": "x"}}, "{(no name): ...}", "not letters, digits", "rename or remove"),
+    ({"environment_variables": {3: "x"}}, "{(no name): ...}", "in its entry 1", "rename or remove"),
     ({"environment_variables": {"A": "x\ny"}}, "{'A': ...}", "line break", "on one line"),
     ({"environment_variables": {"A": "x\x00"}}, "{'A': ...}", "NUL", "on one line"),
     ({"environment_variables": {"A": "\ud800"}}, "{'A': ...}", "cannot hold", "on one line"),
@@ -367,6 +367,27 @@ def test_the_forbidden_variables_are_at_least_those_that_break_torchrun() -> Non
         {"environment_variables": ["tops3cret"]},
         {"environment_variables": {"WHAT": ["tops3cret"]}},
         {"environment_variables": {"WHAT": {"tops3cret": 1}}},
+        {"environment_variables": {"A=tops3cret": "x"}},
+        {"environment_variables": {"tops3cret more": "x"}},
+        {"environment_variables": {("TOKEN", "tops3cret"): "x"}},
+        {"environment_variables": {"TRITON_LIBCUDA_PATH": "/tops3cret/stubs"}},
+        {"environment": {"T": "tops3cret"}},
+        {"environment": {"variables": {"T": "tops3cret"}}},
+        {"environment": "T=tops3cret"},
+        {"Environment_Variables": {"T": "tops3cret"}},
+        {"Environment_Variables": "T=tops3cret"},
+        {"environment_variabels": ["tops3cret"]},
+        {"settings": {"T": "tops3cret"}},
+        {"settings": [["tops3cret"]]},
+        {"packages_extra": "--token=tops3cret"},
+        {"training": {"presets": {"t": {"words": ["tops3cret"]}}}},
+        {"training_presets": {"t": {"arguments": {"api-key": "hunter2tops3cret"}, "file": "t.py"}}},
+        {"training_presets": {"t": {"words": ["--token=hunter2tops3cret"], "file": "t.py"}}},
+        {"training_presets": {"t": {"words": "tops3cret", "file": "t.py"}}},
+        {"training_presets": {"t": {"arguments": {"key=tops3cret": 1}, "file": "t.py"}}},
+        {"training_presets": {"t": {"token=tops3cret": 1}}},
+        {"training_presets": ["tops3cret"]},
+        {"training_notify": ["token=tops3cret"]},
         {"training_repo": "me:tops3cret@github.com:a/b"},
         {"pytorch_index_url": "me:tops3cret@mirror/simple"},
         {"packages_extra": "https://me:tops3cret@mirror/simple"},
@@ -376,6 +397,11 @@ def test_the_forbidden_variables_are_at_least_those_that_break_torchrun() -> Non
 )
 def test_a_secret_is_never_printed(data: dict[str, object]) -> None:
     assert "tops3cret" not in refusal(data)
+
+
+@pytest.mark.parametrize("value", [12345678, 1234.5678, True])
+def test_a_variable_that_is_no_text_is_not_shown(value: object) -> None:
+    assert str(value) not in refusal({"environment_variables": {"A": value}})
 
 
 def test_a_value_whose_repr_fails_is_still_one_sentence() -> None:

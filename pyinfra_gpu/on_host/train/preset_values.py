@@ -99,7 +99,7 @@ def _wrong_entry(key: str, name: object, value: object) -> tuple[str, str] | Non
         begin = "a letter or _, then letters, digits and _"
         if key != "variables":
             begin = "a letter, then letters, digits, _, . and -"
-        return f"the name {name!r:.80}", f"name it by {begin}, at most 64 in all"
+        return f"the name {named(name)}", f"name it by {begin}, at most 64 in all"
     if (key != "variables" and _number_or_switch(value)) or is_text(value):
         return None
     plain = "a text" if key == "variables" else "a text, a number, True, False or None"
@@ -113,6 +113,12 @@ def _wrong_entry(key: str, name: object, value: object) -> tuple[str, str] | Non
     called = {"\n": "a line break", "\t": "a tab", "\0": "a NUL character"}
     said = called.get(odd, f"the character {odd!a}")
     return f"for {name} a text with {said}", f"write {name} on one line, in printable characters"
+
+
+def named(name: object) -> str:
+    """Return a wrong name as an error shows it: what stands behind "=" may be a secret."""
+    before, equals, _ = str(name).partition("=")
+    return f"{before + '=...' if equals else name!r:.80}"
 
 
 def _number_or_switch(value: object) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ..terminal import some
-from .preset_values import wrong
+from .preset_values import named, wrong
 
 Value = str | int | float | bool | None
 
@@ -116,7 +116,8 @@ def check(presets: object) -> dict[str, dict[str, Any]]:
     for name, given in presets.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise PresetError(
-                f"the preset {name!r} is not named by at most 40 of a-z, 0-9, _ and -", "rename it"
+                f"the preset {named(name)} is not named by at most 40 of a-z, 0-9, _ and -",
+                "rename it",
             )
         if not isinstance(given, Mapping):
             raise PresetError(f"preset {name} is not a dict", "write {'file': 'train.py'}")
@@ -306,7 +307,9 @@ def _check_keys(name: str, given: Mapping[str, Any]) -> None:
     for key, value in given.items():
         if key not in KEYS:
             remedy = nearest(str(key), KEYS, "keys of a preset are")
-            raise PresetError(f"preset {name} has the key {key!r}, which nothing reads", remedy)
+            raise PresetError(
+                f"preset {name} has the key {named(key)}, which nothing reads", remedy
+            )
         if found := wrong(key, value):
             what, remedy = found
             raise PresetError(f"preset {name} gives {key} {what}", remedy)
