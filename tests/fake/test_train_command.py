@@ -113,9 +113,40 @@ ODD = [3, None, [], {}, run(run="../etc"), run(run="x" * 99), run(state="odd"), 
 
 
 def test_an_odd_record_does_not_hide_the_others() -> None:
-    found = read_runs(json.dumps({"runs": [*ODD, run()]}))
+    found = read_runs(json.dumps({"schema": 1, "runs": [*ODD, run()]}))
     assert not isinstance(found, Unknown)
-    assert [each.run for each in found] == [run()["run"]]
+    assert [each.run for each in found.runs] == [run()["run"]]
+
+
+NO_LIST = {
+    "of another schema": ({"schema": 2, "runs": []}, "its list cannot be read: schema: "),
+    "of no schema": ({"runs": []}, "its list cannot be read: schema: "),
+    "of odd runs": ({"schema": 1, "runs": ODD}, "8 of its 8 runs cannot be read: "),
+    "of one odd run": ({"schema": 1, "runs": [run(gpus=3)]}, "its one run cannot be read: gpus: "),
+    "of odd names": (
+        {"schema": 1, "runs": [ended("failed", run=f"a b {n}") for n in range(500)]},
+        "500 of its 500 runs cannot be read: run: ",
+    ),
+    "of a good one, too": ({"schema": 1, "runs": [*ODD, run()]}, "8 of its 9 runs cannot be read"),
+}
+
+
+@pytest.mark.parametrize("verb", [["list"], ["watch", "--once"]])
+@pytest.mark.parametrize("what", NO_LIST)
+def test_a_list_that_is_none_is_not_a_host_without_runs(
+    what: str,
+    verb: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    document, words = NO_LIST[what]
+    hosts = {"ws1": {"list --json": json.dumps(document)}}
+    assert asked(tmp_path, monkeypatch, hosts, *verb) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert words in said
+    assert "none yet" not in said
+    assert (run()["run"] in said) is ("good" in what)
 
 
 def test_what_a_host_writes_reaches_the_terminal_as_text(
@@ -249,9 +280,9 @@ def test_watching_ends_with_the_last_run(
     answers = [(run(),), (ended("finished"),)]
 
     def next_answer(request: object, verb: str, words: Sequence[str], _: str) -> TrainAnswer:
-        runs = read_runs(json.dumps({"runs": answers.pop(0)}))
+        runs = read_runs(json.dumps({"schema": 1, "runs": answers.pop(0)}))
         assert not isinstance(runs, Unknown)
-        return TrainAnswer(inventory="x", hosts=(HostRuns(name="ws1", runs=runs),))
+        return TrainAnswer(inventory="x", hosts=(HostRuns(name="ws1", runs=runs.runs),))
 
     monkeypatch.setattr("pyinfra_gpu.report.train.cli.ask_all", next_answer)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.document import LARGEST
@@ -89,26 +89,42 @@ class Run(_Told):
         return spoilt or self.outcome in ("stalled", "failed", "lost", "damaged")
 
 
-def _or_nothing(value: Any) -> Run | None:
-    """Pass over a run that is none: one odd record must not hide the others."""
-    try:
-        return Run.model_validate_json(json.dumps(value))
-    except ValidationError:
-        return None
+def _run_or_why(value: Any) -> Run | Unknown:
+    """Read one run, or say why it is none: one odd record must not hide the others."""
+    return document.read(Run, json.dumps(value), limit=LIMIT) or Unknown("it is empty")
 
 
 class _List(_Told):
+    version: Literal[1] = Field(alias="schema")
     runs: Annotated[
-        tuple[Annotated[Run | None, PlainValidator(_or_nothing)], ...], Field(max_length=MOST_RUNS)
+        tuple[Annotated[Run | Unknown, PlainValidator(_run_or_why)], ...],
+        Field(max_length=MOST_RUNS),
     ]
 
 
-def read_runs(text: str) -> tuple[Run, ...] | Unknown:
-    """Return the runs that a launcher listed, oldest first; never raises."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """What a launcher listed.
+
+    + runs: those that could be read, oldest first
+    + reason: why others could not, None where there are none
+    """
+
+    runs: tuple[Run, ...]
+    reason: str | None = None
+
+
+def read_runs(text: str) -> Listed | Unknown:
+    """Return the runs that a launcher listed; never raises."""
     found = document.read(_List, text, limit=LIMIT)
     if found is None or isinstance(found, Unknown):
         return found or Unknown("it said nothing")
-    return tuple(run for run in found.runs if run is not None)
+    odd = [each.reason for each in found.runs if isinstance(each, Unknown)]
+    runs = tuple(run for run in found.runs if isinstance(run, Run))
+    if not odd:
+        return Listed(runs=runs)
+    which = f"{len(odd)} of its {len(found.runs)} runs" if len(found.runs) > 1 else "its one run"
+    return Listed(runs=runs, reason=f"{which} cannot be read: {odd[0]}")
 
 
 class _Why(_Told):
@@ -141,7 +157,7 @@ def read_explanation(text: str) -> Explanation | Unknown:
 class HostRuns:
     """One host's answer.
 
-    + reason: why there is none, one sentence
+    + reason: why there is none, or not all of it, one sentence
     + lines: what the launcher printed, where it was asked for something else than its runs
     + ok: whether the launcher did what it was told
     + absent: whether the host has no launcher; that is no mistake where none is declared

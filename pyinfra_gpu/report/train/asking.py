@@ -120,7 +120,7 @@ def _asked(
         found = read_runs("\n".join(output.stdout_lines))
         if isinstance(found, Unknown):
             return HostRuns(name=host.name, reason=f"its list cannot be read: {found.reason}")
-        return HostRuns(name=host.name, runs=found)
+        return HostRuns(name=host.name, runs=found.runs, reason=found.reason)
     if verb == "why" and ok:
         told = read_explanation("\n".join(output.stdout_lines))
         if isinstance(told, Unknown):

@@ -33,10 +33,14 @@ def render(answer: TrainAnswer, style: Style = lambda text, word: text, width: i
 def summary(answer: TrainAnswer) -> str:
     """Return how many hosts have how many runs on, in one line."""
     on = sum(run.on for host in answer.hosts for run in host.runs)
-    count, asked = len(answer.hosts), sum(host.reason is None for host in answer.hosts)
+    count, asked = len(answer.hosts), sum(map(_answered, answer.hosts))
     hosts = f"{count} host{'s' if count != 1 else ''}"
     silent = f", {count - asked} did not answer" if asked < count else ""
     return f"{hosts}{silent}: {on} run{'s' if on != 1 else ''} on; exit code {answer.exit_code}"
+
+
+def _answered(host: HostRuns) -> bool:
+    return host.reason is None or bool(host.runs)
 
 
 def printed(answer: TrainAnswer, width: int = WIDTH) -> str:

@@ -360,9 +360,9 @@ def test_a_run_whose_record_is_damaged_is_listed_with_what_to_do(
     assert listing.show(site, as_json=True, everything=False) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [each["state"] for each in runs] == ["ended", "damaged"]
-    found = read_runs(json.dumps({"runs": runs}))
+    found = read_runs(json.dumps({"schema": 1, "runs": runs}))
     assert not isinstance(found, Unknown)
-    assert [(each.outcome, each.wrong) for each in found] == [
+    assert [(each.outcome, each.wrong) for each in found.runs] == [
         ("finished", False),
         ("damaged", True),
     ]
