@@ -18,7 +18,8 @@ STAGE = Stage.LAYOUT
 IDS = Id.of(STAGE)
 """What `layout.directories` repairs."""
 MODE = "0755"
-LOCK_MODE = "0644"
+LOCK_MODE = "0640"
+"""The group is the owner's: whoever can read a file can lock it, and stall a run."""
 ROOT = "root"
 
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 LOCK_WAIT_S = 900
 """How long a step waits for one that an earlier, interrupted run left working on the host."""
 
+_AT_FIRST_S = 5
+"""So long it waits in silence; then who holds the lock is said."""
+_HELD = "pyinfra-gpu-lock: "
+
 _GOES_ON = "what was begun may go on there, and the next run waits for it"
 _LOST = f"the connection was lost; {_GOES_ON}"
 _TAIL = 12  # lines of a failed command's output that are shown
@@ -54,13 +58,13 @@ def step(
     + stream: show the command's output while it works
     + success: exit codes that are not failures
     """
+    commands = [command]
     if lock is not None:
-        command = (
-            _locked_by_root(command, lock) if privilege.guard(run_as) else locked(command, lock)
-        )
+        guard = privilege.guard(run_as)
+        commands = [_locked(command, lock, wait, guard) for wait in (_AT_FIRST_S, LOCK_WAIT_S)]
         seconds += LOCK_WAIT_S
     arguments = {**run_as, "_timeout": seconds, "_success_exit_codes": list(success)}
-    return FunctionCommand(_run, (stage, what, command, arguments, stream), {})
+    return FunctionCommand(_run, (stage, what, commands, arguments, stream), {})
 
 
 def patient(seconds: float, commands: Iterator[Any]) -> Iterator[Any]:
@@ -73,12 +77,12 @@ def patient(seconds: float, commands: Iterator[Any]) -> Iterator[Any]:
 
 def locked(command: str, lock: str) -> str:
     """Return `command` such that it waits for whoever holds the lock file; see `step`."""
-    return f"flock -w {LOCK_WAIT_S} {shlex.quote(lock)} sh -c {shlex.quote(command)}"
+    return _locked(command, lock, LOCK_WAIT_S, "")
 
 
-def _locked_by_root(command: str, lock: str) -> str:
-    uses = ("files/root_only.sh",)
-    return program("files/locked.sh", lock, str(LOCK_WAIT_S), command, uses=uses)
+def _locked(command: str, lock: str, seconds: int, guard: str) -> str:
+    uses = ("files/root_only.sh",) if guard else ()
+    return program("files/locked.sh", lock, str(seconds), guard, command, uses=uses)
 
 
 def quoted(*words: str) -> str:
@@ -91,21 +95,27 @@ def _run(
     host: Host,
     stage: str,
     what: str,
-    command: str,
+    commands: list[str],
     arguments: dict[str, Any],
     stream: bool,
 ) -> bool:
+    """Run the first of the commands, and the next one where somebody held the lock all along."""
     # The operation's own global arguments carry the sudo password and the shell.
     ours = dict(host.current_op_global_arguments or {}) | arguments
     guard(host)
     host.log(f"{what} ...")
     try:
-        ok, output = host.run_shell_command(
-            StringCommand(command),
-            print_output=stream or state.print_output,
-            print_input=state.print_input,
-            **{key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours},
-        )
+        for number, command in enumerate(commands, 1):
+            ok, output = host.run_shell_command(
+                StringCommand(command),
+                print_output=stream or state.print_output,
+                print_input=state.print_input,
+                **{key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours},
+            )
+            lines = [line.line for line in output if line.line.strip()]
+            if ok or number == len(commands) or not (holder := _holder(lines)):
+                break
+            host.log(f"{holder}: waiting up to {LOCK_WAIT_S} s")
     except TimeoutError as error:
         return failed(host, stage, f"{host.name}: {what}: {error}; {_GOES_ON}")
     except Exception as error:
@@ -114,11 +124,18 @@ def _run(
         return True
     if not is_alive(host.connector):
         return failed(host, stage, f"{host.name}: {what}: {_LOST}")
-    lines = [line.line for line in output if line.line.strip()]
     if not stream:
         for line in lines[-_TAIL:]:
             host.log(line, log_func=logger.error)
     return failed(host, stage, f"{host.name}: {what} failed: {reason(lines)}")
+
+
+def _holder(lines: Sequence[str]) -> str:
+    """Return who holds the lock that a command did not get, empty where it is not that."""
+    last = lines[-1].strip() if lines else ""
+    if not last.startswith(_HELD):
+        return ""
+    return shortened(last.removeprefix(_HELD).partition(": let it end")[0], _LONGEST_LINE)
 
 
 def reason(lines: Sequence[str], *, said_by: str = "") -> str:
@@ -130,7 +147,7 @@ def reason(lines: Sequence[str], *, said_by: str = "") -> str:
     """
     if not lines:
         return "it printed nothing; try the command by hand (-vv)"
-    last = shortened(lines[-1], _LONGEST_LINE)
+    last = shortened(lines[-1].removeprefix(_HELD), _LONGEST_LINE)
     return explain_lines(lines, said_by=said_by) or (f"{said_by} says: {last}" if said_by else last)
 
 

@@ -193,7 +193,7 @@ class FakeHost:
         }
         for path in (*layout.owners(wanted), wanted.paths.venv):
             rows[path] = f"41ed 1000 ubuntu 4096 {path}"
-        rows[wanted.paths.lock] = f"81a4 0 root 0 {wanted.paths.lock}"
+        rows[wanted.paths.lock] = f"81a0 0 root 0 {wanted.paths.lock}"
         for path, (text, mode) in files.items():
             owner = "1000 ubuntu" if mode == "0600" else "0 root"
             rows[path] = f"{0o100000 + int(mode, 8):x} {owner} {len(text)} {path}"

@@ -93,7 +93,7 @@ def test_root_makes_a_network_for_the_test_and_the_owner_waits_and_runs_in_it() 
     host = FakeHost(data={**FakeHost().data, "owner": "trainer"}, plain=NO_STAMP)
     wrapper, waiting, words = unwrapped(started_by(host))
     assert wrapper[-3:-1] == ["alone.sh", "trainer"]
-    assert waiting[0] == "flock"
+    assert waiting[3:6] == ["locked.sh", "/opt/pyinfra-gpu/.lock", "900"]
     assert "--open-network" not in words
 
 
@@ -105,7 +105,7 @@ def test_without_root_or_by_data_the_test_is_left_to_itself(
 ) -> None:
     host = FakeHost(data={**FakeHost().data, **data}, plain=NO_STAMP)
     waiting, words = unwrapped(started_by(host))
-    assert waiting[0] == "flock"
+    assert waiting[3:6] == ["locked.sh", "/opt/pyinfra-gpu/.lock", "900"]
     assert ("--open-network" in words) is is_open
 
 

@@ -85,6 +85,10 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
         FakeHost(entries={f"{PREFIX}/.lock": None}),
         ["Base | Make the directories"],
     ),
+    "anybody can hold the lock": (
+        FakeHost(entries={f"{PREFIX}/.lock": f"81a4 0 root 0 {PREFIX}/.lock"}),
+        ["Base | Make the directories"],
+    ),
     "the lock can be exchanged": (
         FakeHost(entries={f"{PREFIX}/.lock": f"81a4 1000 ubuntu 0 {PREFIX}/.lock"}),
         ["Base | Make the directories"],
@@ -287,7 +291,11 @@ def deployed_earlier() -> FakeHost:
 def test_a_host_of_an_earlier_version_is_brought_over_and_the_plan_says_so() -> None:
     host = deployed_earlier()
     found = layout.judge(host.spec(), from_fields(read_fields(host.probe_lines())))
-    assert {each.id for each in found} == {Id.LAYOUT_DIRECTORY_MISSING, Id.LAYOUT_NOT_ROOTS}
+    assert {each.id for each in found} == {
+        Id.LAYOUT_DIRECTORY_MISSING,
+        Id.LAYOUT_NOT_ROOTS,
+        Id.LAYOUT_MODE_DIFFERS,
+    }
     (taken,) = [each for each in found if each.id is Id.LAYOUT_NOT_ROOTS]
     assert taken.found == f"{PREFIX}, {PREFIX}/tools and 4 more belong to ubuntu"
     assert FakeRun(host).prepare().changing("ws1") == [

@@ -66,7 +66,8 @@ class Place:
             (self.prefix / name).write_text("{}\n")
         for name in PROGRAMS:
             self.plant(self.prefix / name)
-        (self.prefix / ".lock").touch()
+        (self.prefix / ".lock").touch(0o640)
+        os.chown(self.prefix / ".lock", 0, NOBODY)
         given = [*OWNERS, *THEIRS, "venv/bin/python"]
         if earlier:
             (self.prefix / "state/verdict.json").rename(self.prefix / "smoke/verdict.json")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,13 +143,48 @@ def test_root_takes_no_lock_that_somebody_else_can_exchange(place: Place) -> Non
     (place.prefix / ".lock").unlink()
     (place.prefix / ".lock").symlink_to(place.outside / "nologin")
     before = place.state_outside()
-    done = place.run(steps._locked_by_root("id -u", str(place.prefix / ".lock")))
+    done = place.run(steps._locked("id -u", str(place.prefix / ".lock"), 1, "1"))
     assert done.stderr == f"somebody else than root can change {place.prefix}\n"
     harmless(place, before)
     place.run(directories(place.spec(), place.look()))
-    done = place.run(steps._locked_by_root("id -u", str(place.prefix / ".lock")))
+    done = place.run(steps._locked("id -u", str(place.prefix / ".lock"), 1, "1"))
     assert (done.returncode, done.stdout) == (0, "0\n")
     harmless(place, before)
+
+
+def test_nobody_but_root_and_the_owner_can_hold_the_lock(place: Place) -> None:
+    """Whoever can open a file can lock it: a read-only open of anybody's stalled each deploy."""
+    place.furnish(earlier=False)
+    lock = place.prefix / ".lock"
+    lock.chmod(0o644)
+    with lock.open() as opened:
+        assert {each.id for each in layout.judge(place.spec(), place.look())} == {
+            Id.LAYOUT_MODE_DIFFERS
+        }
+        place.run(directories(place.spec(), place.look()))
+        assert layout.judge(place.spec(), place.look()) == []
+        fcntl.flock(opened, fcntl.LOCK_EX)  # opened while it was open to all: another file now
+        there = lock.stat()
+        assert (there.st_uid, there.st_gid, stat.S_IMODE(there.st_mode)) == (0, NOBODY, 0o640)
+        for identity, code in ((NOBODY, 0), (NOBODY - 1, 2)):
+            words = f"setpriv --reuid {identity} --regid {identity} --clear-groups"
+            taken = place.run(f"{words} {steps._locked('id -u', str(lock), 1, '')}")
+            assert (taken.returncode, bool(taken.stdout)) == (code, code == 0), taken.stderr
+
+
+def test_who_holds_the_lock_is_told(place: Place) -> None:
+    place.furnish(earlier=False)
+    lock = place.prefix / ".lock"
+    with subprocess.Popen(["flock", lock, "-c", "echo; read _"], stdin=-1, stdout=-1) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        done = place.run(steps._locked("id -u", str(lock), 1, "1"))
+        holder.communicate(b"\n")
+    assert (done.returncode, done.stdout) == (75, "")
+    told = steps._holder(done.stderr.splitlines())
+    assert told == f"{lock} is held by pid {holder.pid} (flock) of root"
+    done = place.run(steps._locked("id -u", str(lock), 1, "1"))
+    assert (done.returncode, done.stdout) == (0, "0\n")
 
 
 def test_a_process_that_stays_behind_and_keeps_the_pipe_does_not_keep_the_look(
@@ -186,7 +223,7 @@ def test_a_host_of_the_version_before_is_brought_over_and_nothing_is_lost(place:
     assert (place.prefix / "training/training/notes").read_text() == "a person's work"
     assert (place.prefix / "cache/wheel").read_text() == "wheel"
     lock = (place.prefix / ".lock").stat()
-    assert (lock.st_uid, stat.S_IMODE(lock.st_mode)) == (0, 0o644)
+    assert (lock.st_uid, stat.S_IMODE(lock.st_mode)) == (0, 0o640)
     again = place.run(directories(place.spec(), place.look()))
     assert (again.returncode, again.stdout) == (0, "")
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from pyinfra_gpu.engine import steps
 from pyinfra_gpu.engine.steps import reason
 
 ACCESS = """fatal: Could not read from remote repository.
@@ -67,3 +71,26 @@ def test_the_cause_is_told_and_what_helps(text: str) -> None:
     assert wrong in said
     assert remedy in said
     assert "\n" not in said
+
+
+def test_a_step_says_for_whom_it_waits_and_waits_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that waited for another one's lock did so for a quarter of an hour in silence."""
+    monkeypatch.setattr(steps, "guard", lambda host: None)
+    told: list[str] = []
+    ran: list[str] = []
+    held = "pyinfra-gpu-lock: /x/.lock is held by pid 7 (sleep) of nobody: let it end, or end it"
+
+    def run(command: object, **_: object) -> tuple[bool, list[SimpleNamespace]]:
+        ran.append(str(command))
+        return len(ran) > 1, [] if len(ran) > 1 else [SimpleNamespace(line=held)]
+
+    host: Any = SimpleNamespace(
+        name="ws1", current_op_global_arguments={}, log=told.append, run_shell_command=run
+    )
+    state: Any = SimpleNamespace(print_output=False, print_input=False)
+    assert steps._run(state, host, "base", "make it", ["at first", "then"], {}, stream=False)
+    assert ran == ["at first", "then"]
+    assert told == [
+        "make it ...",
+        "/x/.lock is held by pid 7 (sleep) of nobody: waiting up to 900 s",
+    ]

@@ -1,11 +1,50 @@
 #!/bin/sh
-# Runs COMMAND as root while it holds LOCK, for which it waits up to SECONDS. To open a lock that
-# somebody else can exchange for a link would be to make a file wherever that link leads.
+# Runs COMMAND while it holds LOCK, for which it waits up to SECONDS, and says for whom.
 #
-#   sh locked.sh LOCK SECONDS COMMAND
+#   sh locked.sh LOCK SECONDS GUARD COMMAND
+#
+# GUARD  1: refuse a LOCK that somebody else than root can exchange for a link, since to open it would
+#        be to make a file wherever that link leads; empty for who works in a tree of their own
+#
+# Where LOCK is not had in time the last line says who has it, and the exit code is 75. Whoever can
+# read LOCK can lock it, so one that is made here is closed to others.
 set -u
-if ! root_only "${1%/*}"; then
+lock=$1 seconds=$2
+if [ "$3" ] && ! root_only "${lock%/*}"; then
 	echo "somebody else than root can change $open" >&2
 	exit 1
 fi
-exec flock -w "$2" "$1" sh -c "$3"
+
+# holder sets $holder, as far as the kernel tells; a name is anybody's to choose.
+holder() {
+	holder='somebody'
+	[ -r /proc/locks ] && id=$(stat -c %i -- "$lock") || return 0
+	while read -r _ kind _ _ pid place _; do
+		if [ "$kind" = FLOCK ] && [ "${place##*:}" = "$id" ]; then
+			comm=$(head -c 40 "/proc/$pid/comm" 2>/dev/null | LC_ALL=C tr -dc ' -~') || comm=
+			user=$(stat -c %U -- "/proc/$pid" 2>/dev/null) || user=
+			holder="pid $pid${comm:+" ($comm)"}${user:+" of $user"}"
+			return
+		fi
+	done </proc/locks
+}
+
+if ! command -v flock >/dev/null; then echo "flock is not on this host" >&2; exit 1; fi
+if [ ! -e "$lock" ]; then (umask 077 && set -C && : >"$lock") || exit 1; fi
+if [ ! "$3" ] && [ -O "$lock" ]; then chmod 0600 -- "$lock"; fi
+exec 9<"$lock" || exit 1
+if ! flock -n 9; then
+	at_first=5
+	if [ "$seconds" -lt $at_first ]; then at_first=$seconds; fi
+	if ! flock -w $at_first 9; then
+		holder
+		if [ "$seconds" -gt $at_first ]; then
+			echo "$lock is held by $holder: waiting up to $seconds s" >&2
+			if flock -w "$seconds" 9; then exec sh -c "$4"; fi
+			holder
+		fi
+		echo "pyinfra-gpu-lock: $lock is held by $holder: let it end, or end it, and run again" >&2
+		exit 75
+	fi
+fi
+exec sh -c "$4"

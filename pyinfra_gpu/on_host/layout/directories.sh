@@ -74,17 +74,21 @@ for name in $present; do
 	if [ ! -h "$prefix/$name" ] && [ -d "$prefix/$name" ]; then anew_unless_of "$user" "$prefix/$name"; fi
 done
 
-# Root's, so that the owner can lock it, and nobody can exchange it while somebody holds it.
+# Root's, so that nobody can exchange it while somebody holds it, and for the owner's group to read:
+# whoever can open a file can lock it. Who opened one while it was open to all could still lock it, so
+# that it is made anew, unless somebody works.
 lock=$prefix/.lock
 if [ "$owner" ]; then
 	case $(stat -c '%F:%h' -- "$lock" 2>/dev/null || :) in
-	'regular file:1' | 'regular empty file:1') ;;
+	'regular file:1' | 'regular empty file:1')
+		if [ "$(stat -c %a -- "$lock")" != 640 ] && flock -n "$lock" true; then rm -f -- "$lock"; fi
+		;;
 	*)
 		if [ -d "$lock" ] && [ ! -h "$lock" ]; then kept_aside "$lock"; fi
 		rm -f -- "$lock"
-		(set -C && : >"$lock")
 		;;
 	esac
-	chown -h -- 0:0 "$lock"
-	chmod 0644 -- "$lock"
+	if [ ! -e "$lock" ]; then (umask 077 && set -C && : >"$lock"); fi
+	chown -h -- "0:$group" "$lock"
+	chmod 0640 -- "$lock"
 fi
