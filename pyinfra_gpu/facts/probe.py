@@ -325,6 +325,11 @@ class ProbeFact(FactBase[T], Generic[T]):
                 f"the login shell does not run what it is given ({said}): `ssh HOST echo ok` must"
                 " print ok; what its start-up files do without a terminal keeps it from that"
             )
+        if not fields.whole:
+            raise FactProcessError(
+                "its answer was cut off, so nothing is concluded from it: run again, and if it"
+                " stays so, `ssh HOST` by hand says what ends the connection"
+            )
         try:
             return self.read(fields)
         except Exception as error:  # any other kind would end the run on every host

@@ -246,3 +246,11 @@ def test_a_wrong_argument_is_told_in_one_sentence_and_without_a_traceback(tmp_pa
     )
     assert "the path 'opt' must be absolute" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_nothing_is_concluded_from_an_answer_without_its_end() -> None:
+    """Each fact that it lacked was one more thing that could not be told, beside deviations."""
+    begun = ["pyinfra-gpu-probe 1", "system.user =ubuntu"]
+    with pytest.raises(FactProcessError, match=r"^its answer was cut off, so nothing"):
+        RecordFact().process(begun)
+    assert RecordFact().process([*begun, "pyinfra-gpu-probe end"]).system.user == "ubuntu"
