@@ -121,7 +121,8 @@ def _rows(host: dict[str, Any], *, dry: bool, whole: bool) -> list[Row]:
     for stage in host["stages"]:
         did = _did(stage, host, dry=dry)
         if whole or did != "-" or _differs(stage):
-            found = _brief(stage["found"], "; ") or "as declared"
+            untold = "not judged" if stage["problem"] or stage["unreadable"] else "as declared"
+            found = _brief(stage["found"], "; ") or untold
             rows.append(((stage["stage"], found, did), stage["seconds"]))
         else:
             others.append(stage)

@@ -133,6 +133,14 @@ def test_a_dry_run_says_would_change() -> None:
     assert "1 host (rehearsal): 1 would change" in text
 
 
+def test_a_stage_that_was_refused_before_it_was_judged_is_not_called_as_declared() -> None:
+    result = copy.deepcopy(RESULT)
+    refused = stage("pytorch", problem="gpu1: bob@desk works on it")
+    result["hosts"]["gpu1"] |= {"status": "failed", "stages": [refused]}
+    row = next(line for line in render(result).splitlines() if line.lstrip().startswith("pytorch"))
+    assert row.split()[:4] == ["pytorch", "not", "judged", "FAILED"]
+
+
 def test_an_unreachable_host_has_a_row() -> None:
     text = render(changed(status="unreachable", stages=[]))
     assert text.startswith("gpu1 (rehearsal)  UNREACHABLE\n")
