@@ -166,11 +166,18 @@ def _fallback(spec: HostSpec) -> Finding:
     )
 
 
+def _without_version(record: Record) -> str:
+    installed = record.torch.distributions
+    if record.torch.python is None or isinstance(installed, Unknown):
+        return "no torch"
+    return "a torch without a version" if "torch" in installed else "no torch"
+
+
 def _torch(spec: HostSpec, record: Record) -> list[Finding]:
     """Judge torch itself; in an environment that is to be made anew it goes with the old one."""
     torch, wanted = record.torch, spec.pytorch.full_version
     if torch.version is None or _environment(spec, record):
-        id_, found = Id.PYTORCH_NOT_INSTALLED, "no torch"
+        id_, found = Id.PYTORCH_NOT_INSTALLED, _without_version(record)
     elif isinstance(torch.version, Unknown):
         return []
     elif has_fallback(spec, record):

@@ -60,7 +60,9 @@ def summary(spec: HostSpec, record: Record) -> str:
     if spec.training is None:
         return NO_REPOSITORY
     commit = record.training.commit
-    return f"at {commit[:12]}" if isinstance(commit, str) else "no checkout"
+    if isinstance(commit, Unknown):
+        return f"checkout {commit}"
+    return f"at {commit[:12]}" if commit else "no checkout"
 
 
 def judge(spec: HostSpec, record: Record) -> list[Finding]:
@@ -263,6 +265,8 @@ def _requirements_wrong(spec: HostSpec, record: Record) -> tuple[Id, str] | None
     """Compare the note with what is installed; name the first difference."""
     if isinstance(record.training.stamp_text, Unknown):
         return None  # not known to be wrong; see `needed`
+    if isinstance(record.training.requirements_sha256, Unknown):
+        return None
     noted = TrainingStamp.read(record.training.stamp_text)
     if not isinstance(noted, TrainingStamp):
         return Id.TRAINING_REQUIREMENTS_NOT_INSTALLED, "dependencies not installed"

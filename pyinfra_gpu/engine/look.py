@@ -54,6 +54,7 @@ _CONNECTING = re.compile(
     r"(?:Could not connect|Authentication error|SSH error) \((?:\[Errno \S+\] )?(.*)\)"
 )
 _REFUSED = re.compile(r"Authentication error \((?P<who>.*)\) \((?P<why>.*?)\.?\)")
+_LISTED = re.compile(r"'([a-z-]+)'")  # Python's form of a list
 _BY_HAND = "log in there by hand (`ssh HOST`) and see"
 
 
@@ -162,9 +163,11 @@ def _asked(state: State, host: Host, spec: HostSpec, compare_s: int | None) -> R
 def _no_login(text: str) -> str:
     """Return what pyinfra says of a connection that did not come about, without its wrapping."""
     if refused := _REFUSED.fullmatch(text):
+        said, _, types = refused["why"].partition("[")
+        why = f"{said}{', '.join(_LISTED.findall(types))}".rstrip(" :")
         return (
-            f"the login was refused ({refused['why']}: {refused['who']}); `ssh HOST` by hand says"
-            " whether user and key are right, and the user's shell is there"
+            f"the login was refused ({why}: {refused['who']});"
+            " `ssh HOST` by hand says whether user and key are right, and the user's shell is there"
         )
     match = _CONNECTING.fullmatch(text)
     return match[1] if match else text

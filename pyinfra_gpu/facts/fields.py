@@ -33,6 +33,10 @@ class Unknown:
 
     reason: str
 
+    def __str__(self) -> str:
+        """Say so in words: it may stand in a sentence."""
+        return f"unknown ({self.reason})"
+
     def to_json(self) -> dict[str, str]:
         """The form in which pyinfra prints it."""
         return {"unknown": self.reason}

@@ -71,7 +71,7 @@ def parse(fields: Fields) -> TorchRecord:
         base=fields.text("torch.base"),
         declared=fields.text("torch.declared"),
         uv=_uv(fields.text("torch.uv")),
-        version=_literal(rows, "__version__"),
+        version=_version(rows),
         git_version=_literal(rows, "git_version"),
         cuda=_literal(rows, "cuda"),
         damaged=fields.items("torch.damaged"),
@@ -103,6 +103,14 @@ def _literal(rows: tuple[str, ...] | Unknown, name: str) -> str | Unknown | None
         if match:
             return match["one"] if match["one"] is not None else match["two"]
     return Unknown(f"torch/version.py has no plain line for {name}") if rows else None
+
+
+def _version(rows: tuple[str, ...] | Unknown) -> str | Unknown | None:
+    """The version; a line that is none was read, and is as good as no line: the file is damaged."""
+    if isinstance(rows, Unknown):
+        return rows
+    found = _literal(rows, "__version__")
+    return None if isinstance(found, Unknown) else found
 
 
 def _distributions(names: tuple[str, ...]) -> dict[str, str]:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fake_host import FakeHost
+from gpu_host import GpuHost
 
+from pyinfra_gpu.drift import host as drift
+from pyinfra_gpu.drift import pytorch
+from pyinfra_gpu.drift.finding import Id
+from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.packages.apt import versions
 from pyinfra_gpu.report.check.judge import judge
@@ -44,3 +52,40 @@ def test_20000_paths_are_gone_through_once() -> None:
     record = parse([*kept[:-1], *rows, kept[-1]])
     assert time.process_time() - began < 2
     assert record.layout.entry("/opt/9998").kind == "dir"  # type: ignore[union-attr]
+
+
+def _each_unknown(record: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the record once for each of its facts, which alone is unknown."""
+    for part in dataclasses.fields(record):
+        concern = getattr(record, part.name)
+        for fact in (each for each in dataclasses.fields(concern) if "Unknown" in str(each.type)):
+            unknown = dataclasses.replace(concern, **{fact.name: Unknown("no permission")})
+            yield f"{part.name}.{fact.name}", dataclasses.replace(record, **{part.name: unknown})
+
+
+@pytest.mark.parametrize("host", [FakeHost(), GpuHost()], ids=["cpu", "gpu"])
+def test_what_is_unknown_is_said_in_words(host: FakeHost) -> None:
+    """The form in which Python shows it reached the table of a deploy."""
+    spec, asked = host.spec(), 0
+    for name, record in _each_unknown(parse(host.probe_lines())):
+        told = str([judge(spec, record).as_json(), drift.judge(spec, record)])
+        assert "Unknown(" not in told, name
+        asked += 1
+    assert asked > 50
+
+
+def test_a_version_line_that_is_damaged_is_installed_again() -> None:
+    host = FakeHost(lists={"torch.version_line": ["__version__ = '2.13.0\\x01+cpu'"]})
+    found = pytorch.judge(host.spec(), parse(host.probe_lines()))
+    assert [(each.id, each.found) for each in found] == [
+        (Id.PYTORCH_NOT_INSTALLED, "a torch without a version")
+    ]
+
+
+def test_a_requirements_file_that_cannot_be_read_has_not_changed() -> None:
+    host = FakeHost()
+    record = parse(host.probe_lines())
+    unread = dataclasses.replace(record.training, requirements_sha256=Unknown("no permission"))
+    answer = judge(host.spec(), dataclasses.replace(record, training=unread))
+    assert answer.verdict == "unknown"
+    assert Id.TRAINING_REQUIREMENTS_CHANGED not in [each.id for each in answer.findings]

@@ -32,6 +32,7 @@ from pyinfra.api.host import Host
 
 from pyinfra_gpu import cli
 from pyinfra_gpu.drift.finding import Id
+from pyinfra_gpu.engine import look
 from pyinfra_gpu.engine.look import Unanswered
 from pyinfra_gpu.output import ENOUGH
 from pyinfra_gpu.report.check import arrivals, past, running
@@ -464,3 +465,14 @@ def test_a_closed_or_full_output_is_no_traceback(arguments: list[str], tmp_path:
     _, errors = said("| true")
     assert "Traceback" not in errors
     assert "BrokenPipe" not in errors
+
+
+@pytest.mark.parametrize(
+    ("types", "told"),
+    [("['publickey', 'password']", "allowed types: publickey, password"), ("['a\x1b']", "types")],
+)
+def test_how_a_host_lets_people_in_is_told_in_words(types: str, told: str) -> None:
+    said = f"Authentication error (ada@gpu1) (Bad authentication type; allowed types: {types})"
+    sentence = look._no_login(said)
+    assert f"{told}: ada@gpu1)" in sentence
+    assert not set("[\x1b") & set(sentence)
