@@ -36,6 +36,9 @@ _BEFORE_LOGIN = 1 << 17
 _UNREAD = 16 << 20
 """Bytes of one channel that nobody has read yet; a peer that keeps to its window sends 2 MiB."""
 
+_NO_BANNER = "Error reading SSH protocol banner"
+"""What paramiko says, and the cause right behind it without a blank."""
+
 _READS = 16  # in a row, after which others have their turn
 
 
@@ -55,7 +58,8 @@ class _Socket:
     def recv(self, size: int) -> bytes:
         """Return what has come.
 
-        Raises OSError where there is no login, and has been time and room enough for one.
+        Raises SSHException where there is no login, and has been time and room enough for one:
+        paramiko's thread would stumble over an OSError without a number.
         """
         self._reads += 1
         if not self._reads % _READS:
@@ -72,9 +76,11 @@ class _Socket:
             self._received = -1
             self._end_turn()
         elif self._received > _BEFORE_LOGIN:
-            raise OSError(f"it sent more than {_BEFORE_LOGIN >> 10} KiB before the login")
+            raise paramiko.SSHException(
+                f"it sent more than {_BEFORE_LOGIN >> 10} KiB before the login"
+            )
         elif time.monotonic() - self._began > LOGIN_S:
-            raise OSError(f"it did not come to a login within {LOGIN_S} s")
+            raise paramiko.SSHException(f"it did not come to a login within {LOGIN_S} s")
 
     def close(self) -> None:
         """Close it, before the login or after."""
@@ -106,13 +112,27 @@ def _require_reader(channel: Any) -> None:
 
 
 class _Transport(paramiko.Transport):
-    """A connection whose peer is held to the window that it was given."""
+    """A connection whose peer is held to SSH's rules, and to the window that it was given."""
 
     _channel_handler_table = {  # noqa: RUF012 - paramiko's own form
         **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
         paramiko.common.MSG_CHANNEL_DATA: _fed,
         paramiko.common.MSG_CHANNEL_EXTENDED_DATA: _fed_extended,
     }
+
+    def get_exception(self) -> Exception | None:
+        """Return why it ended: always an exception that users of paramiko reckon with.
+
+        paramiko hands on what its parsers stumbled over as it is, UnicodeDecodeError for one.
+        """
+        error: Exception | None = super().get_exception()
+        if isinstance(error, paramiko.SSHException) and str(error).startswith(_NO_BANNER):
+            why = str(error).removeprefix(_NO_BANNER) or "it hung up"
+            return paramiko.SSHException(f"no greeting of an SSH server came: {why}")
+        if error is None or isinstance(error, paramiko.SSHException | OSError | EOFError):
+            return error
+        kind = type(error).__name__
+        return paramiko.SSHException(f"it does not keep to the rules of SSH ({kind}: {error})")
 
 
 def make_transport(sock: Any, turns: Turns | None = None, **kwargs: Any) -> paramiko.Transport:

@@ -1,6 +1,6 @@
 """What is done over pyinfra's connections beside what pyinfra does: commands, the end of one.
 
-All that knows paramiko is here, in `connection` and in `host_keys`.
+All that knows paramiko is here, in `connection`, in `host_keys` and in `login`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import paramiko
 from pyinfra.connectors.local import LocalConnector
 
-from pyinfra_gpu.engine import host_keys
+from pyinfra_gpu.engine import host_keys, login
 from pyinfra_gpu.engine.connection import DEAD_PEER_S, make_transport
 from pyinfra_gpu.engine.login_shell import one_line
 from pyinfra_gpu.engine.turns import LOGINS, Turns
@@ -24,6 +24,7 @@ _CHUNK = 32768
 _LONGEST_LINE = 65536  # bytes
 
 host_keys.install()
+login.install()
 
 
 def is_alive(connector: object) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import sys
 import threading
 import time
@@ -126,12 +127,38 @@ COMMAND: dict[str, Callable[[paramiko.Channel, Answers], None]] = {
 }
 """What a host does with the command of a look."""
 
+
+def _farewell(reason: bytes) -> bytes:
+    """Return a greeting, and SSH_MSG_DISCONNECT with a reason, as bytes before any encryption."""
+    payload = b"\x01" + struct.pack(">II", 2, len(reason)) + reason + struct.pack(">I", 0)
+    padding = 16 - (5 + len(payload)) % 8
+    length = struct.pack(">IB", 1 + len(payload) + padding, padding)
+    return b"SSH-2.0-x\r\n" + length + payload + bytes(padding)
+
+
+_IGNORED = struct.pack(">IBBI", 12, 6, 2, 0) + bytes(6)
+"""SSH_MSG_IGNORE, before any encryption."""
+
+
+def _says(peer: socket.socket, what: bytes) -> None:
+    peer.sendall(what)
+    time.sleep(FOREVER_S)
+
+
 BARE: dict[str, Callable[[socket.socket], None]] = {
     "silent": lambda peer: time.sleep(FOREVER_S),
     "endless greeting": lambda peer: _flood(peer.sendall, b"A" * 4096),
     "endless greetings": lambda peer: _flood(peer.sendall, b"hello\r\n" * 500),
     "slow greeting": lambda peer: _flood(lambda what: (peer.sendall(what), time.sleep(0.5)), b"A"),
     "hangs up": lambda peer: peer.close(),
+    "unreadable farewell": lambda peer: _says(peer, _farewell(b"bye \x9b")),
+    "escapes in its farewell": lambda peer: _says(peer, _farewell(b"\x1b]0;owned\x07")),
+    "escapes in its greeting": lambda peer: _says(peer, b"\x1b]0;owned\x07\n" * 100),
+    "junk": lambda peer: _says(peer, b"SSH-2.0-x\r\n" + b"\xff" * 4096),
+    "floods behind its greeting": lambda peer: _flood(
+        lambda what: peer.sendall(what), b"SSH-2.0-x\r\n" + _IGNORED * 10_000
+    ),
+    "drops before the login": lambda peer: (peer.sendall(b"SSH-2.0-x\r\n"), peer.close())[-1],
 }
 """What listens on a port, and is no SSH server at all."""
 

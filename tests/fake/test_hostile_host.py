@@ -211,6 +211,51 @@ def test_hosts_that_answer_nonsense_are_judged_or_refused(tmp_path: Path, usual:
         assert host["verdict"] != "declared" or kind in ("escapes", "bad UTF-8"), kind
 
 
+# What a deploy says of a host that ends the connection before a login, and of no other.
+BEFORE_LOGIN = {
+    "hangs up": "no greeting of an SSH server came",
+    "endless greeting": "it sent more than 128 KiB before the login",
+    "floods behind its greeting": "it sent more than 128 KiB before the login",
+    "unreadable farewell": "it does not keep to the rules of SSH (UnicodeDecodeError",
+    "escapes in its farewell": "SSH error",
+    "escapes in its greeting": "Indecipherable protocol version",
+    "junk": "SSH error",
+    "drops before the login": "Could not connect (it hung up before the login)",
+}
+
+
+def test_a_plan_of_the_healthy_host_comes_to_its_end_beside_hosts_that_misbehave(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path, (GOOD, *BEFORE_LOGIN)) as ports:
+        hosts = [
+            (name_of(kind), data(tmp_path, port, look_s=60))
+            for kind, port in zip((GOOD, *BEFORE_LOGIN), ports, strict=True)
+        ]
+        done = subprocess.run(
+            [
+                *(str(Path(sys.executable).parent / "pyinfra"), "--dry"),
+                *(str(inventory(tmp_path, hosts)), "deploy.py"),
+            ],
+            cwd=PROJECT,
+            env=environment(tmp_path) | {"PYINFRA_PROGRESS": "off"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert "Traceback" not in said
+    assert "xception" not in said
+    assert not re.search(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]|\x1b\]", said)
+    assert f"\n{GOOD}  as declared\n" in said
+    for kind, words in BEFORE_LOGIN.items():
+        told = [line for line in said.splitlines() if f"[{name_of(kind)}]" in line]
+        assert any(words in line for line in told), (kind, told)
+
+
 # A fleet: pyinfra's 40 at once, each for the whole of its time-out, would be three rounds of it.
 TIMEOUT_S = 4
 NOBODY, MUTE, HEALTHY = 50, 30, 19

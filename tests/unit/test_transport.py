@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 import gevent
 import paramiko
 import pytest
+from pyinfra.api.exceptions import ConnectError, PyinfraError
+from pyinfra.connectors.ssh import SSHConnector
 
-from pyinfra_gpu.engine import connection, transport, turns
+from pyinfra_gpu.engine import connection, login, transport, turns
 from pyinfra_gpu.engine.turns import LOGINS
 from pyinfra_gpu.engine.wire import within
 
@@ -126,3 +128,23 @@ def test_all_hosts_are_connected_to_at_once_as_far_as_files_can_be_open(
     assert 1000 < turns.at_once(5000) < 4096 / 2
     assert limits == [4096, 4096]
     assert gevent.get_hub().threadpool.maxsize >= 100
+
+
+def test_whatever_pyinfra_does_not_reckon_with_is_one_hosts_failure_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for error, words in (
+        (UnicodeError("label empty\x1b[2J or too long"), "UnicodeError: label empty"),
+        (PyinfraError("No such private key file: id"), "Could not connect (No such private key"),
+        (ConnectError("SSH error (said \x1b]0;x\x07)"), "SSH error (said "),
+        (ConnectError("EOF error ()"), "Could not connect (it hung up before the login)"),
+    ):
+
+        def fails(connector: SSHConnector, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(login, "_connect", fails)
+        with pytest.raises(ConnectError) as raised:
+            SSHConnector.connect(SSHConnector.__new__(SSHConnector))
+        assert words in str(raised.value)
+        assert str(raised.value).isprintable()
