@@ -1,4 +1,7 @@
-"""Hosts' names as people read them: in natural order, many in few words, and none of them cut."""
+"""Hosts' names as people read them: in natural order, many in few words, and none of them cut.
+
+And what keeps a name from being one.
+"""
 
 from __future__ import annotations
 
@@ -67,3 +70,27 @@ def _range(names: Sequence[str]) -> str:
         return ", ".join(names)
     between = "-" if _PLAIN.fullmatch(names[0]) else " to "
     return f"{names[0]}{between}{names[-1]}"
+
+
+def unfit(name: str) -> str | None:
+    """Return what keeps a name from being read and typed as one, a clause; None if nothing does."""
+    if not name.isprintable():
+        return "holds a character that cannot be printed"
+    if any(each.isspace() for each in name):
+        return "holds a blank"
+    if name.startswith("-"):
+        return "begins with a hyphen, as options do"
+    return None
+
+
+def unresolvable(address: object) -> str | None:
+    """Return why nobody can look an address up, a clause; None if it can be tried."""
+    if not isinstance(address, str):
+        return "is no text"
+    if fault := unfit(address):
+        return fault
+    try:
+        address.encode("idna")  # as Python does before it asks, and raises what is no OSError
+    except UnicodeError:
+        return "is no name that can be looked up: between two dots stand 1 to 63 characters"
+    return None

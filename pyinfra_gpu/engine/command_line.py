@@ -23,16 +23,18 @@ from typing import TYPE_CHECKING, Any
 import click
 from pyinfra import state
 from pyinfra.api.exceptions import DeployError, PyinfraError
+from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.context import ctx_state
 from pyinfra_cli import cli as program
 from pyinfra_cli.exceptions import UnexpectedExternalError
 from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.util import parse_cli_arg
 
-from pyinfra_gpu.engine import folding, journal
+from pyinfra_gpu import host_names
+from pyinfra_gpu.engine import folding, groups, journal
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.ending import on_signal
-from pyinfra_gpu.errors import sentence
+from pyinfra_gpu.engine.ending import Ended, on_signal
+from pyinfra_gpu.errors import sentence, shown
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -151,15 +153,40 @@ def problems(arguments: Sequence[str]) -> list[str]:
 
 def _wrong_data(host: Host) -> str | None:
     """Return what is wrong with one host's data, whatever it is: it must hide no other's."""
+    if wrong := _wrong_name(host):
+        return wrong
     try:
         across = declared(host).smoke.across
     except PyinfraError as error:
         return str(error)
+    except RecursionError:
+        return f"host {host.name}: a value in its data contains itself, or is nested too deep"
     except Exception as error:
         return f"host {host.name}: its data cannot be read ({error!r})"
     if across is None or not across.impossible:
         return None
     return _no_group(host.name, across.hosts, across.impossible)
+
+
+def _wrong_name(host: Host) -> str | None:
+    """Return what keeps a host from being named or looked up: of one, it would end all's run."""
+    if fault := host_names.unfit(host.name):
+        return f"host {shown('', host.name)}: its name {fault}; correct it in the inventory"
+    if host.connector_cls is not SSHConnector:
+        return None
+    key = "ssh_hostname" if host.data.get("ssh_hostname") else "its name"
+    address = host.data.get("ssh_hostname") or host.name
+    fault = host_names.unresolvable(address)
+    if fault is None:
+        return None
+    return sentence(
+        f"host {host.name}",
+        key,
+        address,
+        fault,
+        allowed="a name of DNS's or of ~/.ssh/config, or an address",
+        remedy="correct it, or give the address as ssh_hostname",
+    )
 
 
 def _no_group(host: str, value: object, problem: str) -> str:
@@ -251,6 +278,10 @@ def _load(name: str, options: dict[str, Any]) -> Inventory | str:
         return f"{error.filename} line {error.lineno}: {error.msg}"
     except UnexpectedExternalError as error:
         return _broken_file(error)
+    except Ended:
+        raise
+    except SystemExit as end:
+        return _ends_the_program(end)
     except Exception as error:  # pyinfra takes a list of hosts apart without looking at it
         return (
             f"{name} is not an inventory ({type(error).__name__}: {error}); it is a Python file"
@@ -260,12 +291,14 @@ def _load(name: str, options: dict[str, Any]) -> Inventory | str:
 
 def _make_inventory(name: str, options: dict[str, Any]) -> Inventory:
     pairs = (item.split("=", 1) for item in options.get("data") or ())
-    inventory: Inventory = make_inventory(
-        name,
-        cwd=str(Path.cwd()),
-        override_data={key: parse_cli_arg(value) for key, value in pairs},
-        group_data_directories=options.get("group_data"),
-    )
+    further = tuple(options.get("group_data") or ())
+    with groups.looked_at(name, further):
+        inventory: Inventory = make_inventory(
+            name,
+            cwd=str(Path.cwd()),
+            override_data={key: parse_cli_arg(value) for key, value in pairs},
+            group_data_directories=further,
+        )
     return inventory
 
 
@@ -303,6 +336,16 @@ def _broken_file(error: UnexpectedExternalError) -> str:
     lines = [f.lineno for f in extract_tb(cause.__traceback__) if f.filename == error.filename]
     where = f" line {lines[-1]}" if lines else ""
     return f"{error.filename}{where}: {type(cause).__name__}: {cause}"
+
+
+def _ends_the_program(end: SystemExit) -> str:
+    """Say where a user's Python file asked for the end: the run has not looked at a host yet."""
+    users = [each for each in extract_tb(end.__traceback__) if not each.filename.startswith("<")]
+    place = f"{users[-1].filename} line {users[-1].lineno}"
+    return (
+        f"{place} ends the program (exit code {end.code!s:.80}) while the inventory is read, so no"
+        " host was looked at: let it raise an error, or declare no host"
+    )
 
 
 def _nothing_in(name: str) -> str:

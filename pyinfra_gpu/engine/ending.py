@@ -11,6 +11,10 @@ import click
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 
 
+class Ended(SystemExit):
+    """The end by a signal, and not by what a user's file calls."""
+
+
 def on_signal(number: signal.Signals, first: Callable[[], None] = lambda: None) -> None:
     """Have a signal end this process, with the exit code 128 + its number.
 
@@ -23,7 +27,7 @@ def on_signal(number: signal.Signals, first: Callable[[], None] = lambda: None) 
 
     def ended(received: int, frame: FrameType | None) -> None:
         first()
-        raise_in_main(SystemExit(128 + received))
+        raise_in_main(Ended(128 + received))
 
     signal.signal(number, ended)
 

@@ -148,9 +148,6 @@ WRONG_COMMANDS: list[tuple[str, list[str], tuple[str, ...]]] = [
     ),
     ('gpu = ["ws1"', ["inventories/lab.py", "deploy.py"], ("lab.py", "line 1", "never closed")),
     ("gpu = [wsl]", ["inventories/lab.py", "deploy.py"], ("lab.py", "line 1", "wsl")),
-    ('gpu = [""]', ["inventories/lab.py", "deploy.py"], ("lab.py", "is not an inventory")),
-    ('gpu = [("ws1",)]', ["inventories/lab.py", "deploy.py"], ("lab.py", "is not an inventory")),
-    ('gpu = [("ws1", ["a"])]', ["inventories/lab.py", "deploy.py"], ("is not an inventory",)),
     ("", ["inventories", "deploy.py"], ("inventories is not an inventory",)),
     ("import nosuchmodule", ["inventories/lab.py", "deploy.py"], ("lab.py", "nosuchmodule")),
 ]
@@ -168,6 +165,105 @@ def test_a_wrong_command_line_or_inventory_is_one_sentence(
     sentence = one_sentence(capsys, arguments)
     for word in words:
         assert word in sentence
+
+
+# (inventory, words the sentence must have); each was passed over with its whole group, or ended a
+# run of all hosts in a traceback
+WRONG_GROUPS: list[tuple[str, tuple[str, ...]]] = [
+    ('gpu = ["ws1", ["ws2", {"p": "secret"}]]', ("gpu", "entry 2", "list", "'ws2'")),
+    ('gpu = {"ws1": {"p": "secret"}}', ("group gpu is a dict",)),
+    ('all = "ws1"', ("group all is a str",)),
+    ('gpu = (name for name in ["ws1"])', ("group gpu is a generator",)),
+    ('gpu = {"ws1", "ws2"}', ("group gpu is a set",)),
+    ('gpu = ("ws1", "ws2")', ("group gpu is a tuple", "(hosts, data)")),
+    ('gpu = [""]', ("gpu", "entry 1", "empty name")),
+    ('gpu = [("ws1",)]', ("gpu", "entry 1", "'ws1'")),
+    ('gpu = [("ws1", None)]', ("gpu", "entry 1", "'ws1'", "NoneType")),
+    ('gpu = [("ws1", ["a"])]', ("gpu", "entry 1", "'ws1'", "list")),
+    ('gpu = [("ws1", {}, {})]', ("gpu", "entry 1", "'ws1'", "2 values")),
+    ("gpu = [4]", ("gpu", "entry 1", "int")),
+    (
+        'gpu = [("ws1", {"prefix": "/a"})]\nold = [("ws1", {"prefix": "/b"})]',
+        ("group old", "'ws1'", "declared twice", "prefix", "group gpu"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), WRONG_GROUPS)
+def test_what_pyinfra_would_pass_over_in_an_inventory_is_one_sentence(
+    text: str, words: tuple[str, ...], project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = one_sentence(capsys, [write(project, f'{text}\ncpu = ["h"]'), "--dry", "deploy.py"])
+    for word in ("inventories/lab.py", *words):
+        assert word in said
+    assert "secret" not in said
+
+
+def test_what_is_no_group_may_stand_beside_groups(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+domain = "lab.example"
+common = {"environment_variables": {"A": "x"}}
+ports = {"ssh": 22}
+_names = {"ws1", "ws2"}
+empty = {}
+gpu = [(f"{each}.{domain}", {**common}) for each in sorted(_names)]
+old = (["ws1.lab.example"], {"smoke": "skip"})
+"""
+    command_line.check(["--dry", write(project, text), "deploy.py"])
+    assert capsys.readouterr().err == ""
+
+
+LONG = "w" * 64
+WRONG_NAMES = [
+    ('"ws1..lab.example"', "'ws1..lab.example'"),
+    (f'"{LONG}.example"', "1 to 63 characters"),
+    (r'"ws\ud800"', r"'ws\ud800': its name holds a character that cannot be printed"),
+    ('"ws 1"', "'ws 1': its name holds a blank"),
+    (r'"ws1\n"', r"'ws1\n'"),
+    (r'"ws1\x1b[2J"', r"'ws1\x1b[2J'"),
+    ('"-ws1"', "'-ws1': its name begins with a hyphen"),
+    ('("ws1", {"ssh_hostname": "a..b"})', "host ws1: ssh_hostname = 'a..b'"),
+    ('("ws1", {"ssh_hostname": 4})', "host ws1: ssh_hostname = 4 is no text"),
+]
+
+
+@pytest.mark.parametrize(("entry", "words"), WRONG_NAMES)
+def test_a_name_that_would_end_the_run_of_all_hosts_is_one_sentence(
+    entry: str, words: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = one_sentence(capsys, [write(project, f'gpu = ["good", {entry}]'), "--dry", "deploy.py"])
+    assert words in said
+    assert "codec" not in said
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ws1.lab.example.", "10.0.0.1", "fe80::1%eth0", "my_alias", "bücher", "@docker/a:b", "@local"],
+)
+def test_a_name_that_can_be_looked_up_is_left_to_pyinfra(
+    name: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command_line.check(["--dry", write(project, f'gpu = ["{name}"]'), "deploy.py"])
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("code", ["sys.exit(0)", "exit()", "sys.exit('no hosts today')"])
+def test_an_inventory_that_ends_the_program_is_one_sentence(
+    code: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inventory = write(project, f'gpu = ["ws1"]\nimport sys\n{code}\n')
+    assert f"{inventory} line 3 ends" in one_sentence(capsys, ["--dry", inventory, "deploy.py"])
+
+
+def test_data_that_contains_itself_is_one_sentence(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '_own = {}\n_own["a"] = _own\ngpu = [("ws1", {"environment_variables": _own})]\n'
+    said = one_sentence(capsys, ["--dry", write(project, text), "deploy.py"])
+    assert "ws1" in said
+    assert "Recursion" not in said
 
 
 def test_each_wrong_host_gets_its_own_sentence(
