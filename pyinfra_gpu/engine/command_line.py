@@ -15,6 +15,7 @@ import difflib
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from traceback import extract_tb
@@ -90,21 +91,28 @@ def ask_nobody_without_terminal() -> None:
 
 
 def exit_honestly_on_interrupt() -> None:
-    """Make Ctrl-C end pyinfra with 130 and a word about the hosts; pyinfra 3.10 exits with 0."""
+    """Make Ctrl-C end pyinfra with 130 and a word about the hosts; pyinfra 3.10 exits with 0.
+
+    SIGTERM and SIGHUP, a terminal that is closed, end it with 143 and 129 and the same word: by
+    themselves they leave no table, and no idea that hosts go on. Under nohup SIGHUP is ignored.
+    """
 
     def interrupted() -> None:
-        click.echo(
-            "--> interrupted: a command that was begun goes on on its host; the next run waits"
-            " for it and finishes what is left",
-            err=True,
-        )
+        with suppress(OSError):  # the terminal may be what is gone
+            click.echo(
+                "--> interrupted: a command that was begun goes on on its host; the next run waits"
+                " for it and finishes what is left",
+                err=True,
+            )
         # pyinfra disconnects through the same pool that waits for the hosts' commands: without
         # this the end would wait for them too, for ever where a host has stopped answering.
-        if ctx_state.isset():  # type: ignore[no-untyped-call]
+        if ctx_state.isset() and state.initialised:  # type: ignore[no-untyped-call]
             journal.interrupt()
             state.pool.kill(block=False)
 
-    on_signal(signal.SIGINT, interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:
+            on_signal(number, interrupted)
 
 
 def require_folder(deploy_file: str) -> None:

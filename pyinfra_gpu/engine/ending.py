@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import click
@@ -44,16 +44,20 @@ def raise_in_main(error: BaseException) -> None:
 def ended_by(*numbers: signal.Signals) -> Iterator[None]:
     """Have each of these signals end what is inside, and say so on stderr.
 
-    What the signals did before is set again afterwards.
+    What the signals did before is set again afterwards. SIGHUP that is ignored, as under nohup,
+    stays so.
     """
     before = {number: signal.getsignal(number) for number in numbers}
-    for number in numbers:
+    if before.get(signal.SIGHUP) == signal.SIG_IGN:
+        del before[signal.SIGHUP]
+    for number in before:
         on_signal(number)
     try:
         yield
     except SystemExit as end:
         if end.code in [128 + number for number in numbers]:
-            click.echo("interrupted", err=True)
+            with suppress(OSError):  # the terminal may be what is gone
+                click.echo("interrupted", err=True)
         raise
     finally:
         for number, handler in before.items():

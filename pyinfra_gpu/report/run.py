@@ -98,8 +98,11 @@ def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict
     entries = [entry for (name, _), entry in book.entries.items() if name == host.name]
     look = book.looks.get(host.name)
     changes = () if look is None else history_of(look)
+    status = _status(state, book, host.name, entries, dry=dry)
+    if status == "not looked at":
+        entries = []  # what was begun there says nothing of the host
     return {
-        "status": _status(state, host.name, entries, dry=dry),
+        "status": status,
         "complete": host.name in book.planned,
         "rehearsal": bool(host.data.get("rehearsal", False)),
         "stages": [_stage(entry) for entry in entries],
@@ -155,7 +158,7 @@ def _executed(state: State) -> bool:
     return state.current_stage >= StateStage.Execute
 
 
-def _status(state: State, name: str, entries: list[Entry], *, dry: bool) -> str:
+def _status(state: State, book: Journal, name: str, entries: list[Entry], *, dry: bool) -> str:
     if name not in {host.name for host in state.activated_hosts}:
         return "unreachable"
     failed = {host.name for host in state.failed_hosts}
@@ -163,6 +166,8 @@ def _status(state: State, name: str, entries: list[Entry], *, dry: bool) -> str:
         return "failed"
     if state.current_stage == StateStage.Execute:  # pyinfra never came to its results
         return "cut off"
+    if book.interrupted and name not in book.planned:
+        return "cut off" if name in book.looks else "not looked at"
     if any(entry.changed for entry in entries):
         return "differs" if dry else "changed"
     return "as declared" if entries else "not looked at"

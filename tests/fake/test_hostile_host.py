@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -254,6 +255,32 @@ def test_a_plan_of_the_healthy_host_comes_to_its_end_beside_hosts_that_misbehave
     for kind, words in BEFORE_LOGIN.items():
         told = [line for line in said.splitlines() if f"[{name_of(kind)}]" in line]
         assert any(words in line for line in told), (kind, told)
+
+
+def test_a_plan_that_is_ended_claims_nothing_of_a_host_that_had_not_answered(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path, ("never answers",)) as ports:
+        fleet = inventory(tmp_path, [("mute", data(tmp_path, ports[0], look_s=60))])
+        pyinfra = str(Path(sys.executable).parent / "pyinfra")
+        with subprocess.Popen(
+            [pyinfra, "--dry", str(fleet), "deploy.py"],
+            cwd=PROJECT,
+            env=environment(tmp_path) | {"PYINFRA_PROGRESS": "off"},
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            while "Loading: deploy.py" not in process.stderr.readline():
+                assert process.poll() is None
+            time.sleep(1)
+            process.send_signal(signal.SIGTERM)
+            said = process.stderr.read()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "interrupted: a command that was begun goes on" in said
+    assert "mute  NOT LOOKED AT" in said
+    assert "as declared" not in said
 
 
 # A fleet: pyinfra's 40 at once, each for the whole of its time-out, would be three rounds of it.

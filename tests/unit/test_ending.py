@@ -23,7 +23,7 @@ print("it went on")
 """
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_ends_the_main_program_though_a_thread_was_interrupted(ending: signal.Signals) -> None:
     code = IN_A_THREAD.format(name=ending.name)
     done = subprocess.run(
@@ -31,3 +31,36 @@ def test_it_ends_the_main_program_though_a_thread_was_interrupted(ending: signal
     )
     assert (done.returncode, done.stdout) == (128 + ending, ""), done
     assert done.stderr == "interrupted\n"
+
+
+A_DEPLOY = """
+import os, signal, time
+from pyinfra.api import State
+from pyinfra.context import ctx_state
+from pyinfra_gpu.engine import command_line
+{before}
+command_line.exit_honestly_on_interrupt()
+with ctx_state.use(State()):
+    os.kill(os.getpid(), signal.{name})
+    time.sleep(0.1)
+print("it went on")
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_deploy_says_that_hosts_go_on_whatever_ends_it(ending: signal.Signals) -> None:
+    code = A_DEPLOY.format(name=ending.name, before="")
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert (done.returncode, done.stdout) == (128 + ending, ""), done
+    assert "a command that was begun goes on on its host" in done.stderr
+
+
+def test_a_deploy_under_nohup_goes_on() -> None:
+    ignored = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    code = A_DEPLOY.format(name="SIGHUP", before=ignored)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "it went on\n", "")

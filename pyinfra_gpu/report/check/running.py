@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from signal import SIGINT, SIGTERM
+from signal import SIGHUP, SIGINT, SIGTERM
 from typing import TYPE_CHECKING, TypeVar
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
@@ -111,7 +111,7 @@ def visit(
 
     Returns the names of the hosts in the inventory's order, and what is wrong with the request.
     """
-    with ended_by(SIGINT, SIGTERM), never_asking(), _run(request) as state:
+    with ended_by(SIGINT, SIGTERM, SIGHUP), never_asking(), _run(request) as state:
         if reasons := _wrong(request):
             return (), reasons
         return _visit_all(request, state, one, arrived), ()
