@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import paramiko
@@ -19,6 +20,7 @@ from pyinfra.connectors import ssh as pyinfra_ssh
 from pyinfra.connectors import sshuserclient
 from pyinfra.connectors.sshuserclient import client as pyinfra_client
 
+from pyinfra_gpu import whole_file
 from pyinfra_gpu.engine import host_certificate, known_hosts
 from pyinfra_gpu.engine.connection import make_transport
 from pyinfra_gpu.engine.host_certificate import Certificate
@@ -192,9 +194,16 @@ class Client(pyinfra_client.SSHClient, _Judging):
         )
 
     def parse_config(self, *arguments: Any, **named: Any) -> tuple[Any, ...]:
-        """Return what pyinfra reads, without files for its own reader of known_hosts."""
+        """Return what pyinfra reads, without files for its own reader of known_hosts.
+
+        Nor is a key among them that is a pipe, at which paramiko would wait for ever.
+        """
         read = super().parse_config(*arguments, **named)  # type: ignore[no-untyped-call]
         hostname, config, forward, policy, _, *rest = read
+        if keys := config.get("key_filename"):
+            names = [keys] if isinstance(keys, str) else keys
+            kept = [name for name in names if not whole_file.is_none(Path(name).expanduser())]
+            config["key_filename"] = kept
         return hostname, config, forward, policy, (), *rest
 
 

@@ -21,6 +21,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Literal
 
+from pyinfra_gpu import whole_file
+
 _PLAIN, _REVOKED, _AUTHORITY = "", "@revoked", "@cert-authority"
 _KINDS = frozenset(
     {
@@ -138,7 +140,7 @@ def read(files: Iterable[str]) -> list[Line]:
 
 def _lines(path: Path) -> Iterator[Line]:
     try:
-        raw = path.read_bytes()
+        raw = whole_file.read(path)
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
@@ -358,7 +360,7 @@ def store(file: str, names: Names, key: Key, *, hashed: bool) -> None:
     line = f"{name} {key.kind} {base64.b64encode(key.blob).decode()}\n"
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        before = path.read_bytes() if path.exists() else b""
+        before = whole_file.read(path) if path.exists() else b""
         text = line if not before or before.endswith(b"\n") else f"\n{line}"
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:

@@ -8,10 +8,12 @@ it prints as it came, which may be what a stranger sent.
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from pyinfra.api.exceptions import ConnectError, PyinfraError
 from pyinfra.connectors import ssh as pyinfra_ssh
 
+from pyinfra_gpu import whole_file
 from pyinfra_gpu.text import one_line, shortened
 
 _LONGEST = 500  # characters
@@ -25,6 +27,7 @@ def _connect_or_say_why(connector: pyinfra_ssh.SSHConnector) -> None:
     Raises ConnectError, whatever goes wrong, with one line that a terminal can show.
     """
     try:
+        _refuse_pipe(connector.data["ssh_config_file"] or "~/.ssh/config")
         _connect(connector)
     except PyinfraError as error:
         text = str(error).replace(_HUNG_UP, "Could not connect (it hung up before the login)")
@@ -35,6 +38,12 @@ def _connect_or_say_why(connector: pyinfra_ssh.SSHConnector) -> None:
     if not text.endswith(")"):  # as pyinfra words it where it knows the exception
         text = f"Could not connect ({text})"
     raise ConnectError(shortened(one_line(text), _LONGEST))
+
+
+def _refuse_pipe(config: str) -> None:
+    """Raise ConnectError for a configuration of ssh's that pyinfra would wait for, for ever."""
+    if whole_file.is_none(Path(config).expanduser()):
+        raise ConnectError(f"Could not connect ({config} is no regular file: correct it)")
 
 
 def install() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyinfra_gpu import whole_file
 from pyinfra_gpu.errors import SpecError
 
 FOLDER = Path("locks")
@@ -174,7 +175,7 @@ def read(folder: Path, torch: str, source: str = "") -> tuple[Lock, ...]:
 def load(path: Path) -> Lock:
     """Return the lock in a file. Raises SpecError with one sentence where it cannot be read."""
     try:
-        text = path.read_text(encoding="ascii")
+        text = whole_file.read(path).decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise _wrong(path, f"it cannot be read ({error})") from None
     return parse(text, path)

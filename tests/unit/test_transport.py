@@ -144,7 +144,9 @@ def test_whatever_pyinfra_does_not_reckon_with_is_one_hosts_failure_in_one_line(
             raise error
 
         monkeypatch.setattr(login, "_connect", fails)
+        connector = SSHConnector.__new__(SSHConnector)
+        connector.data = {"ssh_config_file": ""}  # type: ignore[assignment,typeddict-item]
         with pytest.raises(ConnectError) as raised:
-            SSHConnector.connect(SSHConnector.__new__(SSHConnector))
+            connector.connect()
         assert words in str(raised.value)
         assert str(raised.value).isprintable()
