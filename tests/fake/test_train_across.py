@@ -13,7 +13,7 @@ import pytest
 from launchers import asked, ended, listed, run
 
 from pyinfra_gpu.report.train import across
-from pyinfra_gpu.report.train.answer import HostRuns
+from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer
 
 NAME = run()["run"]
 STARTED = json.dumps({"run": NAME, "commit": "0" * 40, "port": 41235})
@@ -116,6 +116,22 @@ def test_where_one_does_not_come_up_none_goes_on(
     assert words in " ".join(capsys.readouterr().out.split())
     assert given.of("start") == starts
     assert sorted(given.of("stop")) == ends
+
+
+@pytest.mark.parametrize("action", ["start", "resume"])
+def test_of_a_host_that_is_off_nothing_else_is_said(
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said that nothing was in the way there, and not whether anything had been started."""
+    off = HostRuns(name="ws2", reason="it could not be reached")
+    answer = TrainAnswer(inventory="x", hosts=(HostRuns(name="ws1", lines=("on",)), off))
+    monkeypatch.setattr(across, "ask_all", lambda *_: answer)
+    hosts = {"ws1": WELL, "ws2": WELL}
+    assert asked(tmp_path, monkeypatch, hosts, action, "--across", "hosts", "--", "big") == 1
+    assert capsys.readouterr().out == (
+        "ws1:\nnothing is in the way here\n\nws2:\n! it could not be reached\n\n"
+        "! nothing was started on any host\n"
+    )
 
 
 @pytest.mark.parametrize("action", ["start", "stop", "resume"])

@@ -57,6 +57,30 @@ def test_the_exit_code_says_whether_somebody_should_look(
     assert asked(tmp_path, monkeypatch, {"ws1": listed(told)}, "list") == code
 
 
+def test_a_newer_run_does_not_hide_one_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One in the queue began when another failed: `list` showed only that it had finished."""
+    failed = ended("failed", run="20261122-195900-balanced", unresolved=True)
+    hosts = {"ws1": listed(failed, ended("finished")), "ws2": listed(ended("finished"))}
+    assert asked(tmp_path, monkeypatch, hosts, "list") == 2
+    said = capsys.readouterr().out
+    assert re.search(
+        r"\n1 older run failed on @fake/ws1:\n  `pyinfra-gpu train \S+ why --limit @fake/ws1 --"
+        r" 20261122-195900-balanced`\n",
+        said,
+    )
+    over = ended("failed", run="20261122-195900-balanced")
+    assert asked(tmp_path, monkeypatch, {"ws1": listed(over, ended("finished"))}, "list") == 0
+    assert "older" not in capsys.readouterr().out
+    asked(tmp_path, monkeypatch, hosts, "list", "--json")
+    told = json.loads(capsys.readouterr().out)["hosts"]["@fake/ws1"]["runs"]
+    assert [(each["outcome"], each["unresolved"]) for each in told] == [
+        ("failed", True),
+        ("finished", False),
+    ]
+
+
 UNREADABLE: dict[str, Answers] = {
     "no JSON": {"list --json": "Traceback (most recent call last):"},
     "nothing": {},

@@ -44,6 +44,11 @@ class Explanation:
     stopped: bool = False
     more: str = ""
 
+    @property
+    def wrong(self) -> bool:
+        """Whether anything failed, or makes no progress."""
+        return bool(self.cause or self.evidence or self.secondary)
+
     def summary(self) -> str:
         """Return it in one sentence."""
         return f"{self.what}: {self.cause}" if self.cause else f"{self.what}; no cause is known"

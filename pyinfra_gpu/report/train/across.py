@@ -39,6 +39,7 @@ _PATIENCE_S = 120.0
 _COMES_UP_S = 75.0
 """More than the hosts themselves wait for each other."""
 _POLL_S = 1.0
+_NOTHING = "nothing was started on any host"
 _ADDRESSES_S = 30.0
 
 
@@ -60,7 +61,8 @@ def lead(request: Request, verb: str, words: Sequence[str]) -> TrainAnswer:
     group = request.limit[0]
     checked = ask_all(request, verb, ["--dry", "--hosts", str(len(names)), *further], group)
     if checked.exit_code != 0:
-        return replace(checked, hosts=tuple(map(_only_what_is_wrong, checked.hosts)))
+        hosts = tuple(map(_only_what_is_wrong, checked.hosts))
+        return replace(checked, hosts=hosts, reasons=(*checked.reasons, _NOTHING))
     told = {host.name: _told(host) for host in checked.hosts}
     if reason := _unlike(told, names):
         typed = {"INVENTORY": shlex.quote(inventory), "GROUP": shlex.quote(group)}
@@ -147,6 +149,8 @@ def _for_people(host: HostRuns) -> HostRuns:
 
 def _only_what_is_wrong(host: HostRuns) -> HostRuns:
     """Return a host's answer to the check without the command that it would have run."""
+    if host.reason is not None:
+        return host
     if host.ok:
         return replace(host, lines=("nothing is in the way here",))
     at = next((n for n, line in enumerate(host.lines) if line.startswith("this run ")), None)

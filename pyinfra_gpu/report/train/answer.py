@@ -56,6 +56,7 @@ class Run(_Told):
     """One run.
 
     + losses: the curve as few points, where the launcher was asked for it
+    + unresolved: whether it failed of late, and nobody has taken it up again
     """
 
     run: Name
@@ -67,6 +68,7 @@ class Run(_Told):
     last: Step | None = None
     stalled_seconds: Number | None = None
     losses: Annotated[tuple[Number, ...], Field(max_length=512)] = ()
+    unresolved: bool = False
 
     @property
     def on(self) -> bool:
@@ -178,15 +180,20 @@ class HostRuns:
         if self.reason is not None or not self.ok:
             return 1
         newest = self.runs[-1:]
-        wrong = any(run.wrong for run in (*newest, *(run for run in self.runs if run.on)))
-        return 2 if wrong else 0
+        seen = (run for run in self.runs if run.on or run.unresolved)
+        return 2 if any(run.wrong for run in (*newest, *seen)) else 0
+
+    @property
+    def failed_before(self) -> tuple[Run, ...]:
+        """The failed runs that a newer one must not hide."""
+        return tuple(run for run in self.runs[:-1] if run.unresolved)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
         return {
             "reason": self.reason,
             "ok": self.ok,
-            "runs": [run.model_dump(mode="json") for run in self.runs],
+            "runs": [run.model_dump(mode="json") | {"outcome": run.outcome} for run in self.runs],
             "lines": list(self.lines),
             "explained": self.explained.as_json() if self.explained else None,
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pyinfra_gpu.on_host.train import words
+from pyinfra_gpu.on_host.train.calling import Caller
 from pyinfra_gpu.on_host.train.explanation import Explanation
 from pyinfra_gpu.on_host.train.table import Style, table
 from pyinfra_gpu.report.train.answer import HostRuns, Run, TrainAnswer
@@ -23,11 +24,23 @@ def render(answer: TrainAnswer, style: Style = lambda text, word: text, width: i
     rows = [row for host in answer.hosts for row in _rows(host)]
     lines = [*table(_HEAD, rows, width, state=_STATE, style=style)] if rows else []
     unasked = [f"{host.name}: {host.reason}" for host in answer.hosts if host.reason is not None]
+    for text in filter(None, (_before(host, answer) for host in answer.hosts)):
+        lines += wrapped(unbroken(text), "", "  ", width=width)
     lines += [""] if lines and unasked else []
     for text in (*unasked, *answer.reasons):
         lines += wrapped(unbroken(text), "! ", "  ", whole_words=True, width=width)
     last = wrapped(summary(answer), width=width)
     return "\n".join([*lines, *([""] if lines else []), *last])
+
+
+def _before(host: HostRuns, answer: TrainAnswer) -> str:
+    """Say which failed runs a newer one hides, and how the newest of them is explained."""
+    failed = host.failed_before
+    if not failed:
+        return ""
+    typed = Caller(inventory=answer.inventory, chosen=("--limit", host.name))
+    count = f"{len(failed)} older run{'s' if len(failed) > 1 else ''} failed on {host.name}"
+    return f"{count}: `{typed.typed(['why', failed[-1].run])}`"
 
 
 def summary(answer: TrainAnswer) -> str:

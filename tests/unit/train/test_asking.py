@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -300,6 +301,29 @@ def test_a_stop_on_one_host_says_that_it_ends_all_and_why_says_by_whom(
     explained = why(run.folder, known=catalogue())
     assert "it was stopped by ada@desk, from the controller" in explained.screen()
     assert (explained.stopped, explained.across, explained.ended) == (True, ("ws1", "ws2"), NOW)
+
+
+def test_why_without_a_name_is_about_the_run_that_failed(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a run that had waited behind it, and finished, it said that nothing had failed."""
+    now = time.time()
+    failed = {"state": "ended", "outcome": "failed", "preset": "a"}
+    name = "20261122-200000-a"
+    orders(write_run(site.runs, name=name, attempt={"ended": iso(now)}, **failed))
+    orders(write_run(site.runs, name="20261122-200001-b", state="ended", outcome="finished"))
+    assert telling.why(site, options.parse(["why"])) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith(f"run {name} failed")
+    assert "20261122-200001-b, which is newer, is finished" in said
+    assert listing.show(site, as_json=True, everything=False) == 0
+    told = json.loads(capsys.readouterr().out)["runs"]
+    assert [(each["outcome"], each["unresolved"]) for each in told] == [
+        ("failed", True),
+        ("finished", False),
+    ]
+    assert telling.why(site, options.parse(["why", "20261122-200001-b"])) == 0
+    assert "nothing has failed" in capsys.readouterr().out
 
 
 def test_a_part_knows_the_group_that_the_controller_was_given(

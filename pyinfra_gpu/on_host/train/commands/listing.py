@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from ...terminal import columns, unbroken, wrapped
 from .. import calling
 from ..errors import TrainError
 from ..reading.stall import stalled
-from ..rundir import Run, all_runs, outcome
+from ..rundir import Document, Run, all_runs, outcome
 from ..site import Site
 from ..table import table
+from ..unresolved import unresolved
 from ..watch.history import sampled_losses
 
 _TAIL = 64 << 10  # bytes of metrics that are read: the last steps
@@ -31,7 +32,7 @@ def show(site: Site, *, as_json: bool, everything: bool, curves: bool = False) -
     + curves: add the curve of each run's loss to the document, as few points
     """
     runs = all_runs(site)
-    told = [_told(run) for run in (runs if everything else _last(runs))]
+    told = _all_told(runs, everything)
     if curves:
         for each in told[-_CURVES:]:
             each["losses"] = _curve(site.runs / str(each["run"]))
@@ -64,24 +65,38 @@ _NOTHING_KNOWN: dict[str, Any] = {
 _HEAD = ("run", "state", "step", "loss", "on", "began")
 
 
-def _last(runs: Sequence[Run]) -> list[Run]:
-    """Return the last runs, and those before them that have not ended."""
-    return [run for run in runs[:-_SHOWN] if not _ended(run)] + [*runs[-_SHOWN:]]
+def _all_told(runs: Sequence[Run], everything: bool) -> list[Document]:
+    documents = {run: _document(run) for run in runs}
+    failed = {*unresolved([*documents.values()])}
+    shown = runs if everything else _last(documents, failed)
+    told = [_told(run, documents[run]) for run in shown]
+    for each in told:
+        each["outcome"] = "stalled" if each["stalled_seconds"] else outcome(each)
+        each["unresolved"] = each["run"] in failed
+    return told
 
 
-def _ended(run: Run) -> bool:
+def _last(documents: Mapping[Run, Document], failed: Container[str]) -> list[Run]:
+    """Return the last runs, and those before them that have not ended, or failed unresolved."""
+    runs = [*documents]
+    return [
+        run
+        for run in runs[:-_SHOWN]
+        if documents[run]["state"] not in ("ended", "damaged") or run.name in failed
+    ] + runs[-_SHOWN:]
+
+
+def _document(run: Run) -> Document:
     try:
-        return bool(run.read()["state"] == "ended")
-    except TrainError:
-        return True
-
-
-def _told(run: Run) -> dict[str, Any]:
-    try:
-        document = run.settled()
+        return run.settled()
     except TrainError as error:
         # It is there all the same, and may have a GPU: whoever looks for it has to see it.
         return {**_NOTHING_KNOWN, "run": run.name, "damaged": str(error)}
+
+
+def _told(run: Run, document: Document) -> Document:
+    if "damaged" in document:
+        return document
     steps = last_steps(run)
     on = document["state"] == "running"
     times = [moment for each in steps if (moment := _moment(each.get("time"))) is not None]

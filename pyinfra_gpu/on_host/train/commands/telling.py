@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import suppress
+from dataclasses import replace
 
 from ...terminal import columns
 from .. import claims, gpus, rundir
 from ..errors import TrainError
+from ..explanation import Explanation
 from ..record import read_run
 from ..rundir import Document, Run
 from ..site import Site
+from ..unresolved import unresolved
 from ..watch.history import told_steps
 from . import trying
 
@@ -25,21 +29,41 @@ def watch(site: Site, asked: argparse.Namespace) -> int:
 
 
 def why(site: Site, asked: argparse.Namespace) -> int:
-    """Say why a run failed; return the exit code."""
+    """Say why a run failed, for None the newest that is wrong; return the exit code."""
+    run = rundir.chosen(site, asked.run)
+    explanation = _explained(site, run)
+    failed = _unresolved(site) if asked.run is None and not explanation.wrong else None
+    if failed is not None and failed.name != run.name:
+        newer = f"{run.name}, which is newer, is {rundir.outcome(run.settled())}"
+        explanation = _explained(site, failed)
+        explanation = replace(explanation, facts=(*explanation.facts, newer))
+    print(json.dumps(explanation.as_json()) if asked.json else explanation.screen(columns()))
+    return 0
+
+
+def _unresolved(site: Site) -> Run | None:
+    """Return the newest failed run that nobody has taken up again."""
+    runs = {run.name: run for run in rundir.all_runs(site)}
+    documents = []
+    for run in runs.values():
+        with suppress(TrainError):
+            documents.append(run.settled())
+    found = unresolved(documents)
+    return runs[found[-1]] if found else None
+
+
+def _explained(site: Site, run: Run) -> Explanation:
     from ..why import why as explain
 
-    run = rundir.chosen(site, asked.run)
     document = run.settled()
     queued = waits_for(site, run) if document["state"] == "queued" else ""
-    explanation = explain(
+    return explain(
         run.folder,
         smaller_preset=_smaller(site, run),
         gpus=_gpus(site, run),
         queued=queued,
         others=_others(run, document),
     )
-    print(json.dumps(explanation.as_json()) if asked.json else explanation.screen(columns()))
-    return 0
 
 
 def _smaller(site: Site, run: Run) -> str:
