@@ -16,7 +16,7 @@ from typing import Any
 
 from ..smoke import files
 from ..terminal import some
-from . import units
+from . import units, unwritten
 from .errors import DamagedError, TrainError
 from .site import Site
 
@@ -159,7 +159,7 @@ class Run:
 
         A power cut, a reboot, or a supervisor that was killed: then the last attempt is "lost".
         """
-        document = self.read()
+        document = self._with_its_end(self.read())
         if document["state"] == "ended" or self.alive() or waits_for_boot(document):
             return document
         age = time.time() - self._path.stat().st_mtime
@@ -173,6 +173,18 @@ class Run:
             document["state"] = "ended"
             with contextlib.suppress(OSError):  # on a full disk it is told all the same
                 self.write(document)
+        return document
+
+    def _with_its_end(self, document: Document) -> Document:
+        """Return its document with the end that the disk had no room for, written where it has."""
+        if document["state"] == "ended" or not (attempts := unwritten.kept(self.folder)):
+            return document
+        if len(attempts) < len(document["attempts"]):
+            return document  # another attempt has begun since
+        document = {**document, "state": "ended", "waits": None, "attempts": attempts}
+        with contextlib.suppress(OSError):
+            self.write(document)
+            unwritten.drop(self.folder)
         return document
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from ..diagnosis.entries import Catalogue, carried
 from ..diagnosis.log import Source
 from ..diagnosis.matcher import Diagnosis, Finding, diagnose
-from . import calling, words
+from . import calling, unwritten, words
 from .advice import MEMORY, smaller
 from .explanation import LAST_LINES, Explanation
 from .record import Run, rank_of, settled_run, tail_of, unstamped
@@ -214,6 +214,8 @@ def _facts(run: Run, first: int | None) -> Iterator[str]:
     last = run.last
     yield from _before(run)
     yield from _stopped_by(run)
+    if unwritten.kept(run.folder):
+        yield unwritten.TOLD
     if run.waits:
         yield run.waits
     if first is not None and run.nproc and run.nproc > 1:

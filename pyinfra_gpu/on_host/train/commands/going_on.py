@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from .. import across, checks, claims, presets, resuming, units
+from .. import across, checks, claims, presets, resuming, units, unwritten
 from ..across import Across
 from ..checkpoints import Checkpoint
 from ..checks import Asked
@@ -69,3 +69,4 @@ def go_on(
         }
     )
     run.write({**document, "state": "starting", "waits": None, "retries": retries})
+    unwritten.drop(run.folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...terminal import columns, unbroken, wrapped
-from .. import calling
+from .. import calling, unwritten
 from ..errors import TrainError
 from ..reading.stall import stalled
 from ..rundir import Document, Run, all_runs, outcome
@@ -44,10 +44,9 @@ def show(site: Site, *, as_json: bool, everything: bool, curves: bool = False) -
         return 0
     for line in table(_HEAD, [_row(each) for each in told], columns(), state=1):
         print(line)
-    for each in told:
-        if "damaged" in each:
-            for line in wrapped(unbroken(calling.said(each["damaged"])), width=columns()):
-                print(line)
+    for odd in filter(None, (_odd(site, each) for each in told)):
+        for line in wrapped(unbroken(calling.said(odd)), width=columns()):
+            print(line)
     if len(told) < len(runs):
         print(calling.said(f"{len(runs) - len(told)} older ones: `train list --all`"))
     return 0
@@ -63,6 +62,15 @@ _NOTHING_KNOWN: dict[str, Any] = {
     "stalled_seconds": None,
 }
 _HEAD = ("run", "state", "step", "loss", "on", "began")
+
+
+def _odd(site: Site, told: Document) -> str | None:
+    """Return what is wrong with a run's record; None where nothing is."""
+    if "damaged" in told:
+        return str(told["damaged"])
+    if unwritten.kept(site.runs / str(told["run"])):
+        return f"{told['run']} ended; {unwritten.TOLD}"
+    return None
 
 
 def _all_told(runs: Sequence[Run], everything: bool) -> list[Document]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import across, claims, code, presets, resuming
+from .. import across, claims, code, presets, resuming, unwritten
 from ..errors import TrainError
 from ..presets import Preset
 from ..rundir import Run, boot_id, later, now
@@ -120,6 +120,18 @@ class Supervisor:
             with contextlib.suppress(OSError):
                 self.run.write({**document, **changes})
 
+    def _ended(self, attempts: list[dict[str, Any]], **changes: Any) -> bool:
+        """Write down how an attempt ended; where that cannot be, whoever looks is told as well."""
+        changes["attempts"] = attempts
+        self.change(**changes)
+        document = self.run.read()
+        written = all(document.get(name) == value for name, value in changes.items())
+        if written:
+            unwritten.drop(self.run.folder)
+        else:
+            unwritten.keep(self.run.folder, attempts)
+        return written
+
     # -- one attempt
 
     def _attempted(self, retries: Retries) -> bool:
@@ -161,7 +173,7 @@ class Supervisor:
             self._say(f"train: {error}")
             outcome = "stopped" if self.stopping else "failed"
             ended, last = {"exit": None, "outcome": outcome, "first_failed_rank": None}, {}
-        attempts = self.run.read()["attempts"]
+        attempts = document["attempts"]  # on a full disk those in the record are fewer
         attempts[-1] |= {"ended": now(), **ended}
         return self._another_follows(retries, attempts, last)
 
@@ -174,7 +186,7 @@ class Supervisor:
         """
         cause = Cause()
         if attempts[-1]["outcome"] == "failed" and not self.stopping:
-            self.change(attempts=attempts)  # it is explained from what is written down
+            self._ended(attempts)  # it is explained from what is written down
             cause = cause_of(self.run)
             attempts[-1]["cause"] = cause.id or None
             seconds = retries.wait(cause)
@@ -182,12 +194,12 @@ class Supervisor:
                 words = retries.words(cause)
                 waits = {"after": "failure", "for": words, "until": later(seconds)}
                 self.change(state="waiting", waits=waits, attempts=attempts)
+                unwritten.drop(self.run.folder)
                 self.tell("failed", last, **messages.of_cause(cause))
                 if self._waited(seconds):
                     return True
         for _ in range(30):
-            self.change(state="ended", waits=None, attempts=attempts)
-            if self.run.read()["state"] == "ended":
+            if self._ended(attempts, state="ended", waits=None):
                 break
             time.sleep(1)  # the disk is full: what became of the run is worth a wait
         self.tell(attempts[-1]["outcome"], last, **messages.of_cause(cause))
