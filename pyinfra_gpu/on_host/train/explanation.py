@@ -27,6 +27,7 @@ class Explanation:
     + stopped: whether somebody stopped it
     + more: the command that shows the whole log, as whoever asked types it
     + ended: when it failed here, in seconds since 1970; None where it did not
+    + go_on: how it goes on from its newest checkpoint, the last step; empty where it cannot
     """
 
     run: str
@@ -43,6 +44,7 @@ class Explanation:
     ended: float | None = None
     stopped: bool = False
     more: str = ""
+    go_on: str = ""
 
     @property
     def wrong(self) -> bool:
@@ -70,6 +72,7 @@ class Explanation:
             "ended": self.ended,
             "stopped": self.stopped,
             "more": self.more,
+            "go_on": self.go_on,
         }
 
     def screen(self, width: int = WIDTH) -> str:
@@ -84,19 +87,26 @@ class Explanation:
         shown = [line for each in self.evidence for line in _quoted(each, width)]
         if not self.cause and not self.evidence:
             return "\n".join(head)  # nothing has failed, or nothing was said
+        after = wrapped(unbroken(self.go_on), width=width) if self.go_on else []
         if self.secondary:
-            return "\n".join([*head, "", "Its own log has only what followed:", *shown])
+            told = ["", "Its own log has only what followed:", *shown, *after]
+            return "\n".join([*head, *told])
         if not self.cause:
             known = "No cause found: none of the failures known here explains it."
             told = wrapped(known, width=width)
             lines = [*head, "", *told, "", "The log ends with:", *shown]
-            return "\n".join(bounded(lines, height, f"  ({one_line(self.more)})"))
+            return "\n".join(
+                [*bounded(lines, height - len(after), f"  ({one_line(self.more)})"), *after]
+            )
         why = ["", "Why", *wrapped(unbroken(self.cause), "  ", "  ", width=width), "", "What to do"]
         steps = _readable(self.fix, width)
-        room = height - len(head) - len(why)
+        last = len(step(0, self.go_on, width)) if self.go_on else 0
+        room = height - len(head) - len(why) - last
         shown = bounded(shown, max(1, room - sum(map(len, steps[:2]))), "  > ...")
         done = _fitting(steps, room - len(shown))
-        return "\n".join([*head, *shown, *why, *done])
+        if self.go_on:
+            done.append(step(len(done) + 1, self.go_on, width))
+        return "\n".join([*head, *shown, *why, *(line for each in done for line in each)])
 
 
 def _quoted(line: str, width: int) -> list[str]:
@@ -111,11 +121,12 @@ def _readable(fix: Sequence[str], width: int) -> list[list[str]]:
     return [step(number, text, width) for number, text in enumerate(narrow or fix, 1)]
 
 
-def _fitting(steps: Sequence[list[str]], room: int) -> list[str]:
+def _fitting(steps: Sequence[list[str]], room: int) -> list[list[str]]:
     """Return the steps that the screen has room for, whole ones, the first of them always."""
-    lines: list[str] = []
-    for number, each in enumerate(steps):
-        if number and len(lines) + len(each) > room:
+    fitting: list[list[str]] = []
+    for each in steps:
+        room -= len(each)
+        if fitting and room < 0:
             break
-        lines += each
-    return lines
+        fitting.append(each)
+    return fitting

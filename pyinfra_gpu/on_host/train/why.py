@@ -18,7 +18,7 @@ from pathlib import Path
 from ..diagnosis.entries import Catalogue, carried
 from ..diagnosis.log import Source
 from ..diagnosis.matcher import Diagnosis, Finding, diagnose
-from . import calling, unwritten, words
+from . import calling, together, unwritten, words
 from .advice import MEMORY, smaller
 from .explanation import LAST_LINES, Explanation
 from .record import Run, rank_of, settled_run, tail_of, unstamped
@@ -46,6 +46,7 @@ def why(
     gpus: str = "",
     queued: str = "",
     others: Sequence[str] = (),
+    go_on: str = "",
     now: float | None = None,
     kernel: Kernel | None = None,
 ) -> Explanation:
@@ -56,6 +57,7 @@ def why(
     + gpus: those that it had, where they were not all of the host
     + queued: what a run in the queue waits for, a sentence; see `commands.telling`
     + others: the hosts that train it together with this one
+    + go_on: how it goes on from its newest checkpoint, a sentence; empty where it cannot
     + now, kernel: of the host, for tests
     """
     run = settled_run(run_directory)
@@ -86,9 +88,16 @@ def why(
     known = carried() if known is None else known
     logs = _logs(run)
     lines = _kernel_lines(run, kernel or kernel_lines)
-    diagnosis = diagnose([*logs, *map(Source, lines), *map(Source, ours)], known)
+    if (sentence := together.not_shared(run, logs)) is not None:
+        # It is what the rank's own error means, and that alone would be the cause.
+        diagnosis = diagnose([Source(sentence)], known)
+    else:
+        diagnosis = diagnose([*logs, *map(Source, lines), *map(Source, ours)], known)
     fix = partial(_fix, run, smaller_preset=smaller_preset, gpus=gpus)
-    return _explained(run, history, diagnosis, known, fix, others, now)
+    found = _explained(run, history, diagnosis, known, fix, others, now)
+    found = replace(found, ended=together.failed_at(run, found.evidence) or found.ended)
+    said = any("train resume" in each or " resume " in each for each in found.fix)
+    return found if said or found.id == MEMORY or not run.failed else replace(found, go_on=go_on)
 
 
 def _explained(
@@ -180,7 +189,7 @@ def elsewhere(run: str, others: Sequence[str]) -> str:
 def _fix(run: Run, root: Finding, *, smaller_preset: str, gpus: str) -> tuple[str, ...]:
     """Return what to do; of memory, first in the words of this run's own command line."""
     if root.id != MEMORY:
-        return root.fix
+        return tuple(together.on_all_hosts(run, each) for each in root.fix)
     ours = smaller(run, smaller_preset, gpus)
     return (*ours, *root.fix[:2]) if ours else root.fix
 
@@ -261,6 +270,8 @@ def _own_words(run: Run, history: History, now: float) -> Iterator[str]:
         yield f"train: no step for {waited:.0f} s, where one takes {history.pace() or 0:.2f} s"
     if run.last and run.last.outcome == "failed" and run.last.exit in _KILLED:
         yield "train: the program was killed by SIGKILL"
+    if run.cut_off:
+        yield f"train: the host was started anew while run {run.name} was on"
     if run.unsupervised:
         yield f"train: the supervisor of run {run.name} was ended before the run was"
     if history.not_finite:

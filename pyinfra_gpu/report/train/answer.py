@@ -144,6 +144,7 @@ class _Why(_Told):
     ended: Number | None = None
     stopped: bool = False
     more: Text = ""
+    go_on: Text = ""
 
 
 def read_explanation(text: str) -> Explanation | Unknown:

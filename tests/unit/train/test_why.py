@@ -266,8 +266,35 @@ def test_a_killed_supervisor_is_told_with_the_way_on(tmp_path: Path) -> None:
 def test_after_a_power_cut_no_supervisor_is_blamed(tmp_path: Path) -> None:
     folder = write_run(tmp_path, alive=False, attempt={"boot_id": "another"})
     found = why(folder, known=catalogue(), now=NOW, kernel=quiet)
-    assert found.id == ""
+    assert found.id == "HOST-85"
     assert "supervisor" not in found.what
+    assert "No cause found" not in found.screen()
+    assert "pyinfra INVENTORY tasks/smoke.py" in found.fix[0]
+    assert f"`train resume {folder.name}`" in found.fix[1]
+
+
+GO_ON = "Go on from step-001800: `train resume x`"
+
+
+@pytest.mark.parametrize("name", ["killed_rank", "killed_agent", "wandb", "disk"])
+def test_the_last_step_of_what_failed_is_the_way_on(name: str, tmp_path: Path) -> None:
+    """It said how to find who had killed a rank, and not how to go on."""
+    shown = explained(name, tmp_path, go_on=GO_ON).screen()
+    assert re.search(r"\n  \d. Go on from step-001800:\n       train resume x$", shown)
+    assert len(shown.splitlines()) <= 24
+
+
+def test_nobody_is_told_to_go_on_with_what_does_not_fit_or_twice(tmp_path: Path) -> None:
+    for number, name in enumerate(("memory", "killed_supervisor", "hang")):
+        assert explained(name, tmp_path / str(number), go_on=GO_ON).go_on == ""
+
+
+def test_a_failure_without_a_cause_has_the_way_on_as_well(tmp_path: Path) -> None:
+    log = "".join(f"line {n}\n" for n in range(50)) + "ValueError: a bug of one's own\n"
+    folder = write_run(tmp_path, state="ended", outcome="failed", logs={"rank0.log": log})
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet, go_on=GO_ON)
+    assert found.screen().endswith(f"\n{GO_ON}")
+    assert len(found.screen().splitlines()) <= 24
 
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,6 +385,43 @@ def test_a_host_that_knows_a_cause_of_its_own_blames_no_other(tmp_path: Path) ->
     found = why(folder, known=catalogue(), now=NOW, kernel=quiet, others=["ws1"])
     assert (found.secondary, found.id) == (False, "HOST-01")
     assert "ws1" not in found.screen()
+
+
+def test_a_file_of_another_hosts_rank_that_is_not_here_is_a_folder_that_is_not_shared(
+    tmp_path: Path,
+) -> None:
+    """It found no cause."""
+    line = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
+    cut_off = {"logs": {"rank0.log": line.format("/tmp/own/step-000050/rank2.pt")}}
+    more = {**TOGETHER, **cut_off, "checkpoints": "/tmp/own/step-*"}
+    found = why(write_run(tmp_path, **more), known=catalogue(), now=NOW, kernel=quiet)
+    assert found.id == "HOST-86"
+    assert "not one that all hosts share" in found.cause
+    assert "/tmp/own/step-000050/rank2.pt" in found.screen()
+    for number, other in enumerate(({"across": None}, {"checkpoints": "/tmp/other/step-*"})):
+        folder = write_run(tmp_path / str(number), **{**more, **other})
+        assert why(folder, known=catalogue(), now=NOW, kernel=quiet).id != "HOST-86"
+
+
+def test_when_a_host_failed_is_when_its_rank_said_so(tmp_path: Path) -> None:
+    """It was the attempt's end: the host with the longer clean-up seemed to be the later one."""
+    logs = {"rank0.log": "OSError: [Errno 28] No space left on device"}
+    folder = write_run(tmp_path, logs=logs, **TOGETHER)
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet, others=["ws1"])
+    assert found.ended == NOW - 60
+    error = folder / "attempts/1/torchrun/x/attempt_0/0/error.json"
+    error.parent.mkdir(parents=True)
+    error.write_text(json.dumps({"message": {"extraInfo": {"timestamp": str(NOW - 70)}}}))
+    assert why(folder, known=catalogue(), now=NOW, kernel=quiet).ended == NOW - 70
+
+
+def test_a_run_of_several_hosts_goes_on_with_all_of_them(tmp_path: Path) -> None:
+    """`train resume` of it on one host is refused."""
+    more = {"across": ["ws1", "ws2"], "state": "ended", "outcome": "lost"}
+    found = why(write_run(tmp_path, **more), known=catalogue(), now=NOW, kernel=quiet)
+    assert found.id == "HOST-82"
+    assert "train INVENTORY resume --across GROUP" in found.fix[0]
+    assert "train INVENTORY start --across GROUP -- --like" in found.fix[1]
 
 
 def test_a_run_that_waits_for_other_hosts_says_for_which(tmp_path: Path) -> None:

@@ -122,8 +122,7 @@ def refuse_across(asked: Asked) -> None:
         typed = calling.together("start", "", asked.preset.name, "--set", f"{own[0]}=FOLDER")
         raise TrainError(
             f"preset {asked.preset.name} has the run's own folder in {', '.join(own)}, and hosts do"
-            f" not share it: type {typed}, with a folder that all of them share, or any that each"
-            " has where every rank saves for itself"
+            f" not share it: type {typed}, with a folder that all of them share, at the same path"
         )
     if asked.hosts > 1 and asked.retries:
         raise TrainError(

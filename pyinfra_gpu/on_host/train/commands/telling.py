@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ...terminal import columns
-from .. import claims, gpus, rundir
+from .. import calling, claims, gpus, resuming, rundir
 from ..errors import TrainError
 from ..explanation import Explanation
 from ..record import read_run
@@ -63,7 +63,24 @@ def _explained(site: Site, run: Run) -> Explanation:
         gpus=_gpus(site, run),
         queued=queued,
         others=_others(run, document),
+        go_on=_go_on(run, document),
     )
+
+
+def _go_on(run: Run, document: Document) -> str:
+    """Return from where a run that ended can go on, and by what; empty where it cannot."""
+    if document["state"] != "ended":
+        return ""
+    try:
+        point = resuming.newest(run, run.request(), document["created"])
+    except (TrainError, OSError, ValueError, KeyError, TypeError):
+        return ""
+    if point is None:
+        return ""
+    command = f"`train resume {run.name}`"
+    if document.get("across"):
+        command = calling.together("resume", rundir.group(run), run.name)
+    return calling.said(f"Go on from {point.path.name}: {command}")
 
 
 def _smaller(site: Site, run: Run) -> str:

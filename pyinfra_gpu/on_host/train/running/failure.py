@@ -28,6 +28,17 @@ class Summary:
 
 def first_by_files(folder: Path) -> int | None:
     """Return the rank whose error file is the oldest, by the time that stands in it."""
+    found = _by_files(folder)
+    return min(found)[1] if found else None
+
+
+def first_time(folder: Path) -> float | None:
+    """Return when that rank failed, in seconds since 1970."""
+    found = _by_files(folder)
+    return min(found)[0] if found else None
+
+
+def _by_files(folder: Path) -> list[tuple[float, int]]:
     found: list[tuple[float, int]] = []
     for path in folder.glob("torchrun/*/attempt_*/*/error.json"):
         try:
@@ -36,4 +47,4 @@ def first_by_files(folder: Path) -> int | None:
             found.append((float(message["extraInfo"]["timestamp"]), int(path.parent.name)))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
-    return min(found)[1] if found else None
+    return found
