@@ -130,7 +130,11 @@ def test_a_host_without_a_launcher_is_told_what_to_do(
     hosts: dict[str, Answers] = {"ws1": UNREADABLE["no launcher"]}
     assert asked(tmp_path, monkeypatch, hosts, "list") == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "there is no launcher at /opt/pyinfra-gpu/bin/train: declare training_repo" in said
+    assert re.search(
+        r"there is no launcher at /opt/pyinfra-gpu/bin/train of @fake/ws1: run"
+        r" `pyinfra hosts\d+.py deploy.py`",
+        said,
+    )
 
 
 ODD = [3, None, [], {}, run(run="../etc"), run(run="x" * 99), run(state="odd"), run(last=[])]

@@ -95,7 +95,7 @@ def test_it_runs_alone_with_nothing_beside_it(here: Here) -> None:
     done = here.train("--help")
     assert done.returncode == 0
     assert "start" in done.stdout
-    assert here.train("list").stdout == "there is no run yet: begin one with `train start`\n"
+    assert here.train("list").stdout == "there is no run yet: begin one with `train start tick`\n"
     assert json.loads(here.train("list", "--json").stdout) == {"schema": 1, "runs": []}
 
 
@@ -339,7 +339,7 @@ def test_after_a_reboot_a_run_waits_for_a_host_that_is_proven(here: Here) -> Non
         waiting.kill()
     jsonschema.validate(document, SCHEMA)
     assert document["state"] == "waiting"
-    assert "for no smoke test has passed here: run pyinfra INVENTORY tasks/smoke.py" in why
+    assert "for no smoke test has passed here: run `pyinfra INVENTORY tasks/smoke.py`" in why
     assert "was lost before its first step: the host was started anew" in why
     assert ended.stdout == f"{folder.name} waits no more, and stays lost\n"
     assert json.loads((stopped / "run.json").read_text())["state"] == "ended"

@@ -94,5 +94,8 @@ def said(text: str) -> str:
     asked = caller()
     if asked is None:
         return text
-    text = text.replace("train INVENTORY ", f"train {shlex.quote(asked.inventory)} ")
+    inventory = shlex.quote(asked.inventory)
+    limits = " ".join(map(shlex.quote, asked.chosen))
+    text = text.replace("pyinfra INVENTORY ", f"pyinfra {limits} {inventory} ")
+    text = text.replace("train INVENTORY ", f"train {inventory} ")
     return _QUOTED.sub(lambda found: f"`{asked.typed([found[1], *found[2].split()])}`", text)

@@ -89,7 +89,7 @@ def warnings(site: Site, preset: Preset) -> list[str]:
 
 def proven(site: Site) -> Iterator[Problem]:
     """Yield why the last smoke test does not hold for what runs now."""
-    remedy = "run pyinfra INVENTORY tasks/smoke.py for this host, or give --unproven"
+    remedy = "run `pyinfra INVENTORY tasks/smoke.py` for this host, or give --unproven"
     noted = stamp.read(site)
     if noted is None:
         yield Problem("no smoke test has passed here", remedy)

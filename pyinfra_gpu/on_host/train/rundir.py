@@ -16,7 +16,7 @@ from typing import Any
 
 from ..smoke import files
 from ..terminal import some
-from . import units, unwritten
+from . import calling, units, unwritten
 from .errors import DamagedError, TrainError
 from .site import Site
 
@@ -239,7 +239,7 @@ def _order(name: str) -> list[str | int]:
 def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = False) -> Run:
     """Return the run of that name, or whose name alone begins or ends so; the newest for None.
 
-    + going: only one that goes on is meant where no name is given
+    + going: one that goes on is meant; one that has ended only where its name says so
     + across: and only one of several hosts
 
     Raises TrainError.
@@ -258,7 +258,7 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
             if across:
                 what = f"{'no' if going else 'there is no'} run of several hosts"
                 what += " is on" if going else " yet"
-            raise TrainError(f"{what}: see `train list`, or begin one with `train start`")
+            raise TrainError(f"{what}: see `train list`, or {begin_one(site, across=across)}")
         return runs[-1]
     exact = [run for run in runs if run.name == name]
     if not name:
@@ -266,12 +266,22 @@ def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = 
             "an empty name is no run's: leave it out for the newest, or see `train list`"
         )
     found = exact or [run for run in runs if run.name.startswith(name) or run.name.endswith(name)]
+    if going and len(found) > 1:
+        found = [run for run in found if _known(run)["state"] != "ended"] or found
     if len(found) == 1:
         return found[0]
     if not found:
         raise TrainError(f"there is no run {name}: see `train list`")
     names = some([run.name for run in reversed(found)], _NAMED)
     raise TrainError(f"{name} may be {len(found)} runs ({names}): give more of the name")
+
+
+def begin_one(site: Site, *, across: bool = False) -> str:
+    """Return how a run is begun, with a preset that there is."""
+    preset = next(iter(site.presets), "PRESET")
+    if across:
+        return f"begin one with {calling.together('start', '', preset)}"
+    return f"begin one with `train start {preset}`"
 
 
 def _known(run: Run) -> Document:

@@ -15,7 +15,7 @@ from . import calling, presets
 from .errors import TrainError
 
 VERSION = 1
-AGAIN = "run pyinfra INVENTORY deploy.py for this host"
+AGAIN = "run `pyinfra INVENTORY deploy.py` for this host"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

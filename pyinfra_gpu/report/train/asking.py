@@ -59,7 +59,10 @@ def ask_all(request: Request, verb: str, words: Sequence[str] = (), group: str =
     hosts = tuple(answers[name] for name in names)
     if request.limit and all(host.absent for host in hosts):
         # Whoever names hosts means to see something; of all hosts those that train are shown.
-        hosts = tuple(replace(each, reason=each.reason or _undeclared(each.name)) for each in hosts)
+        hosts = tuple(
+            replace(each, reason=each.reason or _undeclared(each.name, request.inventory))
+            for each in hosts
+        )
     return TrainAnswer(inventory=request.inventory, hosts=hosts, reasons=reasons)
 
 
@@ -97,7 +100,7 @@ def _asked(
     lists = verb in _LISTS
     if spec.training is None and verb in (*_LISTS, *_BEGIN):
         # What was begun before somebody took the declaration back can still be ended and explained.
-        reason = None if lists else _undeclared(host.name)
+        reason = None if lists else _undeclared(host.name, caller.inventory)
         return HostRuns(name=host.name, absent=True, reason=reason)
     json_ = ["--json"] if lists or verb == "why" else []
     command = [spec.paths.train, "list" if lists else verb, *json_, *words]
@@ -128,7 +131,7 @@ def _asked(
             return HostRuns(name=host.name, reason=reason)
         return HostRuns(name=host.name, explained=told)
     if not ok and not output.stdout_lines and not lines:
-        return HostRuns(name=host.name, reason=_no_launcher(spec), absent=True)
+        return HostRuns(name=host.name, reason=_no_launcher(spec, caller.inventory), absent=True)
     if lists:
         return HostRuns(name=host.name, reason=shortened(lines[-1], _LONGEST_REASON))
     printed = [line[:_LONGEST_LINE] for line in output.stdout_lines[-MOST_LINES:]]
@@ -159,17 +162,17 @@ def _surroundings(host: str, caller: Caller) -> list[str]:
     return [f"{VARIABLE}={told}", f"COLUMNS={columns()}"]
 
 
-def _undeclared(host: str) -> str:
+def _undeclared(host: str, inventory: str) -> str:
     return (
         f"no training is declared for {host}: declare training_repo and training_commit for it, and"
-        " run pyinfra INVENTORY deploy.py"
+        f" run `pyinfra {shlex.quote(inventory)} deploy.py`"
     )
 
 
-def _no_launcher(spec: HostSpec) -> str:
+def _no_launcher(spec: HostSpec, inventory: str) -> str:
     if spec.training is None:
-        return _undeclared(spec.host)
+        return _undeclared(spec.host, inventory)
     return (
-        f"there is no launcher at {spec.paths.train}: declare training_repo for {spec.host}, and"
-        " run pyinfra INVENTORY deploy.py"
+        f"there is no launcher at {spec.paths.train} of {spec.host}: run"
+        f" `pyinfra {shlex.quote(inventory)} deploy.py`"
     )

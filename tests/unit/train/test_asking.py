@@ -326,6 +326,35 @@ def test_why_without_a_name_is_about_the_run_that_failed(
     assert "nothing has failed" in capsys.readouterr().out
 
 
+def test_who_is_told_to_begin_a_run_is_told_a_preset_that_there_is(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`train start` alone was refused, and for a run of several hosts it was not the command."""
+    site = replace(site, presets={"small": {}, "big": {}})
+    assert listing.show(site, as_json=False, everything=False) == 0
+    told = "there is no run yet: begin one with `train start small`\n"
+    assert capsys.readouterr().out == told
+    asked = Caller(inventory="lab.py", chosen=("--limit", "ws1"), group="gpu")
+    monkeypatch.setenv(VARIABLE, asked.as_text())
+    whole = "begin one with `pyinfra-gpu train INVENTORY start --across gpu -- small`"
+    with pytest.raises(TrainError, match=whole):
+        stop.stop(site, None, across=True)
+
+
+def test_the_name_to_be_stopped_is_that_of_a_run_that_is_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`stop balanced` may have been any of ten, of which nine had ended."""
+    for number in range(3):
+        write_run(site.runs, name=f"2026112{number}-200000-a", state="ended", outcome="failed")
+    with pytest.raises(TrainError, match="a may be 3 runs"):
+        stop.stop(site, "a")
+    on = write_run(site.runs, name="20261123-200000-a")
+    assert rundir.chosen(site, "a", going=True).folder == on
+    with pytest.raises(TrainError, match="20261120-200000-a has ended already: failed"):
+        stop.stop(site, "20261120")
+
+
 def test_a_part_knows_the_group_that_the_controller_was_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -18,6 +18,7 @@ SAID = {
     "`train stop`, then `train resume`": f"`{TO} stop --limit ws1`, then `{TO} resume --limit ws1`",
     "`train logs -f X`": f"`{TO} logs --limit ws1 -- X`",
     "`pyinfra-gpu train INVENTORY resume --across GROUP`": f"`{TO} resume --across GROUP`",
+    "run pyinfra INVENTORY deploy.py": "run pyinfra --limit ws1 'inventories/my lab.py' deploy.py",
     "`train try big`": "`train try big`",  # there alone
     "the train starts; `python train.py`": "the train starts; `python train.py`",
 }

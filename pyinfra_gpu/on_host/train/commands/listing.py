@@ -14,7 +14,7 @@ from ...terminal import columns, unbroken, wrapped
 from .. import calling, unwritten
 from ..errors import TrainError
 from ..reading.stall import stalled
-from ..rundir import Document, Run, all_runs, outcome
+from ..rundir import Document, Run, all_runs, begin_one, outcome
 from ..site import Site
 from ..table import table
 from ..unresolved import unresolved
@@ -40,7 +40,7 @@ def show(site: Site, *, as_json: bool, everything: bool, curves: bool = False) -
         print(json.dumps({"schema": 1, "runs": told}))
         return 0
     if not told:
-        print(calling.said("there is no run yet: begin one with `train start`"))
+        print(calling.said(f"there is no run yet: {begin_one(site)}"))
         return 0
     for line in table(_HEAD, [_row(each) for each in told], columns(), state=1):
         print(line)

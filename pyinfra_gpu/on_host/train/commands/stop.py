@@ -20,7 +20,7 @@ def stop(site: Site, name: str | None, *, across: bool = False) -> int:
 
     + across: only a run of several hosts is meant
     """
-    run = rundir.chosen(site, name, going=name is None, across=across)
+    run = rundir.chosen(site, name, going=True, across=across)
     try:
         document = run.settled()
     except DamagedError:

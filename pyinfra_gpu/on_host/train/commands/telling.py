@@ -57,7 +57,7 @@ def _explained(site: Site, run: Run) -> Explanation:
 
     document = run.settled()
     queued = waits_for(site, run) if document["state"] == "queued" else ""
-    return explain(
+    found = explain(
         run.folder,
         smaller_preset=_smaller(site, run),
         gpus=_gpus(site, run),
@@ -65,6 +65,7 @@ def _explained(site: Site, run: Run) -> Explanation:
         others=_others(run, document),
         go_on=_go_on(run, document),
     )
+    return replace(found, facts=tuple(map(calling.said, found.facts)))
 
 
 def _go_on(run: Run, document: Document) -> str:

@@ -63,7 +63,7 @@ def written(
         if part is not None and part.commit not in (None, parts[0][1]):
             raise TrainError(
                 f"{checkout} is at commit {parts[0][1][:12]}, and that of {part.hosts[0]} at"
-                f" {part.commit[:12]}: run pyinfra INVENTORY deploy.py for both"
+                f" {part.commit[:12]}: run `pyinfra INVENTORY deploy.py` for both"
             )
         (run.folder / "packages.txt").write_text(stamp.packages(site), encoding="utf-8")
         program = child.words(site, run.folder, preset, wanted.ranks, wanted.words, None)
