@@ -264,7 +264,13 @@ def test_the_launcher_is_told_how_its_hints_are_typed_and_how_wide_the_terminal_
 
 # A command line that cannot be meant -> words of the sentence.
 MISTAKES = {
-    ("train",): "INVENTORY",
+    ("train",): "an inventory and an action: `pyinfra-gpu train INVENTORY ACTION`; the actions are",
+    ("train", "list"): "give the inventory first: `pyinfra-gpu train INVENTORY list`",
+    ("train", "start", "big"): "inventory first: `pyinfra-gpu train INVENTORY start big`",
+    ("train", "--limit", "ws1", "list"): "`pyinfra-gpu train INVENTORY --limit ws1 list`",
+    ("train", "x.py"): "what the hosts of x.py are to do: the actions are start, list",
+    ("train", "x.py", "start", "a", "b"): "one preset at a time, and not a and b: `pyinfra-gpu",
+    ("train", "x.py", "stop", "a", "b"): "one run at a time, and not a and b: `pyinfra-gpu",
     ("train", "x.py", "begin"): "there is no action 'begin': the actions are start, list",
     ("train", "x.py", "strat"): "there is no action 'strat': did you mean start?",
     ("train", "x.py", "start", "--set", "a=1"): "--set: what is for the launcher goes behind --",

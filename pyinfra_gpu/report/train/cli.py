@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -27,6 +28,9 @@ from pyinfra_gpu.text import columns
 
 VERBS = ("start", "list", "watch", "stop", "resume", "logs", "why")
 _ACROSS = ("start", "stop", "resume")
+_LISTS = ("list", "watch")
+_VALUED = ("--limit", "--exclude", "--data", "--across")
+_HOW = "pyinfra-gpu train INVENTORY ACTION"
 MISTAKE = 2
 INTERRUPTED = 130
 EXIT_CODES_TEXT = (
@@ -86,12 +90,16 @@ def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Na
     That is what the launcher on a host ends with, too.
     """
     ours, theirs = _split(words)
+    _refuse_half(ours[1:])
     try:
         options, further = parser.parse_known_args(ours)
     except SystemExit as ended:
         raise SystemExit(MISTAKE if ended.code else 0) from None
     unknown = [word for word in further if word.startswith("-")]
-    options.words = [*(word for word in further if not word.startswith("-")), *theirs]
+    named = [word for word in further if not word.startswith("-")]
+    options.words = [*named, *theirs]
+    if len(named) > 1 and options.action not in _LISTS:
+        _refuse(_one_at_a_time(options.action, named))
     if unknown:
         text = f"there is no option {unknown[0]}: what is for the launcher goes behind --"
         _refuse(f"{text}, such as -- PRESET {unknown[0]} ...")
@@ -107,10 +115,36 @@ def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Na
     return options
 
 
+def _refuse_half(words: Sequence[str]) -> None:
+    """Refuse a command line without an inventory or an action, in words of what is missing."""
+    if {"-h", "--help"} & {*words}:
+        return
+    valued = [place for place, word in enumerate(words) if word in _VALUED]
+    plain = [
+        word
+        for place, word in enumerate(words)
+        if not word.startswith("-") and place - 1 not in valued
+    ]
+    known = f"the actions are {', '.join(VERBS)}"
+    if not plain:
+        _refuse(f"give an inventory and an action: `{_HOW}`; {known}")
+    if plain[0] in VERBS and (len(plain) == 1 or plain[1] not in VERBS):
+        typed = shlex.join(["pyinfra-gpu", "train", "INVENTORY", *words])
+        _refuse(f"give the inventory first: `{typed}`")
+    if len(plain) == 1:
+        _refuse(f"say what the hosts of {plain[0]} are to do: {known}")
+
+
+def _one_at_a_time(action: str, named: Sequence[str]) -> str:
+    what = "preset" if action == "start" else "run"
+    usage = f"pyinfra-gpu train INVENTORY {action} [{what.upper()}] [options] [-- ARGS]"
+    return f"one {what} at a time, and not {' and '.join(named)}: `{usage}`"
+
+
 def _as_told(options: argparse.Namespace) -> list[str]:
     """Return the words that its own parser is to understand, before any host is asked."""
     named = [word for word in options.words if not word.startswith("-")]
-    if options.action in ("list", "watch") and named:
+    if options.action in _LISTS and named:
         _refuse(f"{options.action} shows the runs of all hosts: leave out {named[0]}")
     return list(options.words)
 
