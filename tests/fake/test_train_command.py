@@ -347,7 +347,20 @@ def test_ctrl_c_says_that_what_is_on_goes_on(
 
     monkeypatch.setattr("pyinfra_gpu.report.train.cli.ask_all", interrupted)
     assert asked(tmp_path, monkeypatch, {}, *words) == code
-    assert re.search(rf"^{told}|; what was {told}", capsys.readouterr().err, re.MULTILINE)
+    said = capsys.readouterr().err
+    assert re.search(rf"^{told}|; what was {told}", " ".join(said.split()))
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_a_warning_of_a_host_is_no_wider_than_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Standard output of the same answer, such as a rank's log, stays as it is."""
+    warning = {"stdout": "x" * 100, "stderr": f"warning: {'a word ' * 20}"}
+    assert asked(tmp_path, monkeypatch, {"ws1": {"stop": warning}}, "stop") == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == "x" * 100
+    assert max(map(len, others)) <= 80
 
 
 def test_twenty_hosts_are_asked_within_two_seconds(

@@ -7,7 +7,7 @@ import os
 import sys
 
 from .. import completion
-from . import calling, options, room, site
+from . import calling, options, room, saying, site
 from .errors import TrainError
 
 ENOUGH = 141
@@ -31,7 +31,7 @@ def _done(asked: argparse.Namespace) -> int:
             return 0
         return _run(asked.command, site.load(), asked)
     except TrainError as error:
-        print(calling.said(str(error)), file=sys.stderr)
+        saying.say(calling.said(str(error)))
         return 1
     except KeyboardInterrupt:
         return 130
@@ -43,7 +43,7 @@ def _done(asked: argparse.Namespace) -> int:
             return code
         what = f": {error.filename}" if error.filename else ""
         text = f"train {asked.command} cannot go on{what}: {error.strerror}{room.remedy(error)}"
-        print(text, file=sys.stderr)
+        saying.say(text)
         return 1
 
 

@@ -24,7 +24,7 @@ from pyinfra_gpu.report.train.across import lead
 from pyinfra_gpu.report.train.answer import TrainAnswer
 from pyinfra_gpu.report.train.asking import ask_all
 from pyinfra_gpu.report.train.render import printed, render
-from pyinfra_gpu.text import columns
+from pyinfra_gpu.text import columns, unbroken, wrapped
 
 VERBS = ("start", "list", "watch", "stop", "resume", "logs", "why")
 _ACROSS = ("start", "stop", "resume")
@@ -169,15 +169,18 @@ def handle(options: argparse.Namespace) -> int:
         return _handled(options)
     except KeyboardInterrupt:
         if options.action == "watch":
-            print(
-                f"\nthe runs go on: `{_typed(options, 'watch')}` shows them again", file=sys.stderr
-            )
+            _tell(f"the runs go on: `{_typed(options, 'watch')}` shows them again")
             return 0
         if options.action not in ("start", "resume"):
             raise
         seen = f"`{_typed(options, 'list')}` shows what"
-        print(f"\ninterrupted; what was started already goes on: {seen}", file=sys.stderr)
+        _tell(f"interrupted; what was started already goes on: {seen}")
         return INTERRUPTED
+
+
+def _tell(text: str) -> None:
+    lines = wrapped(unbroken(text), "", "  ", whole_words=True, width=columns())
+    print("\n".join(["", *lines]), file=sys.stderr)
 
 
 def _typed(options: argparse.Namespace, verb: str) -> str:

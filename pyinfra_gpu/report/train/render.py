@@ -69,7 +69,7 @@ def printed(answer: TrainAnswer, width: int = WIDTH) -> str:
         elif host.explained is not None:
             told = _explained(host.explained, follows.get(host.name), width)
         else:
-            told = [indented(line) for line in host.lines]
+            told = [line for each in host.lines for line in _whole(each, width)]
         if host.reason:
             told += wrapped(unbroken(host.reason), "! ", "  ", whole_words=True, width=width)
         named = len(answer.hosts) > 1 or not host.ok or host.reason
@@ -121,6 +121,11 @@ def _explained(told: Explanation, first: str | None, width: int) -> list[str]:
 def indented(line: str) -> str:
     """Return a line of a host's without what a terminal would obey; its indentation is kept."""
     return " " * (len(line) - len(line.lstrip(" "))) + one_line(line)
+
+
+def _whole(line: str, width: int) -> list[str]:
+    """Return a line as it was printed; a warning of the launcher's, a sentence, as lines."""
+    return _folded(line, width) if line.startswith("warning: ") else [indented(line)]
 
 
 def _folded(line: str, width: int) -> list[str]:

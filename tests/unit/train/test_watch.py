@@ -82,9 +82,16 @@ def saving(folder: Path, pattern: str) -> Path:
     return folder
 
 
+# Of an address without a name: it is no warning of anybody's concern.
+NAMELESS = (
+    "[W1123 04:02:50.094757664 socket.cpp:207] [c10d] The hostname of the client socket cannot be"
+    " retrieved. err=-3"
+)
+
+
 def running(root: Path) -> Seen:
     warning = "/opt/venv/torch/nn/module.py:1762: UserWarning: the loader waits for its workers"
-    logs = {"rank0.log": "step 00420\n", "rank1.log": f"{warning}\nwell\n"}
+    logs = {"rank0.log": "step 00420\n", "rank1.log": f"{warning}\n{NAMELESS}\nwell\n"}
     pattern = checkpoints(root)
     metrics = steps(4210, **SPEED)
     folder = write_run(root, metrics=metrics, logs=logs, checkpoints=pattern)

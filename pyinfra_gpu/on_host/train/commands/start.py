@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
 from pathlib import Path
 
-from .. import across, calling, checks, code, environment, presets, resuming, rundir
+from .. import across, calling, checks, code, environment, presets, resuming, rundir, saying
 from ..across import Across
 from ..checkpoints import Checkpoint
 from ..checks import Asked
@@ -32,7 +31,7 @@ def start(site: Site, asked: argparse.Namespace) -> int:
         _show(site, wanted)
     asking.refuse(found)
     for text in (*checks.warnings(site, preset), *trying.warnings(site, preset.name)):
-        print(f"warning: {text}", file=sys.stderr)
+        saying.say(f"warning: {text}")
     if asked.dry and wanted.hosts > 1:
         commit = code.commit(Path(site.checkout))
         _tell(ranks=wanted.ranks, commit=commit)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import getpass
 import os
-import sys
 from contextlib import suppress
 
-from .. import calling, rundir, units
+from .. import calling, rundir, saying, units
 from ..errors import DamagedError, TrainError
 from ..rundir import Document, Run
 from ..site import Site
@@ -35,7 +34,7 @@ def stop(site: Site, name: str | None, *, across: bool = False) -> int:
     if document["state"] == "ended" and not units.active(run.name):
         raise TrainError(f"run {run.name} has ended already: {rundir.outcome(document)}")
     if document.get("across") and not across:
-        print(f"warning: {calling.said(_ends_all(run, document))}", file=sys.stderr)
+        saying.say(f"warning: {calling.said(_ends_all(run, document))}")
     _forget(run)
     if rundir.waits_for_boot(document):
         run.write({**document, "state": "ended", "waits": None})
@@ -70,10 +69,9 @@ def _forget(run: Run) -> None:
     try:
         run.ask({**request, "after_reboot": False})
     except OSError as error:
-        print(
+        saying.say(
             f"warning: it will go on after the next boot, since nothing can be written in"
-            f" {run.folder} ({error.strerror}): stop it again when there is room",
-            file=sys.stderr,
+            f" {run.folder} ({error.strerror}): stop it again when there is room"
         )
 
 

@@ -24,6 +24,8 @@ _WARNING = re.compile(
 )
 # Python says where a warning is from before it says what it is.
 _PLACE = re.compile(r"^\S{1,300}:\d{1,6}: (?=\w{1,40}Warning)")
+# What a host without a name for an address says each time, and goes on.
+_HARMLESS = "[c10d] The hostname of the client socket cannot be retrieved"
 _GPUS_EVERY_S = 2.0
 _LOGS_EVERY_S = 5.0
 
@@ -132,11 +134,15 @@ def _lines(run: Run) -> tuple[Line | None, Line | None]:
         lines = [each for each in tail_of(log, _TAIL) if each.strip()]
         if lines and last is None:
             last = _line(log, lines[-1])
-        found = next((each for each in reversed(lines) if _WARNING.search(each[:1000])), None)
+        found = next((each for each in reversed(lines) if _warns(each)), None)
         if found is not None:
             line = _line(log, found)
             warning = line if warning is None or line.at > warning.at else warning
     return warning, last
+
+
+def _warns(line: str) -> bool:
+    return bool(_WARNING.search(line[:1000])) and _HARMLESS not in line
 
 
 def _line(log: Path, line: str) -> Line:
