@@ -26,12 +26,17 @@ def shell_code(program: str, shell: str) -> str:
     return str(shellcode([program], shell=shell))
 
 
+def is_asked() -> bool:
+    """Tell whether a shell asks what may stand next."""
+    return "_ARGCOMPLETE" in os.environ
+
+
 def answer(parser: argparse.ArgumentParser, hidden: Sequence[str] = ()) -> None:
     """End the program with what may stand next, where a shell asks for that.
 
     + hidden: words that are not for people
     """
-    if "_ARGCOMPLETE" in os.environ:
+    if is_asked():
         import argcomplete
 
         argcomplete.autocomplete(parser, exclude=hidden)

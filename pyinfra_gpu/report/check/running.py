@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 from pyinfra import logger
@@ -124,6 +124,18 @@ def members(request: Request, group: str, option: str) -> tuple[str, ...] | str:
     """
     with _run(request):
         return command_line.members(request.arguments, group, option)
+
+
+def known(request: Request) -> tuple[tuple[str, ...], tuple[Mapping[str, Any], ...]]:
+    """Return the groups of an inventory, and the data of the hosts that are meant; none contacted.
+
+    Both are empty where it cannot be read: whoever asks completes words, and has none then.
+    """
+    with suppress(Exception), _run(request):
+        inventory, hosts = command_line.selected(request.arguments)
+        groups = tuple(str(each) for each in inventory.groups if each != "all")
+        return groups, tuple(host.data.dict() for host in hosts)  # type: ignore[no-untyped-call]
+    return (), ()
 
 
 @contextmanager

@@ -14,12 +14,15 @@ from typing import NoReturn
 import click
 from gevent.hub import Hub  # type: ignore[import-untyped]  # it has none
 
+from pyinfra_gpu.on_host import completion
 from pyinfra_gpu.on_host.train import options as launcher
 from pyinfra_gpu.on_host.train.calling import Caller
+from pyinfra_gpu.on_host.train.offering import offer
 from pyinfra_gpu.on_host.train.presets import nearest
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
 from pyinfra_gpu.report.check.running import members
+from pyinfra_gpu.report.train import offering
 from pyinfra_gpu.report.train.across import lead
 from pyinfra_gpu.report.train.answer import TrainAnswer
 from pyinfra_gpu.report.train.asking import ask_all
@@ -67,11 +70,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "action", type=_action, choices=VERBS, metavar="ACTION", help=", ".join(VERBS)
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument(
+    across = parser.add_argument(
         "--across",
         metavar="GROUP",
         help="start, stop, resume: one run that all hosts of this group train together",
     )
+    offer(across, offering.groups)
+    if completion.is_asked():  # else what stands there is sorted out behind the parser
+        offer(parser.add_argument("name", nargs="?"), offering.presets)
     parser.add_argument("--once", action="store_true", help="watch: show it once, and end")
     parser.set_defaults(handler=handle, words=[])
 
