@@ -7,6 +7,7 @@ loss is no number, is put into words of ours, which the catalogue knows as well.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import time
@@ -33,6 +34,8 @@ _KILLED = (-9, 128 + 9)  # by SIGKILL; of torchrun itself, or of the one process
 _GOING = {"starting": "is starting", "stopping": "is being ended"}
 _FOLLOWS = ("STORE-02", "STORE-06", "STORE-10", "STORE-12", "NCCL-11", "NCCL-12")
 """Entries that say only that another process ended or was not heard of any more."""
+
+_RESUMES = re.compile(r"`(?:pyinfra-gpu )?train (?:\S{1,300} )?resume\b")
 
 Kernel = Callable[[float], Sequence[str]]
 """Returns the kernel's lines since a moment, as far as this user may read them."""
@@ -96,7 +99,7 @@ def why(
     fix = partial(_fix, run, smaller_preset=smaller_preset, gpus=gpus)
     found = _explained(run, history, diagnosis, known, fix, others, now)
     found = replace(found, ended=together.failed_at(run, found.evidence) or found.ended)
-    said = any("train resume" in each or " resume " in each for each in found.fix)
+    said = any(_RESUMES.search(each) for each in found.fix)
     return found if said or found.id == MEMORY or not run.failed else replace(found, go_on=go_on)
 
 
