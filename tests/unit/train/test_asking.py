@@ -326,6 +326,28 @@ def test_why_without_a_name_is_about_the_run_that_failed(
     assert "nothing has failed" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("hosts", [None, TWO])
+def test_why_names_the_newest_checkpoint_from_which_a_run_goes_on(
+    hosts: list[str] | None, site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pattern = {"checkpoints": f"{tmp_path}/saved/step-*", "complete": ["all.pt"]}
+    declared = {"file": "a.py", **pattern, "resume": {"resume": "{checkpoint}"}}
+    saves = presets.resolved({"a": declared}, "a").as_json()
+    for step in ("001700", "001800", "001900"):
+        (tmp_path / f"saved/step-{step}").mkdir(parents=True)
+    (tmp_path / "saved/step-001700/all.pt").write_text("x")
+    (tmp_path / "saved/step-001800/all.pt").write_text("x")
+    killed = {"state": "ended", "outcome": "failed", "attempt": {"exit": -9}, "across": hosts}
+    run = orders(write_run(site.runs, **killed), preset=saves, across=PART if hosts else None)
+    assert telling.why(site, options.parse(["why"])) == 0
+    words = f"train resume {run.name}"
+    if hosts:
+        words = f"pyinfra-gpu train INVENTORY resume --across gpu -- {run.name}"
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.endswith(f"Go on from step-001800: `{words}`"), said
+    assert telling._go_on(run, {**run.read(), "state": "running"}) == ""
+
+
 def test_who_is_told_to_begin_a_run_is_told_a_preset_that_there_is(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
