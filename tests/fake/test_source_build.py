@@ -36,7 +36,10 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
     "as declared, and its wheel too": (built_host(stamp={}, wheel={}), {}, []),
     "nothing is built": (
         built_host(lists={"torch.version_line": []}),
-        {"pytorch.build-missing": "no wheel of this build", "pytorch.not-installed": "a torch without a version"},
+        {
+            "pytorch.build-missing": "no wheel of this build",
+            "pytorch.not-installed": "a torch without a version",
+        },
         [BUILD, INSTALL],
     ),
     "another torch is installed": (
