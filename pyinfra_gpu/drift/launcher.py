@@ -40,8 +40,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return in what the launcher is not as declared, and, as a note, the runs that are on."""
     if spec.training is None:
         return []
-    masked = _masked(spec, record)
-    manager = masked or [*_linger(spec, record), *_manager(spec, record)]
+    manager = _masked(spec, record) or _manager(spec, record)
     return [*_files(spec, record), *manager, *_runs(record)]
 
 
@@ -87,32 +86,27 @@ def _files(spec: HostSpec, record: Record) -> list[Finding]:
     ]
 
 
-def _linger(spec: HostSpec, record: Record) -> list[Finding]:
-    """Without root nobody is asked: the launcher does it, or says who can."""
-    if record.launcher.linger is not False or spec.privilege != "sudo":
-        return []
-    if record.system.init != "systemd":
-        return []
-    owner = layout.owner_name(spec, record)
-    return [
-        Finding(
-            id=Id.TRAINING_LINGER_OFF,
-            found=f"the user manager of {owner} ends with the last login",
-            expected="linger, so that a run outlives it",
-            effect="repair",
-            action=f"linger for {owner}",
-        )
-    ]
-
-
 def _manager(spec: HostSpec, record: Record) -> list[Finding]:
-    """A manager that somebody stopped, or that ended by itself, comes back at the next boot."""
-    launcher = record.launcher
-    if launcher.manager is not False or launcher.linger is not True or spec.privilege != "sudo":
+    """Judge whether the owner's manager, of which runs are units, is on and outlives logins.
+
+    Without root nobody is asked: the launcher does it, or says who can. One that somebody stopped,
+    or that ended by itself, comes back at the next boot.
+    """
+    launcher, owner = record.launcher, layout.owner_name(spec, record)
+    if spec.privilege != "sudo" or record.system.init != "systemd":
         return []
-    if record.system.init != "systemd":
+    if launcher.linger is False:
+        return [
+            Finding(
+                id=Id.TRAINING_LINGER_OFF,
+                found=f"the user manager of {owner} ends with the last login",
+                expected="linger, so that a run outlives it",
+                effect="repair",
+                action=f"linger for {owner}",
+            )
+        ]
+    if launcher.linger is not True or launcher.manager is not False:
         return []
-    owner = layout.owner_name(spec, record)
     return [
         Finding(
             id=Id.TRAINING_MANAGER_OFF,
