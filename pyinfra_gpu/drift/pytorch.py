@@ -166,18 +166,25 @@ def _fallback(spec: HostSpec) -> Finding:
     )
 
 
-def _without_version(record: Record) -> str:
-    installed = record.torch.distributions
-    if record.torch.python is None or isinstance(installed, Unknown):
-        return "no torch"
-    return "a torch without a version" if "torch" in installed else "no torch"
+def is_there(record: Record) -> bool:
+    """Tell whether a torch is installed, be it one whose version line is lost."""
+    torch = record.torch
+    if torch.version is not None:
+        return True
+    installed = torch.distributions
+    return torch.python is not None and not isinstance(installed, Unknown) and "torch" in installed
 
 
 def _torch(spec: HostSpec, record: Record) -> list[Finding]:
     """Judge torch itself; in an environment that is to be made anew it goes with the old one."""
     torch, wanted = record.torch, spec.pytorch.full_version
     if torch.version is None or _environment(spec, record):
-        id_, found = Id.PYTORCH_NOT_INSTALLED, _without_version(record)
+        found = (
+            "a torch without a version"
+            if torch.version is None and is_there(record)
+            else "no torch"
+        )
+        id_ = Id.PYTORCH_NOT_INSTALLED
     elif isinstance(torch.version, Unknown):
         return []
     elif has_fallback(spec, record):

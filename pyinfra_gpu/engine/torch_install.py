@@ -95,7 +95,7 @@ def _install_built(spec: HostSpec, record: Record, lock: Lock | None, complaint:
 
 def _anew(record: Record) -> list[str]:
     """Return the option by which uv replaces a torch that is there, whatever its version."""
-    return [] if record.torch.version is None else ["--reinstall-package", "torch"]
+    return ["--reinstall-package", "torch"] if drift.is_there(record) else []
 
 
 def _install_fallback(spec: HostSpec, record: Record) -> Commands:

@@ -93,3 +93,9 @@ def test_only_a_copy_that_did_not_help_is_fetched_again() -> None:
 @pytest.mark.parametrize("lists", [{"torch.other": [MINE]}, {"torch.other": []}])
 def test_nothing_is_installed_for_a_users_own(lists: dict[str, list[str]]) -> None:
     assert commands(lists) == []
+
+
+def test_a_torch_whose_version_line_is_lost_is_replaced() -> None:
+    """uv goes by the name of its metadata, which is there: it would leave the files as they are."""
+    (install,) = commands({"torch.version_line": []})
+    assert "--reinstall-package torch" in install
