@@ -22,7 +22,7 @@ from pyinfra_gpu_rehearsal.aptconfig import AptConfiguration, of_release, read_m
 from pyinfra_gpu_rehearsal.base_image import BaseImage, Say, ensure_base_image
 from pyinfra_gpu_rehearsal.commands import run
 from pyinfra_gpu_rehearsal.kind import Kind
-from pyinfra_gpu_rehearsal.requirements import install_packages
+from pyinfra_gpu_rehearsal.requirements import ensure_packages, install_packages
 from pyinfra_gpu_rehearsal.state import cache_folder, locked
 from pyinfra_gpu_rehearsal.wheelhouse import BUILD_REQUIREMENTS, UV
 
@@ -119,6 +119,7 @@ DEBIAN_13_WHOLE = replace(DEBIAN_13, wheels=(*(DEBIAN_13.wheels or ()), *RUNS_ON
 
 def ensure_archive(say: Say) -> Archive:
     """Return the tree, fetched and put together first where the cache has none."""
+    ensure_packages(say)
     image, folder = _image(say), cache_folder() / f"pytorch-{VERSION}-{RELEASE}"
     archive, named = folder / f"pytorch-{VERSION}.tar", folder / "packages.txt"
     with locked(cache_folder() / f"{folder.name}.lock"):

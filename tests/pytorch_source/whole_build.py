@@ -27,6 +27,7 @@ from typing import Any
 
 from pyinfra_gpu.drift.pytorch_build import UNIT
 from pyinfra_gpu_rehearsal import Lab, LabHost, available
+from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.placing import point
 from pyinfra_gpu_rehearsal.pytorch_source import (
     DEBIAN_13_WHOLE,
@@ -220,6 +221,9 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         archive = whole.up()
         return build(whole) or spread(whole, archive)
+    except LabError as error:
+        print(error)
+        return 1
     except InterruptedBuildError:
         print("stopped: call it again, and it goes on from there")
         return STOPPED
