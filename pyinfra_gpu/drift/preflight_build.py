@@ -25,7 +25,7 @@ def obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
     if building is None or spec.rehearsal or not _builds(spec, record, building):
         return []
     found = [_disk(spec, record), _declared_memory(spec, record, building)]
-    found.append(_memory(spec, record, building))
+    found += [_memory(spec, record, building), _cudnn(spec, record, building)]
     return [each for each in found if each]
 
 
@@ -83,4 +83,17 @@ def _memory(spec: HostSpec, record: Record, building: BuildSpec) -> Finding | No
         expected=f"{need / 1024:g} GiB, which one compiler alone may take",
         action=f"raise `pytorch_build_memory_gib`, let {_LOWER}, or declare `pytorch_source` ="
         " 'wheel'",
+    )
+
+
+def _cudnn(spec: HostSpec, record: Record, building: BuildSpec) -> Finding | None:
+    """Judge the declared one alone: CMake knows more places of the system's than are looked at."""
+    if building.cudnn is None or not building.takes_cudnn or record.build.cudnn is not None:
+        return None
+    return stop(
+        Id.PREFLIGHT_CUDNN_MISSING,
+        found=f"no cudnn_version.h in {building.cudnn}/include",
+        expected=f"the cuDNN that torch is to be built with, as `pytorch_cudnn` = {building.cudnn}",
+        action="unpack NVIDIA's archive of cuDNN there, or declare the folder that has its include"
+        " and lib",
     )

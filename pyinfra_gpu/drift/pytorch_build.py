@@ -37,7 +37,8 @@ _RECIPE = 1
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that a build cannot do without."""
-    return (record.build.pid, record.torch.version) if spec.pytorch.building else ()
+    build = record.build
+    return (build.pid, build.cudnn, record.torch.version) if spec.pytorch.building else ()
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -167,13 +168,17 @@ def differs(spec: HostSpec, record: Record) -> Finding | None:
 def ingredients(spec: HostSpec, record: Record) -> dict[str, Any]:
     """Return everything declared or given by which one build is another than the next, by name.
 
-    What only the builder can say (compiler's version, submodules, NCCL's tag) follows from these,
-    and stands in the wheel's manifest.
+    What only the builder can say follows from these and stands in the wheel's manifest: submodules
+    and NCCL's tag from the commit; glibc from the platform, and so does which compiler, by its
+    major number. An update of it within that number is no reason to build for hours.
     """
     system, platform = record.system, platform_of(spec, record)
+    building = spec.pytorch.building
+    taken, cudnn = building is not None and building.takes_cudnn, record.build.cudnn
     return {
         "the recipe": _RECIPE,
         **declared(spec),
+        **({"cuDNN": None if isinstance(cudnn, Unknown) else cudnn} if taken else {}),
         "Python": None if platform is None else platform.python,
         "the platform": f"{system.os_id} {system.os_version} {system.architecture}",
     }

@@ -64,6 +64,7 @@ class ProbeRequest:
     + owner: the user as whom all is looked at that this user can write; "": who logged in;
       "-": whoever looks looks at all of it
     + build: where torch is built from source
+    + cudnn: folders in which a build looks for cuDNN's headers, the first that has them counts
     + venv, uv, env_file: the virtual environment, the installer, the environment's variables
     + python: the declared interpreter, where that is a path
     + training, requirements, training_stamp: the checkout, a file in it, its stamp
@@ -96,6 +97,7 @@ class ProbeRequest:
     stamp: str
     verdict: str
     build: str = ""
+    cudnn: tuple[str, ...] = ()
     entries: tuple[str, ...] = ()
     packages: tuple[str, ...] = PACKAGES
     nvidia: bool = False
@@ -151,6 +153,7 @@ class ProbeRequest:
         request = replace(
             request,
             build=paths.build if built else "",
+            cudnn=spec.pytorch.building.cudnn_headers if spec.pytorch.building else (),
             entries=(*request.entries, *folders, *((paths.build_bundle,) if built else ())),
             owner="-" if spec.privilege == "none" else spec.owner or "",
             python=spec.pytorch.python if spec.pytorch.python.startswith("/") else "",
@@ -207,7 +210,7 @@ class ProbeRequest:
     def _paths(self) -> tuple[str, ...]:
         names = (field.name for field in fields(self) if field.name not in _NO_PATHS)
         single = (getattr(self, name) for name in names)
-        return (*(value for value in single if isinstance(value, str)), *self.entries)
+        return (*(value for value in single if isinstance(value, str)), *self.entries, *self.cudnn)
 
 
 def _own_entries(paths: Paths) -> tuple[str, ...]:
@@ -278,6 +281,7 @@ def command(request: ProbeRequest) -> StringCommand:
         "PG_OWNER": request.owner,
         "PG_VENV": request.venv,
         "PG_BUILD": request.build,
+        "PG_CUDNN": "\n".join(request.cudnn),
         "PG_UV": request.uv,
         "PG_PYTHON": request.python,
         "PG_ENV_FILE": request.env_file,

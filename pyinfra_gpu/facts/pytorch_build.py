@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -105,6 +106,8 @@ class BuildRecord(Jsonable):
     """What there is of builds on a host.
 
     + stamp: of the torch that is installed; wheel: of the wheel that lies there
+    + cudnn: the version that the headers of the cuDNN say which a build would take; None where
+      there are none, or where none is taken
     + state: of the last build; pid: of the process that builds now
     """
 
@@ -112,6 +115,7 @@ class BuildRecord(Jsonable):
     wheel: Manifest | Unknown | None
     state: BuildState | Unknown | None
     pid: str | Unknown | None
+    cudnn: str | Unknown | None
 
     @property
     def running(self) -> BuildState | None:
@@ -136,7 +140,14 @@ def parse(fields: Fields) -> BuildRecord:
         wheel=Manifest.read(fields.document("build.wheel")),
         state=BuildState.read(fields.document("build.state")),
         pid=fields.text("build.pid"),
+        cudnn=_version(fields.text("build.cudnn")),
     )
+
+
+def _version(text: str | Unknown | None) -> str | Unknown | None:
+    if not isinstance(text, str) or re.fullmatch(r"\d{1,4}(\.\d{1,4}){2}", text, re.ASCII):
+        return text
+    return Unknown(f"cudnn_version.h names no version but {text[:80]!r}")
 
 
 def _time_left(seconds: int | None) -> str:

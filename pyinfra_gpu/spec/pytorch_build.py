@@ -68,6 +68,11 @@ _BY_CHANCE = {
 }
 """What CMake would decide by what it finds on a host; `pytorch_flags` changes each of them."""
 
+_SYSTEMS_HEADERS = (
+    "/usr/include",
+    *(f"/usr/include/{each}-linux-gnu" for each in ("x86_64", "aarch64")),
+)
+"""Where NVIDIA's packages of cuDNN put theirs, by their file lists."""
 _CUDA = ("USE_CUDA", "USE_CUDNN", "USE_NCCL")
 
 
@@ -201,6 +206,18 @@ class BuildSpec:
         found = {"CUDNN_INCLUDE_DIR": f"{place}/include", "CUDNN_LIBRARY": f"{place}/lib"}
         cuda |= found if place else {}
         return {**_BY_CHANCE, **cuda, "USE_SYSTEM_NCCL": "0", **dict(self.flags)}
+
+    @property
+    def takes_cudnn(self) -> bool:
+        """Whether a cuDNN of the host's goes into the wheel."""
+        return self.cuda and self.settings["USE_CUDNN"] == "1"
+
+    @property
+    def cudnn_headers(self) -> tuple[str, ...]:
+        """The folders in which the headers of the cuDNN that is taken can be."""
+        if not self.takes_cudnn:
+            return ()
+        return (f"{self.cudnn}/include",) if self.cudnn else _SYSTEMS_HEADERS
 
     @property
     def origin(self) -> dict[str, str]:

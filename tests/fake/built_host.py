@@ -54,6 +54,7 @@ def built_host(
         "build.wheel": None if wheel is None else json.dumps({**about, **_MANIFEST, **wheel}),
         "build.state": None if state is None else json.dumps({**about, **_STATE, **state}),
         "build.pid": pid,
+        "build.cudnn": None,
     }
     return replace(host, plain={**documents, **host.plain})
 

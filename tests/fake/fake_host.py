@@ -117,6 +117,7 @@ _NEVER = (
     "training.damaged",
     "packages.settings",
     "torch.elsewhere",
+    "build.cudnn",
     "system.preload_problem",
     "owned.preload_problem",
 )

@@ -139,6 +139,10 @@ HOSTS: dict[str, tuple[FakeHost, list[str]]] = {
         gpu(plain=SMALL),
         ["may use 4.0 GiB of memory here", "6 GiB, which one compiler", "`pytorch_source` ="],
     ),
+    "no cuDNN in the declared folder": (
+        gpu(data={"pytorch_cudnn": "/opt/cudnn"}, plain={"build.cudnn": None}),
+        ["no cudnn_version.h in /opt/cudnn/include", "`pytorch_cudnn` = /opt/cudnn", "unpack"],
+    ),
     "a folder that starts no programs": (
         built_host(plain={"storage.noexec": "/opt"}),
         ["below /opt: it is mounted noexec", "another `prefix`", "remount,exec /opt"],
@@ -161,6 +165,7 @@ def no_obstacle(host: FakeHost) -> bool:
 
 def test_a_host_that_only_gets_a_wheel_or_has_begun_needs_no_more_room() -> None:
     assert no_obstacle(gpu())
+    assert no_obstacle(gpu(data={"pytorch_cudnn": "/opt/cudnn"}, plain={"build.cudnn": "9.20.0"}))
     assert no_obstacle(gpu(data={"pytorch_builder": "ws2"}, plain={**FREE, **SMALL}))
     begun = built_host(plain=FREE, state={})
     assert no_obstacle(begun)

@@ -241,6 +241,25 @@ def test_another_arch_list_or_cuda_is_another_build() -> None:
         assert pytorch_build.changed(one, other) == names
 
 
+def on_gpu(cudnn: str | None, **data: object) -> FakeHost:
+    gpu = {**{k: v for k, v in SOURCE.items() if k != "stack"}, "gpu_model": "RTX 5090", **data}
+    return FakeHost(data=gpu, plain={"build.cudnn": cudnn})
+
+
+def test_another_cudnn_in_the_same_folder_is_another_build() -> None:
+    place: dict[str, object] = {"pytorch_cudnn": "/opt/cudnn"}
+    hosts = [on_gpu(version, **place) for version in ("9.19.1", "9.20.0")]
+    before, now = (pytorch_build.ingredients(each.spec(), record_of(each)) for each in hosts)
+    assert pytorch_build.changed(before, now) == ["cuDNN"]
+
+
+def test_a_build_without_cudnn_does_not_depend_on_the_hosts() -> None:
+    for data in ({"stack": "cpu-torch2.13"}, {"pytorch_flags": {"USE_CUDNN": 0}}):
+        host = on_gpu("9.19.1", **data) if "stack" not in data else built_host()
+        assert host.spec().pytorch.building is not None
+        assert "cuDNN" not in pytorch_build.ingredients(host.spec(), record_of(host))
+
+
 SAME: dict[str, dict[str, object]] = {
     "the mirror": {"pytorch_git_url": "https://mirror.example.org/pytorch"},
     "memory": {"pytorch_build_memory_gib": 8},

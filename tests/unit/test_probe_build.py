@@ -67,3 +67,34 @@ def test_where_nothing_can_be_started_is_told(
     assert storage.noexec == (folder if told else None)
     # Of a build's folder that nobody asks for it does not matter.
     assert tree.look(shell).storage.noexec is None
+
+
+HEADER = """\
+#ifndef CUDNN_VERSION_H_
+#define CUDNN_VERSION_H_
+#define CUDNN_MAJOR 9
+#define CUDNN_MINOR 20
+#define CUDNN_PATCHLEVEL 0
+#define CUDNN_VERSION (CUDNN_MAJOR * 10000 + CUDNN_MINOR * 100 + CUDNN_PATCHLEVEL)
+"""
+
+
+def test_the_cudnn_a_build_takes_is_the_first_that_has_a_header(tree: Tree, shell: str) -> None:
+    tree.venv()
+    folders = ("/opt/none/include", "/opt/my cudnn/include", "/usr/include")
+    request = replace(tree.request(), cudnn=folders)
+    assert tree.look(shell, request).build.cudnn is None
+    write(tree.root / "usr/include/cudnn_version.h", HEADER.replace("20", "1"))
+    assert tree.look(shell, request).build.cudnn == "9.1.0"
+    write(tree.root / "opt/my cudnn/include/cudnn_version.h", HEADER)
+    assert tree.look(shell, request).build.cudnn == "9.20.0"
+    assert tree.look(shell).build.cudnn is None
+
+
+def test_a_header_without_a_version_is_not_taken_for_one(tree: Tree, shell: str) -> None:
+    tree.venv()
+    request = replace(tree.request(), cudnn=("/usr/include",))
+    header = tree.root / "usr/include/cudnn_version.h"
+    for text in ("", "#define CUDNN_MAJOR nine\n", "#include <cudnn_version_v9.h>\n"):
+        write(header, text)
+        assert isinstance(tree.look(shell, request).build.cudnn, Unknown)

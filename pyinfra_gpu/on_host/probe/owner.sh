@@ -130,7 +130,7 @@ believed() {
 
 # What the owner's process may tell.
 owners_keys="owned.stat owned.absent owned.hidden owned.target owned.unread owned.sha256 owned.closed \
-owned.preload_problem environment.text owned.for_all smoke.verdict build.stamp build.wheel build.state build.pid torch.python torch.python_problem torch.base \
+owned.preload_problem environment.text owned.for_all smoke.verdict build.stamp build.wheel build.state build.pid build.cudnn torch.python torch.python_problem torch.base \
 torch.declared torch.installing torch.version_line torch.distribution torch.damaged torch.foreign torch.other \
 torch.need torch.elsewhere torch.touched torch.uv training.requirements training.stamp training.commit training.remote \
 training.dirty training.dirty_count training.submodule training.lfs training.damaged training.masked cuda.shell cuda.nvcc cuda.gcc cuda.gxx \
@@ -145,7 +145,7 @@ owners_part() {
 	set -- env -i PATH="$PATH" PG_SBIN= PG_ROOT="$R" PG_TICK="$tick" PG_SECONDS=$((rest - tick)) \
 		PG_STUCK="$stuck" PG_LIMIT="$limit" PG_HOME="$home"
 	for each in LEFT VENV BUILD UV PYTHON ENV_FILE TRAINING REQUIREMENTS TRAINING_STAMP VERDICT \
-		STAMP COMPARE NVIDIA CUDA COMPILER; do
+		STAMP COMPARE NVIDIA CUDA COMPILER CUDNN; do
 		eval 'set -- "$@" "PG_'$each'=$PG_'$each'"'
 	done
 	passing=

@@ -7,8 +7,8 @@
 # Inputs, assigned in front of this text: PG_PREFIX PG_VENV PG_BUILD PG_UV PG_ENV_FILE PG_TRAINING
 # PG_REQUIREMENTS PG_TRAINING_STAMP PG_STAMP PG_VERDICT (absolute paths, or empty: not asked),
 # PG_PATHS (absolute paths, one a line), PG_PACKAGES (names with blanks between), PG_OWNER (the user
-# whose the tree is; empty: who logged in; -: nobody else than who looks). PG_NVIDIA (1 or
-# empty) asks for what belongs to an NVIDIA driver, and with it: PG_CUDA (release), PG_COMPILER,
+# whose the tree is; empty: who logged in; -: nobody else than who looks), PG_CUDNN (folders in which a
+# build of torch looks for cuDNN's headers, one a line). PG_NVIDIA (1 or empty) asks for what belongs to an NVIDIA driver, and with it: PG_CUDA (release), PG_COMPILER,
 # PG_REPOSITORY (URL), PG_KEYRING PG_CUDA_PROOF PG_LIBCUDA_PROOF PG_REBOOTS (absolute paths, or
 # empty).
 # PG_COMPARE: seconds for the files of the environment, the last three of them without digests.

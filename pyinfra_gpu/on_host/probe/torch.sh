@@ -31,6 +31,26 @@ torch() {
 	text build.state "${at:+$at/state.json}"
 	if [ "$at" ]; then read -r pid <"$at/pid"; fi
 	if [ "$pid" ] && [ -d "/proc/$pid" ]; then put build.pid "$pid"; else absent build.pid; fi
+	cudnn
+}
+
+# The cuDNN that a build takes, by the first of its headers that there is.
+cudnn() {
+	IFS=$nl
+	for folder in $PG_CUDNN; do
+		IFS=$ifs header=$R$folder/cudnn_version.h
+		[ -f "$header" ] || continue
+		has grep build.cudnn || return
+		bounded ended 5 grep -hsE -m3 '^#define CUDNN_(MAJOR|MINOR|PATCHLEVEL) ' "$header"
+		release=
+		while read -r row; do release=$release${row:+.${row##* }}; done <<-said
+			$said
+		said
+		put build.cudnn "${release#.}"
+		return
+	done
+	IFS=$ifs
+	absent build.cudnn
 }
 
 # is_empty FOLDER: made for the owner, and not filled yet; what may not be read is not empty
