@@ -14,11 +14,11 @@ import pytest
 from train.run_directory import NOW, iso, steps, write_run
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
-from pyinfra_gpu.on_host.train import calling
-from pyinfra_gpu.on_host.train import why as module
+from pyinfra_gpu.on_host.train import calling, evidence
 from pyinfra_gpu.on_host.train.advice import decisive, next_smaller, smaller
+from pyinfra_gpu.on_host.train.explanation import Explanation
 from pyinfra_gpu.on_host.train.record import Run, read_run
-from pyinfra_gpu.on_host.train.why import Explanation, why
+from pyinfra_gpu.on_host.train.why import why
 
 HERE = Path(__file__).parent
 COMMAND = [
@@ -490,4 +490,4 @@ def test_a_log_of_a_gigabyte_and_hostile_lines_is_read_at_its_end(tmp_path: Path
 
 
 def test_the_kernels_own_lines_are_asked_for_and_never_waited_for() -> None:
-    assert isinstance(module.kernel_lines(NOW), list | tuple)
+    assert isinstance(evidence.kernel_lines(NOW), list | tuple)
