@@ -102,40 +102,56 @@ def _asked(
         # What was begun before somebody took the declaration back can still be ended and explained.
         reason = None if lists else _undeclared(host.name, caller.inventory)
         return HostRuns(name=host.name, absent=True, reason=reason)
-    json_ = ["--json"] if lists or verb == "why" else []
-    command = [spec.paths.train, "list" if lists else verb, *json_, *words]
-    seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
-    # The launcher that is not there is a sentence of ours, not the shell's.
-    known = shlex.join(["env", *_surroundings(host.name, caller)])
-    text = f"test -x {shlex.quote(command[0])} || exit {_ABSENT}; exec {known} "
-    text += shlex.join(command)
+    command, seconds = _command(host.name, spec, verb, words, caller)
 
     def run() -> tuple[bool, Any]:
         given = {**as_declared_owner(spec), "_success_exit_codes": [0], "_stdin": stdin}
-        return bounded_command(state, host, StringCommand(text), given, seconds=seconds)
+        return bounded_command(state, host, command, given, seconds=seconds)
 
     said = reach(host, run, seconds=seconds)
     if isinstance(said, Unanswered):
         return HostRuns(name=host.name, reason=said.reason)
     ok, output = said
+    if ok and lists:
+        return _listed(host.name, "\n".join(output.stdout_lines))
+    if ok and verb == "why":
+        return _explained(host.name, "\n".join(output.stdout_lines))
     lines = [indented(line[:_LONGEST_LINE]) for line in output.stderr_lines if line.strip()]
-    if lists and ok:
-        found = read_runs("\n".join(output.stdout_lines))
-        if isinstance(found, Unknown):
-            return HostRuns(name=host.name, reason=f"its list cannot be read: {found.reason}")
-        return HostRuns(name=host.name, runs=found.runs, reason=found.reason)
-    if verb == "why" and ok:
-        told = read_explanation("\n".join(output.stdout_lines))
-        if isinstance(told, Unknown):
-            reason = f"what it explains cannot be read: {told.reason}"
-            return HostRuns(name=host.name, reason=reason)
-        return HostRuns(name=host.name, explained=told)
     if not ok and not output.stdout_lines and not lines:
         return HostRuns(name=host.name, reason=_no_launcher(spec, caller.inventory), absent=True)
     if lists:
-        return HostRuns(name=host.name, reason=shortened(lines[-1], _LONGEST_REASON))
+        reason = lines[-1] if lines else "its list cannot be read: it said no reason"
+        return HostRuns(name=host.name, reason=shortened(reason, _LONGEST_REASON))
     printed = [line[:_LONGEST_LINE] for line in output.stdout_lines[-MOST_LINES:]]
     return HostRuns(name=host.name, lines=(*printed, *lines[-MOST_LINES:]), ok=ok)
+
+
+def _command(
+    name: str, spec: HostSpec, verb: str, words: Sequence[str], caller: Caller
+) -> tuple[StringCommand, float]:
+    """Return the command for a host, and the seconds that it has."""
+    lists = verb in _LISTS
+    json_ = ["--json"] if lists or verb == "why" else []
+    command = [spec.paths.train, "list" if lists else verb, *json_, *words]
+    # The launcher that is not there is a sentence of ours, not the shell's.
+    known = shlex.join(["env", *_surroundings(name, caller)])
+    text = f"test -x {shlex.quote(command[0])} || exit {_ABSENT}; exec {known} "
+    seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
+    return StringCommand(text + shlex.join(command)), seconds
+
+
+def _listed(name: str, printed: str) -> HostRuns:
+    found = read_runs(printed)
+    if isinstance(found, Unknown):
+        return HostRuns(name=name, reason=f"its list cannot be read: {found.reason}")
+    return HostRuns(name=name, runs=found.runs, reason=found.reason)
+
+
+def _explained(name: str, printed: str) -> HostRuns:
+    told = read_explanation(printed)
+    if isinstance(told, Unknown):
+        return HostRuns(name=name, reason=f"what it explains cannot be read: {told.reason}")
+    return HostRuns(name=name, explained=told)
 
 
 _ABSENT = 3

@@ -51,20 +51,10 @@ def written(
         part = part if part.port else replace(part, port=across.free_port())
     units.ensure(site, wanted.preset.resume_after_reboot)
     keeping.forget_old(site)
-    checkout, preset = Path(site.checkout), wanted.preset
+    preset = wanted.preset
     run = rundir.make(site, preset.name, part.run if part else None)
     try:
-        if like is not None:
-            parts = like.request()["code"]
-            for _, _, name in parts:
-                shutil.copyfile(like.folder / name, run.folder / name)
-        else:
-            parts = code.keep(checkout, run.folder)
-        if part is not None and part.commit not in (None, parts[0][1]):
-            raise TrainError(
-                f"{checkout} is at commit {parts[0][1][:12]}, and that of {part.hosts[0]} at"
-                f" {part.commit[:12]}: run `pyinfra INVENTORY deploy.py` for both"
-            )
+        parts = _code(site, run, like, part)
         (run.folder / "packages.txt").write_text(stamp.packages(site), encoding="utf-8")
         program = child.words(site, run.folder, preset, wanted.ranks, wanted.words, None)
         command = child.command(site, preset, wanted.ranks, program, wanted.hosts)
@@ -81,6 +71,23 @@ def written(
             ) from None
         raise
     return run
+
+
+def _code(site: Site, run: Run, like: Run | None, part: Across | None) -> list[list[str]]:
+    """Keep the code of a run in its directory; return its parts, that of the checkout first."""
+    checkout = Path(site.checkout)
+    if like is None:
+        parts = code.keep(checkout, run.folder)
+    else:
+        parts = like.request()["code"]
+        for _, _, name in parts:
+            shutil.copyfile(like.folder / name, run.folder / name)
+    if part is not None and part.commit not in (None, parts[0][1]):
+        raise TrainError(
+            f"{checkout} is at commit {parts[0][1][:12]}, and that of {part.hosts[0]} at"
+            f" {part.commit[:12]}: run `pyinfra INVENTORY deploy.py` for both"
+        )
+    return parts
 
 
 def _request(wanted: Asked, run: Run, parts: list[list[str]], command: list[str]) -> dict[str, Any]:

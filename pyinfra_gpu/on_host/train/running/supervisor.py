@@ -143,7 +143,23 @@ class Supervisor:
         worktree = self.run.folder / "code"
         checkout = Path(self.site.checkout)
         code.lay_out_all(checkout, worktree, self.request["code"], self.run.folder)
-        attempt = {
+        attempts = [*self.run.read()["attempts"], self._begun(number)]
+        changed = {"gpus": self.held.devices, "attempts": attempts}
+        if self.part is not None:
+            # The controller is told now, so that it starts the other hosts.
+            notify.tell("READY=1\nSTATUS=waits for the other hosts")
+            self.waited = True
+        self.change(state="starting" if self.part else "running", waits=None, **changed)
+        if number > 1:
+            self.tell("resumed", {})
+        ended, last = self._gone_through(Attempt(self, number, folder, worktree))
+        # On a full disk the attempts in the record are fewer than these.
+        attempts[-1] |= {"ended": now(), **ended}
+        return self._another_follows(retries, attempts, last)
+
+    def _begun(self, number: int) -> dict[str, Any]:
+        """Return what is written down of an attempt as it begins."""
+        return {
             "number": number,
             "started": now(),
             "ended": None,
@@ -154,28 +170,17 @@ class Supervisor:
             "first_failed_rank": None,
             "cause": None,
         }
-        document = self.run.read()
-        document["attempts"].append(attempt)
-        changed = {"gpus": self.held.devices, "attempts": document["attempts"]}
-        if self.part is not None:
-            # The controller is told now, so that it starts the other hosts.
-            notify.tell("READY=1\nSTATUS=waits for the other hosts")
-            self.waited = True
-        self.change(state="starting" if self.part else "running", waits=None, **changed)
-        if number > 1:
-            self.tell("resumed", {})
+
+    def _gone_through(self, going: Attempt) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return how an attempt ended, and the figures of its last step."""
         try:
-            going = Attempt(self, number, folder, worktree)
-            ended, last = going.run(), going.metrics.last
+            return going.run(), going.metrics.last
         except (TrainError, OSError) as error:
             if not self.waited:
                 raise  # whoever waits for the start is told
             self._say(f"train: {error}")
             outcome = "stopped" if self.stopping else "failed"
-            ended, last = {"exit": None, "outcome": outcome, "first_failed_rank": None}, {}
-        attempts = document["attempts"]  # on a full disk those in the record are fewer
-        attempts[-1] |= {"ended": now(), **ended}
-        return self._another_follows(retries, attempts, last)
+            return {"exit": None, "outcome": outcome, "first_failed_rank": None}, {}
 
     def _another_follows(
         self, retries: Retries, attempts: list[dict[str, Any]], last: Mapping[str, Any]
