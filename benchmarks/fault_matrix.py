@@ -3,11 +3,13 @@
     .venv/bin/python benchmarks/fault_matrix.py                        all of it: hours
     .venv/bin/python benchmarks/fault_matrix.py --scenario update --only power,disk
     .venv/bin/python benchmarks/fault_matrix.py --from 10 --to 20 --moment within
+    .venv/bin/python benchmarks/fault_matrix.py --part 1/2             for two beside one another
     .venv/bin/python benchmarks/fault_matrix.py --down                 take the host away
 
-Makes a throwaway host of its own below FOLDER, where results.jsonl keeps each case that was tried:
-the next call goes on with what is left, and tries again what failed. `--anew` forgets them, for
-another state of the project. Exits with 1 where a case failed, with 0 where none did.
+Makes a throwaway host of its own below FOLDER. Each case that was tried is a line of EVIDENCE with
+the commit it was tried at: the next call goes on with what is left, and tries again what failed,
+or what comes before another command by now. `--anew` tries all of them again. Exits with 1 where a
+case failed, with 0 where none did.
 
 A run's commands are numbered once, while nobody disturbs it (tests/rehearsal/boundaries.py). Two
 things make it shorter. Where a command left nothing behind, neither a file nor a unit or module,
@@ -22,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -50,6 +53,7 @@ from pyinfra_gpu_rehearsal import Lab, LabHost  # noqa: E402
 from pyinfra_gpu_rehearsal.snapshots import names  # noqa: E402
 
 PROJECT = Path(__file__).resolve().parents[1]
+EVIDENCE = PROJECT / "tests/rehearsal/evidence/fault_matrix.jsonl"
 BASE_S = 5.0  # a command this long is not done again for each case behind it
 # What any login and any command leaves, and the gate itself.
 PASSING = ("var/log/", "var/lib/systemd/", "tmp/", "run/", "etc/.pwd.lock", PLACE[1:])
@@ -130,12 +134,45 @@ class Recorded:
         ]
 
 
+@dataclass(frozen=True)
+class Tried:
+    """How a case ended.
+
+    + command: the end of the one that it is about
+    + commit: of the project, with "+" where its files were others than that one's
+    + problems: what was wrong; none: it passed
+    """
+
+    case: str
+    command: str
+    commit: str
+    problems: list[str]
+    seconds: float
+
+
+def passed() -> set[tuple[str, str]]:
+    """Return the cases that passed when they were last tried, each with its command."""
+    if not EVIDENCE.exists():
+        return set()
+    rows = [Tried(**json.loads(line)) for line in EVIDENCE.read_text().splitlines()]
+    last = {(row.case, row.command): row.problems for row in rows}
+    return {case for case, problems in last.items() if not problems}
+
+
+def commit() -> str:
+    """Return the state of what is deployed, as `Tried` has it."""
+    git = ["git", "-C", str(PROJECT)]
+    name = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
+    status = [*git, "status", "--porcelain", "--", "pyinfra_gpu", "deploy.py", "config.py"]
+    changed = subprocess.run(status, capture_output=True, text=True).stdout
+    return name.stdout.strip() + ("+" if changed else "")
+
+
 class Matrix:
     """The cases of both scenarios, on one throwaway host."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.results = folder / "results.jsonl"
         self.lab = Lab(folder / ".rehearsal", training=PROJECT / "examples/tiny-gpt")
         self.lab.up(1, machine="2x RTX 5090")
         runs = folder / "runs"
@@ -182,21 +219,12 @@ class Matrix:
         usual_offer(self.lab)
         return lambda: self.lab.restore(GPU_HOST, name)
 
-    def passed(self) -> set[str]:
-        """Return the cases that passed in an earlier call."""
-        if not self.results.exists():
-            return set()
-        rows = [json.loads(line) for line in self.results.read_text().splitlines()]
-        last = {row["case"]: row["problems"] for row in rows}
-        return {case for case, problems in last.items() if not problems}
-
-    def keep(self, case: Case, problems: list[str], seconds: float, output: str) -> None:
+    def keep(self, tried: Tried, output: str) -> None:
         """Note how a case ended, and the output of its runs where it failed."""
-        row = {"case": str(case), "problems": problems, "seconds": round(seconds, 1)}
-        with self.results.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        if problems:
-            name = str(case).replace(":", "-")
+        with EVIDENCE.open("a") as file:
+            file.write(json.dumps(asdict(tried)) + "\n")
+        if tried.problems:
+            name = tried.case.replace(":", "-")
             (self.folder / f"{name}.log").write_text(output)
 
 
@@ -221,7 +249,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--from", dest="first", type=int, default=1, help="the first command")
     parser.add_argument("--to", dest="last", type=int, default=9999, help="the last command")
     parser.add_argument("--folder", type=Path, default=PROJECT / ".venv" / "fault-matrix")
-    parser.add_argument("--anew", action="store_true", help="forget what was tried before")
+    parser.add_argument("--part", default="1/1", help="K/N: the Kth of N shares of what is left")
+    parser.add_argument("--anew", action="store_true", help="try what passed before, too")
     parser.add_argument("--down", action="store_true", help="take the host away, and end")
     options = parser.parse_args()
     if unknown := set(options.only.split(",")) - set(FAULTS):
@@ -231,18 +260,21 @@ def arguments() -> argparse.Namespace:
 
 def tried(matrix: Matrix, scenario: str, options: argparse.Namespace) -> int:
     """Try the cases of a scenario that are left; print a line for each; return how many failed."""
-    recorded, passed, failed = matrix.recorded(scenario), matrix.passed(), 0
+    recorded, state, failed = matrix.recorded(scenario), commit(), 0
+    commands = [each.words[-42:] for each in recorded.run.commands]
+    before = set() if options.anew else passed()
     cases = [each for each in cases_of(scenario, recorded.run) if wanted(each, recorded, options)]
-    left = [case for case in cases if str(case) not in passed]
+    left = [each for each in cases if (str(each), commands[each.number - 1]) not in before]
     print(f"{scenario}: {len(recorded.run.commands)} commands, {len(cases)} cases,", end=" ")
     print(f"{len(cases) - len(left)} of them passed before")
     print(f"{'no':>4} {'moment':6} {'fault':10} {'result':6} {'s':>5}  command")
-    for case in left:
+    number, of = map(int, options.part.split("/"))
+    for case in left[number - 1 :: of]:
         began = time.monotonic()
         problems, output = matrix.problems(case, recorded)
         seconds = time.monotonic() - began
-        matrix.keep(case, problems, seconds, output)
-        words = recorded.run.commands[case.number - 1].words[-42:]
+        words = commands[case.number - 1]
+        matrix.keep(Tried(str(case), words, state, problems, round(seconds, 1)), output)
         result = "FAILED" if problems else "pass"
         row = f"{case.number:>4} {case.moment:6} {case.fault:10} {result:6} {seconds:>5.0f}"
         print(f"{row}  {words}", flush=True)
@@ -256,11 +288,12 @@ def main() -> None:
     """Try what was asked for."""
     options = arguments()
     options.folder.mkdir(parents=True, exist_ok=True)
+    EVIDENCE.parent.mkdir(exist_ok=True)
     if options.down:
         Lab(options.folder / ".rehearsal").down()
         return
     if options.anew:
-        for file in (*options.folder.glob("*.json*"), *options.folder.glob("*.log")):
+        for file in (*options.folder.glob("*.json"), *options.folder.glob("*.log")):
             file.unlink()
         Lab(options.folder / ".rehearsal").down()
     matrix = Matrix(options.folder)
