@@ -33,6 +33,9 @@ SOURCES = {"pytorch": CODENAME, "libuv1": CODENAME, "tensorpipe": "sid"}
 """Source packages, and the release that each is from: the TensorPipe that PyTorch pins from 2.12 on
 is in sid."""
 
+_RECIPE = 2
+"""Raised where the tree is put together in another way than before."""
+
 BUILD_PACKAGES = (
     "g++", "python3-dev", "python3-venv", "pkgconf", "libssl-dev", "flatbuffers-compiler",
     "libblas-dev", "libcpp-httplib-dev", "libcpuinfo-dev", "libeigen3-dev", "libflatbuffers-dev",
@@ -120,7 +123,7 @@ DEBIAN_13_WHOLE = replace(DEBIAN_13, wheels=(*(DEBIAN_13.wheels or ()), *RUNS_ON
 def ensure_archive(say: Say) -> Archive:
     """Return the tree, fetched and put together first where the cache has none."""
     ensure_packages(say)
-    image, folder = _image(say), cache_folder() / f"pytorch-{VERSION}-{RELEASE}"
+    image, folder = _image(say), cache_folder() / f"pytorch-{VERSION}-{RELEASE}-{_RECIPE}"
     archive, named = folder / f"pytorch-{VERSION}.tar", folder / "packages.txt"
     with locked(cache_folder() / f"{folder.name}.lock"):
         if not named.exists():
@@ -165,7 +168,21 @@ def _put_together(image: BaseImage, work: Path) -> list[str]:
     shutil.move(work / "libuv1", inner / "libuv")
     # Debian's libnop is nothing but its headers.
     shutil.copytree(image.root / "usr/include/nop", inner / "libnop/include/nop")
+    _generate(image, work / "pytorch/torch/csrc/jit/serialization")
     return names
+
+
+def _generate(image: BaseImage, folder: Path) -> None:
+    """Make the header of mobile bytecode anew, as debian/rules does before it configures.
+
+    The one in the tree is by the FlatBuffers that upstream carries along, and does not compile with
+    Debian's. The compiler is the image's, and so are its libraries.
+    """
+    (loader,) = (image.root / "usr").glob("lib*/ld-linux-*")
+    libraries = ":".join(str(each) for each in (image.root / "usr/lib").glob("*-linux-gnu"))
+    flatc = [str(loader), "--library-path", libraries, str(image.root / "usr/bin/flatc")]
+    options = ["--cpp", "--gen-mutable", "--scoped-enums", "mobile_bytecode.fbs"]
+    run([*flatc, *options], purpose="generating mobile_bytecode_generated.h", cwd=folder)
 
 
 def _fetch(apt: AptConfiguration, work: Path) -> None:

@@ -18,6 +18,7 @@ from running import Deployer, Run, quietly, until
 from test_locks import TORCH_LOCK, Elsewhere, copied
 from wheels import wheel
 
+from pyinfra_gpu.drift.pytorch_build import UNIT
 from pyinfra_gpu.spec.lock import parse
 from pyinfra_gpu_rehearsal import Lab, LabHost
 from pyinfra_gpu_rehearsal.stand_in.serving import Served, serve_stand_in
@@ -144,6 +145,9 @@ def test_a_killed_run_leaves_the_build_at_work_and_the_next_one_follows_it(
     until(is_at(host, 30))
     run.kill()
     run.communicate()
+    # The weight is what counts where the kernel shares processors out between sessions.
+    shown = host.run(f"systemctl show {UNIT} -p Nice -p CPUWeight").stdout.split()
+    assert sorted(shown) == ["CPUWeight=20", "Nice=10"]
     seen = other.check(limit=HOST).deviations(HOST)["pytorch.build-running"]
     assert "torch is being built: compile" in seen["found"]
     another = builder.check(limit=HOST).deviations(HOST)

@@ -7,7 +7,9 @@
 # MEMORY  MiB that the unit may use
 #
 # The unit belongs to nobody's login: a connection that breaks changes nothing of it. A compiler that
-# is killed for memory does not end it: the program goes on with fewer of them.
+# is killed for memory does not end it: the program goes on with fewer of them. Niceness alone would
+# leave it as much of the processors as any login: the kernel shares them out between sessions first
+# (sched(7), autogroup), and between units by their weight.
 set -u
 unit=$1 owner=$2 program=$3 folder=$4 memory=$5
 manager=
@@ -21,8 +23,8 @@ if systemctl $manager is-active --quiet "$unit"; then exit 0; fi
 systemctl $manager reset-failed "$unit" 2>/dev/null
 set -- --quiet --unit="$unit" --description="Builds torch from source (pyinfra-gpu)" --collect \
 	--service-type=notify \
-	--property=Nice=10 --property=IOSchedulingClass=idle --property=OOMPolicy=continue \
-	--property=MemoryMax="${memory}M" --property=TimeoutStopSec=60 \
+	--property=Nice=10 --property=CPUWeight=20 --property=IOSchedulingClass=idle \
+	--property=OOMPolicy=continue --property=MemoryMax="${memory}M" --property=TimeoutStopSec=60 \
 	/usr/bin/python3 -I "$program" run "$folder"
 if [ "$owner" ]; then set -- --uid="$owner" "$@"; else set -- --user "$@"; fi
 if said=$(systemd-run "$@" 2>&1); then exit 0; fi
