@@ -1,28 +1,84 @@
-"""`pyinfra-gpu`: the verbs around pyinfra, with honest exit codes."""
+"""`pyinfra-gpu`: the verbs around pyinfra, with honest exit codes.
+
+Only the verb that was typed is imported, as it is used: all of them take half a second, in which
+Ctrl-C would end in a traceback of whatever was being imported.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from typing import NoReturn, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, cast
 
 from pyinfra_gpu import __version__
-from pyinfra_gpu.diagnosis.cli import add_parser as add_explain
-from pyinfra_gpu.locking.cli import add_parser as add_lock
 from pyinfra_gpu.on_host import completion
 from pyinfra_gpu.on_host.train.presets import nearest
 from pyinfra_gpu.output import show
-from pyinfra_gpu.report.check.cli import add_parser as add_check
-from pyinfra_gpu.report.collect.cli import add_parser as add_collect
-from pyinfra_gpu.report.html.cli import add_parser as add_report
-from pyinfra_gpu.report.train.cli import add_parser as add_train
-from pyinfra_gpu.report.train.cli import parsed
 
 TRAIN = "train"
 REHEARSAL = "rehearsal"
 COMPLETION = "completion"
 REHEARSAL_HELP = "throwaway hosts to try a deploy on"
+
+
+def _check(verbs: Any) -> None:
+    from pyinfra_gpu.report.check.cli import add_parser
+
+    add_parser(verbs)
+
+
+def _report(verbs: Any) -> None:
+    from pyinfra_gpu.report.html.cli import add_parser
+
+    add_parser(verbs)
+
+
+def _explain(verbs: Any) -> None:
+    from pyinfra_gpu.diagnosis.cli import add_parser
+
+    add_parser(verbs)
+
+
+def _train(verbs: Any) -> None:
+    from pyinfra_gpu.report.train.cli import add_parser
+
+    add_parser(verbs)
+
+
+def _lock(verbs: Any) -> None:
+    from pyinfra_gpu.locking.cli import add_parser
+
+    add_parser(verbs)
+
+
+def _collect(verbs: Any) -> None:
+    from pyinfra_gpu.report.collect.cli import add_parser
+
+    add_parser(verbs)
+
+
+def _rehearsal_verb(verbs: Any) -> None:
+    verbs.add_parser(REHEARSAL, help=REHEARSAL_HELP)
+
+
+def _completion_verb(verbs: Any) -> None:
+    shells = verbs.add_parser(COMPLETION, help=completion.HELP, description=completion.HELP)
+    completion.add_shell(shells)
+    shells.set_defaults(handler=_completion)
+
+
+_VERBS: dict[str, Callable[[Any], None]] = {
+    "check": _check,
+    "report": _report,
+    "explain": _explain,
+    TRAIN: _train,
+    "lock": _lock,
+    "collect": _collect,
+    REHEARSAL: _rehearsal_verb,
+    COMPLETION: _completion_verb,
+}
+"""What adds a verb to the parser, in the order in which `--help` lists them."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -39,30 +95,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     `check` and `report` also answer 2 (drift) and 3 (only a restart is owed), `explain` 2 (nothing
     known explains the log), `train` 2 (a run is wrong, or the command line is).
     """
-    parser: argparse.ArgumentParser = _Parser(
-        prog="pyinfra-gpu",
-        description="From bare machines with NVIDIA GPUs to a proven training step."
-        " The deploy itself is pyinfra's: pyinfra inventories/lab.py deploy.py",
-    )
-    parser.add_argument("--version", action="version", version=f"pyinfra-gpu {__version__}")
-    subparsers = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    add_check(subparsers)
-    add_report(subparsers)
-    add_explain(subparsers)
-    add_train(subparsers)
-    add_lock(subparsers)
-    add_collect(subparsers)
-    subparsers.add_parser(REHEARSAL, help=REHEARSAL_HELP)
-    shells = subparsers.add_parser(COMPLETION, help=completion.HELP, description=completion.HELP)
-    completion.add_shell(shells)
-    shells.set_defaults(handler=_completion)
-    completion.answer(parser)
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        parser = _parser(words)
+        completion.answer(parser)
         if words[:1] == [REHEARSAL]:
             return _rehearsal(words[1:])
-        if words and not words[0].startswith("-") and words[0] not in subparsers.choices:
-            hint = nearest(words[0], [*subparsers.choices], "verbs are")
+        if words and not words[0].startswith("-") and words[0] not in _VERBS:
+            hint = nearest(words[0], [*_VERBS], "verbs are")
             parser.error(f"there is no verb {words[0]!r:.80}: {hint}")
         options = _parsed(parser, words)
         return cast(int, options.handler(options))
@@ -71,10 +111,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of the verb that was typed, or of all where none is named."""
+    parser: argparse.ArgumentParser = _Parser(
+        prog="pyinfra-gpu",
+        description="From bare machines with NVIDIA GPUs to a proven training step."
+        " The deploy itself is pyinfra's: pyinfra inventories/lab.py deploy.py",
+    )
+    parser.add_argument("--version", action="version", version=f"pyinfra-gpu {__version__}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    named = [words[0]] if words and words[0] in _VERBS and not completion.is_asked() else _VERBS
+    for name in named:
+        _VERBS[name](verbs)
+    return parser
+
+
 def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
     """Parse the words; what stands behind `--` is for the hosts' launchers, as it is."""
     if words[:1] != [TRAIN]:
         return parser.parse_args(words)
+    from pyinfra_gpu.report.train.cli import parsed
+
     return parsed(parser, words)
 
 

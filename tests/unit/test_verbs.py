@@ -1,0 +1,54 @@
+"""The command line `pyinfra-gpu` before a verb has anything to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from pyinfra_gpu import cli
+
+LOADED = """
+import sys
+from pyinfra_gpu import cli
+sys.argv[1:] = ["explain", "--help"]
+try:
+    cli.main()
+finally:
+    print(*sorted(sys.modules), file=sys.stderr)
+"""
+
+
+def test_ctrl_c_while_a_verb_is_imported_is_one_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pressed(verbs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli._VERBS, "check", pressed)
+    assert cli.main(["check", "inventory.py"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_verb_alone_is_imported() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=False
+    )
+    loaded = done.stderr.split()
+    assert "usage: pyinfra-gpu explain" in done.stdout
+    assert "pyinfra_gpu.diagnosis.cli" in loaded
+    others = ("report", "locking", "operations")
+    assert [
+        name for name in loaded if name.startswith(tuple(f"pyinfra_gpu.{o}" for o in others))
+    ] == []
+
+
+def test_the_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    listed = capsys.readouterr().out
+    assert [name for name in cli._VERBS if f"\n    {name}" not in listed] == []
+    with pytest.raises(SystemExit):
+        cli.main(["chekc"])
+    assert "there is no verb 'chekc': did you mean check?" in capsys.readouterr().err
