@@ -40,6 +40,7 @@ _GOES_ON = re.compile(
     r"|[Rr]ecovered|(?<!E: Some index files failed to download\. They have been )[Ii]gnor(?:ed|ing)"
     r"|[Ss]kipp(?:ed|ing)|[Cc]ontinuing)\b"  # that error is worded like a warning
 )
+_FRAME = re.compile(r"\s{0,80}File \"")  # a place in a traceback
 # An assertion of a test shows the values that it compared: they are no messages.
 _COMPARED = re.compile(r"(?:E {1,10})?AssertionError: assert ")
 LINES_AFTER = 2  # that may tell that the program goes on
@@ -138,7 +139,9 @@ def survived(failure: Failure) -> bool:
 def _goes_on(stream: Stream, last: int, telling: Sequence[Line]) -> bool:
     progress = stream.progress_after(last)
     return progress >= (1 if stream.finished else STILL_WORKING) or any(
-        _GOES_ON.search(line.whole[:RELEVANT]) for line in telling
+        _GOES_ON.search(line.whole[:RELEVANT])
+        for line in telling
+        if not _FRAME.match(line.text)  # a file may be called fallback.py
     )
 
 

@@ -109,6 +109,11 @@ def test_what_was_survived_is_not_the_cause_of_an_unknown_failure(survived: str)
     assert roots(survived + "loading data\n" + traceback(KEY)) == []
 
 
+def test_a_file_of_the_traceback_says_nothing_about_going_on() -> None:
+    frame = 'File "/v/lib/fallback.py", line 816, in pack'
+    assert roots(f"bind: Address already in use\n  {frame}\n") == ["STORE-01"]
+
+
 def test_what_was_survived_is_not_the_cause_of_a_known_failure_either() -> None:
     log = "bind failed: Address already in use, retrying\n" + STEPS + traceback(OOM)
     assert roots(log) == ["CUDA-02"]
