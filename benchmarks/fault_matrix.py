@@ -203,7 +203,10 @@ class Matrix:
             return attempt.problems(), attempt.output
         except NotReachedError:  # from there it sends another one: from the start it comes
             attempt = Attempt(recorded.scenario, recorded.run, case)
+        try:
             return attempt.problems(), attempt.output
+        except NotReachedError as error:
+            return [str(error)], attempt.output
 
     def _base(self, recorded: Recorded, numbers: list[int]) -> Callable[[], LabHost] | None:
         """Return what puts the host where the run stood before the last of these commands."""
