@@ -36,6 +36,7 @@ from pyinfra_gpu.engine import folding, groups, journal
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import Ended, on_signal
 from pyinfra_gpu.errors import sentence, shown
+from pyinfra_gpu.text import columns, wrapped
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -59,9 +60,19 @@ def check(arguments: Sequence[str] | None = None) -> None:
     ensure_ssh_folder()
     errors = problems(arguments)
     for error in errors:
-        click.echo(f"--> {click.style('pyinfra-gpu', fg='red', bold=True)}: {error}", err=True)
+        click.echo(_told(error, terminal=sys.stderr.isatty()), err=True)
     if errors:
         raise SystemExit(1)
+
+
+def _told(error: str, *, terminal: bool) -> str:
+    """Return the lines of a refusal; on a terminal none breaks a word, elsewhere it is one line."""
+    name, rest = "pyinfra-gpu", [error]
+    if terminal:
+        first = f"--> {name}: "
+        rest = wrapped(error, first, "    ", whole_words=True, width=columns())
+        rest[0] = rest[0].removeprefix(first)
+    return f"--> {click.style(name, fg='red', bold=True)}: " + "\n".join(rest)
 
 
 def fold_lines() -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from pyinfra.api.state import State
 from pyinfra.context import ctx_state
@@ -355,3 +356,18 @@ def test_deploying_from_another_folder_is_refused_in_one_sentence(tmp_path: Path
     assert done.returncode == 1
     assert f"run pyinfra in {PROJECT}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_refusal_fits_the_terminal_and_is_one_line_elsewhere(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [write(project, 'cpu = ["h"]'), "deploy.py", "--limit", f"no{'such' * 9}host"]
+    whole = one_sentence(capsys, arguments)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        command_line.check(arguments)
+    lines = click.unstyle(capsys.readouterr().err).splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 80
+    assert " ".join(" ".join(lines).split()) == click.unstyle(whole)
