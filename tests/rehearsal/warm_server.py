@@ -37,8 +37,10 @@ PROGRAMS = {"pyinfra": pyinfra, "pyinfra-gpu": pyinfra_gpu, "python": python}
 fork, wait = get_original("os", ["fork", "waitpid"])
 
 
-def import_operations() -> None:
-    """Import what a deploy imports, as its file does first of all."""
+def import_all() -> None:
+    """Import what the verbs of our command line import, and what a deploy does first of all."""
+    for verb in Path("pyinfra_gpu").rglob("cli.py"):
+        import_module(".".join(verb.with_suffix("").parts))
     for module in iter_modules(["pyinfra_gpu/operations"], "pyinfra_gpu.operations."):
         import_module(module.name)
     import_module("pyinfra_gpu.report.run")
@@ -78,7 +80,7 @@ def end(program: Callable[[], object]) -> NoReturn:
 
 def main() -> None:
     """Answer requests until there are no more."""
-    import_operations()
+    import_all()
     # What is imported stays, so a fork need not look through it for garbage, nor copy it thereby.
     gc.collect()
     gc.freeze()
