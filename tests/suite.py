@@ -233,6 +233,17 @@ def _seeds() -> dict[str, str]:
     return {name: str(int(head[:5], 16)) for name in SEEDS} if head else {}
 
 
+def _environment() -> dict[str, str]:
+    """Return what a lane runs in: this environment, but that Python keeps what it compiles.
+
+    Without that each lane compiles all tests anew, which is half of the time it takes to find them,
+    and each program that a test starts compiles ours: 0.3 of 1.1 s of `pyinfra-gpu`.
+    """
+    kept = {**_seeds(), **os.environ, "PYTHONUNBUFFERED": "1"}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return kept
+
+
 def _start(lane: Lane, scratch: Path) -> Running:
     command = [sys.executable, "-m", "pytest", *lane.arguments]
     command += [f"--basetemp={scratch / lane.name}"]
@@ -240,7 +251,7 @@ def _start(lane: Lane, scratch: Path) -> Running:
         process = subprocess.Popen(
             [*command, "--color=no", f"--junitxml={junit_of(lane)}"],
             cwd=ROOT,
-            env={**_seeds(), **os.environ, "PYTHONUNBUFFERED": "1"},
+            env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm import warm_program
 
-PROJECT = Path(__file__).resolve().parents[2]
 SCREEN = 24
 INVENTORY = """
 import sys
@@ -33,18 +31,9 @@ def pyinfra(
     fleet.write_text(
         INVENTORY.format(folder=folder, size=size, lacking=lacking, more=list(more))  # type: ignore[call-overload]
     )
-    program = str(Path(sys.executable).parent / "pyinfra")
-    done = subprocess.run(
-        [program, *options, str(fleet), "deploy.py"],
-        cwd=PROJECT,
-        env={**os.environ, "PYINFRA_PROGRESS": "off", "HOME": str(tmp_path)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    known = {**os.environ, "PYINFRA_PROGRESS": "off", "HOME": str(tmp_path)}
+    command = ["pyinfra", *options, str(fleet), "deploy.py"]
+    done = warm_program().run(command, known, 300, together=True)
     return done.returncode, done.stdout.splitlines()
 
 

@@ -287,39 +287,50 @@ def test_what_tells_of_types_sees_a_wrong_one() -> None:
 # -- does a value have its declared type?
 
 
-def conforms(value: object, hint: Any, where: str = "") -> None:
+Check = Callable[[object], bool]
+
+
+def conforms(value: object, hint: Any) -> None:
     """Assert that a value is what a type says, down to its last part."""
-    assert _is(value, hint, where), f"{where}: {value!r} is no {hint}"
-
-
-def _is(value: object, hint: Any, where: str) -> bool:
-    if is_dataclass(hint) and isinstance(hint, type):
-        return type(value) is hint and _parts(value, hint, where)
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
-        return type(value) is hint  # pydantic has looked at its parts
-    origin, inside = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return any(_is(value, each, where) for each in inside)
-    if origin is Literal:
-        return any(value is each or value == each for each in inside)
-    if origin is tuple:
-        return isinstance(value, tuple) and all(_is(each, inside[0], where) for each in value)
-    if origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, str]):
-        return isinstance(value, Mapping) and all(
-            _is(key, inside[0], where) and _is(each, inside[1], where)
-            for key, each in value.items()
-        )
-    if hint in (Any, object):
-        return True
-    return type(value) is (type(None) if hint is None else hint)
+    assert _check(hint)(value), f"{value!r} is no {hint}"
 
 
 @cache
-def _hints(form: type) -> dict[str, Any]:
-    return typing.get_type_hints(form)
+def _check(hint: Any) -> Check:
+    """Return what tells whether a value is of this type: the type is taken apart once."""
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _parts(hint)
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return lambda value: type(value) is hint  # pydantic has looked at its parts
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        kinds = [_check(each) for each in inside]
+        return lambda value: any(check(value) for check in kinds)
+    if origin is Literal:
+        return lambda value: value in inside
+    if origin is tuple:
+        item = _check(inside[0])
+        return lambda value: isinstance(value, tuple) and all(map(item, value))
+    if origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, str]):
+        key, item = map(_check, inside)
+        return lambda value: (
+            isinstance(value, Mapping) and all(map(key, value)) and all(map(item, value.values()))
+        )
+    if hint in (Any, object):
+        return lambda value: True
+    kind = type(None) if hint is None else hint
+    return lambda value: type(value) is kind
 
 
-def _parts(value: object, form: type, where: str) -> bool:
-    for each in fields(form):  # type: ignore[arg-type]
-        conforms(getattr(value, each.name), _hints(form)[each.name], f"{where}.{each.name}")
-    return True
+def _parts(form: Any) -> Check:
+    hints = typing.get_type_hints(form)
+    parts = [(each.name, hints[each.name], _check(hints[each.name])) for each in fields(form)]
+
+    def check(value: object) -> bool:
+        if type(value) is not form:
+            return False
+        for name, hint, part in parts:
+            assert part(found := getattr(value, name)), f"{form}.{name}: {found!r} is no {hint}"
+        return True
+
+    return check

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 from fake_host import DATA, FakeHost
+from warm import warm_program
 
 PROJECT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
@@ -118,15 +119,8 @@ def check(tmp_path: Path, *kinds: str) -> Told:
             for kind, port in zip((GOOD, *kinds), ports, strict=True)
         ]
         fleet = inventory(tmp_path, hosts)
-        done = subprocess.run(
-            [sys.executable, "-c", CONTROLLER, str(fleet)],
-            cwd=PROJECT,
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        command = ["python", "-c", CONTROLLER, str(fleet)]
+        done = warm_program().run(command, environment(tmp_path), 120)
     assert done.returncode == 0, done.stderr
     return Told(**json.loads(done.stdout), raw=done.stdout, errors=done.stderr)
 
@@ -233,19 +227,9 @@ def test_a_plan_of_the_healthy_host_comes_to_its_end_beside_hosts_that_misbehave
             (name_of(kind), data(tmp_path, port, look_s=60))
             for kind, port in zip((GOOD, *BEFORE_LOGIN), ports, strict=True)
         ]
-        done = subprocess.run(
-            [
-                *(str(Path(sys.executable).parent / "pyinfra"), "--dry"),
-                *(str(inventory(tmp_path, hosts)), "deploy.py"),
-            ],
-            cwd=PROJECT,
-            env=environment(tmp_path) | {"PYINFRA_PROGRESS": "off"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        command = ["pyinfra", "--dry", str(inventory(tmp_path, hosts)), "deploy.py"]
+        known = environment(tmp_path) | {"PYINFRA_PROGRESS": "off"}
+        done = warm_program().run(command, known, 120)
     said = done.stdout + done.stderr
     assert done.returncode == 1, said
     assert "Traceback" not in said

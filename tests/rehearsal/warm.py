@@ -18,7 +18,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 
 class WarmProgram:
-    """A process that forks a run of pyinfra, or of pyinfra-gpu, whenever it is asked to."""
+    """A process that forks a run of what imports them whenever it is asked to."""
 
     def __init__(self) -> None:
         self.server = subprocess.Popen(
@@ -32,19 +32,28 @@ class WarmProgram:
         self._read(IMPORTING_S)
 
     def run(
-        self, command: Sequence[str], environment: Mapping[str, str], timeout: float
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        timeout: float,
+        *,
+        folder: Path = PROJECT,
+        together: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run COMMAND in the project's folder and return what it printed.
+        """Run COMMAND and return what it printed.
 
-        + command: its first word ends in "pyinfra" or "pyinfra-gpu"
+        + command: its first word ends in "pyinfra" or "pyinfra-gpu"; or "python", "-c", ...
         + timeout: seconds; the run is killed then, and subprocess.TimeoutExpired raised
+        + folder: where it runs
+        + together: its errors among its output, as a terminal shows them
         """
-        with tempfile.TemporaryDirectory() as folder:
-            output, errors = Path(folder, "output"), Path(folder, "errors")
+        with tempfile.TemporaryDirectory() as kept:
+            output, errors = Path(kept, "output"), Path(kept, "errors")
             output.touch()
             errors.touch()
             request = {"command": list(command), "environment": dict(environment)}
-            self._write({**request, "output": str(output), "errors": str(errors)})
+            request |= {"folder": str(folder), "output": str(output)}
+            self._write({**request, "errors": str(output if together else errors)})
             process = int(self._read(timeout))
             try:
                 code = int(self._read(timeout))

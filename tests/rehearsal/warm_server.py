@@ -1,4 +1,4 @@
-"""Runs pyinfra's and our own command line again and again, each in a fork of this process.
+"""Runs pyinfra's and our own command line, or a text of Python, each in a fork of this process.
 
 Importing them is most of what a run costs the processor. Here it is done once; what a run does
 after that is what the installed program does, in a process of its own with its own environment,
@@ -24,13 +24,23 @@ from pyinfra_cli.main import main as pyinfra  # first: it replaces parts of Pyth
 
 from pyinfra_gpu.cli import main as pyinfra_gpu
 
-PROGRAMS = {"pyinfra": pyinfra, "pyinfra-gpu": pyinfra_gpu}
+
+def python() -> None:
+    """Run what follows `-c`, as the interpreter does."""
+    text = sys.argv.pop(2)
+    del sys.argv[0]
+    exec(text, {"__name__": "__main__"})
+
+
+PROGRAMS = {"pyinfra": pyinfra, "pyinfra-gpu": pyinfra_gpu, "python": python}
 # Gevent's own would begin an event loop in this process, which the forks would share.
 fork, wait = get_original("os", ["fork", "waitpid"])
 
 
-def import_operations() -> None:
-    """Import what a deploy imports, as its file does first of all."""
+def import_all() -> None:
+    """Import what the verbs of our command line import, and what a deploy does first of all."""
+    for verb in Path("pyinfra_gpu").rglob("cli.py"):
+        import_module(".".join(verb.with_suffix("").parts))
     for module in iter_modules(["pyinfra_gpu/operations"], "pyinfra_gpu.operations."):
         import_module(module.name)
     import_module("pyinfra_gpu.report.run")
@@ -40,8 +50,9 @@ def become(request: dict[str, Any]) -> None:
     """Make this process the one that was asked for, but for the program itself."""
     os.environ.clear()
     os.environ.update(request["environment"])
+    os.chdir(request["folder"])
     for descriptor, path in ((0, os.devnull), (1, request["output"]), (2, request["errors"])):
-        opened = os.open(path, os.O_RDWR)
+        opened = os.open(path, os.O_RDWR | os.O_APPEND)
         os.dup2(opened, descriptor)
         os.close(opened)
     sys.argv = request["command"]
@@ -69,7 +80,7 @@ def end(program: Callable[[], object]) -> NoReturn:
 
 def main() -> None:
     """Answer requests until there are no more."""
-    import_operations()
+    import_all()
     # What is imported stays, so a fork need not look through it for garbage, nor copy it thereby.
     gc.collect()
     gc.freeze()

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import starting
+
 from pyinfra_gpu import spec
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
@@ -91,7 +93,7 @@ class Place:
         + tick: in seconds; what hangs is given up after five of them
         """
         program = text_of(ProbeRequest.for_spec(self.spec()))
-        done = subprocess.run(
+        done = starting.run(
             ["sh", "-c", f"PG_TICK={tick}\n{program}"],
             capture_output=True,
             check=True,
@@ -106,7 +108,7 @@ class Place:
 
     def run(self, command: str, text: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command of an operation's as root, with the folder of a user's own below it."""
-        return subprocess.run(
+        return starting.run(
             ["sh", "-c", command], input=text, capture_output=True, text=True, cwd="/", timeout=60
         )
 
@@ -175,11 +177,11 @@ def _hard_link(made: Place, path: Path) -> None:
 
 def _crowd(_: Place, path: Path) -> None:
     path.mkdir()
-    for number in range(CROWD):
-        os.mknod(path / str(number))
+    crowd(path, "")
 
 
 CROWD = 100_000
+LINKS = 50_000  # of one file; ext4 takes 65,000
 KINDS: dict[str, Callable[[Place, Path], None]] = {
     "a link to a file of root's": _link_to_file,
     "a link to a directory of root's": _link_to_directory,
@@ -189,6 +191,20 @@ KINDS: dict[str, Callable[[Place, Path], None]] = {
     "a hard link to a file of root's": _hard_link,
     "a directory of 100,000 names": _crowd,
 }
+
+
+def crowd(folder: Path, ending: str) -> None:
+    """Fill a folder with a crowd of names, all of them with that ending.
+
+    Names of few files: to make a file takes several times as long as to give one another name.
+    """
+    for number in range(CROWD):
+        name = f"{folder}/{number}{ending}"
+        if number % LINKS == 0:
+            first = name
+            os.mknod(first)
+        else:
+            os.link(first, name)
 
 
 def replace(made: Place, path: Path, kind: str) -> None:

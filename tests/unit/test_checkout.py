@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import starting
 from fake_host import DATA, FakeHost
 
 from pyinfra_gpu.drift import training
@@ -25,17 +28,21 @@ MODEL = "weights.bin"
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user without settings of git's, but for a name."""
+    without_settings(tmp_path / "home", monkeypatch)
+
+
+def without_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this process that of a user without settings of git's, but for a name."""
     for name in [each for each in os.environ if each.startswith("GIT_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home/.gitconfig").write_text("[user]\nname = u\nemail = u@example.org\n")
+    monkeypatch.setenv("HOME", str(home))
+    home.mkdir()
+    (home / ".gitconfig").write_text("[user]\nname = u\nemail = u@example.org\n")
 
 
 def git(folder: Path, *words: str) -> str:
     command = ["git", "-c", "protocol.file.allow=always", "-C", str(folder), *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return starting.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def committed(folder: Path, **files: str) -> str:
@@ -57,6 +64,7 @@ class Place:
     """A prefix, and what is fetched into it: a repository with a submodule that has one too."""
 
     def __init__(self, base: Path) -> None:
+        self.base = base
         self.inner, self.library = repository(base / "inner"), repository(base / "library")
         git(self.library, "submodule", "--quiet", "add", str(self.inner), "deep")
         committed(self.library)
@@ -84,21 +92,40 @@ class Place:
         command = program(
             "training/checkout.sh", str(self.folder), str(self.repo), commit, kept, *flags
         )
-        return subprocess.run(
+        return starting.run(
             ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60
         )
 
     def looked_at(self) -> TrainingRecord:
         request = replace(ProbeRequest.for_paths(self.paths), owner="-")
-        said = subprocess.run(
+        said = starting.run(
             ["sh", "-c", text_of(request)], capture_output=True, text=True, check=True, timeout=60
         )
         return from_fields(read_fields(said.stdout.splitlines())).training
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Path]:
+    """A place, and a copy of all that is in it."""
+    base = tmp_path_factory.mktemp("checkout")
+    with pytest.MonkeyPatch.context() as patch:
+        without_settings(base.with_name("home-of-checkout"), patch)
+        place = Place(base)
+    kept = base.with_name("checkout-as-made")
+    shutil.copytree(base, kept, symlinks=True)
+    return place, kept
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(made: tuple[Place, Path]) -> Place:
+    """A place as it was made: to copy it takes a tenth of what git takes to make another.
+
+    It stays where it is, since repositories name one another by their paths.
+    """
+    place, kept = made
+    shutil.rmtree(place.base)
+    shutil.copytree(kept, place.base, symlinks=True)
+    return copy(place)
 
 
 def test_submodules_are_checked_out_with_it_and_followed_to_another_commit(place: Place) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from pyinfra_gpu.facts.fields import CUT_OFF, NOT_REPORTED, Unknown, read_fields
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.facts.record import Record, from_fields
 
 FOLDER = Path(__file__).parent / "fixtures" / "probe"
 WHOLE = (FOLDER / "ubuntu2404-2x-rtx5090.txt").read_text()
@@ -76,9 +76,13 @@ def test_the_check_of_types_finds_a_wrong_one() -> None:
 
 def test_an_answer_cut_at_any_byte_tells_nothing_wrong() -> None:
     whole = parse(WHOLE.splitlines())
+    before = None
     for length in range(len(WHOLE) - 1):
-        part = parse(WHOLE[:length].splitlines())
-        assert agrees(part, whole), WHOLE[:length][-200:]
+        fields = read_fields(WHOLE[:length].splitlines())
+        if vars(fields) == before:  # the record is made of nothing else, and has been looked at
+            continue
+        before = vars(fields)
+        assert agrees(from_fields(fields), whole), WHOLE[:length][-200:]
     assert parse(WHOLE[:-1].splitlines()) == whole
 
 

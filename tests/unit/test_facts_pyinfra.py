@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +14,7 @@ import pytest
 from pyinfra.api import FactBase
 from pyinfra.api.arguments import all_global_arguments
 from pyinfra.api.exceptions import FactProcessError, FactValueError
+from warm import warm_program
 
 from pyinfra_gpu.facts import (
     cuda,
@@ -212,23 +213,21 @@ def test_the_command_carries_every_value_as_one_quoted_word() -> None:
     assert len(repr(request)) < 80
 
 
+def pyinfra(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    known = {**os.environ, "PYINFRA_PROGRESS": "off"}
+    return warm_program().run(["pyinfra", *words], known, 300, folder=folder)
+
+
 def test_pyinfra_prints_a_record_as_json(tmp_path: Path) -> None:
     (tmp_path / "inventory.py").write_text('hosts = ["@local"]\n')
     (tmp_path / "prefix/env").mkdir(parents=True)
     (tmp_path / "prefix/env/lab.env").write_text("A=1\n")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pyinfra", "--json", "inventory.py", "fact"),
-            "pyinfra_gpu.facts.environment.Environment",
-            f"prefix={tmp_path}/prefix",
-            "environment=lab",
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**__import__("os").environ, "PYINFRA_PROGRESS": "off"},
+    done = pyinfra(
+        *(tmp_path, "--json", "inventory.py", "fact"),
+        "pyinfra_gpu.facts.environment.Environment",
+        *(f"prefix={tmp_path}/prefix", "environment=lab"),
     )
+    assert done.returncode == 0, done.stderr
     (facts,) = json.loads(done.stdout).values()
     assert facts["@local"]["text"] == "A=***"
 
@@ -236,14 +235,7 @@ def test_pyinfra_prints_a_record_as_json(tmp_path: Path) -> None:
 def test_a_wrong_argument_is_told_in_one_sentence_and_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "inventory.py").write_text('hosts = ["@local"]\n')
     fact = "pyinfra_gpu.facts.storage.Storage"
-    done = subprocess.run(
-        [sys.executable, "-m", "pyinfra", "inventory.py", "fact", fact, "prefix=opt"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**__import__("os").environ, "PYINFRA_PROGRESS": "off"},
-    )
+    done = pyinfra(tmp_path, "inventory.py", "fact", fact, "prefix=opt")
     assert "the path 'opt' must be absolute" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import paramiko
 import pytest
+import starting
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors import ssh as connector
 
@@ -76,7 +77,7 @@ def ssh_accepts(served: Served, known: Path, strictness: str, host: str = "127.0
         *("-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={known}"),
         *("-o", "GlobalKnownHostsFile=none", "-o", f"StrictHostKeyChecking={strictness}"),
     ]
-    done = subprocess.run(
+    done = starting.run(
         ["ssh", *options, host, "true"], capture_output=True, text=True, timeout=30, check=False
     )
     assert done.returncode == 0 or "Host key verification failed" in done.stderr, done.stderr

@@ -20,6 +20,7 @@ from pyinfra_gpu.engine import steps, write
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.write import File
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.operations.layout import _command as directories
 
@@ -48,11 +49,14 @@ def writes(made: Place) -> list[File]:
     ]
 
 
-def deploy(made: Place) -> list[str]:
-    """Do as root what a run does below the prefix; return what was refused."""
+def deploy(made: Place, seen: Record | None = None) -> list[str]:
+    """Do as root what a run does below the prefix; return what was refused.
+
+    + seen: what a look has brought, where there was one; else it is looked at here
+    """
     wanted = made.spec()
     told = []
-    commands = [(directories(wanted, made.look()), "")]
+    commands = [(directories(wanted, seen or made.look()), "")]
     commands += [(write.command(each, as_root(wanted)), write.sent(each)) for each in writes(made)]
     uses = ("files/root_only.sh", "files/set_aside.sh")
     commands.append((program("files/remove.sh", wanted.paths.stamp, "1", uses=uses), ""))
@@ -100,7 +104,7 @@ def test_whatever_the_owner_puts_there_leads_root_nowhere(
     harmless(place, before)
     if earlier:
         assert isinstance(record.smoke.stamp, Unknown) or record.smoke.stamp is None
-    deploy(place)
+    deploy(place, record)
     harmless(place, before)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from test_lock_installing import uv
+from warm import warm_program
 from wheels import index, server, sha256, wheel
 
 from pyinfra_gpu.spec.lock import parse
@@ -35,13 +35,10 @@ class Project:
         index(self.wheels, self.folder / "simple")
 
     def lock(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        code = "import sys; from pyinfra_gpu.cli import main; sys.exit(main())"
         beside = f"{Path(uv()).parent}{os.pathsep}{os.environ['PATH']}"
         known = {"PATH": beside, "PYTHONPATH": str(PROJECT), "HOME": str(self.folder / "home")}
-        return subprocess.run(
-            [sys.executable, "-c", code, "lock", "inventory.py", *arguments],
-            cwd=self.folder, env=known, capture_output=True, text=True, check=False, timeout=300,
-        )  # fmt: skip
+        command = ["pyinfra-gpu", "lock", "inventory.py", *arguments]
+        return warm_program().run(command, known, 300, folder=self.folder)
 
 
 @pytest.fixture

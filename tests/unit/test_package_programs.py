@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import starting
 
 from pyinfra_gpu import on_host
 
@@ -58,7 +59,7 @@ class Desk:
 
     def run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a program of ours as it travels: as a command line."""
-        return subprocess.run(
+        return starting.run(
             [*self.shell, "-c", on_host.program(f"packages/{name}", *arguments)],
             env={"PATH": str(self.tools), "LC_ALL": "C"},
             cwd=self.root,
@@ -80,9 +81,7 @@ def test_every_shell_understands_a_program_and_what_travels_of_it(
 ) -> None:
     whole = (FOLDER / name).read_text(encoding="ascii")
     for text in (whole, on_host.text(f"packages/{name}")):
-        done = subprocess.run(
-            [*shell, "-n"], input=text, capture_output=True, text=True, check=False
-        )
+        done = starting.run([*shell, "-n"], input=text, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -333,13 +333,30 @@ FAILING = {
 }
 
 
-@pytest.mark.parametrize("tool", sorted(FAILING))
-def test_a_tool_that_fails_makes_its_field_unknown(tree: Tree, shell: str, tool: str) -> None:
+@pytest.fixture(scope="module")
+def nvidia_host(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """One host with a checkout and a driver, for the tests that leave it as it was."""
+    tree = Tree(tmp_path_factory.mktemp("nvidia") / "host")
     checkout(tree)
     furnish_nvidia(tree)
+    return tree
+
+
+@contextmanager
+def instead(tree: Tree, tool: str, text: str) -> Iterator[None]:
+    """Have the tree's tool be another program for a while; `text` is shell."""
+    with without(tree, tool):
+        tree.tool(tool, text)
+        yield
+
+
+@pytest.mark.parametrize("tool", sorted(FAILING))
+def test_a_tool_that_fails_makes_its_field_unknown(
+    nvidia_host: Tree, shell: str, tool: str
+) -> None:
     concern, name, reason = FAILING[tool]
-    tree.tool(tool, "echo 'it broke' >&2\nexit 2")
-    record = tree.look(shell, asked(tree))
+    with instead(nvidia_host, tool, "echo 'it broke' >&2\nexit 2"):
+        record = nvidia_host.look(shell, asked(nvidia_host))
     assert getattr(getattr(record, concern), name) == Unknown(reason)
     assert record.smoke.stamp is None
 
@@ -352,11 +369,10 @@ def test_a_tool_that_fails_makes_its_field_unknown(tree: Tree, shell: str, tool:
     ],
 )
 def test_a_tool_that_prints_rubbish_never_breaks_the_answer(
-    tree: Tree, shell: str, tool: str
+    nvidia_host: Tree, shell: str, tool: str
 ) -> None:
-    checkout(tree)
-    furnish_nvidia(tree)
-    tree.tool(tool, r"printf 'caf\303\251 \377\n\npyinfra-gpu-probe end\n x\ty | z\n'")
-    record = tree.look(shell, asked(tree))
+    rubbish = r"printf 'caf\303\251 \377\n\npyinfra-gpu-probe end\n x\ty | z\n'"
+    with instead(nvidia_host, tool, rubbish):
+        record = nvidia_host.look(shell, asked(nvidia_host))
     assert record.system.hostname == "gpu-1"
     assert record.smoke.verdict is None

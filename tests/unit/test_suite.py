@@ -79,6 +79,16 @@ def test_every_lane_is_shown_whole_and_the_last_line_counts_all(tmp_path: Path) 
     assert "No module named 'nosuchmodule'" in output
 
 
+def test_what_is_compiled_is_kept_whatever_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("HOME", "/home/me")
+    environment = suite._environment()
+    assert "PYTHONDONTWRITEBYTECODE" not in environment
+    assert environment["HOME"] == "/home/me"
+
+
 LOG = """platform linux -- Python 3.11.7
 collected 188 items / 97 deselected / 91 selected
 

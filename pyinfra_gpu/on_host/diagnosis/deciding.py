@@ -130,11 +130,10 @@ def _outweighs(hit: Hit, unknown: Failure) -> bool:
 def _explaining_warnings(roots: Sequence[Hit], hits: Sequence[Hit], known: Catalogue) -> list[Hit]:
     """Return the warnings that tell why the run ended later."""
     endings = {hit.entry.id for hit in hits if hit.standing in ("exception", "error")}
-    return [
-        hit
-        for hit in roots
-        if hit.standing in _OVERCOME and any(known.explains(hit.reading, id_) for id_ in endings)
-    ]
+    warnings = [hit for hit in roots if hit.standing in _OVERCOME]
+    readings = {hit.reading for hit in warnings}
+    explaining = {one for one in readings if any(known.explains(one, id_) for id_ in endings)}
+    return [hit for hit in warnings if hit.reading in explaining]
 
 
 def _precedence(hit: Hit) -> tuple[bool, int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from .elsewhere import Elsewhere, Told
@@ -25,6 +26,9 @@ exception: in the message of one that was printed; kernel: the kernel says it; e
 itself says that it is an error; warned: that it is a warning; survived: the program said that it
 goes on, or was seen to.
 """
+
+_Standings = Callable[[int, int], tuple[Failure | None, Standing]]
+"""From the first and the last line of a message: the exception it is in, and how it stands."""
 
 _KERNEL = re.compile(r"\bkernel: |^\[ {0,10}\d{1,8}\.\d{6}\] |Killed process \d")
 _ERROR = re.compile(
@@ -115,9 +119,11 @@ def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Fin
     log = Elsewhere(streams)
     for stream in streams:
         own = failures(stream)
-        lines = known_lines(own)
+        standing = _standings(stream, known_lines(own))
         found = [
-            hit for entry in known.entries for hit in _hits(stream, entry, limit, lines, facts, log)
+            hit
+            for entry in known.entries
+            for hit in _hits(stream, entry, limit, standing, facts, log)
         ]
         hits += _specific(found, known)
         failed += own
@@ -149,7 +155,7 @@ def _hits(
     stream: Stream,
     entry: Entry,
     limit: int,
-    failed: Mapping[int, Failure],
+    standing: _Standings,
     facts: HostFacts,
     log: Elsewhere,
 ) -> list[Hit]:
@@ -161,7 +167,7 @@ def _hits(
             if _COMPARED.match(stream.lines[first].text.strip()[:RELEVANT]):
                 continue
             groups = found.groupdict()
-            failure = next((failed[i] for i in range(first, last + 1) if i in failed), None)
+            failure, stands = standing(first, last)
             case = entry.case(groups, facts, log)
             hits.append(
                 Hit(
@@ -174,11 +180,22 @@ def _hits(
                     last=last,
                     groups=groups,
                     failure=failure,
-                    standing=_standing(stream, first, last, failure),
+                    standing=stands,
                     told=log.told(case.seen) if case and case.seen else None,
                 )
             )
     return hits
+
+
+def _standings(stream: Stream, failed: Mapping[int, Failure]) -> _Standings:
+    """Return what tells of a message by its first and last line; of lines that many share, once."""
+
+    @cache
+    def told(first: int, last: int) -> tuple[Failure | None, Standing]:
+        failure = next((failed[i] for i in range(first, last + 1) if i in failed), None)
+        return failure, _standing(stream, first, last, failure)
+
+    return told
 
 
 def _standing(stream: Stream, first: int, last: int, failure: Failure | None) -> Standing:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from pyinfra_gpu import __version__
@@ -147,14 +148,9 @@ class FailureView:
     tail: str
 
 
-def page(
-    answer: Answer, earlier: Sequence[Past] = (), trained: Mapping[str, HostRuns] | None = None
-) -> str:
-    """Return the whole page; everything in it that comes from a host is escaped.
-
-    + earlier: what checks of the same inventory said before, oldest first
-    + trained: the training runs of each host that was asked for them
-    """
+@cache
+def _template() -> Template:
+    """Return the page without what is on it; to read it takes longer than to fill it in."""
     environment = Environment(
         loader=FileSystemLoader(_HERE),
         autoescape=True,
@@ -163,10 +159,19 @@ def page(
         lstrip_blocks=True,
     )
     environment.filters |= {"moment": moment, "what": what, "who": who}
+    return environment.get_template("page.html.j2")
+
+
+def page(
+    answer: Answer, earlier: Sequence[Past] = (), trained: Mapping[str, HostRuns] | None = None
+) -> str:
+    """Return the whole page; everything in it that comes from a host is escaped.
+
+    + earlier: what checks of the same inventory said before, oldest first
+    + trained: the training runs of each host that was asked for them
+    """
     stages = _columns(answer.hosts)
-    return environment.get_template(
-        "page.html.j2"
-    ).render(
+    return _template().render(
         answer=answer,
         style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
         stages=stages,
