@@ -18,7 +18,13 @@ from pyinfra_gpu.drift.driver_running import users
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, stop
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages import manager_for
-from pyinfra_gpu.packages.names import branch_of, is_driver, plain
+from pyinfra_gpu.packages.names import (
+    branch_of,
+    is_driver,
+    is_helper,
+    names_its_version,
+    plain,
+)
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -76,7 +82,7 @@ def obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
             _packages_known(spec, record),
             _runfile(spec, record),
             _other_source(spec, record) if trusts_nvidia(spec) else None,
-            _other_archive(record) if from_nvidia(spec) else _other_driver(spec, record),
+            _other_archive(spec, record) if from_nvidia(spec) else _other_driver(spec, record),
             _secure_boot(spec, record),
             _busy(spec, record),
         ]
@@ -202,7 +208,7 @@ def _named(names: Sequence[str], record: Record) -> tuple[str, str]:
     return shown, manager_for(record.system.os_id).remove_by_hand(names, entirely=True)
 
 
-def _other_archive(record: Record) -> Finding | CannotTell | None:
+def _other_archive(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
     packages = record.nvidia.packages
     if isinstance(packages, Unknown):
         return CannotTell(f"the installed NVIDIA packages could not be read ({packages.reason})")
@@ -210,8 +216,10 @@ def _other_archive(record: Record) -> Finding | CannotTell | None:
         plain(each.name)
         for each in packages
         if (is_driver(each.name, each.version) and _OF_AN_ARCHIVE.search(each.version))
-        or each.name.startswith("linux-modules-nvidia-")
+        or _of_kernels(each.name)
     ]
+    if _ids(spec, record) & MOVES:
+        names += [plain(each.name) for each in packages if _left_behind(each.name, each.version)]
     if not names:
         return None
     shown, remove = _named(names, record)
@@ -222,6 +230,16 @@ def _other_archive(record: Record) -> Finding | CannotTell | None:
         action=f"remove them with `{remove}`, or declare `driver_source = 'distribution'` to keep"
         " the distribution's, or 'present' to keep what is there",
     )
+
+
+def _left_behind(name: str, version: str) -> bool:
+    """Tell whether a package is what removing a distribution's driver leaves, and is in the way.
+
+    Firmware of the very version that NVIDIA's repository has is the same file in both, over which
+    the installation stumbles; with the helper NVIDIA's driver conflicts.
+    """
+    firmware = names_its_version(name, version) and _OF_AN_ARCHIVE.search(version)
+    return bool(firmware) or is_helper(name, version)
 
 
 def _other_driver(spec: HostSpec, record: Record) -> Finding | CannotTell | None:

@@ -13,12 +13,15 @@ from proven_host import proven_host, record_of
 from pyinfra_gpu.drift import concern, preflight
 from pyinfra_gpu.drift.preflight_driver import _CARRIES_DRIVERS, _OF_AN_ARCHIVE
 from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages.names import is_helper, names_its_version
 from pyinfra_gpu.spec import system_files
 
 DRIVER = ["libcuda1", "libnvidia-ml1", "nvidia-driver-cuda", "nvidia-persistenced"]
 DRIVER.append("nvidia-kernel-open-dkms")
 UPDATED = [f"{name} 580.105.08-1 1 1" for name in DRIVER]
 MIXED = ["libcuda1 580.105.08-1 1 1", *(f"{name} {VERSION}-1 1 1" for name in DRIVER[1:])]
+UBUNTUS_FIRMWARE = "nvidia-firmware-580-580.126.20 580.126.20-0ubuntu0.24.04.1 0 1"
+DEBIANS_HELPER = "nvidia-kernel-common 20220217+3~deb12u1 0 1"
 JOB = {"driver.user": ["pid 812 (python3)", "pid 813 (python3)"]}
 SMALL = "0x00000000de000000-0x00000000deffffff 0x00000000c0000000-0x00000000cfffffff"
 NOTHING = "0x0000000000000000-0x0000000000000000"
@@ -76,6 +79,14 @@ WELCOME: dict[str, GpuHost] = {
                 f"nvidia-kernel-dkms {VERSION}-1 1 1",
             ]
         },
+    ),
+    "what removing Ubuntu's driver left behind, and the driver stays": proven_host(
+        lists={
+            "nvidia.package": [*(f"{name} {VERSION}-1 1 1" for name in DRIVER), UBUNTUS_FIRMWARE]
+        }
+    ),
+    "NVIDIA's own firmware, in the form with the version in its name": bare_gpu_host(
+        lists={"nvidia.package": ["nvidia-firmware-580-580.95.05 580.95.05-0ubuntu1 0 1"]}
     ),
     "Secure Boot is on and the key is enrolled": bare_gpu_host(
         plain={"system.secure_boot": "1", "driver.mok": "/var/lib/dkms/mok.pub is already enrolled"}
@@ -232,6 +243,20 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ),
         ("came from the distribution's archive", "driver_source = 'distribution'"),
     ),
+    "Ubuntu's firmware was left behind, a file of which NVIDIA's package has too": (
+        bare_gpu_host(lists={"nvidia.package": [UBUNTUS_FIRMWARE]}),
+        ("came from the distribution's archive", "apt-get purge nvidia-firmware-580-580.126.20`"),
+    ),
+    "Debian's helper was left behind, with which NVIDIA's driver conflicts": (
+        bare_gpu_host(lists={"nvidia.package": [DEBIANS_HELPER]}),
+        ("came from the distribution's archive", "apt-get purge nvidia-kernel-common`"),
+    ),
+    "Debian's driver, whose helper would be left behind": (
+        bare_gpu_host(
+            lists={"nvidia.package": ["libcuda1 535.261.03-1~deb12u1 0 1", DEBIANS_HELPER]}
+        ),
+        ("apt-get purge libcuda1 nvidia-kernel-common`",),
+    ),
     "the packages cannot be read": (
         proven_host(lists={"nvidia.package": ["?dpkg-query failed"]}),
         ("could not be read (dpkg-query failed)",),
@@ -363,6 +388,12 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     ),
     "not systemd": (proven_host(plain={"system.init": "tini"}), ("pid 1 is tini",)),
 }
+
+
+def test_from_branch_590_on_the_helpers_name_is_a_part_of_the_driver() -> None:
+    assert is_helper("nvidia-kernel-common", "20220217+3~deb12u1")
+    assert not is_helper("nvidia-kernel-common", "595.71.05-1ubuntu1")
+    assert not names_its_version("nvidia-driver-pinning-580.95.05", "580.95.05-1")
 
 
 @pytest.mark.parametrize("model", ["RTX 5090", None])
