@@ -58,6 +58,12 @@ say, in the driver stage, which writes nothing else then.
 BUILDS = MOVES | {Id.DRIVER_MODULE_NOT_BUILT, Id.DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL}
 """Findings after which the kernel gets a module that is built, and signed, on the host."""
 
+_MAKES_INITRAMFS = BUILDS | {
+    Id.DRIVER_BLACKLIST_DIFFERS,
+    Id.DRIVER_INITRAMFS_STALE,
+    Id.DRIVER_NOUVEAU_LOADED,
+}
+
 # Repositories that carry drivers. NVIDIA's others (container tools, development tools) do not.
 _CARRIES_DRIVERS = re.compile(
     r"cuda/repos|cuda-repo-|nvidia-driver-local|graphics-drivers|repo\.download\.nvidia"
@@ -87,6 +93,11 @@ def obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
             _busy(spec, record),
         ]
     return [each for each in found if each]
+
+
+def makes_initramfs(spec: HostSpec, record: Record) -> bool:
+    """Tell whether something is to be repaired that is followed by another initramfs."""
+    return bool(_ids(spec, record) & _MAKES_INITRAMFS)
 
 
 def _ids(spec: HostSpec, record: Record) -> set[Id]:

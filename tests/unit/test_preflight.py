@@ -414,6 +414,25 @@ def test_a_small_window_is_worth_a_warning_that_says_what_it_costs(model: str | 
         assert word in sentence
 
 
+@pytest.mark.parametrize("place", ["/opt", "/", "/var"])
+def test_what_a_reboot_empties_is_worth_a_note(place: str) -> None:
+    """Not more: hosts that get their root over the network at each boot are meant so."""
+    host = proven_host(plain={"storage.volatile": place})
+    (note,) = preflight.judge(host.spec(), record_of(host))
+    assert (note.id, note.effect, note.stops) == ("preflight.in-memory", "note", False)
+    sentence = note.sentence("ws1")
+    assert f"{place} is a file system in memory, which a reboot empties" in sentence
+    assert f"choose a `prefix` on a disk, or mount a disk at {place}" in sentence
+
+
+def test_a_read_only_boot_is_refused_where_another_initramfs_is_to_be_made() -> None:
+    read_only = {"storage.readonly": "/boot"}
+    assert said(proven_host(plain=read_only)) == []
+    (sentence,) = said(bare_gpu_host(plain=read_only))
+    assert "/boot is mounted read-only" in sentence
+    assert "mount -o remount,rw /boot" in sentence
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_work_is_refused_with_its_remedy(name: str) -> None:
     host, words = REFUSED[name]
