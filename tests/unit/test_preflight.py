@@ -237,6 +237,21 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ),
         ("libnvidia-compute-580 came from the distribution's archive", "apt-get purge"),
     ),
+    "what `ubuntu-drivers install --gpgpu` installs": (
+        bare_gpu_host(
+            lists={
+                "nvidia.package": [
+                    "nvidia-headless-no-dkms-580-server-open 580.95.05-0ubuntu0.24.04.1 0 1",
+                    "nvidia-kernel-common-580-server 580.95.05-0ubuntu0.24.04.1 0 1",
+                    "linux-modules-nvidia-580-server-open-6.8.0-149-generic 6.8.0-149.149 0 1",
+                ]
+            }
+        ),
+        (
+            "linux-modules-nvidia-580-server-open-6.8.0-149-generic, nvidia-headless",
+            "nvidia-kernel-common-580-server`, or declare",
+        ),
+    ),
     "a module that Ubuntu signed": (
         proven_host(
             lists={"nvidia.package": ["linux-modules-nvidia-580-open-6.8.0-50-generic 6.8.0 0 1"]}
