@@ -21,8 +21,7 @@ from pyinfra_gpu_rehearsal.state import cache_folder, locked
 
 DRIVERS = ("580.65.06", "580.82.07", "580.95.05", "580.105.08", "595.71.05")
 DKMS = "1:3.2.1-1"
-"""The version of NVIDIA's own dkms: its epoch beats every distribution's, and it does not depend on
-a compiler, as theirs does."""
+"""The version of NVIDIA's own dkms: its epoch beats every distribution's."""
 DONE = "archive.json"
 MAKERS = ("archive", "cuda_packages", "debs", "driver_packages", "kernels")
 
@@ -78,7 +77,7 @@ def _build(packages: Iterable[Package], folder: Path) -> None:
 def _repack_dkms(distributions: Path, folder: Path) -> None:
     folder.mkdir()
     (original,) = distributions.glob("dkms_*.deb")
-    repack(original, folder, Version=DKMS, Depends="kmod", Provides="", Breaks="")
+    repack(original, folder, Version=DKMS, Provides="", Breaks="")
 
 
 def _build_all(part: Path, work: Path, image: BaseImage, say: Say) -> None:

@@ -95,7 +95,7 @@ def test_a_repository_with_tempting_packages_does_not_tempt(
 
 
 def test_nvidias_dkms_with_its_epoch_is_left_alone(host: LabHost) -> None:
-    """It does not depend on the compiler, as the distribution's own does."""
+    """On Ubuntu 22.04 it does not depend on the compiler that the kernel is built with."""
     plain = "apt-cache -o Dir::Etc::PreferencesParts=/none policy dkms"
     assert f"Candidate: {DKMS}" in host.run(plain).stdout
     assert "Inst dkms" not in host.run("apt-get -s dist-upgrade").stdout
