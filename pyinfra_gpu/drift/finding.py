@@ -38,6 +38,7 @@ class Id(StrEnum):
     PREFLIGHT_DISK_TOO_SMALL = "preflight.disk-too-small"
     PREFLIGHT_NOEXEC = "preflight.noexec"
     PREFLIGHT_READ_ONLY = "preflight.read-only"
+    PREFLIGHT_IN_MEMORY = "preflight.in-memory"
     PREFLIGHT_BOOT_TOO_SMALL = "preflight.boot-too-small"
     PREFLIGHT_SYSTEM_DISK_TOO_SMALL = "preflight.system-disk-too-small"
     PREFLIGHT_MEMORY_TOO_SMALL = "preflight.memory-too-small"

@@ -14,6 +14,7 @@ from pyinfra_gpu.drift import (
     preflight_driver,
     preflight_gpus,
     preflight_memory,
+    preflight_mounts,
 )
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, stop
 from pyinfra_gpu.facts.fields import Unknown
@@ -37,13 +38,6 @@ _SPARE_MIB = 8
 _NAMED = 3  # so many libraries are told
 _TOOLKIT = ", or without a toolkit declare `cuda_toolkit = False`"
 _CLEAN = ": `journalctl --vacuum-size=100M` and the package manager's cache are the usual places"
-_MAKES_INITRAMFS = {
-    *preflight_driver.BUILDS,
-    Id.DRIVER_BLACKLIST_DIFFERS,
-    Id.DRIVER_INITRAMFS_STALE,
-    Id.DRIVER_NOUVEAU_LOADED,
-}
-"""What is followed by another initramfs."""
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -86,8 +80,7 @@ def _obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
         _prefix(spec, record),
         _owner(spec, record),
         _disk(spec, record),
-        _noexec(spec, record),
-        _read_only(spec, record),
+        *preflight_mounts.obstacles(spec, record),
         _package_manager(spec, record),
         *_system_disk(spec, record),
         _boot(spec, record),
@@ -182,34 +175,6 @@ def _disk(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
     )
 
 
-def _noexec(spec: HostSpec, record: Record) -> Finding | None:
-    """Judge whether what is installed and built below the prefix could be started there at all."""
-    place = record.storage.noexec
-    if not isinstance(place, str):
-        return None
-    return stop(
-        Id.PREFLIGHT_NOEXEC,
-        found=f"no program can be started below {place}: it is mounted noexec",
-        expected=f"a prefix whose programs can be started, and {spec.paths.prefix} is declared",
-        action=f"run `mount -o remount,exec {place}` and take noexec out of /etc/fstab, or choose"
-        " another `prefix`",
-    )
-
-
-def _read_only(spec: HostSpec, record: Record) -> Finding | None:
-    """Judge whether anything could be written; a kernel that finds a disk's errors forbids it."""
-    place = record.storage.readonly
-    if not isinstance(place, str):
-        return None
-    return stop(
-        Id.PREFLIGHT_READ_ONLY,
-        found=f"{place} is mounted read-only",
-        expected=f"file systems that can be written, below {spec.paths.prefix} too",
-        action="see with `dmesg | grep -iE 'remount|I/O error'` whether the kernel did that after"
-        f" an error of the disk; if not, run `mount -o remount,rw {place}` and look at /etc/fstab",
-    )
-
-
 def _package_manager(spec: HostSpec, record: Record) -> CannotTell | None:
     """Nothing is written where nobody knows what is installed."""
     installed = record.packages.installed
@@ -224,8 +189,8 @@ def _boot(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
     A full /boot leaves the driver's packages half configured, and a kernel that may not boot.
     """
     free, largest = record.storage.boot_mib, record.storage.initrd_mib
-    ids = {each.id for each in driver.judge(spec, record)}
-    if free is None or not isinstance(largest, int) or not largest or not ids & _MAKES_INITRAMFS:
+    makes = preflight_driver.makes_initramfs(spec, record)
+    if free is None or not isinstance(largest, int) or not largest or not makes:
         return None
     need = largest + _SPARE_MIB
     if isinstance(free, Unknown):

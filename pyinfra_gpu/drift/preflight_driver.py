@@ -18,7 +18,13 @@ from pyinfra_gpu.drift.driver_running import users
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, stop
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages import manager_for
-from pyinfra_gpu.packages.names import branch_of, is_driver, plain
+from pyinfra_gpu.packages.names import (
+    branch_of,
+    is_driver,
+    is_helper,
+    names_its_version,
+    plain,
+)
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -52,6 +58,12 @@ say, in the driver stage, which writes nothing else then.
 BUILDS = MOVES | {Id.DRIVER_MODULE_NOT_BUILT, Id.DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL}
 """Findings after which the kernel gets a module that is built, and signed, on the host."""
 
+_MAKES_INITRAMFS = BUILDS | {
+    Id.DRIVER_BLACKLIST_DIFFERS,
+    Id.DRIVER_INITRAMFS_STALE,
+    Id.DRIVER_NOUVEAU_LOADED,
+}
+
 # Repositories that carry drivers. NVIDIA's others (container tools, development tools) do not.
 _CARRIES_DRIVERS = re.compile(
     r"cuda/repos|cuda-repo-|nvidia-driver-local|graphics-drivers|repo\.download\.nvidia"
@@ -76,11 +88,16 @@ def obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
             _packages_known(spec, record),
             _runfile(spec, record),
             _other_source(spec, record) if trusts_nvidia(spec) else None,
-            _other_archive(record) if from_nvidia(spec) else _other_driver(spec, record),
+            _other_archive(spec, record) if from_nvidia(spec) else _other_driver(spec, record),
             _secure_boot(spec, record),
             _busy(spec, record),
         ]
     return [each for each in found if each]
+
+
+def makes_initramfs(spec: HostSpec, record: Record) -> bool:
+    """Tell whether something is to be repaired that is followed by another initramfs."""
+    return bool(_ids(spec, record) & _MAKES_INITRAMFS)
 
 
 def _ids(spec: HostSpec, record: Record) -> set[Id]:
@@ -202,7 +219,7 @@ def _named(names: Sequence[str], record: Record) -> tuple[str, str]:
     return shown, manager_for(record.system.os_id).remove_by_hand(names, entirely=True)
 
 
-def _other_archive(record: Record) -> Finding | CannotTell | None:
+def _other_archive(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
     packages = record.nvidia.packages
     if isinstance(packages, Unknown):
         return CannotTell(f"the installed NVIDIA packages could not be read ({packages.reason})")
@@ -210,8 +227,10 @@ def _other_archive(record: Record) -> Finding | CannotTell | None:
         plain(each.name)
         for each in packages
         if (is_driver(each.name, each.version) and _OF_AN_ARCHIVE.search(each.version))
-        or each.name.startswith("linux-modules-nvidia-")
+        or _of_kernels(each.name)
     ]
+    if _ids(spec, record) & MOVES:
+        names += [plain(each.name) for each in packages if _left_behind(each.name, each.version)]
     if not names:
         return None
     shown, remove = _named(names, record)
@@ -222,6 +241,16 @@ def _other_archive(record: Record) -> Finding | CannotTell | None:
         action=f"remove them with `{remove}`, or declare `driver_source = 'distribution'` to keep"
         " the distribution's, or 'present' to keep what is there",
     )
+
+
+def _left_behind(name: str, version: str) -> bool:
+    """Tell whether a package is what removing a distribution's driver leaves, and is in the way.
+
+    Firmware of the very version that NVIDIA's repository has is the same file in both, over which
+    the installation stumbles; with the helper NVIDIA's driver conflicts.
+    """
+    firmware = names_its_version(name, version) and _OF_AN_ARCHIVE.search(version)
+    return bool(firmware) or is_helper(name, version)
 
 
 def _other_driver(spec: HostSpec, record: Record) -> Finding | CannotTell | None:

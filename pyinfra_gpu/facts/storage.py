@@ -20,6 +20,7 @@ class StorageRecord(Jsonable):
     + boot_mib: the same for /boot, None where there is none, too
     + initrd_mib: size of the largest initramfs there; 0 where there is none
     + readonly: where a file system is mounted read-only that has to be written, None if none
+    + volatile: where a file system in memory is mounted that a reboot must not empty, None if none
     + noexec: where a file system is mounted from which nothing of ours can be started, None if none
     + shm_mib: size of the file system that holds /dev/shm, None if there is no /dev/shm
     + shm_closed: whether the owner may not write there
@@ -31,6 +32,7 @@ class StorageRecord(Jsonable):
     boot_mib: int | Unknown | None
     initrd_mib: int | Unknown | None
     readonly: str | Unknown | None
+    volatile: str | Unknown | None
     shm_mib: int | Unknown | None
     shm_closed: bool | Unknown
     noexec: str | Unknown | None
@@ -57,6 +59,7 @@ def parse(fields: Fields) -> StorageRecord:
         boot_mib=None if idle or boot is None else _mib(boot, "free"),
         initrd_mib=None if idle else initrd if isinstance(initrd, Unknown) else _up(initrd),
         readonly=fields.text("storage.readonly"),
+        volatile=fields.text("storage.volatile"),
         shm_mib=None if shm is None else _mib(shm, "size"),
         shm_closed=closed if isinstance(closed, Unknown) else SHARED_MEMORY in closed,
         noexec=fields.text("storage.noexec"),

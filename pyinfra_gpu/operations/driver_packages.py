@@ -89,10 +89,9 @@ def _pin(state: State, host: Host, spec: HostSpec, name: str) -> bool:
     driver = Request(stage=STAGE, spec=spec, packages=requests(spec, record))
     if prepared(state, host, driver) is None:
         return False
-    known = ask(
-        state, host, manager_of(record).offers(name), as_root(spec), seconds=deadlines.SERVICE
-    )
-    if known.ok and known.stdout:
+    manager = manager_of(record)
+    known = ask(state, host, manager.on_offer([name]), as_root(spec), seconds=deadlines.SERVICE)
+    if known.ok and manager.on_offer_in(known.stdout).get(name):
         beside = _to_be_moved_with_it(spec, record, name)
         return run(state, host, Request(stage=STAGE, spec=spec, packages=(name, *beside)))
     host.log(f"the repository has no {name}: our own pins stand alone")

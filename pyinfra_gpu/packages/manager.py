@@ -89,9 +89,6 @@ class PackageManager(Protocol):
         + wait_s: seconds to wait where somebody else takes the lock meanwhile
         """
 
-    def offers(self, name: str) -> str:
-        """Return the command that prints something where a package is on offer."""
-
     def on_offer(self, names: Sequence[str]) -> str:
         """Return the command that prints every version of packages that is on offer."""
 

@@ -11,6 +11,10 @@ LABEL = "NVIDIA CUDA"
 LIBRARIES = ("libcuda1", "libnvidia-ml1", "libnvidia-compute*")
 """The packages that hold the driver's own libraries, the most telling first."""
 
+SHARED = ("nvidia-kernel-common",)
+"""Names that a distribution has for a helper and NVIDIA, from branch 590 on, for a part of the
+driver: what tells them apart is that a driver's version is one."""
+
 # Three digits, then one or two groups: 580.95.05 and 580.142 are drivers, 13.0.3 and 1.18.0 not.
 _VERSION = re.compile(r"(?:\d+:)?(?P<driver>[1-9]\d\d\.\d{2,3}(?:\.\d{2})?)(?:[-+~].*)?", re.ASCII)
 _PIN = re.compile(r"nvidia-driver-pinning-.+")
@@ -48,6 +52,25 @@ def is_driver(name: str, version: str) -> bool:
     if is_pin(name) or name.startswith("cuda-compat") or _OF_ONE_VERSION.fullmatch(name):
         return False
     return _NVIDIA.fullmatch(name) is not None and driver_version(version) is not None
+
+
+def names_its_version(name: str, version: str) -> bool:
+    """Tell whether it is a part of the driver with the version in its name, as Ubuntu's firmware.
+
+    + version: of the package, which must be a driver's
+    """
+    name = plain(name)
+    if is_pin(name) or not _OF_ONE_VERSION.fullmatch(name):
+        return False
+    return is_nvidia(name) and driver_version(version) is not None
+
+
+def is_helper(name: str, version: str) -> bool:
+    """Tell whether it is what Debian ships beside any driver, with a version of its own.
+
+    From branch 590 on, NVIDIA's repository for Ubuntu has a part of the driver by that name.
+    """
+    return plain(name) in SHARED and driver_version(version) is None
 
 
 def is_archive_key(path: str) -> bool:

@@ -13,13 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.base_image import Say
+from pyinfra_gpu_rehearsal.base_image import BaseImage, Say
 from pyinfra_gpu_rehearsal.nvidia import cuda_packages, driver_packages
-from pyinfra_gpu_rehearsal.nvidia.debs import Package, build
+from pyinfra_gpu_rehearsal.nvidia.debs import Package, build, repack
 from pyinfra_gpu_rehearsal.nvidia.kernels import Kernels
 from pyinfra_gpu_rehearsal.state import cache_folder, locked
 
 DRIVERS = ("580.65.06", "580.82.07", "580.95.05", "580.105.08", "595.71.05")
+DKMS = "1:3.2.1-1"
+"""The version of NVIDIA's own dkms: its epoch beats every distribution's."""
 DONE = "archive.json"
 MAKERS = ("archive", "cuda_packages", "debs", "driver_packages", "kernels")
 
@@ -36,7 +38,7 @@ class Archive:
         return Kernels.of_this_machine(self.folder / "kernel")
 
     def of(self, part: str) -> list[Path]:
-        """Return the files of one PART: "cuda", "pins", "kernels", or a driver's version."""
+        """Return the files of PART: "cuda", "dkms", "pins", "kernels" or a driver's version."""
         return sorted((self.folder / part).glob("*.deb"))
 
 
@@ -72,25 +74,32 @@ def _build(packages: Iterable[Package], folder: Path) -> None:
             pass
 
 
-def _build_all(part: Path, work: Path, say: Say) -> None:
+def _repack_dkms(distributions: Path, folder: Path) -> None:
+    folder.mkdir()
+    (original,) = distributions.glob("dkms_*.deb")
+    repack(original, folder, Version=DKMS, Provides="", Breaks="")
+
+
+def _build_all(part: Path, work: Path, image: BaseImage, say: Say) -> None:
     kernels = Kernels.of_this_machine(part / "kernel")
     kernels.lay_out_running()
     _build(kernels.packages(work), part / "kernels")
     _build(driver_packages.pin_packages(DRIVERS), part / "pins")
+    _repack_dkms(image.repository / "pool", part / "dkms")
     for version in DRIVERS:
         _build(driver_packages.driver_packages(version, work), part / version)
     wheels = _ensure_wheels(say)
     _build(cuda_packages.cuda_packages(wheels, work), part / "cuda")
 
 
-def ensure_archive(base: str, say: Say) -> Archive:
+def ensure_archive(image: BaseImage, say: Say) -> Archive:
     """Return the archive, built first where the cache has none.
 
-    + base: digest of the base image whose machines the packages are for.
+    + image: the base image whose machines the packages are for.
 
     Raises LabError where it cannot be built.
     """
-    folder = cache_folder() / f"nvidia-{_digest(base)}"
+    folder = cache_folder() / f"nvidia-{_digest(image.digest)}"
     with locked(cache_folder() / "nvidia.lock"):
         if not (folder / DONE).exists():
             for old in folder.parent.glob("nvidia-*.part"):
@@ -102,7 +111,7 @@ def ensure_archive(base: str, say: Say) -> Archive:
             try:
                 (work / "archive").mkdir()
                 (work / "work").mkdir()
-                _build_all(work / "archive", work / "work", say)
+                _build_all(work / "archive", work / "work", image, say)
                 (work / "archive" / DONE).write_text(json.dumps({"drivers": DRIVERS}) + "\n")
                 (work / "archive").rename(folder)
             finally:

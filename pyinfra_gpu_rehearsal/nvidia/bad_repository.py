@@ -16,7 +16,9 @@ from pyinfra_gpu_rehearsal.nvidia.kernels import DESKTOP
 KINDS = {
     "transitional": "the newest driver's packages are stubs that lead to the next branch",
     "vanished": "the index names a package that is not there",
-    "mixed-origin": "the distribution has packages of the same names and a higher version",
+    "mixed-origin": "the distribution has packages of the same names: of a higher version, and of"
+    " the newest in another revision",
+    "no-pins": "there is no package that pins a branch or a version",
     "newer-leaf": "some packages of a driver are newer than the others",
     "hash-mismatch": "a package is not what the index says",
     "expired-key": "the key and its signature have expired",
@@ -27,6 +29,7 @@ KINDS = {
 }
 NEXT_BRANCH = "595.71.05"
 OF_DISTRIBUTION = "580.178.04"  # of the same names in the distribution's archive
+REVISION = "0+deb12u1"  # lower than NVIDIA's, as Ubuntu's are
 HEADS = ("nvidia-driver-cuda", "nvidia-driver")
 LEAVES = ("libcuda1", "nvidia-modprobe")
 
@@ -52,6 +55,13 @@ def _replaced(offer: Sequence[Path], special: Sequence[Path]) -> tuple[Path, ...
 def _and_on(package: Package, relation: str, what: str) -> Package:
     before = package.relations.get(relation, "")
     return package.changed(**{relation: f"{before}, {what}" if before else what})
+
+
+def revised(package: Package, version: str, revision: str = REVISION) -> Package:
+    """Return PACKAGE of VERSION as an archive has it that packs the same driver itself."""
+    ours, theirs = f"{version}-1", f"{version}-{revision}"
+    relations = {key: text.replace(ours, theirs) for key, text in package.relations.items()}
+    return replace(package, version=theirs, relations=relations)
 
 
 def _stub(package: Package) -> Package:
@@ -83,6 +93,7 @@ def spoiled(
         return replace(offer, nvidia=(*offer.nvidia, *_later_leaves(archive, version)))
     if kind == "mixed-origin":
         made = [build(p, special) for p in driver_packages(OF_DISTRIBUTION, special)]
+        made += [build(revised(p, version), special) for p in driver_packages(version, special)]
         return replace(offer, distribution=(*offer.distribution, *made))
     heads = [p for p in driver_packages(version, special) if p.name in HEADS]
     if kind == "transitional":

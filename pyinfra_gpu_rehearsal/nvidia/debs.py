@@ -51,7 +51,7 @@ class Package:
 
     @property
     def filename(self) -> str:
-        """The name of its file; an epoch, which it would lose there, is not used."""
+        """The name of its file."""
         return f"{self.name}_{self.version}_{self.architecture}.deb"
 
     def control(self) -> str:
@@ -122,9 +122,42 @@ def build(package: Package, folder: Path) -> Path:
             env={**os.environ, "SOURCE_DATE_EPOCH": SAME_TIME},
             timeout=600,
         )
-    entry = stanza(package.control(), target.name, target.read_bytes())
-    target.with_suffix(".stanza").write_text(entry)
+    _describe(target, package.control())
     return target
+
+
+def repack(original: Path, folder: Path, **fields: str) -> Path:
+    """Make in FOLDER, as `build` does, the package ORIGINAL with other control FIELDS.
+
+    A value replaces, "" removes. The file's name has no epoch, as in every pool.
+    """
+    with tempfile.TemporaryDirectory(prefix="pgpu-deb-", dir=folder) as name:
+        tree = Path(name, "tree")
+        purpose = f"repacking {original.name}"
+        run(["dpkg-deb", "--raw-extract", original, tree], purpose=purpose)
+        path = tree / "DEBIAN/control"
+        rows = path.read_text().splitlines()
+        known = {row.split(":", 1)[0]: row for row in rows if not row.startswith(" ")}
+        kept = [row for row in rows if row.split(":", 1)[0] not in fields]
+        text = "".join(f"{key}: {value}\n" for key, value in fields.items() if value)
+        control = f"{kept[0]}\n{text}" + "".join(f"{row}\n" for row in kept[1:])
+        path.write_text(control)
+        version = fields.get("Version", known["Version"].split(": ")[1]).split(":")[-1]
+        architecture = known["Architecture"].split(": ")[1]
+        target = folder / f"{original.name.split('_')[0]}_{version}_{architecture}.deb"
+        command: list[str | Path] = ["dpkg-deb", "--root-owner-group", "-Znone", "--build"]
+        run(
+            [*command, tree, target],
+            purpose=purpose,
+            env={**os.environ, "SOURCE_DATE_EPOCH": SAME_TIME},
+        )
+    _describe(target, control)
+    return target
+
+
+def _describe(package: Path, control: str) -> None:
+    entry = stanza(control, package.name, package.read_bytes())
+    package.with_suffix(".stanza").write_text(entry)
 
 
 def index(packages: Iterable[Path]) -> str:

@@ -18,6 +18,7 @@ from pyinfra_gpu_rehearsal.nvidia.debs import ON_HOST, Link, Package, script
 NOUVEAU = "kernel/drivers/gpu/drm/nouveau/nouveau.ko"
 CARDS = "pci:v000010DEd*sv*sd*bc03sc*i*"
 DESKTOP = "rehearsal-desktop"
+HELPER = "nvidia-kernel-common"  # what Debian has beside any driver; NVIDIA's conflicts with it
 
 
 def newer_release(release: str) -> str:
@@ -155,6 +156,7 @@ class Kernels:
             self._image(self.newer, nouveau),
             self._headers(self.newer),
             Package(name=DESKTOP, version="1-1", description="somebody's desktop"),
+            Package(name=HELPER, version="20220217+3~deb12u1"),
         ]
         for release in (self.release, self.newer):
             found += [

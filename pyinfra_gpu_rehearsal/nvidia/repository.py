@@ -39,11 +39,15 @@ def offered(distribution: str) -> tuple[str, ...]:
 
     A repository begins with the branch of its day: that for Debian 13 has no 580.
     """
+    fit = [version for version in DEFAULT if carries(distribution, version)]
+    return tuple(fit or [version for version in DRIVERS if carries(distribution, version)])
+
+
+def carries(distribution: str, version: str) -> bool:
+    """Tell whether a distribution's repository may have a driver of that branch at all."""
     known = catalogue().repositories.releases.values()
     (carried,) = (each for each in known if each.distro == distribution)
-    fit = [version for version in DEFAULT if carried.carries(int(branch_of(version)))]
-    rest = [version for version in DRIVERS if carried.carries(int(branch_of(version)))]
-    return tuple(fit or rest)
+    return carried.carries(int(branch_of(version)))
 
 
 def distribution_of(image: BaseImage) -> str:
@@ -155,7 +159,7 @@ class NvidiaRepository:
         """Make the repositories where they are not there, or were made for something else."""
         new = State(
             distribution=distribution_of(image),
-            archive=str(ensure_archive(image.digest, say).folder),
+            archive=str(ensure_archive(image, say).folder),
             server=self.server,
         )
         new = replace(new, versions=offered(new.distribution))
@@ -171,13 +175,16 @@ class NvidiaRepository:
     def publish(self, *versions: str) -> None:
         """Offer the drivers VERSIONS and no others; none given: those that were there at first.
 
-        Raises LabError for a version that was not built.
+        Raises LabError for a version that was not built, or that the real one cannot have.
         """
+        distribution = self._state.distribution
         for version in versions:
             if version not in DRIVERS:
                 known = ", ".join(DRIVERS)
                 raise LabError(f"there is no simulated driver {version}: there are {known}")
-        self._offer(replace(self._state, versions=versions or offered(self._state.distribution)))
+            if not carries(distribution, version):
+                raise LabError(f"NVIDIA's repository for {distribution} has no driver {version}")
+        self._offer(replace(self._state, versions=versions or offered(distribution)))
 
     def go_bad(self, kind: str) -> None:
         """Let the repository go wrong in the way KIND (see bad_repository.KINDS) until `restore`.
@@ -243,7 +250,8 @@ class NvidiaRepository:
             key = signer = SigningKey(special / "key")
             key.ensure("pyinfra-gpu rehearsal: another key")
         drivers = [path for version in versions for path in archive.of(version)]
-        drivers += [*archive.of("pins"), *archive.of("cuda"), self._keyring(key, special)]
+        drivers += [*archive.of("dkms"), *archive.of("cuda"), self._keyring(key, special)]
+        drivers += [] if kind == "no-pins" else archive.of("pins")
         offer = Offer(nvidia=tuple(drivers), distribution=tuple(self._kernel_packages()))
         if kind:
             offer = spoiled(kind, offer, versions, archive, special)

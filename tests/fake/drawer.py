@@ -107,9 +107,6 @@ class Drawer:
     def install(self, names: Sequence[str], wait_s: int) -> Iterator[StringCommand]:
         yield StringCommand(line("put", f"--wait={wait_s}", *names))
 
-    def offers(self, name: str) -> str:
-        return line("has", name)
-
     def versions(self, names: Sequence[str]) -> str:
         return line("versions", *names)
 

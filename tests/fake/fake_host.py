@@ -61,6 +61,7 @@ _PLAIN = {
     "storage.free": "/dev/sda1 264212084 25749380 230641532 11% /",
     "storage.shm": "tmpfs 32342044 0 32342044 0% /dev/shm",
     "storage.noexec": None,
+    "storage.volatile": None,
     "torch.python": "3.11.2",
     "torch.base": "/usr/bin/python3.11",
     "torch.installing": "0",

@@ -336,7 +336,7 @@ def test_the_pin_waits_until_the_driver_may_follow() -> None:
 def test_where_there_is_no_pin_package_our_pins_say_that_they_stand_alone() -> None:
     host = GpuHost(
         lists=packages("nvidia-driver-pinning-580"),
-        responses={"--simulate": answer(), "apt-cache show": {"stdout": [], "success": False}},
+        responses={"--simulate": answer(), "apt-cache madison": {"stdout": []}},
     )
     made, _ = executed(host)
     (written,) = [c for c in made.executed("ws1") if "these pins stand alone" in c]

@@ -487,6 +487,21 @@ OF_THE_HOST: dict[str, Case] = {
         refused=True,
         undo="mount -o remount,rw /dev/shm",
     ),
+    "the repository is on a file system in memory": Case(
+        inject=f"""
+            cp -a {TREE} /var/tmp/kept
+            mount -t tmpfs memory {TREE}
+            cp -a /var/tmp/kept/. {TREE}
+            rm -r /var/tmp/kept
+        """,
+        ids=("preflight.in-memory",),
+        repaired=False,
+        undo=f"umount {TREE}",
+    ),
+    "/boot is read-only, and no initramfs is to be made": Case(
+        inject="mount --bind /boot /boot; mount -o remount,bind,ro /boot",
+        undo="umount /boot",
+    ),
     "shared memory is mounted noexec, as hardening has it": Case(
         inject="mount -o remount,noexec /dev/shm",
         undo="mount -o remount,exec /dev/shm",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from running import GPU_HOST, ON_HOST, Deployer, Run
+from running import GPU_HOST, ON_HOST, Deployer, OnlyDriver, Run, usual_offer
 
+from pyinfra_gpu.packages.apt.files import PREFERENCES
 from pyinfra_gpu_rehearsal import Lab, LabHost
+from pyinfra_gpu_rehearsal.nvidia.archive import DKMS
+from pyinfra_gpu_rehearsal.nvidia.kernels import HELPER
 
 GUARD = Path(__file__).parents[2] / "pyinfra_gpu/on_host/packages/apt/guard.sh"
+PIN = "nvidia-driver-pinning-"
 pytestmark = pytest.mark.rehearsal
 
 # Kind -> words of the refusal, one of which it must have.
@@ -67,7 +72,7 @@ def test_a_bad_repository_is_refused_before_dpkg_starts(
     assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.82.07"
 
 
-@pytest.mark.parametrize("kind", ["mixed-origin", "newer-leaf"])
+@pytest.mark.parametrize("kind", ["mixed-origin", "newer-leaf", "no-pins"])
 def test_a_repository_with_tempting_packages_does_not_tempt(
     kind: str, host: LabHost, repository: Lab, gpu_deployer: Deployer
 ) -> None:
@@ -83,8 +88,18 @@ def test_a_repository_with_tempting_packages_does_not_tempt(
         if not version.startswith("580.95.05-1") and "pinning" not in name
     }
     assert not odd
+    alone = f"The repository has no {PIN}580.95.05: these pins stand alone"
+    assert (alone in host.run(f"cat {PREFERENCES}").stdout) == (kind == "no-pins")
     repository.nvidia.restore()
     assert moves(gpu_deployer, "580.82.07").code == 0
+
+
+def test_nvidias_dkms_with_its_epoch_is_left_alone(host: LabHost) -> None:
+    """On Ubuntu 22.04 it does not depend on the compiler that the kernel is built with."""
+    plain = "apt-cache -o Dir::Etc::PreferencesParts=/none policy dkms"
+    assert f"Candidate: {DKMS}" in host.run(plain).stdout
+    assert "Inst dkms" not in host.run("apt-get -s dist-upgrade").stdout
+    assert ":" not in host.run("dpkg-query -W -f '${Version}' dkms").stdout
 
 
 def test_a_package_that_somebody_holds_is_not_moved(
@@ -126,3 +141,30 @@ def test_with_a_sound_repository_the_same_run_moves_the_driver(
     assert run.code == 0, run.output
     assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.95.05"
     assert gpu_deployer.run(*wanted, limit=GPU_HOST).changed(GPU_HOST) == []
+
+
+def test_a_bare_host_gets_nvidias_driver_beside_an_archive_that_has_one_too(
+    gpu_lab: Lab, gpu_deployer: Deployer
+) -> None:
+    """Also after Debian's own driver, whose helper NVIDIA's conflicts with: it is said, not taken
+    away. The archive's driver is one version ahead, and another revision of the newest."""
+    usual_offer(gpu_lab)
+    host = gpu_lab.fresh(GPU_HOST)
+    host.run(f"apt-get update -qq && apt-get install -y -qq {HELPER} >/dev/null")
+    gpu_lab.nvidia.go_bad("mixed-origin")
+    try:
+        deployer = OnlyDriver(gpu_lab, gpu_deployer.folder)
+        before = installed(host)
+        run = deployer.deploy(limit=GPU_HOST)
+        assert run.code == 1, run.output
+        remedy = re.search("`sudo (apt-get purge [^`]*)`", " ".join(run.problems(GPU_HOST)))
+        assert remedy, run.output
+        assert installed(host) == before
+        assert host.run(f"test -e {PREFERENCES}", check=False).returncode
+        host.run(f"{remedy[1]} -y")
+        deployer.converge(limit=GPU_HOST)
+    finally:
+        gpu_lab.nvidia.restore()
+    there = dict(row.split()[-2:] for row in installed(host).splitlines())
+    assert {there["libcuda1"], there["nvidia-kernel-open-dkms"]} == {"580.95.05-1"}
+    assert ":" not in there["dkms"]

@@ -10,6 +10,7 @@ import pytest
 from running import ON_HOST, PATIENCE_S, quietly
 
 from pyinfra_gpu_rehearsal import Lab, LabError, LabHost, available, inventory
+from pyinfra_gpu_rehearsal.nvidia.archive import DKMS
 from pyinfra_gpu_rehearsal.nvidia.bad_repository import KINDS
 
 pytestmark = pytest.mark.rehearsal
@@ -90,6 +91,8 @@ def test_the_inventory_says_what_a_deploy_needs(gpu_lab: Lab) -> None:
 def test_the_driver_is_built_by_dkms_and_loaded_after_a_reboot(driven: LabHost) -> None:
     release = os.uname().release
     assert f"nvidia/580.95.05, {release}, x86_64: installed" in driven.run("dkms status").stdout
+    # Which apt takes for its epoch, where nothing keeps it from it.
+    assert driven.run("dpkg-query -W -f '${Version}' dkms").stdout == DKMS
     assert not driven.gpu.nouveau()
     assert driven.gpu.loaded() == "580.95.05"
     line = driven.run("head -n 1 /proc/driver/nvidia/version").stdout
@@ -239,6 +242,10 @@ SYMPTOMS: dict[str, Callable[[LabHost], bool]] = {
     "vanished": lambda host: "404" in downloaded(host),
     "mixed-origin": lambda host: (
         "Inst libcuda1 (580.178.04-1 pyinfra-gpu rehearsal" in planned(host, DRIVER)
+    ),
+    "no-pins": lambda host: (
+        "Unable to locate package nvidia-driver-pinning-595"
+        in planned(host, "nvidia-driver-pinning-595")
     ),
     "newer-leaf": lambda host: "unmet dependencies" in planned(host, DRIVER),
     "hash-mismatch": lambda host: "Hash Sum mismatch" in downloaded(host),

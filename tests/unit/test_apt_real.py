@@ -96,6 +96,20 @@ def test_a_declared_version_is_taken_with_all_it_needs(apt: PrivateApt) -> None:
     assert set(found.values()) == {"580.82.07-1"}
 
 
+def test_what_was_removed_and_left_a_file_behind_is_not_on_offer(apt: PrivateApt) -> None:
+    """As each pin package that another one has replaced; apt-cache show has it all the same."""
+    manager, name = manager_for("debian"), "nvidia-driver-pinning-580.82.07"
+    apt.installed(Package(name, "580.82.07-1"))
+    status = apt.root / "var/lib/dpkg/status"
+    status.write_text(
+        status.read_text().replace("install ok installed", "deinstall ok config-files")
+    )
+    apt.run("update")
+    assert apt.cache(f"apt-cache show --quiet=2 {name}")[0] == f"Package: {name}"
+    found = manager.on_offer_in(apt.cache(manager.on_offer([name, "libcuda1"])))
+    assert [*found] == ["libcuda1"]
+
+
 def test_another_branch_is_brought_back(apt: PrivateApt) -> None:
     apt.installed(*driver("595.71.05"))
     found = changes(apt, "nvidia-driver-cuda", "libcuda1", "nvidia-modprobe")

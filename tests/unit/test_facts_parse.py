@@ -201,6 +201,7 @@ SOURCES = {
     "storage.boot": ["storage.boot_mib"],
     "storage.initrd": ["storage.initrd_mib"],
     "storage.readonly": ["storage.readonly"],
+    "storage.volatile": ["storage.volatile"],
     "storage.usr": ["storage.usr_mib"],
     "storage.var": ["storage.var_mib"],
     "storage.shm": ["storage.shm_mib"],

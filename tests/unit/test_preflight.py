@@ -13,12 +13,15 @@ from proven_host import proven_host, record_of
 from pyinfra_gpu.drift import concern, preflight
 from pyinfra_gpu.drift.preflight_driver import _CARRIES_DRIVERS, _OF_AN_ARCHIVE
 from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages.names import is_helper, names_its_version
 from pyinfra_gpu.spec import system_files
 
 DRIVER = ["libcuda1", "libnvidia-ml1", "nvidia-driver-cuda", "nvidia-persistenced"]
 DRIVER.append("nvidia-kernel-open-dkms")
 UPDATED = [f"{name} 580.105.08-1 1 1" for name in DRIVER]
 MIXED = ["libcuda1 580.105.08-1 1 1", *(f"{name} {VERSION}-1 1 1" for name in DRIVER[1:])]
+UBUNTUS_FIRMWARE = "nvidia-firmware-580-580.126.20 580.126.20-0ubuntu0.24.04.1 0 1"
+DEBIANS_HELPER = "nvidia-kernel-common 20220217+3~deb12u1 0 1"
 JOB = {"driver.user": ["pid 812 (python3)", "pid 813 (python3)"]}
 SMALL = "0x00000000de000000-0x00000000deffffff 0x00000000c0000000-0x00000000cfffffff"
 NOTHING = "0x0000000000000000-0x0000000000000000"
@@ -76,6 +79,14 @@ WELCOME: dict[str, GpuHost] = {
                 f"nvidia-kernel-dkms {VERSION}-1 1 1",
             ]
         },
+    ),
+    "what removing Ubuntu's driver left behind, and the driver stays": proven_host(
+        lists={
+            "nvidia.package": [*(f"{name} {VERSION}-1 1 1" for name in DRIVER), UBUNTUS_FIRMWARE]
+        }
+    ),
+    "NVIDIA's own firmware, in the form with the version in its name": bare_gpu_host(
+        lists={"nvidia.package": ["nvidia-firmware-580-580.95.05 580.95.05-0ubuntu1 0 1"]}
     ),
     "Secure Boot is on and the key is enrolled": bare_gpu_host(
         plain={"system.secure_boot": "1", "driver.mok": "/var/lib/dkms/mok.pub is already enrolled"}
@@ -226,11 +237,40 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         ),
         ("libnvidia-compute-580 came from the distribution's archive", "apt-get purge"),
     ),
+    "what `ubuntu-drivers install --gpgpu` installs": (
+        bare_gpu_host(
+            lists={
+                "nvidia.package": [
+                    "nvidia-headless-no-dkms-580-server-open 580.95.05-0ubuntu0.24.04.1 0 1",
+                    "nvidia-kernel-common-580-server 580.95.05-0ubuntu0.24.04.1 0 1",
+                    "linux-modules-nvidia-580-server-open-6.8.0-149-generic 6.8.0-149.149 0 1",
+                ]
+            }
+        ),
+        (
+            "linux-modules-nvidia-580-server-open-6.8.0-149-generic, nvidia-headless",
+            "nvidia-kernel-common-580-server`, or declare",
+        ),
+    ),
     "a module that Ubuntu signed": (
         proven_host(
             lists={"nvidia.package": ["linux-modules-nvidia-580-open-6.8.0-50-generic 6.8.0 0 1"]}
         ),
         ("came from the distribution's archive", "driver_source = 'distribution'"),
+    ),
+    "Ubuntu's firmware was left behind, a file of which NVIDIA's package has too": (
+        bare_gpu_host(lists={"nvidia.package": [UBUNTUS_FIRMWARE]}),
+        ("came from the distribution's archive", "apt-get purge nvidia-firmware-580-580.126.20`"),
+    ),
+    "Debian's helper was left behind, with which NVIDIA's driver conflicts": (
+        bare_gpu_host(lists={"nvidia.package": [DEBIANS_HELPER]}),
+        ("came from the distribution's archive", "apt-get purge nvidia-kernel-common`"),
+    ),
+    "Debian's driver, whose helper would be left behind": (
+        bare_gpu_host(
+            lists={"nvidia.package": ["libcuda1 535.261.03-1~deb12u1 0 1", DEBIANS_HELPER]}
+        ),
+        ("apt-get purge libcuda1 nvidia-kernel-common`",),
     ),
     "the packages cannot be read": (
         proven_host(lists={"nvidia.package": ["?dpkg-query failed"]}),
@@ -365,6 +405,12 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
 }
 
 
+def test_from_branch_590_on_the_helpers_name_is_a_part_of_the_driver() -> None:
+    assert is_helper("nvidia-kernel-common", "20220217+3~deb12u1")
+    assert not is_helper("nvidia-kernel-common", "595.71.05-1ubuntu1")
+    assert not names_its_version("nvidia-driver-pinning-580.95.05", "580.95.05-1")
+
+
 @pytest.mark.parametrize("model", ["RTX 5090", None])
 def test_a_small_window_is_worth_a_warning_that_says_what_it_costs(model: str | None) -> None:
     """An RTX 5090 runs CUDA with 256 MiB: only transfers pay for it."""
@@ -381,6 +427,25 @@ def test_a_small_window_is_worth_a_warning_that_says_what_it_costs(model: str | 
         *("CUDA works with it, and transfers are slower", "Resizable BAR"),
     ):
         assert word in sentence
+
+
+@pytest.mark.parametrize("place", ["/opt", "/", "/var"])
+def test_what_a_reboot_empties_is_worth_a_note(place: str) -> None:
+    """Not more: hosts that get their root over the network at each boot are meant so."""
+    host = proven_host(plain={"storage.volatile": place})
+    (note,) = preflight.judge(host.spec(), record_of(host))
+    assert (note.id, note.effect, note.stops) == ("preflight.in-memory", "note", False)
+    sentence = note.sentence("ws1")
+    assert f"{place} is a file system in memory, which a reboot empties" in sentence
+    assert f"choose a `prefix` on a disk, or mount a disk at {place}" in sentence
+
+
+def test_a_read_only_boot_is_refused_where_another_initramfs_is_to_be_made() -> None:
+    read_only = {"storage.readonly": "/boot"}
+    assert said(proven_host(plain=read_only)) == []
+    (sentence,) = said(bare_gpu_host(plain=read_only))
+    assert "/boot is mounted read-only" in sentence
+    assert "mount -o remount,rw /boot" in sentence
 
 
 @pytest.mark.parametrize("name", REFUSED)

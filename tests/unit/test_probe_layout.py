@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -262,5 +263,57 @@ def test_file_systems_that_became_read_only_are_told(tree: Tree, any_shell: str)
     assert tree.look(any_shell, tree.request(owner="")).storage.readonly is None
     write(mounts, "/dev/sda1 / ext4 rw 0 0\n/dev/sda2 /var ext4 noatime,ro 0 0\n")
     assert tree.look(any_shell, tree.request(owner="")).storage.readonly == "/var"
+    write(mounts, f"/dev/sda1 / ext4 ro,errors=remount-ro 0 0\n/dev/sda2 {tree.base} ext4 rw 0 0\n")
+    assert tree.look(any_shell, tree.request(owner="")).storage.readonly == "/"
     # Without root nothing is written there.
     assert tree.look(any_shell).storage.readonly is None
+
+
+def test_a_boot_that_is_read_only_is_told_where_an_initramfs_may_be_made(
+    tree: Tree, any_shell: str
+) -> None:
+    write(
+        tree.root / "proc/self/mounts",
+        "/dev/sda1 / ext4 rw 0 0\n/dev/sda2 /boot ext4 ro,relatime 0 0\n",
+    )
+    (tree.root / "boot").mkdir(exist_ok=True)
+    asked = tree.request(owner="")
+    assert tree.look(any_shell, asked).storage.readonly is None
+    assert tree.look(any_shell, replace(asked, nvidia=True)).storage.readonly == "/boot"
+    assert tree.look(any_shell, replace(tree.request(), nvidia=True)).storage.readonly is None
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "told"),
+    [
+        ("{base}", "tmpfs", True),
+        ("{base}", "ramfs", True),
+        ("{base}", "ext4", False),
+        ("{base}/elsewhere", "tmpfs", False),
+        ("/var", "tmpfs", True),
+        ("/run", "tmpfs", False),
+    ],
+)
+def test_file_systems_in_memory_are_told_where_something_is_to_last(
+    tree: Tree, any_shell: str, place: str, kind: str, told: bool
+) -> None:
+    place = place.format(base=tree.base)
+    write(
+        tree.root / "proc/self/mounts",
+        f"/dev/sda1 / ext4 rw 0 0\n{kind} {place} {kind} rw,nosuid,size=1g 0 0\n",
+    )
+    found = tree.look(any_shell, tree.request(owner="")).storage
+    assert found.volatile == (place if told else None)
+    assert (found.readonly, found.noexec) == (None, None)
+
+
+def test_a_root_without_a_disk_is_told_and_a_disk_below_it_is_none(
+    tree: Tree, any_shell: str
+) -> None:
+    """Of what is mounted twice in one place the later counts, as rootfs below a real root shows."""
+    mounts = tree.root / "proc/self/mounts"
+    write(mounts, f"rootfs / rootfs rw 0 0\n/dev/sda1 {tree.base} xfs rw 0 0\n")
+    assert tree.look(any_shell, tree.request(owner="")).storage.volatile == "/"
+    assert tree.look(any_shell).storage.volatile is None  # without root nothing else is written
+    write(mounts, "rootfs / rootfs rw 0 0\n/dev/sda1 / ext4 rw 0 0\n")
+    assert tree.look(any_shell, tree.request(owner="")).storage.volatile is None

@@ -288,6 +288,23 @@ def test_what_a_look_has_no_time_to_compare_is_counted(tree: Tree, any_shell: st
     assert thorough.touched == 0
 
 
+def test_what_was_touched_last_is_compared_first(tree: Tree, shell: str) -> None:
+    """Of wheels that were installed again since the proof, each file was touched, and is sound: a
+    look's time must not go to them while another file was changed."""
+    site = tree.venv()
+    stamp = write(Path(tree.paths.stamp), json.dumps(verdicts.stamp()))
+    os.utime(stamp, (1, 1))
+    info, size = "Again-1.0.dist-info", 1 << 30  # takes more than a second, and no room
+    digest = recorded(b"another")
+    write(site / info / "RECORD", f"again.so,{digest},{size}\n{info}/RECORD,,\n")
+    with (site / "again.so").open("wb") as file:
+        file.truncate(size)
+    (site / "typing_extensions.py").write_text("y")
+    torch = tree.look(shell, replace(tree.request(), compare_s=4)).torch
+    assert isinstance(torch.damaged_others, dict)
+    assert torch.damaged_others["typing-extensions"] == "typing_extensions.py"
+
+
 def test_odd_names_in_the_list_of_files_are_compared_too(tree: Tree, shell: str) -> None:
     site = tree.venv()
     rows = [

@@ -26,7 +26,7 @@ from pyinfra_gpu_rehearsal.nvidia.on_host.simulated_kernel import (
     modprobe,
     rmmod,
 )
-from pyinfra_gpu_rehearsal.nvidia.repository import offered
+from pyinfra_gpu_rehearsal.nvidia.repository import carries, offered
 
 RELEASE = "6.1.0-1"
 
@@ -273,3 +273,5 @@ def test_a_repository_offers_the_branches_of_its_release(
     distribution: str, versions: tuple[str, ...]
 ) -> None:
     assert offered(distribution) == versions
+    assert carries(distribution, "595.71.05")
+    assert carries(distribution, "580.95.05") == (distribution == "debian12")

@@ -1,8 +1,9 @@
 """Ubuntu's archive and NVIDIA's repository for Ubuntu, with the relations their packages have.
 
 Those of branch 580 are as both archives' control files had them in November 2026, but for what
-plays no part in choosing a version. From 590 on, only that no name carries the branch and that the
-modules ask for ">=" is from there (NVIDIA's driver installation guide; reports of users).
+plays no part in choosing a version. From 590 on, only that no name carries the branch, that the
+modules ask for ">=", the library for "=" of nvidia-persistenced, and the conflict of
+nvidia-kernel-common are from there (NVIDIA's driver installation guide; apt's words in reports).
 """
 
 from __future__ import annotations
@@ -82,14 +83,19 @@ def nvidia_590(u: str) -> list[Package]:
         _package(
             "libnvidia-compute",
             v,
-            f"libnvidia-gpucomp (= {v}), nvidia-persistenced (>= {v}),"
+            f"libnvidia-gpucomp (= {v}), nvidia-persistenced (= {v}),"
             f" nvidia-kernel-common (>= {v})",
         ),
         _package("libnvidia-gpucomp", v),
         _package("nvidia-persistenced", v),
         _package("nvidia-modprobe", v),
         _package("nvidia-firmware", v),
-        _package("nvidia-kernel-common", v, f"nvidia-firmware (= {v}), nvidia-modprobe (>= {v})"),
+        _package(
+            "nvidia-kernel-common",
+            v,
+            f"nvidia-firmware (= {v}), nvidia-modprobe (>= {v})",
+            Conflicts="nvidia-kernel-common",
+        ),
         _package("nvidia-kernel-source-open", v),
         # ">=", not "=": without a pin apt takes the newest of all branches
         _package(

@@ -203,15 +203,18 @@ storage() {
 	rooms ${near:+storage.free "$near"} ${shm:+storage.shm "$shm"} \
 		${usr:+storage.usr "$usr"} ${var:+storage.var "$var"} ${boot:+storage.boot "$boot"}
 	set -- / /etc /usr /var
-	if [ "$PG_OWNER" = - ]; then set --; fi
+	if [ "$PG_OWNER" = - ]; then set -- && boot=; fi
 	if [ -r "$R/proc/self/mounts" ] && mounts=$(cat "$R/proc/self/mounts") && [ "$mounts" ]; then
 		mounted storage.noexec noexec "$PG_PREFIX" "$PG_VENV" ${PG_BUILD:+"$PG_BUILD"}
-		mounted storage.readonly ro "$PG_PREFIX" "$PG_VENV" "$@"
-	else unknowns "/proc/self/mounts may not be read" storage.noexec storage.readonly; fi
+		set -- "$PG_PREFIX" "$PG_VENV" ${PG_BUILD:+"$PG_BUILD"} ${PG_TRAINING:+"$PG_TRAINING"} "$@"
+		mounted storage.volatile memory "$@"
+		mounted storage.readonly ro "$@" ${boot:+/boot}
+	else unknowns "/proc/self/mounts may not be read" storage.noexec storage.readonly storage.volatile; fi
 }
 
 # mounted KEY OPTION PATH...: where the first of their file systems that has the option is mounted, by
-# $mounts. A shell reads a file byte by byte, so that is for a program, and once.
+# $mounts; "memory" counts as an option of what a reboot empties. A shell reads a file byte by byte,
+# so that is for a program, and once.
 mounted() {
 	key=$1 option=$2
 	shift 2
@@ -221,10 +224,14 @@ mounted() {
 		longest='' how=
 		for row in $mounts; do
 			row=${row#* } place=${row%% *}
+			# By a name of its own: as a pattern, bash takes "${place%/}"/* of "/" for another.
+			above=${place%/}
 			case $path/ in
-			"${place%/}"/*)
+			"$above"/*)
 				if [ ${#place} -ge ${#longest} ]; then
-					longest=$place row=${row#* * } how=${row%% *}
+					longest=$place row=${row#* } how=${row%% *} row=${row#* }
+					case $how in tmpfs | ramfs | rootfs) how=memory ;; esac
+					how=$how,${row%% *}
 				fi
 				;;
 			esac

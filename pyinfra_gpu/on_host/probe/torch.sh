@@ -80,19 +80,21 @@ def check():
     bad = []
     if not own and os.path.isdir(site + "/torch"):
         bad.append("torch-*.dist-info/RECORD")
+    rest = [n for n in infos if n not in own and n[0] != "~" and " " not in n]
     for info in own:
         compare(info + "/RECORD", bad, 5)
+    others = {info: [] for info in rest[:5000]}
+    for info in others:
+        compare(info + "/RECORD", others[info], 1)
+    digests()
     for path in bad[:5]:
         say("damaged", path)
     print("torch.damaged .")
     for path in () if bad else beside():
         say("foreign", path)
     print("torch.foreign .")
-    rest = [n for n in infos if n not in own and n[0] != "~" and " " not in n]
     lost = 0
-    for info in rest[:5000]:
-        bad = []
-        compare(info + "/RECORD", bad, 1)
+    for info, bad in others.items():
         if bad and lost < 100:
             lost += 1
             say("other", info.partition("-")[0] + " " + bad[0])
@@ -179,7 +181,7 @@ def compare(record, bad, most):
                         continue
                 except OSError:
                     pass
-                if not same(path, digest, size):
+                if not same(path, digest, size, bad):
                     bad.append(os.fsdecode(path))
                     if len(bad) >= most:
                         return
@@ -187,8 +189,7 @@ def compare(record, bad, most):
         whole = False
     if not whole:
         bad.append(record)
-def same(path, digest, size):
-    global touched
+def same(path, digest, size, bad):
     try:
         found = os.lstat(path)
         since = found.st_ctime
@@ -205,15 +206,26 @@ def same(path, digest, size):
         return False
     if found.st_size != int(size) or since <= proven or digest[:7] != b"sha256=":
         return found.st_size == int(size)
-    if time.monotonic() > end - 3:
-        touched += 1
-        return True
+    later.append((since, path, digest[7:], bad))
+    return True
+# What was touched last comes first: of many files that were installed again, none was changed since.
+def digests():
+    global touched
     import base64, hashlib
-    now = hashlib.sha256()
-    with open(path, "rb") as file:
-        while part := file.read(1 << 20):
-            now.update(part)
-    return digest[7:] == base64.urlsafe_b64encode(now.digest()).rstrip(b"=")
+    later.sort(key=lambda each: each[:2], reverse=True)
+    for number, (since, path, digest, bad) in enumerate(later):
+        if time.monotonic() > end - 3:
+            touched = len(later) - number
+            return
+        now = hashlib.sha256()
+        try:
+            with open(path, "rb") as file:
+                while part := file.read(1 << 20):
+                    now.update(part)
+        except gone:
+            pass
+        if digest != base64.urlsafe_b64encode(now.digest()).rstrip(b"="):
+            bad.append(os.fsdecode(path))
 try:
     with open(sys.argv[1] + "/pyvenv.cfg") as file:
         settings = file.read(65536)
@@ -229,7 +241,7 @@ say("base", os.path.realpath(sys._base_executable))
 site = "%s/lib/python%d.%d%s/site-packages" % (
     sys.argv[1], sys.version_info[0], sys.version_info[1], "t" if "t" in sys.abiflags else "")
 say("site", site)
-end, touched = time.monotonic() + float(sys.argv[3]), 0
+end, touched, later = time.monotonic() + float(sys.argv[3]), 0, []
 try:
     proven, stamped = os.stat(sys.argv[2]).st_mtime, True
 except OSError:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from pyinfra_gpu.packages.model import Files, Source
-from pyinfra_gpu.packages.names import LABEL
+from pyinfra_gpu.packages.names import LABEL, SHARED
 from pyinfra_gpu.spec.system_files import HEADER, KEYRING
 
 SOURCES_FOLDER = "/etc/apt/sources.list.d"
@@ -50,9 +50,6 @@ DRIVER = (
 Helpers that a distribution ships for any driver (glx-alternative-nvidia, libnvidia-egl-wayland1)
 and the container tools are not among them, and stay free.
 """
-SHARED = ("nvidia-kernel-common",)
-"""Names that a distribution has for a helper and NVIDIA, from branch 590 on, for a part of the
-driver: what tells them apart is that a driver's version is one."""
 NOT_FROM_NVIDIA = ("dkms",)
 """What NVIDIA's repository has of a distribution's own, with an epoch that beats it. Its dkms does
 not depend on the compiler that the kernels of Ubuntu 22.04 are built with, as Ubuntu's does, and no

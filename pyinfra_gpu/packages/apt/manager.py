@@ -119,12 +119,8 @@ class Apt:
         ):
             yield StringCommand("env", *_ENVIRONMENT, command)
 
-    def offers(self, name: str) -> str:
-        """See the protocol."""
-        return shlex.join(("apt-cache", "show", "--quiet=2", name))
-
     def on_offer(self, names: Sequence[str]) -> str:
-        """See the protocol."""
+        """See the protocol; `apt-cache show` also shows what was removed and left a file behind."""
         return shlex.join(("apt-cache", "madison", *names))
 
     def on_offer_in(self, lines: Sequence[str]) -> Mapping[str, tuple[str, ...]]:

@@ -1,0 +1,148 @@
+"""The simulated repository's relations, solved with our pins by the machine's own apt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from private_apt import APT, Package, PrivateApt
+
+from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages.apt.simulation import parse
+from pyinfra_gpu.packages.limits import Limits, judge
+from pyinfra_gpu.packages.model import Simulation
+from pyinfra_gpu.packages.names import driver_version
+from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu_rehearsal.nvidia import debs, driver_packages
+from pyinfra_gpu_rehearsal.nvidia.archive import DKMS
+from pyinfra_gpu_rehearsal.nvidia.bad_repository import OF_DISTRIBUTION, revised
+from pyinfra_gpu_rehearsal.nvidia.kernels import HELPER
+
+pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
+
+NVIDIA, DEBIAN = "NVIDIA CUDA", manager_for("debian")
+VERSIONS = OLDER, NEWEST, NEXT = ("580.82.07", "580.95.05", "595.71.05")
+OWN_DKMS = "3.0.10-8+deb12u1"
+THE_HELPER = Package(HELPER, "20220217+3~deb12u1")
+
+
+def shown(package: debs.Package) -> Package:
+    relations = "".join(f"{key}: {value}\n" for key, value in package.relations.items() if value)
+    return Package(package.name, package.version, relations)
+
+
+@pytest.fixture
+def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrivateApt:
+    """NVIDIA's repository and Debian's archive, which has the driver too, equal and ahead."""
+
+    def uncompiled(source: str, target: Path, *words: Any) -> Path:
+        del source, words
+        return target
+
+    monkeypatch.setattr(driver_packages, "_compile", uncompiled)
+    made = {
+        version: driver_packages.driver_packages(version, tmp_path)
+        for version in (*VERSIONS, OF_DISTRIBUTION)
+    }
+    private = PrivateApt(tmp_path / "root")
+    private.repository(
+        NVIDIA,
+        *(shown(each) for version in VERSIONS for each in made[version]),
+        *(shown(each) for each in driver_packages.pin_packages(VERSIONS)),
+        Package("dkms", DKMS),
+    )
+    private.repository(
+        "Debian",
+        *(shown(each) for each in made[OF_DISTRIBUTION]),
+        *(shown(revised(each, NEWEST)) for each in made[NEWEST]),
+        *(Package(name, "1") for name in ("libc6", "kmod", "gcc")),
+        Package("dkms", OWN_DKMS, "Depends: gcc\n"),
+        THE_HELPER,
+        suite="bookworm",
+    )
+    return private
+
+
+def solved(apt: PrivateApt, branch: int, version: str | None, kind: str) -> Simulation:
+    names = catalogue().driver_packages("debian", branch, "open", kind) or ()  # type: ignore[arg-type]
+    wanted = (DEBIAN.build_of(name, version) if version else name for name in names)
+    return parse(apt.simulate(*wanted))
+
+
+def refusals(simulation: Simulation, branch: int, version: str | None) -> list[str]:
+    limits = Limits(branch=branch, version=version, url="file:/", installed={})
+    return judge(simulation, limits, DEBIAN)
+
+
+@pytest.mark.parametrize("kind", ["compute", "full"])
+@pytest.mark.parametrize("pinned", [False, True], ids=["without the pin package", "with it"])
+@pytest.mark.parametrize(
+    ("branch", "version"), [(580, None), (580, OLDER), (580, NEWEST), (595, None)]
+)
+def test_the_driver_is_nvidias_whatever_the_distribution_has(
+    apt: PrivateApt, branch: int, version: str | None, pinned: bool, kind: str
+) -> None:
+    apt.preferences(files.preferences(branch, version, None))
+    if pinned:
+        name = f"{driver_packages.PIN_FILE.split('/')[-1]}"
+        pins = driver_packages.pin_packages((version or "580.1",))
+        text = next(p for p in pins if p.name.endswith(version or str(branch))).files
+        (apt.root / "etc/apt/preferences.d" / name).write_text(str(text[driver_packages.PIN_FILE]))
+    simulation = solved(apt, branch, version, kind)
+    assert simulation.problems == ()
+    assert refusals(simulation, branch, version) == []
+    expected = f"{version or (NEWEST if branch == 580 else NEXT)}-1"
+    driver = [each for each in simulation.changes if driver_version(each.new or "")]
+    assert {each.new for each in driver} == {expected}
+    assert {each.labels for each in driver} == {(NVIDIA,)}
+    new = {each.name: each.new for each in simulation.changes}
+    assert (new["dkms"], new["gcc"]) == (OWN_DKMS, "1")
+    assert {"libnvidia-gpucomp", "libnvidia-decode", "firmware-nvidia-gsp"} <= set(new)
+
+
+def test_without_our_pins_each_of_them_tempts(apt: PrivateApt) -> None:
+    new = {c.name: c.new for c in parse(apt.simulate("nvidia-kernel-open-dkms")).changes}
+    assert (new["nvidia-kernel-open-dkms"], new["dkms"]) == (f"{NEXT}-1", DKMS)
+    (apt.root / "etc/apt/preferences.d/by-version").write_text(
+        "Package: *nvidia* libcuda1\nPin: version 580.*\nPin-Priority: 1001\n"
+    )
+    new = {c.name: c.new for c in parse(apt.simulate("nvidia-kernel-open-dkms")).changes}
+    assert new["nvidia-kernel-open-dkms"] == f"{OF_DISTRIBUTION}-1"
+
+
+def test_a_higher_revision_of_the_declared_version_elsewhere_is_never_taken(
+    apt: PrivateApt,
+) -> None:
+    """apt goes by the highest that an asked version matches, and then finds no way: no archive has
+    been seen with one, since Ubuntu's revisions are lower than NVIDIA's."""
+    made = driver_packages.driver_packages(NEWEST, apt.root.parent)
+    apt.repository("Debian", *(shown(revised(each, NEWEST, "2")) for each in made), suite="x")
+    apt.preferences(files.preferences(580, NEWEST, None))
+    assert solved(apt, 580, NEWEST, "compute").problems
+    apt.preferences(files.preferences(580, None, None))
+    simulation = solved(apt, 580, None, "compute")
+    assert refusals(simulation, 580, None) == []
+    assert f"{NEWEST}-1" in {change.new for change in simulation.changes}
+
+
+def test_debians_helper_is_not_taken_away_behind_anybodys_back(apt: PrivateApt) -> None:
+    apt.preferences(files.preferences(580, None, None))
+    apt.installed(THE_HELPER)
+    simulation = solved(apt, 580, None, "compute")
+    said = f"it would remove {HELPER}, which is no part of the driver"
+    assert refusals(simulation, 580, None) == [said]
+
+
+def test_one_pin_package_replaces_another_and_nothing_else(apt: PrivateApt) -> None:
+    apt.preferences(files.preferences(580, None, None))
+    before, after = (shown(each) for each in driver_packages.pin_packages(())[:2])
+    apt.installed(replace(after))
+    simulation = parse(apt.simulate(before.name))
+    assert refusals(simulation, 580, None) == []
+    assert {(each.name, each.new) for each in simulation.changes} == {
+        (before.name, before.version),
+        (after.name, None),
+    }
