@@ -24,6 +24,16 @@ _CONTROLLERS = ("start", "list", "watch", "stop", "resume", "logs", "why")
 _QUOTED = re.compile(r"`train ([a-z]{3,8})((?: [^`]{0,400})?)`")
 
 
+_NO_RUN = re.compile(
+    r"(?:no run (?:of several hosts )?is on|there is no run|run \S{1,80} has ended already)\b"
+)
+
+
+def says_no_run(line: str) -> bool:
+    """Tell whether a launcher's refusal is that there is no such run on its host."""
+    return _NO_RUN.match(line) is not None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caller:
     """The controller that asked: the words that lead from there to this host.
@@ -98,4 +108,4 @@ def said(text: str) -> str:
     limits = " ".join(map(shlex.quote, asked.chosen))
     text = text.replace("pyinfra INVENTORY ", f"pyinfra {limits} {inventory} ")
     text = text.replace("train INVENTORY ", f"train {inventory} ")
-    return _QUOTED.sub(lambda found: f"`{asked.typed([found[1], *found[2].split()])}`", text)
+    return _QUOTED.sub(lambda found: f"`{asked.typed([found[1], *found[2].split(' ')[1:]])}`", text)

@@ -236,6 +236,11 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text == text.strip()
 
 
+def places(text: str) -> tuple[str, ...]:
+    """Return the names for which something is put into a text."""
+    return tuple(_PLACE.findall(text))
+
+
 def filled(text: str, values: Mapping[str, object]) -> str:
     """Return a text with its `{...}` replaced."""
     return _PLACE.sub(lambda match: str(values.get(match[1], match[0])), text)

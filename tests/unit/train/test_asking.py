@@ -492,7 +492,24 @@ def test_one_host_does_not_repeat_what_several_trained_together(site: Site) -> N
         " start balanced --set depth=20`"
     )
     with pytest.raises(TrainError, match=rf"start --across gpu -- --like {run.name}`$"):
-        start._point(run, {**run.read(), "attempts": [{"outcome": "finished"}]}, run.request(), 2)
+        finished = {**run.read(), "attempts": [{"outcome": "finished"}]}
+        start._point(run, finished, run.request(), options.parse(["resume", "--hosts", "2"]))
+
+
+def test_a_folder_that_is_not_shared_is_not_proposed_again(site: Site) -> None:
+    """After a failure for want of a shared folder the same one was to be used again."""
+    saves = {"file": "a.py", "arguments": {"to": "/data"}, "checkpoints": "{to}/step-*"}
+    saves |= {"complete": ["rank{rank}.pt"], "resume": {"resume": "{checkpoint}"}}
+    preset = presets.resolved({"tiny": saves}, "tiny").as_json()
+    folder = write_run(site.runs, state="ended", outcome="failed", across=TWO)
+    run = orders(folder, across=PART, preset=preset, words=[])
+    with pytest.raises(TrainError) as caught:
+        start.resume(site, options.parse(["resume", run.name, "--hosts", "2", "--unproven"]))
+    again = f"`pyinfra-gpu train INVENTORY start --across gpu -- --like {run.name}"
+    assert str(caught.value).endswith(
+        f"at /data/step-*: start it anew with {again} --unproven`; where the hosts do not share"
+        f" that folder: {again} --set to=FOLDER --unproven`, with one that they share"
+    )
 
 
 def test_a_repeated_run_keeps_the_settings_of_the_first(

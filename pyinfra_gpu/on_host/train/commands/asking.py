@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from dataclasses import replace
 
-from .. import calling, claims, gpus, presets, rundir
+from .. import calling, claims, gpus, presets, retyped, rundir
 from ..checks import Asked, Problem
 from ..errors import TrainError
 from ..presets import Preset, PresetError
+from ..record import read_run
 from ..rundir import Run
 from ..site import Site
 
@@ -110,8 +110,11 @@ def _named(given: str, known: list[gpus.Gpu]) -> list[str]:
     return found
 
 
-def refuse_across(asked: Asked) -> None:
-    """Raise TrainError where several hosts cannot train it together."""
+def refuse_across(asked: Asked, start: retyped.Start | None = None) -> None:
+    """Raise TrainError where several hosts cannot train it together.
+
+    + start: as it was typed; None where nothing more was than the preset
+    """
     if asked.hosts > 1 and asked.preset.launch != "torchrun":
         raise TrainError(
             f"preset {asked.preset.name} is launched by python, for one process: several hosts"
@@ -119,7 +122,10 @@ def refuse_across(asked: Asked) -> None:
         )
     own = [name for name, value in asked.preset.arguments.items() if "{run}" in str(value)]
     if asked.hosts > 1 and own:
-        typed = calling.together("start", "", asked.preset.name, "--set", f"{own[0]}=FOLDER")
+        start = start or retyped.Start(what=(asked.preset.name,))
+        for name in own:
+            start = start.changed(name, "FOLDER")
+        typed = start.together("")
         raise TrainError(
             f"preset {asked.preset.name} has the run's own folder in {', '.join(own)}, and hosts do"
             f" not share it: type {typed}, with a folder that all of them share, at the same path"
@@ -137,16 +143,15 @@ def refuse_across(asked: Asked) -> None:
         )
 
 
-def refuse_part(like: Run, hosts: int) -> None:
+def refuse_part(like: Run, asked: argparse.Namespace) -> None:
     """Raise TrainError where one host alone is to repeat what several trained together."""
     document = like.read()
-    if hosts > 1 or not document.get("across"):
+    if asked.hosts > 1 or not document.get("across"):
         return
-    settings = [
-        word for pair in document["overrides"].items() for word in ("--set", "=".join(pair))
-    ]
-    alone = shlex.join(["train", "start", document["preset"], *settings])
-    whole = calling.together("start", rundir.group(like), "--like", like.name)
+    typed = retyped.of_options(asked, "--like", like.name)
+    whole = typed.together(rundir.group(like))
+    told = read_run(like.folder)
+    alone = typed.over(retyped.of_run(told)).here() if told else "train start"
     raise TrainError(
         f"run {like.name} is one of {', '.join(document['across'])} together: repeat it with"
         f" {whole}, or begin one of this host alone with `{alone}`"

@@ -7,11 +7,22 @@ import json
 import shlex
 from pathlib import Path
 
-from .. import across, calling, checks, code, environment, presets, resuming, rundir, saying
+from .. import (
+    across,
+    checks,
+    code,
+    environment,
+    presets,
+    resuming,
+    retyped,
+    rundir,
+    saying,
+)
 from ..across import Across
 from ..checkpoints import Checkpoint
 from ..checks import Asked
 from ..errors import TrainError
+from ..presets import Preset
 from ..rundir import Document, Run
 from ..running import child
 from ..site import Site
@@ -22,10 +33,11 @@ def start(site: Site, asked: argparse.Namespace) -> int:
     """Start a run and leave it to itself; return the exit code."""
     like = rundir.chosen(site, asked.like) if asked.like else None
     if like is not None:
-        asking.refuse_part(like, asked.hosts)
+        asking.refuse_part(like, asked)
     preset, words = asking.preset_of(site, asked, like)
     wanted, known = asking.wanted(site, asked, preset, words)
-    asking.refuse_across(wanted)
+    what = ("--like", like.name) if like else (preset.name,)
+    asking.refuse_across(wanted, retyped.of_options(asked, *what))
     found = checks.problems(site, wanted, known)
     if asked.dry and not presets.secret_in(words):
         _show(site, wanted)
@@ -46,7 +58,7 @@ def resume(site: Site, asked: argparse.Namespace) -> int:
     """Let a run that has ended go on from its newest complete checkpoint."""
     run = rundir.chosen(site, asked.run, across=asked.hosts > 1)
     document, request = run.settled(), run.request()
-    point = _point(run, document, request, asked.hosts)
+    point = _point(run, document, request, asked)
     if asked.dry:
         if asked.hosts == 1:  # said also where GPUs are taken: that is what was asked
             print(f"{run.name} would go on from {point.path}", flush=True)
@@ -61,18 +73,19 @@ def resume(site: Site, asked: argparse.Namespace) -> int:
     return 0
 
 
-def _point(run: Run, document: Document, request: Document, hosts: int) -> Checkpoint:
+def _point(
+    run: Run, document: Document, request: Document, asked: argparse.Namespace
+) -> Checkpoint:
     """Return from where a run can go on; raises TrainError with what to do where it cannot."""
     if document["state"] != "ended" and not rundir.waits_for_boot(document):
         raise TrainError(f"run {run.name} is {document['state']}: see `train watch {run.name}`")
-    together = document["across"]
-    anew = f"start it anew with `train start --like {run.name}`"
-    if together:
-        whole = calling.together("start", rundir.group(run), "--like", run.name)
-        anew = f"start it anew with {whole}"
+    together, hosts = document["across"], asked.hosts
+    like = retyped.of_options(asked, "--like", run.name)
+    whole = like.together(rundir.group(run)) if together else f"`{like.here()}`"
+    anew = f"start it anew with {whole}"
     if together and hosts == 1:
         names = ", ".join(together)
-        again = calling.together("resume", rundir.group(run), run.name)
+        again = retyped.of_options(asked, run.name).together(rundir.group(run), "resume")
         raise TrainError(f"run {run.name} is one of {names} together: give {again}")
     if hosts > 1 and not together:
         raise TrainError(f"run {run.name} is of this host alone: leave out --across")
@@ -88,8 +101,21 @@ def _point(run: Run, document: Document, request: Document, hosts: int) -> Check
         whose = " with the files of all hosts' ranks" if together else ""
         raise TrainError(
             f"run {run.name} has left no complete checkpoint{whose} at {pattern}: {anew}"
+            f"{_elsewhere(preset, like, rundir.group(run)) if together else ''}"
         )
     return newest
+
+
+def _elsewhere(preset: Preset, like: retyped.Start, group: str) -> str:
+    """Say how it is started anew where the hosts do not share the folder of the checkpoints."""
+    if not any("{rank}" in each for each in preset.complete):
+        return ""
+    named = presets.places(preset.checkpoints or "")
+    name = next((each for each in named if each in preset.arguments), None)
+    how = "change 'checkpoints' of the preset"
+    if name is not None:
+        how = like.changed(name, "FOLDER").together(group)
+    return f"; where the hosts do not share that folder: {how}, with one that they share"
 
 
 def _on(
