@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from .. import calling, claims, gpus, presets, retyped, rundir
+from .. import calling, checkpoints, claims, gpus, presets, retyped, rundir
 from ..checks import Asked, Problem
 from ..errors import TrainError
 from ..presets import Preset, PresetError
@@ -51,9 +51,16 @@ def declared(site: Site) -> list[str]:
 
 
 def wanted(
-    site: Site, asked: argparse.Namespace, preset: Preset, words: tuple[str, ...]
+    site: Site,
+    asked: argparse.Namespace,
+    preset: Preset,
+    words: tuple[str, ...],
+    going_on: str = "",
 ) -> tuple[Asked, list[gpus.Gpu]]:
-    """Return the start that is asked for, and the GPUs of this host; raises TrainError."""
+    """Return the start that is asked for, and the GPUs of this host; raises TrainError.
+
+    + going_on: the run that it lets go on, which stays as it was begun; empty for a new one
+    """
     known = [] if site.accelerator == "cpu" else gpus.listed()
     devices = _devices(site, asked.gpus, known)
     if site.accelerator == "cpu":
@@ -62,9 +69,14 @@ def wanted(
         ranks = preset.ranks or len(devices)
         if ranks > len(devices):
             has = f"--gpus names {len(devices)}" if asked.gpus else f"this host has {len(devices)}"
+            remedy = f"give --set ranks={len(devices)}"
+            if going_on:  # its checkpoints are of so many ranks
+                anew = retyped.of_options(asked, "--like", going_on)
+                remedy = f"begin it anew with fewer, `{anew.changed('ranks', len(devices)).here()}`"
+                if asked.gpus:
+                    remedy = f"name {ranks} GPUs, or leave out --gpus for all, or {remedy}"
             raise TrainError(
-                f"preset {preset.name} has {ranks} ranks, one for each GPU, and {has}: give --set"
-                f" ranks={len(devices)}"
+                f"preset {preset.name} has {ranks} ranks, one for each GPU, and {has}: {remedy}"
             )
     start = Asked(
         preset=replace(preset, ranks=ranks),
@@ -75,6 +87,7 @@ def wanted(
         queue=asked.queue,
         retries=asked.retries or 0,
         hosts=getattr(asked, "hosts", 1),
+        going_on=bool(going_on),
     )
     return start, known
 
@@ -120,7 +133,11 @@ def refuse_across(asked: Asked, start: retyped.Start | None = None) -> None:
             f"preset {asked.preset.name} is launched by python, for one process: several hosts"
             " take 'launch': 'torchrun'"
         )
-    own = [name for name, value in asked.preset.arguments.items() if "{run}" in str(value)]
+    arguments = asked.preset.arguments
+    own = [name for name, value in arguments.items() if "{run}" in str(value)]
+    folder = checkpoints.argument(asked.preset)
+    if folder and not str(arguments[folder]).startswith(("/", "{")):
+        own.append(folder)  # it begins in the run's code
     if asked.hosts > 1 and own:
         start = start or retyped.Start(what=(asked.preset.name,))
         for name in own:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .. import (
     across,
+    checkpoints,
     checks,
     code,
     environment,
@@ -22,7 +23,6 @@ from ..across import Across
 from ..checkpoints import Checkpoint
 from ..checks import Asked
 from ..errors import TrainError
-from ..presets import Preset
 from ..rundir import Document, Run
 from ..running import child
 from ..site import Site
@@ -57,6 +57,13 @@ def start(site: Site, asked: argparse.Namespace) -> int:
 def resume(site: Site, asked: argparse.Namespace) -> int:
     """Let a run that has ended go on from its newest complete checkpoint."""
     run = rundir.chosen(site, asked.run, across=asked.hosts > 1)
+    if asked.dry:
+        return _resumed(site, asked, run)
+    with run.going_on():
+        return _resumed(site, asked, run)
+
+
+def _resumed(site: Site, asked: argparse.Namespace, run: Run) -> int:
     document, request = run.settled(), run.request()
     point = _point(run, document, request, asked)
     if asked.dry:
@@ -97,25 +104,17 @@ def _point(
     newest = resuming.newest(run, request, document["created"])
     if newest is None:
         values = child.values(run.folder, preset, int(request["ranks"]))
-        pattern = presets.filled(str(preset.checkpoints), values)
+        pattern = checkpoints.place(preset, values)
+        folder = checkpoints.argument(preset)
+        if together and folder and checkpoints.found(preset, values):
+            whole = like.changed(folder, "FOLDER").together(rundir.group(run))
+            anew = "some are there in part, as in a folder that the hosts do not share: give one"
+            anew += f" that they do with {whole}"
         whose = " with the files of all hosts' ranks" if together else ""
         raise TrainError(
             f"run {run.name} has left no complete checkpoint{whose} at {pattern}: {anew}"
-            f"{_elsewhere(preset, like, rundir.group(run)) if together else ''}"
         )
     return newest
-
-
-def _elsewhere(preset: Preset, like: retyped.Start, group: str) -> str:
-    """Say how it is started anew where the hosts do not share the folder of the checkpoints."""
-    if not any("{rank}" in each for each in preset.complete):
-        return ""
-    named = presets.places(preset.checkpoints or "")
-    name = next((each for each in named if each in preset.arguments), None)
-    how = "change 'checkpoints' of the preset"
-    if name is not None:
-        how = like.changed(name, "FOLDER").together(group)
-    return f"; where the hosts do not share that folder: {how}, with one that they share"
 
 
 def _on(
@@ -147,4 +146,7 @@ def _show(site: Site, wanted: Asked) -> None:
     ).items():
         print(f"  {name}={shlex.quote(value)}")
     print(f"on {wanted.ranks} of: {', '.join(wanted.devices)}")
-    print(shlex.join(child.command(site, wanted.preset, wanted.ranks, program, wanted.hosts)))
+    command = child.command(site, wanted.preset, wanted.ranks, program, wanted.hosts)
+    print(shlex.join(command))
+    if "--no-python" in command:
+        print("with --log-dir besides, and before the program `sh`, which turns it to its log")
