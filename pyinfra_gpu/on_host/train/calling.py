@@ -55,14 +55,14 @@ class Caller:
         """Return how a command of the launcher's is typed there."""
         verb, *further = (word for word in words if word != "-f")  # nothing is followed there
         if verb not in _CONTROLLERS:
-            return " ".join(["train", *words])
+            return shlex.join(["train", *words])
         # These show the runs of a host, whatever is named.
         behind = ["--", *further] if further and verb not in ("list", "watch") else []
         return " ".join(
             [
                 *("pyinfra-gpu", "train", shlex.quote(self.inventory), verb),
                 *map(shlex.quote, self.chosen),
-                *behind,
+                *map(shlex.quote, behind),
             ]
         )
 

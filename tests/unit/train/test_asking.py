@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import re
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from pyinfra_gpu.on_host.train import site as site_module
 from pyinfra_gpu.on_host.train.calling import VARIABLE, Caller
 from pyinfra_gpu.on_host.train.checkpoints import Checkpoint
 from pyinfra_gpu.on_host.train.commands import (
+    again,
     asking,
     going_on,
     listing,
@@ -687,6 +689,26 @@ def test_of_two_that_resume_one_is_refused(site: Site) -> None:
         start.resume(site, options.parse(["resume", run.name]))
     with pytest.raises(TrainError, match="does not say how to resume"):
         start.resume(site, options.parse(["resume", run.name]))
+
+
+def test_what_goes_on_after_a_boot_leaves_alone_what_somebody_resumes(site: Site) -> None:
+    run = orders(write_run(site.runs, state="ended", outcome="failed"))
+    before = run.read()
+    with run.going_on():
+        assert again._still_waits(site, run, rundir.later(60))
+    assert run.read() == before
+    assert not again._still_waits(site, run, rundir.later(60))
+
+
+def test_little_room_for_checkpoints_of_an_unknown_size_is_warned_of(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=6 << 20))
+    preset = presets.Preset(name="a", file="a.py", checkpoints=f"{site.state}/new/step-*")
+    (told,) = checks.warnings(site, preset)
+    assert told.startswith(f"6 MiB are free below {site.state}, where its checkpoints go")
+    assert checks.warnings(site, replace(preset, checkpoint_gib=1)) == []
 
 
 def test_what_to_type_for_several_hosts_keeps_what_was_typed(site: Site) -> None:
