@@ -90,11 +90,11 @@ def typed(*words: str) -> str:
 def together(verb: str, group: str, *words: str) -> str:
     """Return a command that is about a run of several hosts, between backquotes.
 
-    + group: that was given with --across, if that is known; words: behind --, none but a shell's
+    + group: that was given with --across, if that is known; words: behind --
     """
     asked = caller()
     group = group or (asked.group if asked else "") or "GROUP"
-    behind = ["--", *words] if words else []
+    behind = ["--", *map(shlex.quote, words)] if words else []
     typed_ = ["pyinfra-gpu", "train", "INVENTORY", verb, "--across", shlex.quote(group), *behind]
     return f"`{' '.join(typed_)}`"
 
@@ -108,4 +108,12 @@ def said(text: str) -> str:
     limits = " ".join(map(shlex.quote, asked.chosen))
     text = text.replace("pyinfra INVENTORY ", f"pyinfra {limits} {inventory} ")
     text = text.replace("train INVENTORY ", f"train {inventory} ")
-    return _QUOTED.sub(lambda found: f"`{asked.typed([found[1], *found[2].split(' ')[1:]])}`", text)
+    return _QUOTED.sub(lambda found: f"`{asked.typed([found[1], *_words(found[2])])}`", text)
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a command as a shell has them."""
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that nothing closes
+        return text.split()

@@ -61,8 +61,8 @@ class Start:
         )
 
     def typed(self) -> list[str]:
-        """Return the words, each as a shell takes it."""
-        words = [
+        """Return the words."""
+        return [
             *self.what,
             *(["--gpus", self.gpus] if self.gpus else []),
             *(word for each in self.settings for word in ("--set", each)),
@@ -71,11 +71,10 @@ class Start:
             *(["--retries", str(self.retries)] if self.retries else []),
             *(["--", *self.words] if self.words else []),
         ]
-        return [*map(shlex.quote, words)]
 
     def here(self) -> str:
         """Return the command that starts it on this host alone."""
-        return " ".join(["train", "start", *self.typed()])
+        return shlex.join(["train", "start", *self.typed()])
 
     def together(self, group: str, verb: str = "start") -> str:
         """Return the command that starts it on all hosts of a group; see `calling.together`.
