@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
 from pyinfra_gpu.on_host.train import (
     across,
     checkpoints,
+    checks,
     claims,
     code,
     gpus,
@@ -525,6 +527,83 @@ TRIES = {
     "large": tried("failed", 32_000),
     "on the CPU": tried("finished", None),
 }
+
+
+def in_its_code(
+    site: Site, pattern: str, name: str = "20261122-120000-a"
+) -> tuple[rundir.Run, Path]:
+    """Return a run of a preset with this pattern, and a checkpoint that its program left."""
+    folder = site.runs / name
+    left = folder / "code/rel/x/step-000040"
+    left.mkdir(parents=True)
+    (left / "model.pt").write_text("x")
+    run = rundir.Run(folder)
+    saves = {"resume": {"resume": "{checkpoint}"}, "arguments": {"save": "rel/x"}}
+    preset = presets.resolved({"a": {"file": "a.py", "checkpoints": pattern, **saves}}, "a")
+    run.ask({"preset": preset.as_json(), "ranks": 1, "words": [], "code": []})
+    run.write({"schema": 1, "run": name, "state": "ended", "attempts": [], "nproc": 1})
+    return run, left
+
+
+@pytest.mark.parametrize("pattern", ["{save}/step-*", "./rel/../rel/x/step-*"])
+def test_relative_checkpoints_are_where_the_program_ran_and_are_kept(
+    pattern: str, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were looked for where `train` was typed: none were found, and the run was removed."""
+    run, left = in_its_code(site, pattern)
+    monkeypatch.chdir(tmp_path)
+    point = resuming.newest(run, run.request(), "2020-01-01T00:00:00.000Z")
+    assert point is not None
+    assert point.path == left
+    for number in range(3):
+        other, _ = in_its_code(site, "/none/*", f"2026112{number + 3}-120000-b")
+        assert other.folder.is_dir()
+    keeping.forget_old(replace(site, keep_runs=1))
+    assert (left / "model.pt").is_file()
+    assert run in rundir.all_runs(site) or run.folder.is_dir()
+    assert len(rundir.all_runs(site)) == 2
+
+
+def test_checkpoints_in_a_runs_folder_that_a_link_leads_to_are_kept(
+    site: Site, tmp_path: Path
+) -> None:
+    run, left = in_its_code(site, f"{tmp_path}/link/step-*")
+    (tmp_path / "link").symlink_to(left.parent)
+    in_its_code(site, "/none/*", "20261123-120000-b")
+    keeping.forget_old(replace(site, keep_runs=1))
+    assert (left / "model.pt").is_file()
+    assert (run.folder / "request.json").is_file()
+
+
+def test_where_no_checkpoint_can_be_saved_no_run_starts(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It failed at its first save."""
+    (tmp_path / "file").write_text("x")
+    (closed := tmp_path / "closed").mkdir()
+    site.runs.mkdir()
+    # Whoever runs the tests may be root, who may write everywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) not in (closed, Path("/")))
+
+    def told(folder: str, **more: Any) -> list[str]:
+        given = {"file": "a.py", "arguments": {"save": folder}, "checkpoints": "{save}/step-*"}
+        preset = presets.resolved({"a": {**given, **more}}, "a")
+        asked = Asked(preset=preset, devices=("cpu",), ranks=1)
+        return [f"{each.what}: {each.remedy}" for each in checks._folders(site, asked)]
+
+    assert told(str(tmp_path / "new/one")) == told("rel/x") == told("{run}/x") == []
+    (wrong,) = told(f"{tmp_path}/file/x")
+    assert wrong.startswith(
+        f"checkpoints cannot be saved in {tmp_path}/file/x: {tmp_path}/file is no folder: give"
+        " another folder with --set save=FOLDER, or"
+    )
+    (wrong,) = told("~/x")
+    assert "only a shell replaces the ~" in wrong
+    (wrong,) = told(f"{closed}/a/b")
+    assert f"may not write in {closed}: give another folder with --set save=FOLDER" in wrong
+    (wrong,) = told("x", checkpoints="/nosuch/*/step-*")
+    assert wrong.startswith("checkpoints cannot be saved in /nosuch: ")
+    assert "may not write in /: name another folder, or make it yours, `sudo install -d" in wrong
 
 
 def test_what_a_try_told_is_said_before_a_start(site: Site) -> None:

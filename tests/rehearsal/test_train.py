@@ -199,7 +199,7 @@ def test_a_disk_that_fills_in_mid_run_ends_in_one_clear_screen(train: Training) 
     assert run["last"]["step"] > 1
     assert "OSError: [Errno 28] No space left on device" in screen
     assert "A file system is full" in screen
-    assert f"the disk that holds {RUNS}/{name} is full now" in " ".join(screen.split())
+    assert f"the disk that holds {RUNS} is full now" in " ".join(screen.split())
     assert len(screen.splitlines()) <= 24
 
 

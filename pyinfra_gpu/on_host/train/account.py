@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import unwritten, words
+from . import adapted, unwritten, words
 from .record import Run
 from .watch.history import History
 
-_LITTLE_MIB = 64  # free on a disk that is full for all that training writes
 _KILLED = (-9, 128 + 9)  # by SIGKILL; of torchrun itself, or of the one process of a preset
 
 
@@ -55,12 +53,8 @@ def facts(run: Run, first: int | None) -> Iterator[str]:
         yield f"rank {first} of {run.nproc} failed first; the others were ended after it"
     if last is not None and last.exit is not None and last.exit not in (0, 1):
         yield f"exit code {last.exit}{_signal(last.exit)}"
-    try:
-        free = shutil.disk_usage(run.folder).free >> 20
-    except OSError:
-        return
-    if free < _LITTLE_MIB:
-        yield f"the disk that holds {run.folder} is full now: {free} MiB are free"
+    for folder, free in adapted.full(run).items():
+        yield f"the disk that holds {folder} is full now: {free} MiB are free"
 
 
 def stopped_by(run: Run) -> Iterator[str]:

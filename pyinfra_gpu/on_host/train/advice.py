@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from . import calling, rundir
+from . import calling, commanded, rundir
 from .presets import PresetError, resolved
 from .record import Run
 
@@ -47,7 +48,7 @@ def smaller(run: Run, smaller_preset: str = "", gpus: str = "") -> tuple[str, ..
             command = _command(run, name, value // 2, gpus)
             steps.append(f"Halve {name}, which is {value} ({words}): `{command}`")
     if smaller_preset:
-        command = _start(run, smaller_preset, *_on(gpus))
+        command = _start(run, smaller_preset, gpus, {}, words=())
         steps.append(f"Or the next smaller preset, which ran here: `{command}`")
     return tuple(steps)
 
@@ -112,21 +113,42 @@ def _largest(given: dict[str, str], pattern: re.Pattern[str]) -> tuple[str, int]
     return max(found, key=lambda each: each[1], default=None)
 
 
-def _on(gpus: str) -> list[str]:
-    return ["--gpus", gpus] if gpus else []
-
-
 def _command(run: Run, name: str, value: int, gpus: str) -> str:
     """Return how this run is started with another value; without a preset, as it was typed."""
     if not run.preset:
         return f"--{name}={value}"
-    kept = [f"--set {key}={old}" for key, old in run.overrides.items() if key != name]
-    changed = [*kept, "--set", f"{name}={value}"]
-    return _start(run, run.preset, *_on(gpus), *changed)
+    words, changed = _with_value(run.words, name, value)
+    settings = {key: old for key, old in run.overrides.items() if key != name}
+    return _start(run, run.preset, gpus, settings | ({} if changed else {name: str(value)}), words)
 
 
-def _start(run: Run, *words: str) -> str:
+def _with_value(words: Sequence[str], name: str, value: int) -> tuple[list[str], bool]:
+    """Return the words behind -- with another value of an argument, and whether they name it."""
+    changed, found = list(words), False
+    for place, word in enumerate(words):
+        if word.partition("=")[0] == f"--{name}":
+            found = True
+            if "=" in word:
+                changed[place] = f"--{name}={value}"
+            elif place + 1 < len(words):
+                changed[place + 1] = str(value)
+    return changed, found
+
+
+def _start(
+    run: Run, preset: str, gpus: str, settings: Mapping[str, str], words: Sequence[str]
+) -> str:
     """Return how a run like this one is started: on all of its hosts, where it had several."""
+    typed = commanded.start(
+        preset,
+        gpus=gpus,
+        unproven=run.unproven,
+        queue=run.queue,
+        retries=run.retries,
+        settings=settings,
+        words=words,
+    )
     if run.across:
-        return calling.together("start", rundir.group(rundir.Run(run.folder)), *words).strip("`")
-    return " ".join(["train", "start", *words])
+        group = rundir.group(rundir.Run(run.folder))
+        return calling.together("start", group, *typed).strip("`")
+    return shlex.join(["train", "start", *typed])

@@ -45,14 +45,14 @@ class Caller:
         """Return how a command of the launcher's is typed there."""
         verb, *further = (word for word in words if word != "-f")  # nothing is followed there
         if verb not in _CONTROLLERS:
-            return " ".join(["train", *words])
+            return shlex.join(["train", *words])
         # These show the runs of a host, whatever is named.
         behind = ["--", *further] if further and verb not in ("list", "watch") else []
         return " ".join(
             [
                 *("pyinfra-gpu", "train", shlex.quote(self.inventory), verb),
                 *map(shlex.quote, self.chosen),
-                *behind,
+                *map(shlex.quote, behind),
             ]
         )
 
@@ -74,17 +74,17 @@ def caller() -> Caller | None:
 def typed(*words: str) -> str:
     """Return a command of the launcher's as whoever asked types it."""
     asked = caller()
-    return asked.typed(words) if asked else " ".join(["train", *words])
+    return asked.typed(words) if asked else shlex.join(["train", *words])
 
 
 def together(verb: str, group: str, *words: str) -> str:
     """Return a command that is about a run of several hosts, between backquotes.
 
-    + group: that was given with --across, if that is known; words: behind --, none but a shell's
+    + group: that was given with --across, if that is known; words: behind --
     """
     asked = caller()
     group = group or (asked.group if asked else "") or "GROUP"
-    behind = ["--", *words] if words else []
+    behind = ["--", *map(shlex.quote, words)] if words else []
     typed_ = ["pyinfra-gpu", "train", "INVENTORY", verb, "--across", shlex.quote(group), *behind]
     return f"`{' '.join(typed_)}`"
 
@@ -98,4 +98,12 @@ def said(text: str) -> str:
     limits = " ".join(map(shlex.quote, asked.chosen))
     text = text.replace("pyinfra INVENTORY ", f"pyinfra {limits} {inventory} ")
     text = text.replace("train INVENTORY ", f"train {inventory} ")
-    return _QUOTED.sub(lambda found: f"`{asked.typed([found[1], *found[2].split()])}`", text)
+    return _QUOTED.sub(lambda found: f"`{asked.typed([found[1], *_words(found[2])])}`", text)
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a command as a shell has them."""
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that nothing closes
+        return text.split()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import presets
+from . import code, presets
 from .presets import Preset
 
 _STEP = re.compile(r"[0-9]+")
+_PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_.-]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,44 @@ def newest(
     return None
 
 
+def place(preset: Preset, values: dict[str, object]) -> str | None:
+    """Return the glob that matches the checkpoints; None where the preset has none.
+
+    It is absolute: what is relative begins in the folder in which the program runs.
+
+    + values: what `{...}` stands for, the run's folder among it
+    """
+    if preset.checkpoints is None:
+        return None
+    pattern = presets.filled(preset.checkpoints, values)
+    if Path(pattern).is_absolute():
+        return pattern
+    # glob would read characters of the run's own folder, which is a name and no pattern.
+    worktree = glob.escape(str(Path(str(values["run"])) / code.WORKTREE))
+    return os.path.normpath(f"{worktree}/{pattern}")
+
+
+def folder_of(pattern: str) -> Path:
+    """Return the folder below which all that a glob matches lies, as far as the glob names it."""
+    named = []
+    for part in Path(pattern).parts[:-1]:
+        if glob.has_magic(part):
+            break
+        named.append(part)
+    return Path(*named)
+
+
+def argument(preset: Preset) -> str | None:
+    """Return the argument of a preset that says where checkpoints go; None where none does."""
+    names = _PLACE.findall(preset.checkpoints or "")
+    return next((name for name in names if name in preset.arguments), None)
+
+
 def found(preset: Preset, values: dict[str, object]) -> list[Checkpoint]:
     """Return all checkpoints, complete or not, in the order of their steps."""
-    if preset.checkpoints is None:
+    pattern = place(preset, values)
+    if pattern is None:
         return []
-    pattern = presets.filled(preset.checkpoints, values)
     known = []
     for name in glob.glob(pattern):  # noqa: PTH207 - the pattern is absolute
         numbers = _STEP.findall(Path(name).name)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import getpass
 import netrc
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..terminal import some
-from . import claims, code, environment, gpus, presets, room, stamp, units
+from . import checkpoints, claims, code, environment, gpus, presets, room, stamp, units
 from .errors import TrainError
 from .presets import Preset
 from .running import child
@@ -30,6 +32,8 @@ class Asked:
     + queue: whether it waits for devices that are taken
     + retries: how often it may begin again by itself
     + hosts: that train it together, each with so many ranks
+    + settings: what --set gave
+    + going_on: whether it is one that went before, which stays as it was begun
     """
 
     preset: Preset
@@ -40,6 +44,8 @@ class Asked:
     queue: bool = False
     retries: int = 0
     hosts: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)
+    going_on: bool = False
 
     @property
     def processes(self) -> int:
@@ -73,7 +79,7 @@ def problems(site: Site, asked: Asked, known: list[gpus.Gpu]) -> list[Problem]:
 
 def warnings(site: Site, preset: Preset) -> list[str]:
     """Return what a person should know of a run that starts nevertheless."""
-    found = []
+    found = [*_little_room(site, preset)]
     if preset.checkpoints is None:
         found.append(
             f"preset {preset.name} names no checkpoints, so this run cannot be resumed: what it"
@@ -85,6 +91,19 @@ def warnings(site: Site, preset: Preset) -> list[str]:
             " that can be run here; put it there, or correct training_notify and deploy"
         )
     return found
+
+
+def _little_room(site: Site, preset: Preset) -> Iterator[str]:
+    """Tell of a disk for checkpoints that has little room, where nobody said how much they take."""
+    folder = _saves_in(site, preset, preset.ranks or site.ranks)
+    if folder is None or preset.checkpoint_gib:
+        return
+    free = shutil.disk_usage(there := room.above(folder)).free
+    if free < _SPARE_GIB * _GIB:
+        yield (
+            f"{free >> 20} MiB are free below {there}, where its checkpoints go, and preset"
+            f" {preset.name} does not say how much one takes ('checkpoint_gib')"
+        )
 
 
 def proven(site: Site) -> Iterator[Problem]:
@@ -164,6 +183,7 @@ def _wandb(variables: Mapping[str, str]) -> bool:
 
 def _room(site: Site, asked: Asked) -> Iterator[Problem]:
     preset = asked.preset
+    yield from _folders(site, asked)
     yield from _disks(site, asked)
     memory = _available_gib()
     if memory is not None and memory < preset.ram_gib:
@@ -182,13 +202,40 @@ def _room(site: Site, asked: Asked) -> Iterator[Problem]:
             )
 
 
+def _saves_in(site: Site, preset: Preset, ranks: int) -> Path | None:
+    """Return the folder that the checkpoints of the next run will be in; None where it has none."""
+    pattern = checkpoints.place(preset, child.values(site.runs / "RUN", preset, ranks))
+    return checkpoints.folder_of(pattern) if pattern else None
+
+
+def _folders(site: Site, asked: Asked) -> Iterator[Problem]:
+    """Yield the places that a run writes to, and cannot."""
+    preset = asked.preset
+    if why := room.unwritable(site.runs):
+        yield Problem(f"runs cannot be written down in {site.runs}: {why}", AGAIN)
+    folder, own = _saves_in(site, preset, asked.ranks), site.runs / "RUN"
+    if folder is not None and folder.is_relative_to(own / code.WORKTREE / "~"):
+        yield Problem("only a shell replaces the ~ of the checkpoints' folder", "write {home}")
+    if folder is None or folder.is_relative_to(own):
+        return
+    name = checkpoints.argument(preset)
+    another = f"give another folder with --set {name}=FOLDER" if name else "name another folder"
+    if asked.going_on:
+        another = "bring that back"
+    if why := room.unwritable(folder):
+        make = f"make it yours, `sudo install -d -o {getpass.getuser()} {shlex.quote(str(folder))}`"
+        yield Problem(
+            f"checkpoints cannot be saved in {folder}: {why}",
+            f"{another}, or {make}" if "read-only" not in why else another,
+        )
+
+
 def _disks(site: Site, asked: Asked) -> Iterator[Problem]:
     """Yield the file systems that are too full: of the runs, and where the checkpoints go."""
     preset = asked.preset
     wanted = {room.above(site.runs): ("a run's logs", float(_SPARE_GIB))}
     if preset.checkpoint_gib:
-        values = child.values(site.runs / "RUN", preset, asked.ranks)
-        folder = room.above(Path(presets.filled(preset.checkpoints or str(site.runs), values)))
+        folder = room.above(_saves_in(site, preset, asked.ranks) or site.runs)
         if folder.stat().st_dev == room.above(site.runs).stat().st_dev:
             folder = room.above(site.runs)
         before = wanted.get(folder, ("", 0.0))[1]
@@ -245,5 +292,6 @@ def _gpus(site: Site, asked: Asked, known: list[gpus.Gpu]) -> Iterator[Problem]:
             yield Problem(
                 f"GPU {gpu.index} has {free:.1f} GiB free of {gpu.total_mib / 1024:.1f}, and preset"
                 f" {asked.preset.name} needs {asked.preset.gpu_gib:g}",
-                "choose a smaller preset",
+                "end what has it, or give other --gpus"
+                + ("" if asked.going_on else ", or choose a smaller preset"),
             )

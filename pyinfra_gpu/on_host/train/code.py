@@ -11,6 +11,9 @@ from .errors import TrainError
 from .site import AGAIN
 
 LARGEST_DIFF = 64 << 20  # bytes
+WORKTREE = "code"
+"""Of a run, in its folder: there its program runs, so there a relative path begins."""
+
 _ALONE = ("--ignore-submodules=all",)  # each has a difference of its own
 _EACH = 'printf "%s %s\\n" "$(git rev-parse HEAD)" "$displaypath"'
 _WORKS_S = 280.0

@@ -7,5 +7,9 @@ class TrainError(Exception):
     """What is wrong and what to do about it, in one sentence."""
 
 
+class BusyError(TrainError):
+    """Somebody else does the same at this moment."""
+
+
 class DamagedError(TrainError):
     """The record of a run is not whole."""

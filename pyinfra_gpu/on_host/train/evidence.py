@@ -44,8 +44,22 @@ def _text(log: Path) -> str:
 
 def last_words(run: Run, first: int | None) -> list[str]:
     """Return the last lines of the rank that failed first, else of rank 0."""
-    ends = sorted(run.logs(), key=lambda log: rank_of(log) != (first or 0))
-    return [unstamped(line)[1] for line in tail_of(ends[0], _TAIL)[-LAST_LINES:]] if ends else []
+    shown = _shown(run, first)
+    return [unstamped(line)[1] for line in tail_of(shown, _TAIL)[-LAST_LINES:]] if shown else []
+
+
+def more(run: Run, first: int | None) -> list[str]:
+    """Return the words behind `train` that show the whole of the log whose last words these are."""
+    shown = _shown(run, first)
+    if shown is None or not last_words(run, first):
+        return ["logs", run.name, "--launcher"]
+    rank = rank_of(shown)
+    return ["logs", run.name, *(["--rank", str(rank)] if rank else [])]
+
+
+def _shown(run: Run, first: int | None) -> Path | None:
+    """Return the log of the rank that failed first, else of rank 0, else of any."""
+    return min(run.logs(), key=lambda log: rank_of(log) != (first or 0), default=None)
 
 
 def kernel_said(run: Run, kernel: Kernel) -> list[str]:

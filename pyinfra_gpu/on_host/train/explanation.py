@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..terminal import WIDTH, bounded, one_line, shortened, step, unbroken, wrapped
+from ..terminal import WIDTH, bounded, shortened, step, unbroken, wrapped
 
 HEIGHT = 24
 LAST_LINES = 6
@@ -94,10 +94,11 @@ class Explanation:
         if not self.cause:
             known = "No cause found: none of the failures known here explains it."
             told = wrapped(known, width=width)
-            lines = [*head, "", *told, "", "The log ends with:", *shown]
-            return "\n".join(
-                [*bounded(lines, height - len(after), f"  ({one_line(self.more)})"), *after]
+            whole = wrapped(
+                unbroken(f"The log ends with this (`{self.more}` shows it):"), width=width
             )
+            lines = [*head, "", *told, "", *whole, *shown]
+            return "\n".join([*bounded(lines, height - len(after), "  ..."), *after])
         why = ["", "Why", *wrapped(unbroken(self.cause), "  ", "  ", width=width), "", "What to do"]
         steps = _readable(self.fix, width)
         last = len(step(0, self.go_on, width)) if self.go_on else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from pathlib import Path
 
@@ -41,9 +42,9 @@ def _forget(run: Run) -> None:
     preset = presets.from_json(request["preset"])
     values = child.values(run.folder, preset, int(request["ranks"]))
     inside = [
-        each.path
+        path
         for each in checkpoints.found(preset, values)
-        if each.path.is_relative_to(run.folder)
+        for path in _inside(each.path, run.folder)
     ]
     if not inside:
         shutil.rmtree(run.folder)
@@ -54,6 +55,14 @@ def _forget(run: Run) -> None:
         holds = any(each == path or each.is_relative_to(path) for each in inside)
         if path not in kept and not holds:
             _remove(path)
+
+
+def _inside(path: Path, folder: Path) -> list[Path]:
+    """Return where in a folder something lies, by its name and by where links lead."""
+    found = [path] if path.is_relative_to(folder) else []
+    # Of links in a circle Path.resolve would make an error of its own.
+    resolved, real = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    return [*found, folder / resolved.relative_to(real)] if resolved.is_relative_to(real) else found
 
 
 def _remove(path: Path) -> None:

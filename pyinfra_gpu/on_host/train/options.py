@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from .. import completion
 from . import offering
 from .offering import offer
-from .presets import nearest
+from .presets import nearest, secret_in
 
 _HIDDEN = ("supervise", "again")
 """What a run's unit runs, and what the user manager runs after a boot."""
@@ -63,6 +63,7 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     setting = start.add_argument(
         "--set",
         action="append",
+        type=_setting,
         default=[],
         metavar="K=V",
         help="another value of an argument; may be given again for others",
@@ -85,7 +86,9 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
         "presets", nargs="*", metavar="PRESET", help="default: all of them"
     )
     offer(presets, offering.presets)
-    trial.add_argument("--set", action="append", default=[], metavar="K=V", help="as with start")
+    trial.add_argument(
+        "--set", action="append", type=_setting, default=[], metavar="K=V", help="as with start"
+    )
     trial.add_argument(
         "--seconds", type=_seconds, default=600, help="that one may take (default: %(default)s)"
     )
@@ -139,6 +142,15 @@ def _shared(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--unproven", action="store_true", help="although no smoke test holds; it is noted"
     )
+
+
+def _setting(text: str) -> str:
+    """Return another value of an argument; argparse tells of what has no name or no value."""
+    name, equals, _ = text.partition("=")
+    if not name or not equals:
+        shown = name if name and secret_in([text]) is None else "NAME"
+        raise argparse.ArgumentTypeError(f"it is written --set {shown}=VALUE, in one word")
+    return text
 
 
 def _number(text: str) -> int:

@@ -186,7 +186,10 @@ def with_settings(preset: Preset, settings: Sequence[str]) -> Preset:
             continue
         if name not in arguments:
             remedy = nearest(name, arguments, "arguments are")
-            raise PresetError(f"preset {preset.name} has no argument {name!r}", remedy)
+            raise PresetError(
+                f"preset {preset.name} has no argument {name!r}",
+                f"{remedy}; what it does not know goes behind --, as -- --{name}={text}",
+            )
         before = arguments[name]
         if kind := _wanted(text, before):
             raise PresetError(
@@ -194,6 +197,10 @@ def with_settings(preset: Preset, settings: Sequence[str]) -> Preset:
                 f"give one, or put --{name}=VALUE behind --",
             )
         arguments[name] = _parsed(text, before)
+        # An empty text may mean something to a program; the name of a folder it is not.
+        found = wrong("arguments", {name: arguments[name]})
+        if found and (text or f"{{{name}}}" in str(preset.as_json())):
+            raise PresetError(f"--set gives{found[0].removeprefix('for')}", f"{found[1]}")
     changed = replace(preset, arguments=arguments)
     _check_whole(changed)
     return changed
@@ -214,17 +221,22 @@ _MOST = 1e18
 def _wanted(text: str, before: Value) -> str:
     """Return what kind of number the place of another one takes, empty where it has that.
 
-    A fraction may stand where a preset has 0; a whole number is written as one, or programs that
-    take whole ones refuse it ("1e3").
+    A fraction may stand where a preset has 0; else a whole number is one, and is written as one, or
+    programs that take whole ones refuse it ("1e3"). What is above 0 stays so, but for -1, by which
+    programs mean that there is none.
     """
-    if type(before) not in (int, float):
+    if isinstance(before, bool | str | None):
         return ""
     if not _is_number(text):
         return "a number"
     written = re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII)
     number = float(text)
-    if type(before) is float or written or not number.is_integer():
+    if number < 0 < before and number != -1:
+        return "a number above 0"
+    if type(before) is float or written:
         return ""
+    if not number.is_integer():
+        return "a whole number" if before else ""
     return f"a whole number ({int(number)})" if abs(number) < _MOST else "a whole number"
 
 

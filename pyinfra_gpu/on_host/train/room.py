@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import getpass
+import os
 import shutil
 from pathlib import Path
 
@@ -12,6 +14,20 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 def above(path: Path) -> Path:
     """Return the nearest folder above a path, or of it, that there is already."""
     return next(each for each in (path, *path.parents) if each.is_dir())
+
+
+def unwritable(folder: Path) -> str | None:
+    """Return why this user cannot write in a folder, or make it, a clause; None where it can be."""
+    there = above(folder)
+    if there != folder:
+        below = there / folder.relative_to(there).parts[0]
+        if os.path.lexists(below):
+            return f"{below} is no folder"
+    if os.access(there, os.W_OK | os.X_OK):
+        return None
+    if os.statvfs(there).f_flag & os.ST_RDONLY:
+        return f"the file system of {there} is mounted read-only"
+    return f"{getpass.getuser()} may not write in {there}"
 
 
 def remedy(error: OSError) -> str:

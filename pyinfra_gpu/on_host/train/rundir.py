@@ -17,7 +17,7 @@ from typing import Any
 from ..smoke import files
 from ..terminal import some
 from . import calling, units, unwritten
-from .errors import DamagedError, TrainError
+from .errors import BusyError, DamagedError, TrainError
 from .site import Site
 
 SCHEMA = 1
@@ -128,6 +128,24 @@ class Run:
                     time.sleep(0.05)
             else:
                 raise TrainError(f"run {self.name} is on already: see `train watch {self.name}`")
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Be alone in having it go on, from the look at it until it is on; raises BusyError."""
+        descriptor = os.open(
+            self.folder / ".going-on", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise BusyError(
+                f"run {self.name} is being resumed already: see `train watch {self.name}`"
+            ) from None
+        try:
             yield
         finally:
             os.close(descriptor)

@@ -42,7 +42,7 @@ def on_all_hosts(run: Run, step: str) -> str:
     if not run.across:
         return step
     group = rundir.group(rundir.Run(run.folder))
-    for words in (("resume", run.name), ("start", "--like", run.name)):
+    for words in (("stop", run.name), ("resume", run.name), ("start", "--like", run.name)):
         alone = f"`{' '.join(['train', *words])}`"
         step = step.replace(alone, calling.together(words[0], group, *words[1:]))
     return step

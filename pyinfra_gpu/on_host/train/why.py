@@ -16,7 +16,7 @@ from pathlib import Path
 from ..diagnosis.entries import Catalogue, carried
 from ..diagnosis.log import Source
 from ..diagnosis.matcher import Diagnosis, Finding, diagnose
-from . import account, calling, evidence, together
+from . import account, adapted, calling, evidence, together
 from .advice import MEMORY, smaller
 from .evidence import Kernel
 from .explanation import LAST_LINES, Explanation
@@ -61,6 +61,8 @@ def why(
     moment = time.time() if now is None else now
     history = History(run_directory / "metrics.jsonl")
     history.follow()
+    if run.last is not None:
+        history.begin(run.last.number)
     ours = tuple(account.own_words(run, history, moment))
     seen = _Seen(run, account.what(run, history, moment), ours, others)
     if not ours and (nothing := _nothing_failed(seen)) is not None:
@@ -116,7 +118,11 @@ def _failed(
     found = _explained(seen, diagnosis, known, advised)
     found = replace(found, ended=together.failed_at(run, found.evidence) or found.ended)
     said = any(_RESUMES.search(each) for each in found.fix)
-    return found if said or found.id == MEMORY or not run.failed else replace(found, go_on=go_on)
+    if said or found.id == MEMORY or not run.failed:
+        return found
+    if found.id == adapted.DISK_FULL and go_on:
+        go_on = f"When there is room: {go_on[0].lower()}{go_on[1:]}"
+    return replace(found, go_on=go_on)
 
 
 def _explained(
@@ -137,7 +143,7 @@ def _explained(
         return replace(found, evidence=lost, facts=facts, secondary=True)
     if root is None:
         last = tuple(evidence.last_words(run, first)) or diagnosis.tail[-LAST_LINES:]
-        return replace(found, evidence=last, more=calling.typed("logs", run.name))
+        return replace(found, evidence=last, more=calling.typed(*evidence.more(run, first)))
     return replace(
         found,
         id=root.id,
@@ -178,7 +184,6 @@ def _elsewhere(run: str, others: Sequence[str]) -> str:
 
 def _fix(run: Run, root: Finding, smaller_preset: str, gpus: str) -> tuple[str, ...]:
     """Return what to do; of memory, first in the words of this run's own command line."""
-    if root.id != MEMORY:
-        return tuple(together.on_all_hosts(run, each) for each in root.fix)
-    ours = smaller(run, smaller_preset, gpus)
-    return (*ours, *root.fix[:2]) if ours else root.fix
+    steps = tuple(together.on_all_hosts(run, each) for each in adapted.adapted(run, root))
+    ours = smaller(run, smaller_preset, gpus) if root.id == MEMORY else ()
+    return (*ours, *steps[:2]) if ours else steps

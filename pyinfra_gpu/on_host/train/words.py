@@ -41,6 +41,11 @@ def loss(value: float) -> str:
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3e}"
 
 
+def no_number(word: str) -> str:
+    """Return a loss that is not a number as people write it."""
+    return {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}.get(word, "no number")
+
+
 def gib(mib: float) -> str:
     """Return an amount of memory in GiB."""
     return f"{mib / 1024:.1f}"

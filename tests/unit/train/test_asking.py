@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import re
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -33,14 +35,17 @@ from pyinfra_gpu.on_host.train import site as site_module
 from pyinfra_gpu.on_host.train.calling import VARIABLE, Caller
 from pyinfra_gpu.on_host.train.checkpoints import Checkpoint
 from pyinfra_gpu.on_host.train.commands import (
+    again,
     asking,
     going_on,
     listing,
     logs,
+    queueing,
     start,
     stop,
     telling,
     trying,
+    writing,
 )
 from pyinfra_gpu.on_host.train.errors import TrainError
 from pyinfra_gpu.on_host.train.gpus import Gpu
@@ -120,7 +125,7 @@ def test_a_queued_run_is_told_with_what_it_waits_for(site: Site) -> None:
     run = queued(site, GPUS, 2)
     held = claims.claim(site, "one", GPUS, 1, None)
     tickets = [claims.Ticket(site, name, GPUS) for name in ("two", run.name, "three")]
-    words = telling.waits_for(site, run)
+    words = queueing.waits_for(site, run)
     assert words == "it waits for 2 of 2 GPUs, taken by one; two waited before it"
     found = why(run.folder, known=catalogue(), now=NOW, queued=words, kernel=lambda since: ())
     assert found.what == f"run {run.name} waits in the queue: nothing has failed"
@@ -136,7 +141,7 @@ def test_who_waits_for_other_gpus_is_not_named(site: Site) -> None:
     run = queued(site, ["GPU-b"], 1)
     other, own = claims.Ticket(site, "one", ["GPU-a"]), claims.Ticket(site, run.name, ["GPU-b"])
     assert claims.ahead(site, run.name) == []
-    assert telling.waits_for(site, run) == "it waits for 1 of 1 GPUs"
+    assert queueing.waits_for(site, run) == "it waits for 1 of 1 GPUs"
     other.give_up()
     own.give_up()
 
@@ -144,7 +149,7 @@ def test_who_waits_for_other_gpus_is_not_named(site: Site) -> None:
 def test_a_queued_run_without_a_gpu_waits_for_the_cpu(site: Site) -> None:
     run = queued(site, [claims.CPU], 2)
     held = claims.claim(site, "one", [claims.CPU], 1, None)
-    assert telling.waits_for(site, run) == "it waits for the CPU, taken by one"
+    assert queueing.waits_for(site, run) == "it waits for the CPU, taken by one"
     assert isinstance(held, claims.Held)
     held.release()
 
@@ -616,3 +621,195 @@ def test_root_is_told_to_start_runs_as_their_owner(
     assert str(caught.value) == f"runs are ada's here: run `sudo -u ada {program} start tiny`"
     monkeypatch.setattr(site_module, "_of", lambda _: 0)
     site_module.load()
+
+
+LONG = {
+    "file": "a.py",
+    "ranks": 2,
+    "checkpoints": "/x/step-*",
+    "resume": {"resume": "{checkpoint}"},
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("0", "and --gpus names 1: name 2 GPUs, or leave out --gpus for all, or begin it anew"),
+        (None, "and this host has 1: begin it anew"),
+    ],
+)
+def test_who_resumes_is_told_what_resume_takes(
+    given: str | None, told: str, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said "give --set ranks=1", an option that `resume` has not."""
+    monkeypatch.setattr(gpus, "listed", lambda: KNOWN if given else KNOWN[:1])
+    preset = presets.resolved({"a": LONG}, "a").as_json()
+    run = orders(write_run(site.runs, state="ended", outcome="failed"), preset=preset, words=[])
+    run.ask({**run.request(), "ranks": 2, "devices": GPUS})
+    monkeypatch.setattr(start, "_point", lambda *_: Checkpoint(Path("/x/step-7"), "7"))
+    words = ["resume", run.name, *(["--gpus", given] if given else [])]
+    with pytest.raises(TrainError) as caught:
+        start.resume(site, options.parse(words))
+    assert told in str(caught.value)
+    typed = str(caught.value).split("`")[1].removeprefix("train ")
+    again = options.parse(typed.split())  # it can be typed
+    assert (again.like, again.set) == (run.name, ["ranks=1"])
+    assert again.gpus == given
+
+
+def test_of_two_that_resume_one_is_refused(site: Site) -> None:
+    """Both said that it goes on."""
+    run = orders(write_run(site.runs, state="ended", outcome="failed"))
+    with (
+        run.going_on(),
+        pytest.raises(TrainError, match=rf"run {run.name} is being resumed already"),
+    ):
+        start.resume(site, options.parse(["resume", run.name]))
+    with pytest.raises(TrainError, match="does not say how to resume"):
+        start.resume(site, options.parse(["resume", run.name]))
+
+
+def test_what_goes_on_after_a_boot_leaves_alone_what_somebody_resumes(site: Site) -> None:
+    run = orders(write_run(site.runs, state="ended", outcome="failed"))
+    before = run.read()
+    with run.going_on():
+        assert again._still_waits(site, run, rundir.later(60))
+    assert run.read() == before
+    assert not again._still_waits(site, run, rundir.later(60))
+
+
+def test_little_room_for_checkpoints_of_an_unknown_size_is_warned_of(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=6 << 20))
+    preset = presets.Preset(name="a", file="a.py", checkpoints=f"{site.state}/new/step-*")
+    (told,) = checks.warnings(site, preset)
+    assert told.startswith(f"6 MiB are free below {site.state}, where its checkpoints go")
+    assert checks.warnings(site, replace(preset, checkpoint_gib=1)) == []
+
+
+def test_what_to_type_for_several_hosts_keeps_what_was_typed(site: Site) -> None:
+    """It left out the other settings, and what stood behind --."""
+    own = {**PYTHON, "launch": "torchrun", "arguments": {"save": "{run}/x", "steps": 5}}
+    told = replace(site, presets={"a": own}, accelerator="cpu")
+    words = [
+        "start",
+        "a",
+        "--hosts",
+        "2",
+        "--set",
+        "steps=400",
+        "--unproven",
+        "--",
+        "--sample",
+        "3",
+    ]
+    with pytest.raises(TrainError) as caught:
+        start.start(told, options.parse(words))
+    typed = "-- a --unproven --set steps=400 --set save=FOLDER -- --sample 3`"
+    assert f"start --across GROUP {typed}" in str(caught.value)
+    relative = {**own, "arguments": {"save": "rel", "steps": 5}, "checkpoints": "{save}/step-*"}
+    with pytest.raises(TrainError, match="--set save=FOLDER"):
+        start.start(replace(told, presets={"a": relative}), options.parse(words))
+
+
+def test_a_folder_that_hosts_do_not_share_is_not_proposed_again(site: Site, tmp_path: Path) -> None:
+    """It proposed to begin anew with the same one."""
+    saved = {**LONG, "arguments": {"save": f"{tmp_path}/own"}, "checkpoints": "{save}/step-*"}
+    preset = presets.resolved({"a": {**saved, "complete": ["rank{rank}.pt"]}}, "a").as_json()
+    (tmp_path / "own/step-7").mkdir(parents=True)
+    (tmp_path / "own/step-7/rank0.pt").write_text("x")
+    folder = write_run(site.runs, state="ended", outcome="failed", across=TWO)
+    run = orders(folder, preset=preset, across=PART)
+    with pytest.raises(TrainError) as caught:
+        start._point(run, run.read(), run.request(), 2)
+    assert f"start --across gpu -- --like {run.name} --set save=FOLDER`" in str(caught.value)
+
+
+def test_the_list_tells_a_loss_that_is_no_number(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It had the sign for no loss at all."""
+    nan = {"attempt": 1, "step": 49, "steps": 1000, "loss": None, "not_finite": "nan"}
+    write_run(site.runs, metrics=[{**nan, "time": iso(time.time())}])
+    listing.show(site, as_json=False, everything=False)
+    assert re.search(r"running +49/1000 +NaN ", capsys.readouterr().out)
+
+
+def test_the_list_tells_no_step_that_an_attempt_has_not_reached(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It had the last one of the attempt before, and called that a standstill."""
+    told = {"time": iso(NOW - 9000), "attempt": 1, "step": 410, "steps": 5000, "loss": 2.0}
+    metrics = [{**told, "step": step} for step in range(400, 411)]
+    folder = write_run(site.runs, metrics=metrics)
+    run = rundir.Run(folder)
+    first = run.read()["attempts"][0] | {"outcome": "failed", "ended": iso(NOW)}
+    second = {**first, "number": 2, "outcome": None, "ended": None}
+    run.write({**run.read(), "attempts": [first, second]})
+    listing.show(site, as_json=False, everything=False)
+    assert re.search(r"running, attempt 2 +- +- ", capsys.readouterr().out)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({**told, "attempt": 2, "step": 401}) + "\n")
+    listing.show(site, as_json=False, everything=False)
+    assert "401/5000" in capsys.readouterr().out
+
+
+def test_one_older_run_is_one(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(21):
+        name = f"202611{number + 1:02}-200000-a"
+        write_run(site.runs, name=name, state="ended", outcome="finished")
+    listing.show(site, as_json=False, everything=False)
+    assert capsys.readouterr().out.endswith("1 older one: `train list --all`\n")
+
+
+def test_who_is_queued_is_told_who_has_the_gpus(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was "behind who has its devices"."""
+    held = claims.claim(site, "one", GPUS, 2, None)
+
+    run = started(site, monkeypatch, PYTHON, "--queue")
+    run.write({**run.read(), "state": "queued"})
+    capsys.readouterr()
+    writing.say(site, run, "is on")
+    assert "waits for 2 of 2 GPUs, taken by one\n" in capsys.readouterr().out
+    assert isinstance(held, claims.Held)
+    held.release()
+
+
+def test_a_stop_that_takes_its_time_says_how_long_and_what_goes_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said nothing for half a minute, and nothing after Ctrl-C."""
+    run = orders(write_run(site.runs))
+    monkeypatch.setattr(stop, "_MOMENT_S", 0.01)
+
+    def killed(*_: object) -> None:
+        time.sleep(0.3)
+        run.write({**run.read(), "attempts": [{**run.read()["attempts"][0], "exit": -9}]})
+        ending(run, "stopped")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(units, "stop", interrupted)
+    assert stop.stop(site, run.name) == 130
+    assert f"{run.name} goes on ending: `train list` tells" in capsys.readouterr().err
+    monkeypatch.setattr(units, "stop", killed)
+    assert stop.stop(site, run.name) == 0
+    told = capsys.readouterr()
+    assert f"{run.name} has up to 30 s to end by itself, then it is killed" in told.err
+    assert f"{run.name} stopped, by SIGKILL: it had not ended within 30 s" in told.out
+
+
+def test_a_dry_start_says_what_the_launcher_puts_in_front(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was called the exact command, and "of binary: sh" in a log was nobody's."""
+    for words in ((), ("--dry",)):
+        started(site, monkeypatch, {**PYTHON, "launch": "torchrun"}, *words)
+    assert capsys.readouterr().out.endswith(
+        "with --log-dir besides, and before the program `sh`, which turns it to its log\n"
+    )

@@ -41,3 +41,14 @@ def test_a_caller_that_says_nothing_sensible_is_none(
     monkeypatch.setenv(VARIABLE, told)
     assert calling.caller() is None
     assert calling.typed("resume", "X") == "train resume X"
+
+
+def test_a_quoted_word_stays_one_on_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting with a blank came apart."""
+    monkeypatch.setenv(VARIABLE, Caller(inventory="lab.py", chosen=("--limit", "ws1")).as_text())
+    said = calling.said("again: `train start a --set 'note=a b' -- --sample 3`")
+    whole = "pyinfra-gpu train lab.py start --limit ws1 -- a --set 'note=a b' -- --sample 3"
+    assert said == f"again: `{whole}`"
+    assert (
+        calling.said("`train why 'x`") == "`pyinfra-gpu train lab.py why --limit ws1 -- ''\"'\"'x'`"
+    )

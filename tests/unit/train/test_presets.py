@@ -294,14 +294,22 @@ def test_settings_replace_arguments_and_nothing_else() -> None:
             "steps=1e3",
             r"--set steps takes a whole number \(1000\), as in preset a, where it is 100",
         ),
-        ("total=1.5", "no whole number"),
+        ("total=1.5", "--set total takes a whole number"),
         ("rate=fast", "--set rate takes a number, as in preset a, where it is 0.5: give one"),
         ("tag=hf_0123456789abcdefghij", "secret in --tag"),
+        # These were taken as they were.
+        ("steps=-5", "--set steps takes a number above 0, as in preset a, where it is 100"),
+        ("rate=-0.1", "--set rate takes a number above 0"),
+        ("batch=8.5", "--set batch takes a whole number, as in preset a, where it is 4: give one"),
+        ("save=", "--set gives save an empty text"),
+        ("save=a\tb", "--set gives save a text with a tab"),
+        ("momentum=0.9", "what it does not know goes behind --, as -- --momentum=0.9"),
     ],
 )
 def test_a_wrong_setting_is_refused(setting: str, words: str) -> None:
     with pytest.raises(PresetError, match=words.replace("?", r"\?")):
-        given = {"a": {**BASE, "arguments": {**BASE["arguments"], "rate": 0.5}}}
+        arguments = {**BASE["arguments"], "rate": 0.5, "save": "/x"}
+        given = {"a": {**BASE, "arguments": arguments, "checkpoints": "{save}/step-*"}}
         presets.with_settings(presets.resolved(given, "a"), [setting])
 
 

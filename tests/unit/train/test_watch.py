@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from rich.console import Console
 from train.run_directory import NOW, iso, steps, write_run
 
 from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
+from pyinfra_gpu.on_host.train import watch as watching
 from pyinfra_gpu.on_host.train import words
 from pyinfra_gpu.on_host.train.record import read_run
 from pyinfra_gpu.on_host.train.watch import FAILED, LEFT, UNREADABLE, state, watch
@@ -387,3 +389,34 @@ def test_a_sparkline_falls_as_its_values_do() -> None:
     assert words.sparkline([4, 3, 2, 1], 10) == "█▆▃▁"
     assert words.sparkline([1, 1], 10) == "▄▄"
     assert words.sparkline([], 10) == ""
+
+
+@pytest.mark.parametrize(("term", "drawn"), [("dumb", False), ("unknown", False), ("xterm", True)])
+def test_a_terminal_that_draws_nothing_gets_lines(
+    term: str, drawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It got nothing at all."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("TERM", term)
+    assert watching._is_terminal() is drawn
+
+
+def test_what_an_earlier_attempt_reached_is_not_told_of_this_one(tmp_path: Path) -> None:
+    """A resumed run was at the step that the one before had reached, and stood still there."""
+    metrics = [{**each, "time": iso(NOW - 90000)} for each in steps(411)]
+    metrics[-1] |= {"loss": None, "not_finite": "nan"}
+    folder = write_run(tmp_path, metrics=metrics)
+    history = History(folder / "metrics.jsonl")
+    history.follow()
+    assert history.last["step"] == 410
+    history.begin(1)
+    assert (history.last["step"], history.has_loss) == (410, True)
+    history.begin(2)
+    assert (history.last, history.not_finite, history.stalled(NOW)) == ({}, None, None)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({**metrics[0], "attempt": 2, "step": 401, "time": iso(NOW)}) + "\n")
+    history.follow()
+    assert (history.last["step"], history.pace()) == (401, None)
+    assert len(history.losses.points) > 400  # the curve goes on

@@ -14,7 +14,10 @@ import pytest
 from train.run_directory import NOW, iso, steps, write_run
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
+from pyinfra_gpu.on_host.diagnosis.matcher import Finding
+from pyinfra_gpu.on_host.train import adapted as places
 from pyinfra_gpu.on_host.train import calling, evidence
+from pyinfra_gpu.on_host.train.adapted import adapted
 from pyinfra_gpu.on_host.train.advice import decisive, next_smaller, smaller
 from pyinfra_gpu.on_host.train.explanation import Explanation
 from pyinfra_gpu.on_host.train.record import Run, read_run
@@ -85,8 +88,11 @@ def explained(name: str, root: Path, **more: Any) -> Explanation:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_screen_is_the_one_that_was_looked_at(name: str, tmp_path: Path) -> None:
+def test_the_screen_is_the_one_that_was_looked_at(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`PYINFRA_GPU_GOLDEN=1` writes them anew: then look at each."""
+    monkeypatch.setattr(places, "places", lambda run: [Path("/opt/pyinfra-gpu/state/runs")])
     found = explained(name, tmp_path)
     shown = found.screen()
     assert found.id == CASES[name].id
@@ -280,7 +286,7 @@ GO_ON = "Go on from step-001800: `train resume x`"
 def test_the_last_step_of_what_failed_is_the_way_on(name: str, tmp_path: Path) -> None:
     """It said how to find who had killed a rank, and not how to go on."""
     shown = explained(name, tmp_path, go_on=GO_ON).screen()
-    assert re.search(r"\n  \d. Go on from step-001800:\n       train resume x$", shown)
+    assert re.search(r"\n  \d. .*[Gg]o on from step-001800:\n       train resume x$", shown)
     assert len(shown.splitlines()) <= 24
 
 
@@ -432,7 +438,7 @@ def test_a_run_that_waits_for_other_hosts_says_for_which(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("width", [40, 120])
 def test_a_screen_fits_the_terminal_that_is_there(width: int, tmp_path: Path) -> None:
-    logs = {"rank0.log": "OSError: [Errno 28] No space left on device"}
+    logs = {"rank0.log": "train.py: error: unrecognized arguments: --foo"}
     folder = write_run(tmp_path, state="ended", outcome="failed", logs=logs)
     found = why(folder, known=catalogue(), now=NOW, kernel=quiet)
     lines = found.screen(width).splitlines()
@@ -491,3 +497,123 @@ def test_a_log_of_a_gigabyte_and_hostile_lines_is_read_at_its_end(tmp_path: Path
 
 def test_the_kernels_own_lines_are_asked_for_and_never_waited_for() -> None:
     assert isinstance(evidence.kernel_lines(NOW), list | tuple)
+
+
+def test_of_no_cause_the_log_is_named_whose_end_is_shown(tmp_path: Path) -> None:
+    """It was in the JSON alone, and rank 0's while rank 1 had failed."""
+    logs = {"rank0.log": "step 1\n", "rank1.log": "ValueError: a bug of one's own\n"}
+    failed = write_run(tmp_path, logs=logs, **FAILED)
+    found = why(failed, known=catalogue(), now=NOW, kernel=quiet)
+    assert found.more == f"train logs {failed.name} --rank 1"
+    assert f"The log ends with this (`{found.more}` shows it):" in " ".join(found.screen().split())
+    launched = write_run(
+        tmp_path / "b", logs={"launcher.log": "odd\n"}, state="ended", outcome="failed"
+    )
+    found = why(launched, known=catalogue(), now=NOW, kernel=quiet)
+    assert found.more.endswith("--launcher")
+
+
+ABORTED = "  traceback : Signal 6 (SIGABRT) received by PID 2481"
+GONE = "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.bin'"
+ADAPTED = {
+    "memory": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB.",
+        "CUDA-17",
+    ),
+    "abort": (ABORTED, "STORE-25"),
+    "module": ("ModuleNotFoundError: No module named 'rustbpe'", "HOST-26"),
+    "file": (GONE, "HOST-79"),
+    "time-out": (
+        "torch.distributed.DistStoreError: wait timeout after 60000ms, keys: /x",
+        "STORE-06",
+    ),
+    "port": ("OSError: [Errno 98] Address already in use", "HOST-153"),
+}
+
+
+@pytest.mark.parametrize("name", ADAPTED)
+def test_what_to_do_is_typed_about_this_run(name: str, tmp_path: Path) -> None:
+    """It was for who types torchrun in a shell: `export`, `--log-dir`, FILE."""
+    line, id_ = ADAPTED[name]
+    command = ["/venv/bin/python", "-m", "torch.distributed.run", "a.py"]
+    folder = write_run(tmp_path, logs={"rank1.log": f"{line}\n"}, command=command, **FAILED)
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet)
+    assert found.id == id_
+    steps_ = " ".join(found.fix)
+    for word in ("`export ", "`unset ", "--log-dir", "torchrun", "/path/to", " FILE"):
+        assert word not in steps_
+    told = {
+        "memory": "its preset (`variables`) or `environment_variables`",
+        "abort": f"`train logs {folder.name} --rank 1`",
+        "module": "`/venv/bin/python -c 'import rustbpe'`",
+        "file": f"`ls -l {folder}/code/data/train.bin`",
+        "time-out": f"`train logs {folder.name} --rank 1`",
+        "port": "give the program another port",
+    }
+    assert told[name].casefold() in steps_.casefold()
+
+
+def test_no_known_failure_is_answered_with_what_a_shell_exports(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path, **FAILED))
+    assert run is not None
+    for entry in catalogue().entries:
+        for case in (entry, *entry.cases):
+            root = Finding(entry.id, entry.layer, "root", "x", "x", case.fix, None)
+            for step in adapted(run, root):
+                by_hand = re.search(r"build|built|compile|pip |conda|nvcc|\\$PATH", step)
+                assert by_hand or "`export " not in step or "$" in step, (entry.id, step)
+
+
+def test_a_full_disk_is_looked_for_where_the_run_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It named /, /tmp and /var; the checkpoints were on none of them."""
+    usage = shutil.disk_usage("/")
+    small = tmp_path / "small"
+    small.mkdir()
+
+    def free(path: Path) -> Any:
+        return usage._replace(free=0 if Path(path) == small else 1 << 40)
+
+    monkeypatch.setattr(shutil, "disk_usage", free)
+    monkeypatch.setattr(places, "_device", lambda path: str(path))
+    line = "OSError: [Errno 28] No space left on device"
+    more = {"logs": {"rank1.log": line}, "checkpoints": f"{small}/new/step-*"}
+    folder = write_run(tmp_path, **FAILED, **more)
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet, go_on=GO_ON)
+    assert f"the disk that holds {small} is full now: 0 MiB are free" in found.facts
+    assert found.fix[0].startswith(f"Which one of those that it writes to: `df -h {small}; df -i")
+    assert f"du -xh --max-depth=2 {small} " in found.fix[1]
+    assert found.go_on.startswith("When there is room: go on from step-001800")
+
+
+def test_the_advice_keeps_all_that_was_typed(tmp_path: Path) -> None:
+    """It left out what stood behind --, and --unproven, --queue, --retries."""
+    command = ["x", "--batch-size=8", "--sample", "3"]
+    overrides = {"steps": "50", "note": "a b"}
+    folder = write_run(tmp_path, command=command, overrides=overrides, unproven=True, retries=2)
+    words = ["--sample", "3"]
+    (folder / "request.json").write_text(json.dumps({"words": words, "queue": True}))
+    run = read_run(folder)
+    assert run is not None
+    (halved,) = smaller(run)
+    kept = "balanced --unproven --queue --retries 2 --set steps=50 --set 'note=a b'"
+    assert f"`train start {kept} --set batch-size=4 -- --sample 3`" in halved
+    (folder / "request.json").write_text(json.dumps({"words": ["--batch-size", "8"]}))
+    run = read_run(folder)
+    assert run is not None
+    (halved,) = smaller(run)
+    assert "-- --batch-size 4`" in halved
+    assert "--set batch-size" not in halved
+
+
+def test_a_resumed_run_that_took_no_step_failed_before_its_first(tmp_path: Path) -> None:
+    """It was told to have failed at the step that the attempt before had reached."""
+    folder = write_run(tmp_path, metrics=steps(411), logs={"rank1.log": "x"}, **FAILED)
+    told = json.loads((folder / "run.json").read_text())
+    (folder / "attempts/2").mkdir()
+    told["attempts"].append({**told["attempts"][0], "number": 2, "resumed_from": "/x/step-400"})
+    (folder / "run.json").write_text(json.dumps(told))
+    found = why(folder, known=catalogue(), now=NOW, kernel=quiet)
+    assert found.what.endswith("before its first step")
+    assert "attempt 1 failed; 2 began from step-400" in found.facts

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from .. import checks, resuming, rundir
-from ..errors import TrainError
+from ..errors import BusyError, TrainError
 from ..rundir import Document, Run
 from ..site import Site
 from . import going_on, writing
@@ -69,6 +69,14 @@ def _wait(run: Run, reason: str, until: str) -> None:
 
 def _still_waits(site: Site, run: Run, until: str) -> bool:
     """Let a run go on if it can; return whether it has to wait further."""
+    try:
+        with run.going_on():
+            return _looked_at(site, run, until)
+    except BusyError:
+        return True  # somebody resumes it: the next look tells what became of that
+
+
+def _looked_at(site: Site, run: Run, until: str) -> bool:
     document = run.settled()
     if document["state"] != "waiting":
         return False  # somebody stopped it, or let it go on

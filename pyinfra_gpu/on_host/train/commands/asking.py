@@ -6,7 +6,7 @@ import argparse
 import shlex
 from dataclasses import replace
 
-from .. import calling, claims, gpus, presets, rundir
+from .. import calling, checkpoints, claims, commanded, gpus, presets, rundir
 from ..checks import Asked, Problem
 from ..errors import TrainError
 from ..presets import Preset, PresetError
@@ -51,9 +51,16 @@ def declared(site: Site) -> list[str]:
 
 
 def wanted(
-    site: Site, asked: argparse.Namespace, preset: Preset, words: tuple[str, ...]
+    site: Site,
+    asked: argparse.Namespace,
+    preset: Preset,
+    words: tuple[str, ...],
+    going_on: str = "",
 ) -> tuple[Asked, list[gpus.Gpu]]:
-    """Return the start that is asked for, and the GPUs of this host; raises TrainError."""
+    """Return the start that is asked for, and the GPUs of this host; raises TrainError.
+
+    + going_on: the run that it lets go on, which stays as it was begun; empty for a new one
+    """
     known = [] if site.accelerator == "cpu" else gpus.listed()
     devices = _devices(site, asked.gpus, known)
     if site.accelerator == "cpu":
@@ -62,9 +69,14 @@ def wanted(
         ranks = preset.ranks or len(devices)
         if ranks > len(devices):
             has = f"--gpus names {len(devices)}" if asked.gpus else f"this host has {len(devices)}"
+            remedy = f"give --set ranks={len(devices)}"
+            if going_on:  # its checkpoints are of so many ranks
+                fewer = ["--like", going_on, *_gpus_again(asked), "--set", f"ranks={len(devices)}"]
+                remedy = f"begin it anew with fewer, `train start {shlex.join(fewer)}`"
+                if asked.gpus:
+                    remedy = f"name {ranks} GPUs, or leave out --gpus for all, or {remedy}"
             raise TrainError(
-                f"preset {preset.name} has {ranks} ranks, one for each GPU, and {has}: give --set"
-                f" ranks={len(devices)}"
+                f"preset {preset.name} has {ranks} ranks, one for each GPU, and {has}: {remedy}"
             )
     start = Asked(
         preset=replace(preset, ranks=ranks),
@@ -75,8 +87,14 @@ def wanted(
         queue=asked.queue,
         retries=asked.retries or 0,
         hosts=getattr(asked, "hosts", 1),
+        settings=dict(each.split("=", 1) for each in getattr(asked, "set", ())),
+        going_on=bool(going_on),
     )
     return start, known
+
+
+def _gpus_again(asked: argparse.Namespace) -> list[str]:
+    return ["--gpus", asked.gpus] if asked.gpus else []
 
 
 def _devices(site: Site, given: str | None, known: list[gpus.Gpu]) -> list[str]:
@@ -117,9 +135,17 @@ def refuse_across(asked: Asked) -> None:
             f"preset {asked.preset.name} is launched by python, for one process: several hosts"
             " take 'launch': 'torchrun'"
         )
-    own = [name for name, value in asked.preset.arguments.items() if "{run}" in str(value)]
+    arguments = asked.preset.arguments
+    own = [name for name, value in arguments.items() if "{run}" in str(value)]
+    folder = checkpoints.argument(asked.preset)
+    if folder and not str(arguments[folder]).startswith(("/", "{")):
+        own.append(folder)  # it begins in the run's code
     if asked.hosts > 1 and own:
-        typed = calling.together("start", "", asked.preset.name, "--set", f"{own[0]}=FOLDER")
+        settings = {**asked.settings, **dict.fromkeys(own, "FOLDER")}
+        words = commanded.start(
+            asked.preset.name, unproven=asked.unproven, settings=settings, words=asked.words
+        )
+        typed = calling.together("start", "", *words)
         raise TrainError(
             f"preset {asked.preset.name} has the run's own folder in {', '.join(own)}, and hosts do"
             f" not share it: type {typed}, with a folder that all of them share, at the same path"
@@ -142,10 +168,10 @@ def refuse_part(like: Run, hosts: int) -> None:
     document = like.read()
     if hosts > 1 or not document.get("across"):
         return
-    settings = [
-        word for pair in document["overrides"].items() for word in ("--set", "=".join(pair))
-    ]
-    alone = shlex.join(["train", "start", document["preset"], *settings])
+    words = commanded.start(
+        document["preset"], settings=document["overrides"], words=like.request().get("words", ())
+    )
+    alone = shlex.join(["train", "start", *words])
     whole = calling.together("start", rundir.group(like), "--like", like.name)
     raise TrainError(
         f"run {like.name} is one of {', '.join(document['across'])} together: repeat it with"

@@ -31,7 +31,7 @@ def checked(site: Site, run: Run, asked: argparse.Namespace) -> tuple[Asked, Pre
     request = run.request()
     preset, ranks = presets.from_json(request["preset"]), int(request["ranks"])
     wanted, known = asking.wanted(
-        site, asked, replace(preset, ranks=ranks), tuple(request["words"])
+        site, asked, replace(preset, ranks=ranks), tuple(request["words"]), run.name
     )
     asking.refuse_across(wanted)
     asking.refuse(checks.problems(site, wanted, known))

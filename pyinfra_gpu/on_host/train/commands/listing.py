@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...terminal import columns, unbroken, wrapped
-from .. import calling, unwritten
+from .. import calling, unwritten, words
 from ..errors import TrainError
 from ..reading.stall import stalled
 from ..rundir import Document, Run, all_runs, begin_one, outcome
@@ -48,7 +48,8 @@ def show(site: Site, *, as_json: bool, everything: bool, curves: bool = False) -
         for line in wrapped(unbroken(calling.said(odd)), width=columns()):
             print(line)
     if len(told) < len(runs):
-        print(calling.said(f"{len(runs) - len(told)} older ones: `train list --all`"))
+        more = len(runs) - len(told)
+        print(calling.said(f"{more} older {'one' if more == 1 else 'ones'}: `train list --all`"))
     return 0
 
 
@@ -105,7 +106,9 @@ def _document(run: Run) -> Document:
 def _told(run: Run, document: Document) -> Document:
     if "damaged" in document:
         return document
-    steps = last_steps(run)
+    number = document["attempts"][-1]["number"] if document["attempts"] else 1
+    # What an earlier attempt reached this one has not: it began from a checkpoint before that.
+    steps = [each for each in last_steps(run) if each.get("attempt", number) == number]
     on = document["state"] == "running"
     times = [moment for each in steps if (moment := _moment(each.get("time"))) is not None]
     document["last"] = steps[-1] if steps else None
@@ -153,17 +156,23 @@ def _row(told: dict[str, Any]) -> tuple[str, ...]:
         state += ", a try"
     if told["stalled_seconds"]:
         state = f"stalled {told['stalled_seconds'] / 60:.0f} min"
-    step, steps, loss = last.get("step"), last.get("steps"), last.get("loss")
+    step, steps = last.get("step"), last.get("steps")
     gpus = told.get("gpus") or ()
     on = "CPU" if gpus == ["cpu"] else f"{len(gpus)} GPU" if gpus else "-"
     return (
         str(told["run"]),
         state,
         "-" if step is None else f"{step}/{steps}" if steps else str(step),
-        "-" if loss is None else f"{loss:.4f}",
+        _loss(last),
         on,
         str(told.get("created", ""))[:16].replace("T", " "),
     )
+
+
+def _loss(last: Mapping[str, Any]) -> str:
+    if word := last.get("not_finite"):
+        return words.no_number(str(word))
+    return "-" if (value := last.get("loss")) is None else words.loss(value)
 
 
 def log_path(run: Run, rank: int | None, attempt: int | None) -> Path:

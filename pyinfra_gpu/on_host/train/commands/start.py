@@ -7,7 +7,18 @@ import json
 import shlex
 from pathlib import Path
 
-from .. import across, calling, checks, code, environment, presets, resuming, rundir, saying
+from .. import (
+    across,
+    calling,
+    checkpoints,
+    checks,
+    code,
+    environment,
+    presets,
+    resuming,
+    rundir,
+    saying,
+)
 from ..across import Across
 from ..checkpoints import Checkpoint
 from ..checks import Asked
@@ -45,6 +56,13 @@ def start(site: Site, asked: argparse.Namespace) -> int:
 def resume(site: Site, asked: argparse.Namespace) -> int:
     """Let a run that has ended go on from its newest complete checkpoint."""
     run = rundir.chosen(site, asked.run, across=asked.hosts > 1)
+    if asked.dry:
+        return _resumed(site, asked, run)
+    with run.going_on():
+        return _resumed(site, asked, run)
+
+
+def _resumed(site: Site, asked: argparse.Namespace, run: Run) -> int:
     document, request = run.settled(), run.request()
     point = _point(run, document, request, asked.hosts)
     if asked.dry:
@@ -84,7 +102,13 @@ def _point(run: Run, document: Document, request: Document, hosts: int) -> Check
     newest = resuming.newest(run, request, document["created"])
     if newest is None:
         values = child.values(run.folder, preset, int(request["ranks"]))
-        pattern = presets.filled(str(preset.checkpoints), values)
+        pattern = checkpoints.place(preset, values)
+        folder = checkpoints.argument(preset)
+        if together and folder and checkpoints.found(preset, values):
+            words = ("--like", run.name, "--set", f"{folder}=FOLDER")
+            whole = calling.together("start", rundir.group(run), *words)
+            anew = "some are there in part, as in a folder that the hosts do not share: give one"
+            anew += f" that they do with {whole}"
         whose = " with the files of all hosts' ranks" if together else ""
         raise TrainError(
             f"run {run.name} has left no complete checkpoint{whose} at {pattern}: {anew}"
@@ -121,4 +145,7 @@ def _show(site: Site, wanted: Asked) -> None:
     ).items():
         print(f"  {name}={shlex.quote(value)}")
     print(f"on {wanted.ranks} of: {', '.join(wanted.devices)}")
-    print(shlex.join(child.command(site, wanted.preset, wanted.ranks, program, wanted.hosts)))
+    command = child.command(site, wanted.preset, wanted.ranks, program, wanted.hosts)
+    print(shlex.join(command))
+    if "--no-python" in command:
+        print("with --log-dir besides, and before the program `sh`, which turns it to its log")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import getpass
 import os
-from contextlib import suppress
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from .. import calling, rundir, saying, units
 from ..errors import DamagedError, TrainError
@@ -12,6 +15,7 @@ from ..rundir import Document, Run
 from ..site import Site
 
 _BESIDE_S = 60  # what ending takes beside the grace
+_MOMENT_S = 2.0  # that nobody need be told of
 
 
 def stop(site: Site, name: str | None, *, across: bool = False) -> int:
@@ -39,12 +43,41 @@ def stop(site: Site, name: str | None, *, across: bool = False) -> int:
     if rundir.waits_for_boot(document):
         run.write({**document, "state": "ended", "waits": None})
     else:
-        end(site, run, _who())
-    became = rundir.outcome(run.settled())
+        try:
+            with _told_that_it_takes(run, site.stop_grace_s):
+                end(site, run, _who())
+        except KeyboardInterrupt:
+            saying.say(f"\n{run.name} goes on ending: `train list` tells when it has")
+            return 130
+    became = _became(site, run)
     if document["state"] == "waiting" and became in ("failed", "lost"):
         became = f"waits no more, and stays {became}"
     print(f"{run.name} {became}")
     return 0
+
+
+@contextmanager
+def _told_that_it_takes(run: Run, grace_s: int) -> Iterator[None]:
+    """Say how long it may take, where it takes longer than a moment."""
+    text = f"{run.name} has up to {grace_s} s to end by itself, then it is killed ..."
+    timer = threading.Timer(_MOMENT_S, saying.say, [text])
+    timer.daemon = True
+    if calling.caller() is None:  # the controller shows all of it at the end
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _became(site: Site, run: Run) -> str:
+    """Return what became of a run, and whether it had to be killed."""
+    document = run.settled()
+    became = rundir.outcome(document)
+    attempts = document["attempts"]
+    if became == "stopped" and attempts and attempts[-1].get("exit") == -signal.SIGKILL:
+        became += f", by SIGKILL: it had not ended within {site.stop_grace_s} s"
+    return became
 
 
 def end(site: Site, run: Run, who: str) -> None:

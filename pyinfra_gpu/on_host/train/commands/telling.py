@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ...terminal import columns
-from .. import calling, claims, gpus, resuming, rundir
+from .. import calling, gpus, resuming, rundir
 from ..errors import TrainError
 from ..explanation import Explanation
 from ..record import read_run
@@ -16,7 +16,7 @@ from ..rundir import Document, Run
 from ..site import Site
 from ..unresolved import unresolved
 from ..watch.history import told_steps
-from . import trying
+from . import queueing, trying
 
 
 def watch(site: Site, asked: argparse.Namespace) -> int:
@@ -56,7 +56,7 @@ def _explained(site: Site, run: Run) -> Explanation:
     from ..why import why as explain
 
     document = run.settled()
-    queued = waits_for(site, run) if document["state"] == "queued" else ""
+    queued = queueing.waits_for(site, run) if document["state"] == "queued" else ""
     found = explain(
         run.folder,
         smaller_preset=_smaller(site, run),
@@ -108,18 +108,6 @@ def _others(run: Run, document: Document) -> list[str]:
     """Return the hosts that train a run together with this one."""
     own = (run.request().get("across") or {}).get("host")
     return [name for name in document.get("across") or () if name != own]
-
-
-def waits_for(site: Site, run: Run) -> str:
-    """Return what a queued run waits for, in words."""
-    request = run.request()
-    devices, ranks = request["devices"], int(request["ranks"])
-    held = dict.fromkeys(claims.holders(site, devices).values())
-    first = claims.ahead(site, run.name)
-    what = "the CPU" if devices == [claims.CPU] else f"{ranks} of {len(devices)} GPUs"
-    taken = f", taken by {', '.join(held)}" if held else ""
-    turn = f"; {', '.join(first)} waited before it" if first else ""
-    return f"it waits for {what}{taken}{turn}"
 
 
 def _ran(site: Site) -> set[str]:

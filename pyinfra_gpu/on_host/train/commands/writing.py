@@ -12,7 +12,7 @@ from typing import Any
 from .. import (
     across,
     calling,
-    claims,
+    checkpoints,
     code,
     environment,
     keeping,
@@ -28,6 +28,7 @@ from ..errors import TrainError
 from ..rundir import Run
 from ..running import child
 from ..site import Site
+from . import queueing
 
 
 def written(
@@ -123,7 +124,6 @@ def _document(
     """Return run.json as it is before the run is on."""
     noted = stamp.read(site) or {}
     values = child.values(run.folder, wanted.preset, wanted.ranks)
-    pattern = wanted.preset.checkpoints
     return {
         "schema": rundir.SCHEMA,
         "run": run.name,
@@ -142,7 +142,7 @@ def _document(
         "retries": wanted.retries,
         "like": like.name if like else None,
         "across": hosts,
-        "checkpoints": presets.filled(pattern, values) if pattern else None,
+        "checkpoints": checkpoints.place(wanted.preset, values),
         "created": rundir.now(),
         "state": "starting",
         "waits": None,
@@ -178,9 +178,7 @@ def hand_over(run: Run, before: dict[str, Any] | None) -> None:
 def say(site: Site, run: Run, what: str) -> None:
     """Print how a start went, and what a person may type next."""
     if run.read()["state"] == "queued":
-        waiting = claims.waiting(site)
-        before = waiting[: waiting.index(run.name)] if run.name in waiting else []
-        what = f"waits for its turn, behind {', '.join(before) or 'who has its devices'}"
+        what = queueing.waits_for(site, run).removeprefix("it ")
     print(f"{run.name} {what}")
     for words in (("watch", run.name), ("logs", "-f", run.name), ("stop", run.name)):
         print(f"  {calling.typed(*words)}")

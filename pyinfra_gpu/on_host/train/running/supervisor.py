@@ -140,7 +140,7 @@ class Supervisor:
         number = len(self.run.read()["attempts"]) + 1
         folder = self.run.attempt(number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        worktree = self.run.folder / "code"
+        worktree = self.run.folder / code.WORKTREE
         checkout = Path(self.site.checkout)
         code.lay_out_all(checkout, worktree, self.request["code"], self.run.folder)
         attempts = [*self.run.read()["attempts"], self._begun(number)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from .state import Seen, Watched
 
 LEFT, UNREADABLE, FAILED = 0, 1, 2
 
+_PLAIN = ("dumb", "unknown")
 _SCREEN_EVERY_S = 1.0
 _LINE_EVERY_S = 10.0
 
@@ -46,8 +48,10 @@ def watch(run_directory: Path, *, plain: bool, once: bool) -> int:
 
 
 def _is_terminal() -> bool:
+    """Tell whether a screen can be drawn; a terminal that is called dumb takes lines alone."""
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
-    return sys.stdout.isatty() and encoding == "utf8"
+    drawn = os.environ.get("TERM", "").lower() not in _PLAIN
+    return sys.stdout.isatty() and encoding == "utf8" and drawn
 
 
 def _print(seen: Seen, *, plain: bool) -> None:

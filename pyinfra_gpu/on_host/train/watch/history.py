@@ -61,6 +61,19 @@ class History:
         self.last: dict[str, float] = {}
         self.not_finite: tuple[int | None, str] | None = None
         self.lines = 0
+        self._attempt = 0
+
+    def begin(self, attempt: int) -> None:
+        """Forget the steps of the attempts before this one, but for the curve: it goes on.
+
+        What they reached it has not: it began from a checkpoint before that.
+        """
+        if attempt <= self._attempt:
+            return
+        if self._attempt:
+            self.last, self.not_finite = {}, None
+            self._moments.clear()
+        self._attempt = attempt
 
     def follow(self) -> None:
         """Read what has been written since the last time; a file that shrank is another one."""
@@ -84,6 +97,8 @@ class History:
 
     def _add(self, told: Mapping[str, Any]) -> None:
         self.lines += 1
+        if isinstance(attempt := told.get("attempt"), int):
+            self.begin(attempt)
         for name in (*_COUNTS, *_RATES):
             value = _number(told.get(name))
             if value is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from .. import words
 from .machine import Gpu
-from .screen import speeds, status, told_word
+from .screen import speeds, status
 from .state import Seen
 
 
@@ -50,7 +50,7 @@ def _step(known: dict[str, float]) -> str:
 
 def _loss(seen: Seen) -> str:
     if seen.history.not_finite:
-        return f"loss {told_word(seen.history.not_finite[1])}"
+        return f"loss {words.no_number(seen.history.not_finite[1])}"
     value = seen.history.last.get("loss")
     return "" if value is None else f"loss {words.loss(value)}"
 

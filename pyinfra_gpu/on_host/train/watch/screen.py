@@ -188,7 +188,7 @@ def _value(seen: Seen) -> Text:
     if history.not_finite:
         step, word = history.not_finite
         at = f" since step {step:,}" if step is not None else ""
-        return _labelled("loss", Text(f"{told_word(word)}{at}", "bold red"))
+        return _labelled("loss", Text(f"{words.no_number(word)}{at}", "bold red"))
     return _labelled("loss", Text(words.loss(history.last["loss"]), "bold"))
 
 
@@ -204,11 +204,6 @@ def _curve(seen: Seen, rows: int, width: int) -> Iterator[Text]:
         line = Text(" " * _LABEL).append(row, style="cyan")
         edge = edges.get(number)
         yield line.append(f" {words.loss(edge)}" if edge is not None else "", style="dim")
-
-
-def told_word(word: str) -> str:
-    """Return a loss that is no number as people write it."""
-    return {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}.get(word, "no number")
 
 
 def _machine(seen: Seen, width: int) -> Iterator[Text]:

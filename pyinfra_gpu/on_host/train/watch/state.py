@@ -95,6 +95,8 @@ class Watched:
         now = self._clock()
         self._run = settled_run(self._folder) or self._run
         self._history.follow()
+        if self._run.last is not None:
+            self._history.begin(self._run.last.number)
         if now - self._gpus_at >= _GPUS_EVERY_S or now < self._gpus_at:
             self._gpus_now, self._gpus_at = self._gpus.now(), now
         if now - self._logs_at >= _LOGS_EVERY_S or now < self._logs_at:
