@@ -15,6 +15,7 @@ from pyinfra_gpu.diagnosis.reading import Log, UnreadableError, read_log
 from pyinfra_gpu.diagnosis.render import render
 from pyinfra_gpu.on_host.diagnosis.entries import Kind
 from pyinfra_gpu.output import show
+from pyinfra_gpu.text import draws
 
 EXPLAINED, MISTAKE, UNCLASSIFIED = 0, 1, 2
 
@@ -52,7 +53,7 @@ def handle(options: argparse.Namespace) -> int:
             diagnosis.as_json() | ({"unread": log.unread} if log.unread else {}), indent=2
         )
     else:
-        style = _colour if sys.stdout.isatty() else lambda text, kind: text
+        style = _colour if draws(sys.stdout) else lambda text, kind: text
         answer = render(diagnosis, catalogue(), style, unread=log.unread)
     return show(answer, "explain") or (UNCLASSIFIED if diagnosis.unclassified else EXPLAINED)
 

@@ -72,18 +72,23 @@ def _files(spec: HostSpec, record: Record) -> list[Finding]:
     paths = wrong(spec, record)
     if not paths:
         return []
-    names = ", ".join(path.removeprefix(f"{spec.paths.prefix}/") for path in paths)
     program = record.layout.entry(spec.paths.train)
     missing = not isinstance(program, Unknown) and program.kind == "absent"
     return [
         Finding(
             id=Id.TRAINING_LAUNCHER_MISSING if missing else Id.TRAINING_LAUNCHER_DIFFERS,
-            found="no launcher" if missing else f"{names} differs",
+            found="no launcher" if missing else f"{_parts(spec, paths)} not as declared",
             expected=f"{spec.paths.train} and what it reads, as declared",
             effect="repair",
-            action="launcher",
+            action="launcher" if missing else _parts(spec, paths),
         )
     ]
+
+
+def _parts(spec: HostSpec, paths: list[str]) -> str:
+    """Name what is in files of the launcher in a user's words."""
+    words = {spec.paths.train: "launcher", spec.paths.train_site: "presets and settings of `train`"}
+    return " and ".join(dict.fromkeys(words.get(path, "unit of runs") for path in paths))
 
 
 def _manager(spec: HostSpec, record: Record) -> list[Finding]:

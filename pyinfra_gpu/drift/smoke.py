@@ -45,7 +45,7 @@ def summary(spec: HostSpec, record: Record) -> str:
 def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return what is not proven of this host by itself."""
     if spec.smoke.run == "skip":
-        return [_skipped()]
+        return [_skipped(spec)]
     if spec.smoke.accept == "two-gpus" and spec.smoke.mode != "gpu":
         return [_cannot_prove(spec)]
     why = stale(spec, record)
@@ -55,10 +55,15 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     return [_unproven(spec, why, asked=asked, returns=_may_return(spec, record, why))]
 
 
-def _skipped() -> Finding:
+def _refused(spec: HostSpec) -> str:
+    """Say what a test that is owed keeps people from, though it is no drift."""
+    return "" if spec.training is None else "; `train start` refuses without it"
+
+
+def _skipped(spec: HostSpec) -> Finding:
     return Finding(
         id=Id.SMOKE_SKIPPED,
-        found='smoke = "skip" is declared, so nothing is proven',
+        found=f'smoke = "skip" is declared, so nothing is proven{_refused(spec)}',
         expected="a smoke test that passed",
         effect="note",
         action="no test",
@@ -98,7 +103,7 @@ def _unproven(spec: HostSpec, why: str | None, *, asked: bool, returns: bool = F
     effect: Effect = "note" if rebooted or why is None else "repair"
     return Finding(
         id=Id.SMOKE_PROOF_BEFORE_BOOT if rebooted else Id.SMOKE_UNPROVEN,
-        found='smoke = "always"' if asked and effect == "note" else str(why),
+        found='smoke = "always"' if why is None else f"{why}{_refused(spec) if rebooted else ''}",
         expected="a smoke test that passed on what is there now",
         effect=effect,
         action=f"test of {spec.smoke.ranks} ranks{_UNLESS if returns and not asked else ''}",

@@ -35,6 +35,7 @@ from pyinfra_gpu import host_names
 from pyinfra_gpu.engine import folding, groups, journal
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import Ended, on_signal
+from pyinfra_gpu.engine.hidden import hidden
 from pyinfra_gpu.errors import sentence, shown
 from pyinfra_gpu.text import columns, wrapped
 
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 
 _PYINFRA = ("pyinfra", "__main__.py")
 """What the program is called that runs deploys."""
+
+_PYINFRAS_OWN = ("config.py", "deploy.py")
+"""Beside which inventories may lie, and which are none."""
 
 
 def check(arguments: Sequence[str] | None = None) -> None:
@@ -58,21 +62,24 @@ def check(arguments: Sequence[str] | None = None) -> None:
             return
         arguments = sys.argv[1:]
     ensure_ssh_folder()
-    errors = problems(arguments)
+    terminal = sys.stderr.isatty()
+    errors, hosts = _looked_at(arguments)
     for error in errors:
-        click.echo(_told(error, terminal=sys.stderr.isatty()), err=True)
+        click.echo(_told(error, "red", terminal=terminal), err=True)
     if errors:
         raise SystemExit(1)
+    for note in hidden(hosts) if _deploys(_parse(arguments) or {}) else ():
+        click.echo(_told(note, "yellow", terminal=terminal), err=True)
 
 
-def _told(error: str, *, terminal: bool) -> str:
-    """Return the lines of a refusal; on a terminal none breaks a word, elsewhere it is one line."""
-    name, rest = "pyinfra-gpu", [error]
+def _told(text: str, colour: str, *, terminal: bool) -> str:
+    """Return the lines of a sentence; on a terminal none breaks a word, elsewhere it is one."""
+    name, rest = "pyinfra-gpu", [text]
     if terminal:
         first = f"--> {name}: "
-        rest = wrapped(error, first, "    ", whole_words=True, width=columns())
+        rest = wrapped(text, first, "    ", whole_words=True, width=columns())
         rest[0] = rest[0].removeprefix(first)
-    return f"--> {click.style(name, fg='red', bold=True)}: " + "\n".join(rest)
+    return f"--> {click.style(name, fg=colour, bold=True)}: " + "\n".join(rest)
 
 
 def fold_lines() -> None:
@@ -146,28 +153,33 @@ def ensure_ssh_folder() -> None:
 
 def problems(arguments: Sequence[str]) -> list[str]:
     """Return one sentence for each thing wrong with what this command line declares."""
+    return _looked_at(arguments)[0]
+
+
+def _looked_at(arguments: Sequence[str]) -> tuple[list[str], list[Host]]:
+    """Return what is wrong with a command line, and the hosts that it means, as far as it came."""
     options = _parse(arguments)
     if options is None or not options.get("inventory"):
-        return []  # pyinfra's own usage errors and --version are pyinfra's to answer
+        return [], []  # pyinfra's own usage errors and --version are pyinfra's to answer
     name = str(options["inventory"])
     if wrong := _wrong_options(options):
-        return [wrong]
+        return [wrong], []
     inventory = _load(name, options)
     if isinstance(inventory, str):
-        return [inventory]
+        return [inventory], []
     if not len(inventory):
-        return [_nothing_in(name)]
+        return [_nothing_in(name)], []
     hosts = _selected(inventory, options)
     known = ", ".join(host.name for host in inventory)
     if unknown := [each for each in options.get("limit") or () if _names_nobody(inventory, each)]:
-        return [f"--limit {' '.join(unknown)} names no host of {name}; it has: {known}"]
+        return [f"--limit {' '.join(unknown)} names no host of {name}; it has: {known}"], []
     if not hosts:
         asked = " ".join([*(options.get("limit") or ()), *(options.get("exclude") or ())])
-        return [f"--limit/--exclude {asked} leaves no host of {name}; it has: {known}"]
+        return [f"--limit/--exclude {asked} leaves no host of {name}; it has: {known}"], []
     errors = [wrong for host in hosts if (wrong := _wrong_data(host))]
     if not errors and _asks(options) and not sys.stdin.isatty():
-        return ["pyinfra wants to ask before it acts, and there is no terminal: add -y or --dry"]
-    return errors
+        errors = ["pyinfra wants to ask before it acts, and there is no terminal: add -y or --dry"]
+    return errors, hosts
 
 
 def _wrong_data(host: Host) -> str | None:
@@ -371,8 +383,15 @@ def _nothing_in(name: str) -> str:
     path = Path(name)
     if path.exists():
         return f'{name} holds no host: it needs a list, such as `gpu = ["ws1.example"]`'
-    folder = path.parent if path.parent.is_dir() else Path("inventories")
-    names = [str(each) for each in sorted(folder.glob("*.py"))] if folder.is_dir() else []
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there is: {', '.join(names) or 'none'}"
+    known = {each.stem: str(each) for each in reversed(_inventories(path.parent))}
+    near = difflib.get_close_matches(path.stem, known, n=1, cutoff=0.5)
+    there = ", ".join(sorted(known.values())) or "none"
+    hint = f"did you mean {known[near[0]]}?" if near else f"there is: {there}"
     return f"{name} is neither an inventory file nor a host that resolves; {hint}"
+
+
+def _inventories(folder: Path) -> list[Path]:
+    """Return the files that may be inventories: in a folder, and where they mostly lie."""
+    beside = [each for each in sorted(folder.glob("*.py")) if each.name not in _PYINFRAS_OWN]
+    usual = Path("inventories")
+    return beside if folder == usual else [*beside, *sorted(usual.glob("*.py"))]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.wire import as_run, start, within
 from pyinfra_gpu.facts.pytorch_build import BuildState
+from pyinfra_gpu.text import draws
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -41,7 +42,7 @@ class Shown:
 
     say: Callable[[str], object]
     write: Callable[[str], object] = sys.stderr.write
-    terminal: bool = field(default_factory=lambda: sys.stderr.isatty())
+    terminal: bool = field(default_factory=lambda: draws(sys.stderr))
     clock: Callable[[], float] = time.monotonic
     _said: float | None = None
     _phase: str = ""

@@ -6,10 +6,12 @@ terminal of whoever reads about it.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import TextIO
 
 WIDTH = 80
 """Columns; no line that is made here is longer, but for a command that must stay whole."""
@@ -31,6 +33,8 @@ _COMMAND = re.compile(
     r"(?:[A-Z][A-Z0-9_]{1,40}=\S{0,80} ){0,6}[a-z./~][\w./+-]{0,60}(?: |$)|(?:export|unset) "
 )
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
+_BEFORE, _BEHIND = re.compile(r"\S{1,9}$"), re.compile(r"\S{1,9}")
+_NO_ESCAPES = ("dumb", "unknown")
 _GLUE = "\ue000"  # stands for a blank at which a line must not break
 
 
@@ -63,6 +67,11 @@ def shortened(text: str, limit: int) -> str:
     """Return `text` on one line, its blanks single, cut at `limit` characters."""
     text = " ".join(one_line(text).split())
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def draws(stream: TextIO) -> bool:
+    """Tell whether a stream goes to a terminal that knows colours and more than lines."""
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in _NO_ESCAPES
 
 
 def columns() -> int:
@@ -101,6 +110,33 @@ def unbroken(text: str) -> str:
     return _QUOTED.sub(lambda found: found[0].replace(" ", _GLUE), text)
 
 
+def paragraph(text: str, first: str = "", others: str = "", *, width: int = WIDTH) -> list[str]:
+    """Return a sentence's lines; a command in it that is longer than one stands on its own lines.
+
+    There it is one that a shell takes as it stands. Words are kept whole, and so is a command
+    that fits a line.
+
+    + first, others, width: as with `wrapped`
+    """
+    lines: list[str] = []
+    text, begin = one_line(text), 0
+    for found in _QUOTED.finditer(text):
+        beside = _BEFORE.search(text, begin, found.start()), _BEHIND.match(text, found.end())
+        glued = sum(len(each[0]) for each in beside if each)
+        if len(others) + len(found[0]) + glued <= width or " " not in found[1]:
+            continue
+        if words := text[begin : found.start()].strip():
+            before = others if lines else first
+            lines += wrapped(unbroken(words), before, others, whole_words=True, width=width)
+        lines += command(found[1], others if lines else first, width)
+        # What follows begins a line: ", which ..." becomes "which ...".
+        begin = len(text) - len(text[found.end() :].lstrip(",.;: "))
+    if begin and begin >= len(text):
+        return lines
+    rest, before = text[begin:].strip(), others if lines else first
+    return lines + wrapped(unbroken(rest), before, others, whole_words=True, width=width)
+
+
 def labelled(label: str, text: str, *, column: int, indent: int) -> list[str]:
     """Return a paragraph with a word before it.
 
@@ -110,10 +146,26 @@ def labelled(label: str, text: str, *, column: int, indent: int) -> list[str]:
 
 
 class _Cell(textwrap.TextWrapper):
-    """Wraps a cell at blanks, and within a path behind a slash; never at a hyphen of a name."""
+    """Wraps a cell at blanks; a longer word behind one of its slashes, but not its first.
 
-    # Tried at the beginnings of words alone: from each letter of a long one it would be quadratic.
-    wordsep_simple_re = re.compile(r"(\s+|(?<![^\s/])[^\s/]*/(?=[^\s/]))")
+    A path that fits the cell stays whole, and a name with hyphens as well.
+    """
+
+    def _handle_long_word(
+        self, reversed_chunks: list[str], cur_line: list[str], cur_len: int, width: int
+    ) -> None:
+        """Put as much of a word that is longer than a line on this one as may stand there.
+
+        Called by textwrap, with the words that are left; on a line of its own a word without a
+        slash breaks anywhere.
+        """
+        word = reversed_chunks[-1]
+        end = word.rfind("/", 1, width - cur_len) + 1
+        if not end and cur_line:
+            return
+        end = end or width
+        cur_line.append(word[:end])
+        reversed_chunks[-1] = word[end:]
 
 
 def row(cells: Sequence[str], widths: Sequence[int]) -> str:

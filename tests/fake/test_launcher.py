@@ -7,7 +7,7 @@ from fake_host import DATA, FakeHost, FakeRun
 from gpu_host import DRIVER_PACKAGES, LIB, GpuHost, GpuRun
 
 from pyinfra_gpu.drift import host as drift
-from pyinfra_gpu.drift import launcher
+from pyinfra_gpu.drift import launcher, smoke
 from pyinfra_gpu.drift.finding import Effect, Id
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
@@ -55,6 +55,9 @@ def test_other_presets_are_another_site() -> None:
         data={**DATA, "training_presets": PRESETS}, digests={site: rows[0].partition(" ")[0]}
     )
     assert FakeRun(host).prepare().changing("ws1") == [INSTALL]
+    (found,) = launcher.judge(host.spec(), from_fields(read_fields(host.probe_lines())))
+    told = "presets and settings of `train`"
+    assert (found.found, found.action) == (f"{told} not as declared", told)
 
 
 def test_without_root_nobody_is_asked_for_linger() -> None:
@@ -70,6 +73,20 @@ def effects(host: FakeHost) -> dict[Id, Effect]:
         for stage in drift.judge(host.spec(), record)
         for each in stage.findings
     }
+
+
+TRAINING = [name for name in DATA if name.startswith("training_")]
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) -> None:
+    """`check` said "as declared" where `train start` refused; it is no drift all the same."""
+    training = {} if trains else dict.fromkeys(TRAINING)
+    for data, why in (({"smoke": "skip"}, None), ({}, f"{smoke.CHANGED}the boot")):
+        spec = FakeHost(data={**DATA, **training, **data}).spec()
+        owed = smoke._unproven(spec, why, asked=False) if why else smoke._skipped(spec)
+        assert owed.effect == "note"
+        assert owed.found.endswith("; `train start` refuses without it") is trains
 
 
 def test_a_run_that_is_on_is_a_note_and_no_drift() -> None:

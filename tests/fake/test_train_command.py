@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +18,8 @@ from pyinfra_gpu import cli
 from pyinfra_gpu.engine.look import Unanswered
 from pyinfra_gpu.engine.privilege import as_declared_owner
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.on_host.train import calling, rundir
+from pyinfra_gpu.on_host.train.errors import TrainError
 from pyinfra_gpu.report.train import asking
 from pyinfra_gpu.report.train.answer import HostRuns, Run, TrainAnswer, read_runs
 from pyinfra_gpu.report.train.render import render, shown
@@ -66,8 +70,8 @@ def test_a_newer_run_does_not_hide_one_that_failed(
     assert asked(tmp_path, monkeypatch, hosts, "list") == 2
     said = capsys.readouterr().out
     assert re.search(
-        r"\n1 older run failed on @fake/ws1:\n  `pyinfra-gpu train \S+ why --limit @fake/ws1 --"
-        r" 20261122-195900-balanced`\n",
+        r"\n1 older run failed on @fake/ws1:\n  pyinfra-gpu train \S+ why --limit @fake/ws1 -- \\\n"
+        r"  20261122-195900-balanced\n",
         said,
     )
     over = ended("failed", run="20261122-195900-balanced")
@@ -273,7 +277,23 @@ MISTAKES = {
     ("train", "x.py", "stop", "a", "b"): "one run at a time, and not a and b: `pyinfra-gpu",
     ("train", "x.py", "begin"): "there is no action 'begin': the actions are start, list",
     ("train", "x.py", "strat"): "there is no action 'strat': did you mean start?",
-    ("train", "x.py", "start", "--set", "a=1"): "--set: what is for the launcher goes behind --",
+    ("train", "x.py", "start", "--set", "a=1"): (
+        "--set: what is for the launcher goes behind --:"
+        " `pyinfra-gpu train x.py start -- --set a=1`"
+    ),
+    ("train", "x.py", "start", "tiny", "--limit", "ws1", "--set", "a=1", "--gpus", "0"): (
+        "`pyinfra-gpu train x.py start --limit ws1 -- tiny --set a=1 --gpus 0`"
+    ),
+    ("train", "x.py", "start", "tiny", "--set", "a=1", "--", "--sample", "3"): (
+        "`pyinfra-gpu train x.py start -- tiny --set a=1 -- --sample 3`"
+    ),
+    ("train", "x.py", "start", "tiny", "--steps", "4", "--lr=0.1"): (
+        "--steps: an argument of the preset is given by --set:"
+        " `pyinfra-gpu train x.py start -- tiny --set steps=4 --set lr=0.1`"
+    ),
+    ("train", "x.py", "logs", "--rank", "1"): "`pyinfra-gpu train x.py logs -- --rank 1`",
+    ("train", "x.py", "logs", "-x", "--rank", "1", "--", "-f"): "run `train logs -f` there",
+    ("train", "x.py", "stop", "2026", "--force"): "--force, nor has the launcher it: see `pyinfra-",
     ("train", "x.py", "start", "--", "big", "--nope"): "unrecognized arguments: --nope",
     ("train", "x.py", "stop", "--", "a", "b"): "unrecognized arguments: b",
     ("train", "x.py", "list", "2026"): "list shows the runs of all hosts: leave out 2026",
@@ -288,6 +308,17 @@ def test_a_mistake_on_the_command_line_ends_with_2_as_on_the_host(
         cli.main(words)
     assert ended.value.code == 2
     assert MISTAKES[words] in capsys.readouterr().err
+
+
+def test_a_mistake_is_told_in_lines_that_the_terminal_has_room_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with pytest.raises(SystemExit):
+        cli.main(["train", "x.py", "start", "tiny", "--set", f"checkpoints=/{'a' * 40}", "--queue"])
+    said = capsys.readouterr().err
+    assert max(map(len, said.splitlines())) <= 80
+    assert "pyinfra-gpu train x.py start -- tiny --set" in said
 
 
 def test_a_verb_that_there_is_not_is_told_with_the_one_that_was_meant(
@@ -325,10 +356,113 @@ def test_watching_ends_with_the_last_run(
     assert ("running" in said, "finished" in said, answers) == (True, True, [])
 
 
+class Terminal(io.StringIO):
+    """Standard output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("name", "drawn"), [("xterm", True), ("dumb", False), ("Dumb", False)])
+def test_a_terminal_that_knows_no_escapes_gets_plain_lines(
+    name: str, drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TERM=dumb got colours, and the codes that clear a screen."""
+    monkeypatch.setenv("TERM", name)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert asked(tmp_path, monkeypatch, {"ws1": listed(ended("finished"))}, "watch") == 0
+    assert "finished" in terminal.getvalue()
+    assert ("\x1b" in terminal.getvalue()) is drawn
+
+
+def test_watch_says_whom_it_asks_before_anybody_has_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It showed nothing until its first table, for seconds."""
+
+    def silent(*_: object) -> TrainAnswer:
+        said.append(capsys.readouterr().err)
+        return TrainAnswer(inventory="x", hosts=(HostRuns(name="ws1"),))
+
+    said: list[str] = []
+    monkeypatch.setattr("pyinfra_gpu.report.train.cli.ask_all", silent)
+    assert asked(tmp_path, monkeypatch, {}, "watch", "--limit", "ws1") == 0
+    assert re.fullmatch(r"asking the hosts of hosts\d+\.py --limit ws1 \.\.\.\n", said[0])
+    asked(tmp_path, monkeypatch, {}, "watch", "--json")
+    assert said[1] == ""
+
+
+NO_RUN: Answers = {
+    "stop": {"success": False, "stderr": "no run is on: see `train list`, or begin one"},
+    "logs": {"success": False, "stderr": "there is no run 2026: see `train list`"},
+}
+STOPPED: Answers = {"stop": "20261122-200000-big stopped", "logs": "step 1"}
+REFUSES: Answers = {"stop": {"success": False, "stderr": "2 runs are on (a, b): say which one"}}
+
+
+@pytest.mark.parametrize(
+    ("others", "action", "code"),
+    [
+        ((STOPPED, NO_RUN), "stop", 0),
+        ((NO_RUN, STOPPED), "logs", 0),
+        ((NO_RUN, NO_RUN), "stop", 1),
+        ((STOPPED, REFUSES), "stop", 1),
+        ((STOPPED, NO_RUN, REFUSES), "stop", 1),
+    ],
+)
+def test_a_host_without_such_a_run_is_no_failure_where_another_one_has_it(
+    others: tuple[Answers, ...],
+    action: str,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`stop` of all hosts ended with 1 because one had no run, though the other was stopped."""
+    hosts = {f"ws{number}": told for number, told in enumerate(others)}
+    assert asked(tmp_path, monkeypatch, hosts, action) == code
+    said = capsys.readouterr().out
+    assert said.count("no run") == others.count(NO_RUN)
+
+
+@pytest.mark.parametrize("going", [True, False])
+@pytest.mark.parametrize("name", [None, "2026"])
+def test_what_the_launcher_says_of_a_run_that_there_is_not_is_known_here(
+    name: str | None, going: bool, tmp_path: Path
+) -> None:
+    class Here:
+        runs, presets = tmp_path, ("tiny",)
+
+    for across in (False, True):
+        with pytest.raises(TrainError) as caught:
+            rundir.chosen(Here(), name, going=going, across=across)  # type: ignore[arg-type]
+        assert calling.says_no_run(str(caught.value))
+    assert not calling.says_no_run("this run cannot start: no run is on")
+
+
+@pytest.mark.parametrize("width", [40, 80, 83])
+def test_a_command_below_the_table_is_no_wider_than_the_terminal(width: int) -> None:
+    """At 80 columns a lone backquote stood on a line of its own."""
+    runs = [ended("failed", run=f"20261122-{n}-x", unresolved=n == 1) for n in (1, 2)]
+    told = tuple(Run.model_validate_json(json.dumps(each)) for each in runs)
+    answer = TrainAnswer(
+        inventory="inventories/rehearsal.py", hosts=(HostRuns(name="gpu1.lab.example", runs=told),)
+    )
+    lines = render(answer, width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert not {"`", "` "} & {line.strip() for line in lines}
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
         (("watch", "--limit", "ws1"), 0, r"the runs go on: `[^`]+ watch --limit ws1` shows them"),
+        (
+            ("watch", "--exclude", "ws2", "--data", "owner=ada"),
+            0,
+            r"the runs go on: `[^`]+ watch --exclude ws2 --data owner=ada` shows them",
+        ),
         (("start", "big"), 130, r"started already goes on: `[^`]+ list` shows what"),
     ],
 )
@@ -348,7 +482,7 @@ def test_ctrl_c_says_that_what_is_on_goes_on(
     monkeypatch.setattr("pyinfra_gpu.report.train.cli.ask_all", interrupted)
     assert asked(tmp_path, monkeypatch, {}, *words) == code
     said = capsys.readouterr().err
-    assert re.search(rf"^{told}|; what was {told}", " ".join(said.split()))
+    assert re.search(rf"\.\.\. {told}|; what was {told}", " ".join(said.split()))
     assert max(map(len, said.splitlines())) <= 80
 
 
@@ -361,6 +495,17 @@ def test_a_warning_of_a_host_is_no_wider_than_the_terminal(
     first, *others = capsys.readouterr().out.splitlines()
     assert first == "x" * 100
     assert max(map(len, others)) <= 80
+
+
+def test_what_is_to_be_typed_next_is_no_wider_than_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = f"pyinfra-gpu train inventories/{'a' * 30}.py stop --limit ws1 -- {run()['run']}"
+    answer: Answers = {"start": {"stdout": [f"{run()['run']} is on", f"  {command}"]}}
+    assert asked(tmp_path, monkeypatch, {"ws1": answer}, "start") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert " ".join(" ".join(lines[1:]).replace("\\", "").split()) == command
 
 
 def test_twenty_hosts_are_asked_within_two_seconds(

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from pyinfra_gpu.on_host import completion
+from pyinfra_gpu.report.check import offering as choosing
 from pyinfra_gpu.report.train import offering
 from pyinfra_gpu.report.train.cli import add_parser
 
@@ -50,3 +55,50 @@ def test_they_are_offered_where_they_stand(monkeypatch: pytest.MonkeyPatch) -> N
         for action in subparsers.choices["train"]._actions
     }
     assert (known["across"], known["name"]) == (offering.groups, offering.presets)
+
+
+def test_the_hosts_that_a_limit_may_name_are_those_of_the_inventory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tab behind --limit offered file names."""
+    monkeypatch.chdir(tmp_path)
+    Path("places.py").write_text("gpu = ['ws1', 'ws2']\n", encoding="utf-8")
+    found = choosing.hosts("", typed("places.py", limit=["ws1"]))
+    assert {*found} >= {"gpu", "ws1", "ws2"}
+    assert choosing.hosts("", typed("nothing.py")) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("pyinfra-gpu check places.py --limit ", {"gpu", "places", "ws1", "ws2"}),
+        ("pyinfra-gpu check places.py --exclude w", {"ws1", "ws2"}),
+        ("pyinfra-gpu check places.py --data ", set()),
+        ("pyinfra-gpu check pla", {"places.py"}),
+        ("pyinfra-gpu report places.py --output pla", {"places.py"}),
+        ("pyinfra-gpu train places.py logs -- --rank ", set()),
+    ],
+)
+def test_files_are_offered_only_where_a_file_is_meant(
+    line: str, offered: set[str], tmp_path: Path
+) -> None:
+    (tmp_path / "places.py").write_text("gpu = ['ws1', 'ws2']\n", encoding="utf-8")
+    answer = tmp_path / "answer"
+    root = Path(__file__).parents[2]
+    asked = {
+        **os.environ,
+        "PYTHONPATH": str(root),
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+    }
+    program = [sys.executable, "-c", "from pyinfra_gpu.cli import main; main()"]
+    subprocess.run(program, env=asked, cwd=tmp_path, check=False, timeout=60)
+    found = answer.read_text(encoding="utf-8").split("\v") if answer.exists() else []
+    assert {each.strip() for each in found if each and not each.startswith("-")} == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_offers_no_files_where_there_is_nothing_to_offer(shell: str) -> None:
+    assert "-o default" not in completion.shell_code("train", shell)

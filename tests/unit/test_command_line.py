@@ -295,6 +295,48 @@ def test_right_data_passes_quietly(project: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == ""
 
 
+PRESETS = 'training_repo = "https://example.org/a.git"; training_commit = "1" * 40; '
+PRESETS += 'training_presets = {"mine": {"file": "a.py"}, "tiny": {"file": "a.py"}}; '
+PRESETS += 'environment_variables = {"NCCL_DEBUG": "WARN"}'
+
+
+def test_what_a_hosts_own_data_hides_of_its_groups_is_said_and_refuses_nothing(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Presets of group_data had no effect beside the inventory's, without a word."""
+    (project / "group_data").mkdir()
+    (project / "group_data" / "gpu.py").write_text(PRESETS)
+    own = '{"training_presets": {"tiny": {"file": "b.py"}}}'
+    inventory = write(project, f'gpu = [("ws1", {own}), ("ws2", {own}), "ws3"]\n')
+    command_line.check(["--dry", inventory, "deploy.py"])
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said == (
+        "--> pyinfra-gpu: training_presets of ws1, ws2: only what the inventory declares counts,"
+        " and hides what group gpu adds (mine): declare all of them in one place"
+    )
+    command_line.check(["--dry", "--limit", "ws3", inventory, "deploy.py"])
+    assert capsys.readouterr().err == ""
+    (project / "group_data" / "all.py").write_text('environment_variables = {"A": "1", "B": "2"}')
+    command_line.check(["--dry", "--limit", "ws3", inventory, "deploy.py"])
+    said = capsys.readouterr().err
+    assert (
+        "of ws3: only what group gpu declares counts, and hides what group all adds (A, B)" in said
+    )
+    assert len(said.splitlines()) == 1
+
+
+def test_pyinfras_own_files_are_no_inventory_that_was_meant(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`nofile.py` was asked back as `config.py`."""
+    for name in ("config.py", "deploy.py"):
+        (project / name).write_text("")
+    assert one_sentence(capsys, ["nofile.py", "deploy.py"]).endswith("; there is: none")
+    write(project, 'gpu = ["ws1"]')
+    assert "there is: inventories/lab.py" in one_sentence(capsys, ["nofile.py", "deploy.py"])
+    assert "did you mean inventories/lab.py" in one_sentence(capsys, ["lap.py", "deploy.py"])
+
+
 @pytest.fixture
 def listening() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -100,6 +100,32 @@ def test_a_cell_breaks_behind_a_slash_and_at_blanks() -> None:
     assert text.row(["/opt/gpu/a b//c/d"], [5]).split("\n") == ["/opt/", "gpu/a", "b//c/", "d"]
 
 
+def test_a_path_that_fits_a_cell_is_not_broken() -> None:
+    """`the repository; /` stood on one line, and `etc/apt/...` on the next."""
+    path = "/etc/apt/sources.list.d/x.list"
+    assert text.row([f"no key of the repository; {path}"], [32]).split("\n") == [
+        "no key of the repository;",
+        path,
+    ]
+    longer = text.row([f"a {path}"], [20]).split("\n")
+    assert longer == ["a /etc/apt/", "sources.list.d/", "x.list"]
+
+
+COMMAND = "pyinfra-gpu train inventories/rehearsal.py why --limit gpu1 -- 20261122-200000-x"
+
+
+@pytest.mark.parametrize("width", [40, 79, 80, 81, 82, 83, 84, 85])
+def test_no_line_of_a_sentence_is_wider_than_the_terminal_for_a_command(width: int) -> None:
+    """Of a command as long as the line a lone backquote stood on the next one."""
+    said = text.paragraph(f"1 failed: `{COMMAND}`, and {'word ' * 30}", "! ", "  ", width=width)
+    assert max(map(len, said)) <= width
+    joined = " ".join("\n".join(said).replace(" \\\n", " ").split())
+    assert COMMAND in joined
+    assert ("`" in joined) is (len(COMMAND) + 5 <= width)  # with the comma behind it
+    assert text.paragraph("see `train list`") == ["see `train list`"]
+    assert text.paragraph(f"`{COMMAND}`", width=40)[0].startswith("pyinfra-gpu")
+
+
 @pytest.mark.parametrize("words", ["x" * 200_000, "x//" * 60_000, "x" * 100_000 + "/"])
 def test_one_long_word_is_wrapped_in_time_that_grows_with_its_length(words: str) -> None:
     started = time.process_time()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Container, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Container, Mapping
+from dataclasses import replace
 from typing import Any
 
-from . import calling, commanded, rundir
+from . import retyped, rundir
 from .presets import PresetError, resolved
 from .record import Run
 
@@ -24,6 +23,7 @@ _LENGTH = re.compile(
     r"(?:[\w.-]{0,40}[._-])?(?:max[._-])?(?:seq(?:uence)?[._-]?(?:len(?:gth)?)?|context"
     r"(?:[._-]length)?|block[._-]size|max[._-]length)"
 )
+_NUMBER = re.compile(r"[^=]+=[-+.0-9][-+.0-9eE]*")
 _SHORTEST = 256
 
 
@@ -33,7 +33,8 @@ def smaller(run: Run, smaller_preset: str = "", gpus: str = "") -> tuple[str, ..
     + smaller_preset: see `next_smaller`
     + gpus: those that it had, as `--gpus` takes them; empty for all of the host
     """
-    given = dict(_arguments(run.command))
+    given = dict(retyped.arguments(run.command))
+    begun = retyped.of_run(run, gpus)
     steps = []
     same = "the total stays, the result is the same"
     less = "each step then sees half as much: the result changes a little"
@@ -45,17 +46,22 @@ def smaller(run: Run, smaller_preset: str = "", gpus: str = "") -> tuple[str, ..
         found = _largest(given, pattern)
         if found and found[1] // 2 >= least:
             name, value = found
-            command = _command(run, name, value // 2, gpus)
-            steps.append(f"Halve {name}, which is {value} ({words}): `{command}`")
+            # Without a preset, as it was typed.
+            command = f"`--{name}={value // 2}`"
+            if run.preset:
+                command = _start(run, begun.changed(name, value // 2))
+            steps.append(f"Halve {name}, which is {value} ({words}): {command}")
     if smaller_preset:
-        command = _start(run, smaller_preset, gpus, {}, words=())
-        steps.append(f"Or the next smaller preset, which ran here: `{command}`")
+        # It is known to fit as it is: a number of the larger one's may be what did not.
+        fits = tuple(each for each in begun.settings if not _NUMBER.fullmatch(each))
+        other = replace(begun.without(_decides), what=(smaller_preset,), settings=fits)
+        steps.append(f"Or the next smaller preset, which ran here: {_start(run, other)}")
     return tuple(steps)
 
 
 def decisive(run: Run) -> dict[str, int]:
     """Return the arguments of a run that its need of memory grows with, and their values."""
-    given = dict(_arguments(run.command))
+    given = dict(retyped.arguments(run.command))
     return dict(found for each in (_BATCH, _LENGTH) if (found := _largest(given, each)))
 
 
@@ -95,12 +101,9 @@ def _is_less(
     return all(each <= most for each, most in known) and any(each < most for each, most in known)
 
 
-def _arguments(command: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield name and value of each `--name=value` and `--name value`."""
-    for word, following in pairwise([*command, ""]):
-        name, equals, value = word.partition("=")
-        if name.startswith("--") and len(name) > 2:
-            yield name[2:], value if equals else following
+def _decides(name: str) -> bool:
+    """Tell whether the need of memory grows with an argument: a smaller preset has its own."""
+    return any(each.fullmatch(name) for each in (_BATCH, _LENGTH))
 
 
 def _largest(given: dict[str, str], pattern: re.Pattern[str]) -> tuple[str, int] | None:
@@ -113,42 +116,8 @@ def _largest(given: dict[str, str], pattern: re.Pattern[str]) -> tuple[str, int]
     return max(found, key=lambda each: each[1], default=None)
 
 
-def _command(run: Run, name: str, value: int, gpus: str) -> str:
-    """Return how this run is started with another value; without a preset, as it was typed."""
-    if not run.preset:
-        return f"--{name}={value}"
-    words, changed = _with_value(run.words, name, value)
-    settings = {key: old for key, old in run.overrides.items() if key != name}
-    return _start(run, run.preset, gpus, settings | ({} if changed else {name: str(value)}), words)
-
-
-def _with_value(words: Sequence[str], name: str, value: int) -> tuple[list[str], bool]:
-    """Return the words behind -- with another value of an argument, and whether they name it."""
-    changed, found = list(words), False
-    for place, word in enumerate(words):
-        if word.partition("=")[0] == f"--{name}":
-            found = True
-            if "=" in word:
-                changed[place] = f"--{name}={value}"
-            elif place + 1 < len(words):
-                changed[place + 1] = str(value)
-    return changed, found
-
-
-def _start(
-    run: Run, preset: str, gpus: str, settings: Mapping[str, str], words: Sequence[str]
-) -> str:
+def _start(run: Run, start: retyped.Start) -> str:
     """Return how a run like this one is started: on all of its hosts, where it had several."""
-    typed = commanded.start(
-        preset,
-        gpus=gpus,
-        unproven=run.unproven,
-        queue=run.queue,
-        retries=run.retries,
-        settings=settings,
-        words=words,
-    )
     if run.across:
-        group = rundir.group(rundir.Run(run.folder))
-        return calling.together("start", group, *typed).strip("`")
-    return shlex.join(["train", "start", *typed])
+        return start.together(rundir.group(rundir.Run(run.folder)))
+    return f"`{start.here()}`"

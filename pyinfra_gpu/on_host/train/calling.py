@@ -24,6 +24,16 @@ _CONTROLLERS = ("start", "list", "watch", "stop", "resume", "logs", "why")
 _QUOTED = re.compile(r"`train ([a-z]{3,8})((?: [^`]{0,400})?)`")
 
 
+_NO_RUN = re.compile(
+    r"(?:no run (?:of several hosts )?is on|there is no run|run \S{1,80} has ended already)\b"
+)
+
+
+def says_no_run(line: str) -> bool:
+    """Tell whether a launcher's refusal is that there is no such run on its host."""
+    return _NO_RUN.match(line) is not None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caller:
     """The controller that asked: the words that lead from there to this host.
@@ -74,7 +84,7 @@ def caller() -> Caller | None:
 def typed(*words: str) -> str:
     """Return a command of the launcher's as whoever asked types it."""
     asked = caller()
-    return asked.typed(words) if asked else shlex.join(["train", *words])
+    return asked.typed(words) if asked else " ".join(["train", *words])
 
 
 def together(verb: str, group: str, *words: str) -> str:

@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..terminal import some
@@ -32,7 +32,6 @@ class Asked:
     + queue: whether it waits for devices that are taken
     + retries: how often it may begin again by itself
     + hosts: that train it together, each with so many ranks
-    + settings: what --set gave
     + going_on: whether it is one that went before, which stays as it was begun
     """
 
@@ -44,7 +43,6 @@ class Asked:
     queue: bool = False
     retries: int = 0
     hosts: int = 1
-    settings: Mapping[str, str] = field(default_factory=dict)
     going_on: bool = False
 
     @property

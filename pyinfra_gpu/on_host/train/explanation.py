@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..terminal import WIDTH, bounded, shortened, step, unbroken, wrapped
+from ..terminal import WIDTH, bounded, paragraph, shortened, step, unbroken, wrapped
 
 HEIGHT = 24
 LAST_LINES = 6
@@ -83,11 +83,11 @@ class Explanation:
         height = HEIGHT if width >= WIDTH else HEIGHT * WIDTH // width
         head = wrapped(self.what, width=width)
         for fact in self.facts:
-            head += wrapped(unbroken(fact), "  ", "  ", width=width)
+            head += paragraph(fact, "  ", "  ", width=width)
         shown = [line for each in self.evidence for line in _quoted(each, width)]
         if not self.cause and not self.evidence:
             return "\n".join(head)  # nothing has failed, or nothing was said
-        after = wrapped(unbroken(self.go_on), width=width) if self.go_on else []
+        after = paragraph(self.go_on, width=width) if self.go_on else []
         if self.secondary:
             told = ["", "Its own log has only what followed:", *shown, *after]
             return "\n".join([*head, *told])

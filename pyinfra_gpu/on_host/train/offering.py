@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from . import rundir, site
+from . import gpus, rundir, site
 from .errors import TrainError
 
 _MOST = 50  # runs, the newest
+_MOST_RANKS = 64
 
 
 def presets(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
@@ -42,6 +43,25 @@ def resumable(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list
 def with_logs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Return the runs that have begun, the newest first."""
     return [name for name in runs(prefix, parsed_args) if _document(name).get("attempts")]
+
+
+def ranks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Return the ranks of the run that was typed, else of the newest."""
+    names = runs(prefix, parsed_args)
+    name = getattr(parsed_args, "run", None) or next(iter(names), "")
+    count = _document(name).get("nproc")
+    return [*map(str, range(count))] if isinstance(count, int) and count <= _MOST_RANKS else []
+
+
+def devices(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Return the GPUs of this host, behind those that were typed."""
+    del parsed_args
+    before, comma, _last = prefix.rpartition(",")
+    try:
+        known = [str(gpu.index) for gpu in gpus.listed()]
+    except (TrainError, OSError):
+        return []
+    return [f"{before}{comma}{each}" for each in known if each not in before.split(",")]
 
 
 def _document(name: str) -> rundir.Document:

@@ -129,13 +129,19 @@ def _seeing(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
         offering.with_logs,
     )
     logs.add_argument("-f", "--follow", action="store_true", help="and what it prints")
-    logs.add_argument("--rank", type=int, default=0, metavar="N", help="default: %(default)s")
+    offer(
+        logs.add_argument("--rank", type=int, default=0, metavar="N", help="default: %(default)s"),
+        offering.ranks,
+    )
     logs.add_argument("--launcher", action="store_true", help="what torchrun itself printed")
     logs.add_argument("--attempt", type=int, metavar="N", help="default: the last")
 
 
 def _shared(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--gpus", metavar="0,1", help="indices or UUIDs; default: all")
+    offer(
+        command.add_argument("--gpus", metavar="0,1", help="indices or UUIDs; default: all"),
+        offering.devices,
+    )
     command.add_argument(
         "--queue", action="store_true", help="wait, in order, where they are taken"
     )

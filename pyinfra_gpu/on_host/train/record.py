@@ -54,7 +54,6 @@ class Run:
     + gpus: their UUIDs; empty for a run on the CPU
     + waits: what it waits for before it goes on by itself, and until when; a sentence
     + across: the hosts that train it together, this one among them; empty for one host
-    + words, queue: of its orders: what stood behind --, and whether it was to wait for its GPUs
     """
 
     folder: Path
@@ -73,9 +72,6 @@ class Run:
     attempts: tuple[Attempt, ...] = ()
     waits: str = ""
     across: tuple[str, ...] = ()
-    retries: int = 0
-    queue: bool = False
-    words: tuple[str, ...] = ()
 
     @property
     def last(self) -> Attempt | None:
@@ -136,7 +132,6 @@ def _of(folder: Path, told: object) -> Run | None:
     attempts = [_attempt(each) for each in _list(told.get("attempts")) if isinstance(each, dict)]
     overrides = told.get("overrides")
     pairs = list(overrides.items())[:_MOST] if isinstance(overrides, dict) else []
-    orders = _orders(folder)
     return Run(
         folder=folder,
         name=_text(told.get("run")) or folder.name,
@@ -154,20 +149,7 @@ def _of(folder: Path, told: object) -> Run | None:
         attempts=tuple(attempts),
         waits=_waits(told),
         across=tuple(_text(each) for each in _list(told.get("across"))),
-        retries=_whole(told.get("retries")) or 0,
-        queue=orders.get("queue") is True,
-        words=tuple(_text(each) for each in _list(orders.get("words"))),
     )
-
-
-def _orders(folder: Path) -> dict[str, Any]:
-    """Return what the supervisor is asked to do; nothing where that is not whole."""
-    try:
-        with (folder / "request.json").open("rb") as file:
-            told = json.loads(file.read(LARGEST_RECORD))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return told if isinstance(told, dict) else {}
 
 
 def moment(value: object) -> float | None:

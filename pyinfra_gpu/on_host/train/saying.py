@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ..terminal import columns, unbroken, wrapped
+from ..terminal import columns, paragraph
 
 
 def say(text: str) -> None:
@@ -14,6 +14,5 @@ def say(text: str) -> None:
         return
     for line in text.splitlines():
         before = " " * (len(line) - len(line.lstrip(" ")))
-        # Of a command that is longer than a line no part goes to the next one.
-        folded = wrapped(unbroken(line), before, f"{before}  ", whole_words=True, width=columns())
+        folded = paragraph(line, before, f"{before}  ", width=columns())
         print("\n".join(folded), file=sys.stderr)

@@ -9,7 +9,7 @@ import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own even
 
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.report.check.answer import HostAnswer
-from pyinfra_gpu.text import WIDTH, shortened
+from pyinfra_gpu.text import WIDTH, draws, shortened
 
 TOGETHER_S = 2.0
 """Seconds that an answer waits for others, so that hosts with the same are one also then."""
@@ -74,6 +74,6 @@ class Arrivals:
         self._line(shortened(f"{done}, not yet {brief(waiting)}", WIDTH - 1) if waiting else "")
 
     def _line(self, text: str) -> None:
-        if sys.stderr.isatty():
+        if draws(sys.stderr):
             sys.stderr.write(f"\r\x1b[K{text}")
             sys.stderr.flush()

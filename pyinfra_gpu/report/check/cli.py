@@ -10,12 +10,14 @@ from getpass import getpass
 
 import click
 
+from pyinfra_gpu.on_host.train.offering import offer
 from pyinfra_gpu.output import show
-from pyinfra_gpu.report.check import past
+from pyinfra_gpu.report.check import offering, past
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, Verdict
 from pyinfra_gpu.report.check.arrivals import Arrivals
 from pyinfra_gpu.report.check.render import last_lines, lines_of, plain
 from pyinfra_gpu.report.check.running import Request, run
+from pyinfra_gpu.text import draws
 
 EXIT_CODES_TEXT = (
     "exit code: 0 every host is as declared; 2 drift; 3 only a restart is owed;"
@@ -57,9 +59,10 @@ def add_request(parser: argparse.ArgumentParser) -> None:
         ("--limit", "only these hosts: a name, group or pattern"),
         ("--exclude", "not these hosts: a name, group or pattern"),
     ):
-        parser.add_argument(
+        chosen = parser.add_argument(
             option, metavar="PATTERN", action="append", default=[], help=f"{text}; repeatable"
         )
+        offer(chosen, offering.hosts)
     parser.add_argument(
         "--data", metavar="KEY=VALUE", action="append", default=[], help="as pyinfra's; repeatable"
     )
@@ -114,7 +117,7 @@ class _Printing:
     def __init__(self, *, whole: bool) -> None:
         self.failed = 0
         self._whole = whole
-        self._style = _colour if sys.stdout.isatty() else plain
+        self._style = _colour if draws(sys.stdout) else plain
         self._begun = False
 
     def some(self, hosts: Sequence[HostAnswer], total: int) -> None:

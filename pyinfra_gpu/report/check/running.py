@@ -126,16 +126,16 @@ def members(request: Request, group: str, option: str) -> tuple[str, ...] | str:
         return command_line.members(request.arguments, group, option)
 
 
-def known(request: Request) -> tuple[tuple[str, ...], tuple[Mapping[str, Any], ...]]:
-    """Return the groups of an inventory, and the data of the hosts that are meant; none contacted.
+def known(request: Request) -> tuple[tuple[str, ...], Mapping[str, Mapping[str, Any]]]:
+    """Return an inventory's groups, and name -> data of the hosts that are meant; none contacted.
 
     Both are empty where it cannot be read: whoever asks completes words, and has none then.
     """
     with suppress(Exception), _run(request):
         inventory, hosts = command_line.selected(request.arguments)
         groups = tuple(str(each) for each in inventory.groups if each != "all")
-        return groups, tuple(host.data.dict() for host in hosts)  # type: ignore[no-untyped-call]
-    return (), ()
+        return groups, {host.name: host.data.dict() for host in hosts}  # type: ignore[no-untyped-call]
+    return (), {}
 
 
 @contextmanager

@@ -164,6 +164,7 @@ class HostRuns:
     + lines: what the launcher printed, where it was asked for something else than its runs
     + ok: whether the launcher did what it was told
     + absent: whether the host has no launcher; that is no mistake where none is declared
+    + without: whether all that was refused is that there is no such run here
     + explained: why its run failed, where it was asked for that
     """
 
@@ -173,6 +174,7 @@ class HostRuns:
     lines: tuple[str, ...] = ()
     ok: bool = True
     absent: bool = False
+    without: bool = False
     explained: Explanation | None = None
 
     @property
@@ -194,6 +196,7 @@ class HostRuns:
         return {
             "reason": self.reason,
             "ok": self.ok,
+            "without": self.without,
             "runs": [run.model_dump(mode="json") | {"outcome": run.outcome} for run in self.runs],
             "lines": list(self.lines),
             "explained": self.explained.as_json() if self.explained else None,
@@ -210,8 +213,12 @@ class TrainAnswer:
 
     @property
     def exit_code(self) -> int:
-        """The worst: 1 something was refused or could not be told, 2 a run is wrong, 0 well."""
-        codes = {host.exit_code for host in self.hosts}
+        """The worst: 1 something was refused or could not be told, 2 a run is wrong, 0 well.
+
+        A host that has no such run does not count where another one has it.
+        """
+        asked = [host for host in self.hosts if not host.without] or self.hosts
+        codes = {host.exit_code for host in asked}
         if self.reasons or not self.hosts or 1 in codes:
             return 1
         return 2 if 2 in codes else 0

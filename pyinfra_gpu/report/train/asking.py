@@ -17,7 +17,7 @@ from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_declared_owner
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.on_host.train.calling import VARIABLE, Caller
+from pyinfra_gpu.on_host.train.calling import VARIABLE, Caller, says_no_run
 from pyinfra_gpu.report.check.running import Request, visit
 from pyinfra_gpu.report.train.answer import HostRuns, TrainAnswer, read_explanation, read_runs
 from pyinfra_gpu.report.train.render import indented
@@ -118,12 +118,19 @@ def _asked(
         return _explained(host.name, "\n".join(output.stdout_lines))
     lines = [indented(line[:_LONGEST_LINE]) for line in output.stderr_lines if line.strip()]
     if not ok and not output.stdout_lines and not lines:
-        return HostRuns(name=host.name, reason=_no_launcher(spec, caller.inventory), absent=True)
+        return HostRuns(
+            name=host.name,
+            reason=_no_launcher(spec, caller.inventory),
+            absent=True,
+            without=spec.training is None,
+        )
     if lists:
         reason = lines[-1] if lines else "its list cannot be read: it said no reason"
         return HostRuns(name=host.name, reason=shortened(reason, _LONGEST_REASON))
     printed = [line[:_LONGEST_LINE] for line in output.stdout_lines[-MOST_LINES:]]
-    return HostRuns(name=host.name, lines=(*printed, *lines[-MOST_LINES:]), ok=ok)
+    told = (*printed, *lines[-MOST_LINES:])
+    without = not ok and len(told) == 1 and says_no_run(told[0])
+    return HostRuns(name=host.name, lines=told, ok=ok, without=without)
 
 
 def _command(

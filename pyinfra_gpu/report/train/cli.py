@@ -8,7 +8,9 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from dataclasses import replace
+from io import StringIO
 from typing import NoReturn
 
 import click
@@ -21,13 +23,13 @@ from pyinfra_gpu.on_host.train.offering import offer
 from pyinfra_gpu.on_host.train.presets import nearest
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
-from pyinfra_gpu.report.check.running import members
+from pyinfra_gpu.report.check.running import Request, members
 from pyinfra_gpu.report.train import offering
 from pyinfra_gpu.report.train.across import lead
 from pyinfra_gpu.report.train.answer import TrainAnswer
 from pyinfra_gpu.report.train.asking import ask_all
 from pyinfra_gpu.report.train.render import printed, render
-from pyinfra_gpu.text import columns, unbroken, wrapped
+from pyinfra_gpu.text import columns, draws, paragraph
 
 VERBS = ("start", "list", "watch", "stop", "resume", "logs", "why")
 _ACROSS = ("start", "stop", "resume")
@@ -101,24 +103,73 @@ def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Na
         options, further = parser.parse_known_args(ours)
     except SystemExit as ended:
         raise SystemExit(MISTAKE if ended.code else 0) from None
-    unknown = [word for word in further if word.startswith("-")]
-    named = [word for word in further if not word.startswith("-")]
-    options.words = [*named, *theirs]
-    if len(named) > 1 and options.action not in _LISTS:
-        _refuse(_one_at_a_time(options.action, named))
-    if unknown:
-        text = f"there is no option {unknown[0]}: what is for the launcher goes behind --"
-        _refuse(f"{text}, such as -- PRESET {unknown[0]} ...")
-    if options.action == "logs" and {"-f", "--follow"} & set(options.words):
+    options.words = [*further, *theirs]
+    if options.action == "logs" and {"-f", "--follow"} & {*options.words}:
         _refuse("logs are followed on their host: run `train logs -f` there")
+    if any(word.startswith("-") for word in further):
+        _refuse(_misplaced(options.action, ours, further, theirs))
+    if len(further) > 1 and options.action not in _LISTS:
+        _refuse(_one_at_a_time(options.action, further))
     if options.across is not None and options.action not in _ACROSS:
         verbs = f"{', '.join(_ACROSS[:-1])} and {_ACROSS[-1]}"
         text = f"--across is for {verbs}, not for {options.action}"
         _refuse(f"{text}: give --limit {options.across}")
     if options.across is not None and options.limit:
         _refuse("--across names all hosts of the run: leave out --limit")
-    launcher.parse(["list" if options.action == "watch" else options.action, *_as_told(options)])
+    launcher.parse([_theirs(options.action), *_as_told(options)])
     return options
+
+
+def _theirs(action: str) -> str:
+    """Return the launcher's command for an action."""
+    return "list" if action == "watch" else action
+
+
+def _misplaced(
+    action: str, ours: Sequence[str], further: Sequence[str], theirs: Sequence[str]
+) -> str:
+    """Say of options that are not ours how they are typed: whole, with all that was typed.
+
+    + ours: the words before `--`, and further: those among them that are not ours
+    """
+    unknown = next(word for word in further if word.startswith("-"))
+    left = [*further]
+    known = [word for word in ours[1:] if not (left and word == left[0] and left.pop(0))]
+    begin = ["pyinfra-gpu", "train", *known, "--"]
+    # Behind the `--` of a start that is typed as on the host stands what is for the program.
+    behind = ["--", *theirs] if theirs else []
+    for words, hint in (
+        ([*further, *theirs], "what is for the launcher goes behind --"),
+        ([*further, *behind], "what is for the launcher goes behind --"),
+        ([*_as_settings(further), *behind], "an argument of the preset is given by --set"),
+    ):
+        if _takes(action, words):
+            return f"there is no option {unknown}: {hint}: `{shlex.join([*begin, *words])}`"
+    return f"there is no option {unknown}, nor has the launcher it: see `{_HOW} --help`"
+
+
+def _takes(action: str, words: Sequence[str]) -> bool:
+    """Tell whether the launcher takes a command line."""
+    with redirect_stderr(StringIO()):
+        try:
+            launcher.parse([_theirs(action), *words])
+        except SystemExit:
+            return False
+    return True
+
+
+def _as_settings(words: Sequence[str]) -> list[str]:
+    """Return words with each `--name value` and `--name=value` as the launcher's --set."""
+    found: list[str] = []
+    values = iter([*words, ""])
+    for word in values:
+        name, equals, value = word.partition("=")
+        value = value if equals or not word.startswith("--") else next(values)
+        if word.startswith("--") and value:
+            found += ["--set", f"{name[2:]}={value}"]
+        elif word:
+            found.append(word)
+    return found
 
 
 def _refuse_half(words: Sequence[str]) -> None:
@@ -156,7 +207,9 @@ def _as_told(options: argparse.Namespace) -> list[str]:
 
 
 def _refuse(text: str) -> NoReturn:
-    print(f"pyinfra-gpu train: {text}", file=sys.stderr)
+    text = f"pyinfra-gpu train: {text}"
+    lines = paragraph(text, "", "  ", width=columns()) if sys.stderr.isatty() else [text]
+    print("\n".join(lines), file=sys.stderr)
     raise SystemExit(MISTAKE)
 
 
@@ -174,6 +227,7 @@ def handle(options: argparse.Namespace) -> int:
     try:
         return _handled(options)
     except KeyboardInterrupt:
+        print(file=sys.stderr)
         if options.action == "watch":
             _tell(f"the runs go on: `{_typed(options, 'watch')}` shows them again")
             return 0
@@ -185,13 +239,14 @@ def handle(options: argparse.Namespace) -> int:
 
 
 def _tell(text: str) -> None:
-    lines = wrapped(unbroken(text), "", "  ", whole_words=True, width=columns())
-    print("\n".join(["", *lines]), file=sys.stderr)
+    lines = paragraph(text, "", "  ", width=columns())
+    print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _typed(options: argparse.Namespace, verb: str) -> str:
     limits = [options.across] if options.across is not None else options.limit or []
-    chosen = tuple(word for limit in limits for word in ("--limit", limit))
+    given = (("--limit", limits), ("--exclude", options.exclude), ("--data", options.data))
+    chosen = tuple(word for name, values in given for value in values for word in (name, value))
     return Caller(inventory=options.inventory, chosen=chosen).typed([verb])
 
 
@@ -208,6 +263,8 @@ def _handled(options: argparse.Namespace) -> int:
             return _shown(answer, options) or answer.exit_code
         options.words = ["--across", *options.words]
     again = options.action == "watch" and not (options.once or options.json)
+    if again:
+        _tell(_asked(request))
     while True:
         answer = ask_all(request, options.action, options.words, options.across or "")
         code = _shown(answer, options) or answer.exit_code
@@ -216,19 +273,25 @@ def _handled(options: argparse.Namespace) -> int:
         time.sleep(_WATCH_EVERY_S)
 
 
+def _asked(request: Request) -> str:
+    """Say who is asked: until the first table an SSH connection may take seconds."""
+    whom = f" --limit {' --limit '.join(request.limit)}" if request.limit else ""
+    return f"asking the hosts of {request.inventory}{whom} ..."
+
+
 def _is_on(answer: TrainAnswer) -> bool:
     """Tell whether there is anything to wait for."""
     return any(run.on for host in answer.hosts for run in host.runs)
 
 
 def _shown(answer: TrainAnswer, options: argparse.Namespace) -> int:
-    terminal = sys.stdout.isatty()
     if options.json:
         return show(json.dumps(answer.as_json(), indent=2, sort_keys=True), "train")
     if options.action not in ("list", "watch"):
         return show(printed(answer, columns()), "train")
-    text = render(answer, _colour, columns()) if terminal else render(answer, width=columns())
-    clear = "\x1b[H\x1b[2J" if terminal and options.action == "watch" and not options.once else ""
+    drawn = draws(sys.stdout)
+    text = render(answer, _colour, columns()) if drawn else render(answer, width=columns())
+    clear = "\x1b[H\x1b[2J" if drawn and options.action == "watch" and not options.once else ""
     return show(clear + text, "train")
 
 

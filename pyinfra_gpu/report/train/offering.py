@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from pyinfra_gpu.report.check.running import Request, known
+from pyinfra_gpu.report.check.offering import typed
+from pyinfra_gpu.report.check.running import known
 
 
 def groups(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Return the inventory's groups; none where it cannot be read."""
     del prefix
-    return list(known(_request(parsed_args))[0])
+    return list(known(typed(parsed_args))[0])
 
 
 def presets(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
@@ -19,14 +20,5 @@ def presets(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[s
     del prefix
     if getattr(parsed_args, "action", None) != "start":
         return []
-    declared = (data.get("training_presets") for data in known(_request(parsed_args))[1])
+    declared = (data.get("training_presets") for data in known(typed(parsed_args))[1].values())
     return [*dict.fromkeys(name for each in declared if isinstance(each, Mapping) for name in each)]
-
-
-def _request(typed: argparse.Namespace) -> Request:
-    return Request(
-        inventory=str(getattr(typed, "inventory", "")),
-        limit=tuple(getattr(typed, "limit", None) or ()),
-        exclude=tuple(getattr(typed, "exclude", None) or ()),
-        data=tuple(getattr(typed, "data", None) or ()),
-    )

@@ -9,10 +9,11 @@ from pyinfra_gpu.on_host.train.calling import Caller
 from pyinfra_gpu.on_host.train.explanation import Explanation
 from pyinfra_gpu.on_host.train.table import Style, table
 from pyinfra_gpu.report.train.answer import HostRuns, Run, TrainAnswer
-from pyinfra_gpu.text import WIDTH, one_line, unbroken, wrapped
+from pyinfra_gpu.text import WIDTH, command, one_line, paragraph, wrapped
 
 _HEAD = ("host", "run", "state", "step", "loss", "tokens/s")
 _STATE = 2
+_COMMAND = "  pyinfra-gpu train "  # what a launcher says to be typed next
 _WORDS = {"nan": "NaN", "inf": "inf", "-inf": "-inf"}
 
 
@@ -25,10 +26,10 @@ def render(answer: TrainAnswer, style: Style = lambda text, word: text, width: i
     lines = [*table(_HEAD, rows, width, state=_STATE, style=style)] if rows else []
     unasked = [f"{host.name}: {host.reason}" for host in answer.hosts if host.reason is not None]
     for text in filter(None, (_before(host, answer) for host in answer.hosts)):
-        lines += wrapped(unbroken(text), "", "  ", width=width)
+        lines += paragraph(text, "", "  ", width=width)
     lines += [""] if lines and unasked else []
     for text in (*unasked, *answer.reasons):
-        lines += wrapped(unbroken(text), "! ", "  ", whole_words=True, width=width)
+        lines += paragraph(text, "! ", "  ", width=width)
     last = wrapped(summary(answer), width=width)
     return "\n".join([*lines, *([""] if lines else []), *last])
 
@@ -65,19 +66,16 @@ def printed(answer: TrainAnswer, width: int = WIDTH) -> str:
     follows = consequences(answer)
     for host in answer.hosts:
         if not host.ok:
-            told = [line for each in host.lines for line in _folded(each, width)]
+            said = [line for each in host.lines for line in _folded(each, width)]
         elif host.explained is not None:
-            told = _explained(host.explained, follows.get(host.name), width)
+            said = _explained(host.explained, follows.get(host.name), width)
         else:
-            told = [line for each in host.lines for line in _whole(each, width)]
+            said = [line for each in host.lines for line in _whole(each, width)]
         if host.reason:
-            told += wrapped(unbroken(host.reason), "! ", "  ", whole_words=True, width=width)
+            said += paragraph(host.reason, "! ", "  ", width=width)
         named = len(answer.hosts) > 1 or not host.ok or host.reason
-        blocks.append("\n".join([*([f"{host.name}:"] if named else []), *told]))
-    blocks += [
-        "\n".join(wrapped(unbroken(reason), "! ", "  ", whole_words=True, width=width))
-        for reason in answer.reasons
-    ]
+        blocks.append("\n".join([*([f"{host.name}:"] if named else []), *said]))
+    blocks += ["\n".join(paragraph(reason, "! ", "  ", width=width)) for reason in answer.reasons]
     return "\n\n".join(blocks)
 
 
@@ -124,13 +122,18 @@ def indented(line: str) -> str:
 
 
 def _whole(line: str, width: int) -> list[str]:
-    """Return a line as it was printed; a warning of the launcher's, a sentence, as lines."""
+    """Return a line as it was printed; a warning of the launcher's, a sentence, as lines.
+
+    A command that is longer than a line is one that a shell takes.
+    """
+    if line.startswith(_COMMAND) and len(line) > width:
+        return command(line, _COMMAND[: -len(_COMMAND.lstrip())], width)
     return _folded(line, width) if line.startswith("warning: ") else [indented(line)]
 
 
 def _folded(line: str, width: int) -> list[str]:
     before = " " * min(len(line) - len(line.lstrip(" ")), width // 2)
-    return wrapped(unbroken(line), before, f"{before}  ", whole_words=True, width=width)
+    return paragraph(line, before, f"{before}  ", width=width)
 
 
 def shown(host: HostRuns) -> tuple[Run, ...]:

@@ -497,7 +497,29 @@ def test_one_host_does_not_repeat_what_several_trained_together(site: Site) -> N
         " start balanced --set depth=20`"
     )
     with pytest.raises(TrainError, match=rf"start --across gpu -- --like {run.name}`$"):
-        start._point(run, {**run.read(), "attempts": [{"outcome": "finished"}]}, run.request(), 2)
+        finished = {**run.read(), "attempts": [{"outcome": "finished"}]}
+        start._point(run, finished, run.request(), options.parse(["resume", "--hosts", "2"]))
+
+
+def test_a_folder_that_is_not_shared_is_not_proposed_again(site: Site, tmp_path: Path) -> None:
+    """After a failure for want of a shared folder the same one was to be used again."""
+    (tmp_path / "data/step-7").mkdir(parents=True)
+    saves = {"file": "a.py", "checkpoints": "{to}/step-*"}
+    saves |= {"complete": ["rank{rank}.pt"], "resume": {"resume": "{checkpoint}"}}
+    saves["arguments"] = {"to": f"{tmp_path}/data"}
+    preset = presets.resolved({"tiny": saves}, "tiny").as_json()
+    folder = write_run(site.runs, state="ended", outcome="failed", across=TWO)
+    run = orders(folder, across=PART, preset=preset, words=[])
+    with pytest.raises(TrainError) as caught:
+        start.resume(site, options.parse(["resume", run.name, "--hosts", "2", "--unproven"]))
+    again = f"`pyinfra-gpu train INVENTORY start --across gpu -- --like {run.name}"
+    assert str(caught.value).endswith(
+        f"give one that they do with {again} --set to=FOLDER --unproven`"
+    )
+    (tmp_path / "data/step-7").rmdir()  # then nobody can tell that it is not shared
+    with pytest.raises(TrainError) as caught:
+        start.resume(site, options.parse(["resume", run.name, "--hosts", "2"]))
+    assert str(caught.value).endswith(f"start it anew with {again}`")
 
 
 def test_a_repeated_run_keeps_the_settings_of_the_first(
@@ -707,24 +729,11 @@ def test_what_to_type_for_several_hosts_keeps_what_was_typed(site: Site) -> None
     ]
     with pytest.raises(TrainError) as caught:
         start.start(told, options.parse(words))
-    typed = "-- a --unproven --set steps=400 --set save=FOLDER -- --sample 3`"
+    typed = "-- a --set steps=400 --set save=FOLDER --unproven -- --sample 3`"
     assert f"start --across GROUP {typed}" in str(caught.value)
     relative = {**own, "arguments": {"save": "rel", "steps": 5}, "checkpoints": "{save}/step-*"}
     with pytest.raises(TrainError, match="--set save=FOLDER"):
         start.start(replace(told, presets={"a": relative}), options.parse(words))
-
-
-def test_a_folder_that_hosts_do_not_share_is_not_proposed_again(site: Site, tmp_path: Path) -> None:
-    """It proposed to begin anew with the same one."""
-    saved = {**LONG, "arguments": {"save": f"{tmp_path}/own"}, "checkpoints": "{save}/step-*"}
-    preset = presets.resolved({"a": {**saved, "complete": ["rank{rank}.pt"]}}, "a").as_json()
-    (tmp_path / "own/step-7").mkdir(parents=True)
-    (tmp_path / "own/step-7/rank0.pt").write_text("x")
-    folder = write_run(site.runs, state="ended", outcome="failed", across=TWO)
-    run = orders(folder, preset=preset, across=PART)
-    with pytest.raises(TrainError) as caught:
-        start._point(run, run.read(), run.request(), 2)
-    assert f"start --across gpu -- --like {run.name} --set save=FOLDER`" in str(caught.value)
 
 
 def test_the_list_tells_a_loss_that_is_no_number(

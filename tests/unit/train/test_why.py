@@ -587,26 +587,6 @@ def test_a_full_disk_is_looked_for_where_the_run_writes(
     assert found.go_on.startswith("When there is room: go on from step-001800")
 
 
-def test_the_advice_keeps_all_that_was_typed(tmp_path: Path) -> None:
-    """It left out what stood behind --, and --unproven, --queue, --retries."""
-    command = ["x", "--batch-size=8", "--sample", "3"]
-    overrides = {"steps": "50", "note": "a b"}
-    folder = write_run(tmp_path, command=command, overrides=overrides, unproven=True, retries=2)
-    words = ["--sample", "3"]
-    (folder / "request.json").write_text(json.dumps({"words": words, "queue": True}))
-    run = read_run(folder)
-    assert run is not None
-    (halved,) = smaller(run)
-    kept = "balanced --unproven --queue --retries 2 --set steps=50 --set 'note=a b'"
-    assert f"`train start {kept} --set batch-size=4 -- --sample 3`" in halved
-    (folder / "request.json").write_text(json.dumps({"words": ["--batch-size", "8"]}))
-    run = read_run(folder)
-    assert run is not None
-    (halved,) = smaller(run)
-    assert "-- --batch-size 4`" in halved
-    assert "--set batch-size" not in halved
-
-
 def test_a_resumed_run_that_took_no_step_failed_before_its_first(tmp_path: Path) -> None:
     """It was told to have failed at the step that the attempt before had reached."""
     folder = write_run(tmp_path, metrics=steps(411), logs={"rank1.log": "x"}, **FAILED)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from dataclasses import replace
 
-from .. import calling, checkpoints, claims, commanded, gpus, presets, rundir
+from .. import calling, checkpoints, claims, gpus, presets, retyped, rundir
 from ..checks import Asked, Problem
 from ..errors import TrainError
 from ..presets import Preset, PresetError
+from ..record import read_run
 from ..rundir import Run
 from ..site import Site
 
@@ -71,8 +71,8 @@ def wanted(
             has = f"--gpus names {len(devices)}" if asked.gpus else f"this host has {len(devices)}"
             remedy = f"give --set ranks={len(devices)}"
             if going_on:  # its checkpoints are of so many ranks
-                fewer = ["--like", going_on, *_gpus_again(asked), "--set", f"ranks={len(devices)}"]
-                remedy = f"begin it anew with fewer, `train start {shlex.join(fewer)}`"
+                anew = retyped.of_options(asked, "--like", going_on)
+                remedy = f"begin it anew with fewer, `{anew.changed('ranks', len(devices)).here()}`"
                 if asked.gpus:
                     remedy = f"name {ranks} GPUs, or leave out --gpus for all, or {remedy}"
             raise TrainError(
@@ -87,14 +87,9 @@ def wanted(
         queue=asked.queue,
         retries=asked.retries or 0,
         hosts=getattr(asked, "hosts", 1),
-        settings=dict(each.split("=", 1) for each in getattr(asked, "set", ())),
         going_on=bool(going_on),
     )
     return start, known
-
-
-def _gpus_again(asked: argparse.Namespace) -> list[str]:
-    return ["--gpus", asked.gpus] if asked.gpus else []
 
 
 def _devices(site: Site, given: str | None, known: list[gpus.Gpu]) -> list[str]:
@@ -128,8 +123,11 @@ def _named(given: str, known: list[gpus.Gpu]) -> list[str]:
     return found
 
 
-def refuse_across(asked: Asked) -> None:
-    """Raise TrainError where several hosts cannot train it together."""
+def refuse_across(asked: Asked, start: retyped.Start | None = None) -> None:
+    """Raise TrainError where several hosts cannot train it together.
+
+    + start: as it was typed; None where nothing more was than the preset
+    """
     if asked.hosts > 1 and asked.preset.launch != "torchrun":
         raise TrainError(
             f"preset {asked.preset.name} is launched by python, for one process: several hosts"
@@ -141,11 +139,10 @@ def refuse_across(asked: Asked) -> None:
     if folder and not str(arguments[folder]).startswith(("/", "{")):
         own.append(folder)  # it begins in the run's code
     if asked.hosts > 1 and own:
-        settings = {**asked.settings, **dict.fromkeys(own, "FOLDER")}
-        words = commanded.start(
-            asked.preset.name, unproven=asked.unproven, settings=settings, words=asked.words
-        )
-        typed = calling.together("start", "", *words)
+        start = start or retyped.Start(what=(asked.preset.name,))
+        for name in own:
+            start = start.changed(name, "FOLDER")
+        typed = start.together("")
         raise TrainError(
             f"preset {asked.preset.name} has the run's own folder in {', '.join(own)}, and hosts do"
             f" not share it: type {typed}, with a folder that all of them share, at the same path"
@@ -163,16 +160,15 @@ def refuse_across(asked: Asked) -> None:
         )
 
 
-def refuse_part(like: Run, hosts: int) -> None:
+def refuse_part(like: Run, asked: argparse.Namespace) -> None:
     """Raise TrainError where one host alone is to repeat what several trained together."""
     document = like.read()
-    if hosts > 1 or not document.get("across"):
+    if asked.hosts > 1 or not document.get("across"):
         return
-    words = commanded.start(
-        document["preset"], settings=document["overrides"], words=like.request().get("words", ())
-    )
-    alone = shlex.join(["train", "start", *words])
-    whole = calling.together("start", rundir.group(like), "--like", like.name)
+    typed = retyped.of_options(asked, "--like", like.name)
+    whole = typed.together(rundir.group(like))
+    told = read_run(like.folder)
+    alone = typed.over(retyped.of_run(told)).here() if told else "train start"
     raise TrainError(
         f"run {like.name} is one of {', '.join(document['across'])} together: repeat it with"
         f" {whole}, or begin one of this host alone with `{alone}`"

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ...terminal import columns, unbroken, wrapped
+from ...terminal import columns, paragraph
 from .. import calling, unwritten, words
 from ..errors import TrainError
 from ..reading.stall import stalled
@@ -45,7 +45,7 @@ def show(site: Site, *, as_json: bool, everything: bool, curves: bool = False) -
     for line in table(_HEAD, [_row(each) for each in told], columns(), state=1):
         print(line)
     for odd in filter(None, (_odd(site, each) for each in told)):
-        for line in wrapped(unbroken(calling.said(odd)), width=columns()):
+        for line in paragraph(calling.said(odd), width=columns()):
             print(line)
     if len(told) < len(runs):
         more = len(runs) - len(told)

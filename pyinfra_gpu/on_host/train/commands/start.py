@@ -9,13 +9,13 @@ from pathlib import Path
 
 from .. import (
     across,
-    calling,
     checkpoints,
     checks,
     code,
     environment,
     presets,
     resuming,
+    retyped,
     rundir,
     saying,
 )
@@ -33,10 +33,11 @@ def start(site: Site, asked: argparse.Namespace) -> int:
     """Start a run and leave it to itself; return the exit code."""
     like = rundir.chosen(site, asked.like) if asked.like else None
     if like is not None:
-        asking.refuse_part(like, asked.hosts)
+        asking.refuse_part(like, asked)
     preset, words = asking.preset_of(site, asked, like)
     wanted, known = asking.wanted(site, asked, preset, words)
-    asking.refuse_across(wanted)
+    what = ("--like", like.name) if like else (preset.name,)
+    asking.refuse_across(wanted, retyped.of_options(asked, *what))
     found = checks.problems(site, wanted, known)
     if asked.dry and not presets.secret_in(words):
         _show(site, wanted)
@@ -64,7 +65,7 @@ def resume(site: Site, asked: argparse.Namespace) -> int:
 
 def _resumed(site: Site, asked: argparse.Namespace, run: Run) -> int:
     document, request = run.settled(), run.request()
-    point = _point(run, document, request, asked.hosts)
+    point = _point(run, document, request, asked)
     if asked.dry:
         if asked.hosts == 1:  # said also where GPUs are taken: that is what was asked
             print(f"{run.name} would go on from {point.path}", flush=True)
@@ -79,18 +80,19 @@ def _resumed(site: Site, asked: argparse.Namespace, run: Run) -> int:
     return 0
 
 
-def _point(run: Run, document: Document, request: Document, hosts: int) -> Checkpoint:
+def _point(
+    run: Run, document: Document, request: Document, asked: argparse.Namespace
+) -> Checkpoint:
     """Return from where a run can go on; raises TrainError with what to do where it cannot."""
     if document["state"] != "ended" and not rundir.waits_for_boot(document):
         raise TrainError(f"run {run.name} is {document['state']}: see `train watch {run.name}`")
-    together = document["across"]
-    anew = f"start it anew with `train start --like {run.name}`"
-    if together:
-        whole = calling.together("start", rundir.group(run), "--like", run.name)
-        anew = f"start it anew with {whole}"
+    together, hosts = document["across"], asked.hosts
+    like = retyped.of_options(asked, "--like", run.name)
+    whole = like.together(rundir.group(run)) if together else f"`{like.here()}`"
+    anew = f"start it anew with {whole}"
     if together and hosts == 1:
         names = ", ".join(together)
-        again = calling.together("resume", rundir.group(run), run.name)
+        again = retyped.of_options(asked, run.name).together(rundir.group(run), "resume")
         raise TrainError(f"run {run.name} is one of {names} together: give {again}")
     if hosts > 1 and not together:
         raise TrainError(f"run {run.name} is of this host alone: leave out --across")
@@ -105,8 +107,7 @@ def _point(run: Run, document: Document, request: Document, hosts: int) -> Check
         pattern = checkpoints.place(preset, values)
         folder = checkpoints.argument(preset)
         if together and folder and checkpoints.found(preset, values):
-            words = ("--like", run.name, "--set", f"{folder}=FOLDER")
-            whole = calling.together("start", rundir.group(run), *words)
+            whole = like.changed(folder, "FOLDER").together(rundir.group(run))
             anew = "some are there in part, as in a folder that the hosts do not share: give one"
             anew += f" that they do with {whole}"
         whose = " with the files of all hosts' ranks" if together else ""

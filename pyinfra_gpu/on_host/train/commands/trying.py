@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...smoke import files
-from ...terminal import columns, unbroken, wrapped
+from ...terminal import columns, paragraph
 from .. import calling, checks, gpus, rundir
 from ..errors import TrainError
 from ..presets import Preset
@@ -64,7 +64,7 @@ def try_presets(site: Site, asked: argparse.Namespace) -> int:
             # A refusal has a line for each thing that is in the way.
             for line in f"{each['preset']}: {calling.said(each['why'])}".splitlines():
                 indent = " " * (len(line) - len(line.lstrip()))
-                print("\n".join(wrapped(unbroken(line), indent, f"{indent}  ", width=columns())))
+                print("\n".join(paragraph(line, indent, f"{indent}  ", width=columns())))
     # Of all presets those that say nothing of a try are left out, and that is no failure.
     meant = [each for each in results if asked.presets or each["outcome"] != _LEFT_OUT]
     return 0 if meant and all(each["outcome"] == "finished" for each in meant) else 1
