@@ -28,8 +28,11 @@
                                 # known does not
           seen: 'a row (?P<of>\\d)'  # what the same log has as well, wherever: mostly what a person
                                 # typed after the failure; <of> then stands for its group. Each
-                                # case has values, facts or seen
+                                # case has values, facts, seen or differs
           seen_in: "a row 2"    # lines as people see them, which it matches
+          differs: 'id : (?P<one>\\w{1,9})'   # instead of seen: two lines of the log differ in the
+                                # group `one`; <one> and <other> then stand for the two values.
+                                # `seen_in` has two such lines
           kind: root
           cause: ...
           fix: ["..."]
@@ -79,6 +82,7 @@ class _FileCase(FileEntry, Case):
     values: frozenset[Text] | None = None
     facts: Annotated[tuple[Condition, ...], PlainValidator(read_conditions)] = ()
     seen: Annotated[Pattern | None, PlainValidator(_pattern)] = None
+    differs: Annotated[Pattern | None, PlainValidator(_pattern)] = None
     seen_in: Text = ""
     cause: Text
     fix: tuple[Text, ...]
@@ -159,7 +163,8 @@ def _model() -> TypeAdapter[Mapping[str, _FileEntry]]:
 
 
 def _try(entry: Entry, file: str) -> None:
-    for each in (*entry.patterns, *(case.seen for case in entry.cases if case.seen)):
+    asked = [each for case in entry.cases for each in (case.seen, case.differs) if each]
+    for each in (*entry.patterns, *asked):
         try:
             check(each)
         except PatternError as error:
@@ -185,19 +190,27 @@ def _check_groups(entry: Entry, file: str) -> None:
     if (entry.case_group is not None) != by_value or not {entry.case_group} - {None} <= groups:
         it = "must be a group that the cases have values of"
         raise wrong(file, f"{entry.id}.case_group", it)
-    if any(case.values is None and not case.facts and not case.seen for case in entry.cases):
-        raise wrong(file, f"{entry.id}.cases", "must each have values, facts or seen")
+    if not all(case.values or case.facts or case.seen or case.differs for case in entry.cases):
+        raise wrong(file, f"{entry.id}.cases", "must each have values, facts, seen or differs")
     _check_names(entry.id, (entry.cause, entry.clause, entry.remedy, *entry.fix), groups, file)
     for case in entry.cases:
-        if isinstance(case, _FileCase) and case.seen and not _shown(case):
-            raise wrong(file, f"{entry.id}.seen", "does not match its seen_in", case.seen.source)
-        own = groups | set(case.seen.regex.groupindex if case.seen else ())
+        if case.differs and "one" not in case.differs.regex.groupindex:
+            it = "must have the group `one`"
+            raise wrong(file, f"{entry.id}.differs", it, case.differs.source)
+        asked = case.seen or case.differs
+        if isinstance(case, _FileCase) and asked and not _shown(case):
+            raise wrong(file, f"{entry.id}.seen", "does not match its seen_in", asked.source)
+        own = groups | set(asked.regex.groupindex if asked else ())
+        own |= {"other"} if case.differs else set()
         _check_names(entry.id, (case.cause, *case.fix), own, file)
 
 
 def _shown(case: _FileCase) -> bool:
     lines = [" ".join(line.split()) for line in case.seen_in.splitlines()]  # as a log is read
-    return case.seen is not None and bool(case.seen.regex.search("\n".join(lines)))
+    shown = "\n".join(lines)
+    if case.differs is not None:
+        return len({found["one"] for found in case.differs.regex.finditer(shown)}) > 1
+    return case.seen is not None and bool(case.seen.regex.search(shown))
 
 
 def _check_names(id_: str, texts: Sequence[str], groups: set[str], file: str) -> None:

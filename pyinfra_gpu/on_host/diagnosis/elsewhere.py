@@ -29,6 +29,7 @@ class Elsewhere:
     def __init__(self, streams: Sequence[Stream] = ()) -> None:
         self._streams = streams
         self._told: dict[str, Told | None] = {}
+        self._differing: dict[str, Told | None] = {}
 
     def told(self, pattern: Pattern) -> Told | None:
         """Return the first line that the pattern matches, whoever wrote it; None if there is none.
@@ -38,6 +39,26 @@ class Elsewhere:
         if pattern.source not in self._told:
             self._told[pattern.source] = self._search(pattern)
         return self._told[pattern.source]
+
+    def differing(self, pattern: Pattern) -> Told | None:
+        """Return the first line whose group `one` is not what an earlier line has there.
+
+        Its groups are `one`, the earlier value, and `other`; None if all lines say the same.
+        """
+        if pattern.source not in self._differing:
+            self._differing[pattern.source] = self._compare(pattern)
+        return self._differing[pattern.source]
+
+    def _compare(self, pattern: Pattern) -> Told | None:
+        one: str | None = None
+        for stream in self._streams:
+            for found in pattern.find(stream.text, WINDOWS):
+                other = found["one"]
+                one = one or other
+                if other != one:
+                    line = stream.lines[stream.at(found.start("one"))]
+                    return Told(line.whole.strip(), {"one": one, "other": other})
+        return None
 
     def _search(self, pattern: Pattern) -> Told | None:
         for stream in self._streams:

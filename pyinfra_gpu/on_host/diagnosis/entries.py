@@ -41,6 +41,9 @@ class Lines(Protocol):
     def told(self, pattern: Pattern) -> object | None:
         """Return what the first line tells that the pattern matches; None if there is none."""
 
+    def differing(self, pattern: Pattern) -> object | None:
+        """Return what two lines tell that the pattern matches otherwise; None if all are alike."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -48,11 +51,13 @@ class Case:
 
     + values: None if any value will do
     + seen: a line that the log has as well, wherever; None if none is asked for
+    + differs: what the log says in two ways; None if nothing of the kind is asked for
     """
 
     values: frozenset[str] | None = None
     facts: tuple[Condition, ...] = ()
     seen: Pattern | None = None
+    differs: Pattern | None = None
     kind: Kind
     cause: str
     fix: tuple[str, ...]
@@ -63,6 +68,8 @@ class Case:
         if self.values is not None and (value is None or not self.values & {value, ANY}):
             return False
         if not all(condition.holds(facts) for condition in self.facts):
+            return False
+        if self.differs is not None and log.differing(self.differs) is None:
             return False
         return self.seen is None or log.told(self.seen) is not None
 
@@ -203,6 +210,8 @@ def _case_as_json(case: Case) -> dict[str, Any]:
         told["facts"] = {each.name: each.expected for each in case.facts}
     if case.seen is not None:
         told["seen"] = case.seen.source
+    if case.differs is not None:
+        told["differs"] = case.differs.source
     return told
 
 
@@ -236,6 +245,7 @@ def _case(told: Mapping[str, Any]) -> Case:
         values=None if values is None else frozenset(values),
         facts=tuple(Condition(name, value) for name, value in told.get("facts", {}).items()),
         seen=pattern(told["seen"]) if "seen" in told else None,
+        differs=pattern(told["differs"]) if "differs" in told else None,
     )
 
 

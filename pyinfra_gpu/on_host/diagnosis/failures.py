@@ -119,6 +119,8 @@ class _Reader:
     def _names_exception(self, place: int, text: str) -> bool:
         if _EXCEPTION.match(text) or _LAST_WORDS.match(text):
             return True
+        if _OTHER_MESSAGE.match(text):
+            return False
         line = self._stream.lines[place].text
         outdented = self._depth is not None and len(line) - len(line.lstrip()) <= self._depth
         return outdented and bool(_ANY_EXCEPTION.match(text))

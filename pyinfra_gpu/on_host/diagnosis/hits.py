@@ -47,6 +47,10 @@ _GOES_ON = re.compile(
 _FRAME = re.compile(r"\s{0,80}File \"")  # a place in a traceback
 # An assertion of a test shows the values that it compared: they are no messages.
 _COMPARED = re.compile(r"(?:E {1,10})?AssertionError: assert ")
+# A notice of a package manager tells of nothing that failed; its errors begin with "E: ".
+_NOTICE = re.compile(r"N: ")
+# Who waited before trying again did try again: what follows is how that ended.
+_WAITED = re.compile(r"\b[Rr]etry(?:ing)? (?:in|after) \d")
 LINES_AFTER = 2  # that may tell that the program goes on
 RIVALS = 16  # messages in one place; more are only in a log made for it
 
@@ -136,7 +140,11 @@ def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Fin
 def survived(failure: Failure) -> bool:
     """Tell whether the program went on after this exception."""
     stream = failure.stream
-    before = stream.lines[max(0, failure.start - 1) : failure.start]
+    before = [
+        line
+        for line in stream.lines[max(0, failure.start - 1) : failure.start]
+        if not _WAITED.search(line.whole[:RELEVANT])
+    ]
     named = failure.spans[-1][0]  # where its message ends is not always to be seen
     after = stream.lines[named + 1 : named + 1 + LINES_AFTER]
     return failure.aside or _goes_on(stream, named, [*before, *after])
@@ -164,7 +172,8 @@ def _hits(
         for found in pattern.find(stream.text, limit):
             first = stream.at(found.start())
             last = stream.at(max(found.start(), found.end() - 1))
-            if _COMPARED.match(stream.lines[first].text.strip()[:RELEVANT]):
+            line = stream.lines[first].text.strip()[:RELEVANT]
+            if _COMPARED.match(line) or (entry.kind == "root" and _NOTICE.match(line)):
                 continue
             groups = found.groupdict()
             failure, stands = standing(first, last)
@@ -181,7 +190,7 @@ def _hits(
                     groups=groups,
                     failure=failure,
                     standing=stands,
-                    told=log.told(case.seen) if case and case.seen else None,
+                    told=_told(case, log) if case else None,
                 )
             )
     return hits
@@ -196,6 +205,12 @@ def _standings(stream: Stream, failed: Mapping[int, Failure]) -> _Standings:
         return failure, _standing(stream, first, last, failure)
 
     return told
+
+
+def _told(case: Case, log: Elsewhere) -> Told | None:
+    if case.seen:
+        return log.told(case.seen)
+    return log.differing(case.differs) if case.differs else None
 
 
 def _standing(stream: Stream, first: int, last: int, failure: Failure | None) -> Standing:

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from ..terminal import without_escapes
 from .patterns import Text
-from .prefixes import LABEL, split
+from .prefixes import LABEL, WRITER, split
 
 HEAD_LINES, TAIL_LINES = 20_000, 100_000  # of a longer log, the middle is left out
 MOST_STREAMS = 200  # of more writers, the rest share one stream; a search costs time in each
@@ -19,6 +19,9 @@ SHORTEST_WRAP = 60  # columns: narrower terminals are rare, shorter full lines a
 # who wrote the lines.
 LABELLED = 0.8
 LINES_OF_ONE = 3
+# Behind a label on some lines only, what no program says of itself: then it tells the writer.
+_OF_ONE_PROCESS = re.compile(r"Traceback \(most recent call last\):|\[rank\d{1,5}\]:")
+_LEVELS = frozenset(["INFO", "DEBUG", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "TRACE"])
 
 _QUOTES = str.maketrans("\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u00b4\u00a0", "''''\"\"\"' ")
 _QUOTING = " \t>"
@@ -93,12 +96,13 @@ def read(sources: Iterable[Source]) -> list[Line]:
     for place, source in enumerate(sources):
         texts = _outdented(_cut(clean(source.text).splitlines()))
         labelled = _labelled(texts)
+        writers = frozenset() if labelled else _writers(texts)
         for whole in texts:
             number += 1
             if whole and not whole.isspace():
                 lines += [
                     replace(line, rank=source.rank) if source.rank is not None else line
-                    for line in _lines(number, place, whole, labelled)
+                    for line in _lines(number, place, whole, labelled, writers)
                 ]
     return lines
 
@@ -177,13 +181,25 @@ def _labelled(texts: Sequence[str]) -> bool:
     return often and len(labels) >= LABELLED * len(matches)
 
 
-def _lines(number: int, source: int, whole: str, labelled: bool) -> list[Line]:
+def _writers(texts: Sequence[str]) -> frozenset[str]:
+    """Return the labels that tell who wrote a line, where only some of the lines have one."""
+    matches = [(text, WRITER.match(text)) for text in texts if text]
+    return frozenset(
+        found[0]
+        for text, found in matches
+        if found and found["host"] not in _LEVELS and _OF_ONE_PROCESS.match(text, found.end())
+    )
+
+
+def _lines(
+    number: int, source: int, whole: str, labelled: bool, writers: frozenset[str]
+) -> list[Line]:
     """Return the line; where another rank's begins inside it, because both wrote at once, both."""
     starts = [0, *(found.start() for found in _RANK_INSIDE.finditer(whole)), len(whole)]
     result = []
     for start, end in pairwise(starts):
         part = whole[start:end]
-        found = split(part, labelled=labelled)
+        found = split(part, labelled=labelled, writers=writers)
         result.append(
             Line(number, source, found.rank, found.label, found.count, part[found.end :], part)
         )

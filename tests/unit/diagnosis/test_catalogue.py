@@ -13,7 +13,7 @@ from pyinfra_gpu.diagnosis.bundled import for_hosts
 from pyinfra_gpu.diagnosis.catalogue import _FileCase, catalogue, own_texts, read_catalogue
 from pyinfra_gpu.diagnosis.matcher import explain
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, Entry, carried, packed, unpacked
-from pyinfra_gpu.on_host.diagnosis.patterns import AFTER, BEFORE, Text
+from pyinfra_gpu.on_host.diagnosis.patterns import AFTER, BEFORE, Pattern, Text
 from pyinfra_gpu.stacks import StacksError
 
 KNOWN = catalogue()
@@ -59,19 +59,36 @@ def test_each_sample_is_read_as_its_own_entry_in_the_ways_logs_come(entry: Entry
             )
 
 
+def carries(sample: str, entry: Entry, values: frozenset[str] | None) -> bool:
+    """Tell whether the sample has one of these values where the entry's cases look for one."""
+    groups = [found.groupdict() for each in entry.patterns for found in each.regex.finditer(sample)]
+    told = {each.get(entry.case_group or "") for each in groups} - {None}
+    return bool(told & values or (told and "*" in values)) if values else not told
+
+
 @pytest.mark.parametrize(
-    "entry", [each for each in KNOWN.entries if any(c.seen for c in each.cases)]
+    "entry", [each for each in KNOWN.entries if any(c.seen or c.differs for c in each.cases)]
 )
 def test_another_line_of_the_log_decides_which_case_it_is(entry: Entry) -> None:
-    message = entry.samples[0]
     for case in entry.cases:
-        if not isinstance(case, _FileCase) or case.seen is None:
+        if not isinstance(case, _FileCase) or not (case.seen or case.differs):
             continue
+        fitting = (each for each in entry.samples if carries(each, entry, case.values))
+        message = next(fitting, entry.samples[0])
         for log in (f"{message}\n$ typed\n{case.seen_in}", f"{case.seen_in}\n{message}"):
             found = next(each for each in explain(log).findings if each.id == entry.id)
             for part in re.split("<[a-z_]+>", case.cause):
                 assert part in found.cause, log
             assert found.decided_by == "" or found.decided_by in case.seen_in
+
+
+def test_two_lines_that_differ_decide_and_two_alike_do_not() -> None:
+    late = "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"
+    for other, told in (("job-6", True), ("job-7", False)):
+        log = f"  run_id           : job-7\n{late}\n  run_id           : {other}\n"
+        found = explain(log).findings[0]
+        assert ("different rendezvous ids, job-7 and job-6" in found.cause) is told
+        assert found.decided_by == ("run_id           : job-6" if told else "")
 
 
 @entries
@@ -92,9 +109,14 @@ def test_no_fix_is_what_is_known_to_be_wrong() -> None:
             assert not re.search(r"export LD_LIBRARY_PATH=\S*compat", step), step
 
 
+def asked(entry: Entry) -> list[Pattern]:
+    """Return what the entry's cases ask the rest of a log for."""
+    return [each for case in entry.cases for each in (case.seen, case.differs) if each]
+
+
 def attacks(entry: Entry) -> Iterator[str]:
     """Texts that nearly match each pattern, in the ways that make a search try again and again."""
-    for pattern in (*entry.patterns, *(case.seen for case in entry.cases if case.seen)):
+    for pattern in (*entry.patterns, *asked(entry)):
         width = BEFORE + AFTER
         literals = re.findall(r"[A-Za-z][A-Za-z ]{2,}", pattern.source) or [pattern.anchor]
         for filler in (
@@ -161,7 +183,13 @@ def wrong(layer: str, old: str, new: str) -> str:
         ("cuda", "compat_on_path: yes", "compat_on_path: maybe", "yes or no"),
         ("cuda", "compat_on_path: yes", "compat: yes", "is not a field"),
         ("cuda", "compat_on_path: yes", 'shm_mib: "64"', "in MiB"),
-        ("cuda", "{facts: {compat_on_path: yes}, ", "{", "values, facts or seen"),
+        ("cuda", "{facts: {compat_on_path: yes}, ", "{", "values, facts, seen or differs"),
+        (
+            "cuda",
+            "{facts: {compat_on_path: yes}, ",
+            "{differs: 'run_id : (\\d)', ",
+            "must have the group `one`",
+        ),
         ("driver", "case_group: xid", "case_group: number", "group that the cases have values of"),
         ("driver", "  case_group: xid\n", "", "group that the cases have values of"),
         ("store", "weak: yes", "weak: sometimes", "yes or no"),

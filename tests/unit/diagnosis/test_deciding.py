@@ -253,3 +253,20 @@ def test_what_the_kernel_says_of_another_program_is_no_cause_of_an_unknown_excep
     assert roots(xid.format("python3") + traceback(KEY)) == ["DRV-01"]
     assert roots(xid.format("blender") + traceback(KEY)) == []
     assert roots(xid.format("blender") + "lost\n") == ["DRV-01"]
+
+
+def test_the_last_try_after_waits_is_the_end_of_the_run() -> None:
+    waits = "".join(f"Retrying in {2**n}s [Retry {n}/3].\n" for n in range(1, 4))
+    assert roots(waits + traceback(OOM)) == ["CUDA-02"]
+    assert roots("step failed, retrying\n" + traceback(OOM) + STEPS) == []
+
+
+def test_a_notice_of_apt_is_no_failure() -> None:
+    assert roots("N: CUDA out of memory. Tried to allocate 2.00 GiB\n") == []
+    assert roots("E: CUDA out of memory. Tried to allocate 2.00 GiB\n") == ["CUDA-02"]
+
+
+def test_what_a_launcher_says_after_a_traceback_is_no_exception_of_it() -> None:
+    cut = "Traceback (most recent call last):\n"
+    log = f"{cut}srun: error: gn14: tasks 0-1: Exited with exit code 1\n"
+    assert roots(f"CUDA out of memory. Tried to allocate 2.00 GiB\n{log}") == ["CUDA-02"]

@@ -69,6 +69,27 @@ def test_launchers_labels_are_seen_where_all_lines_have_one(labels: tuple[str, s
     assert found[-1].text == MESSAGE
 
 
+@pytest.mark.parametrize("labels", [("0: ", "1: "), ("[node-a] ", "[node-b] ")])
+def test_labels_on_some_lines_tell_writers_where_a_traceback_has_them(
+    labels: tuple[str, str],
+) -> None:
+    one = traceback("KeyError: 1", prefix=labels[0]).splitlines()
+    other = traceback(MESSAGE, prefix=labels[1]).splitlines()
+    mixed = [text for pair in zip(one, other, strict=True) for text in pair]
+    shell = ["+ pip install torch", "$ ldd --version | head -1", "ldd (GNU libc) 2.28"] * 4
+    found = read([Source("\n".join([*shell, *mixed, *shell]))])
+    names = {label.strip(" :[]") for label in labels}
+    assert {item.label for item in found} == names | {""}
+    assert [item.text for item in found if item.label == labels[1].strip(" :[]")][-1] == MESSAGE
+
+
+@pytest.mark.parametrize("start", ["[ERROR] ", "[info] ", "2: "])
+def test_levels_and_numbers_of_lists_are_no_labels(start: str) -> None:
+    log = f"{start}loading\n{start}lo: <LOOPBACK,UP>\n"
+    log += traceback("KeyError: 1", prefix="[ERROR] ") if start == "[ERROR] " else ""
+    assert {item.label for item in read([Source(log)])} == {""}
+
+
 def test_a_word_and_a_colon_in_some_lines_is_no_label() -> None:
     found = read([Source(traceback("KeyError: 1") + "ValueError: x\nwandb: hello\n")])
     assert {item.label for item in found} == {""}
