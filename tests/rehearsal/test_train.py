@@ -272,8 +272,9 @@ def test_two_hosts_train_one_run_together_and_one_stop_ends_both(
 ) -> None:
     second = declare(lab, proven("gpu2"), PRESETS)
     # The hosts share no disk, and a checkpoint of this trainer is one folder of all ranks.
-    never = ("--set", "save-every=0", "--set", "checkpoints=/nowhere", "--set", "steps=100000")
-    words = ("--", "conservative", "--unproven", "--set", "ranks=1", *never)
+    never = ("save-every=0", "checkpoints=/var/tmp/nowhere", "steps=100000", "ranks=1")
+    settings = (word for each in never for word in ("--set", each))
+    words = ("--", "conservative", "--unproven", *settings)
     started = deployer.train("start", "--across", "cpu", *words)
     assert started.returncode == 0, started
     assert "is on, with gpu" in started.stdout
@@ -342,7 +343,7 @@ def test_a_host_that_cannot_start_keeps_all_from_starting(
         "--set",
         "ranks=1",
         "--set",
-        "checkpoints=/nowhere",
+        "checkpoints=/var/tmp/nowhere",
     )
     started = deployer.train("start", "--across", "cpu", *words)
     assert started.returncode == 1, started
