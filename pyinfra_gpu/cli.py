@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 from typing import Any, NoReturn, cast
 
 from pyinfra_gpu import __version__
@@ -22,40 +24,9 @@ COMPLETION = "completion"
 REHEARSAL_HELP = "throwaway hosts to try a deploy on"
 
 
-def _check(verbs: Any) -> None:
-    from pyinfra_gpu.report.check.cli import add_parser
-
-    add_parser(verbs)
-
-
-def _report(verbs: Any) -> None:
-    from pyinfra_gpu.report.html.cli import add_parser
-
-    add_parser(verbs)
-
-
-def _explain(verbs: Any) -> None:
-    from pyinfra_gpu.diagnosis.cli import add_parser
-
-    add_parser(verbs)
-
-
-def _train(verbs: Any) -> None:
-    from pyinfra_gpu.report.train.cli import add_parser
-
-    add_parser(verbs)
-
-
-def _lock(verbs: Any) -> None:
-    from pyinfra_gpu.locking.cli import add_parser
-
-    add_parser(verbs)
-
-
-def _collect(verbs: Any) -> None:
-    from pyinfra_gpu.report.collect.cli import add_parser
-
-    add_parser(verbs)
+def _of(room: str, verbs: Any) -> None:
+    """Have a room's own module `cli` add its verb."""
+    import_module(f"pyinfra_gpu.{room}.cli").add_parser(verbs)
 
 
 def _rehearsal_verb(verbs: Any) -> None:
@@ -69,12 +40,12 @@ def _completion_verb(verbs: Any) -> None:
 
 
 _VERBS: dict[str, Callable[[Any], None]] = {
-    "check": _check,
-    "report": _report,
-    "explain": _explain,
-    TRAIN: _train,
-    "lock": _lock,
-    "collect": _collect,
+    "check": partial(_of, "report.check"),
+    "report": partial(_of, "report.html"),
+    "explain": partial(_of, "diagnosis"),
+    TRAIN: partial(_of, "report.train"),
+    "lock": partial(_of, "locking"),
+    "collect": partial(_of, "report.collect"),
     REHEARSAL: _rehearsal_verb,
     COMPLETION: _completion_verb,
 }

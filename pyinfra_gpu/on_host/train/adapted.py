@@ -79,7 +79,7 @@ def _capital(found: re.Match[str]) -> str:
 
 def _logs(run: Run, found: Finding, kept: str) -> str:
     """Return how the log of the rank that failed first is shown; each rank's is kept."""
-    first = run.last.first_failed_rank if run.last else None
+    first = run.first_failed_rank
     rank = found.rank if first is None else first
     says = "" if kept.endswith("`") else " shows what it printed"
     return f"`train logs {run.name} --rank {rank or 0}`{says}"

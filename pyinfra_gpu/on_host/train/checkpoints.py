@@ -12,7 +12,6 @@ from . import code, presets
 from .presets import Preset
 
 _STEP = re.compile(r"[0-9]+")
-_PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_.-]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ def folder_of(pattern: str) -> Path:
 
 def argument(preset: Preset) -> str | None:
     """Return the argument of a preset that says where checkpoints go; None where none does."""
-    names = _PLACE.findall(preset.checkpoints or "")
+    names = presets.places(preset.checkpoints or "")
     return next((name for name in names if name in preset.arguments), None)
 
 

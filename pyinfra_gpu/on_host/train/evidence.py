@@ -20,7 +20,7 @@ Kernel = Callable[[float], Sequence[str]]
 
 def logs(run: Run) -> list[Source]:
     """Return the ends of the logs, that of the rank that failed first before the others."""
-    first = run.last.first_failed_rank if run.last else None
+    first = run.first_failed_rank
     ends = sorted(run.logs()[:_MOST_LOGS], key=lambda log: rank_of(log) != first)
     found = [Source(_text(log), rank_of(log)) for log in ends]
     if run.last is not None:

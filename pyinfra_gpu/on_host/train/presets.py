@@ -248,6 +248,11 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text == text.strip()
 
 
+def places(text: str) -> list[str]:
+    """Return the names in the `{...}` of a text that `filled` looks up."""
+    return _PLACE.findall(text)
+
+
 def filled(text: str, values: Mapping[str, object]) -> str:
     """Return a text with its `{...}` replaced."""
     return _PLACE.sub(lambda match: str(values.get(match[1], match[0])), text)

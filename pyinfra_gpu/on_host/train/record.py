@@ -79,6 +79,11 @@ class Run:
         return self.attempts[-1] if self.attempts else None
 
     @property
+    def first_failed_rank(self) -> int | None:
+        """The rank that failed first in the last attempt."""
+        return self.last.first_failed_rank if self.last else None
+
+    @property
     def over(self) -> bool:
         """Whether nothing runs: it has ended, or its last attempt has and another may follow."""
         return self.state == "ended" or (self.last is not None and self.last.outcome != "")

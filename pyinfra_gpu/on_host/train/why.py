@@ -85,11 +85,6 @@ class _Seen:
     ours: tuple[str, ...]
     others: Sequence[str]
 
-    @property
-    def first(self) -> int | None:
-        """The rank that failed first."""
-        return self.run.last.first_failed_rank if self.run.last else None
-
 
 def _nothing_failed(seen: _Seen) -> Explanation | None:
     run, last = seen.run, seen.run.last
@@ -128,7 +123,7 @@ def _failed(
 def _explained(
     seen: _Seen, diagnosis: Diagnosis, known: Catalogue, advised: tuple[str, str]
 ) -> Explanation:
-    run, first = seen.run, seen.first
+    run, first = seen.run, seen.run.first_failed_rank
     root = next((each for each in diagnosis.findings if each.kind == "root"), None)
     found = Explanation(
         run=run.name,
