@@ -26,8 +26,9 @@ def hidden(hosts: Sequence[Host]) -> list[str]:
     """Return one sentence for each key and place whose entries do not count for some hosts."""
     found: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
     for host in hosts:
+        layers = _layers(host)
         for key in NAMED:
-            for above, below, names in _hidden_of(host, key):
+            for above, below, names in _hidden_of(layers, key):
                 found.setdefault((key, above, below, names), []).append(host.name)
     return [
         f"{key} of {brief(names)}: only what {above} declares counts, and hides what {below} adds"
@@ -36,11 +37,13 @@ def hidden(hosts: Sequence[Host]) -> list[str]:
     ]
 
 
-def _hidden_of(host: Host, key: str) -> list[tuple[str, str, tuple[str, ...]]]:
+def _hidden_of(
+    layers: Sequence[tuple[str, Any]], key: str
+) -> list[tuple[str, str, tuple[str, ...]]]:
     """Return (the place that counts, the one that does not, the names that are only there)."""
     declared = [
         (place, data[key])
-        for place, data in _layers(host)
+        for place, data in layers
         if isinstance(data, Mapping) and isinstance(data.get(key), Mapping)
     ]
     if not declared:

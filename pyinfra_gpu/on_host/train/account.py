@@ -67,10 +67,10 @@ def before(run: Run) -> Iterator[str]:
     """Tell of the attempt before the last one."""
     if len(run.attempts) < 2:
         return
-    before, last = run.attempts[-2:]
-    cause = f" ({before.cause})" if before.cause else ""
+    earlier, last = run.attempts[-2:]
+    cause = f" ({earlier.cause})" if earlier.cause else ""
     point = Path(last.resumed_from).name if last.resumed_from else "the beginning"
-    yield f"attempt {before.number} {before.outcome}{cause}; {last.number} began from {point}"
+    yield f"attempt {earlier.number} {earlier.outcome}{cause}; {last.number} began from {point}"
 
 
 def _signal(code: int) -> str:
