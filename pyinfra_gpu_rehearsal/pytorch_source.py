@@ -116,8 +116,16 @@ DEBIAN_13 = Kind(
 RUNS_ON = ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy==1.13.1")
 """What the wheel of 2.6 needs, by its setup.py, beside what builds it."""
 
-DEBIAN_13_WHOLE = replace(DEBIAN_13, wheels=(*(DEBIAN_13.wheels or ()), *RUNS_ON))
-"""The same, on which the wheel of all of it can be installed."""
+DEBIAN_13_WHOLE = replace(
+    DEBIAN_13,
+    packages=(*BUILD_PACKAGES, "ccache"),
+    wheels=(*(DEBIAN_13.wheels or ()), *RUNS_ON),
+)
+"""The same, on which the wheel of all of it can be installed.
+
+With ccache: where one file of the tree had to be mended, what is not touched by it is not compiled
+for hours again.
+"""
 
 
 def ensure_archive(say: Say) -> Archive:
