@@ -216,6 +216,19 @@ def test_where_flash_attention_is_counted_apart_more_jobs_fit(place: Place) -> N
     assert "LD_PRELOAD" not in made
 
 
+def test_ccache_is_used_where_it_is_bounded_and_without_preprocessing_twice(place: Place) -> None:
+    assert not any("CCACHE" in name for name in settings.environment(CPU, place, {}, None))
+    made = settings.environment(CPU, place, {}, "/usr/bin/ccache")
+    assert made["CMAKE_CXX_COMPILER_LAUNCHER"] == "/usr/bin/ccache"
+    assert "CMAKE_CUDA_COMPILER_LAUNCHER" not in made
+    assert "CMAKE_CUDA_COMPILER_LAUNCHER" in settings.environment(
+        PLAN, place, {}, "/usr/bin/ccache"
+    )
+    assert made["CCACHE_DIR"] == str(place.ccache)
+    assert made["CCACHE_MAXSIZE"] == "30G"
+    assert made["CCACHE_DEPEND"] == "1"
+
+
 # -- compiling
 
 

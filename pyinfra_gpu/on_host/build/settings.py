@@ -76,4 +76,12 @@ def _ccache(plan: Plan, place: Place, ccache: str | None) -> dict[str, str]:
         return {}
     languages = ("C", "CXX", *(("CUDA",) if plan.cuda else ()))
     launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": ccache for language in languages}
-    return {**launchers, "CCACHE_DIR": str(place.ccache), "CCACHE_MAXSIZE": _CCACHE_SIZE}
+    return {
+        **launchers,
+        "CCACHE_DIR": str(place.ccache),
+        "CCACHE_MAXSIZE": _CCACHE_SIZE,
+        # Most files are not in it yet, and each would be preprocessed once more than without it:
+        # 5 to 20 % of a build by ccache.dev/performance.html, 1 to 3 % by the compiler's own list
+        # of headers, which Ninja has it write.
+        "CCACHE_DEPEND": "1",
+    }
