@@ -76,7 +76,8 @@ class BuildState(_Document):
 
     def told(self) -> str:
         """Say how far it is, in one line."""
-        counted = self.phase == "compile" and self.total > 0
+        # A build that goes on knows how many there are before ninja has said how many are left.
+        counted = self.phase == "compile" and self.total > 0 and self.steps_done > 0
         steps = f" {self.steps_done} of {self.total}" if counted else ""
         left = _time_left(self.left_s) if self.phase == "compile" else ""
         memory = f", {self.memory_mib / 1024:.1f} GiB in use" if counted and self.memory_mib else ""

@@ -305,6 +305,8 @@ def test_the_memory_in_use_is_told_while_it_compiles() -> None:
     told = state(memory_mib=21811).told()
     assert told == "compile 2100 of 6300, 41 %, 21.3 GiB in use, about 62 min left"
     assert state(memory_mib=21811, phase="wheel", percent=95).told() == "wheel, 95 %"
+    # A build that goes on: ninja has not said yet how many are left.
+    assert state(steps_done=0, percent=25, left_s=None).told() == "compile, 25 %"
 
 
 class Told:
