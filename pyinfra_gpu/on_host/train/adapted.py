@@ -47,7 +47,7 @@ def _word(run: Run, found: Finding, place: str) -> str:
         case "run":
             return run.name
         case _:
-            return units.unit(run.name)
+            return shlex.quote(units.unit(run.name))
 
 
 def _command(run: Run, typed: str) -> str:
