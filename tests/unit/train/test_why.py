@@ -15,7 +15,7 @@ from train.run_directory import NOW, iso, steps, write_run
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
 from pyinfra_gpu.on_host.diagnosis.matcher import Finding
-from pyinfra_gpu.on_host.diagnosis.steps import misread
+from pyinfra_gpu.on_host.diagnosis.steps import filled
 from pyinfra_gpu.on_host.train import adapted as places
 from pyinfra_gpu.on_host.train import calling, evidence
 from pyinfra_gpu.on_host.train.adapted import adapted
@@ -554,7 +554,7 @@ def test_what_to_do_is_typed_about_this_run(name: str, tmp_path: Path) -> None:
     assert told[name].casefold() in steps_.casefold()
 
 
-def test_no_step_of_any_entry_is_left_with_a_place_that_nothing_fills(tmp_path: Path) -> None:
+def test_of_each_entry_a_run_is_told_steps_and_nothing_between_braces(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path, **FAILED))
     assert run is not None
     for entry in catalogue().entries:
@@ -563,7 +563,7 @@ def test_no_step_of_any_entry_is_left_with_a_place_that_nothing_fills(tmp_path: 
             root = Finding(entry.id, entry.layer, "root", "x", "x", (), None, run_fix=texts)
             assert adapted(run, root)
             for step in adapted(run, root):
-                assert misread(step) == "" == misread("".join(re.findall(r"`[^`]*`", step))), step
+                assert filled(step, str, str) == step
 
 
 def told(tmp_path: Path, *texts: str, evidence: str = "x", **fields: Any) -> tuple[str, ...]:
