@@ -15,6 +15,7 @@ CODE = (
     "on_host/diagnosis/entries.py",
     "on_host/diagnosis/host_facts.py",
     "on_host/diagnosis/patterns.py",
+    "on_host/diagnosis/steps.py",
     "stacks/reading.py",
 )
 """What makes the packed form of the data; `tests/unit/diagnosis/test_bundled.py` holds that."""

@@ -12,7 +12,13 @@
       samples: ["..."]          # lines as people see them: each pattern matches one, and each of
                                 # them is matched
       cause: what is wrong      # <file> stands for the pattern's group of that name
-      fix: ["first step"]
+      fix:                      # what to do, in this order. A text is right in a shell and for a
+        - "`ls -l {file}`"      # run of our launcher, whose record knows {file}; what else stands
+        - "Once {NCCL_DEBUG=WARN}"    # between braces, mostly commands about variables, which a
+        - "{unset CC}"          # run has elsewhere: see `on_host/diagnosis/steps`
+        - shell: "... `torchrun --log-dir logs ...` keeps one file per rank"    # a step in two
+          run: "... `train logs {run}` shows it"    # forms; where one is left out, the step does
+                                # not apply in that situation
       source: where the facts are from
       clause: what is wrong     # optional, as the rest: cause and fix in one clause each, for the
       remedy: do this           # sentence in which a run says why one of its commands failed
@@ -42,7 +48,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -54,6 +60,7 @@ from pyinfra_gpu.diagnosis.host_facts import read_conditions
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, NONE, Case, Catalogue, Entry
 from pyinfra_gpu.on_host.diagnosis.host_facts import Condition
 from pyinfra_gpu.on_host.diagnosis.patterns import Pattern, PatternError, check, pattern
+from pyinfra_gpu.on_host.diagnosis.steps import PLACES, Step, misread
 from pyinfra_gpu.stacks.reading import (
     FileEntry,
     Flag,
@@ -75,6 +82,34 @@ def _pattern(source: object) -> Pattern:
     return pattern(source)
 
 
+_FORMS = ("shell", "run")
+
+
+def _step(written: object) -> Step:
+    """Return a step: a text that is right in both situations, or a mapping of its forms."""
+    forms = dict.fromkeys(_FORMS, written) if isinstance(written, str) else written
+    if not isinstance(forms, dict) or not forms or not {*forms} <= {*_FORMS}:
+        raise expected("text, or a mapping of `shell` and `run`")
+    for text in forms.values():
+        if not isinstance(text, str) or not text:
+            raise expected("text; a form that does not apply is left out")
+        if braces := misread(text):
+            raise expected(f"without {braces}: places are {', '.join(PLACES)}; see steps.py")
+    return Step(**forms)
+
+
+def _steps(written: object) -> tuple[Step, ...]:
+    if not isinstance(written, list):
+        raise expected("a list")
+    steps = tuple(map(_step, written))
+    if not all(any(step.forms[place] for step in steps) for place in range(len(_FORMS))):
+        raise expected("at least one step in a shell, and one for a run")
+    return steps
+
+
+_Steps = Annotated[tuple[Step, ...], PlainValidator(_steps)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class _FileCase(FileEntry, Case):
     """A case as the file has it."""
@@ -85,7 +120,7 @@ class _FileCase(FileEntry, Case):
     differs: Annotated[Pattern | None, PlainValidator(_pattern)] = None
     seen_in: Text = ""
     cause: Text
-    fix: tuple[Text, ...]
+    fix: _Steps
     explains: frozenset[Text] = NONE
 
 
@@ -100,7 +135,7 @@ class _FileEntry(FileEntry, Entry):
     ]
     samples: Annotated[tuple[Text, ...], Field(min_length=1)]
     cause: Text
-    fix: Annotated[tuple[Text, ...], Field(min_length=1)]
+    fix: _Steps
     source: Text
     clause: Text = ""
     remedy: Text = ""
@@ -192,7 +227,7 @@ def _check_groups(entry: Entry, file: str) -> None:
         raise wrong(file, f"{entry.id}.case_group", it)
     if not all(case.values or case.facts or case.seen or case.differs for case in entry.cases):
         raise wrong(file, f"{entry.id}.cases", "must each have values, facts, seen or differs")
-    _check_names(entry.id, (entry.cause, entry.clause, entry.remedy, *entry.fix), groups, file)
+    _check_names(entry.id, (entry.cause, entry.clause, entry.remedy, *_forms(entry)), groups, file)
     for case in entry.cases:
         if case.differs and "one" not in case.differs.regex.groupindex:
             it = "must have the group `one`"
@@ -202,7 +237,7 @@ def _check_groups(entry: Entry, file: str) -> None:
             raise wrong(file, f"{entry.id}.seen", "does not match its seen_in", asked.source)
         own = groups | set(asked.regex.groupindex if asked else ())
         own |= {"other"} if case.differs else set()
-        _check_names(entry.id, (case.cause, *case.fix), own, file)
+        _check_names(entry.id, (case.cause, *_forms(case)), own, file)
 
 
 def _shown(case: _FileCase) -> bool:
@@ -211,6 +246,11 @@ def _shown(case: _FileCase) -> bool:
     if case.differs is not None:
         return len({found["one"] for found in case.differs.regex.finditer(shown)}) > 1
     return case.seen is not None and bool(case.seen.regex.search(shown))
+
+
+def _forms(it: Entry | Case) -> Iterator[str]:
+    for step in it.fix:
+        yield from dict.fromkeys(step.forms)
 
 
 def _check_names(id_: str, texts: Sequence[str], groups: set[str], file: str) -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from .host_facts import Condition, HostFacts
 from .patterns import Pattern, pattern
+from .steps import Step
 
 FILE = "catalogue.json"
 """Beside this module where it is packed for a host."""
@@ -60,7 +61,7 @@ class Case:
     differs: Pattern | None = None
     kind: Kind
     cause: str
-    fix: tuple[str, ...]
+    fix: tuple[Step, ...]
     explains: frozenset[str] = NONE
 
     def fits(self, value: str | None, facts: HostFacts, log: Lines) -> bool:
@@ -95,7 +96,7 @@ class Entry:
     kind: Kind
     patterns: tuple[Pattern, ...]
     cause: str
-    fix: tuple[str, ...]
+    fix: tuple[Step, ...]
     samples: tuple[str, ...] = ()
     source: str = ""
     clause: str = ""
@@ -219,9 +220,17 @@ def _meaning_as_json(it: Entry | Case) -> dict[str, Any]:
     return {
         "kind": it.kind,
         "cause": it.cause,
-        "fix": list(it.fix),
+        "fix": [_step_as_json(each) for each in it.fix],
         "explains": sorted(it.explains),
     }
+
+
+def _step_as_json(step: Step) -> object:
+    return step.shell if step.shell == step.run else [step.shell, step.run]
+
+
+def _step(told: str | Sequence[str]) -> Step:
+    return Step(told, told) if isinstance(told, str) else Step(*told)
 
 
 def _entry(told: Mapping[str, Any]) -> Entry:
@@ -253,6 +262,6 @@ def _meaning(told: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "kind": told["kind"],
         "cause": told["cause"],
-        "fix": tuple(told["fix"]),
+        "fix": tuple(map(_step, told["fix"])),
         "explains": frozenset(told.get("explains", ())),
     }

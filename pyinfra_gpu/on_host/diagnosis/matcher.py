@@ -26,6 +26,9 @@ _SAFE = re.compile(r"[\w./:@%+,-]{1,200}")
 class Finding:
     """A cause, in the words of the catalogue, with the line that shows it.
 
+    + fix: what to do, as it is typed in a shell
+    + run_fix: the same about a run of the launcher, which knows what its braces stand for, see
+      `steps`
     + clause, remedy: the cause, and what to do, in one clause each; empty where the catalogue has
       only the whole of it
     + passing: whether it mostly goes away by itself
@@ -43,6 +46,7 @@ class Finding:
     remedy: str = ""
     passing: bool = False
     decided_by: str = ""
+    run_fix: tuple[str, ...] = ()
 
     @property
     def shown_by(self) -> tuple[str, ...]:
@@ -152,12 +156,13 @@ def _finding(hit: Hit, telling: Hit, kind: Kind) -> Finding:
         kind=kind,
         evidence=_evidence(hit),
         cause=_filled(meaning.cause, groups),
-        fix=tuple(_filled(step, groups) for step in meaning.fix),
+        fix=tuple(_filled(step.in_shell, groups) for step in meaning.fix if step.shell),
         rank=hit.rank,
         clause=_filled(hit.entry.clause, groups),
         remedy=_filled(hit.entry.remedy, groups),
         passing=hit.entry.passing,
         decided_by=_decided_by(hit, told),
+        run_fix=tuple(_filled(step.run, groups) for step in meaning.fix if step.run),
     )
 
 

@@ -23,6 +23,7 @@ from .explanation import LAST_LINES, Explanation
 from .record import Run, settled_run
 from .watch.history import History
 
+_DISK_FULL = "HOST-01"
 _GOING = {"starting": "is starting", "stopping": "is being ended"}
 _FOLLOWS = ("STORE-02", "STORE-06", "STORE-10", "STORE-12", "NCCL-11", "NCCL-12")
 """Entries that say only that another process ended or was not heard of any more."""
@@ -115,7 +116,7 @@ def _failed(
     said = any(_RESUMES.search(each) for each in found.fix)
     if said or found.id == MEMORY or not run.failed:
         return found
-    if found.id == adapted.DISK_FULL and go_on:
+    if found.id == _DISK_FULL and go_on:
         go_on = f"When there is room: {go_on[0].lower()}{go_on[1:]}"
     return replace(found, go_on=go_on)
 

@@ -14,6 +14,7 @@ from pyinfra_gpu.diagnosis.catalogue import _FileCase, catalogue, own_texts, rea
 from pyinfra_gpu.diagnosis.matcher import explain
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, Entry, carried, packed, unpacked
 from pyinfra_gpu.on_host.diagnosis.patterns import AFTER, BEFORE, Pattern, Text
+from pyinfra_gpu.on_host.diagnosis.steps import Step
 from pyinfra_gpu.stacks import StacksError
 
 KNOWN = catalogue()
@@ -93,7 +94,10 @@ def test_two_lines_that_differ_decide_and_two_alike_do_not() -> None:
 
 @entries
 def test_a_fix_is_told_not_pointed_at(entry: Entry) -> None:
-    for text in (entry.cause, *entry.fix, *(step for case in entry.cases for step in case.fix)):
+    for text in (
+        entry.cause,
+        *(text for step in steps(entry) for text in (step.in_shell, step.run)),
+    ):
         assert not re.search(rf"\b(?:{'|'.join(LAYERS.values())})-\d\d", text), text
         assert text.strip() == text and "\n" not in text
         assert text.count("`") % 2 == 0, text
@@ -101,12 +105,45 @@ def test_a_fix_is_told_not_pointed_at(entry: Entry) -> None:
 
 def test_no_fix_is_what_is_known_to_be_wrong() -> None:
     for entry in KNOWN.entries:
-        for step in (*entry.fix, *(step for case in entry.cases for step in case.fix)):
+        for step in (text for each in steps(entry) for text in each.forms):
             assert not re.search(
                 r"(?<!_STORE=1 )USE_LIBUV=0 torchrun|ln -s\S* \S*(?:compat|stubs)/", step
             ), step
             assert "kill -9 -1" not in step
             assert not re.search(r"export LD_LIBRARY_PATH=\S*compat", step), step
+
+
+OF_A_BUILD = {
+    *("PATH", "CC", "CXX", "CFLAGS", "CPATH", "CUDACXX", "CUDAHOSTCXX", "CUDA_HOME", "MAX_JOBS"),
+    *("LIBRARY_PATH", "NVCC_PREPEND_FLAGS", "TORCH_CUDA_ARCH_LIST", "DS_BUILD_OPS"),
+    *("FLASH_ATTENTION_FORCE_BUILD", "USE_CUDNN", "USE_DISTRIBUTED", "USE_LIBUV"),
+    *("USE_SYSTEM_LIBS", "USE_TENSORPIPE"),
+}
+"""Variables of a build, which is started from a shell in both situations."""
+OF_A_SHELL = {"PATH", "DOCKER_HOST", "NVIDIA_DRIVER_CAPABILITIES"}
+"""Those of a shell or a container itself."""
+
+
+@entries
+def test_what_a_run_is_told_is_not_typed_in_a_shell_that_starts_it(entry: Entry) -> None:
+    """It was for whoever types torchrun in a shell: write {NAME=value}, or the step in two forms.
+
+    A text without braces is both forms, so one for a shell alone is found here as well.
+    """
+    for step in steps(entry):
+        assert "CUDA_VISIBLE_DEVICES" not in "".join(re.findall(r"\{[^}]*=[^}]*\}", step.run)), step
+        for code in re.findall("`([^`]*)`", step.run):
+            assert not re.search(r"\btorchrun\b|\bunset [A-Z]|\benv \||--log-dir", code), code
+            looked_at = re.match(r'echo "?\[?\$(\w+)', code)
+            assert not looked_at or looked_at[1] in OF_A_SHELL, code
+            if code.startswith("export ") or re.fullmatch(r"(?:[A-Z_0-9]{2,}=\S+ ?)+", code):
+                names = {*re.findall(r"(?:^| )(\w+)=", code.removeprefix("export "))}
+                assert names <= OF_A_BUILD | OF_A_SHELL, code
+
+
+def steps(entry: Entry) -> list[Step]:
+    """Return the steps of an entry and of its cases."""
+    return [step for it in (entry, *entry.cases) for step in it.fix]
 
 
 def asked(entry: Entry) -> list[Pattern]:
@@ -176,6 +213,18 @@ def wrong(layer: str, old: str, new: str) -> str:
         ("cuda", "cause: none is seen", "reason: none is seen", "is missing"),
         ("cuda", "source: made up", "source: made up\n  colour: red", "is not a field"),
         ("cuda", 'fix: ["halve the batch"]', "fix: []", "at least one"),
+        ("cuda", '["use NVFP4"]', "use it", "must be a list"),
+        (
+            "cuda",
+            '"use NVFP4"',
+            "{shell: use it}",
+            "at least one step in a shell, and one for a run",
+        ),
+        ("cuda", '"use NVFP4"', "{shell: use it, runs: x}", "a mapping of `shell` and `run`"),
+        ("cuda", '"use NVFP4"', '{shell: "", run: x}', "is left out"),
+        ("cuda", '"use NVFP4"', '"see {rnu}"', "without {rnu}: places are file, folder"),
+        ("cuda", '"use NVFP4"', '{shell: a, run: "no <b>"}', "names <b>"),
+        ("cuda", '"use NVFP4"', '"{export A=$HOME}"', "without {export A=$HOME}"),
         ("cuda", "No CUDA GPUs are available']", "No GPU was here']", "none of the patterns"),
         ("cuda", "['unsupported", "['never printed', 'unsupported", "none of the samples"),
         ("cuda", "no room for <size>", "no room for <much>", "names <much>"),

@@ -15,6 +15,7 @@ from train.run_directory import NOW, iso, steps, write_run
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
 from pyinfra_gpu.on_host.diagnosis.matcher import Finding
+from pyinfra_gpu.on_host.diagnosis.steps import filled
 from pyinfra_gpu.on_host.train import adapted as places
 from pyinfra_gpu.on_host.train import calling, evidence
 from pyinfra_gpu.on_host.train.adapted import adapted
@@ -553,15 +554,45 @@ def test_what_to_do_is_typed_about_this_run(name: str, tmp_path: Path) -> None:
     assert told[name].casefold() in steps_.casefold()
 
 
-def test_no_known_failure_is_answered_with_what_a_shell_exports(tmp_path: Path) -> None:
+def test_of_each_entry_a_run_is_told_steps_and_nothing_between_braces(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path, **FAILED))
     assert run is not None
     for entry in catalogue().entries:
         for case in (entry, *entry.cases):
-            root = Finding(entry.id, entry.layer, "root", "x", "x", case.fix, None)
+            texts = tuple(step.run for step in case.fix if step.run)
+            root = Finding(entry.id, entry.layer, "root", "x", "x", (), None, run_fix=texts)
+            assert adapted(run, root)
             for step in adapted(run, root):
-                by_hand = re.search(r"build|built|compile|pip |conda|nvcc|\\$PATH", step)
-                assert by_hand or "`export " not in step or "$" in step, (entry.id, step)
+                assert filled(step, str, str) == step
+
+
+def told(tmp_path: Path, *texts: str, evidence: str = "x", **fields: Any) -> tuple[str, ...]:
+    """Return these steps of a remedy as they are told about a run."""
+    run = read_run(write_run(tmp_path, **FAILED | fields))
+    assert run is not None
+    return adapted(run, Finding("X-01", "x", "root", evidence, "x", (), 1, run_fix=texts))
+
+
+def test_variables_are_those_of_the_run_and_where_they_stand_is_said_once(tmp_path: Path) -> None:
+    where = "A run's variables are in its preset (`variables`) or `environment_variables`"
+    assert told(
+        tmp_path, "`ls`.", "{unset A B C}.", "{export A=1 B=2} {A=1}", "{env | grep A}"
+    ) == (
+        "`ls`.",
+        f"Take A, B and C out of its variables. {where}",
+        "`A=1 B=2` `A=1`",
+        "`train start balanced --dry`",
+    )
+
+
+def test_a_place_that_the_run_does_not_know_keeps_its_name(tmp_path: Path) -> None:
+    texts = "{file} {path} {python} {rank}", "{run} {unit}"
+    first, second = told(tmp_path, *texts, command=[])
+    assert first == "FILE PATH PYTHON 1"
+    name = second.split()[0]
+    assert second == f"{name} pyinfra-gpu-train@{name}.service"
+    (named,) = told(tmp_path / "b", "{file}", evidence="'data/a b.bin' is gone")
+    assert named.startswith("'/") and named.endswith("/code/data/a b.bin'")
 
 
 def test_a_full_disk_is_looked_for_where_the_run_writes(
