@@ -122,9 +122,13 @@ def _outweighs(hit: Hit, unknown: Failure) -> bool:
     if hit.standing == "error":
         gap = unknown.start - hit.last
         return hit.stream is unknown.stream and 0 < gap <= RIGHT_BEFORE
-    # What the kernel says of another program is no word on this one's exception.
+    return hit.standing == "kernel" and not _of_another_program(hit)
+
+
+def _of_another_program(hit: Hit) -> bool:
+    """Tell whether the kernel names another program, so that it is no word on this one's end."""
     program = _PROGRAM.search(hit.lines[0].whole)
-    return hit.standing == "kernel" and (program is None or bool(_OURS.match(program[1])))
+    return program is not None and not _OURS.match(program[1])
 
 
 def _explaining_warnings(roots: Sequence[Hit], hits: Sequence[Hit], known: Catalogue) -> list[Hit]:
@@ -150,6 +154,7 @@ def _independent(first: Hit, causes: Sequence[Hit]) -> list[Hit]:
         if hit.entry.layer in _HOST_LAYERS
         and hit.entry.layer != first.entry.layer
         and hit.standing in ("kernel", "error")
+        and not _of_another_program(hit)
     )
     return list(others)[:1]
 

@@ -255,6 +255,13 @@ def test_what_the_kernel_says_of_another_program_is_no_cause_of_an_unknown_excep
     assert roots(xid.format("blender") + "lost\n") == ["DRV-01"]
 
 
+def test_what_the_kernel_says_of_another_program_is_not_told_beside_a_known_cause() -> None:
+    full = traceback("OSError: [Errno 28] No space left on device")
+    xid = "[  100.000001] NVRM: Xid (PCI:0000:01:00): 79, pid=4, name={}, fallen off\n"
+    assert roots(full + xid.format("python3")) == ["HOST-01", "DRV-01"]
+    assert roots(full + xid.format("blender")) == ["HOST-01"]
+
+
 def test_the_last_try_after_waits_is_the_end_of_the_run() -> None:
     waits = "".join(f"Retrying in {2**n}s [Retry {n}/3].\n" for n in range(1, 4))
     assert roots(waits + traceback(OOM)) == ["CUDA-02"]
