@@ -194,7 +194,7 @@ def test_a_change_on_one_host_is_tested_with_all(together: OnlySmoke, lab: Lab) 
     assert together.dry().status("gpu2") == "differs"
     run = together.converge()
     assert run.changed("gpu1") == ["smoke: step across 2 hosts"]
-    assert forked(lab.host("gpu1"), f"{VERDICT}.logs") == [True] * 2
+    assert set(forked(lab.host("gpu1"), f"{VERDICT}.logs")) == {True}
     assert together.converge().changed("gpu1") == []
 
 

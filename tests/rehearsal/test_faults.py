@@ -95,7 +95,7 @@ def _wait_for(host: LabHost, command: str, process: subprocess.Popen[str], secon
         if process.poll() is not None:
             output = process.stdout.read() if process.stdout else ""
             raise AssertionError(f"the run ended before {command!r} came true:\n{output}")
-        time.sleep(0.05)
+        time.sleep(0.2)
     raise AssertionError(f"{command!r} did not come true in {seconds} s")
 
 
