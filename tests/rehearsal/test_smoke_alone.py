@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import verdicts
+from forking import forking
 from running import PATIENCE_S, SMOKE_PATIENCE, Deployer, Kept, OnlySmoke
 
 from pyinfra_gpu.report import smoke as smoke_report
@@ -109,4 +110,5 @@ def test_a_failed_test_says_what_why_and_where_on_one_screen(
     for line in shown:
         assert line in run.output
     assert host.run(f"test -e {FOLDER}/stamp.json", check=False).returncode != 0
+    forking(host)
     alone.converge(limit="gpu1")
