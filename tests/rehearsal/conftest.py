@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from boundaries import Numbered, fresh_deploy, undisturbed
+from forking import forking
 from lanes import LaneError, Measuring, Test, Weights, lane_of
 from running import (
     CONVERGED,
@@ -209,8 +210,11 @@ def gpu_converged(gpu_first: Run, gpu_lab: Lab) -> Callable[[], LabHost]:
 def gpu_proven(
     gpu_converged: Callable[[], LabHost], gpu_lab: Lab, gpu_deployer: Deployer
 ) -> Callable[[], LabHost]:
-    """Return what makes the GPU host one that is as declared, its smoke test included."""
-    gpu_converged()
+    """Return what makes the GPU host one that is as declared, its smoke test included.
+
+    That is the one of a host without GPU, which starts for real there: here it runs in forks.
+    """
+    forking(gpu_converged())
     Deployer(gpu_lab, gpu_deployer.folder).converge(limit=GPU_HOST)
     gpu_lab.snapshot(GPU_HOST, PROVEN)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 from drifts import PRELUDE, R580
-from forking import forking
 from running import GPU_HOST, PATIENCE_S, Deployer, OnlyDriver, usual_offer
 from training import TICK, declare
 
@@ -28,7 +27,7 @@ UPGRADE = """
 def test_an_unattended_driver_update_is_explained_and_repaired(
     gpu_lab: Lab, gpu_deployer: Deployer, gpu_proven: Callable[[], LabHost]
 ) -> None:
-    host = forking(gpu_proven())
+    host = gpu_proven()
     deployer = Deployer(gpu_lab, gpu_deployer.folder)  # with the smoke test
     assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.95.05"
     assert "580.95.05" in host.run("nvidia-smi").stdout

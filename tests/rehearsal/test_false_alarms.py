@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from forking import forking
 from running import GPU_HOST, PATIENCE_S, Deployer, cheapest, hold_apt
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
@@ -16,7 +15,7 @@ pytestmark = pytest.mark.rehearsal
 @pytest.fixture(scope="module")
 def host(gpu_proven: Callable[[], LabHost]) -> LabHost:
     """The GPU host, as declared and with a smoke test that passed."""
-    return forking(gpu_proven())
+    return gpu_proven()
 
 
 def quiet(deployer: Deployer) -> None:
