@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import pytest
-from forking import forking
 from running import Deployer, without_smoke_test
 from warm import warm_program
 
@@ -37,7 +36,7 @@ WRITTEN = ["environment: write training.env"]
 @pytest.fixture
 def host(proven: Callable[[str], LabHost]) -> LabHost:
     """A host on which one small thing is to be done."""
-    found = forking(proven(HOST))
+    found = proven(HOST)
     found.run(f"rm -f {PREFIX}/env/training.env")
     return found
 
