@@ -118,8 +118,8 @@ def broken_preloaded(check: str, words: str | tuple[str, ...], *parts: str, **ho
     """Return such a plan for what does not depend on how processes start.
 
     A rank that computes something wrong, or ends in the middle, does so in a forked interpreter
-    too, for a sixth of the processor's time. What is about hangs and leftovers, the environment,
-    imports, libraries or compiling is for `broken`.
+    too, for a sixth of the processor's time. What is about leftovers, the environment that a user
+    gives, imports, libraries or compiling is for `broken`, and of the hangs one.
     """
     return broken(check, words, *parts, preloaded=True, **how)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from forking import forked, forking
+from forking import FORKS, forked, forking
 from running import ON_HOST, PATIENCE_S, Deployer, OnlySmoke
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
@@ -194,7 +194,7 @@ def test_a_change_on_one_host_is_tested_with_all(together: OnlySmoke, lab: Lab) 
     assert together.dry().status("gpu2") == "differs"
     run = together.converge()
     assert run.changed("gpu1") == ["smoke: step across 2 hosts"]
-    assert set(forked(lab.host("gpu1"), f"{VERDICT}.logs")) == {True}
+    assert set(forked(lab.host("gpu1"), f"{VERDICT}.logs")) == {FORKS}
     assert together.converge().changed("gpu1") == []
 
 
