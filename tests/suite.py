@@ -43,6 +43,8 @@ _ENDING = ((signal.SIGINT, 60.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0))
 _SELECTED = re.compile(r"^collected (\d+) items?(?: .* (\d+) selected)?$", re.M)
 _RESULTS = re.compile(r"^(?:tests/\S+\.py )?([.FEsxX]+)(?: +\[ *\d+%\])?$", re.M)
 INTERRUPTED = 130
+PROCESSOR = ("-p", "tests.processor")
+"""For lanes whose tests start programs: unit's and fake's are 10,000 and take a share of one."""
 SEEDS = ("PYINFRA_GPU_FAULT_SEED", "PYINFRA_GPU_FUZZ_SEED")
 """The variables that say which of all cases are tried, where tests try a share of them."""
 
@@ -114,17 +116,19 @@ class Running:
         print(f"=== {self.lane.name} {how} after {clock(self.seconds)}: {self.counts}", flush=True)
 
 
-def lanes(which: str, rehearsal: int) -> list[Lane]:
+def lanes(which: str, rehearsal: int, *, measure: bool = False) -> list[Lane]:
     """Return the lanes of a run, the longest first.
 
     + which: "quick" or "all"
     + rehearsal: how many share the tests on hosts; each makes a lab of its own
+    + measure: whether these write down what they take, by which they are shared out
     """
     quick = [shared("unit", number, 2, "tests/unit", "tests/fake") for number in (1, 2)]
     if which == "quick":
         return quick
-    hosts = [shared("rehearsal", n + 1, rehearsal, "tests/rehearsal") for n in range(rehearsal)]
-    on_host = Lane("on_host", ("tests/on_host",))
+    words = ("tests/rehearsal", *PROCESSOR, *(["--measure-lanes"] if measure else []))
+    hosts = [shared("rehearsal", n + 1, rehearsal, *words) for n in range(rehearsal)]
+    on_host = Lane("on_host", ("tests/on_host", *PROCESSOR))
     return [*hosts, on_host, *quick, Lane("gpu", ("tests/gpu",))]
 
 
@@ -313,11 +317,13 @@ def main() -> int:
     parser.add_argument("which", choices=("quick", "all"))
     parser.add_argument("--rehearsal-lanes", type=int, default=2, metavar="M")
     parser.add_argument("--at-once", type=int, default=3, metavar="N", help="lanes side by side")
+    parser.add_argument("--measure-lanes", action="store_true", help="write lanes.json anew")
     asked = parser.parse_args()
     began = time.monotonic()
     try:
         needs.ensure(print, everything=asked.which == "all")
-        ended = run(lanes(asked.which, asked.rehearsal_lanes), asked.at_once)
+        wanted = lanes(asked.which, asked.rehearsal_lanes, measure=asked.measure_lanes)
+        ended = run(wanted, asked.at_once)
     except LabError as error:
         print(error, file=sys.stderr)
         return 1

@@ -107,7 +107,7 @@ class Fresh:
 
     variables: dict[str, str] = field(default_factory=lambda: _at_start(os.environ))
     modules: frozenset[str] = field(default_factory=lambda: frozenset(sys.modules))
-    path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path[1:]))
+    path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
     def fits(self, environment: Mapping[str, str]) -> bool:
         """Whether a process with this environment would have started as this one has."""
@@ -280,17 +280,22 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def main() -> None:
-    """Import the modules, then serve at the socket, which is given by its number."""
+def preload(modules: Sequence[str]) -> None:
+    """Import the modules; from now on this process forks wherever it would start its own Python."""
     inspect.stack = _stack
     subprocess.Popen = Popen  # type: ignore[misc] # before others take it from there by name
-    for name in sys.argv[2].split(","):
+    for name in modules:
         importlib.import_module(name)
     threads = list(Path("/proc/self/task").iterdir())
     assert len(threads) == 1, "a thread would be missing in every child"
     gc.collect()
     gc.freeze()  # what is never collected is never copied for that
-    Popen.fresh = Fresh()
+
+
+def main() -> None:
+    """Import the modules, then serve at the socket, which is given by its number."""
+    preload(sys.argv[2].split(","))
+    Popen.fresh = Fresh(path=tuple(sys.path[1:]))
     Server(Popen.fresh, socket.socket(fileno=int(sys.argv[1]))).serve()
 
 

@@ -35,13 +35,18 @@ UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
 
 
 @functools.cache
-def torch_python() -> str | None:
-    """Return a Python that has torch, None if there is none."""
+def torch_python(*beside: str) -> str | None:
+    """Return a Python that has torch, and what it must have beside it, None if there is none.
+
+    It is looked for and not imported, which takes three seconds: one that cannot be imported is a
+    test that fails.
+    """
+    looks = (
+        "import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, {})))"
+    )
+    command = looks.format(["torch", *beside])
     for python in (os.environ.get("PYINFRA_GPU_TORCH_PYTHON"), sys.executable):
-        if (
-            python
-            and subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0
-        ):
+        if python and subprocess.run([python, "-c", command], capture_output=True).returncode == 0:
             return python
     return None
 
@@ -113,8 +118,8 @@ def broken_preloaded(check: str, words: str | tuple[str, ...], *parts: str, **ho
     """Return such a plan for what does not depend on how processes start.
 
     A rank that computes something wrong, or ends in the middle, does so in a forked interpreter
-    too, for a sixth of the processor's time. What is about hangs and leftovers, the environment,
-    imports, libraries or compiling is for `broken`.
+    too, for a sixth of the processor's time. What is about leftovers, the environment that a user
+    gives, imports, libraries or compiling is for `broken`, and of the hangs one.
     """
     return broken(check, words, *parts, preloaded=True, **how)
 

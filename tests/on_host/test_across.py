@@ -191,9 +191,10 @@ def failed(launchers: list[Launcher], **how: Any) -> tuple[str, str]:
 
 
 def test_two_launchers_train_one_step_and_note_both_fingerprints(
-    python: str, tmp_path: Path
+    preloaded_python: Preloaded, tmp_path: Path
 ) -> None:
-    launchers = start(python, tmp_path)
+    """With processes that start for real it is in tests/rehearsal/test_across_hosts.py."""
+    launchers = start(preloaded_python, tmp_path)
     verdicts = lead(launchers)
     for launcher in launchers:
         assert launcher.process.returncode == 3, launcher.output  # done, and no proof of GPU hosts
@@ -324,17 +325,23 @@ def test_a_port_in_use_is_one_sentence(python: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "words", "deadline"),
+    ("number", "words", "deadline", "runs"),
     [
-        (signal.SIGKILL, "the test on two ended without a word", _DEADLINE),
-        (signal.SIGSTOP, "two did not finish in time", 20),  # which is waited for
+        (signal.SIGKILL, "the test on two ended without a word", _DEADLINE, "python"),
+        # Which is waited for; and what is stopped has not left anything to others.
+        (signal.SIGSTOP, "two did not finish in time", 20, "preloaded_python"),
     ],
     ids=["killed", "silent"],
 )
 def test_a_launcher_that_is_gone_ends_the_other_and_leaves_no_process(
-    number: signal.Signals, words: str, deadline: int, python: str, tmp_path: Path
+    number: signal.Signals,
+    words: str,
+    deadline: int,
+    runs: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
 ) -> None:
-    launchers = start(python, tmp_path, ranks=1)
+    launchers = start(request.getfixturevalue(runs), tmp_path, ranks=1)
 
     def take_away() -> None:
         two = launchers[1]

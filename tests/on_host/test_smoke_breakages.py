@@ -36,7 +36,7 @@ PLANS = {
         *_PATIENT_RERUN,
         deadline=120,
     ),
-    "a rank hangs before the group is there": broken(
+    "a rank hangs before the group is there": broken_preloaded(
         "S4.store_address",
         ("all ranks were still at 'init' after", "none of 2 tries with other settings passes"),
         "ranks/worker.py",
@@ -190,12 +190,12 @@ PLANS = {
         ),
         *("ranks/compiled_step.py", "torch.compile(model, fullgraph=True)", "model"),
     ),
-    "the store is served without libuv": broken(
+    "the store is served without libuv": broken_preloaded(
         "S4.store_libuv",
         ("served by a rank", "pt_tcpstore"),
         environment={"USE_LIBUV": "0", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
     ),
-    "a rank is killed": broken(
+    "a rank is killed": broken_preloaded(
         "S4.params_initial",
         ("rank 1 (pid", "was ended by signal 9 (SIGKILL) at 'parameters_before'"),
         "ranks/training_step.py",
@@ -232,7 +232,7 @@ PLANS = {
             '("--nproc-per-node", str(self.ranks + 1),',
         ),
     ),
-    "a stray variable reaches the ranks": broken(
+    "a stray variable reaches the ranks": broken_preloaded(
         "S4.environment",
         "NCCL_P2P_DISABLE",
         *("environment.py", "{**kept,", "{**kept, 'NCCL_P2P_DISABLE': '1',"),

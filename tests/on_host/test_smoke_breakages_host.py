@@ -137,7 +137,7 @@ PLANS = {
         "    config.cpp.cxx = ('/bin/false',)\n"
         "    compiled = torch.compile(",
     ),
-    "the process that tries a device dies after its work": broken(
+    "the process that tries a device dies after its work": broken_preloaded(
         "S3.finished",
         "was ended by signal 6 (SIGABRT) after its work was done",
         *("checks/single.py", _FINISHED, f"{_FINISHED}    os.abort()\n"),

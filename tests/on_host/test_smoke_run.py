@@ -29,7 +29,7 @@ pytestmark = pytest.mark.torch
 
 PLANS = {
     "sound": Plan(allreduce_mib=64, deadline=600),
-    "three ranks": Plan(ranks=3, environment=UNCOMPILED),
+    "three ranks": Plan(ranks=3, environment=UNCOMPILED, preloaded=True),
     "stray variables": Plan(
         environment={**UNCOMPILED, "NCCL_P2P_DISABLE": "1", "MASTER_PORT": "12355"}
     ),

@@ -2,47 +2,54 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import shutil
-import subprocess
-import sys
 import textwrap
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from pyinfra_gpu.on_host.smoke import environment
+from tests.on_host import smoke_runs
+from tests.on_host.preloaded import Preloaded
+
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "tiny-gpt"
 
 
-@functools.cache
-def _torch_python() -> str | None:
-    for python in (os.environ.get("PYINFRA_GPU_TORCH_PYTHON"), sys.executable):
-        probe = "import torch, numpy"
-        if python and subprocess.run([python, "-c", probe], capture_output=True).returncode == 0:
-            return python
-    return None
+@dataclass(frozen=True)
+class Trainer:
+    """A copy of the trainer, and a Python that has imported torch already to run it."""
+
+    python: Preloaded
+    folder: Path
+
+    def run(self, *words: str) -> str:
+        """Run a program of the folder, or a module, and return what it printed."""
+        printed = self.folder / "output"
+        with printed.open("wb") as output:
+            variables = environment.for_cpu(os.environ)
+            started = self.python.start(
+                words, stdout=output.fileno(), cwd=self.folder, env=variables
+            )
+        code, text = started.wait(300), printed.read_text()
+        assert code == 0, text
+        return text
+
+    def run_text(self, program: str) -> str:
+        """Run a text of Python beside the trainer."""
+        (self.folder / "program.py").write_text(program)
+        return self.run("program.py")
 
 
 @pytest.fixture
-def trainer(tmp_path: Path) -> list[str]:
-    """Return the start of a command that runs a copy of the trainer."""
-    python = _torch_python()
-    if python is None:
-        pytest.skip("no torch and numpy here; set PYINFRA_GPU_TORCH_PYTHON to a Python with both")
+def trainer(preloaded_python: Preloaded, tmp_path: Path) -> Trainer:
+    if smoke_runs.torch_python("numpy") != preloaded_python.python:
+        pytest.skip("no numpy beside torch; set PYINFRA_GPU_TORCH_PYTHON to a Python with both")
     shutil.copytree(_EXAMPLE, tmp_path / "tiny-gpt")
-    return [python]
-
-
-def _run(command: list[str], directory: Path) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    run = subprocess.run(
-        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout
+    return Trainer(preloaded_python, tmp_path / "tiny-gpt")
 
 
 def _losses(output: str) -> list[float]:
@@ -50,12 +57,10 @@ def _losses(output: str) -> list[float]:
 
 
 @pytest.mark.torch
-def test_two_processes_train_one_model(trainer: list[str], tmp_path: Path) -> None:
+def test_two_processes_train_one_model(trainer: Trainer) -> None:
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = ["train.py", "--steps", "30", "--batch-size", "8", "--device", "cpu"]
-    output = _run(
-        [*trainer, *torchrun, "--local-addr", "127.0.0.1", *script], tmp_path / "tiny-gpt"
-    )
+    output = trainer.run(*torchrun, "--local-addr", "127.0.0.1", *script)
     losses = _losses(output)
     assert "2 process(es) on cpu" in output
     assert len(losses) == 4  # steps 1, 10, 20, 30, printed by one process only
@@ -64,11 +69,10 @@ def test_two_processes_train_one_model(trainer: list[str], tmp_path: Path) -> No
 
 
 @pytest.mark.torch
-def test_one_process_trains_saves_and_writes(trainer: list[str], tmp_path: Path) -> None:
-    directory = tmp_path / "tiny-gpt"
-    output = _run([*trainer, "train.py", "--steps", "2", "--sample", "20"], directory)
+def test_one_process_trains_saves_and_writes(trainer: Trainer) -> None:
+    output = trainer.run("train.py", "--steps", "2", "--sample", "20")
     assert len(_losses(output)) == 2
-    names = {path.name for path in directory.iterdir()}
+    names = {path.name for path in trainer.folder.iterdir()}
     assert "tiny-gpt.pt" in names
     assert "tiny-gpt.pt.tmp" not in names
     load = (
@@ -77,7 +81,7 @@ def test_one_process_trains_saves_and_writes(trainer: list[str], tmp_path: Path)
         "model = TinyGpt(Config(**saved['config'])); model.load_state_dict(saved['model'])\n"
         "print(len(saved['characters']) == saved['config']['vocabulary'])"
     )
-    assert _run([*trainer, "-c", load], directory).strip() == "True"
+    assert trainer.run_text(load).strip() == "True"
 
 
 _CUT_AND_RESUMED = """
@@ -99,10 +103,10 @@ run("--steps", "20", "--resume", "c/step-000018")
 
 
 @pytest.mark.torch
-def test_a_cut_run_goes_on_as_if_it_never_was_cut(trainer: list[str], tmp_path: Path) -> None:
+def test_a_cut_run_goes_on_as_if_it_never_was_cut(trainer: Trainer) -> None:
     tried = textwrap.indent(_CUT_AND_RESUMED, "    ")
     code = f"try:\n{tried}\nexcept SystemExit as error:\n    print(error)"
-    output = _run([*trainer, "-c", code], tmp_path / "tiny-gpt")
+    output = trainer.run_text(code)
     _, uncut, cut, resumed, incomplete = output.split("run\n")
     assert _losses(uncut)[-1] == _losses(resumed)[-1]
     assert _losses(cut) == _losses(uncut)[:2] + _losses(cut)[-1:]

@@ -8,12 +8,12 @@ takes as long as a boot.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from boundaries import Numbered, fresh_deploy, undisturbed
+from forking import forking
 from lanes import LaneError, Measuring, Test, Weights, lane_of
 from running import (
     CONVERGED,
@@ -28,18 +28,19 @@ from running import (
 )
 
 from pyinfra_gpu_rehearsal import Lab, LabHost, available, gpus_available
+from tests.processor import Clock, clock_of
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--lane N/M`, one of M shares for M processes beside one another, and the measuring."""
     parser.addoption("--lane", metavar="N/M", help="run the N-th of M balanced shares of the tests")
-    parser.addoption("--measure-lanes", action="store_true", help="run all and write lanes.json")
+    parser.addoption("--measure-lanes", action="store_true", help="run them and write lanes.json")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to measure where that is asked for."""
     if config.getoption("--measure-lanes", default=False):
-        config.pluginmanager.register(LaneTimes(Measuring(Weights.load())))
+        config.pluginmanager.register(LaneTimes(Measuring(Weights.load()), clock_of(config)))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -57,10 +58,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class LaneTimes:
-    """Writes lanes.json from how long each test and each fixture of the session took."""
+    """Writes lanes.json from what each test and each fixture of the session took of a processor."""
 
-    def __init__(self, measuring: Measuring) -> None:
+    def __init__(self, measuring: Measuring, clock: Clock) -> None:
         self.measuring = measuring
+        self.clock = clock
         self.test = ""
 
     @pytest.hookimpl(wrapper=True)
@@ -68,19 +70,19 @@ class LaneTimes:
         self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
     ) -> Iterator[None]:
         """Take the time of a fixture of the session; those it stands on are set up already."""
-        started = time.monotonic()
+        before = self.clock.seconds() if fixturedef.scope == "session" else 0.0
         yield
         if fixturedef.scope == "session":
-            seconds = time.monotonic() - started
+            seconds = self.clock.seconds() - before
             self.measuring.add_fixture(self.test, fixturedef.argname, seconds)
 
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note which test asks for fixtures."""
-        self.test = nodeid
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take the time of a set-up, a call or a tear-down."""
-        self.measuring.add(report.nodeid, report.duration)
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Take the time of a test: set-up, call and tear-down."""
+        self.test, before = item.nodeid, self.clock.seconds()
+        result = yield
+        self.measuring.add(item.nodeid, self.clock.seconds() - before)
+        return result
 
     def pytest_sessionfinish(self) -> None:
         """Write what was measured."""
@@ -208,8 +210,11 @@ def gpu_converged(gpu_first: Run, gpu_lab: Lab) -> Callable[[], LabHost]:
 def gpu_proven(
     gpu_converged: Callable[[], LabHost], gpu_lab: Lab, gpu_deployer: Deployer
 ) -> Callable[[], LabHost]:
-    """Return what makes the GPU host one that is as declared, its smoke test included."""
-    gpu_converged()
+    """Return what makes the GPU host one that is as declared, its smoke test included.
+
+    That is the one of a host without GPU, which starts for real there: here it runs in forks.
+    """
+    forking(gpu_converged())
     Deployer(gpu_lab, gpu_deployer.folder).converge(limit=GPU_HOST)
     gpu_lab.snapshot(GPU_HOST, PROVEN)
 

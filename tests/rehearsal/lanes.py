@@ -1,11 +1,12 @@
 """Which tests of this folder each of some processes runs: shares of equal length, measured.
 
     python -m pytest tests/rehearsal --lane 1/2        the first of two shares
-    python -m pytest tests/rehearsal --measure-lanes   all of them, and lanes.json anew
+    python -m tests.suite all --measure-lanes          the whole suite, and lanes.json anew
 
-lanes.json holds the seconds of each unit, a test file or a test function of one, and of each
-fixture of a session. A lane pays for a fixture where the first of its units needs it, so units
-that stand on the same hosts come together as long as that makes the whole shorter.
+lanes.json holds what each unit, a test file or a test function of one, and each fixture of a
+session take of a processor, in seconds: lanes share the cores, so that is what they compete for. A
+lane pays for a fixture where the first of its units needs it, so units that stand on the same hosts
+come together as long as that makes the whole shorter.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Test:
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Seconds: of each unit ("test_ssh.py", "test_drift.py::test_x"), and of each fixture."""
+    """A processor's seconds: of each unit ("test_ssh.py", "test_drift.py::test_x") and fixture."""
 
     units: Mapping[str, float]
     fixtures: Mapping[str, float]

@@ -308,12 +308,15 @@ def without_smoke_test(deployer: Deployer) -> Deployer:
     return replace(deployer, arguments=("--data", "smoke=skip"))
 
 
-def until(seen: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until something is so, and fail where it is not in time."""
+def until(seen: Callable[[], bool], seconds: float = 60, *, every: float = 0.05) -> None:
+    """Wait until something is so, and fail where it is not in time.
+
+    + every: seconds from one question to the next; each takes a hundredth of a processor's second
+    """
     limit = time.monotonic() + seconds
     while not seen():
         assert time.monotonic() < limit, "it did not come to that"
-        time.sleep(0.05)
+        time.sleep(every)
 
 
 def usual_offer(lab: Lab) -> None:

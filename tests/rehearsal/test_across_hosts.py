@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from forking import FORKS, forked, forking
 from running import ON_HOST, PATIENCE_S, Deployer, OnlySmoke
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
@@ -27,6 +28,7 @@ ACROSS = ("--data", "smoke_across_hosts=cpu")
 NAMES = ("gpu1", "gpu2")
 CONNECT = ON_HOST / "connect.py"
 SSH, MEETING = "22", "29400"
+OF_THE_STEP = "pgrep -f '[s]moke_test.pyz|[t]orch.distributed.run'"
 IN_ALL_REDUCE = f"grep -q allreduce_float32 {VERDICT}.logs/rank*.jsonl"
 
 
@@ -65,8 +67,10 @@ def first_time(
 
 
 @pytest.fixture(scope="module")
-def together(first_time: tuple[OnlySmoke, Attempts]) -> OnlySmoke:
-    """Return what tests both hosts, which have passed together."""
+def together(first_time: tuple[OnlySmoke, Attempts], lab: Lab) -> OnlySmoke:
+    """Return what tests both hosts, which have passed together, from now on in forks."""
+    for name in NAMES:
+        forking(lab.host(name))
     return first_time[0]
 
 
@@ -190,6 +194,7 @@ def test_a_change_on_one_host_is_tested_with_all(together: OnlySmoke, lab: Lab) 
     assert together.dry().status("gpu2") == "differs"
     run = together.converge()
     assert run.changed("gpu1") == ["smoke: step across 2 hosts"]
+    assert set(forked(lab.host("gpu1"), f"{VERDICT}.logs")) == {FORKS}
     assert together.converge().changed("gpu1") == []
 
 
@@ -237,7 +242,7 @@ def _lost_in_the_middle(together: OnlySmoke, lab: Lab, how: str) -> tuple[str, f
 
 def _nothing_left(host: LabHost, seconds: float) -> None:
     limit = time.monotonic() + seconds
-    while host.run("pgrep -f '[s]moke_test.pyz'", check=False).returncode == 0:
+    while host.run(OF_THE_STEP, check=False).returncode == 0:
         assert time.monotonic() < limit, host.run("ps ax").stdout
         time.sleep(0.5)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from forking import forking
 from running import PATIENCE_S, Deployer, hold_apt, without_smoke_test
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
@@ -94,7 +95,7 @@ def _wait_for(host: LabHost, command: str, process: subprocess.Popen[str], secon
         if process.poll() is not None:
             output = process.stdout.read() if process.stdout else ""
             raise AssertionError(f"the run ended before {command!r} came true:\n{output}")
-        time.sleep(0.05)
+        time.sleep(0.2)
     raise AssertionError(f"{command!r} did not come true in {seconds} s")
 
 
@@ -108,7 +109,7 @@ STAMP = f"{PREFIX}/smoke/stamp.json"
 def test_a_run_that_was_cut_off_is_finished_by_the_next(
     moment: str, how: str, deployer: Deployer, proven: Callable[[str], LabHost]
 ) -> None:
-    host = proven("gpu2")
+    host = forking(proven("gpu2"))
     host.run(f"rm -rf {PREFIX if moment == IN_TORCH_INSTALL else STAMP}")
     if (moment, how) == (IN_TORCH_INSTALL, "controller killed"):  # a power cut shows the whole way
         deployer = without_smoke_test(deployer)

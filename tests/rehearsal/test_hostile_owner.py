@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from forking import forking
 from harm import OWNERS as THEIRS
 from harm import PREFIX, harmless
 from running import ON_HOST, Deployer, Kept, OnlyStage, without_smoke_test
@@ -30,7 +31,7 @@ CANARY = "can4ry \"of\" $HOME `id` \\ 'us'"
 @pytest.fixture(scope="module")
 def kept(proven: Callable[[str], LabHost]) -> Kept:
     """Return gpu1, completely deployed, which each test leaves proven."""
-    return Kept(lambda: proven("gpu1"))
+    return Kept(lambda: forking(proven("gpu1")))
 
 
 def plant(host: LabHost, kind: str, *names: str) -> None:

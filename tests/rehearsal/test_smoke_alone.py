@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import verdicts
-from running import PATIENCE_S, SMOKE_PATIENCE, Deployer, Kept, OnlySmoke
+from forking import forking
+from running import PATIENCE_S, SMOKE_PATIENCE, Deployer, OnlySmoke
 
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu_rehearsal import Lab, LabHost
@@ -26,12 +27,6 @@ def alone(proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab) -> Onl
     """Return what tests the hosts, without the half-minute of compiling."""
     del proven
     return OnlySmoke(lab, deployer.folder)
-
-
-@pytest.fixture(scope="module")
-def kept(proven: Callable[[str], LabHost]) -> Kept:
-    """Return gpu1, completely deployed, which each test leaves proven."""
-    return Kept(lambda: proven("gpu1"))
 
 
 def test_a_compiled_kernel_ran_on_a_host_that_was_deployed(
@@ -53,26 +48,28 @@ def test_a_host_that_was_not_deployed_is_told_what_to_do_first(alone: OnlySmoke,
 
 
 def test_what_has_passed_already_is_not_tested_again_unless_asked(
-    alone: OnlySmoke, kept: Kept
+    alone: OnlySmoke, proven: Callable[[str], LabHost]
 ) -> None:
-    with kept.lent() as host:
-        again = alone.deploy(limit="gpu1")
-        assert again.code == 0, again.output
-        assert again.changed("gpu1") == []
-        before = host.run(f"cat {FOLDER}/stamp.json").stdout
-        asked = alone.deploy("--data", "smoke=always", limit="gpu1")
-        assert asked.code == 0, asked.output
-        assert asked.changed("gpu1") == ["smoke: test of 2 ranks"]
-        assert host.run(f"cat {FOLDER}/stamp.json").stdout != before
+    host = forking(proven("gpu1"))
+    again = alone.deploy(limit="gpu1")
+    assert again.code == 0, again.output
+    assert again.changed("gpu1") == []
+    before = host.run(f"cat {FOLDER}/stamp.json").stdout
+    asked = alone.deploy("--data", "smoke=always", limit="gpu1")
+    assert asked.code == 0, asked.output
+    assert asked.changed("gpu1") == ["smoke: test of 2 ranks"]
+    assert host.run(f"cat {FOLDER}/stamp.json").stdout != before
 
 
-def test_the_command_that_the_verdict_prints_runs_the_test_by_hand(kept: Kept) -> None:
-    with kept.lent() as host:
-        verdict = json.loads(host.run(f"cat {STATE}/verdict.json").stdout)
-        command = verdict["rerun_command"]
-        done = host.run(command, root=False, check=False, timeout=PATIENCE_S)
-        assert done.returncode == 3, done.stdout  # passed, and is not proof of a GPU host
-        assert verdict["fingerprint"] in host.run(f"cat {FOLDER}/stamp.json").stdout
+def test_the_command_that_the_verdict_prints_runs_the_test_by_hand(
+    proven: Callable[[str], LabHost],
+) -> None:
+    host = proven("gpu1")
+    verdict = json.loads(host.run(f"cat {STATE}/verdict.json").stdout)
+    command = verdict["rerun_command"]
+    done = host.run(command, root=False, check=False, timeout=PATIENCE_S)
+    assert done.returncode == 3, done.stdout  # passed, and is not proof of a GPU host
+    assert verdict["fingerprint"] in host.run(f"cat {FOLDER}/stamp.json").stdout
 
 
 # The exception that a rank ends with when it imports torch, and whether it is a known failure.
@@ -109,4 +106,5 @@ def test_a_failed_test_says_what_why_and_where_on_one_screen(
     for line in shown:
         assert line in run.output
     assert host.run(f"test -e {FOLDER}/stamp.json", check=False).returncode != 0
+    forking(host)
     alone.converge(limit="gpu1")

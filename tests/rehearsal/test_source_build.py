@@ -142,7 +142,7 @@ def test_a_killed_run_leaves_the_build_at_work_and_the_next_one_follows_it(
     planned = other.run("--dry", "-v", limit=HOST).output
     assert "USE_MKLDNN=0" in planned and f"compile: ninja -C {BUILD}/source/build" in planned
     run = other.start(limit=HOST)
-    until(is_at(host, 30))
+    until(is_at(host, 30), every=0.2)
     run.kill()
     run.communicate()
     # The weight is what counts where the kernel shares processors out between sessions.
@@ -163,7 +163,7 @@ def test_after_a_power_cut_what_was_emptied_is_made_again_and_nothing_else(
 ) -> None:
     other = replace(builder, data=(*builder.data, 'pytorch_flags={"USE_NUMA":"1"}'))
     run = other.start(limit=HOST)
-    until(is_at(host, 100))
+    until(is_at(host, 100), every=0.2)
     host.power_off()
     run.kill()
     run.communicate()

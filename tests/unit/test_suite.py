@@ -12,7 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests import suite
+from benchmarks import suite_times
+from tests import processor, suite
 from tests.unit import conftest
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -165,3 +166,57 @@ def test_lanes_share_all_tests_and_none_twice() -> None:
 def test_a_lane_that_is_none_is_an_error(lane: str) -> None:
     with pytest.raises(pytest.UsageError, match="expected N/M"):
         conftest.pytest_collection_modifyitems(config_with(lane), [])  # type: ignore[arg-type]
+
+
+BURNS = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
+
+
+def test_what_a_program_takes_of_a_processor_counts_while_it_runs_and_when_it_has_ended() -> None:
+    clock = processor.Clock(Path("/nowhere"))
+    before = clock.seconds()
+    program = subprocess.Popen(
+        [sys.executable, "-I", "-c", BURNS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert program.stdout is not None
+    program.stdout.readline()
+    assert clock.seconds() - before > 0.15
+    program.communicate(b"\n")
+    assert clock.seconds() - before > 0.15
+
+
+def test_what_a_lab_took_counts_where_it_is_below_the_folder_and_when_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labs = {}
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cpu.stat").write_text("usage_usec 5000000000\nuser_usec 7\n")
+        labs[name] = {"directory": str(tmp_path / name), "group": str(tmp_path / name)}
+    monkeypatch.setattr(processor.Machine, "labs", lambda _: labs)
+    clock = processor.Clock(tmp_path / "ours")
+    assert 5000 <= clock.seconds() < 10000
+    del labs["ours"]
+    assert 5000 <= clock.seconds() < 10000
+
+
+RESULTS = """<testsuites><testsuite>
+<testcase classname="tests.rehearsal.test_b" time="3.0"><properties>
+<property name="processor" value="2.5"/></properties></testcase>
+<testcase classname="tests.rehearsal.test_a.Group" time="1.0"><properties>
+<property name="processor" value="4.0"/></properties></testcase>
+<testcase classname="tests.unit.test_c" time="0.5"/>
+<testcase classname="tests.rehearsal.test_b" time="1.0"/>
+</testsuite></testsuites>"""
+
+
+def test_the_table_of_files_begins_with_what_takes_most_of_a_processor(tmp_path: Path) -> None:
+    (tmp_path / "lane.xml").write_text(RESULTS)
+    table = [
+        (file, str(taken))
+        for file, taken in suite_times.rows(suite_times.times(tmp_path / "lane.xml"))
+    ]
+    assert table == [
+        ("tests/rehearsal/test_a.py", "1 | 1 | 4"),
+        ("tests/rehearsal/test_b.py", "2 | 4 | 2"),
+        ("1 files below 1 s", "1 | 0 | "),
+    ]
