@@ -53,7 +53,7 @@ def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[V
         return [(hit, "root") for hit in (first, *_independent(first, causes))]
     if causes or unknown or (ended and not _only_remarked(ended, hits)) or summary:
         return []
-    return _remarks(hits)
+    return _remarks(hits, known)
 
 
 def _waits_for_a_thread(
@@ -165,12 +165,16 @@ def _only_remarked(ended: Sequence[Failure], hits: Sequence[Hit]) -> bool:
     return all(failure in remarked for failure in ended)
 
 
-def _remarks(hits: Sequence[Hit]) -> list[Verdict]:
+def _remarks(hits: Sequence[Hit], known: Catalogue) -> list[Verdict]:
     """Return what is worth telling about a run that nothing ended.
 
     A cause that was only warned of is one if the log ends there; if it goes on, it is a warning.
     """
+    readings = {hit.reading for hit in hits}
+    effects = {id_ for id_, _ in readings if any(known.explains(one, id_) for one in readings)}
     for hit in hits:
+        if hit.entry.id in effects:
+            continue
         if hit.kind in _REMARKS:
             return [(hit, hit.kind)]
         if hit.kind == "root" and not hit.weak:

@@ -49,8 +49,11 @@ _FRAME = re.compile(r"\s{0,80}File \"")  # a place in a traceback
 _COMPARED = re.compile(r"(?:E {1,10})?AssertionError: assert ")
 # A notice of a package manager tells of nothing that failed; its errors begin with "E: ".
 _NOTICE = re.compile(r"N: ")
-# Who waited before trying again did try again: what follows is how that ended.
-_WAITED = re.compile(r"\b[Rr]etry(?:ing)? (?:in|after) \d")
+# Who waited before trying again did try again: what follows is how that ended. conda says so of
+# its second way of solving, and says nothing more if that fails, too.
+_WAITED = re.compile(
+    r"\b[Rr]etry(?:ing)? (?:in|after) \d|[Rr]etrying with (?:flexible solve|next repodata source)"
+)
 LINES_AFTER = 2  # that may tell that the program goes on
 RIVALS = 16  # messages in one place; more are only in a log made for it
 

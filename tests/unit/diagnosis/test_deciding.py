@@ -277,3 +277,16 @@ def test_what_a_launcher_says_after_a_traceback_is_no_exception_of_it() -> None:
     cut = "Traceback (most recent call last):\n"
     log = f"{cut}srun: error: gn14: tasks 0-1: Exited with exit code 1\n"
     assert roots(f"CUDA out of memory. Tried to allocate 2.00 GiB\n{log}") == ["CUDA-02"]
+
+
+def test_of_two_warnings_the_one_that_explains_the_other_is_told() -> None:
+    seen, why = "No CUDA GPUs are available", "Error 803: system has unsupported display driver"
+    for first, second in ((seen, why), (why, seen)):
+        log = f"WARNING: {first}\nWARNING: {second}\n"
+        assert [f.id for f in explained(log).findings] == ["CUDA-01"]
+
+
+def test_conda_s_second_way_of_solving_is_no_sign_that_the_failure_after_it_was_survived() -> None:
+    log = "Solving environment: failed with initial frozen solve. Retrying with flexible solve.\n"
+    assert roots(f"{log}\n{OOM}\n") == ["CUDA-02"]
+    assert roots(f"fetching failed. Retrying with another server.\n\n{OOM}\n{STEPS}") == []
