@@ -189,14 +189,24 @@ def read_fields(lines: Iterable[str]) -> Fields:
     body, found, whole = _body(lines)
     entries: dict[str, list[Raw]] = {}
     ended: set[str] = set()
+    texts: dict[str, list[str]] = {}
+    lengths: dict[str, str] = {}
     for line in body:
         key, blank, rest = line.partition(" ")
         if not blank or not rest:
             continue
         if rest == ".":
             ended.add(key)
+        elif rest[0] == "+":
+            texts.setdefault(key, []).append(rest[1:] + "\n")
+        elif rest[0] == "#":
+            lengths[key] = rest[1:]
         else:
             entries.setdefault(key, []).append(_entry(rest[0], rest[1:]))
+    for key, rows in texts.items():
+        if lengths.get(key) == str(len(rows)):
+            text = "".join(rows).encode("utf-8", "backslashreplace")
+            entries.setdefault(key, []).append(text)
     return Fields(entries, ended, found, whole)
 
 

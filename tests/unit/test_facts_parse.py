@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pyinfra_gpu.facts.environment import hidden
 from pyinfra_gpu.facts.fields import CUT_OFF, NOT_REPORTED, Unknown, read_fields
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record, from_fields
@@ -311,6 +312,18 @@ def test_a_value_that_says_it_twice_alike_is_believed_and_a_contradiction_is_not
     assert parse(lines).system.kernel == "6.14.0-27-generic"
     lines.insert(-1, "system.kernel =6.14.0-28-generic")
     assert parse(lines).system.kernel == Unknown("the probe reported it more than once")
+
+
+TEXT = [f"environment.text {row}" for row in ("+A=1", "+", "+B = 2", "#3")]
+
+
+def test_a_text_in_lines_is_whole_or_not_known() -> None:
+    lines = [line for line in WHOLE.splitlines() if not line.startswith("environment.text ")]
+    text = parse([*lines[:-1], *TEXT, lines[-1]]).environment.text
+    assert text == hidden("A=1\n\nB = 2\n")
+    for number in range(len(TEXT)):
+        rest = TEXT[:number] + TEXT[number + 1 :]
+        assert isinstance(parse([*lines[:-1], *rest, lines[-1]]).environment.text, Unknown)
 
 
 def test_a_banner_before_the_answer_and_noise_behind_it_are_passed_over() -> None:

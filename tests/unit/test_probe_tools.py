@@ -21,6 +21,7 @@ from nvidia_tree import (
     furnish_nvidia,
 )
 from probing import TOOLS, Tree, checkout, shell_fixture, tree_fixture, write  # noqa: F401
+from test_probe_script import impatient
 
 from pyinfra_gpu.facts.fields import Unknown
 
@@ -86,15 +87,12 @@ NEEDED = {
     ),
     "readlink": (
         [
-            *("gpus.devices.0.driver", "driver.libcuda", "driver.libml", "layout.link.target"),
-            *("cuda.link", "cuda.alternative", "libcuda.links", "libcuda.cache"),
+            *("driver.libcuda", "driver.libml", "layout.link.target"),
+            *("cuda.alternative", "libcuda.links", "libcuda.cache"),
         ],
         "read",
     ),
-    "sed": (
-        ["packages.lock_holder"],
-        "sed is not on this host",
-    ),
+    "sed": ([], ""),
     "setpriv": ([], ""),
     "sha256sum": (
         ["training.requirements_sha256", "layout.file.sha256"],
@@ -264,6 +262,7 @@ def test_without_these_the_answer_is_none_or_less(tree: Tree) -> None:
 
 def test_without_stat_the_layout_and_the_lock_are_unknown(tree: Tree, shell: str) -> None:
     furnish(tree)
+    write(tree.root / "proc/locks", "1: POSIX  ADVISORY  WRITE 812 08:01:11 0 EOF\n")
     (tree.tools / "stat").unlink()
     record = tree.look(shell)
     if shell == "busybox" and record.packages.lock_holder is None:
@@ -291,8 +290,40 @@ def test_what_one_program_can_tell_is_asked_of_one(tree: Tree) -> None:
         tree.tool(name, f'echo {name} >>{started}; exec {place.resolve()} "$@"')
     see(tree, "dash")
     names = started.read_text().split()
-    # The GPUs' drivers, the driver's libraries, libcuda's links and their ends; three for CUDA.
-    assert {name: names.count(name) for name in names} == {"ldconfig": 1, "readlink": 7, "cat": 1}
+    # The driver's libraries, libcuda's links; what update-alternatives chose; a link of the layout.
+    assert {name: names.count(name) for name in names} == {"ldconfig": 1, "readlink": 4, "cat": 1}
+
+
+def test_without_a_shell_on_its_path_each_program_is_asked_by_itself(
+    furnished: Tree, whole: Callable[[str], dict[str, object]], shell: str
+) -> None:
+    every = whole(shell)
+    furnished.shell_less = True
+    try:
+        with without(furnished, "sh"):
+            less = see(furnished, shell)
+    finally:
+        furnished.shell_less = False
+    compare(less, every, shell, "true")
+
+
+@pytest.mark.parametrize("late", ["systemctl", "modinfo", "nvcc"])
+def test_one_that_is_late_is_named_and_those_asked_with_it_are_told(
+    tree: Tree, shell: str, late: str
+) -> None:
+    """All within one limit: who was not done by then is asked again, alone."""
+    furnish(tree)
+    impatient(tree)
+    place = tree.root / "usr/local/cuda-13.0/bin/nvcc" if late == "nvcc" else tree.tools / late
+    write(place, "#!/bin/sh\nexec sleep 30\n", 0o755)
+    fields = see(tree, shell)
+    field = {"systemctl": "driver.persistenced", "modinfo": "driver.on_disk", "nvcc": "cuda.nvcc"}
+    reason = fields.pop(field.pop(late))
+    assert isinstance(reason, Unknown)
+    assert "it did not answer in time" in reason.reason
+    for name in (*field.values(), "driver.libcuda", "cuda.gcc", "cuda.glibc", "system.python3"):
+        assert not isinstance(fields[name], Unknown), name
+    assert fields["driver.users.0"]
 
 
 def test_without_python3_there_is_none(tree: Tree, shell: str) -> None:

@@ -1,7 +1,21 @@
 # The compilers that make programs for GPUs: asked as the user who is to run them.
 
 compilers() {
-	nvcc=$R/usr/local/cuda-$PG_CUDA/bin/nvcc
+	nvcc=$R/usr/local/cuda-$PG_CUDA/bin/nvcc text=''
+	set -- "$R"/etc/environment "$R"/etc/profile "$R"/etc/profile.d/*.sh "$R"/etc/bash.bashrc \
+		"$home"/.*profile "$home"/.*shrc "$home"/.zshenv
+	if [ "$PG_CUDA" ] && runs "$nvcc"; then text=$text$nl'a nvcc "$1" --version'; fi
+	if have gcc; then text=$text$nl'a gcc gcc -dumpfullversion -dumpversion'; fi
+	flags='-dumpfullversion -dumpversion'
+	case ${PG_COMPILER##*/} in *clang*) flags=-dumpversion ;; esac
+	if [ "$PG_COMPILER" ] && have "$PG_COMPILER"; then text=$text$nl'a compiler "$2" '$flags; fi
+	if have getconf; then text=$text$nl'a glibc getconf GNU_LIBC_VERSION'; fi
+	if have grep; then
+		text=$text$nl'a all grep -HsoE -m9 "$4" -- "$5"/etc/environment.d/*.conf "$5"/etc/security/pam_env.conf \
+	"$5"/etc/environment "$5"/etc/profile "$5"/etc/profile.d/*.sh "$5"/etc/bash.bashrc
+c=$3; shift 5; a shells grep -HsE -m9 "$c" -- "$@"'
+	fi
+	together 10 "$text" "$nvcc" "$PG_COMPILER" "$tells" "$for_all" "$R" "$@"
 	if [ "$PG_CUDA" ] && runs "$nvcc"; then
 		version_of cuda.nvcc "$nvcc" '*release *' --version
 	else absent cuda.nvcc; fi
@@ -9,26 +23,19 @@ compilers() {
 	else absent cuda.gcc; fi
 	if have g++; then put cuda.gxx 1; else put cuda.gxx 0; fi
 	if [ ! "$PG_COMPILER" ] || ! have "$PG_COMPILER"; then absent cuda.compiler
-	else
-		case ${PG_COMPILER##*/} in
-		*clang*) version_of cuda.compiler "$PG_COMPILER" '[0-9]*' -dumpversion ;;
-		*) version_of cuda.compiler "$PG_COMPILER" '[0-9]*' -dumpfullversion -dumpversion ;;
-		esac
-	fi
-	shells
+	else version_of cuda.compiler "$PG_COMPILER" '[0-9]*' $flags; fi
+	if has grep cuda.shell; then shells "$@"; fi
 	if has getconf cuda.glibc; then version_of cuda.glibc getconf '*' GNU_LIBC_VERSION; fi
 }
 
 # What a login shell is told of CUDA's folders: not run, since it may do anything, but read.
+tells='^[^#]*(PATH|CUDA_HOME).*/cuda'
 shells() {
-	has grep cuda.shell || return
-	owners_home
+	answer shells 5 grep -HsE -m9 "$tells" -- "$@"
 	IFS=$nl
-	for row in $(ended 5 grep -HsE -m9 '^[^#]*(PATH|CUDA_HOME).*/cuda' -- "$R"/etc/environment \
-		"$R"/etc/profile "$R"/etc/profile.d/*.sh "$R"/etc/bash.bashrc \
-		"$home"/.*profile "$home"/.*shrc "$home"/.zshenv); do
-		put cuda.shell "${row#"$R"}"
-	done
+	set -f
+	for row in $said; do put cuda.shell "${row#"$R"}"; done
+	set +f
 	IFS=$ifs
 	listed cuda.shell
 }
@@ -40,7 +47,7 @@ runs() { [ -s "$1" ] && [ -x "$1" ]; }
 version_of() {
 	told=$1 program=$2 pattern=$3
 	shift 3
-	bounded ended 10 "$program" "$@"
+	answer ${told#*.} 10 "$program" "$@"
 	status=$?
 	if [ $status = 0 ]; then
 		reason="it said ${said%%"$nl"*}"

@@ -28,6 +28,7 @@ plain_path() {
 	path=$R/usr/local/cuda
 	if [ ! -h "$path" ] && [ ! -e "$path" ]; then absent cuda.link
 	elif [ ! -e "$path" ]; then put cuda.link "$(readlink -- "$path")"
+	elif cd -P "$path"; then put cuda.link "${PWD#"$R"}"
 	elif real=$(readlink -f -- "$path") && [ "$real" ]; then put cuda.link "${real#"$R"}"
 	else unknown cuda.link "readlink cannot resolve $path"; fi
 	path=$R/etc/alternatives/cuda

@@ -23,17 +23,18 @@ driver() {
 	1) absent driver.on_disk driver.license ;;
 	*) unknowns "$reason" driver.on_disk driver.license ;;
 	esac
-	if linker_cache; then
-		links_read -f "$cached_paths"
+	linker_cache && reason=
+	cache_problem=$reason
+	links_read -f "$cached_paths$whole"
+	if [ ! "$cache_problem" ]; then
 		library driver.libcuda libcuda.so.1
 		library driver.libml libnvidia-ml.so.1
-	else unknowns "$reason" driver.libcuda driver.libml; fi
+	else unknowns "$cache_problem" driver.libcuda driver.libml; fi
 	if [ "$PG_NVIDIA" ]; then
 		if [ "$rule" ]; then put driver.module "$rule"; else absent driver.module; fi
 		users
 		persistenced
 		runfile
-		signing_key
 	fi
 }
 
@@ -70,7 +71,7 @@ module() {
 	module_rule
 	lacks modinfo && return 2
 	case ${rule%% *} in '' | nothing | */*) name=nvidia ;; *) name=${rule%% *} ;; esac
-	said=$(ended 10 modinfo "$@" "$name" 2>&1)
+	answer modinfo 10 modinfo "$@" "$name"
 	status=$?
 	if [ $status != 0 ]; then
 		case $said in
@@ -99,7 +100,8 @@ module() {
 linker_cache() {
 	cached='' cached_paths=''
 	lacks ldconfig && return 1
-	said=$cache_said status=$cache_status
+	answer ldconfig 5 ldconfig -p
+	status=$?
 	# One that is not there names nothing, and ldconfig makes it anew.
 	case $said in *"an't open cache file"*'No such file'*) return 0 ;; esac
 	if [ $status != 0 ]; then
@@ -148,7 +150,7 @@ users() {
 	if [ ! -e "$1" ]; then listed driver.user; return; fi
 	has find driver.user || return
 	set -- "$R"/proc/[0-9]*/fd
-	said=$(ended 10 find "$@" -maxdepth 1 -lname '/dev/nvidia*' 2>&1)
+	answer users 10 find "$@" -maxdepth 1 -lname '/dev/nvidia*'
 	status=$?
 	case $said in
 	*'ermission denied'*) unknown driver.user "it may not see what other users' processes have open"; return ;;
@@ -186,8 +188,8 @@ persistenced() {
 		return
 	fi
 	has systemctl driver.persistenced driver.persistenced_enabled || return
-	said=$(ended 5 systemctl show -p LoadState -p ActiveState -p UnitFileState \
-		nvidia-persistenced.service 2>&1)
+	answer systemctl 5 systemctl show -p LoadState -p ActiveState -p UnitFileState \
+		nvidia-persistenced.service
 	status=$? load='' active='' enabled=''
 	while IFS='=' read -r name value; do
 		case $name in
@@ -227,7 +229,6 @@ runfile() {
 
 # Where DKMS keeps the certificate: as its settings say, else Ubuntu's place, else its own.
 signing_key() {
-	secure_boot_byte
 	case $byte in
 	'') unknown driver.mok "it is not known whether Secure Boot is on"; return ;;
 	1) ;;

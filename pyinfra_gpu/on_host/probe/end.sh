@@ -19,16 +19,11 @@ if [ ! "$stuck" ]; then
 	known_before
 	PG_LEFT=$(left)
 fi
-told system system
+told "system driver.mok" system
 told launcher launcher
 told gpus gpus
 printf 'nvidia.asked =%s\n' "${PG_NVIDIA:-0}"
-# For the driver and for libcuda; it may be in a file system that hangs, which `ended` gives up.
-if have ldconfig; then
-	cache_said=$(ended 5 ldconfig -p 2>&1)
-	cache_status=$?
-fi
-told driver driver
+told "driver libcuda system.python3" programs
 told packages packages
 told packages.lock package_lock
 below storage storage
@@ -38,16 +33,19 @@ if [ "$PG_NVIDIA" ]; then
 	told kernel kernel
 	told nvidia nvidia_packages
 	told cuda cuda
-	told libcuda libcuda
 	told power power
 fi
 # The owner's process watches itself, and is done before this one gives it up.
 if [ "$because" ]; then owners_part
-elif [ ! "$theirs" ]; then theirs
+elif [ ! "$theirs" ]; then
+	absent layout.owner_problem
+	theirs
 else
 	most=$ticks
-	told owner owners_part ||
+	if ! told owner owners_part; then
+		absent layout.owner_problem
 		for key in owned torch environment training smoke cuda; do put look.late "$key"; done
+	fi
 fi
 unwatch
 printf 'pyinfra-gpu-probe end\n'

@@ -18,7 +18,7 @@ entries() {
 	listed "$about.absent" "$about.hidden"
 	has stat "$about.stat" || return
 	files='' asked=$nl$*$nl
-	[ $# = 0 ] || for row in ${seen:-$(ended 10 stat -c '%f %u %U %s %n' -- "$@")}; do
+	[ $# = 0 ] || for row in ${seen:-$(alone 10 stat -c '%f %u %U %s %n' -- "$@")}; do
 		path=${row#* * * * }
 		case $asked in *"$nl$path$nl"*) ;; *) continue ;; esac
 		asked=${asked%%"$nl$path$nl"*}$nl${asked#*"$nl$path$nl"}
@@ -35,7 +35,7 @@ entries() {
 	listed "$about.stat" "$about.target" "$about.unread"
 	if [ ! "$files" ]; then listed "$about.sha256"
 	elif has sha256sum "$about.sha256"; then
-		for row in $(ended 10 sha256sum -- $files); do put "$about.sha256" "$row"; done
+		for row in $(alone 10 sha256sum -- $files); do put "$about.sha256" "$row"; done
 		listed "$about.sha256"
 	fi
 }

@@ -1,25 +1,28 @@
 # libcuda as the linker cache, the file system and the loader's settings show it.
 
+# linked_libraries sets $libdir, where the driver's libraries are, $linked, which of those that are
+# looked at are links, and $whole, which lead to a file with contents.
+linked_libraries() {
+	libdir=/usr/lib/$machine-linux-gnu linked='' whole=''
+	for file in "$libdir/libcuda.so" "$libdir/libcuda.so.1" "$libdir/libnvidia-ml.so.1" \
+		${PG_CUDA:+"/usr/local/cuda-$PG_CUDA/lib64/libcuda.so"}; do
+		if [ -h "$R$file" ]; then linked=$linked$R$file$nl; fi
+		if [ -f "$R$file" ] && [ -s "$R$file" ]; then whole=$whole$R$file$nl; fi
+	done
+}
+
+# libcuda comes after driver, which has read the linker cache and all those.
 libcuda() {
 	if [ ! "$machine" ]; then
 		unknowns "uname is not on this host" libcuda.libdir libcuda.cache libcuda.link libcuda.file
 	else
-		libdir=/usr/lib/$machine-linux-gnu
 		put libcuda.libdir "$libdir"
-		cached_paths=
-		linker_cache && reason=
-		set -- "$libdir/libcuda.so" "$libdir/libcuda.so.1" "$libdir/libnvidia-ml.so.1" \
-			${PG_CUDA:+"/usr/local/cuda-$PG_CUDA/lib64/libcuda.so"}
-		linked='' whole=''
-		for file do
-			if [ -h "$R$file" ]; then linked=$linked$R$file$nl; fi
-			if [ -f "$R$file" ] && [ -s "$R$file" ]; then whole=$whole$R$file$nl; fi
-		done
+		ends=$all_read
 		links_read '' "$linked"
-		targets=$all_read
-		links_read -f "$cached_paths$whole"
+		targets=$all_read all_read=$ends
 		cache_rows
-		for file do link "$file"; done
+		for file in "$libdir/libcuda.so" "$libdir/libcuda.so.1" "$libdir/libnvidia-ml.so.1" \
+			${PG_CUDA:+"/usr/local/cuda-$PG_CUDA/lib64/libcuda.so"}; do link "$file"; done
 		listed libcuda.link
 		for file in "$R$libdir"/libcuda.so.*; do
 			if [ -f "$file" ] && [ -s "$file" ] && [ ! -h "$file" ]; then
@@ -33,7 +36,7 @@ libcuda() {
 }
 
 cache_rows() {
-	if [ "$reason" ]; then unknown libcuda.cache "$reason"; return; fi
+	if [ "$cache_problem" ]; then unknown libcuda.cache "$cache_problem"; return; fi
 	IFS=$nl
 	set -f
 	for row in $cached; do

@@ -3,6 +3,8 @@
 needs() {
 	closed
 	preloaded owned.preload_problem
+	owners_home
+	if [ "$PG_NVIDIA" ]; then compilers; fi
 	for_all
 }
 
@@ -22,19 +24,18 @@ closed() {
 	listed owned.closed
 }
 
+for_all='(CUDA|GROUP|LD|LOCAL|MASTER|NCCL|PYTHON|ROLE|TORCH|WORLD)_?[A-Z0-9_]+|RANK'
+for_all="^[[:blank:]]*(export[[:blank:]]+)?($for_all)[[:blank:]=]"
+
 # for_all tells of variables that every login gets, as "FILE NAME", and never of a value: it may be a
 # secret.
 for_all() {
 	has grep owned.for_all || return
-	names='(CUDA|GROUP|LD|LOCAL|MASTER|NCCL|PYTHON|ROLE|TORCH|WORLD)_?[A-Z0-9_]+|RANK'
+	answer all 5 grep -HsoE -m9 "$for_all" -- "$R"/etc/environment.d/*.conf "$R"/etc/security/pam_env.conf \
+		"$R"/etc/environment "$R"/etc/profile "$R"/etc/profile.d/*.sh "$R"/etc/bash.bashrc
 	IFS=$nl
 	set -f
-	for row in $(
-		set +f
-		ended 5 grep -HsoE -m9 "^[[:blank:]]*(export[[:blank:]]+)?($names)[[:blank:]=]" -- \
-			"$R"/etc/environment "$R"/etc/environment.d/*.conf "$R"/etc/security/pam_env.conf \
-			"$R"/etc/profile "$R"/etc/profile.d/*.sh "$R"/etc/bash.bashrc
-	); do
+	for row in $said; do
 		name=${row%?} name=${name##*[!A-Z0-9_]}
 		row=${row#"$R"}
 		put owned.for_all "${row%%:*} $name"

@@ -1,28 +1,40 @@
 # As whom the owner's part of the look is made, and what is left to it.
 
-# choose_owner sets $theirs, the words that run a command as the owner; empty where whoever looks may
-# look at all of it. Where root should not and cannot let the owner look, they are "-", and $because
-# says why. By name, as declared, and never as a file's owner: that is for the owner to say.
+# choose_owner sets $theirs, where the owner is to look, and $number, $group and $home; it is empty where
+# whoever looks may look at all of it. Where nobody can be let look, $because says why. By name, as
+# declared, and never as a file's owner: that is for the owner to say.
 choose_owner() {
 	theirs='' because='' home=
 	case $uid in 0 | '') ;; *) return ;; esac
 	if [ "$PG_OWNER" = - ]; then return; fi
 	owner=${PG_OWNER:-${SUDO_USER:-${DOAS_USER:-$(id -un)}}}
-	# uid=1000(alice) gid=1000(alice) groups=...
-	ids=$(ended 5 id -- "$owner")
-	number=${ids#uid=} group=${ids#* gid=}
+	local_user
+	if [ ! "$number" ]; then
+		# uid=1000(alice) gid=1000(alice) groups=...
+		ids=$(ended 5 id -- "$owner")
+		number=${ids#uid=} group=${ids#* gid=}
+		case $owner in *[!a-z0-9_-]*) ;; *) eval "home=~$owner" ;; esac
+	fi
 	number=${number%%[!0-9]*} group=${group%%[!0-9]*}
 	if [ "$number" = 0 ]; then return; fi
-	case $owner in *[!a-z0-9_-]*) ;; *) eval "home=~$owner" ;; esac
-	theirs=-
+	theirs=1
 	if [ ! "$number" ] || [ ! "$group" ]; then because="there is no user $owner on this host"; return; fi
-	if lacks stat timeout env head sed; then because=$reason; return; fi
-	words="setpriv --reuid=$number --regid=$group --init-groups --"
-	$words true && theirs=$words && return
-	groups=$(ended 5 id -G -- "$owner" | sed 's/ /,/g')
-	words="chroot --userspec=$number:$group --groups=$groups /"
-	$words true && theirs=$words && return
-	because="neither setpriv nor chroot on this host can run anything as $owner"
+	if lacks stat timeout env awk; then because=$reason; fi
+}
+
+# local_user looks $owner up where the system does so first, if that is a file.
+local_user() {
+	number='' group=''
+	while read -r name each rest; do
+		[ "$name" != passwd: ] || break
+	done </etc/nsswitch.conf
+	[ "$name $each" = 'passwd: files' ] || return
+	n=0
+	while [ $n -lt 200 ] && IFS=: read -r name rest number group each home rest; do
+		if [ "$name" = "$owner" ]; then return; fi
+		n=$((n + 1))
+	done </etc/passwd
+	number='' home=''
 }
 
 # known_before asks for all that root looks at below the prefix, and for the way there, at once and not
@@ -44,7 +56,11 @@ known_before() {
 		case "$nl$*$nl" in *"$nl$path$nl"*) continue ;; esac
 		case $path in "$PG_PREFIX"/*/*) set -- "$@" "${path%/*}" "$path" ;; "$PG_PREFIX"/*) set -- "$@" "$path" ;; esac
 	done
-	seen=$nl$(stat -c '%f %u %U %s %n' -- "$@" $PG_PATHS $PG_STAMP $PG_CUDA_PROOF $PG_LIBCUDA_PROOF)$nl
+	seen=$nl$(
+		set +f
+		stat -c '%f %u %U %s %n' -- "$@" $PG_PATHS $PG_STAMP $PG_CUDA_PROOF $PG_LIBCUDA_PROOF \
+			${PG_NVIDIA:+"$R"/boot/initrd.img-*}
+	)$nl
 	set +f
 	IFS=$ifs
 	for path do
@@ -58,17 +74,21 @@ known_before() {
 		'') checked=$checked:$path: ;;
 		esac
 	done
+	set +f
 }
 
-# row_of PATH sets $row to its owner and mode as they were seen
+# row_of PATH sets $row to its owner and mode as they were seen, and $size; no names are expanded after it
 row_of() {
-	row=
-	case $seen in
-	*" $1$nl"*)
-		row=${seen%%" $1$nl"*} row=${row##*"$nl"} each=${row#* }
-		row="${each%% *} ${row%% *}"
-		;;
-	esac
+	IFS=$nl row='' size=''
+	set -f
+	for each in $seen; do
+		case $each in *" $1") ;; *) continue ;; esac
+		[ "${each#* * * * }" = "$1" ] || continue
+		row=${each%% *} each=${each#* } size=${each#* * }
+		row="${each%% *} $row" size=${size%% *}
+		break
+	done
+	IFS=$ifs
 }
 
 # left prints those of PG_PATHS, one a line, that are left to the owner: in what somebody else than
@@ -87,11 +107,11 @@ left() {
 	done
 }
 
-# reached asks for all that the two before it ask for, and says nothing.
+# reached looks at all that the two before it look at, and says nothing.
 reached() {
 	IFS=$nl
 	set -f
-	stat -c '' -- "${PG_PREFIX%/*}" "$PG_PREFIX" $PG_PATHS
+	for path in "${PG_PREFIX%/*}" "$PG_PREFIX" $PG_PATHS "$R/boot/."; do [ -h "$path" ]; done
 }
 
 layout() {
@@ -108,7 +128,6 @@ layout() {
 	listed layout.asked layout.left
 	if [ "$PG_OWNER" = - ] || [ "$uid" != 0 ] || root_only "${PG_PREFIX%/*}"; then absent layout.open
 	else put layout.open "$open"; fi
-	if [ "$because" ]; then put layout.owner_problem "$because"; else absent layout.owner_problem; fi
 	entries layout "$*"
 }
 
@@ -125,7 +144,29 @@ believed() {
 		*) unknown "$1" "$2 is not a file of root's"; return ;;
 		esac
 	fi
-	text "$1" "$2"
+	small "$1" "$2" || text "$1" "$2"
+}
+
+# small KEY FILE tells the whole text of a file whose size was seen, where a shell can read it by itself:
+# plain lines, without the null bytes that it would drop.
+small() {
+	[ "$theirs" ] && [ ! "$stuck" ] && [ "${size:-999}" -lt 999 ] && [ "$size" -gt 0 ] || return
+	n=0 count=0 lines=''
+	while IFS= read -r row; do
+		n=$((n + ${#row} + 1)) count=$((count + 1))
+		case $row in *[!\ -~]*) return 1 ;; esac
+		lines=$lines$nl$row
+	done <"$2"
+	[ $n = "$size" ] && [ ! "$row" ] || return
+	IFS=$nl
+	set -f
+	while [ "$lines" ]; do
+		lines=${lines#?} row=${lines%%"$nl"*} lines=${lines#"$row"}
+		printf '%s +%s\n' "$1" "$row"
+	done
+	set +f
+	IFS=$ifs
+	printf '%s #%s\n' "$1" $count
 }
 
 # What the owner's process may tell.
@@ -136,24 +177,48 @@ torch.need torch.elsewhere torch.touched torch.uv training.requirements training
 training.dirty training.dirty_count training.submodule training.lfs training.damaged training.masked cuda.shell cuda.nvcc cuda.gcc cuda.gxx \
 cuda.compiler cuda.glibc"
 
-# owners_part runs `theirs` as the owner, or says why it cannot. What it prints is the owner's to
-# forge, so of it pass whole, plain lines of the expected keys alone, up to 1 MiB; and a process that
-# stays behind and keeps the pipe open is not waited for. It has the time that is left, less one tick.
+# owners_part runs `theirs` as the owner, or says why it cannot.
 owners_part() {
-	if [ "$because" ]; then unknowns "$because" $owners_keys; return; fi
-	rest=$((ticks * tick))
-	set -- env -i PATH="$PATH" PG_SBIN= PG_ROOT="$R" PG_TICK="$tick" PG_SECONDS=$((rest - tick)) \
-		PG_STUCK="$stuck" PG_LIMIT="$limit" PG_HOME="$home"
-	for each in LEFT VENV BUILD UV PYTHON ENV_FILE TRAINING REQUIREMENTS TRAINING_STAMP VERDICT \
-		STAMP COMPARE NVIDIA CUDA COMPILER CUDNN; do
-		eval 'set -- "$@" "PG_'$each'=$PG_'$each'"'
-	done
-	passing=
-	for each in $owners_keys; do passing="$passing|$each"; done
-	passing="/^look\.late =(owned|torch|environment|training|smoke|cuda)\$/p
-/^(${passing#|}) [-.=x?!][ -~]*\$/p"
-	ended $rest $theirs "$@" sh -c "$owners_text$nl
+	if [ ! "$because" ]; then
+		rest=$((ticks * tick)) passing='' shell=$(command -v sh)
+		set -- "PATH=$PATH" PG_SBIN= "PG_ROOT=$R" "PG_TICK=$tick" PG_SECONDS=$((rest - tick)) \
+			"PG_STUCK=$stuck" "PG_LIMIT=$limit" "PG_HOME=$home"
+		for each in LEFT VENV BUILD UV PYTHON ENV_FILE TRAINING REQUIREMENTS TRAINING_STAMP VERDICT \
+			STAMP COMPARE NVIDIA CUDA COMPILER CUDNN; do
+			eval 'set -- "$@" "PG_'$each'=$PG_'$each'"'
+		done
+		set -- "$shell" -c 'unset HOME SHELL USER LOGNAME
+for each do eval "${each%%=*}=\${each#*=}"; done
+export PATH
+echo theirs-begin
+'"$owners_text"'
 theirs
 unwatch
-echo theirs-end" | ended $((rest + 2)) head -c 1048576 | sed -n -E -e '/^theirs-end$/q' -e '$d' -e "$passing"
+echo theirs-end' sh "$@"
+		for each in $owners_keys; do passing="$passing|$each"; done
+		as_owner setpriv --reuid=$number --regid=$group --init-groups --reset-env -- "$@" && return
+		groups=$(set -- $(alone 5 id -G -- "$owner"); IFS=,; printf %s "$*")
+		as_owner chroot --userspec=$number:$group --groups="$groups" / env -i "$@" && return
+		because="neither setpriv nor chroot on this host can run anything as $owner"
+	fi
+	put layout.owner_problem "$because"
+	unknowns "$because" $owners_keys
+}
+
+# as_owner COMMAND...: whether that came as far as the owner. What it prints is the owner's to forge, so
+# of it pass whole, plain lines of the expected keys alone, up to 1 MiB; and a process that stays behind
+# and keeps the pipe open is not waited for. It has the time that is left, less one tick.
+as_owner() {
+	alone $rest "$@" | {
+		ulimit -v 65536
+		alone $((rest + 2)) awk '
+			held != "" { print held; held = ""; fflush() }
+			$0 == "theirs-end" { exit }
+			$0 == "theirs-begin" { begun = 1 }
+			(total += length($0) + 1) > 1048576 { exit }
+			/^look\.late =(owned|torch|environment|training|smoke|cuda)$/ { held = $0 }
+			/^('"${passing#|}"') [-.=x?!][ -~]*$/ { held = $0 }
+			END { exit begun ? 0 : 9 }'
+	}
+	[ $? != 9 ] && absent layout.owner_problem
 }

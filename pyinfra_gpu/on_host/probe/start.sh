@@ -18,9 +18,10 @@
 # hangs.
 #
 # Output: ASCII lines "KEY TAGVALUE" between a first and a last marker line. The tags:
-#   =text   the value            x6869  the value's bytes in hex (anything that is not plain ASCII)
+#   =text   the value            x68 69 the value's bytes in hex (anything that is not plain ASCII)
 #   -       it is not there      .      the list of this key is complete
 #   ?text   not known, and why   !6869  the same in hex
+#   +text   a line of the value      #3   how many lines that are
 # A list is a key that comes several times. A line without the last marker may be cut in two.
 # "look.late =KEY" names what hung and was given up: KEY and all that begin with it.
 
@@ -130,6 +131,7 @@ text() {
 	elif ! legible "$2" "$1" || ! has od "$1"; then :
 	elif hex=$(od -An -v -tx1 -N 65537 <"$2"); then
 		key=$1
+		IFS=$nl
 		set -- $hex
 		IFS=
 		printf '%s x%s\n' "$key" "$*"
@@ -151,11 +153,22 @@ digest() {
 }
 
 # ended SECONDS COMMAND...: what can hang (a dead file server, a broken program) is given up, and
-# killed where it does not care
+# killed where it does not care; alone is the same for a process that does nothing else
 limit=${PG_LIMIT-} machine=
 if [ "${PG_LIMIT+known}" ]; then :
-elif machine=$(timeout -k2 5 uname -m) || timeout -k2 5 true; then limit=-k2
-elif timeout 5 true; then limit=--; fi
+else
+	read -r machine <"$R/proc/sys/kernel/arch" # since Linux 6.1
+	tool=$(command -v timeout)
+	# That of the GNU coreutils is a file, and knows "-k"; others are links to programs of many names.
+	if [ "$machine" ] && [ -f "$tool" ] && [ ! -h "$tool" ]; then limit=-k2
+	elif machine=$(timeout -k2 5 uname -m) || timeout -k2 5 true; then limit=-k2
+	elif timeout 5 true; then limit=--; fi
+fi
+alone() {
+	if [ "$limit" ]; then exec timeout "$limit" "$@"; fi
+	shift
+	exec "$@"
+}
 ended() {
 	if [ "$limit" ]; then timeout $limit "$@"; else
 		shift
@@ -163,18 +176,23 @@ ended() {
 	fi
 }
 
-# bounded COMMAND...: of what has a limit of its own, its status, and in $said what it says on both
-# channels, 100,000 lines at most. Only the command itself is waited for: what it leaves behind may
-# hold its output open for ever. That takes one more program, so it is for what others than the system
-# itself put there.
+# heard is what comes up to the mark with which it ends, 100,000 lines and 64 MiB at most. Only the
+# command is waited for: what it leaves behind may hold its output open for ever.
 mark=pyinfra-gpu-ended
+heard() {
+	ulimit -v 65536
+	n=0
+	while [ $n -lt 100000 ] && IFS= read -r row; do
+		n=$((n + 1))
+		printf '%s\n' "$row"
+		case $row in "$mark "[0-9]*) return ;; esac
+	done
+}
+
+# bounded COMMAND...: of what has a limit of its own, its status, and in $said what it says on both
+# channels. It is for what others than the system itself put there.
 bounded() {
-	if ! have sed; then
-		said=$("$@" 2>&1)
-		return
-	fi
-	said=$({ "$@" 2>&1; printf '\n%s %s\n' $mark $?; } |
-		(ulimit -v 65536; exec sed -e "/^$mark /q" -e 100000q))
+	said=$({ "$@" 2>&1; printf '\n%s %s\n' $mark $?; } | heard)
 	case $said in
 	*"$nl$mark "[0-9] | *"$nl$mark "[0-9][0-9] | *"$nl$mark "[0-9][0-9][0-9])
 		code=${said##*"$nl$mark "} said=${said%"$nl$mark "*} said=${said%"$nl"}
@@ -182,6 +200,52 @@ bounded() {
 	*) said="it said too much" code=1 ;; # `##` for what is not there takes for ever in dash
 	esac
 	return $code
+}
+
+# together SECONDS TEXT WORD...: one process asks several programs, all within one limit, which costs
+# a program for each less. TEXT is of lines "a NAME PROGRAM..." and has the words as $1 and so on. With
+# $reader, that hears it in place of `heard`. What they said is for `answer`.
+together() {
+	seconds=$1 text=$2 first='' said=''
+	shift 2
+	[ "$text" ] || return 0
+	rows=$({
+		ended $seconds sh -c 'a() { n=$1; shift; "$@" 2>&1; printf "\n%s %s %s\n" "$0" $n $?; }'"$nl$text" $mark "$@"
+		printf '\n%s %s\n' $mark $?
+	} | ${reader:-heard})
+	IFS=$nl
+	set -f
+	for row in $rows; do
+		case $row in
+		"$mark 124" | "$mark 137" | "$mark 143")
+			# The first has had all of the time.
+			name=${text#*a } name=${name%% *}
+			[ "$first" ] || eval "said_$name='' code_$name=124"
+			;;
+		"$mark "[a-z]*)
+			row=${row#* } name=${row%% *} code=${row##* } first=$row
+			case $name:$code in
+			*[!a-z0-9:]* | *:????* | *:) ;;
+			*:*[!0-9]*) ;;
+			*) eval "said_$name=\$said code_$name=$code" ;;
+			esac
+			said=
+			;;
+		*) said=$said${said:+"$nl"}$row ;;
+		esac
+	done
+	set +f
+	IFS=$ifs
+}
+
+# answer NAME SECONDS COMMAND...: the same as `bounded ended SECONDS COMMAND...`; nothing is asked that
+# `together` has asked by that name. Whoever was not done within that limit is asked alone, so that it
+# is known who was late.
+answer() {
+	eval "said=\${said_$1-} code=\${code_$1-}"
+	shift
+	if [ "$code" ]; then return $code; fi
+	bounded ended "$@"
 }
 
 # why STATUS OUTPUT sets $reason

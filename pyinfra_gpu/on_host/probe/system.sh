@@ -23,16 +23,45 @@ system() {
 	if user=${SUDO_USER:-${DOAS_USER:-$(id -un)}} && [ "$user" ]; then put system.user "$user"
 	else unknown system.user "id could not name the user"; fi
 	if [ "$uid" ]; then put system.uid "$uid"; else unknown system.uid "id is not on this host"; fi
-	if ! have python3; then absent system.python3
-	else
-		if bounded ended 10 python3 -V; then put system.python3 "$said"
-		else
-			why $? "$said"
-			unknown system.python3 "$reason"
-		fi
-	fi
 	secure_boot
+	if [ "$PG_NVIDIA" ]; then signing_key; fi
 	preloads
+}
+
+# programs asks all of the system's that only tell of it, at once, in the process of those concerns that
+# want to know.
+programs() {
+	text=
+	if [ "$PG_NVIDIA" ] && [ -d "$R/run/systemd/system" ] && have systemctl; then
+		text='a systemctl systemctl show -p LoadState -p ActiveState -p UnitFileState nvidia-persistenced.service'
+	fi
+	if have python3; then text=$text$nl'a python3 python3 -V'; fi
+	if have ldconfig; then text=$text$nl'a ldconfig ldconfig -p'; fi
+	module_rule
+	if [ ! "$rule" ] && have modinfo; then text=$text$nl'a modinfo modinfo nvidia'; fi
+	set -- "$R"/dev/nvidia*
+	if [ "$PG_NVIDIA" ] && [ -e "$1" ] && have find; then
+		set -- "$R"/proc/[0-9]*/fd
+		text=$text$nl'a users find "$@" -maxdepth 1 -lname "/dev/nvidia*"'
+	fi
+	if have sed; then reader=few_libraries; fi
+	together 10 "$text" "$@"
+	whole=
+	if [ "$PG_NVIDIA" ]; then linked_libraries; fi
+	if ! have python3; then absent system.python3
+	elif answer python3 10 python3 -V; then put system.python3 "$said"
+	else
+		why $? "$said"
+		unknown system.python3 "$reason"
+	fi
+	driver
+	if [ "$PG_NVIDIA" ]; then libcuda; fi
+}
+
+# Of what ldconfig lists, the driver's libraries alone; a shell reads byte by byte.
+few_libraries() {
+	ulimit -v 65536
+	exec sed -e "/^$mark [0-9]/q" -e '/libcuda\.so/b' -e '/libnvidia-ml\.so/b' -e '/ => /d' -e 100000q
 }
 
 # What /etc/ld.so.preload has every program load, and whether it is there: "-" where only the loader
@@ -152,13 +181,6 @@ gpus() {
 		else unknown gpus.device "/sys/bus is not there"; fi
 		return
 	fi
-	paths=
-	for dev in "$R"/sys/bus/pci/devices/*; do
-		vendor=
-		read -r vendor <"$dev/vendor"
-		if [ "$vendor" = 0x10de ] && [ -h "$dev/driver" ]; then paths=$paths$dev/driver$nl; fi
-	done
-	links_read '' "$paths"
 	for dev in "$R"/sys/bus/pci/devices/*; do
 		vendor=
 		read -r vendor <"$dev/vendor"
@@ -170,8 +192,9 @@ gpus() {
 		fi
 		case $class in 0x0300* | 0x0302*) ;; *) continue ;; esac
 		if [ -h "$dev/driver" ]; then
-			driver=
-			if link_read "$dev/driver"; then driver=${read##*/}; fi
+			# A shell reads a link to a folder by going there.
+			if cd -P "$dev/driver"; then driver=$PWD; else driver=$(readlink -- "$dev/driver"); fi
+			driver=${driver##*/}
 		fi
 		if [ -r "$dev/resource" ]; then
 			while read -r from to rest; do bars="$bars $from-$to"; done <"$dev/resource"
@@ -195,8 +218,10 @@ storage() {
 	if [ "$PG_NVIDIA" ]; then
 		usr=$R/usr var=$R/var large=0
 		if [ -d "$R/boot" ]; then boot=$R/boot; else absent storage.boot; fi
-		for size in $(stat -L -c %s -- "$R"/boot/initrd.img-*); do
-			if [ "$size" -gt $large ]; then large=$size; fi
+		for file in "$R"/boot/initrd.img-*; do
+			row_of "$file"
+			case $row in *' 8'*) ;; *) size=$(stat -L -c %s -- "$file") ;; esac
+			if [ "${size:-0}" -gt $large ]; then large=$size; fi
 		done
 		put storage.initrd $large
 	else absent storage.usr storage.var storage.boot; fi
@@ -205,11 +230,26 @@ storage() {
 	set -- / /etc /usr /var
 	if [ "$PG_OWNER" = - ]; then set -- && boot=; fi
 	if [ -r "$R/proc/self/mounts" ] && mounts=$(cat "$R/proc/self/mounts") && [ "$mounts" ]; then
+		mounted_above "$PG_PREFIX" "$PG_VENV" "$PG_BUILD" "$PG_TRAINING" "$@" ${boot:+/boot}
 		mounted storage.noexec noexec "$PG_PREFIX" "$PG_VENV" ${PG_BUILD:+"$PG_BUILD"}
 		set -- "$PG_PREFIX" "$PG_VENV" ${PG_BUILD:+"$PG_BUILD"} ${PG_TRAINING:+"$PG_TRAINING"} "$@"
 		mounted storage.volatile memory "$@"
 		mounted storage.readonly ro "$@" ${boot:+/boot}
 	else unknowns "/proc/self/mounts may not be read" storage.noexec storage.readonly storage.volatile; fi
+}
+
+# mounted_above PATH... leaves of $mounts those that are above one of them.
+mounted_above() {
+	IFS=$nl
+	set -f
+	asked=$nl$*$nl rows=$mounts mounts=''
+	for path do asked=$asked$path/$nl; done
+	for row in $rows; do
+		each=${row#* } each=${each%% *}
+		case $asked in *"$nl${each%/}/"*) mounts=$mounts$row$nl ;; esac
+	done
+	set +f
+	IFS=$ifs
 }
 
 # mounted KEY OPTION PATH...: where the first of their file systems that has the option is mounted, by
@@ -256,7 +296,7 @@ rooms() {
 		n=$((n - 2))
 	done
 	has df $keys || return
-	if said=$(ended 8 df -Pk -- "$@"); then
+	if said=$(alone 8 df -Pk -- "$@"); then
 		for key in $keys; do
 			said=${said#*"$nl"}
 			put "$key" "${said%%"$nl"*}"
@@ -264,7 +304,7 @@ rooms() {
 		return
 	fi
 	for key in $keys; do
-		if said=$(ended 8 df -Pk -- "$1" 2>&1); then put "$key" "${said##*"$nl"}"
+		if said=$(alone 8 df -Pk -- "$1" 2>&1); then put "$key" "${said##*"$nl"}"
 		else
 			why $? "$said"
 			unknown "$key" "df: $reason"

@@ -2,10 +2,9 @@
 # of which only the owner may say what stands there.
 theirs() {
 	below owned entries owned "$PG_LEFT"
-	told owned needs
+	told "owned${PG_NVIDIA:+ cuda}" needs
 	below torch torch
 	below environment text environment.text "$PG_ENV_FILE"
 	below training training
 	below smoke text smoke.verdict "$PG_VERDICT"
-	if [ "$PG_NVIDIA" ]; then told cuda compilers; fi
 }

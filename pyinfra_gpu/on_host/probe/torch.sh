@@ -20,6 +20,7 @@ torch() {
 		if [ -e "$PG_VENV/.pyinfra-gpu-installing" ]; then put torch.installing 1
 		else put torch.installing 0; fi
 		site=
+		ask_torch
 		venv_python
 		installed
 	fi
@@ -86,7 +87,8 @@ def check():
     others = {info: [] for info in rest[:5000]}
     for info in others:
         compare(info + "/RECORD", others[info], 1)
-    digests()
+    if later:
+        digests()
     for path in bad[:5]:
         say("damaged", path)
     print("torch.damaged .")
@@ -169,15 +171,15 @@ def compare(record, bad, most):
                 path, digest, size = parts
                 if path == itself:
                     whole = True
-                if b".so" in path and path[:6] == b"torch/":
+                if most == 5 and b".so" in path:
                     libraries.add(path)
-                if size.isspace() or not size:
+                if size < b"0" and not size.strip():
                     continue
                 if path[:1] == b"\"":
                     path = path[1:-1].replace(b"\"\"", b"\"")
                 try:
                     found = stat(path)
-                    if found.st_mode & 0o170004 == 0o100004 and found.st_ctime <= proven and found.st_size == int(size):
+                    if found.st_size == int(size) and found.st_ctime <= proven and found.st_mode & 0o170004 == 0o100004:
                         continue
                 except OSError:
                     pass
@@ -254,6 +256,14 @@ except OSError as error:
 say("touched", str(touched))
 '
 
+# What runs programs of the environment and of its tools, all at once.
+ask_torch() {
+	text=
+	if [ -e "$PG_VENV/bin/python" ]; then text='a python "$1/bin/python" -I -S -B -c "$2" "$1" "$3" "$4"'; fi
+	if [ -f "$PG_UV" ]; then text=$text$nl'a uv "$5" --version'; fi
+	together 15 "$text" "$PG_VENV" "$check" "$PG_STAMP" "$PG_COMPARE" "$PG_UV"
+}
+
 # A user can change what it prints, so only whole, plain lines of the expected keys pass.
 venv_python() {
 	python=$PG_VENV/bin/python
@@ -262,7 +272,7 @@ venv_python() {
 		return
 	elif [ ! -e "$python" ]; then no_python "$python is not there"; return
 	fi
-	bounded ended 15 "$python" -I -S -B -c "$check" "$PG_VENV" "$PG_STAMP" "$PG_COMPARE"
+	answer python 15 "$python" -I -S -B -c "$check" "$PG_VENV" "$PG_STAMP" "$PG_COMPARE"
 	status=$?
 	if [ $status != 0 ]; then
 		why $status "${said#torch.*"$nl"}"
@@ -345,7 +355,7 @@ tool_version() {
 	kind_of "$2"
 	if [ "$kind" = hidden ]; then unknown "$1" "no permission to look at $2"
 	elif [ ! -f "$2" ]; then absent "$1"
-	elif bounded ended 5 "$2" --version; then put "$1" "${said%%"$nl"*}"
+	elif answer uv 5 "$2" --version; then put "$1" "${said%%"$nl"*}"
 	else
 		why $? "$said"
 		unknown "$1" "$2: $reason"

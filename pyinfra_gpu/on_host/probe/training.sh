@@ -30,11 +30,25 @@ training() {
 }
 
 # Nothing but the repository's own settings counts, nothing of it is executed, nothing is fetched.
+settings='--no-optional-locks -c core.fsmonitor=false -c core.untrackedCache=false -c protocol.allow=never
+	-c core.hooksPath=/dev/null -c core.quotePath=true --git-dir=.git --work-tree=.'
 in_repository() {
-	bounded ended 10 git --no-optional-locks -c "safe.directory=$PG_TRAINING" -c core.fsmonitor=false \
-		-c core.untrackedCache=false -c core.hooksPath=/dev/null -c core.quotePath=true \
-		-c protocol.allow=never -C "$PG_TRAINING" --git-dir=.git --work-tree=. "$@"
+	name=$1
+	shift
+	answer $name 10 git -c "safe.directory=$PG_TRAINING" -C "$PG_TRAINING" $settings "$@"
 }
+
+# What is always asked of it; of the files, those alone that git was told something of.
+status='status --porcelain=v2 --branch --untracked-files=normal'
+origin='config --get remote.origin.url'
+ask_repository() {
+	if have sed; then reader=flagged; fi
+	git='git -c "safe.directory=$1" -C "$1" $2'
+	together 10 "a status $git $status${nl}a files $git ls-files -v${nl}a origin $git $origin" \
+		"$PG_TRAINING" "$settings"
+	reader=
+}
+flagged() { ulimit -v 65536; exec sed -e '/^H /d' -e "/^$mark [0-9]/q" -e 100000q; }
 
 # counted KEY ROW: the first 20 of them are told
 counted() {
@@ -47,7 +61,8 @@ repository() {
 		GIT_COMMON_DIR GIT_CONFIG GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS GIT_TRACE
 	export GIT_OPTIONAL_LOCKS=0 GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null \
 		GIT_NO_LAZY_FETCH=1 GIT_TERMINAL_PROMPT=0 HOME=/nonexistent XDG_CONFIG_HOME=/nonexistent
-	in_repository status --porcelain=v2 --branch --untracked-files=normal
+	ask_repository
+	in_repository status $status
 	status=$?
 	if [ $status != 0 ]; then
 		why $status "$said"
@@ -73,7 +88,7 @@ repository() {
 	put training.dirty_count $n
 	listed training.dirty
 	absent training.damaged
-	in_repository config --get remote.origin.url
+	in_repository origin $origin
 	case $? in
 	0) put training.remote "$said" ;;
 	1) absent training.remote ;;
@@ -86,7 +101,7 @@ repository() {
 # Files that git was told not to look at (git-update-index(1), assume-unchanged and skip-worktree):
 # what stands in them is not what is recorded, or nobody knows.
 unwatched() {
-	in_repository ls-files -v || return
+	in_repository files ls-files -v || return
 	IFS=$nl
 	set -f
 	for row in $said; do
@@ -103,7 +118,7 @@ unwatched() {
 # Those that are not there, or not at the commit that is recorded for them.
 submodules() {
 	if [ -e "$PG_TRAINING/.gitmodules" ]; then
-		in_repository submodule status --recursive
+		in_repository submodule submodule status --recursive
 		status=$?
 		if [ $status != 0 ]; then
 			why $status "$said"
@@ -136,7 +151,7 @@ large_files() {
 	fi
 	if [ ! "$lfs" ]; then absent training.lfs
 	elif ! have git-lfs; then put training.lfs -
-	elif in_repository lfs ls-files; then
+	elif in_repository lfs lfs ls-files; then
 		n=0
 		IFS=$nl
 		set -f

@@ -18,13 +18,13 @@ if have sleep; then
 	watch=$!
 fi
 
-# told KEY COMMAND...: a concern, in a process of its own: whatever goes wrong in one, the others
+# told KEYS COMMAND...: a concern, in a process of its own: whatever goes wrong in one, the others
 # are told. One that hangs for good, in a file system that is gone, is left to itself after $most
 # ticks.
 told() {
 	key=$1 patience=$most
 	shift
-	if [ $ticks -le 0 ]; then put look.late "$key"; return 1; fi
+	if [ $ticks -le 0 ]; then late; return 1; fi
 	"$@" &
 	while
 		woken=
@@ -34,11 +34,13 @@ told() {
 		ticks=$((ticks - 1)) patience=$((patience - 1))
 		if [ $ticks -le 0 ] || [ $patience -le 0 ]; then
 			kill -9 $!
-			put look.late "$key"
+			late
 			return 1
 		fi
 	done
 }
+
+late() { for each in $key; do put look.late "$each"; done; }
 
 # below KEY COMMAND...: the same, of what is below the prefix, where one is like the others
 below() {

@@ -77,17 +77,19 @@ package_lock() {
 		if [ -e "$R/var/$file" ]; then set -- "$@" "$R/var/$file"; fi
 	done
 	if [ $# = 0 ]; then absent packages.lock; return; fi
-	has stat packages.lock && has sed packages.lock || return
 	if [ ! -r "$R/proc/locks" ]; then unknown packages.lock "/proc/locks may not be read"; return; fi
+	held=
+	while read -r row; do
+		case $row in *' POSIX '* | *' OFDLCK '*) held=$held$row$nl ;; esac
+	done <"$R/proc/locks"
+	# Whose they are is asked only where there are any.
+	if [ ! "$held" ]; then absent packages.lock; return; fi
+	has stat packages.lock || return
 	if ! ids=$(stat -c '%d:%i' -- "$@"); then unknown packages.lock "stat cannot read $*"; return; fi
-	find=
-	for id in $ids; do find="$find -e /:${id#*:}[[:blank:]]/p"; done
-	held=$(sed -n $find "$R/proc/locks")
 	IFS=$nl
 	for row in $held; do
 		IFS=$ifs
 		set -- $row
-		case $2 in POSIX | OFDLCK) ;; *) continue ;; esac
 		for id in $ids; do
 			case $6 in *:"${id#*:}") ;; *) continue ;; esac
 			dev=${id%:*}
@@ -196,10 +198,11 @@ brought() {
 		elif [ -f "$file" ]; then digests_lost "$file"; fi
 	done
 	if lacks awk cut md5sum stat xargs; then unknown nvidia.file "$reason"; return; fi
-	[ $# = 0 ] || cd "$R/" && {
-		stat -c '%Z %A %n' -- "$@"
-		cut -c35- -- "$@" | ended 10 xargs -d '\n' stat -c '%Z %A %n' --
-	} | info="$info" native=$native awk '
+	if [ $# = 0 ]; then listed nvidia.file; return; fi
+	cd "$R/" && {
+		printf '%s\n' "$@"
+		cut -c35- -- "$@"
+	} | alone 10 xargs -s 1000000 -d '\n' stat -c '%Z %A %n' -- | info="$info" native=$native awk '
 		BEGIN {
 			info = ENVIRON["info"]
 			programs = "^usr/(local/cuda-[0-9.]*/)?s?bin/[^./]*$"
