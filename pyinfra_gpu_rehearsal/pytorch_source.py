@@ -21,6 +21,7 @@ from pathlib import Path
 from pyinfra_gpu_rehearsal.aptconfig import AptConfiguration, of_release, read_machine
 from pyinfra_gpu_rehearsal.base_image import BaseImage, Say, ensure_base_image
 from pyinfra_gpu_rehearsal.commands import run
+from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.kind import Kind
 from pyinfra_gpu_rehearsal.requirements import ensure_packages, install_packages
 from pyinfra_gpu_rehearsal.state import cache_folder, locked
@@ -33,7 +34,7 @@ SOURCES = {"pytorch": CODENAME, "libuv1": CODENAME, "tensorpipe": "sid"}
 """Source packages, and the release that each is from: the TensorPipe that PyTorch pins from 2.12 on
 is in sid."""
 
-_RECIPE = 2
+_RECIPE = 3
 """Raised where the tree is put together in another way than before."""
 
 BUILD_PACKAGES = (
@@ -169,6 +170,7 @@ def _put_together(image: BaseImage, work: Path) -> list[str]:
     patch = "debian/patches/2000-version.patch"
     words = ["patch", "--reverse", "--quiet", "-p1", f"--input={patch}"]
     run(words, purpose=f"taking {patch} back", cwd=work / "pytorch")
+    _for_a_wheel(work / "pytorch")
     third_party = work / "pytorch/third_party"
     inner = third_party / "tensorpipe/third_party"
     shutil.move(work / "tensorpipe", third_party / "tensorpipe")
@@ -178,6 +180,37 @@ def _put_together(image: BaseImage, work: Path) -> list[str]:
     shutil.copytree(image.root / "usr/include/nop", inner / "libnop/include/nop")
     _generate(image, work / "pytorch/torch/csrc/jit/serialization")
     return names
+
+
+_UPSTREAMS = {
+    "CMakeLists.txt": {
+        '"Whether to add SOVERSION to the shared objects" ON': (
+            '"Whether to add SOVERSION to the shared objects" OFF'
+        ),
+    },
+    "cmake/Dependencies.cmake": {
+        'set(CMAKE_INSTALL_RPATH "")': 'set(CMAKE_INSTALL_RPATH "${_rpath_portable_origin}")',
+        "set(CMAKE_INSTALL_RPATH_USE_LINK_PATH FALSE)": (
+            "set(CMAKE_INSTALL_RPATH_USE_LINK_PATH TRUE)"
+        ),
+    },
+}
+"""By file, what Debian's patch wrote, and what upstream has there."""
+
+
+def _for_a_wheel(tree: Path) -> None:
+    """Have libraries find one another beside themselves, as in a wheel, and be there once.
+
+    Debian moves them to /usr/lib, where none needs a path, and where each has three names: two of
+    them are links, which a wheel cannot hold.
+    """
+    for name, lines in _UPSTREAMS.items():
+        text = (tree / name).read_text()
+        for debians, upstreams in lines.items():
+            if debians not in text:
+                raise LabError(f"{name} of Debian's PyTorch {VERSION} is another: no {debians!r}")
+            text = text.replace(debians, upstreams)
+        (tree / name).write_text(text)
 
 
 def _generate(image: BaseImage, folder: Path) -> None:
