@@ -55,6 +55,18 @@ def test_objects_are_not_sent_where_torch_has_no_numpy_to_pack_them_by() -> None
     assert "no NumPy" in found.detail
 
 
+def test_a_collective_that_this_torchs_gloo_lacks_is_skipped_by_all_ranks_or_fails() -> None:
+    """A torch 2.6 built from source failed: its gloo has no reduce_scatter."""
+    facts = {0: sound(0), 1: sound(1)}
+    lacks = {"elements": 0, "wrong": 0, "unsupported": "ProcessGroupGloo does not support ..."}
+    facts[1]["reduce_scatter"] = lacks
+    assert not _decide(facts)["S4.reduce_scatter"].ok
+    facts[0]["reduce_scatter"] = lacks
+    found = _decide(facts)["S4.reduce_scatter"]
+    assert (found.ok, found.status) == (True, "skip")
+    assert "gloo has no reduce_scatter" in found.detail
+
+
 _LOCATION = {
     "found": "/venv/lib/torch",
     "packages": "/venv/lib",
