@@ -19,6 +19,7 @@ _TAIL = 400
 _ERROR = re.compile(
     r"(?i)(^|[\s:\]])(fatal error|error|undefined reference|killed signal|no space left"
     r"|cannot find|failed|fatal)\b"
+    r"|^(?-i:[\w.]{0,80}(?:Error|Exception)): "  # what ends a traceback of Python's
 )
 _AFTERWARDS = re.compile(
     r"^(-- |ninja: build stopped|make(\[\d+\])?: \*\*\*|FAILED: |CMake Error: (?:CMAKE|Generator)"
