@@ -2,10 +2,10 @@
 
     make test-pytorch-whole
 
-About three hours of processor time (an estimate: nobody has waited for them yet), 8 GB of disk and,
-once, what the distribution's archive has of it. Ctrl-C stops the build in good order, and the next
-call goes on where it was, by the product's own way of doing so: nothing here knows of objects.
-What is there meanwhile is in .rehearsal-whole; what is left of it at the end is in evidence/.
+About three and a quarter hours of processor time, 5 GB of disk and, once, what the distribution's
+archive has of it. Ctrl-C stops the build in good order, and the next call goes on where it was, by
+the product's own way of doing so: nothing here knows of objects. What is there meanwhile is in
+.rehearsal-whole; what is left of it at the end is in evidence/.
 """
 
 from __future__ import annotations
