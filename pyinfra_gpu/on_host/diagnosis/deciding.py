@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from .entries import Catalogue, Kind
 from .failures import Failure
-from .hits import Findings, Hit, survived
+from .hits import RELEVANT, Findings, Hit, survived
 from .torchrun import Summary
 
 Verdict = tuple[Hit, Kind]
@@ -33,6 +33,7 @@ SOON_OVER = 5  # lines that a log may have after a warning that was its last wor
 
 _PROGRAM = re.compile(r"\bpid='?\d{1,10}'?, name=([^,\s]{1,40})")
 _OURS = re.compile(r"python|pt_|torchrun|ray|<unknown>|nvidia|\d|train")
+_CTRL_C = re.compile(r"\s*(?:\^C|KeyboardInterrupt\b)")
 _HOST_LAYERS = ("driver", "host")
 _OVERCOME = ("warned", "survived")
 _REMARKS = ("expected", "evidence", "warn")
@@ -127,7 +128,7 @@ def _outweighs(hit: Hit, unknown: Failure) -> bool:
 
 def _of_another_program(hit: Hit) -> bool:
     """Tell whether the kernel names another program, so that it is no word on this one's end."""
-    program = _PROGRAM.search(hit.lines[0].whole)
+    program = _PROGRAM.search(hit.lines[0].whole[:RELEVANT])
     return program is not None and not _OURS.match(program[1])
 
 
@@ -178,6 +179,12 @@ def _remarks(hits: Sequence[Hit], known: Catalogue) -> list[Verdict]:
         if hit.kind in _REMARKS:
             return [(hit, hit.kind)]
         if hit.kind == "root" and not hit.weak:
-            over = len(hit.stream.lines) - 1 - hit.last <= SOON_OVER
+            over = len(hit.stream.lines) - 1 - hit.last <= SOON_OVER or _interrupted(hit)
             return [(hit, "root" if over and hit.standing == "warned" else "warn")]
     return []
+
+
+def _interrupted(hit: Hit) -> bool:
+    """Tell whether somebody ended the program right after the message, which it had waited at."""
+    after = hit.stream.lines[hit.last + 1 : hit.last + 1 + SOON_OVER]
+    return any(_CTRL_C.match(line.text) for line in after)

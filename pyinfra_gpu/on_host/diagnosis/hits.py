@@ -34,15 +34,19 @@ _KERNEL = re.compile(r"\bkernel: |^\[ {0,10}\d{1,8}\.\d{6}\] |Killed process \d"
 _ERROR = re.compile(
     r"\b(?:E|FATAL|fatal|Fatal|Error|error|ERROR)\b ?[:!\]]|(?:^|[\[ ])[EF]\d{3,4} \d\d:\d\d:"
 )
+# By glog and PyTorch, whatever words it has: "[W910 06:00:09.502 socket.cpp:755] ... (gai error"
+_MARKED_WARNING = re.compile(r"(?:^|[\s:\[])W\d{3,4} \d\d:\d\d:\d\d")
 _WARNING = re.compile(
     r"\b(?:WARNING|Warning|\w{1,40}Warning|warning|warn|(?<!=)INFO|DEBUG)\b"
     r"|(?:^|[\[ ])[IW]\d{3,4} \d\d:"
     r"|\[[IW] "
 )
 _GOES_ON = re.compile(
-    r"\b(?:[Rr]etrying|will retry|[Tt]rying (?:again|next|another)|[Ff]all(?:ing|s|en)? ?back"
+    r"\b(?:[Rr]etrying|will retry|[Tt]rying (?:again|next|another)"
+    r"|(?<!You can suppress this exception and )[Ff]all(?:ing|s|en)? ?back"
     r"|[Rr]ecovered|(?<!E: Some index files failed to download\. They have been )[Ii]gnor(?:ed|ing)"
-    r"|[Ss]kipp(?:ed|ing)|[Cc]ontinuing)\b"  # that error is worded like a warning
+    # That error is worded like a warning; and a recap counts "skipped=3".
+    r"|[Ss]kipp(?:ed|ing)|[Cc]ontinuing)\b(?!=)"
 )
 _FRAME = re.compile(r"\s{0,80}File \"")  # a place in a traceback
 # An assertion of a test shows the values that it compared: they are no messages.
@@ -225,7 +229,7 @@ def _standing(stream: Stream, first: int, last: int, failure: Failure | None) ->
         return "survived" if survived(failure) else "exception"
     if _goes_on(stream, last, stream.lines[first : last + 1 + LINES_AFTER]):
         return "survived"
-    if _ERROR.search(whole):
+    if _ERROR.search(whole) and not _MARKED_WARNING.search(whole):
         return "error"
     return "warned" if _WARNING.search(whole) else "plain"
 

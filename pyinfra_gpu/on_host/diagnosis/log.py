@@ -187,7 +187,9 @@ def _writers(texts: Sequence[str]) -> frozenset[str]:
     return frozenset(
         found[0]
         for text, found in matches
-        if found and found["host"] not in _LEVELS and _OF_ONE_PROCESS.match(text, found.end())
+        if found
+        and not {found["host"], found["name"]} & _LEVELS
+        and _OF_ONE_PROCESS.match(text, found.end())
     )
 
 

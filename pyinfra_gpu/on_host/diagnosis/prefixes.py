@@ -10,8 +10,10 @@ MOST = 6  # container, label, time, rank, logger: more is not a prefix any more
 LABEL = re.compile(r"[ ]{0,6}(?P<label>[\w.-]{1,60}):[ ]")
 """`srun --label` ("1: ") and pdsh ("node03: "); any other word and colon looks the same."""
 
-WRITER = re.compile(r"(?:\[(?P<host>[A-Za-z][\w.-]{0,59})\]|(?P<task>\d{1,5}):)[ ]")
-"""What may be a label on some lines only: "[node-a] " as scripts put it, and `srun --label`."""
+WRITER = re.compile(
+    r"(?:\[(?P<host>[A-Za-z][\w.-]{0,59})\]|(?P<task>\d{1,5}):|(?P<name>[A-Za-z][\w.-]{0,59}):)[ ]"
+)
+"""What may be a label on some lines only: "[node-a] " as scripts put it, `srun --label`, pdsh."""
 
 # Every part is bounded, so that a line of any length costs the same.
 _DATE = r"\d{4}[-/]\d\d[-/]\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
@@ -77,7 +79,7 @@ def split(line: str, *, labelled: bool, writers: frozenset[str] = frozenset()) -
         place, label = found.end(), found["label"]
         count = 1
     elif (found := WRITER.match(line)) and found[0] in writers:
-        place, label = found.end(), found["host"] or found["task"]
+        place, label = found.end(), found["host"] or found["task"] or found["name"]
         count = 1
     for _ in range(MOST):
         found = _PREFIX.match(line, place)

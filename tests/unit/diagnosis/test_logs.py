@@ -17,6 +17,10 @@ stricter: the one cause, with a remedy that fits, and no list of causes where a 
 decides. By that, 23 of the 40 of `fifth` and 22 of the 36 of `sixth` were right at first; one cause
 was invented, of a notice that apt prints. All are right since.
 
+`seventh` is 40 logs of one machine (`a..`) and 36 of several (`b..`), blind and judged as strictly:
+36 of 40 and 27 of 36 were right at first; one cause was invented, of names without an IPv6 address
+in a run that ended well. All are right since.
+
 `kinds` is by somebody who knew both: one log for each kind of failure, of order of messages and
 of line typed afterwards that the catalogue was widened by. It holds them, and measures nothing.
 """
