@@ -21,7 +21,7 @@ from pyinfra_gpu.engine.following import LostError, Shown, follow
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.operations import smoke, training
-from pyinfra_gpu.operations.pytorch_build import plan
+from pyinfra_gpu.operations.pytorch_build import _why, plan
 from pyinfra_gpu.report.check.answer import Answer
 from pyinfra_gpu.report.check.judge import judge
 from pyinfra_gpu.report.check.render import render
@@ -307,6 +307,16 @@ def test_the_memory_in_use_is_told_while_it_compiles() -> None:
     assert state(memory_mib=21811, phase="wheel", percent=95).told() == "wheel, 95 %"
     # A build that goes on: ninja has not said yet how many are left.
     assert state(steps_done=0, percent=25, left_s=None).told() == "compile, 25 %"
+
+
+def test_a_line_that_is_explained_is_said_once() -> None:
+    line = "ImportError: libtorch.so.2.6: cannot open shared object file: No such file or directory"
+    error = {"sentence": f"importing the built torch failed: {line}", "lines": [line]}
+    said = _why(state(status="failed", phase="prove", error=error), "/b/log.txt")
+    assert said.startswith("failed in prove: importing the built torch failed: ")
+    assert said.count("libtorch.so.2.6") == 1
+    assert ".;" not in said
+    assert said.endswith("; all of it is in /b/log.txt there")
 
 
 class Told:
