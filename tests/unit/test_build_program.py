@@ -342,6 +342,18 @@ def test_what_cmake_only_tried_is_no_error() -> None:
     assert "CMake Error at CMakeLists.txt:9" in failure("configuring", 1, lines).sentence
 
 
+def test_of_a_traceback_the_exception_is_told_and_not_the_code_above_it() -> None:
+    """What the proof of the first whole wheel said began with "return _bootstrap._gcd_import"."""
+    lines = ["Traceback (most recent call last):"]
+    lines += [
+        '  File "<frozen importlib._bootstrap>", line 1387, in _gcd_import',
+        "    return a(b)",
+    ] * 9
+    lines += ["ImportError: libtorch.so.2.6: cannot open shared object file"]
+    said = failure("importing the built torch", 1, lines).sentence
+    assert said == f"importing the built torch failed: {lines[-1]}"
+
+
 def test_what_cmake_did_not_find_is_named() -> None:
     lines = [
         "-- Configuring done (13.9s)",
