@@ -11,8 +11,8 @@ compilers() {
 	if [ "$PG_COMPILER" ] && have "$PG_COMPILER"; then text=$text$nl'a compiler "$2" '$flags; fi
 	if have getconf; then text=$text$nl'a glibc getconf GNU_LIBC_VERSION'; fi
 	if have grep; then
-		text=$text$nl'a all grep -HsoE -m9 "$4" -- "$5"/etc/environment.d/*.conf "$5"/etc/security/pam_env.conf \
-	"$5"/etc/environment "$5"/etc/profile "$5"/etc/profile.d/*.sh "$5"/etc/bash.bashrc
+		text=$text$nl'a all grep -HsoE -m9 "$4" -- "$5"/etc/environment "$5"/etc/environment.d/*.conf \
+	"$5"/etc/security/pam_env.conf "$5"/etc/profile "$5"/etc/profile.d/*.sh "$5"/etc/bash.bashrc
 c=$3; shift 5; a shells grep -HsE -m9 "$c" -- "$@"'
 	fi
 	together 10 "$text" "$nvcc" "$PG_COMPILER" "$tells" "$for_all" "$R" "$@"

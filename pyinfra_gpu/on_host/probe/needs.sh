@@ -31,8 +31,8 @@ for_all="^[[:blank:]]*(export[[:blank:]]+)?($for_all)[[:blank:]=]"
 # secret.
 for_all() {
 	has grep owned.for_all || return
-	answer all 5 grep -HsoE -m9 "$for_all" -- "$R"/etc/environment.d/*.conf "$R"/etc/security/pam_env.conf \
-		"$R"/etc/environment "$R"/etc/profile "$R"/etc/profile.d/*.sh "$R"/etc/bash.bashrc
+	answer all 5 grep -HsoE -m9 "$for_all" -- "$R"/etc/environment "$R"/etc/environment.d/*.conf \
+		"$R"/etc/security/pam_env.conf "$R"/etc/profile "$R"/etc/profile.d/*.sh "$R"/etc/bash.bashrc
 	IFS=$nl
 	set -f
 	for row in $said; do

@@ -206,7 +206,7 @@ bounded() {
 # a program for each less. TEXT is of lines "a NAME PROGRAM..." and has the words as $1 and so on. With
 # $reader, that hears it in place of `heard`. What they said is for `answer`.
 together() {
-	seconds=$1 text=$2 first='' said=''
+	seconds=$1 text=$2 first='' said='' n=0
 	shift 2
 	[ "$text" ] || return 0
 	rows=$({
@@ -227,11 +227,15 @@ together() {
 			case $name:$code in
 			*[!a-z0-9:]* | *:????* | *:) ;;
 			*:*[!0-9]*) ;;
-			*) eval "said_$name=\$said code_$name=$code" ;;
+			*) [ $n -gt 9999 ] || eval "said_$name=\$said code_$name=$code" ;;
 			esac
-			said=
+			said='' n=0
 			;;
-		*) said=$said${said:+"$nl"}$row ;;
+		*)
+			# It takes the square of their number; who says more is asked alone.
+			n=$((n + 1))
+			[ $n -gt 9999 ] || said=$said${said:+"$nl"}$row
+			;;
 		esac
 	done
 	set +f
