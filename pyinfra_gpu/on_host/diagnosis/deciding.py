@@ -112,9 +112,14 @@ def _causes(
     else:
         lasting += _explaining_warnings(roots, hits, known)
         pool = [hit for hit in lasting if not hit.weak] or lasting
-    readings = {hit.reading for hit in pool}
+    return _without_effects(pool, known)
+
+
+def _without_effects(hits: Sequence[Hit], known: Catalogue) -> list[Hit]:
+    """Return those that follow from no other of them."""
+    readings = {hit.reading for hit in hits}
     effects = {id_ for id_, _ in readings if any(known.explains(one, id_) for one in readings)}
-    return [hit for hit in pool if hit.entry.id not in effects]
+    return [hit for hit in hits if hit.entry.id not in effects]
 
 
 def _outweighs(hit: Hit, unknown: Failure) -> bool:
@@ -171,11 +176,7 @@ def _remarks(hits: Sequence[Hit], known: Catalogue) -> list[Verdict]:
 
     A cause that was only warned of is one if the log ends there; if it goes on, it is a warning.
     """
-    readings = {hit.reading for hit in hits}
-    effects = {id_ for id_, _ in readings if any(known.explains(one, id_) for one in readings)}
-    for hit in hits:
-        if hit.entry.id in effects:
-            continue
+    for hit in _without_effects(hits, known):
         if hit.kind in _REMARKS:
             return [(hit, hit.kind)]
         if hit.kind == "root" and not hit.weak:
