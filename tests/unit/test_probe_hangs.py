@@ -84,7 +84,7 @@ def test_a_program_that_never_stops_talking_is_cut(tree: Tree, shell: str, said:
     checkout(tree)
     tree.tool("git", f"while :; do {said}; done")
     impatient(tree)
-    record = look(tree, shell, 5)
+    record = look(tree, shell, 10)
     assert isinstance(record.training.commit, Unknown)
     assert record.training.commit != Unknown(LATE)  # cut by its own limit, not by that of the look
     assert still_running(tree) == []

@@ -7,6 +7,7 @@ import getpass
 import hashlib
 import json
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -201,16 +202,52 @@ def test_another_device_number_counts_when_the_process_has_the_file_open(
     assert tree.look(shell).packages.lock_holder == "pid 4242 (dpkg)"
 
 
-def test_a_real_lock_is_seen_and_not_contended(tree: Tree, shell: str) -> None:
+def real_locks(tree: Tree) -> None:
+    """Have the tree's kernel list the locks of the machine, and its process be this one."""
     for name in ("locks", str(os.getpid())):
         (tree.root / "proc" / name).unlink(missing_ok=True)
         (tree.root / "proc" / name).symlink_to(f"/proc/{name}")
+
+
+def test_a_real_lock_is_seen_and_not_contended(tree: Tree, shell: str) -> None:
+    real_locks(tree)
     assert tree.look(shell).packages.lock_holder is None
     with (tree.root / LOCK).open("w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         comm = Path("/proc/self/comm").read_text().strip()
         expected = f"pid {os.getpid()} ({comm})"
         assert tree.look(shell).packages.lock_holder == expected
+
+
+COME_AND_GO = """
+import fcntl, sys
+files = [open(f"{sys.argv[1]}/{n}", "w") for n in range(6)]
+print("begun", flush=True)
+while True:
+    for how in (fcntl.LOCK_EX, fcntl.LOCK_UN):
+        for file in files:
+            fcntl.lockf(file, how)
+"""
+
+
+def test_a_lock_is_seen_while_others_come_and_go(tree: Tree, shell: str, tmp_path: Path) -> None:
+    """The kernel lists them anew for each piece that is read; a shell reads a byte at a time."""
+    real_locks(tree)
+    command = [sys.executable, "-c", COME_AND_GO, str(tmp_path)]
+    with (
+        (tree.root / LOCK).open("w") as file,
+        subprocess.Popen(command, stdout=subprocess.PIPE) as others,
+    ):
+        try:
+            assert others.stdout is not None
+            assert others.stdout.readline() == b"begun\n"
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            for _ in range(3):
+                holder = tree.look(shell).packages.lock_holder
+                assert isinstance(holder, str)
+                assert holder.startswith(f"pid {os.getpid()} ")
+        finally:
+            others.kill()
 
 
 def test_a_host_without_dpkg_has_no_lock(tree: Tree, shell: str) -> None:

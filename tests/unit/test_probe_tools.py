@@ -290,8 +290,9 @@ def test_what_one_program_can_tell_is_asked_of_one(tree: Tree) -> None:
         tree.tool(name, f'echo {name} >>{started}; exec {place.resolve()} "$@"')
     see(tree, "dash")
     names = started.read_text().split()
-    # The driver's libraries, libcuda's links; what update-alternatives chose; a link of the layout.
-    assert {name: names.count(name) for name in names} == {"ldconfig": 1, "readlink": 4, "cat": 1}
+    # The driver's libraries, libcuda's links; what update-alternatives chose; a link of the layout;
+    # the mounts, the locks.
+    assert {name: names.count(name) for name in names} == {"ldconfig": 1, "readlink": 4, "cat": 2}
 
 
 def test_without_a_shell_on_its_path_each_program_is_asked_by_itself(

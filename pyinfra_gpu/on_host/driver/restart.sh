@@ -29,13 +29,15 @@ judged() {
 own_lock() {
 	if [ ! -e "$R$PG_LOCK" ]; then absent restart.lock; return; fi
 	if ! id=$(stat -c %i -- "$R$PG_LOCK"); then unknown restart.lock "stat cannot read $PG_LOCK"; return; fi
-	if [ ! -r "$R/proc/locks" ]; then unknown restart.lock "/proc/locks may not be read"; return; fi
+	locks restart.lock || return
 	while read -r _ kind _ _ pid place _; do
 		if [ "$kind" = FLOCK ] && [ "${place##*:}" = "$id" ]; then
 			put restart.lock "pid $pid, which works on $PG_LOCK"
 			return
 		fi
-	done <"$R/proc/locks"
+	done <<-rows
+		$locks
+	rows
 	absent restart.lock
 }
 

@@ -18,7 +18,8 @@ fi
 # holder sets $holder, as far as the kernel tells; a name is anybody's to choose.
 holder() {
 	holder='somebody'
-	[ -r /proc/locks ] && id=$(stat -c %i -- "$lock") || return 0
+	# By one program: a shell reads a byte at a time, and misses rows while others come and go.
+	locks=$(cat /proc/locks) && id=$(stat -c %i -- "$lock") || return 0
 	while read -r _ kind _ _ pid place _; do
 		if [ "$kind" = FLOCK ] && [ "${place##*:}" = "$id" ]; then
 			comm=$(head -c 40 "/proc/$pid/comm" 2>/dev/null | LC_ALL=C tr -dc ' -~') || comm=
@@ -26,7 +27,9 @@ holder() {
 			holder="pid $pid${comm:+" ($comm)"}${user:+" of $user"}"
 			return
 		fi
-	done </proc/locks
+	done <<-rows
+		$locks
+	rows
 }
 
 if ! command -v flock >/dev/null; then echo "flock is not on this host" >&2; exit 1; fi

@@ -85,6 +85,14 @@ has() {
 	return 1
 }
 
+# locks KEY sets $locks, the kernel's list of them, or says by KEY why not. A program reads it in one
+# piece: a shell reads a byte at a time, the kernel lists the rest anew for each, and rows are missed
+# while others come and go.
+locks() {
+	has cat "$1" || return 1
+	if ! locks=$(cat "$R/proc/locks"); then unknown "$1" "/proc/locks may not be read"; return 1; fi
+}
+
 # legible FILE KEY: whether it may be read; else what it says is not known
 legible() {
 	[ -r "$1" ] && return
@@ -176,13 +184,13 @@ ended() {
 	fi
 }
 
-# heard is what comes up to the mark with which it ends, 100,000 lines and 64 MiB at most. Only the
+# heard is what comes up to the mark with which it ends, 20,000 lines and 64 MiB at most. Only the
 # command is waited for: what it leaves behind may hold its output open for ever.
 mark=pyinfra-gpu-ended
 heard() {
 	ulimit -v 65536
 	n=0
-	while [ $n -lt 100000 ] && IFS= read -r row; do
+	while [ $n -lt 20000 ] && IFS= read -r row; do
 		n=$((n + 1))
 		printf '%s\n' "$row"
 		case $row in "$mark "[0-9]*) return ;; esac
@@ -227,14 +235,15 @@ together() {
 			case $name:$code in
 			*[!a-z0-9:]* | *:????* | *:) ;;
 			*:*[!0-9]*) ;;
-			*) [ $n -gt 9999 ] || eval "said_$name=\$said code_$name=$code" ;;
+			*) eval "said_$name=\$said code_$name=$code" ;;
 			esac
 			said='' n=0
 			;;
 		*)
-			# It takes the square of their number; who says more is asked alone.
+			# It takes the square of their number; who says more is asked alone, and who comes after.
 			n=$((n + 1))
-			[ $n -gt 9999 ] || said=$said${said:+"$nl"}$row
+			[ $n -le 9999 ] || break
+			said=$said${said:+"$nl"}$row
 			;;
 		esac
 	done

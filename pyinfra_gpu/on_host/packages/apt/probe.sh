@@ -77,11 +77,12 @@ package_lock() {
 		if [ -e "$R/var/$file" ]; then set -- "$@" "$R/var/$file"; fi
 	done
 	if [ $# = 0 ]; then absent packages.lock; return; fi
-	if [ ! -r "$R/proc/locks" ]; then unknown packages.lock "/proc/locks may not be read"; return; fi
-	held=
-	while read -r row; do
+	locks packages.lock || return
+	IFS=$nl held=
+	for row in $locks; do
 		case $row in *' POSIX '* | *' OFDLCK '*) held=$held$row$nl ;; esac
-	done <"$R/proc/locks"
+	done
+	IFS=$ifs
 	# Whose they are is asked only where there are any.
 	if [ ! "$held" ]; then absent packages.lock; return; fi
 	has stat packages.lock || return
