@@ -31,10 +31,14 @@ class _Document(BaseModel):
 
 
 class BuildFailure(_Document):
-    """Why a build stopped: a sentence, and the lines of its log, the first error first."""
+    """Why a build stopped: a sentence, and the lines of its log, the first error first.
+
+    + quoted: the line with which the sentence ends, where it quotes one; older programs do not say
+    """
 
     sentence: _Text
     lines: list[_Text] = []
+    quoted: _Text = ""
 
 
 class BuildState(_Document):

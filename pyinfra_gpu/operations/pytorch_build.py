@@ -284,10 +284,9 @@ def _why(last: BuildState, log: str) -> str:
     if last.error is None:
         ended = "was stopped" if last.status == "stopped" else "was killed"
         return f"{ended} in {last.told()}: run again, and it goes on from there"
-    said = last.error.sentence
+    said, quoted = last.error.sentence, last.error.quoted
     if explained := explain_lines(last.error.lines or [said]):
-        what, _, line = said.partition(" failed: ")
         # The explanation shows the line itself.
-        said = f"{what} failed" if line and line in explained else said
+        said = said.removesuffix(f": {quoted}") if quoted in explained else said
         said += f": {explained.rstrip('.')}"
     return f"failed in {last.phase}: {said}; all of it is in {log} there"

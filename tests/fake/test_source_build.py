@@ -311,9 +311,9 @@ def test_the_memory_in_use_is_told_while_it_compiles() -> None:
 
 def test_a_line_that_is_explained_is_said_once() -> None:
     line = "ImportError: libtorch.so.2.6: cannot open shared object file: No such file or directory"
-    error = {"sentence": f"importing the built torch failed: {line}", "lines": [line]}
+    error = {"sentence": f"proof failed: importing torch: {line}", "lines": [line], "quoted": line}
     said = _why(state(status="failed", phase="prove", error=error), "/b/log.txt")
-    assert said.startswith("failed in prove: importing the built torch failed: ")
+    assert said.startswith("failed in prove: proof failed: importing torch: ")
     assert said.count("libtorch.so.2.6") == 1
     assert ".;" not in said
     assert said.endswith("; all of it is in /b/log.txt there")

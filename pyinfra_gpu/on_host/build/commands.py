@@ -125,8 +125,9 @@ def failure(what: str, status: int, lines: Sequence[str]) -> BuildError:
     """Return the error of a program that failed: its first error, and what stands around it."""
     first = first_error(lines)
     shown = tuple(lines[first : first + 12]) if lines else ()
-    said = _said(shown) if shown else f"it ended with status {status} and said nothing"
-    return BuildError(f"{what} failed: {said}", shown)
+    quoted = _said(shown) if shown else ""
+    said = quoted or f"it ended with status {status} and said nothing"
+    return BuildError(f"{what} failed: {said}", shown, quoted)
 
 
 def _said(shown: Sequence[str]) -> str:

@@ -159,5 +159,5 @@ def _explained(status: int, lines: list[str]) -> BuildError:
     error = failure("compiling", status, lines[failed:])
     if failed or (lines[:1] and lines[0].startswith("FAILED: ")):
         shown = (lines[failed], *lines[failed + first_error(lines[failed:]) :][:11])
-        return BuildError(error.sentence, shown)
+        return BuildError(error.sentence, shown, error.quoted)
     return error

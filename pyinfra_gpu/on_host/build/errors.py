@@ -8,12 +8,14 @@ class BuildError(Exception):
 
     + sentence: what was found, what was expected, what helps
     + lines: of the log, the first error first; the controller explains them
+    + quoted: the line of the log with which the sentence ends, where it quotes one
     """
 
-    def __init__(self, sentence: str, lines: tuple[str, ...] = ()) -> None:
+    def __init__(self, sentence: str, lines: tuple[str, ...] = (), quoted: str = "") -> None:
         super().__init__(sentence)
         self.sentence = sentence
         self.lines = lines
+        self.quoted = quoted
 
 
 class StoppedError(Exception):

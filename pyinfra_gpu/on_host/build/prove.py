@@ -70,7 +70,8 @@ def judge(
         )
     if found["unloadable"]:
         path, why = found["unloadable"][0]
-        raise BuildError(f"a library of the built torch cannot be loaded: {path}: {why}", (why,))
+        said = f"a library of the built torch cannot be loaded: {path}: {why}"
+        raise BuildError(said, (why,), why)
     proven = {"imports": True, "libraries": found["libraries"], "commit": plan.commit}
     if stand_in:
         return {**proven, "store": "not tried: a stand-in has none", "archs": "not tried: stand-in"}

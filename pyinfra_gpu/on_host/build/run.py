@@ -90,9 +90,8 @@ def build(place: Place, program: str) -> int:
 def _failed(place: Place, state: State, error: BuildError) -> None:
     place.reserve.unlink(missing_ok=True)
     lines = [line[:400] for line in error.lines[:12]]
-    state.save(
-        status=FAILED, left_s=None, error={"sentence": error.sentence[:1000], "lines": lines}
-    )
+    told = {"sentence": error.sentence[:1000], "lines": lines, "quoted": error.quoted[:400]}
+    state.save(status=FAILED, left_s=None, error=told)
 
 
 def _phases(plan: Plan, place: Place, run: Commands, state: State, program: str) -> None:
