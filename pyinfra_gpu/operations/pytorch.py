@@ -131,8 +131,13 @@ def _make(spec: HostSpec, record: Record, *options: str) -> PyinfraCommand:
     )
 
 
-def _owners_step(spec: HostSpec, record: Record, what: str, command: str) -> PyinfraCommand:
-    """Return a step of seconds to minutes in what the owner can write."""
+def _owners_step(
+    spec: HostSpec, record: Record, what: str, command: str, *, stream: bool = False
+) -> PyinfraCommand:
+    """Return a step of seconds to minutes in what the owner can write.
+
+    + stream: show what it says
+    """
     return step(
         STAGE,
         what,
@@ -140,6 +145,7 @@ def _owners_step(spec: HostSpec, record: Record, what: str, command: str) -> Pyi
         run_as=as_owner(spec, record),
         seconds=deadlines.SERVICE,
         lock=spec.paths.lock,
+        stream=stream,
     )
 
 
@@ -169,7 +175,8 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
     yield _owners_step(spec, record, "import torch from the new environment", works)
     kept = f"{spec.paths.venv}.old-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     bound = program("pytorch/kept.sh", spec.paths.venv, str(spec.pytorch.environments_kept - 1))
-    yield _owners_step(spec, record, "empty environments that are older than those kept", bound)
+    older = "empty environments that are older than those kept"
+    yield _owners_step(spec, record, older, bound, stream=True)
     arguments = (spec.paths.venv, kept, made_for(spec, record))
     yield step(
         STAGE,

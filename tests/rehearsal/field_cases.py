@@ -190,7 +190,8 @@ OF_APT: dict[str, Case] = {
     ),
     "apt's lists are emptied": Case(inject="rm -rf /var/lib/apt/lists/*"),
     "apt's proxy is dead": Case(
-        inject="echo 'Acquire::http::Proxy \"http://127.0.0.1:9\";' > /etc/apt/apt.conf.d/99proxy"
+        inject="echo 'Acquire::http::Proxy \"http://127.0.0.1:9\";' > /etc/apt/apt.conf.d/99proxy",
+        undo="rm /etc/apt/apt.conf.d/99proxy",
     ),
     "the driver's packages are marked automatic": Case(
         inject="quiet apt-mark auto nvidia-driver-cuda nvidia-kernel-open-dkms"
@@ -302,7 +303,7 @@ OF_PYTHON: dict[str, Case] = {
     "the programs name another interpreter": Case(
         inject=f"sed -i '1s|.*|#!/home/x/venv/bin/python|' {VENV}/bin/torchrun",
         ids=("pytorch.files-damaged",),
-        holds=f"head -1 {VENV}/bin/torchrun | grep -q {VENV}",
+        holds=f"owner 'cd / && {VENV}/bin/torchrun --help >/dev/null'",
     ),
     "an interrupted removal left metadata of numpy": Case(
         inject=f"""
@@ -381,7 +382,8 @@ OF_OUR_FILES: dict[str, Case] = {
         holds=f"test -s {PREFIX}/bin/train",
     ),
     "a file of ours cannot be changed": Case(
-        inject=f"chattr +i {ENV_FILE}", undo=f"chattr -i {ENV_FILE}"
+        inject=f"mount --bind {ENV_FILE} {ENV_FILE}; mount -o remount,bind,ro {ENV_FILE}",
+        undo=f"umount {ENV_FILE}",
     ),
     "the prefix is writable for all": Case(
         inject=f"chmod 777 {PREFIX}",
@@ -402,9 +404,12 @@ OF_GIT: dict[str, Case] = {
         repaired=False,
         undo=f"rm {TREE}/torch.py",
     ),
-    "git was killed and left its lock": Case(inject=f"owner 'touch {TREE}/.git/index.lock'"),
+    "git was killed and left its lock": Case(
+        inject=f"owner 'touch {TREE}/.git/index.lock'", undo=f"rm {TREE}/.git/index.lock"
+    ),
     "a rebase was left in the middle": Case(
-        inject=f"owner 'cd {TREE}/.git; mkdir rebase-merge; echo x > rebase-merge/head-name'"
+        inject=f"owner 'cd {TREE}/.git; mkdir rebase-merge; echo x > rebase-merge/head-name'",
+        undo=f"rm -r {TREE}/.git/rebase-merge",
     ),
     "a changed file is marked unchanged": Case(
         inject=f"owner '{MARK} --assume-unchanged {FIRST}; echo 1 >> {FIRST}'",

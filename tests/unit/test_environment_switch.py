@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from test_lock_installing import declared, uv
@@ -18,10 +20,16 @@ from pyinfra_gpu.spec.paths import beside
 USES = ("files/root_only.sh",)
 
 
-def run(command: str) -> subprocess.CompletedProcess[str]:
+def run(command: str, user: int | None = None) -> subprocess.CompletedProcess[str]:
     known = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
     return subprocess.run(
-        ["sh", "-c", command], env=known, capture_output=True, text=True, check=False, timeout=120
+        ["sh", "-c", command],
+        env=known,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        user=user,
     )
 
 
@@ -102,6 +110,32 @@ def test_the_newest_old_ones_are_kept_and_the_others_emptied(
     there = {each.name for each in venv.parent.iterdir()}
     assert {f"venv.old-2026112{day}-120000" for day in full} <= there
     assert not {f"venv.old-2026112{day}-120000" for day in set("123") - set(full)} & there
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_what_another_user_left_in_an_old_one_stays_and_is_said() -> None:
+    """Somebody ran pip with sudo, or took their own rights away, before it was replaced."""
+    nobody = pwd.getpwnam("nobody").pw_uid
+    with TemporaryDirectory() as prefix:
+        old = Path(prefix, "venv.old-20261121-120000")
+        shut = old / "shut"
+        (shut / "in").mkdir(parents=True)
+        (shut / "in/file").write_text("x")
+        for folder in (Path(prefix), old, shut, shut / "in"):
+            os.chown(folder, nobody, nobody)
+        shut.chmod(0)
+        bound = program("pytorch/kept.sh", f"{prefix}/venv", "0")
+        done = run(bound, nobody)
+        assert (done.returncode, done.stdout, list(old.iterdir())) == (0, "", [])
+        theirs = old / "numpy"
+        theirs.mkdir(mode=0o700)
+        (theirs / "file").write_text("x")
+        done = run(bound, nobody)
+        assert done.returncode == 0
+        assert done.stdout == (
+            f"{old} holds files of another user's, which stay; as root: rm -r -- '{old}'\n"
+        )
+        assert (theirs / "file").exists()
 
 
 def test_nothing_is_emptied_through_a_link(venv: Path, tmp_path: Path) -> None:
