@@ -292,7 +292,9 @@ def test_conda_s_second_way_of_solving_is_no_sign_that_the_failure_after_it_was_
     assert roots(f"fetching failed. Retrying with another server.\n\n{OOM}\n{STEPS}") == []
 
 
-@pytest.mark.parametrize("prompt", ["$ ", "ada@ws1:~/run$ ", "[ada@ws1 run]$ ", "(venv) ada@ws1:~$ "])
+@pytest.mark.parametrize(
+    "prompt", ["$ ", "ada@ws1:~/run$ ", "[ada@ws1 run]$ ", "(venv) ada@ws1:~$ "]
+)
 def test_what_a_person_was_told_afterwards_explains_an_unknown_exception(prompt: str) -> None:
     asked = f"{prompt}python -c 'import torch; torch.zeros(1).cuda()'\n"
     assert roots(traceback(KEY) + asked + "No CUDA GPUs are available\n") == ["CUDA-09"]
@@ -315,7 +317,7 @@ def test_a_signal_typed_about_afterwards_explains_nothing() -> None:
 
 
 def test_a_line_of_slurm_s_daemon_is_no_exception_of_the_program_before_it() -> None:
-    log = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n"
+    log = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n'
     assert roots(f"bind: Address already in use\n{log}slurmd: done with step 7\n") == ["STORE-01"]
 
 
