@@ -7,8 +7,9 @@ The rules, in this order:
 2. What was only warned of, or survived, is no cause, unless the catalogue says that it explains
    what ended the run.
 3. An exception that nothing in the catalogue explains makes a log unclassified. It is outweighed
-   only by what the kernel says, by an exception that came first, or by an error printed right
-   before it. A warning of NCCL does not: what NCCL fails at is in the exception.
+   only by what the kernel says, by an exception that came first, by an error printed right
+   before it, or by what a person was told who asked the host afterwards, at a prompt. A warning
+   of NCCL does not: what NCCL fails at is in the exception.
 4. A consequence (as `explains` tells) gives way to its cause.
 5. Exceptions and the kernel come before other lines, and the first of them before later ones.
 6. Time-outs and signals (`weak`) count where there is nothing better, unless another line decides
@@ -22,7 +23,7 @@ import re
 from collections.abc import Sequence
 
 from .entries import Catalogue, Kind
-from .failures import Failure
+from .failures import TYPED, Failure
 from .hits import RELEVANT, Findings, Hit, survived
 from .torchrun import Summary
 
@@ -108,7 +109,9 @@ def _causes(
 ) -> list[Hit]:
     lasting = [hit for hit in roots if hit.standing not in _OVERCOME]
     if unknown:
-        pool = [hit for hit in lasting if not hit.weak and _outweighs(hit, unknown[0])]
+        strong = [hit for hit in lasting if not hit.weak]
+        pool = [hit for hit in strong if _outweighs(hit, unknown[0])]
+        pool = pool or [hit for hit in strong if _asked_after(hit, unknown)]
     else:
         lasting += _explaining_warnings(roots, hits, known)
         pool = [hit for hit in lasting if not hit.weak] or lasting
@@ -129,6 +132,19 @@ def _outweighs(hit: Hit, unknown: Failure) -> bool:
         gap = unknown.start - hit.last
         return hit.stream is unknown.stream and 0 < gap <= RIGHT_BEFORE
     return hit.standing == "kernel" and not _of_another_program(hit)
+
+
+def _asked_after(hit: Hit, unknown: Sequence[Failure]) -> bool:
+    """Tell whether a person was told this by a command that was typed after those exceptions.
+
+    What the program itself prints after an exception is mostly its consequence.
+    """
+    start = hit.failure.start if hit.failure else hit.first
+    before = [each for each in unknown if each.stream is hit.stream and each.start < start]
+    if not before or hit.standing == "kernel":
+        return False
+    since = before[-1].spans[-1][0] + 1
+    return any(TYPED.match(line.text[:RELEVANT]) for line in hit.stream.lines[since:start])
 
 
 def _of_another_program(hit: Hit) -> bool:

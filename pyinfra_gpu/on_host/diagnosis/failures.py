@@ -10,6 +10,7 @@ from .log import Line, Stream
 from .torchrun import ends_item
 
 LONGEST_MESSAGE = 40  # lines that an exception's message may have
+SHOWN = 400  # characters of a line that are looked at for a prompt
 QUOTED_WITHIN = 3  # lines: an exception named so soon after another is what that one quotes
 
 _TRACEBACK = "Traceback (most recent call last):"
@@ -37,8 +38,15 @@ _CRASH = "Fatal Python error: "
 _CRASHED_IN = "Current thread "
 _PACKAGE = re.compile(r'File ".{0,300}/(?:site|dist)-packages/([\w.-]{1,60})')
 _OUR_PACKAGES = ("torch", "triton", "nvidia", "numpy")
-# What begins a message of its own: NCCL's "host:pid:tid [0] ", "wandb: ".
-_OTHER_MESSAGE = re.compile(r"[\w.-]{1,64}:\d{1,9}:\d{1,9} \[|(?:wandb|srun|slurmstepd)[: ]")
+# What begins a message of its own: NCCL's "host:pid:tid [0] ", "wandb: ", "slurmd: ".
+_OTHER_MESSAGE = re.compile(
+    r"[\w.-]{1,64}:\d{1,9}:\d{1,9} \[|(?:wandb|srun|slurmd|slurmstepd|sbatch|mpirun)[: ]"
+)
+
+# A shell's prompt with a command behind it. "# " alone may be a comment as well as root's.
+TYPED = re.compile(
+    r"(?:\([\w. -]{1,40}\) )?(?:\[?[\w.-]{1,40}@[\w.-]{1,64}[^$#%\n]{0,80}[$#%]|[$%\u276f]) \S"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +173,7 @@ def _begins_another(line: Line, text: str, first: Line) -> bool:
         or _EXCEPTION.match(text)
         or _OTHER_MESSAGE.match(text)
         or text.startswith(_CRASH)
+        or TYPED.match(text[:SHOWN])
         or ends_item(text)
     )
 

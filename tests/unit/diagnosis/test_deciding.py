@@ -290,3 +290,37 @@ def test_conda_s_second_way_of_solving_is_no_sign_that_the_failure_after_it_was_
     log = "Solving environment: failed with initial frozen solve. Retrying with flexible solve.\n"
     assert roots(f"{log}\n{OOM}\n") == ["CUDA-02"]
     assert roots(f"fetching failed. Retrying with another server.\n\n{OOM}\n{STEPS}") == []
+
+
+@pytest.mark.parametrize(
+    "prompt", ["$ ", "ada@ws1:~/run$ ", "[ada@ws1 run]$ ", "(venv) ada@ws1:~$ "]
+)
+def test_what_a_person_was_told_afterwards_explains_an_unknown_exception(prompt: str) -> None:
+    asked = f"{prompt}python -c 'import torch; torch.zeros(1).cuda()'\n"
+    assert roots(traceback(KEY) + asked + "No CUDA GPUs are available\n") == ["CUDA-09"]
+    assert roots(traceback(KEY) + asked + traceback(OOM)) == ["CUDA-02"]
+
+
+def test_what_the_program_prints_after_an_unknown_exception_does_not_explain_it() -> None:
+    assert roots(traceback(KEY) + traceback(OOM)) == []
+    assert roots(traceback(KEY) + "# no more\n" + traceback(OOM)) == []
+    assert roots("$ python train.py\n" + traceback(KEY) + traceback(OOM)) == []
+
+
+def test_an_unknown_exception_of_a_command_typed_later_is_unknown_again() -> None:
+    again = "$ python train.py\n" + traceback(KEY)
+    assert roots(traceback(KEY) + again + traceback(OOM)) == []
+
+
+def test_a_signal_typed_about_afterwards_explains_nothing() -> None:
+    assert roots(traceback(KEY) + "$ tail -1 log\n" + "NCCL: unhandled system error\n") == []
+
+
+def test_a_line_of_slurm_s_daemon_is_no_exception_of_the_program_before_it() -> None:
+    log = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n'
+    assert roots(f"bind: Address already in use\n{log}slurmd: done with step 7\n") == ["STORE-01"]
+
+
+def test_a_step_that_the_loss_scaler_skips_does_not_say_that_the_run_goes_on() -> None:
+    skipped = "OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 2, reducing to 1\n"
+    assert roots(skipped + traceback(OOM)) == ["CUDA-02"]

@@ -21,6 +21,10 @@ was invented, of a notice that apt prints. All are right since.
 36 of 40 and 27 of 36 were right at first; one cause was invented, of names without an IPv6 address
 in a run that ended well. All are right since.
 
+`ninth` is as `seventh`, in other fields beside: schedulers, Kubernetes, virtual machines, servers
+of models. 29 of 40 and 22 of 36 were right at first, most of the others too general where a line
+of the log decides; one cause was invented, of a Docker that was the snap. All are right since.
+
 `kinds` is by somebody who knew both: one log for each kind of failure, of order of messages and
 of line typed afterwards that the catalogue was widened by. It holds them, and measures nothing.
 """
