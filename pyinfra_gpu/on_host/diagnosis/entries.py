@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from .host_facts import Condition, HostFacts
-from .patterns import Pattern, pattern
+from .patterns import Pattern, Text, pattern
 from .steps import Step
 
 FILE = "catalogue.json"
@@ -131,6 +131,8 @@ class Catalogue:
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self.entries = entries
         self.by_id = {entry.id: entry for entry in entries}
+        self._patterns = [(entry, each) for entry in entries for each in entry.patterns]
+        self._anchors = frozenset(each.anchor for _, each in self._patterns)
         self._effects = {
             (entry.id, case): self._reach(
                 entry.id, entry.explains | (case.explains if case else NONE)
@@ -138,6 +140,11 @@ class Catalogue:
             for entry in entries
             for case in (None, *entry.cases)
         }
+
+    def near(self, text: Text) -> list[tuple[Entry, Pattern]]:
+        """Return the patterns whose anchors stand in the text, each with its entry, in order."""
+        there = text.holding(self._anchors)
+        return [(entry, each) for entry, each in self._patterns if each.anchor in there]
 
     def explains(self, one: Reading, other: str) -> bool:
         """Tell whether the entry `other` is a consequence of `one`, directly or through others."""
