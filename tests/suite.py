@@ -45,6 +45,9 @@ _RESULTS = re.compile(r"^(?:tests/\S+\.py )?([.FEsxX]+)(?: +\[ *\d+%\])?$", re.M
 INTERRUPTED = 130
 PROCESSOR = ("-p", "tests.processor")
 """For lanes whose tests start programs: unit's and fake's are 10,000 and take a share of one."""
+QUICK_LANES = 3
+"""Where they are alone: a fifth of what two do is to wait for a time to pass, on two cores. Beside
+lanes with hosts there is always one that does not wait, and finding all tests once more is lost."""
 SEEDS = ("PYINFRA_GPU_FAULT_SEED", "PYINFRA_GPU_FUZZ_SEED")
 """The variables that say which of all cases are tried, where tests try a share of them."""
 
@@ -123,7 +126,8 @@ def lanes(which: str, rehearsal: int, *, measure: bool = False) -> list[Lane]:
     + rehearsal: how many share the tests on hosts; each makes a lab of its own
     + measure: whether these write down what they take, by which they are shared out
     """
-    quick = [shared("unit", number, 2, "tests/unit", "tests/fake") for number in (1, 2)]
+    of = QUICK_LANES if which == "quick" else 2
+    quick = [shared("unit", n + 1, of, "tests/unit", "tests/fake") for n in range(of)]
     if which == "quick":
         return quick
     words = ("tests/rehearsal", *PROCESSOR, *(["--measure-lanes"] if measure else []))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm import warm_program
 
 from pyinfra_gpu.on_host import completion
 from pyinfra_gpu.report.check import offering as choosing
@@ -93,8 +92,7 @@ def test_files_are_offered_only_where_a_file_is_meant(
         "COMP_LINE": line,
         "COMP_POINT": str(len(line)),
     }
-    program = [sys.executable, "-c", "from pyinfra_gpu.cli import main; main()"]
-    subprocess.run(program, env=asked, cwd=tmp_path, check=False, timeout=60)
+    warm_program().run(["pyinfra-gpu"], asked, 60, folder=tmp_path)
     found = answer.read_text(encoding="utf-8").split("\v") if answer.exists() else []
     assert {each.strip() for each in found if each and not each.startswith("-")} == offered
 

@@ -1,12 +1,14 @@
-"""An SSH server on loopback that lets everybody in, forwards connections, and runs nothing.
+"""SSH servers on loopback that let everybody in, forward connections, and run nothing.
 
-python ssh_server.py KEY...: private host keys, and certificates of them whose names end in
--cert.pub; prints its port, and serves until it is ended
+python ssh_server.py: reads lines, each a JSON list of files: private host keys, and certificates
+of them whose names end in -cert.pub. For each line it prints the port of one more server that has
+them; all serve until there are no more lines
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import socket
 import sys
 import threading
@@ -86,19 +88,24 @@ def serve(connection: socket.socket, keys: list[paramiko.PKey]) -> None:
         transport.close()
 
 
-def main(files: list[str]) -> None:
-    keys = [
-        Certified(file.removesuffix("-cert.pub"), file)
-        if file.endswith("-cert.pub")
-        else paramiko.PKey.from_path(file)
-        for file in files
-    ]
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+def listen(listening: socket.socket, keys: list[paramiko.PKey]) -> None:
+    while True:
+        connection, _ = listening.accept()
+        threading.Thread(target=serve, args=(connection, keys), daemon=True).start()
+
+
+def main() -> None:
+    for line in sys.stdin:
+        keys = [
+            Certified(file.removesuffix("-cert.pub"), file)
+            if file.endswith("-cert.pub")
+            else paramiko.PKey.from_path(file)
+            for file in json.loads(line)
+        ]
+        listening = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=listen, args=(listening, keys), daemon=True).start()
         print(listening.getsockname()[1], flush=True)
-        while True:
-            connection, _ = listening.accept()
-            threading.Thread(target=serve, args=(connection, keys), daemon=True).start()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

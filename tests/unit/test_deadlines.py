@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,14 +32,16 @@ STOCK = re.compile(r"\b(stock_\w+|files|server|apt|systemd)\.\w+\._inner$")
 """pyinfra's own operations: their calls have the deadline of a plain one, by the connector."""
 
 
-def calls(folder: str = "") -> Iterator[tuple[str, ast.Call, str]]:
-    """Yield (path, call, the name that is called) of all of the product on the controller."""
-    for path in sorted((PRODUCT / folder).rglob("*.py")):
-        name = str(path.relative_to(PRODUCT))
-        if not name.startswith("on_host/"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call):
-                    yield name, node, ast.unparse(node.func)
+@cache
+def calls() -> tuple[tuple[str, ast.Call, str], ...]:
+    """Return (path, call, the name that is called) of all of the product on the controller."""
+    return tuple(
+        (name, node, ast.unparse(node.func))
+        for path in sorted(PRODUCT.rglob("*.py"))
+        if not (name := str(path.relative_to(PRODUCT))).startswith("on_host/")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    )
 
 
 def last(name: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +28,7 @@ HERE = Path(__file__).parent
 def new_key(path: Path, kind: str = "ed25519") -> str:
     """Make a key and return its public half: "KIND BASE64"."""
     quiet = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "", "-f", str(path)]
-    subprocess.run(quiet, check=True)
+    starting.run(quiet, check=True)
     return path.with_suffix(".pub").read_text(encoding="utf-8").strip()
 
 
@@ -49,25 +50,30 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     folder = tmp_path_factory.mktemp("keys")
     own = [new_key(folder / "host"), new_key(folder / "host_rsa", "rsa")]
     others = [new_key(folder / "other"), new_key(folder / "other_rsa", "rsa")]
     new_key(folder / "client")
-    with serving(folder / "host", folder / "host_rsa") as port:
-        yield Served(port, *own, *others, folder / "client", folder)
+    port = serving(folder / "host", folder / "host_rsa")
+    return Served(port, *own, *others, folder / "client", folder)
 
 
-@contextmanager
-def serving(*keys: Path) -> Iterator[int]:
-    """A server with these host keys; its port."""
-    command = [sys.executable, HERE / "ssh_server.py", *keys]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout
-        try:
-            yield int(server.stdout.readline())
-        finally:
-            server.terminate()
+def serving(*keys: Path) -> int:
+    """The port of a server with these host keys, which is there until the tests end."""
+    stdin, stdout = servers().stdin, servers().stdout
+    assert stdin
+    assert stdout
+    stdin.write(json.dumps([str(key) for key in keys]) + "\n")
+    stdin.flush()
+    return int(stdout.readline())
+
+
+@cache
+def servers() -> subprocess.Popen[str]:
+    """The process of all servers: to import what they are made of takes as long as ten tests."""
+    command = [sys.executable, HERE / "ssh_server.py"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def ssh_accepts(served: Served, known: Path, strictness: str, host: str = "127.0.0.1") -> bool:
@@ -117,7 +123,7 @@ def config(served: Served, known: Path, host: str = "127.0.0.1") -> str:
 def hashed(name: str, folder: Path) -> str:
     file = folder / "to_hash"
     file.write_text(f"{name} ssh-ed25519 {'A' * 68}\n", encoding="utf-8")
-    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
+    starting.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
     return file.read_text(encoding="utf-8").split()[0]
 
 
@@ -166,7 +172,9 @@ STRICTER = ["revoked without its port", "damaged", "damaged, in its hash", "dama
 
 def written(served: Served, text: str, path: Path) -> Path:
     known = path / "known"
-    words = {"hashed": hashed(served.name, path), "name": served.name}
+    words = {"name": served.name}
+    if "{hashed}" in text:
+        words["hashed"] = hashed(served.name, path)
     keys = ("ed25519", "rsa", "other", "other_rsa")
     words |= {key: getattr(served, key) for key in keys}
     known.write_bytes(text.format(**words).encode("latin-1"))
@@ -220,14 +228,13 @@ def test_a_certificate_is_judged_as_ssh_judges_it(
     how, text, reason = CERTIFICATES[case]
     authority, own = new_key(tmp_path / "ca", kind), new_key(tmp_path / "host")
     quiet = ["ssh-keygen", "-q", "-s", str(tmp_path / "ca"), "-I", "me", *how]
-    subprocess.run([*quiet, str(tmp_path / "host.pub")], check=True)
-    with serving(tmp_path / "host", tmp_path / "host-cert.pub") as port:
-        here = replace(served, port=port)
-        known = tmp_path / "known"
-        words = {"name": here.name, "ca": authority, "own": own, "other": served.other}
-        known.write_text(text.format(**words) + "\n", encoding="utf-8")
-        assert ssh_accepts(here, known, "yes") == (reason is None)
-        said = refusal(here, "127.0.0.1", config(here, known), "yes")
+    starting.run([*quiet, str(tmp_path / "host.pub")], check=True)
+    here = replace(served, port=serving(tmp_path / "host", tmp_path / "host-cert.pub"))
+    known = tmp_path / "known"
+    words = {"name": here.name, "ca": authority, "own": own, "other": served.other}
+    known.write_text(text.format(**words) + "\n", encoding="utf-8")
+    assert ssh_accepts(here, known, "yes") == (reason is None)
+    said = refusal(here, "127.0.0.1", config(here, known), "yes")
     assert said is None if reason is None else reason in (said or ""), said
 
 
@@ -235,7 +242,7 @@ def test_a_certificate_of_which_a_bit_is_changed_or_missing_is_none(tmp_path: Pa
     new_key(tmp_path / "ca")
     new_key(tmp_path / "host")
     quiet = ["ssh-keygen", "-q", "-s", str(tmp_path / "ca"), "-I", "me", *OF_HOST]
-    subprocess.run([*quiet, str(tmp_path / "host.pub")], check=True)
+    starting.run([*quiet, str(tmp_path / "host.pub")], check=True)
     blob = base64.b64decode((tmp_path / "host-cert.pub").read_text().split()[1])
     whole = host_certificate.read(blob)
     assert whole is not None

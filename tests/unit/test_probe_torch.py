@@ -93,94 +93,94 @@ def test_a_version_file_without_a_last_newline_is_read_whole(tree: Tree, shell: 
     assert tree.look(shell).torch.version == "2.13.0"
 
 
-def test_a_missing_file_and_one_of_another_size_are_damage(tree: Tree, shell: str) -> None:
+def test_a_missing_file_and_one_of_another_size_are_damage(tree: Tree, any_shell: str) -> None:
     site = tree.venv()
     (site / "torch/lib/libtorch_cpu.so").unlink()
     (site / "torch/__init__.py").write_text("x")
-    assert tree.look(shell).torch.damaged == ("torch/__init__.py", "torch/lib/libtorch_cpu.so")
+    assert tree.look(any_shell).torch.damaged == ("torch/__init__.py", "torch/lib/libtorch_cpu.so")
 
 
 def test_a_library_that_no_wheel_brought_is_told_and_one_that_was_set_aside_is_not(
-    tree: Tree, shell: str
+    tree: Tree, any_shell: str
 ) -> None:
     site = tree.venv({**TORCH, "torch/_C.cpython-311-x86_64-linux-gnu.so": "x"})
-    assert tree.look(shell).torch.foreign == ()
+    assert tree.look(any_shell).torch.foreign == ()
     (site / "torch/lib/libnccl.so.2").write_text("x")
     (site / "torch/lib/libold.so").symlink_to("/nowhere")
     (site / "torch/own.so").write_text("x")
     (site / "torch/lib/notes.txt").write_text("x")
     names = ("torch/own.so", "torch/lib/libnccl.so.2", "torch/lib/libold.so")
-    torch = tree.look(shell).torch
+    torch = tree.look(any_shell).torch
     assert (torch.foreign, torch.damaged) == (names, ())
     aside = program("pytorch/set_aside.sh", tree.paths.venv, *names)
     subprocess.run(["sh", "-c", aside], check=True)
-    assert tree.look(shell).torch.foreign == ()
+    assert tree.look(any_shell).torch.foreign == ()
     assert (site / "torch/lib/libnccl.so.2.before-pyinfra-gpu").read_text() == "x"
 
 
-def test_at_most_five_damaged_files_are_told(tree: Tree, shell: str) -> None:
+def test_at_most_five_damaged_files_are_told(tree: Tree, any_shell: str) -> None:
     site = tree.venv({**TORCH, **{f"torch/{n}.py": "" for n in range(20)}})
     for number in range(20):
         (site / f"torch/{number}.py").write_text("x")
-    assert len(tree.look(shell).torch.damaged) == 5  # type: ignore[arg-type]
+    assert len(tree.look(any_shell).torch.damaged) == 5  # type: ignore[arg-type]
 
 
-def test_a_folder_in_place_of_a_parent_is_damage(tree: Tree, shell: str) -> None:
+def test_a_folder_in_place_of_a_parent_is_damage(tree: Tree, any_shell: str) -> None:
     site = tree.venv()
     shutil.rmtree(site / "torch/lib")
     (site / "torch/lib").write_text("")
-    assert tree.look(shell).torch.damaged == ("torch/lib/libtorch_cpu.so",)
+    assert tree.look(any_shell).torch.damaged == ("torch/lib/libtorch_cpu.so",)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"\xff\xfe,,\n,\n\n", None])
 def test_a_list_of_files_lost_in_a_power_cut_is_damage(
-    tree: Tree, shell: str, content: bytes | None
+    tree: Tree, any_shell: str, content: bytes | None
 ) -> None:
     site = tree.venv()
     (site / RECORD).unlink()
     if content is not None:
         (site / RECORD).write_bytes(content)
-    assert tree.look(shell).torch.damaged == (RECORD,)
+    assert tree.look(any_shell).torch.damaged == (RECORD,)
 
 
-def test_torch_without_any_list_of_files_is_damage(tree: Tree, shell: str) -> None:
+def test_torch_without_any_list_of_files_is_damage(tree: Tree, any_shell: str) -> None:
     site = tree.venv()
     shutil.rmtree((site / RECORD).parent)
-    torch = tree.look(shell).torch
+    torch = tree.look(any_shell).torch
     assert torch.damaged == ("torch-*.dist-info/RECORD",)
     assert torch.version == "2.13.0+cpu"
 
 
-def test_a_file_of_what_torch_needs_is_damage_of_that(tree: Tree, shell: str) -> None:
+def test_a_file_of_what_torch_needs_is_damage_of_that(tree: Tree, any_shell: str) -> None:
     site = tree.venv()
-    whole = tree.look(shell).torch
+    whole = tree.look(any_shell).torch
     assert (whole.damaged_others, whole.needs) == ({}, ())
     (site / "typing_extensions.py").unlink()
-    torch = tree.look(shell).torch
+    torch = tree.look(any_shell).torch
     assert torch.damaged == ()
     assert torch.damaged_others == {"typing-extensions": "typing_extensions.py"}
     assert torch.needs == ("torch", "typing-extensions")
 
 
 def test_a_damaged_wheel_beside_a_torch_without_its_folder_is_told_too(
-    tree: Tree, shell: str
+    tree: Tree, any_shell: str
 ) -> None:
     site = tree.venv()
     shutil.rmtree((site / RECORD).parent)
     (site / "typing_extensions.py").unlink()
-    torch = tree.look(shell).torch
+    torch = tree.look(any_shell).torch
     assert torch.python_problem is None
     assert torch.damaged_others == {"typing-extensions": "typing_extensions.py"}
     assert torch.needs == ()
 
 
-def test_what_a_user_installed_is_not_what_torch_needs(tree: Tree, shell: str) -> None:
+def test_what_a_user_installed_is_not_what_torch_needs(tree: Tree, any_shell: str) -> None:
     site = tree.venv()
     for name in ("optree", "Labs_own.tool", "this_is_the_description"):
         info = f"{name}-1.0.dist-info"
         tree.wheel(site, info, {f"{name}.py": "as it was", f"{info}/METADATA": "Name: x\n"})
         (site / f"{name}.py").write_text("edited")
-    torch = tree.look(shell).torch
+    torch = tree.look(any_shell).torch
     assert torch.damaged_others == {
         "labs-own-tool": "Labs_own.tool.py",
         "optree": "optree.py",
@@ -189,19 +189,19 @@ def test_what_a_user_installed_is_not_what_torch_needs(tree: Tree, shell: str) -
     assert torch.needs == ("torch", "typing-extensions")
 
 
-def test_what_is_needed_is_followed_and_a_circle_ends(tree: Tree, shell: str) -> None:
+def test_what_is_needed_is_followed_and_a_circle_ends(tree: Tree, any_shell: str) -> None:
     site = tree.venv()
     for name, needs in (("filelock", "Inner.Wheel (>=2)"), ("inner_wheel", "filelock[all]>1")):
         info = f"{name}-1.0.dist-info"
         metadata = {f"{info}/METADATA": f"Name: {name}\nRequires-Dist: {needs}\n\n"}
         tree.wheel(site, info, {f"{name}.py": "x", **metadata})
     (site / "inner_wheel.py").unlink()
-    torch = tree.look(shell).torch
+    torch = tree.look(any_shell).torch
     assert torch.damaged_others == {"inner-wheel": "inner_wheel.py"}
     assert torch.needs == ("filelock", "inner-wheel", "torch", "typing-extensions")
 
 
-def test_what_an_extra_of_a_needed_wheel_brings_is_needed_too(tree: Tree, shell: str) -> None:
+def test_what_an_extra_of_a_needed_wheel_brings_is_needed_too(tree: Tree, any_shell: str) -> None:
     """torch 2.14 asks for `cuda-toolkit[cublas,...]`: a damaged cuFFT was called a user's own."""
     site = tree.venv()
     wheels = {
@@ -219,18 +219,18 @@ def test_what_an_extra_of_a_needed_wheel_brings_is_needed_too(tree: Tree, shell:
         info = f"{name}-1.0.dist-info"
         tree.wheel(site, info, {f"{name}.py": "x", f"{info}/METADATA": f"{metadata}\n\n"})
         (site / f"{name}.py").unlink()
-    needs = tree.look(shell).torch.needs
+    needs = tree.look(any_shell).torch.needs
     assert {"toolkit", "nvidia-cufft", "nvidia-nvtx"} < set(needs)  # type: ignore[arg-type]
     assert "nvidia-npp" not in needs  # type: ignore[operator]
 
 
-def test_of_very_many_damaged_distributions_a_hundred_are_told(tree: Tree, shell: str) -> None:
+def test_of_very_many_damaged_distributions_a_hundred_are_told(tree: Tree, any_shell: str) -> None:
     site = tree.venv()
     for number in range(120):
         info = f"own{number}-1.0.dist-info"
         tree.wheel(site, info, {f"own{number}.py": "x"})
         (site / f"own{number}.py").unlink()
-    assert len(tree.look(shell).torch.damaged_others) == 100  # type: ignore[arg-type]
+    assert len(tree.look(any_shell).torch.damaged_others) == 100  # type: ignore[arg-type]
 
 
 def test_a_file_touched_since_the_proof_has_to_have_its_digest(tree: Tree, any_shell: str) -> None:
@@ -288,7 +288,7 @@ def test_what_a_look_has_no_time_to_compare_is_counted(tree: Tree, any_shell: st
     assert thorough.touched == 0
 
 
-def test_what_was_touched_last_is_compared_first(tree: Tree, shell: str) -> None:
+def test_what_was_touched_last_is_compared_first(tree: Tree, any_shell: str) -> None:
     """Of wheels that were installed again since the proof, each file was touched, and is sound: a
     look's time must not go to them while another file was changed."""
     site = tree.venv()
@@ -300,7 +300,7 @@ def test_what_was_touched_last_is_compared_first(tree: Tree, shell: str) -> None
     with (site / "again.so").open("wb") as file:
         file.truncate(size)
     (site / "typing_extensions.py").write_text("y")
-    torch = tree.look(shell, replace(tree.request(), compare_s=4)).torch
+    torch = tree.look(any_shell, replace(tree.request(), compare_s=4)).torch
     assert isinstance(torch.damaged_others, dict)
     assert torch.damaged_others["typing-extensions"] == "typing_extensions.py"
 

@@ -162,6 +162,15 @@ def test_lanes_share_all_tests_and_none_twice() -> None:
     assert sorted(shares) == list(range(10))
 
 
+@pytest.mark.parametrize(("which", "number"), [("quick", 3), ("all", 2)])
+def test_each_lane_of_unit_and_fake_has_a_share_of_its_own(which: str, number: int) -> None:
+    units = [lane for lane in suite.lanes(which, 2) if lane.name.startswith("unit")]
+    assert [lane.arguments for lane in units] == [
+        ("tests/unit", "tests/fake", "--lane", f"{n}/{number}") for n in range(1, number + 1)
+    ]
+    assert len({lane.name for lane in units}) == number
+
+
 @pytest.mark.parametrize("lane", ["0/2", "3/2", "1", "a/b", ""])
 def test_a_lane_that_is_none_is_an_error(lane: str) -> None:
     with pytest.raises(pytest.UsageError, match="expected N/M"):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from .host_facts import Condition, HostFacts
-from .patterns import Pattern, pattern
+from .patterns import Pattern, Text, pattern
 from .steps import Step
 
 FILE = "catalogue.json"
@@ -131,6 +131,10 @@ class Catalogue:
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self.entries = entries
         self.by_id = {entry.id: entry for entry in entries}
+        self._patterns = [(entry, each) for entry in entries for each in entry.patterns]
+        self._places: dict[str, list[int]] = {}  # in `_patterns`, by the anchor
+        for place, (_, each) in enumerate(self._patterns):
+            self._places.setdefault(each.anchor, []).append(place)
         self._effects = {
             (entry.id, case): self._reach(
                 entry.id, entry.explains | (case.explains if case else NONE)
@@ -138,6 +142,12 @@ class Catalogue:
             for entry in entries
             for case in (None, *entry.cases)
         }
+
+    def near(self, text: Text) -> list[tuple[Entry, Pattern]]:
+        """Return the patterns whose anchors stand in the text, each with its entry, in order."""
+        there = text.holding(self._places)
+        places = sorted(place for anchor in there for place in self._places[anchor])
+        return [self._patterns[place] for place in places]
 
     def explains(self, one: Reading, other: str) -> bool:
         """Tell whether the entry `other` is a consequence of `one`, directly or through others."""

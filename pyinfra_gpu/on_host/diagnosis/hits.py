@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -13,6 +13,7 @@ from .entries import Case, Catalogue, Entry, Kind, Reading
 from .failures import Failure, failures, known_lines
 from .host_facts import HostFacts
 from .log import Line, Stream
+from .patterns import Pattern
 
 WINDOWS = 60  # in which one pattern is searched from each end, shared by the streams
 FEWEST_WINDOWS = 6  # in each stream
@@ -135,8 +136,8 @@ def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Fin
         standing = _standings(stream, known_lines(own))
         found = [
             hit
-            for entry in known.entries
-            for hit in _hits(stream, entry, limit, standing, facts, log)
+            for entry, pattern in known.near(stream.text)
+            for hit in _hits(stream, entry, pattern, limit, standing, facts, log)
         ]
         hits += _specific(found, known)
         failed += own
@@ -171,38 +172,34 @@ def _goes_on(stream: Stream, last: int, telling: Sequence[Line]) -> bool:
 def _hits(
     stream: Stream,
     entry: Entry,
+    pattern: Pattern,
     limit: int,
     standing: _Standings,
     facts: HostFacts,
     log: Elsewhere,
-) -> list[Hit]:
-    hits = []
-    for pattern in entry.patterns:
-        for found in pattern.find(stream.text, limit):
-            first = stream.at(found.start())
-            last = stream.at(max(found.start(), found.end() - 1))
-            line = stream.lines[first].text.strip()[:RELEVANT]
-            if _COMPARED.match(line) or (entry.kind == "root" and _NOTICE.match(line)):
-                continue
-            groups = found.groupdict()
-            failure, stands = standing(first, last)
-            case = entry.case(groups, facts, log)
-            hits.append(
-                Hit(
-                    entry=entry,
-                    case=case,
-                    stream=stream,
-                    anchor=len(pattern.anchor),
-                    span=found.span(),
-                    first=first,
-                    last=last,
-                    groups=groups,
-                    failure=failure,
-                    standing=stands,
-                    told=_told(case, log) if case else None,
-                )
-            )
-    return hits
+) -> Iterator[Hit]:
+    for found in pattern.find(stream.text, limit):
+        first = stream.at(found.start())
+        last = stream.at(max(found.start(), found.end() - 1))
+        line = stream.lines[first].text.strip()[:RELEVANT]
+        if _COMPARED.match(line) or (entry.kind == "root" and _NOTICE.match(line)):
+            continue
+        groups = found.groupdict()
+        failure, stands = standing(first, last)
+        case = entry.case(groups, facts, log)
+        yield Hit(
+            entry=entry,
+            case=case,
+            stream=stream,
+            anchor=len(pattern.anchor),
+            span=found.span(),
+            first=first,
+            last=last,
+            groups=groups,
+            failure=failure,
+            standing=stands,
+            told=_told(case, log) if case else None,
+        )
 
 
 def _standings(stream: Stream, failed: Mapping[int, Failure]) -> _Standings:

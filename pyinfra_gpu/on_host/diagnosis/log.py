@@ -26,6 +26,7 @@ _LEVELS = frozenset(["INFO", "DEBUG", "WARNING", "WARN", "ERROR", "CRITICAL", "F
 _QUOTES = str.maketrans("\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u00b4\u00a0", "''''\"\"\"' ")
 _QUOTING = " \t>"
 _BLANKS = re.compile(r"[ \t]+")
+_RANK = "[rank"
 _RANK_INSIDE = re.compile(r"(?<=[^\s\]:])\[rank\d{1,5}\]:[ ]")
 
 # What a training loop prints while it works.
@@ -197,7 +198,9 @@ def _lines(
     number: int, source: int, whole: str, labelled: bool, writers: frozenset[str]
 ) -> list[Line]:
     """Return the line; where another rank's begins inside it, because both wrote at once, both."""
-    starts = [0, *(found.start() for found in _RANK_INSIDE.finditer(whole)), len(whole)]
+    starts = [0, len(whole)]
+    if _RANK in whole:
+        starts[1:1] = [found.start() for found in _RANK_INSIDE.finditer(whole)]
     result = []
     for start, end in pairwise(starts):
         part = whole[start:end]

@@ -7,12 +7,14 @@ Looking for the anchor is linear; the rest is a bounded number of windows of fix
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 BEFORE, AFTER = 200, 600  # characters around an anchor in which its message stands
 SHORTEST_ANCHOR = 6
+LONG = 50_000  # characters of a text: of shorter ones, to look for every anchor is quicker
+_PIECE, _STEP = 4, 3  # characters, and from the start of one piece to that of the next
 
 _QUANTIFIERS = ("?", "*", "+", "{")
 _ESCAPED_LITERAL = re.compile(r"[^\w\s]")
@@ -61,6 +63,18 @@ class Text:
         self.lines = lines
         self._flat = lines.replace("\n", " ")
 
+    def holding(self, anchors: Iterable[str]) -> frozenset[str]:
+        """Return those of the anchors that stand in the text.
+
+        Of a long one its pieces are noted first: most anchors have such as stand nowhere in it, and
+        need not be looked for from its begin to its end.
+        """
+        flat = self._flat
+        if len(flat) >= LONG:
+            pieces = {flat[place : place + _PIECE] for place in range(0, len(flat), _STEP)}
+            anchors = [anchor for anchor in anchors if _made_of(anchor, pieces)]
+        return frozenset(anchor for anchor in anchors if anchor in flat)
+
     def occurrences(self, anchor: str, limit: int) -> list[int]:
         """Return where `anchor` starts, in order: the first and the last `limit` places."""
         first: list[int] = []
@@ -76,6 +90,17 @@ class Text:
             last.append(place)
             place = self._flat.rfind(anchor, 0, place + len(anchor) - 1)
         return first + last[::-1]
+
+
+def _made_of(anchor: str, pieces: set[str]) -> bool:
+    """Tell whether a text with these pieces may hold the anchor, wherever in a piece it begins."""
+    return any(
+        all(
+            anchor[place : place + _PIECE] in pieces
+            for place in range(start, len(anchor) - _PIECE + 1, _STEP)
+        )
+        for start in range(_STEP)
+    )
 
 
 def pattern(source: str) -> Pattern:

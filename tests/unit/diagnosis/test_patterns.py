@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from pyinfra_gpu.on_host.diagnosis.patterns import PatternError, Text, check, pattern
+from pyinfra_gpu.on_host.diagnosis.patterns import LONG, PatternError, Text, check, pattern
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,14 @@ def test_a_match_is_found_once_however_often_its_anchor_stands_in_it() -> None:
     text = Text("number number number 7 end\nnumber 8 end")
     found = pattern(r"number (?P<value>\d) end").find(text, 9)
     assert [match["value"] for match in found] == ["7", "8"]
+
+
+@pytest.mark.parametrize("behind", [0, LONG])
+def test_the_anchors_that_a_text_holds_are_told_wherever_they_stand(behind: int) -> None:
+    fuzz = random.Random(4)
+    for _ in range(30):
+        anchors = ["".join(fuzz.choices("ab ", k=fuzz.randrange(1, 20))) for _ in range(50)]
+        words = "".join(fuzz.choices("ab \n", k=200)) + "." * behind + fuzz.choice(anchors)
+        there = {each for each in anchors if each in words.replace("\n", " ")}
+        assert Text(words).holding(anchors) == there
+        assert there < {*anchors}
