@@ -29,18 +29,11 @@ T = TypeVar("T")
 # What is looked for when nobody says more; a deploy asks for what its stages need.
 PACKAGES = ("ca-certificates", "curl", "g++", "git", "python3", "python3-dev", "python3-venv")
 
-# The files of `on_host`: functions first, and last what calls them. The first ones are the text of
-# the owner's process, too. Who asks a package manager is its own: `pyinfra_gpu.packages.probes`.
-_OWNERS = (
-    "probe/start.sh",
-    "probe/watch.sh",
-    "probe/entries.sh",
-    "probe/needs.sh",
-    "probe/torch.sh",
-    "probe/training.sh",
-    "probe/compilers.sh",
-    "probe/theirs.sh",
-)
+# The files of `on_host`: functions first, and last what calls them. The first ones are for root and
+# for the owner, the second for whoever looks at what the owner can write. Who asks a package
+# manager is its own: `pyinfra_gpu.packages.probes`.
+_SHARED = ("probe/start.sh", "probe/watch.sh", "probe/entries.sh", "probe/needs.sh")
+_OWNERS = ("probe/torch.sh", "probe/training.sh", "probe/compilers.sh", "probe/theirs.sh")
 _ROOTS = (
     "files/root_only.sh",
     "probe/owner.sh",
@@ -257,8 +250,9 @@ def script() -> str:
     lines of Python one for each four.
     """
     managers = (f"packages/{name}" for name in probes())
-    owners = f"owners_text={shlex.quote(_joined(*_OWNERS))}"
-    return f'{owners}\neval "$owners_text"\n{_joined(*_ROOTS, *managers, _LAST)}'
+    texts = {"shared_text": _joined(*_SHARED), "owners_text": _joined(*_OWNERS)}
+    given = "\n".join(f"{name}={shlex.quote(text)}" for name, text in texts.items())
+    return f'{given}\neval "$shared_text"\n{_joined(*_ROOTS, *managers, _LAST)}'
 
 
 def _joined(*names: str) -> str:

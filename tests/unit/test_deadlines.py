@@ -112,7 +112,7 @@ def test_the_probe_runs_no_program_that_may_hang_without_a_limit() -> None:
     folder = PRODUCT / "on_host/probe"
     programs = re.compile(
         r'"\$python" -|"\$program" "|"\$2" --|"\$PG_PYTHON" -|"\$1/bin/python" -|\bgit -c'
-        r"|setpriv --|chroot --|\bnvcc \"\$1\"|\buv \"\$5\""
+        r"|setpriv --|chroot --|\bnvcc \"\$8\"|\buv \"\$5\""
     )
     # By itself; in a line of what `together` asks within one limit; by as_owner, which has its own.
     limited = re.compile(r"""(bounded ended \d+|answer \S+ \d+|(^|['"])a \w*|as_owner|git=') ?$""")
@@ -123,7 +123,7 @@ def test_the_probe_runs_no_program_that_may_hang_without_a_limit() -> None:
             for each in () if code.startswith("#") else programs.finditer(code):
                 found += 1
                 assert limited.search(code[: each.start()]), f"{path.name}:{number}"
-    begun = {"start.sh": "ended $seconds sh -c 'a() {", "owner.sh": 'alone $rest "$@" | {'}
+    begun = {"start.sh": "ended $seconds sh -c 'a() {", "owner.sh": 'ended $rest "$@"'}
     for name, words in begun.items():
         assert words in (folder / name).read_text(encoding="utf-8")
     assert found >= 10

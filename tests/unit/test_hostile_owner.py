@@ -8,6 +8,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import hostile
@@ -20,6 +21,8 @@ from pyinfra_gpu.engine import steps, write
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.write import File
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.facts.probe import ProbeRequest, text_of
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.operations.layout import _command as directories
@@ -139,6 +142,25 @@ def test_what_the_owner_says_of_roots_files_does_not_count(place: Place) -> None
         entry = record.layout.entry(str(place.prefix / name))
         assert not isinstance(entry, Unknown)
         assert (entry.kind, entry.owner) == ("dir", "root")
+
+
+def test_a_proof_that_is_not_roots_counts_no_more_while_somebody_uses_the_gpus(
+    place: Place,
+) -> None:
+    """The list of who has them open took the place of what stands where."""
+    place.furnish(earlier=False)
+    proof, root = place.prefix / "proofs/libcuda.json", place.base / "root"
+    proof.write_text("{}\n")
+    os.chown(proof, NOBODY, NOBODY)
+    (root / "proc/7/fd").mkdir(parents=True)
+    (root / "proc/7/fd/3").symlink_to("/dev/nvidia0")
+    (root / "dev").mkdir()
+    (root / "dev/nvidia0").touch()
+    request = ProbeRequest.for_spec(place.spec())
+    text = text_of(replace(request, nvidia=True, libcuda_proof=str(proof)))
+    record = parse(place.run(f"PG_ROOT={root}\n{text}").stdout.splitlines())
+    assert record.driver.users == ("pid 7",)
+    assert record.libcuda.proof == Unknown(f"{proof} is not a file of root's")
 
 
 def test_root_takes_no_lock_that_somebody_else_can_exchange(place: Place) -> None:

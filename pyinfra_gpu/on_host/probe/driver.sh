@@ -155,15 +155,15 @@ users() {
 	case $said in
 	*'ermission denied'*) unknown driver.user "it may not see what other users' processes have open"; return ;;
 	esac
-	seen=' ' bad=
+	pids=' ' bad=
 	IFS=$nl
 	set -f
 	for row in $said; do
 		case $row in
 		"$R"/proc/*/fd/[0-9]*)
 			pid=${row#"$R"/proc/} pid=${pid%%/*}
-			case $seen in *" $pid "*) continue ;; esac
-			seen="$seen$pid "
+			case $pids in *" $pid "*) continue ;; esac
+			pids="$pids$pid "
 			comm=
 			read -r comm <"$R/proc/$pid/comm"
 			# The kernel keeps 15 characters of a name.

@@ -39,6 +39,7 @@ fi
 if [ "$because" ]; then owners_part
 elif [ ! "$theirs" ]; then
 	absent layout.owner_problem
+	eval "$owners_text"
 	theirs
 else
 	most=$ticks

@@ -40,7 +40,6 @@ local_user() {
 # known_before asks for all that root looks at below the prefix, and for the way there, at once and not
 # for each when it comes to it: a program's start costs more than what it looks at. It sets $seen to
 # rows of `entries`, and tells root_only of the directories among them.
-seen=
 known_before() {
 	[ "$theirs" ] || return 0
 	IFS=$nl
@@ -75,20 +74,6 @@ known_before() {
 		esac
 	done
 	set +f
-}
-
-# row_of PATH sets $row to its owner and mode as they were seen, and $size; no names are expanded after it
-row_of() {
-	IFS=$nl row='' size=''
-	set -f
-	for each in $seen; do
-		case $each in *" $1") ;; *) continue ;; esac
-		[ "${each#* * * * }" = "$1" ] || continue
-		row=${each%% *} each=${each#* } size=${each#* * }
-		row="${each%% *} $row" size=${size%% *}
-		break
-	done
-	IFS=$ifs
 }
 
 # left prints those of PG_PATHS, one a line, that are left to the owner: in what somebody else than
@@ -144,29 +129,7 @@ believed() {
 		*) unknown "$1" "$2 is not a file of root's"; return ;;
 		esac
 	fi
-	small "$1" "$2" || text "$1" "$2"
-}
-
-# small KEY FILE tells the whole text of a file whose size was seen, where a shell can read it by itself:
-# plain lines, without the null bytes that it would drop.
-small() {
-	[ "$theirs" ] && [ ! "$stuck" ] && [ "${size:-999}" -lt 999 ] && [ "$size" -gt 0 ] || return
-	n=0 count=0 lines=''
-	while IFS= read -r row; do
-		n=$((n + ${#row} + 1)) count=$((count + 1))
-		case $row in *[!\ -~]*) return 1 ;; esac
-		lines=$lines$nl$row
-	done <"$2"
-	[ $n = "$size" ] && [ ! "$row" ] || return
-	IFS=$nl
-	set -f
-	while [ "$lines" ]; do
-		lines=${lines#?} row=${lines%%"$nl"*} lines=${lines#"$row"}
-		printf '%s +%s\n' "$1" "$row"
-	done
-	set +f
-	IFS=$ifs
-	printf '%s #%s\n' "$1" $count
+	text "$1" "$2"
 }
 
 # What the owner's process may tell.
@@ -180,7 +143,7 @@ cuda.compiler cuda.glibc"
 # owners_part runs `theirs` as the owner, or says why it cannot.
 owners_part() {
 	if [ ! "$because" ]; then
-		rest=$((ticks * tick)) passing='' shell=$(command -v sh)
+		rest=$((ticks * tick)) shell=$(command -v sh)
 		set -- "PATH=$PATH" PG_SBIN= "PG_ROOT=$R" "PG_TICK=$tick" PG_SECONDS=$((rest - tick)) \
 			"PG_STUCK=$stuck" "PG_LIMIT=$limit" "PG_HOME=$home"
 		for each in LEFT VENV BUILD UV PYTHON ENV_FILE TRAINING REQUIREMENTS TRAINING_STAMP VERDICT \
@@ -191,11 +154,10 @@ owners_part() {
 for each do eval "${each%%=*}=\${each#*=}"; done
 export PATH
 echo theirs-begin
-'"$owners_text"'
+'"$shared_text$nl$owners_text"'
 theirs
 unwatch
 echo theirs-end' sh "$@"
-		for each in $owners_keys; do passing="$passing|$each"; done
 		as_owner setpriv --reuid=$number --regid=$group --init-groups --reset-env -- "$@" && return
 		groups=$(set -- $(alone 5 id -G -- "$owner"); IFS=,; printf %s "$*")
 		as_owner chroot --userspec=$number:$group --groups="$groups" / env -i "$@" && return
@@ -207,17 +169,22 @@ echo theirs-end' sh "$@"
 
 # as_owner COMMAND...: whether that came as far as the owner. What it prints is the owner's to forge, so
 # of it pass whole, plain lines of the expected keys alone, up to 1 MiB; and a process that stays behind
-# and keeps the pipe open is not waited for. It has the time that is left, less one tick.
+# and keeps the pipe open is not waited for. It has the time that is left, less one tick; a line that was
+# cut in two then has a byte in it that none may have.
 as_owner() {
-	alone $rest "$@" | {
+	{
+		ended $rest "$@"
+		printf '\001\ntheirs-end\n'
+	} | {
 		ulimit -v 65536
-		alone $((rest + 2)) awk '
+		exec awk -v keys="$owners_keys" '
+			BEGIN { for (n = split(keys, each, " "); n; n--) may[each[n]] }
 			held != "" { print held; held = ""; fflush() }
 			$0 == "theirs-end" { exit }
 			$0 == "theirs-begin" { begun = 1 }
 			(total += length($0) + 1) > 1048576 { exit }
 			/^look\.late =(owned|torch|environment|training|smoke|cuda)$/ { held = $0 }
-			/^('"${passing#|}"') [-.=x?!][ -~]*$/ { held = $0 }
+			substr($0, 1, index($0, " ") - 1) in may && /^[^ ]+ [-+#.=x?!][ -~]*$/ { held = $0 }
 			END { exit begun ? 0 : 9 }'
 	}
 	[ $? != 9 ] && absent layout.owner_problem

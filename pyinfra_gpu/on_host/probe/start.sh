@@ -117,6 +117,9 @@ kind_of() {
 	fi
 }
 
+# runs FILE: whether it is a program, and not empty
+runs() { [ -s "$1" ] && [ -x "$1" ]; }
+
 # line KEY FILE: the first line of a file of the kernel's
 line() {
 	value=
@@ -129,6 +132,7 @@ line() {
 text() {
 	if [ ! "$2" ]; then absent "$1"; return; fi
 	if [ "$stuck" ]; then unknown "$1" "the file system of $2 does not answer"; return; fi
+	small "$1" "$2" && return
 	kind_of "$2"
 	if [ ! -f "$2" ]; then
 		case $kind in
@@ -227,7 +231,7 @@ together() {
 		case $row in
 		"$mark 124" | "$mark 137" | "$mark 143")
 			# The first has had all of the time.
-			name=${text#*a } name=${name%% *}
+			name=$nl$text name=${name#*"${nl}a "} name=${name%% *}
 			[ "$first" ] || eval "said_$name='' code_$name=124"
 			;;
 		"$mark "[a-z]*)

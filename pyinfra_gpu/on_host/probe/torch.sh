@@ -6,6 +6,7 @@ torch.distribution $compared"
 # The interpreter behind an environment, or behind whatever was declared: a shim, another environment.
 behind='import os, sys; print(os.path.realpath(sys._base_executable))'
 torch() {
+	site='' versions='' base='' glibc=''
 	kind_of "$PG_VENV"
 	if [ "$kind" = hidden ]; then
 		unknowns "no permission to look at $PG_VENV" $of_torch
@@ -19,8 +20,6 @@ torch() {
 	else
 		if [ -e "$PG_VENV/.pyinfra-gpu-installing" ]; then put torch.installing 1
 		else put torch.installing 0; fi
-		site=
-		ask_torch
 		venv_python
 		installed
 	fi
@@ -104,6 +103,16 @@ def check():
     for name in sorted(needed(infos) if lost else ()):
         say("need", name)
     print("torch.need .")
+def version():
+    try:
+        with open(site + "/torch/version.py", "rb") as file:
+            rows = file.read(65536).split(b"\n")
+    except OSError:
+        return
+    for row in rows[:100]:
+        if row.startswith((b"__version__", b"cuda", b"git_version")):
+            say("version_line", os.fsdecode(row))
+    print("torch.version_line .")
 libraries = set()
 def beside():
     found = []
@@ -159,34 +168,33 @@ def asked(metadata, extras):
 def compare(record, bad, most):
     whole, itself, stat = False, os.fsencode(record), os.lstat
     try:
-        with open(record, "rb") as rows:
-            if os.fstat(rows.fileno()).st_size > 1 << 25:
+        with open(record, "rb") as file:
+            if os.fstat(file.fileno()).st_size > 1 << 25:
                 raise ValueError
-            for number, row in enumerate(rows):
-                if not number % 1024 and time.monotonic() > end:
+            while rows := file.readlines(1 << 17):
+                if time.monotonic() > end:
                     raise OSError("its files could not be compared in time")
-                parts = row.rsplit(b",", 2)
-                if len(parts) < 3:
-                    continue
-                path, digest, size = parts
-                if path == itself:
-                    whole = True
-                if most == 5 and b".so" in path:
-                    libraries.add(path)
-                if size < b"0" and not size.strip():
-                    continue
-                if path[:1] == b"\"":
-                    path = path[1:-1].replace(b"\"\"", b"\"")
-                try:
-                    found = stat(path)
-                    if found.st_size == int(size) and found.st_ctime <= proven and found.st_mode & 0o170004 == 0o100004:
-                        continue
-                except OSError:
-                    pass
-                if not same(path, digest, size, bad):
-                    bad.append(os.fsdecode(path))
-                    if len(bad) >= most:
-                        return
+                if most == 5:
+                    libraries.update(row.rsplit(b",", 2)[0] for row in rows if b".so" in row)
+                for row in rows:
+                    try:
+                        path, digest, size = row.rsplit(b",", 2)
+                        if path == itself:
+                            whole = True
+                        if size < b"0" and not size.strip():
+                            continue
+                        found = stat(path)
+                        if found.st_size == int(size) and found.st_ctime <= proven and found.st_mode & 0o170004 == 0o100004:
+                            continue
+                    except (OSError, ValueError):
+                        if row.count(b",") < 2:
+                            continue
+                    if path[:1] == b"\"":
+                        path = path[1:-1].replace(b"\"\"", b"\"")
+                    if not same(path, digest, size, bad):
+                        bad.append(os.fsdecode(path))
+                        if len(bad) >= most:
+                            return
     except (*gone, ValueError):
         whole = False
     if not whole:
@@ -243,6 +251,9 @@ say("base", os.path.realpath(sys._base_executable))
 site = "%s/lib/python%d.%d%s/site-packages" % (
     sys.argv[1], sys.version_info[0], sys.version_info[1], "t" if "t" in sys.abiflags else "")
 say("site", site)
+if "CS_GNU_LIBC_VERSION" in os.confstr_names:
+    say("glibc", os.confstr("CS_GNU_LIBC_VERSION") or "")
+version()
 end, touched, later = time.monotonic() + float(sys.argv[3]), 0, []
 try:
     proven, stamped = os.stat(sys.argv[2]).st_mtime, True
@@ -254,15 +265,9 @@ except OSError as error:
     for key in "damaged", "foreign", "other", "need":
         print("torch.%s !" % key + os.fsencode(str(error)).hex())
 say("touched", str(touched))
+sys.stdout.flush()
+os._exit(0)
 '
-
-# What runs programs of the environment and of its tools, all at once.
-ask_torch() {
-	text=
-	if [ -e "$PG_VENV/bin/python" ]; then text='a python "$1/bin/python" -I -S -B -c "$2" "$1" "$3" "$4"'; fi
-	if [ -f "$PG_UV" ]; then text=$text$nl'a uv "$5" --version'; fi
-	together 15 "$text" "$PG_VENV" "$check" "$PG_STAMP" "$PG_COMPARE" "$PG_UV"
-}
 
 # A user can change what it prints, so only whole, plain lines of the expected keys pass.
 venv_python() {
@@ -280,13 +285,23 @@ venv_python() {
 		return
 	fi
 	absent torch.python_problem
+	rows=''
 	IFS=$nl
 	set -f
 	for row in $said; do
 		case $row in
 		*[!\ -~]*) ;;
 		torch.site\ =*) site=${row#torch.site =} ;;
-		torch.python\ [=x]* | torch.base\ [=x]* | torch.touched\ =* | torch.elsewhere\ [-=x]*) printf '%s\n' "$row" ;;
+		torch.glibc\ =*) glibc=${row#torch.glibc =} ;;
+		torch.version_line\ [.=x]*)
+			rows=$rows$row$nl
+			if [ "$row" = "torch.version_line ." ]; then versions=$rows; fi
+			;;
+		torch.base\ [=x]*)
+			base=${row#torch.base =}
+			printf '%s\n' "$row"
+			;;
+		torch.python\ [=x]* | torch.touched\ =* | torch.elsewhere\ [-=x]*) printf '%s\n' "$row" ;;
 		torch.damaged\ [.=!x]* | torch.foreign\ [.=!x]* | torch.other\ [.=!x]* | torch.need\ [.=!x]*)
 			printf '%s\n' "$row" ;;
 		esac
@@ -298,6 +313,7 @@ venv_python() {
 # What the declared interpreter is, where data names it by a path.
 declared() {
 	if [ ! "$PG_PYTHON" ] || [ ! -e "$PG_PYTHON" ]; then absent torch.declared
+	elif [ "$base" -ef "$PG_PYTHON" ]; then put torch.declared "$base"
 	elif bounded ended 5 "$PG_PYTHON" -I -S -c "$behind"; then put torch.declared "$said"
 	else
 		why $? "$said"
@@ -329,6 +345,7 @@ installed() {
 		if [ -d "$info" ]; then put torch.distribution "${info##*/}"; fi
 	done
 	listed torch.distribution
+	if [ "$versions" ]; then printf %s "$versions"; return; fi
 	file=$site/torch/version.py
 	kind_of "$file"
 	if [ "$kind" = hidden ] || { [ -f "$file" ] && [ ! -r "$file" ]; }; then

@@ -1,5 +1,5 @@
 training() {
-	digest training.requirements "$PG_REQUIREMENTS"
+	requirements
 	text training.stamp "$PG_TRAINING_STAMP"
 	if [ "$PG_TRAINING" ]; then
 		owners_home
@@ -29,6 +29,26 @@ training() {
 	esac
 }
 
+requirements() {
+	IFS=$nl
+	set -f
+	for row in $said_sums; do
+		case $row in
+		*"  $PG_REQUIREMENTS")
+			if [ "${row#*  }" = "$PG_REQUIREMENTS" ]; then
+				put training.requirements "${row%% *}"
+				set +f
+				IFS=$ifs
+				return
+			fi
+			;;
+		esac
+	done
+	set +f
+	IFS=$ifs
+	digest training.requirements "$PG_REQUIREMENTS"
+}
+
 # Nothing but the repository's own settings counts, nothing of it is executed, nothing is fetched.
 settings='--no-optional-locks -c core.fsmonitor=false -c core.untrackedCache=false -c protocol.allow=never
 	-c core.hooksPath=/dev/null -c core.quotePath=true --git-dir=.git --work-tree=.'
@@ -39,16 +59,13 @@ in_repository() {
 }
 
 # What is always asked of it; of the files, those alone that git was told something of.
-status='status --porcelain=v2 --branch --untracked-files=normal'
+branch='status --porcelain=v2 --branch --untracked-files=normal'
 origin='config --get remote.origin.url'
-ask_repository() {
-	if have sed; then reader=flagged; fi
-	git='git -c "safe.directory=$1" -C "$1" $2'
-	together 10 "a status $git $status${nl}a files $git ls-files -v${nl}a origin $git $origin" \
-		"$PG_TRAINING" "$settings"
-	reader=
-}
 flagged() { ulimit -v 65536; exec sed -e '/^H /d' -e "/^$mark [0-9]/q" -e 100000q; }
+apart='unset GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_NAMESPACE
+unset GIT_COMMON_DIR GIT_CONFIG GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS GIT_TRACE
+export GIT_OPTIONAL_LOCKS=0 GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null
+export GIT_NO_LAZY_FETCH=1 GIT_TERMINAL_PROMPT=0 HOME=/nonexistent XDG_CONFIG_HOME=/nonexistent'
 
 # counted KEY ROW: the first 20 of them are told
 counted() {
@@ -57,12 +74,8 @@ counted() {
 }
 
 repository() {
-	unset GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_NAMESPACE \
-		GIT_COMMON_DIR GIT_CONFIG GIT_CONFIG_COUNT GIT_CONFIG_PARAMETERS GIT_TRACE
-	export GIT_OPTIONAL_LOCKS=0 GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null \
-		GIT_NO_LAZY_FETCH=1 GIT_TERMINAL_PROMPT=0 HOME=/nonexistent XDG_CONFIG_HOME=/nonexistent
-	ask_repository
-	in_repository status $status
+	eval "$apart"
+	in_repository status $branch
 	status=$?
 	if [ $status != 0 ]; then
 		why $status "$said"

@@ -42,9 +42,10 @@ told() {
 
 late() { for each in $key; do put look.late "$each"; done; }
 
-# below KEY COMMAND...: the same, of what is below the prefix, where one is like the others
+# below KEYS COMMAND...: the same, of what is below the prefix, where one is like the others
 below() {
-	if [ "$stuck" ]; then put look.late "$1"
+	key=$1
+	if [ "$stuck" ]; then late
 	else told "$@" || stuck=1; fi
 }
 
