@@ -146,7 +146,7 @@ def _reboot(
 
 
 def _packages_done(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
-    """Finish an interrupted installation, as far as that can be; False where apt is never free.
+    """Finish an interrupted installation, as far as that can be; False where its lock is not free.
 
     Where ours was cut off behind the driver's packages and before the triggers of others, nothing
     of the driver's is left to install, and who installs next comes behind the reboot.

@@ -40,11 +40,13 @@ class Milestone:
     """A moment of the undisturbed run that others are compared with.
 
     + command: the one before which it is
+    + behind: the likeness of the one before that, which took long
     + varying: what differs there from one undisturbed run to the other
     + reboots: how many were still to come
     """
 
     command: Command
+    behind: str
     state: HostState
     varying: frozenset[str]
     reboots: int
@@ -269,26 +271,28 @@ class Attempt:
         if not coming:
             return self._noted("the next run", deployer.deploy(limit=GPU_HOST)), None
         process, commands = stepped(gate, deployer)
-        found = None
+        found, behind = None, ""
         try:
             for command in commands:
-                found = self._milestone_at(host, command, coming)
+                places = [
+                    each
+                    for each in coming
+                    if (each.behind, each.command.likeness) == (behind, command.likeness)
+                ]
+                found = self._milestone_at(host, places) if places else None
                 if found is not None:
                     break
+                behind = command.likeness
         finally:
             if found is not None or process.poll() is None:
                 process.kill()
+        gate.open()
         return self._noted("the next run", deployer.ended(process)), found
 
-    def _milestone_at(
-        self, host: LabHost, command: Command, coming: Sequence[Milestone]
-    ) -> Milestone | None:
-        """Return the milestone that the host is at, before a command that waits."""
-        alike = [each for each in coming if each.command.likeness == command.likeness]
-        if not alike:
-            return None
+    def _milestone_at(self, host: LabHost, places: Sequence[Milestone]) -> Milestone | None:
+        """Return the milestone that the host is at, out of those where it could be."""
         state = HostState.of(host)
-        for each in alike:
+        for each in places:
             differing = [*islice(differences(state, each.state, host, each.varying), _NAMED)]
             if not differing:
                 return each

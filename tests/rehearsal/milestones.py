@@ -134,6 +134,7 @@ class Recorded:
         self.milestones = [
             Milestone(
                 commands[row["number"] - 1],
+                commands[row["number"] - 2].likeness,
                 HostState.read(row["state"]),
                 frozenset(row["varying"]),
                 counts[-1] - counts[row["number"] - 1],
