@@ -1,6 +1,6 @@
 """Every fault at every boundary of a fresh deploy and of a driver update; prints a table.
 
-    .venv/bin/python benchmarks/fault_matrix.py                        all of it: hours
+    .venv/bin/python benchmarks/fault_matrix.py                        all of it: an hour or two
     .venv/bin/python benchmarks/fault_matrix.py --scenario update --only power,disk
     .venv/bin/python benchmarks/fault_matrix.py --from 10 --to 20 --moment within
     .venv/bin/python benchmarks/fault_matrix.py --part 1/2             for two beside one another
