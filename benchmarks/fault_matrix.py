@@ -1,9 +1,10 @@
 """Every fault at every boundary of a fresh deploy and of a driver update; prints a table.
 
-    .venv/bin/python benchmarks/fault_matrix.py                        all of it: hours
+    .venv/bin/python benchmarks/fault_matrix.py                        all of it: an hour or two
     .venv/bin/python benchmarks/fault_matrix.py --scenario update --only power,disk
     .venv/bin/python benchmarks/fault_matrix.py --from 10 --to 20 --moment within
     .venv/bin/python benchmarks/fault_matrix.py --part 1/2             for two beside one another
+    .venv/bin/python benchmarks/fault_matrix.py --whole                each next run to its end
     .venv/bin/python benchmarks/fault_matrix.py --down                 take the host away
 
 Makes a throwaway host of its own below FOLDER. Each case that was tried is a line of EVIDENCE with
@@ -11,42 +12,37 @@ the commit it was tried at: the next call goes on with what is left, and tries a
 or what comes before another command by now. `--anew` tries all of them again. Exits with 1 where a
 case failed, with 0 where none did.
 
-A run's commands are numbered once, while nobody disturbs it (tests/rehearsal/boundaries.py). Two
-things make it shorter. Where a command left nothing behind, neither a file nor a unit or module,
-the boundary after it is the same as the one before, and neither that nor a moment within it is
-tried. And after its reboot
-a deploy need not begin from a bare machine each time: after each long command its host is kept,
-as a power cut leaves it there, and the cases up to the next one begin with a run from there.
+A run's commands are numbered once, while nobody disturbs it (tests/rehearsal/boundaries.py). Three
+things make it shorter, and none changes what is shown:
+
+- Where a command left nothing behind, neither a file nor a unit or module, the boundary after it is
+  the same as the one before, and neither that nor a moment within it is tried.
+- Behind each long command is a milestone: all that the host then held, as two undisturbed runs had
+  it (tests/rehearsal/host_state.py). There the host is kept, and the cases up to the next milestone
+  begin with a run from there; where a host that boots from what is kept holds anything else, they
+  begin further back.
+- A next run that has come past its boundary to a milestone, with all of the host as it was in the
+  undisturbed run, is ended. What it would do from there was seen: by the undisturbed run, and by
+  one that began at that milestone, up to the next. Behind the last one, and wherever anything is
+  different, it goes to its end, and the run after it must change nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / each) for each in ("", "tests/rehearsal")]
 
-from boundaries import (  # noqa: E402 - found in that folder only
-    FAULTS,
-    Attempt,
-    Case,
-    NotReachedError,
-    Numbered,
-    Scenario,
-    boots,
-    cases_of,
-    driver_update,
-    fresh_deploy,
-    stepped,
-)
-from gate import PLACE, Command, Gate  # noqa: E402
+from attempt import Attempt, Base, Milestone, NotReachedError  # noqa: E402 - in that folder
+from boundaries import FAULTS, Case, cases_of, driver_update, fresh_deploy  # noqa: E402
+from milestones import Recorded  # noqa: E402
 from running import CONVERGED, GPU_HOST, Deployer, usual_offer  # noqa: E402
 
 from pyinfra_gpu_rehearsal import Lab, LabHost  # noqa: E402
@@ -54,84 +50,6 @@ from pyinfra_gpu_rehearsal.snapshots import names  # noqa: E402
 
 PROJECT = Path(__file__).resolve().parents[1]
 EVIDENCE = PROJECT / "tests/rehearsal/evidence/fault_matrix.jsonl"
-BASE_S = 5.0  # a command this long is not done again for each case behind it
-# What any login and any command leaves, and the gate itself.
-PASSING = ("var/log/", "var/lib/systemd/", "tmp/", "run/", "etc/.pwd.lock", PLACE[1:])
-UNITS = "systemctl list-units --plain --no-legend --state=active --type=service,mount,timer"
-MEMORY = f"{UNITS}; ls /sys/module; cat /sys/module/*/version; cat /proc/sys/kernel/random/boot_id"
-
-
-@dataclass(frozen=True)
-class Boundary:
-    """A command of the undisturbed run, and the host just before it.
-
-    + same_as: the number of an earlier command, since which nothing was left behind
-    + boots: how often the host had booted
-    """
-
-    command: Command
-    same_as: int
-    boots: int
-
-
-def state_of(host: LabHost) -> str:
-    """Return what a command can leave behind: every file's stat, the units and the modules."""
-    lines = [host.run(MEMORY, check=False).stdout]
-    for folder, folders, files in os.walk(host.upper):
-        for name in (*folders, *files):
-            path = Path(folder, name)
-            relative = str(path.relative_to(host.upper))
-            if relative.startswith(PASSING):
-                continue
-            stat = path.lstat()
-            changed = 0 if path.is_dir() else stat.st_mtime_ns
-            lines.append(f"{relative} {stat.st_mode} {stat.st_uid} {stat.st_size} {changed}")
-    return "\n".join(sorted(lines))
-
-
-class Recorded:
-    """The boundaries of one scenario's run, kept in a file."""
-
-    def __init__(self, scenario: Scenario, file: Path) -> None:
-        self.scenario = scenario
-        if not file.exists():
-            rows = [asdict(each) for each in self._observed()]
-            file.write_text(json.dumps(rows, indent=1))
-        self.boundaries = [
-            Boundary(**{**row, "command": Command(**row["command"])})
-            for row in json.loads(file.read_text())
-        ]
-        counts = [each.boots for each in self.boundaries]
-        commands = tuple(each.command for each in self.boundaries)
-        self.run = Numbered(commands, counts[-1] - counts[0])
-
-    def _observed(self) -> Iterator[Boundary]:
-        host = self.scenario.prepared()
-        gate = Gate(host)
-        gate.install()
-        process, commands = stepped(gate, self.scenario.deployer)
-        held, last, same = 0.0, "", 1
-        for command in commands:
-            began = time.time()
-            state = state_of(host)
-            same = same if state == last else command.number
-            yield Boundary(replace(command, at=command.at - held), same, boots(host))
-            last = state
-            held += time.time() - began
-        output = process.communicate()[0]
-        if process.returncode != 0:
-            sys.exit(f"the run that nobody disturbed failed:\n{output}")
-        gate.remove()
-
-    def bases(self) -> list[int]:
-        """Return before which commands a host is kept: long ones are behind it, the reboot too."""
-        last = self.boundaries[-1].boots
-        rebooted = [each.command.number for each in self.boundaries if each.boots == last]
-        return [
-            number
-            for number in rebooted
-            if number > rebooted[0] > 1 and self.run.seconds(number - 1) >= BASE_S
-        ]
 
 
 @dataclass(frozen=True)
@@ -141,6 +59,8 @@ class Tried:
     + command: the end of the one that it is about
     + commit: of the project, with "+" where its files were others than that one's
     + problems: what was wrong; none: it passed
+    + milestone: the number of the command before which the next run had come to a milestone; 0: it
+      went to its end, and one more after it
     """
 
     case: str
@@ -148,6 +68,7 @@ class Tried:
     commit: str
     problems: list[str]
     seconds: float
+    milestone: int = 0
 
 
 def passed() -> set[tuple[str, str]]:
@@ -184,7 +105,7 @@ class Matrix:
 
     def recorded(self, scenario: str) -> Recorded:
         """Return the boundaries of a scenario, observed now if they never were."""
-        return Recorded(self.scenarios[scenario], self.folder / f"boundaries-{scenario}.json")
+        return Recorded(self.scenarios[scenario], self.lab.host(GPU_HOST), self.folder)
 
     def _converged(self) -> LabHost:
         usual_offer(self.lab)
@@ -194,33 +115,63 @@ class Matrix:
             self.lab.snapshot(GPU_HOST, CONVERGED)
         return self.lab.restore(GPU_HOST, CONVERGED)
 
-    def problems(self, case: Case, recorded: Recorded) -> tuple[list[str], str]:
-        """Try a case; return what was wrong, and what the runs printed."""
-        numbers = [number for number in recorded.bases() if number <= case.number]
-        base = self._base(recorded, numbers) if numbers else None
+    def tried(self, case: Case, recorded: Recorded, *, whole: bool) -> tuple[Attempt, list[str]]:
+        """Try a case; return how it went, and what was wrong.
+
+        + whole: the next run goes to its end
+        """
+        milestones = () if whole else recorded.milestones
+        attempt = Attempt(recorded.scenario, recorded.run, case, None, milestones)
+        base = self._base(recorded, case.number)
+        if base is not None:
+            try:
+                began = replace(attempt, base=base)
+                return began, began.problems()
+            except NotReachedError:  # from there it sends another one: from the start it comes
+                pass
+        try:
+            return attempt, attempt.problems()
+        except NotReachedError as error:
+            return attempt, [str(error)]
+
+    def _base(self, recorded: Recorded, number: int) -> Base | None:
+        """Return the last base up to a command; each is made with the help of the one before."""
+        base = None
+        for each in recorded.milestones:
+            own, name = each.command.number, f"{recorded.scenario.name}-{each.command.number}"
+            if own > number:
+                break
+            if self._differs(recorded, each, name, base):
+                continue
+
+            def restored(name: str = name) -> LabHost:
+                recorded.scenario.offered()
+                return self.lab.restore(GPU_HOST, name)
+
+            base = Base(own, restored)
+        return base
+
+    def _differs(
+        self, recorded: Recorded, milestone: Milestone, name: str, base: Base | None
+    ) -> list[str]:
+        """Return in what the snapshot of that name differs from the milestone; made if it is not.
+
+        + base: where the run to it begins
+        """
+        noted = self.folder / f"base-{name}.json"
+        if noted.exists():
+            return list(json.loads(noted.read_text()))
+        if name in names(self.lab.host(GPU_HOST)):  # interrupted then, so nothing stands on it
+            shutil.rmtree(self.lab.fresh(GPU_HOST).folder / "snapshots" / name)
+        case = Case(recorded.scenario.name, milestone.command.number, "before", "power")
         attempt = Attempt(recorded.scenario, recorded.run, case, base)
         try:
-            return attempt.problems(), attempt.output
-        except NotReachedError:  # from there it sends another one: from the start it comes
-            attempt = Attempt(recorded.scenario, recorded.run, case)
-        try:
-            return attempt.problems(), attempt.output
-        except NotReachedError as error:
-            return [str(error)], attempt.output
-
-    def _base(self, recorded: Recorded, numbers: list[int]) -> Callable[[], LabHost] | None:
-        """Return what puts the host where the run stood before the last of these commands."""
-        *before, number = numbers
-        name = f"before-{number}"
-        if name not in names(self.lab.host(GPU_HOST)):
-            earlier = self._base(recorded, before) if before else None
-            case = Case(recorded.scenario.name, number, "before", "power")
-            try:
-                Attempt(recorded.scenario, recorded.run, case, earlier).kept(self.lab, name)
-            except NotReachedError:
-                Attempt(recorded.scenario, recorded.run, case).kept(self.lab, name)
-        usual_offer(self.lab)
-        return lambda: self.lab.restore(GPU_HOST, name)
+            found = attempt.kept(self.lab, name, milestone)
+        except NotReachedError:
+            found = replace(attempt, base=None).kept(self.lab, name, milestone)
+        noted.write_text(json.dumps(found))
+        print(f"host kept before {case.number}:", ", ".join(found[:5]) or "the same", flush=True)
+        return found
 
     def keep(self, tried: Tried, output: str) -> None:
         """Note how a case ended, and the output of its runs where it failed."""
@@ -253,6 +204,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--to", dest="last", type=int, default=9999, help="the last command")
     parser.add_argument("--folder", type=Path, default=PROJECT / ".venv" / "fault-matrix")
     parser.add_argument("--part", default="1/1", help="K/N: the Kth of N shares of what is left")
+    parser.add_argument("--whole", action="store_true", help="end no next run at a milestone")
     parser.add_argument("--anew", action="store_true", help="try what passed before, too")
     parser.add_argument("--down", action="store_true", help="take the host away, and end")
     options = parser.parse_args()
@@ -270,16 +222,18 @@ def tried(matrix: Matrix, scenario: str, options: argparse.Namespace) -> int:
     left = [each for each in cases if (str(each), commands[each.number - 1]) not in before]
     print(f"{scenario}: {len(recorded.run.commands)} commands, {len(cases)} cases,", end=" ")
     print(f"{len(cases) - len(left)} of them passed before")
-    print(f"{'no':>4} {'moment':6} {'fault':10} {'result':6} {'s':>5}  command")
+    print(f"{'no':>4} {'moment':6} {'fault':10} {'result':6} {'s':>5} {'until':>5}  command")
     number, of = map(int, options.part.split("/"))
     for case in left[number - 1 :: of]:
         began = time.monotonic()
-        problems, output = matrix.problems(case, recorded)
-        seconds = time.monotonic() - began
+        attempt, problems = matrix.tried(case, recorded, whole=options.whole)
+        seconds = round(time.monotonic() - began, 1)
         words = commands[case.number - 1]
-        matrix.keep(Tried(str(case), words, state, problems, round(seconds, 1)), output)
+        ended = Tried(str(case), words, state, problems, seconds, attempt.reached)
+        matrix.keep(ended, attempt.output)
         result = "FAILED" if problems else "pass"
         row = f"{case.number:>4} {case.moment:6} {case.fault:10} {result:6} {seconds:>5.0f}"
+        row = f"{row} {attempt.reached or 'end':>5}"
         print(f"{row}  {words}", flush=True)
         for problem in problems:
             print(f"     {problem}", flush=True)

@@ -127,6 +127,10 @@ def _reboot(
         )
         sentence = f"{host.name}: the installed module cannot be loaded now ({why}), {who}"
         return failed(host, STAGE, f"{sentence}: run again when they are idle")
+    if not declined(spec, record):
+        if not _packages_done(state, host, spec, record):
+            return False
+        record = look(spec) or record
     obstacle = unsafe(record) or declined(spec, record)
     if obstacle:
         return failed(host, STAGE, f"{host.name}: a reboot is owed ({why}), and {obstacle}")
@@ -138,6 +142,26 @@ def _reboot(
     if not restart(state, host, STAGE, spec, why, owed):
         return False
     _forget_cured(state, host, spec)
+    return True
+
+
+def _packages_done(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
+    """Finish an interrupted installation, as far as that can be; False where its lock is not free.
+
+    Where ours was cut off behind the driver's packages and before the triggers of others, nothing
+    of the driver's is left to install, and who installs next comes behind the reboot.
+    """
+    half = record.packages.half_configured
+    if isinstance(half, Unknown) or not half:
+        return True
+    if not wait_for_lock(state, host, STAGE, spec):
+        return False
+    record = look(spec) or record
+    if record.packages.half_configured:
+        command = manager_of(record).finish()
+        what = "finish an interrupted installation"
+        ask(state, host, command, as_root(spec), seconds=deadlines.INSTALL, what=what)
+        forget()
     return True
 
 

@@ -417,6 +417,46 @@ def test_a_host_that_may_not_reboot_now_is_stopped_with_the_reason(why: str) -> 
     assert "modprobe" not in commands
 
 
+def test_an_installation_that_was_cut_off_is_finished_before_a_reboot() -> None:
+    """A power cut behind the driver's packages left a trigger of libc-bin's to be run."""
+    half = {"packages.half_configured": ["libc-bin"]}
+    made, told = executed(GpuHost(plain=NOUVEAU, lists=half))
+    assert [c for c in made.executed("ws1") if "--configure -a" in c]
+    assert "an installation is not done (libc-bin)" in told.problem  # that did not help
+    never = {**GpuHost().data, "driver_reboot": "never"}
+    made, told = executed(GpuHost(plain=NOUVEAU, lists=half, data=never))
+    assert not [c for c in made.executed("ws1") if "--configure -a" in c]
+    made, _ = executed(GpuHost(lists=half))
+    assert made.executed("ws1") == []  # no reboot is owed, and the package is somebody's
+
+
+def test_a_host_reboots_once_its_installation_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    half, done = (
+        from_fields(read_fields(GpuHost(plain=NOUVEAU, lists=lists).probe_lines()))
+        for lists in ({"packages.half_configured": ["libc-bin"]}, {})
+    )
+    seen, asked = [half], []
+
+    def finish(*words: Any, **_: Any) -> None:
+        asked.append(words[2])
+        seen[0] = done
+
+    def reboot(*words: Any) -> bool:
+        asked.append("reboot")
+        return False
+
+    monkeypatch.setattr(driver_running, "look", lambda spec: seen[0])
+    monkeypatch.setattr(driver_running, "forget", lambda: None)
+    monkeypatch.setattr(driver_running, "ask", finish)
+    monkeypatch.setattr(driver_running, "restart", reboot)
+    monkeypatch.setattr(driver_running, "wait_for_lock", lambda *_: True)
+    driver_running._load(None, None, GpuHost().spec())  # type: ignore[arg-type]
+    assert [("--configure -a" in each, each == "reboot") for each in asked] == [
+        (True, False),
+        (False, True),
+    ]
+
+
 def told_by_the_host(*rows: str) -> dict[str, Any]:
     return {"pyinfra-gpu-restart": {"stdout": [FIRST_LINE, *rows, LAST_LINE]}}
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from running import ON_HOST
+from warm import WarmRun
 
 from pyinfra_gpu_rehearsal import LabHost
 
@@ -92,7 +93,7 @@ class Gate:
         return [self._read(path) for path in sorted(paths, key=lambda path: int(path.name))]
 
     def wait_for(
-        self, number: int, process: subprocess.Popen[str], seconds: float
+        self, number: int, process: subprocess.Popen[str] | WarmRun, seconds: float
     ) -> Command | None:
         """Return the command NUMBER as soon as it has come; None where the run ends before.
 

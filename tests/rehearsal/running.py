@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from warm import PROJECT, warm_program
+from warm import PROJECT, WarmRun, warm_program
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -192,12 +192,31 @@ class Deployer:
         return subprocess.Popen(
             self.command("-y", *self.arguments, *chosen, *arguments),
             cwd=PROJECT,
-            env=self.environment(self.folder / "cut-off.json"),
+            env=self.environment(self._cut_off),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             text=True,
         )
+
+    def begin(self, *, limit: str) -> subprocess.Popen[str] | WarmRun:
+        """Start a run in the background as `deploy` runs it; one at a time."""
+        self._cut_off.unlink(missing_ok=True)
+        if not self.warm:
+            return self.start(limit=limit)
+        command = self.command("-y", *self.arguments, "--limit", limit)
+        return warm_program(self.beside).start(command, self.environment(self._cut_off))
+
+    def ended(self, process: subprocess.Popen[str] | WarmRun) -> Run:
+        """Wait for the end of a run that was begun, and return what it said and did."""
+        output = process.communicate(timeout=PATIENCE_S)[0]
+        content = json.loads(self._cut_off.read_text()) if self._cut_off.exists() else {"hosts": {}}
+        assert process.returncode is not None
+        return Run(process.returncode, output, content, seconds=0.0, cpu_seconds=0.0)
+
+    @property
+    def _cut_off(self) -> Path:
+        return self.folder / "cut-off.json"
 
     def run(
         self,

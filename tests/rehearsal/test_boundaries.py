@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from attempt import Attempt
 from boundaries import (
     FAULTS,
-    Attempt,
     Case,
     Numbered,
     Scenario,

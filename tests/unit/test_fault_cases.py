@@ -47,3 +47,21 @@ def test_commands_of_two_runs_are_alike_but_for_random_words() -> None:
     one, two = (f"mv /tmp/pyinfra-{word * 10} /etc/a" for word in "ab")
     assert Command(1, one, 0.0).likeness == Command(9, two, 1.0).likeness
     assert Command(1, one, 0.0).likeness != Command(1, "mv /tmp/x /etc/a", 0.0).likeness
+
+
+def test_the_way_to_a_boundary_is_known_by_what_is_sent_once() -> None:
+    texts = ("look", "write a", "look", "write b", "look")
+    commands = tuple(Command(number, text, 0.0) for number, text in enumerate(texts, 1))
+    run = Numbered(commands, reboots=0)
+    assert run.single(1, 5) == {"write a", "write b"}
+    assert run.single(3, 5) == {"write b"}
+    assert run.single(2, 2) == run.single(5, 5) == set()
+
+
+def test_a_reboot_may_begin_after_the_command_that_orders_it_and_before_the_next() -> None:
+    texts = ("look", ': pyinfra-gpu-restart; eval "$(cat)"', "boot_id", "look")
+    commands = tuple(Command(number, text, 0.0) for number, text in enumerate(texts, 1))
+    run = Numbered(commands, reboots=1)
+    assert [run.may_have_ordered_a_reboot(number) for number in (1, 2, 3, 4)] == [
+        False, True, True, False,
+    ]  # fmt: skip

@@ -1,0 +1,89 @@
+"""Where the run after a fault is ended: at a milestone of the undisturbed run, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import attempt
+import pytest
+from attempt import Attempt, Milestone
+from boundaries import Case, Numbered
+from gate import Command
+from host_state import HostState
+
+SENT = ("look", "install a", "look", "install b", "look", "look")
+COMMANDS = tuple(Command(number, text, 0.0) for number, text in enumerate(SENT, 1))
+
+
+def state(*installed: str) -> HostState:
+    return HostState({}, frozenset(installed))
+
+
+MILESTONES = (
+    Milestone(COMMANDS[2], "install a", state("a"), frozenset(), reboots=1),
+    Milestone(COMMANDS[4], "install b", state("a", "b"), frozenset({"log"}), reboots=0),
+)
+
+
+@pytest.fixture
+def next_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
+    """Return what lets a next run send COMMANDS, the host holding one state before each."""
+
+    def run(number: int, states: list[HostState]) -> SimpleNamespace:
+        done = SimpleNamespace(killed=False, opened=False, looked=[])
+        sent: list[int] = []
+
+        def commands() -> Any:
+            for command in COMMANDS:
+                sent.append(command.number)
+                yield command
+
+        def of(_: object) -> HostState:
+            done.looked.append(sent[-1])
+            return states[sent[-1] - 1]
+
+        process = SimpleNamespace(poll=lambda: 0, kill=lambda: setattr(done, "killed", True))
+        ended = SimpleNamespace(code=0, output="")
+        deployer = SimpleNamespace(ended=lambda _: ended, deploy=lambda **_: ended)
+        gate = SimpleNamespace(open=lambda: setattr(done, "opened", True))
+        monkeypatch.setattr(attempt, "stepped", lambda *_: (process, commands()))
+        monkeypatch.setattr(attempt.HostState, "of", of)
+        case = Case("deploy", number, "before", "power")
+        scenario: Any = SimpleNamespace(deployer=deployer)
+        tried = Attempt(scenario, Numbered(COMMANDS, 1), case, None, MILESTONES)
+        host: Any = SimpleNamespace()
+        done.milestone = tried._next(host, gate)[1]  # type: ignore[arg-type]
+        done.output = tried.output
+        return done
+
+    return run
+
+
+BARE, HALF, ALL = state(), state("a"), state("a", "b")
+
+
+def test_a_next_run_is_ended_at_the_first_milestone_behind_its_boundary(next_run: Any) -> None:
+    done = next_run(2, [BARE, BARE, HALF, HALF, ALL, ALL])
+    assert (done.milestone, done.killed, done.looked) == (MILESTONES[0], True, [3])
+
+
+def test_it_has_to_come_past_the_boundary_first(next_run: Any) -> None:
+    done = next_run(3, [HALF, HALF, HALF, HALF, ALL, ALL])
+    assert (done.milestone, done.killed, done.looked) == (MILESTONES[1], True, [5])
+
+
+def test_whatever_is_different_lets_it_go_on_and_is_named(next_run: Any) -> None:
+    done = next_run(2, [BARE, BARE, state("a", "torn"), ALL, state("a", "b", "log"), ALL])
+    assert (done.milestone, done.looked) == (MILESTONES[1], [3, 5])
+    assert "not as before 3: torn" in done.output
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_one_that_meets_no_milestone_goes_to_its_end_and_the_next_is_not_held(
+    next_run: Any, number: int
+) -> None:
+    done = next_run(number, [BARE] * 6)
+    assert (done.milestone, done.killed) == (None, False)
+    assert done.opened == (number == 2)  # the last ones have no milestone to be held for

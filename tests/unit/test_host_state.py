@@ -1,0 +1,98 @@
+"""What two moments of a host are compared by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from host_state import HostState, differences
+
+
+class Host(SimpleNamespace):
+    """A host made of folders: what lies merged, its layers, and what runs on it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder=folder, upper=folder / "up", said="")
+        for name in ("own", "base", "up", "merged", "snapshots/one/up"):
+            (folder / name).mkdir(parents=True)
+        (folder / "lower").write_text("snapshots/one/up:")
+
+    def write(self, layer: str, name: str, text: str) -> None:
+        for top in (layer, "merged"):
+            path = self.folder / top / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def run(self, *_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(stdout=self.said)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a host with a file in each of its layers."""
+    made = Host(tmp_path)
+    monkeypatch.setattr("host_state.root_of", lambda _: tmp_path / "merged")
+    made.write("base", "etc/bare", "as it was")
+    made.write("snapshots/one/up", "etc/kept", "one\n")
+    made.write("up", "etc/new", "one\ntwo\n")
+    made.said = "module nvidia 580\nunit ssh.service\nunit user@1000.service\nprocess (sd-pam)\n"
+    return made
+
+
+def test_a_state_names_what_was_written_and_what_is_in_memory_but_no_logins(host: Any) -> None:
+    host.write("up", "tmp/any", "passing")
+    state = HostState.of(host)
+    assert set(state.files) == {"etc", "etc/kept", "etc/new"}
+    assert state.memory == {"module nvidia 580", "unit ssh.service"}
+    assert state.modules() == {"module nvidia 580"}
+    assert HostState.read(state.told()) == state
+
+
+@pytest.mark.parametrize(
+    ("change", "seen"),
+    [
+        (lambda host: host.write("up", "etc/new", "one\ntwo?\n"), ["etc/new"]),
+        (lambda host: host.write("up", "etc/bare", "as it is"), ["etc/bare"]),
+        (lambda host: host.write("up", "etc/bare", "as it was"), []),
+        (lambda host: host.write("up", "etc/more", ""), ["etc/more"]),
+        (lambda host: (host.folder / "merged/etc/new").chmod(0o600), ["etc/new"]),
+        (lambda host: (host.folder / "merged/etc/kept").unlink(), ["etc/kept"]),
+        (lambda host: setattr(host, "said", host.said + "process apt\n"), ["process apt"]),
+    ],
+)
+def test_whatever_differs_is_named(
+    host: Any, change: Callable[[Any], None], seen: list[str]
+) -> None:
+    before = HostState.of(host)
+    change(host)
+    assert list(differences(before, HostState.of(host), host)) == seen
+
+
+def test_what_uv_unpacks_below_a_random_name_is_seen_by_the_links_to_it(host: Any) -> None:
+    states = []
+    for name in ("aB-3_x", "9iFLIr"):
+        host.write("up", f"cache/archive-v0/{name}/torch.py", "")
+        for top in ("up", "merged"):
+            link = host.folder / top / "cache/torch"
+            link.unlink(missing_ok=True)
+            link.symlink_to(f"/cache/archive-v0/{name}")
+        states.append(HostState.of(host))
+    assert {"cache", "cache/torch"} <= set(states[0].files)
+    assert list(differences(*states, host)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"), [("1\n2\n", []), ("1\n2\n3\n", ["etc/new"]), (None, ["etc/new"])]
+)
+def test_of_what_varies_only_the_content_is_passed_over(
+    host: Any, text: str | None, seen: list[str]
+) -> None:
+    before = HostState.of(host)
+    if text is None:
+        (host.folder / "merged/etc/new").unlink()
+    else:
+        host.write("up", "etc/new", text)
+    assert list(differences(before, HostState.of(host), host, frozenset({"etc/new"}))) == seen
