@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import lzma
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -14,6 +15,10 @@ from pyinfra_gpu_rehearsal.commands import run
 
 KEY_NAME = "archive-key.asc"  # at the top of the repository; absent where it is not signed
 NAME = "pyinfra-gpu rehearsal"
+FORMAT = "not compressed"  # of what packages hold; other words make other repositories
+
+_ARCHIVE, _HEADER = b"!<arch>\n", 60  # ar(5): what it begins with, and the bytes before a member
+_NAME, _SIZE = slice(0, 16), slice(48, 58)
 
 
 def stanza(control: str, filename: str, content: bytes) -> str:
@@ -60,8 +65,29 @@ def _sign(suite_folder: Path, key_file: Path) -> None:
     key_file.write_text(key)
 
 
+def uncompressed(package: bytes) -> bytes:
+    """Return the content of a .deb with its archives unpacked, where they are compressed by xz.
+
+    To unpack them takes most of what dpkg takes of a processor, and throwaway hosts install the
+    same packages again and again.
+    """
+    parts, at = [_ARCHIVE], len(_ARCHIVE)
+    while at < len(package):
+        header = bytearray(package[at : at + _HEADER])
+        size = int(header[_SIZE])
+        content = package[at + _HEADER : at + _HEADER + size]
+        at += _HEADER + size + size % 2
+        name = header[_NAME].decode().rstrip(" /")
+        if name.endswith(".xz"):
+            content = lzma.decompress(content)
+            header[_NAME] = name.removesuffix(".xz").ljust(16).encode()
+            header[_SIZE] = str(len(content)).ljust(10).encode()
+        parts += [bytes(header), content, b"\n" * (len(content) % 2)]
+    return b"".join(parts)
+
+
 def make_repository(packages: Iterable[Path], folder: Path, *, suite: str) -> int:
-    """Lay out PACKAGES (.deb files, which are moved) as an apt repository in FOLDER.
+    """Lay out PACKAGES (.deb files, which are removed) as an apt repository in FOLDER.
 
     The repository is signed where gpg is there; its key is then FOLDER/archive-key.asc.
     Returns the number of packages.
@@ -73,9 +99,11 @@ def make_repository(packages: Iterable[Path], folder: Path, *, suite: str) -> in
     for package in sorted(packages):
         # Some web servers and proxies decode %3a in a name differently from apt: leave it out.
         target = pool / package.name.replace("%3a", "-")
-        shutil.move(package, target)
+        content = uncompressed(package.read_bytes())
+        target.write_bytes(content)
+        package.unlink()
         control = run(["dpkg-deb", "--field", target], purpose=f"reading {target.name}").stdout
-        entries.append(stanza(control, f"pool/{target.name}", target.read_bytes()))
+        entries.append(stanza(control, f"pool/{target.name}", content))
     index = "\n".join(entries).encode()
     suite_folder = folder / "dists" / suite
     binary = f"main/binary-{architecture}"

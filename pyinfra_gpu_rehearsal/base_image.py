@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.apt_repository import KEY_NAME, make_repository
+from pyinfra_gpu_rehearsal.apt_repository import FORMAT, KEY_NAME, make_repository
 from pyinfra_gpu_rehearsal.aptconfig import AptConfiguration
 from pyinfra_gpu_rehearsal.commands import run
 from pyinfra_gpu_rehearsal.errors import LabError
@@ -120,6 +120,7 @@ def image_digest(apt: AptConfiguration, more: Sequence[str] = ()) -> str:
         FINISH.read_text(),
         *(path.read_text() for path in PYTHON),
         *DPKG_OPTIONS,
+        FORMAT,
         platform.machine(),
         str(os.geteuid()),  # without root the tree's owners are this user's sub-ids
     ]

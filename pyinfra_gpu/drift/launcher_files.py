@@ -21,7 +21,7 @@ _BESIDE_S = 40  # of stopping, beside the grace
 def declared(spec: HostSpec, training: TrainingSpec) -> dict[str, tuple[bytes, str]]:
     """Return path -> (content, mode) of each file."""
     return {
-        spec.paths.train: (_program(spec.paths.python), "0755"),
+        spec.paths.train: (program(spec.paths.python), "0755"),
         spec.paths.train_site: (_site(spec, training), "0644"),
         spec.paths.train_unit: (_unit(spec, training), "0644"),
         spec.paths.train_unit_again: (_unit_again(spec), "0644"),
@@ -29,7 +29,13 @@ def declared(spec: HostSpec, training: TrainingSpec) -> dict[str, tuple[bytes, s
 
 
 @cache
-def _program(interpreter: str) -> bytes:
+def program(interpreter: str) -> bytes:
+    """Return the launcher itself, the same bytes always.
+
+    + interpreter: absolute; see `on_host.train_bundle`
+
+    Raises StacksError where what is known of failures is malformed.
+    """
     return on_host.train_bundle(interpreter, bundled.for_hosts())
 
 

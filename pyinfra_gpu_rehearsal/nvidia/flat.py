@@ -24,6 +24,11 @@ class FlatRepository:
     origin: str
     label: str
 
+    def offers(self, packages: Iterable[Path]) -> bool:
+        """Tell whether it offers PACKAGES and nothing else."""
+        path = self.folder / "Packages"
+        return path.exists() and path.read_text() == index(packages)
+
     def write(self, packages: Iterable[Path], key: SigningKey, *, expired: bool = False) -> None:
         """Offer PACKAGES and nothing else, signed with KEY.
 

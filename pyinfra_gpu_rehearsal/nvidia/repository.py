@@ -148,10 +148,23 @@ class NvidiaRepository:
             ) from None
         return State(**{**known, "versions": tuple(known["versions"])})
 
+    @property
+    def _written(self) -> Path:
+        """A file that says what the repositories are; absent while they are being written."""
+        return self.folder / "written.json"
+
     def _offer(self, state: State) -> None:
-        """Remember STATE and write the repositories accordingly."""
-        write_atomically(self._file, json.dumps(asdict(state), indent=1) + "\n")
+        """Remember STATE and write the repositories accordingly, where they are not like that.
+
+        To sign them takes as much of a processor as a look at a host.
+        """
+        text = json.dumps(asdict(state), indent=1) + "\n"
+        if self._written.exists() and self._written.read_text() == text and self.place.exists():
+            return
+        self._written.unlink(missing_ok=True)
+        write_atomically(self._file, text)
         self._write(state)
+        write_atomically(self._written, text)
 
     # -- making
 
@@ -258,7 +271,8 @@ class NvidiaRepository:
         nvidia = FlatRepository(folder=self.place, origin="NVIDIA", label="NVIDIA CUDA")
         nvidia.write(offer.nvidia, signer, expired=kind == "expired-key")
         kernels = FlatRepository(folder=self.www / "kernels", origin=NAME, label=NAME)
-        kernels.write(offer.distribution, self.distribution_key)
+        if not kernels.offers(offer.distribution):
+            kernels.write(offer.distribution, self.distribution_key)
         spoil_file(kind, self.place, newest(versions))
         if kind == "down":
             (self.place / CLOSED).touch()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import pytest
 
@@ -30,6 +31,16 @@ def preloaded_python() -> Iterator[Preloaded]:
         yield serving
 
 
+@pytest.fixture(scope="session")
+def compiling_python() -> Iterator[Preloaded]:
+    """A Python that has imported torch's compiler too, and where torch compiles."""
+    found = smoke_runs.torch_python()
+    if found is None:
+        pytest.skip(smoke_runs.NO_TORCH)
+    with preloaded.serving(found, preloaded.COMPILER, preloaded.COMPILED) as serving:
+        yield serving
+
+
 @pytest.fixture(scope="module")
 def runs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -47,10 +58,14 @@ def runs(
     names = [name for name in named if name in plans]
     # Not in the threads: two that make the first folder at once each make a place for all.
     folders = {name: tmp_path_factory.mktemp("run") for name in names}
-    pythons: dict[str, str | Preloaded] = {
-        name: request.getfixturevalue("preloaded_python") if plans[name].preloaded else python
-        for name in names
-    }
+
+    def python_for(plan: Plan) -> str | Preloaded:
+        if not plan.preloaded:
+            return python
+        found = "compiling_python" if plan.compiled else "preloaded_python"
+        return cast("Preloaded", request.getfixturevalue(found))
+
+    pythons = {name: python_for(plans[name]) for name in names}
 
     def run(name: str) -> Run:
         return smoke_runs.run(pythons[name], folders[name], plans[name])

@@ -20,8 +20,10 @@ from pathlib import Path
 from pyinfra_gpu.on_host.smoke import environment
 from tests.on_host import preloaded_server
 
-_ENVIRONMENT = {"TORCHDYNAMO_DISABLE": "1"}
-"""torch reads it on import: what would compile has to be started for real."""
+UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
+"""A user's own switch: what is not about compiling runs without waiting for compilers. torch reads
+it on import, so what compiles is forked from a Python of its own."""
+COMPILED = {"TORCHDYNAMO_DISABLE": "0"}
 TORCH = (
     "torch",
     "torch.distributed.run",
@@ -29,6 +31,8 @@ TORCH = (
     "torch.distributed.algorithms.ddp_comm_hooks.default_hooks",
 )
 """What the processes of a smoke test import, as far as it takes long."""
+COMPILER = (*TORCH, "torch._inductor.compile_fx", "torch._inductor.metrics")
+"""The same of those that compile."""
 _PADDING = "-" * 4096
 """Room for the command lines of its children."""
 
@@ -71,10 +75,14 @@ class Started:
 
 @dataclass(frozen=True)
 class Preloaded:
-    """The preloaded Python; `python` is the one that it is a fork of."""
+    """The preloaded Python; `python` is the one that it is a fork of.
+
+    + variables: with which it has imported, and all that it starts runs
+    """
 
     python: str
     connections: socket.socket
+    variables: Mapping[str, str]
 
     def start(
         self,
@@ -85,13 +93,13 @@ class Preloaded:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Started:
-        """Start it as `[python, *arguments]` would be, without torch.compile.
+        """Start it as `[python, *arguments]` would be.
 
         + stdout: of both outputs; stdin: None = there is no input
         """
         asked = {
             "arguments": [*arguments],
-            "environment": {**(os.environ if env is None else env), **_ENVIRONMENT},
+            "environment": {**(os.environ if env is None else env), **self.variables},
             "cwd": str(cwd or Path.cwd()),
         }
         text = json.dumps(asked).encode()
@@ -108,16 +116,21 @@ class Preloaded:
 
 
 @contextlib.contextmanager
-def serving(python: str, modules: Sequence[str] = TORCH) -> Iterator[Preloaded]:
-    """Start a `python` that imports `modules`; at the end, all that it has started is killed."""
+def serving(
+    python: str, modules: Sequence[str] = TORCH, variables: Mapping[str, str] = UNCOMPILED
+) -> Iterator[Preloaded]:
+    """Start a `python` that imports `modules`; at the end, all that it has started is killed.
+
+    + variables: whether torch compiles, UNCOMPILED or COMPILED
+    """
     ours, others = socket.socketpair()
     with others:
         server = subprocess.Popen(
             [python, preloaded_server.__file__, str(others.fileno()), ",".join(modules), _PADDING],
             stdin=subprocess.DEVNULL,
-            env={**environment.for_cpu(os.environ), **_ENVIRONMENT},
+            env={**environment.for_cpu(os.environ), **variables},
             pass_fds=[others.fileno()],
             start_new_session=True,  # a Ctrl-C is for the tests
         )
     with server, ours:
-        yield Preloaded(python, ours)
+        yield Preloaded(python, ours, variables)

@@ -38,7 +38,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-AT_START = ("PYTHON", "LD_", "LANG", "LC_", "OMP_", "MKL_", "TORCHDYNAMO_")
+AT_START = (
+    *("PYTHON", "LD_", "LANG", "LC_", "OMP_", "MKL_", "TORCHDYNAMO_", "CXX"),
+    *("TORCHINDUCTOR_COMPILE_", "TORCHINDUCTOR_VEC_"),
+)
 """The beginnings of variables that are read when a process starts, or on the import of torch."""
 _ALL_FILES = os.sysconf("SC_OPEN_MAX")
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h

@@ -22,16 +22,13 @@ import jsonschema
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.stacks.bundle import smoke_bundle
-from tests.on_host.preloaded import Preloaded
+from tests.on_host.preloaded import COMPILED, UNCOMPILED, Preloaded
 
 _PACKAGE = Path(on_host.__file__).parent
 _SCHEMA = json.loads((_PACKAGE / "verdict.schema.json").read_text())
 _STOP_AT_ONCE = ("launcher/group.py", "_AFTER_FAILURE = 5.0", "_AFTER_FAILURE = 0.1")
 PASSED_BUT_NOT_PROOF, UNKNOWN, FAILED = 3, 3, 2
 NO_TORCH = "no torch here; set PYINFRA_GPU_TORCH_PYTHON to a Python that has it"
-
-UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
-"""A user's own switch: what is not about compiling runs without waiting for compilers."""
 
 
 @functools.cache
@@ -95,6 +92,8 @@ class Plan:
     """Shell commands in a mount namespace of its own, before the test; $1 is its directory."""
     preloaded: bool = False
     """Whether its processes are forks of a Python that has imported torch already."""
+    compiled: bool = False
+    """Whether that one has imported the compiler too; not where processes start for real."""
     check: str = ""
     """The check that must fail."""
     words: tuple[str, ...] = ()
@@ -109,11 +108,6 @@ def broken(check: str, words: str | tuple[str, ...], *parts: str, **how: Any) ->
     return Plan(replacements, check=check, words=words, **how)
 
 
-def broken_compiled(check: str, words: str | tuple[str, ...], *parts: str, **how: Any) -> Plan:
-    """Return such a plan in which torch.compile is not switched off."""
-    return broken(check, words, *parts, **{**how, "environment": {"TORCHDYNAMO_DISABLE": "0"}})
-
-
 def broken_preloaded(check: str, words: str | tuple[str, ...], *parts: str, **how: Any) -> Plan:
     """Return such a plan for what does not depend on how processes start.
 
@@ -122,6 +116,16 @@ def broken_preloaded(check: str, words: str | tuple[str, ...], *parts: str, **ho
     gives, imports, libraries or compiling is for `broken`, and of the hangs one.
     """
     return broken(check, words, *parts, preloaded=True, **how)
+
+
+def broken_compiled(check: str, words: str | tuple[str, ...], *parts: str, **how: Any) -> Plan:
+    """Return such a preloaded plan in which torch.compile is not switched off.
+
+    It compiles for real, in processes that need not import the compiler; where they start for real,
+    they do that in test_smoke_run and on throwaway hosts.
+    """
+    how["environment"] = {**COMPILED, **how.get("environment", {})}
+    return broken_preloaded(check, words, *parts, compiled=True, **how)
 
 
 def bundle(*replacements: tuple[str, str, str]) -> bytes:

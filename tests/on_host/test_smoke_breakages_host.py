@@ -12,11 +12,10 @@ import pytest
 
 from pyinfra_gpu.stacks.bundle import smoke_bundle
 from tests.on_host import smoke_runs
-from tests.on_host.preloaded import Preloaded
+from tests.on_host.preloaded import UNCOMPILED, Preloaded
 from tests.on_host.smoke_runs import (
     FAILED,
     PASSED_BUT_NOT_PROOF,
-    UNCOMPILED,
     Plan,
     Run,
     broken,
@@ -170,10 +169,11 @@ def test_a_hang_of_one_device_shows_its_stack(plan: str, runs: Callable[[str], R
 
 
 def test_without_a_compiler_a_cpu_host_is_degraded_and_told_what_to_install(
-    python: str, tmp_path: Path
+    compiling_python: Preloaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nowhere = {"PATH": str(tmp_path), "CXX": "", "CC": "", "TORCHDYNAMO_DISABLE": "0"}
-    run = smoke_runs.run(python, tmp_path, Plan(environment=nowhere))
+    monkeypatch.delenv("CXX", raising=False)
+    plan = Plan(environment={"PATH": str(tmp_path)}, preloaded=True, compiled=True)
+    run = smoke_runs.run(compiling_python, tmp_path, plan)
     assert (run.verdict["status"], run.code) == ("warn", PASSED_BUT_NOT_PROOF), run.output
     assert "no C++ compiler is installed (g++)" in run.check("S3.compile")["detail"]
     assert run.status("S3.kernel") == run.status("S4.compiled_step") == "skip"

@@ -15,10 +15,10 @@ import pytest
 
 from pyinfra_gpu.stacks.bundle import smoke_bundle
 from tests.on_host import smoke_runs
+from tests.on_host.preloaded import UNCOMPILED
 from tests.on_host.smoke_runs import (
     FAILED,
     PASSED_BUT_NOT_PROOF,
-    UNCOMPILED,
     UNKNOWN,
     Plan,
     Run,

@@ -153,6 +153,7 @@ class Deployer:
     + warm: in a process that has imported it already (see warm.py), and not by its program; the
       environment variable PYINFRA_GPU_COLD is for figures of what a user waits
     + beside: the number of the process that is warm, for what runs at the same time
+    + project: the folder whose policy is run
     """
 
     lab: Lab
@@ -163,6 +164,7 @@ class Deployer:
     data: tuple[str, ...] = ("environment_dynamo=false", "smoke_allreduce_mib=1", SMOKE_PATIENCE)
     warm: bool = "PYINFRA_GPU_COLD" not in os.environ
     beside: int = 0
+    project: Path = PROJECT
     file: ClassVar[str] = "deploy.py"
 
     def environment(self, report: Path) -> dict[str, str]:
@@ -191,7 +193,7 @@ class Deployer:
         chosen = ("--limit", limit) if limit else ()
         return subprocess.Popen(
             self.command("-y", *self.arguments, *chosen, *arguments),
-            cwd=PROJECT,
+            cwd=self.project,
             env=self.environment(self._cut_off),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -205,7 +207,8 @@ class Deployer:
         if not self.warm:
             return self.start(limit=limit)
         command = self.command("-y", *self.arguments, "--limit", limit)
-        return warm_program(self.beside).start(command, self.environment(self._cut_off))
+        environment = self.environment(self._cut_off)
+        return warm_program(self.beside).start(command, environment, folder=self.project)
 
     def ended(self, process: subprocess.Popen[str] | WarmRun) -> Run:
         """Wait for the end of a run that was begun, and return what it said and did."""
@@ -242,10 +245,10 @@ class Deployer:
         self, command: list[str], environment: dict[str, str], timeout: float
     ) -> subprocess.CompletedProcess[str]:
         if self.warm:
-            return warm_program(self.beside).run(command, environment, timeout)
+            return warm_program(self.beside).run(command, environment, timeout, folder=self.project)
         return subprocess.run(
             command,
-            cwd=PROJECT,
+            cwd=self.project,
             env=environment,
             capture_output=True,
             stdin=subprocess.DEVNULL,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import platform
 import shutil
-import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,19 +33,8 @@ NIGHTLY, TRITON = "2.16.0.dev20261120", "3.6.0"
 ASKED = "import torch, pytorch_triton, typing_extensions; print(torch.text, pytorch_triton.text)"
 
 
-@dataclass(frozen=True)
 class Elsewhere(Deployer):
     """Runs in a project of its own, whose locks nobody else has."""
-
-    project: Path = PROJECT
-
-    def _done(
-        self, command: list[str], environment: dict[str, str], timeout: float
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command, cwd=self.project, env=environment, capture_output=True,
-            stdin=subprocess.DEVNULL, text=True, timeout=timeout, check=False,
-        )  # fmt: skip
 
     def lock(self, folder: Path, *data: str) -> Path:
         """Write the lock for the host, fetch its files, and return its path."""

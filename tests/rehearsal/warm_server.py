@@ -23,6 +23,11 @@ from gevent.monkey import get_original
 from pyinfra_cli.main import main as pyinfra  # first: it replaces parts of Python by gevent's
 
 from pyinfra_gpu.cli import main as pyinfra_gpu
+from pyinfra_gpu.diagnosis.command import explain_lines
+from pyinfra_gpu.drift import launcher_files
+from pyinfra_gpu.stacks.bundle import smoke_bundle
+
+VENV_PYTHON = "/opt/pyinfra-gpu/venv/bin/python"  # where nothing else is declared
 
 
 def python() -> None:
@@ -44,6 +49,16 @@ def import_all() -> None:
     for module in iter_modules(["pyinfra_gpu/operations"], "pyinfra_gpu.operations."):
         import_module(module.name)
     import_module("pyinfra_gpu.report.run")
+
+
+def make_all() -> None:
+    """Make what each run would make anew of the package's own files, and keep for itself.
+
+    That is what is known of failures, for the runs that meet one, and the programs for hosts.
+    """
+    explain_lines(["nothing that anybody knows"])
+    launcher_files.program(VENV_PYTHON)
+    smoke_bundle()
 
 
 def become(request: dict[str, Any]) -> None:
@@ -81,6 +96,7 @@ def end(program: Callable[[], object]) -> NoReturn:
 def main() -> None:
     """Answer requests until there are no more."""
     import_all()
+    make_all()
     # What is imported stays, so a fork need not look through it for garbage, nor copy it thereby.
     gc.collect()
     gc.freeze()

@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu_rehearsal.apt_repository import make_repository, source_line, stanza
+from pyinfra_gpu_rehearsal.apt_repository import (
+    make_repository,
+    source_line,
+    stanza,
+    uncompressed,
+)
 from pyinfra_gpu_rehearsal.aptconfig import (
     AptConfiguration,
     Source,
@@ -238,6 +243,33 @@ def test_a_repository_lists_its_packages_in_indexes_its_release_file_vouches_for
     signed = shutil.which("gpg") is not None
     assert (tmp_path / "debian/archive-key.asc").exists() is signed
     assert (suite / "InRelease").exists() is signed
+
+
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg-deb")
+@pytest.mark.parametrize("size", [1000, 1001])
+def test_a_package_of_the_lab_holds_what_it_held_and_takes_no_time_to_unpack(
+    size: int, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    (tree / "DEBIAN").mkdir(parents=True)
+    control = "Package: small\nVersion: 1\nArchitecture: all\nMaintainer: x <x@y>\nDescription: d\n"
+    (tree / "DEBIAN/control").write_text(control)
+    (tree / "file").write_bytes(bytes(range(256))[: size % 256] + b"x" * (size - size % 256))
+    held, kinds = [], []
+    for how in ("xz", "none"):
+        package = tmp_path / f"{how}.deb"
+        build = ["dpkg-deb", f"-Z{how}", "--root-owner-group", "-b", tree, package]
+        subprocess.run(build, check=True, capture_output=True)
+        made = tmp_path / f"{how}-made.deb"
+        made.write_bytes(uncompressed(package.read_bytes()))
+        for each in (package, made):
+            ask = ["dpkg-deb", "--fsys-tarfile", each]
+            held.append(subprocess.run(ask, check=True, capture_output=True).stdout)
+            ask = ["dpkg-deb", "--field", each]
+            held.append(subprocess.run(ask, check=True, capture_output=True).stdout)
+        kinds.append((b"data.tar.xz" in package.read_bytes(), b".xz" in made.read_bytes()))
+    assert held[0] and held == held[:2] * 4
+    assert kinds == [(True, False), (False, False)]
 
 
 @pytest.mark.skipif(shutil.which("gpg") is None, reason="needs gpg")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ensurepip
 import hashlib
+import inspect
 import marshal
 import subprocess
 import sys
@@ -42,6 +44,12 @@ class Host:
         script = self.folder / program
         script.write_text(PROGRAM)
         self._python(str(script), stdin=f"{self.module}\n")
+
+    def compile_as_ensurepip(self) -> None:
+        """Compile the module by a text of Python, as pip does where ensurepip runs it."""
+        runs = 'run_module("pip"'
+        assert runs in inspect.getsource(ensurepip._run_pip)  # type: ignore[attr-defined]
+        self._python("-c", f"# {runs}{PROGRAM}", stdin=f"{self.module}\n")
 
     def imported(self) -> str:
         """What the module's VALUE is for who imports it."""
@@ -87,6 +95,12 @@ def test_what_was_compiled_is_kept_and_taken_again(host: Host) -> None:
     kept.write_bytes(hashlib.sha256(code).digest() + code)
     host.compile()
     assert host.imported() == "as kept"
+
+
+def test_what_pip_compiles_for_ensurepip_is_kept_as_well(host: Host) -> None:
+    host.compile_as_ensurepip()
+    assert len(host.kept) == 1
+    assert host.imported() == "as written"
 
 
 def test_a_changed_source_is_compiled(host: Host) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -26,7 +30,7 @@ from pyinfra_gpu_rehearsal.nvidia.on_host.simulated_kernel import (
     modprobe,
     rmmod,
 )
-from pyinfra_gpu_rehearsal.nvidia.repository import carries, offered
+from pyinfra_gpu_rehearsal.nvidia.repository import NvidiaRepository, State, carries, offered
 
 RELEASE = "6.1.0-1"
 
@@ -275,3 +279,68 @@ def test_a_repository_offers_the_branches_of_its_release(
     assert offered(distribution) == versions
     assert carries(distribution, "595.71.05")
     assert carries(distribution, "580.95.05") == (distribution == "debian12")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> NvidiaRepository:
+    """Return a repository of packages without contents, with what it offers at first."""
+    archive, newer = tmp_path / "archive", newer_release(os.uname().release).split("-")[0]
+    names = {
+        "580.95.05": ["libcuda1_580.95.05-1_amd64"],
+        "580.105.08": ["libcuda1_580.105.08-1_amd64"],
+        "kernels": ["linux-image-amd64_1-1_amd64", f"linux-image-amd64_{newer}-1_amd64"],
+    }
+    for part, packages in names.items():
+        (archive / part).mkdir(parents=True)
+        for name in packages:
+            (archive / part / f"{name}.deb").write_text("")
+            (archive / part / f"{name}.stanza").write_text(f"Package: {name}\n")
+    made = NvidiaRepository(folder=tmp_path / "lab", www=tmp_path / "www", server="http://h")
+    made.folder.mkdir()
+    made._key.ensure("a test")
+    made.distribution_key.ensure("a test")
+    first = State(distribution="debian12", archive=str(archive), server="http://h")
+    made._file.write_text(json.dumps(asdict(first)))
+    made.publish("580.95.05")
+    return made
+
+
+@pytest.mark.skipif(
+    not (shutil.which("gpg") and shutil.which("dpkg-deb")), reason="needs gpg and dpkg-deb"
+)
+def test_what_is_on_offer_already_is_not_signed_again(repository: NvidiaRepository) -> None:
+    """A repository that was signed anew is new to every host."""
+
+    def signed() -> list[int]:
+        places = (repository.place, repository.www / "kernels")
+        return [(place / "InRelease").stat().st_mtime_ns for place in places]
+
+    first = signed()
+    repository.publish("580.95.05")
+    repository.restore()
+    repository.offer_newer_kernel(False)
+    assert signed() == first
+    repository.publish("580.105.08")
+    driver, kernels = signed()
+    assert driver > first[0] and kernels == first[1]
+    repository.offer_newer_kernel()
+    assert signed()[1] > first[1]
+    assert "linux-image-amd64_1-1" in (repository.www / "kernels/Packages").read_text()
+
+
+@pytest.mark.skipif(
+    not (shutil.which("gpg") and shutil.which("dpkg-deb")), reason="needs gpg and dpkg-deb"
+)
+def test_an_offer_that_was_cut_off_is_written_again(
+    repository: NvidiaRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NvidiaRepository, "_write", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            repository.publish("580.105.08")
+    assert "580.105.08" not in (repository.place / "Packages").read_text()
+    repository.publish("580.105.08")
+    assert "580.105.08" in (repository.place / "Packages").read_text()
