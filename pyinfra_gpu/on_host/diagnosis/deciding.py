@@ -76,11 +76,13 @@ def _waits_for_a_thread(
 def _tells(hit: Hit) -> bool:
     """Tell whether the message says what its exception is about.
 
-    What merely follows an exception's first line may be another program's.
+    What merely follows an exception's first line may be another program's. That another process
+    raised something tells nothing of what that was, which stands below it.
     """
     if hit.failure is None or (hit.failure.foreign and hit.weak):
         return False
-    in_first_lines = any(hit.first <= first <= hit.last for first, _ in hit.failure.spans)
+    spans = hit.failure.spans[-1:] if hit.failure.carries else hit.failure.spans
+    in_first_lines = any(hit.first <= first <= hit.last for first, _ in spans)
     return in_first_lines or hit.kind not in ("wrapper", "secondary")
 
 
@@ -196,12 +198,15 @@ def _remarks(hits: Sequence[Hit], known: Catalogue) -> list[Verdict]:
         if hit.kind in _REMARKS:
             return [(hit, hit.kind)]
         if hit.kind == "root" and not hit.weak:
-            over = len(hit.stream.lines) - 1 - hit.last <= SOON_OVER or _interrupted(hit)
+            over = len(hit.stream.lines) - 1 - hit.last <= SOON_OVER or _ended(hit)
             return [(hit, "root" if over and hit.standing == "warned" else "warn")]
     return []
 
 
-def _interrupted(hit: Hit) -> bool:
-    """Tell whether somebody ended the program right after the message, which it had waited at."""
+def _ended(hit: Hit) -> bool:
+    """Tell whether the program was over right after the message.
+
+    Somebody ended it, which had waited there, or typed the next command at the prompt.
+    """
     after = hit.stream.lines[hit.last + 1 : hit.last + 1 + SOON_OVER]
-    return any(_CTRL_C.match(line.text) for line in after)
+    return any(_CTRL_C.match(line.text) or TYPED.match(line.text[:RELEVANT]) for line in after)

@@ -59,6 +59,8 @@ class Failure:
     + thread: whether it ended a thread alone, for which the rest may then wait in vain
     + foreign: whether it is a crash in the compiled code of a package that is none of ours: which
       signal ended it is then no explanation
+    + carries: whether its last exception is that of another process, which one before it only tells
+      of: "Caught ValueError in DataLoader worker process 0."
     """
 
     stream: Stream
@@ -67,6 +69,7 @@ class Failure:
     aside: bool
     thread: bool = False
     foreign: bool = False
+    carries: bool = False
 
     @property
     def rank(self) -> int | None:
@@ -94,6 +97,7 @@ class _Reader:
         self._depth: int | None = None  # indentation of the traceback that is open
         self._start: int | None = None  # where the failure began that is not yet named
         self._aside, self._chained = "", False
+        self._carried: set[int] = set()  # which of the found carry another process's exception
 
     def read(self) -> list[Failure]:
         """Return the failures, in order."""
@@ -101,8 +105,11 @@ class _Reader:
         for place, text in enumerate(self._texts):
             if text.endswith(_TRACEBACK):
                 self._open(place, text)
-            elif _CHAINED.match(text) or _CARRIES.match(text):
+            elif _CHAINED.match(text):
                 self._chained, self._depth = True, None
+            elif _CARRIES.match(text):
+                self._carries()
+                self._depth = None
             elif _ASIDE.match(text):
                 self._aside = text
             elif text.startswith(_CRASH) and self._is_foreign(place):
@@ -111,18 +118,28 @@ class _Reader:
                 self._name(place)
         exceptions = [
             Failure(
-                self._stream, start, tuple(spans), bool(aside), thread=aside.startswith(_IN_THREAD)
+                self._stream,
+                start,
+                tuple(spans),
+                bool(aside),
+                thread=aside.startswith(_IN_THREAD),
+                carries=number in self._carried,
             )
-            for start, aside, spans in self._found
+            for number, (start, aside, spans) in enumerate(self._found)
         ]
         return sorted([*exceptions, *crashes], key=lambda failure: failure.start)
 
     def _open(self, place: int, text: str) -> None:
         # torchrun prints "traceback : Traceback ..."; a DataLoader "Original Traceback ...".
-        self._chained = self._chained or bool(_CARRIES.match(text))
+        if _CARRIES.match(text):
+            self._carries()
         line = self._stream.lines[place].text
         self._depth = len(line) - len(line.lstrip())
         self._start = place if self._start is None else self._start
+
+    def _carries(self) -> None:
+        self._chained = True
+        self._carried.add(len(self._found) - 1)
 
     def _names_exception(self, place: int, text: str) -> bool:
         if _EXCEPTION.match(text) or _LAST_WORDS.match(text):

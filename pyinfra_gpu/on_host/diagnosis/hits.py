@@ -45,8 +45,11 @@ _WARNING = re.compile(
 _GOES_ON = re.compile(
     r"\b(?:[Rr]etrying|will retry|[Tt]rying (?:again|next|another)"
     r"|(?<!You can suppress this exception and )[Ff]all(?:ing|s|en)? ?back"
-    r"|[Rr]ecovered|(?<!E: Some index files failed to download\. They have been )[Ii]gnor(?:ed|ing)"
-    # That error is worded like a warning; and a recap counts "skipped=3".
+    r"|[Rr]ecovered"
+    # The first of these is an error worded like a warning, the second what Python prints of another
+    # exception while it ends; and a recap counts "skipped=3".
+    r"|(?<!E: Some index files failed to download\. They have been )(?<!Exception )"
+    r"[Ii]gnor(?:ed|ing)"
     r"|[Ss]kipp(?:ed|ing)|[Cc]ontinuing)\b(?!=)"
 )
 _FRAME = re.compile(r"\s{0,80}File \"")  # a place in a traceback

@@ -321,6 +321,18 @@ def test_a_line_of_slurm_s_daemon_is_no_exception_of_the_program_before_it() -> 
     assert roots(f"bind: Address already in use\n{log}slurmd: done with step 7\n") == ["STORE-01"]
 
 
+def test_what_python_ignored_while_it_ended_does_not_say_that_the_run_goes_on() -> None:
+    ignored = "Exception ignored in: <function Engine.__del__ at 0x7f31b2d0e7a0>\n"
+    log = traceback(OOM) + ignored + traceback("AttributeError: no attribute 'engine'")
+    assert roots(log) == ["CUDA-02"]
+
+
+def test_a_warning_at_which_the_program_ended_before_the_next_prompt_is_the_cause() -> None:
+    warning = "x.py:1: UserWarning: CUDA initialization: unsupported display driver\n"
+    typed = "$ nvidia-smi -L\n" + "GPU 0: NVIDIA RTX A5000\n" * 9
+    assert roots(f"{warning}False\n{typed}") == ["CUDA-01"]
+
+
 def test_a_step_that_the_loss_scaler_skips_does_not_say_that_the_run_goes_on() -> None:
     skipped = "OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 2, reducing to 1\n"
     assert roots(skipped + traceback(OOM)) == ["CUDA-02"]
