@@ -75,13 +75,19 @@ def begin(state: State, host: Host, spec: HostSpec, record: Record) -> str | Non
 def awaited(spec: HostSpec) -> Commands:
     """Yield the command that waits for what was begun; nothing where this run began nothing."""
     if current_host.connector_data.get(_KEY) is not None:
-        yield FunctionCommand(_await, (spec,), {})
+        yield FunctionCommand(wait, (spec,), {})
 
 
-def _await(state: State, host: Host, spec: HostSpec) -> bool:
-    """Wait until it has ended, however it did, and say how long it took and how long we waited."""
+def wait(state: State, host: Host, spec: HostSpec) -> bool:
+    """Wait until it has ended, however it did, and say how long it took and how long we waited.
+
+    At once where this run began nothing. A reboot asks for it, too: of a file that had half come
+    all would be fetched again.
+    """
     del state
-    running: LastingCommand = host.connector_data.pop(_KEY)
+    running: LastingCommand | None = host.connector_data.pop(_KEY, None)
+    if running is None:
+        return True
     began = time.monotonic()
     try:
         with within(deadlines.INSTALL, "it did not come to an end"):

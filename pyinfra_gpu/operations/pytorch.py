@@ -11,7 +11,7 @@ from pyinfra.api.command import FunctionCommand, StringCommand
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift import pytorch_files
-from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.drift.finding import Findings, Id, Stage
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.engine import deadlines, journal, meanwhile
 from pyinfra_gpu.engine.ask import ask
@@ -19,7 +19,6 @@ from pyinfra_gpu.engine.converge import (
     Commands,
     converging,
     looking,
-    note_findings,
     refuse,
     unreadable,
 )
@@ -101,14 +100,14 @@ def _installer(spec: HostSpec, record: Record) -> str:
 
 def _fetched_meanwhile(spec: HostSpec, record: Record) -> Findings:
     """Return the note that torch is fetched while the driver is installed, where that is so."""
-    unknown = any(isinstance(each, Unknown) for each in drift.needed(spec, record))
-    if drift.is_there(record) or unknown:
+    there = record.torch.python is not None and drift.is_there(record)
+    if there or any(isinstance(each, Unknown) for each in drift.needed(spec, record)):
         return Findings()
     return Findings(drift.judge(spec, record)).of(*drift.MEANWHILE)
 
 
 @looking(
-    STAGE,
+    Stage.DRIVER,  # to which its time is reckoned, as it comes before the driver's operations
     claims=drift.MEANWHILE,
     acts=lambda spec, record: bool(_fetched_meanwhile(spec, record)),
 )
@@ -133,7 +132,7 @@ def fetched(spec: HostSpec, record: Record) -> Commands:
         host.noop("nothing is fetched beside other work")
         return
     if not executing():
-        note_findings(STAGE, spec, found)
+        journal.warn(Stage.DRIVER, found[0].sentence(spec.host))
     yield FunctionCommand(_begin_to_fetch, (spec, record), {})
 
 

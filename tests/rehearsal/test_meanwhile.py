@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 import pytest
-from running import GPU_HOST, Deployer, quietly, until, usual_offer
+from running import GPU_HOST, Deployer, until, usual_offer
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
 
 CACHE = "/opt/pyinfra-gpu/cache"
-UV = f"uv pip install .*--target {CACHE}/pyinfra-gpu-meanwhile"
+UV = f"[u]v pip install .*--target {CACHE}/pyinfra-gpu-meanwhile"
 FETCHED = re.compile(r"torch \S+ was fetched in (\d+) s, (\d+) s of them beside other work")
 
 
@@ -30,29 +31,36 @@ def deployer(gpu_lab: Lab, gpu_deployer: Deployer) -> OnlyTorch:
 
 @pytest.fixture
 def bare(gpu_lab: Lab) -> LabHost:
-    return gpu_lab.fresh(GPU_HOST, say=quietly)
+    return gpu_lab.fresh(GPU_HOST)
 
 
-def at_work(host: LabHost) -> list[str]:
-    """The processes of what is fetched meanwhile, by their ids."""
-    return host.run("pgrep -f 'pyinfra-gpu[-]meanwhile' || true").stdout.split()
+def at_work(host: LabHost) -> str:
+    """The processes of what is fetched meanwhile."""
+    return host.run("pgrep -af 'pyinfra-gpu[-]meanwhile' || true").stdout
 
 
 def left(host: LabHost) -> str:
-    return host.run(f"find {CACHE} -maxdepth 1 -name 'pyinfra-gpu-*'").stdout
+    """What there is of it: its processes, and what it wrote but the installer's cache."""
+    return at_work(host) + host.run(f"find {CACHE} -maxdepth 1 -name 'pyinfra-gpu-*'").stdout
+
+
+def nothing_is_left(host: LabHost) -> None:
+    with suppress(AssertionError):  # what is left says more
+        until(lambda: not left(host), 20, every=0.5)
+    assert left(host) == ""
 
 
 def test_torch_comes_while_the_driver_is_installed(deployer: OnlyTorch, bare: LabHost) -> None:
     plan = deployer.dry(limit=GPU_HOST)
     said = " ".join(plan.output.split())
     assert "is fetched while the driver is installed" in said
-    assert at_work(bare) == []
+    assert at_work(bare) == ""
 
     run = deployer.converge(limit=GPU_HOST)
     found = FETCHED.search(run.output)
     assert found, run.output
     assert int(found[2]) > 0
-    until(lambda: not at_work(bare) and not left(bare))
+    nothing_is_left(bare)
     again = deployer.converge(limit=GPU_HOST)
     assert again.changed(GPU_HOST) == []
     assert "meanwhile" not in again.output
@@ -65,7 +73,7 @@ def test_what_ends_early_leaves_nothing_and_the_stage_fetches_itself(
     until(lambda: bare.run(f"pkill -STOP -f '{UV}'", check=False).returncode == 0, 300)
     cut_off.kill()
     cut_off.communicate()
-    until(lambda: not at_work(bare), 30)
+    nothing_is_left(bare)
 
     again = deployer.start(limit=GPU_HOST)
     until(lambda: bare.run(f"pkill -KILL -f '{UV}'", check=False).returncode == 0, 300)
@@ -73,5 +81,5 @@ def test_what_ends_early_leaves_nothing_and_the_stage_fetches_itself(
     assert again.returncode == 0, output
     assert "was not fetched beside other work" in output
     assert not FETCHED.search(output)
-    until(lambda: not at_work(bare) and not left(bare))
+    nothing_is_left(bare)
     assert deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []

@@ -19,4 +19,5 @@ else
 	end=failed
 	tail -n 12 -- "$place.log" | sed 's/^/pyinfra-gpu-meanwhile said /'
 fi
+rm -f -- "$place.log" "$place.txt"
 echo "pyinfra-gpu-meanwhile $end $(($(now) - began))"
