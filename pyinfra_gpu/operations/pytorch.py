@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyinfra import host
 from pyinfra.api.command import FunctionCommand, StringCommand
 
+from pyinfra_gpu.drift import layout as layout_drift
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift import pytorch_files
 from pyinfra_gpu.drift.finding import Findings, Id, Stage
@@ -138,10 +139,22 @@ def fetched(spec: HostSpec, record: Record) -> Commands:
 
 def _begin_to_fetch(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Bring what is needed for it, which other operations would bring later, and begin."""
-    why = _brought(state, host, spec, record) or meanwhile.begin(state, host, spec, record)
+    why = _brought(state, host, spec, record)
+    if why is None:
+        _note_what_came(spec, record)
+        why = meanwhile.begin(state, host, spec, record)
     what = f"torch {spec.pytorch.full_version}"
     host.log(f"{what} is not fetched yet: {why}" if why else f"{what} is fetched from now on")
     return True
+
+
+def _note_what_came(spec: HostSpec, record: Record) -> None:
+    """Note what was missing in the stages that would have brought it, and find it there now."""
+    came = [*layout_drift.judge(spec, record)]
+    came += Findings(drift.judge(spec, record)).of(*drift.INSTALLER)
+    for each in came:
+        if each.acts:
+            journal.found(each.stage, each)
 
 
 def _brought(state: State, host: Host, spec: HostSpec, record: Record) -> str | None:

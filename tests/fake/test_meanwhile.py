@@ -13,6 +13,7 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra_gpu.drift import pytorch
 from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.engine import meanwhile as engine
+from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.engine.transport import LastingCommand
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
@@ -120,6 +121,20 @@ def test_it_works_as_the_owner_with_what_the_stage_installs_by(
     assert "torch==2.14.1" in program.command
     assert "--target" in program.command
     assert "torch 2.14.1+cu130 is fetched from now on" in said
+
+
+def test_what_it_brought_is_told_in_the_stages_that_find_it_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "start", Program().start)
+    run = GpuRun(bare_gpu_host(data=UNLOCKED), GpuHost(name="ws2"), tasks=(meanwhile,))
+    journal = Journal(lambda state, journal: None)
+    run.state.add_callback_handler(journal)  # type: ignore[no-untyped-call]
+    run.prepare().execute()
+    told = {stage: entry for (host, stage), entry in journal.entries.items() if "ws1" in host}
+    assert "no uv" in told["pytorch"].found
+    assert told["layout"].changed
+    assert "ws2" not in {host for host, _ in journal.entries if journal.entries[host, _].findings}
 
 
 @pytest.mark.parametrize(
