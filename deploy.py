@@ -4,8 +4,7 @@
     pyinfra -y inventories/lab.py deploy.py       act
     pyinfra --dry inventories/lab.py deploy.py    only say what differs
 
-Every stage looks at the host, compares with what `group_data/` and the inventory declare, and
-acts only on a difference. Running it again changes nothing.
+Every stage acts only where a host is not what is declared. Running it again changes nothing.
 """
 
 from pyinfra import host
@@ -22,13 +21,14 @@ from tasks.driver import driver  # noqa: E402
 from tasks.environment import environment  # noqa: E402
 from tasks.libcuda import libcuda  # noqa: E402
 from tasks.preflight import preflight  # noqa: E402
-from tasks.pytorch import pytorch  # noqa: E402
+from tasks.pytorch import meanwhile, pytorch  # noqa: E402
 from tasks.smoke import smoke  # noqa: E402
 from tasks.training import training  # noqa: E402
 
 report.attach()
 wanted = declared(host)
 preflight(wanted)
+meanwhile(wanted)
 driver(wanted)
 base(wanted)
 cuda(wanted)

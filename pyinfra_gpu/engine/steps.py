@@ -75,9 +75,12 @@ def patient(seconds: float, commands: Iterator[Any]) -> Iterator[Any]:
         yield made
 
 
-def locked(command: str, lock: str) -> str:
-    """Return `command` such that it waits for whoever holds the lock file; see `step`."""
-    return _locked(command, lock, LOCK_WAIT_S, "")
+def locked(command: str, lock: str, guard: str = "") -> str:
+    """Return `command` such that it waits for whoever holds the lock file; see `step`.
+
+    + guard: what `pyinfra_gpu.engine.privilege.guard` returns for who runs it
+    """
+    return _locked(command, lock, LOCK_WAIT_S, guard)
 
 
 def _locked(command: str, lock: str, seconds: int, guard: str) -> str:

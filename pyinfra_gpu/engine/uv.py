@@ -29,15 +29,7 @@ def lock_commands(
     + folders: on the host, in which some of it lies
     + after: a shell command that installs what belongs to it and is in no lock
     """
-    only = [
-        "--require-hashes",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        "--requirement",
-        new_lock(spec),
-    ]
-    command = [*uv_install(spec), *only]
+    command = [*uv_install(spec), *by_lock(new_lock(spec))]
     for each in folders:
         command += ["--find-links", each]
     fetch = program("pytorch/fetch.sh", f"{spec.paths.cache}/pyinfra-gpu-fetched", *command)
@@ -45,6 +37,26 @@ def lock_commands(
     noted = quoted("mv", "-f", "-T", new_lock(spec), spec.paths.torch_lock)
     done = noted if after == "true" else f"{after} && {noted}"
     return fetch, marked(spec, command, after=done)
+
+
+def by_lock(path: str) -> list[str]:
+    """Return the options by which exactly what a lock on the host names is installed."""
+    exactly = ("--require-hashes", "--no-deps", "--only-binary", ":all:")
+    return [*exactly, "--requirement", path]
+
+
+def fetch_meanwhile(spec: HostSpec, place: str, locked: str | None) -> str:
+    """Return the shell command that fetches torch, before there is an environment.
+
+    + place: a folder of the owner's that is made, and removed again
+    + locked: the path of the lock on the host, where there is one
+
+    By the same uv from the same places as it is installed later, into the same cache.
+    """
+    base = ["--no-managed-python"]  # the host's own, which the environment is made from
+    what = by_lock(locked) if locked else [spec.pytorch.requirement]
+    command = [*uv_install(spec, python=spec.pytorch.python), *base, *what]
+    return program("pytorch/fetch.sh", place, *command)
 
 
 def new_lock(spec: HostSpec) -> str:
@@ -80,12 +92,15 @@ def install_command(spec: HostSpec, *requirements: str) -> list[str]:
     return [*uv_install(spec), "--compile-bytecode", *requirements]
 
 
-def uv_install(spec: HostSpec) -> list[str]:
-    """Return uv's command line for installing something from the declared places."""
+def uv_install(spec: HostSpec, *, python: str | None = None) -> list[str]:
+    """Return uv's command line for installing something from the declared places.
+
+    + python: for which Python; None for that of the virtual environment
+    """
     paths = spec.paths
     return [
         *(paths.uv, "pip", "install", "--no-config", "--cache-dir", paths.cache),
-        *("--python", paths.python, *sources(spec)),
+        *("--python", python or paths.python, *sources(spec)),
     ]
 
 

@@ -47,14 +47,15 @@ def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
     yield step(
         drift.STAGE,
         what,
-        _command(spec, record),
+        command(spec, record),
         run_as=as_root(spec),
         seconds=deadlines.MODULE,
         stream=bool(aside),
     )
 
 
-def _command(spec: HostSpec, record: Record) -> str:
+def command(spec: HostSpec, record: Record) -> str:
+    """Return the shell command that makes them, to be run as `as_root` says."""
     paths = spec.paths
     kept = (paths.bin, paths.env_dir)
     anew = [path for path in drift.roots(spec) if path not in (paths.prefix, *kept)]

@@ -34,6 +34,7 @@ REPORT_VARIABLE = "PYINFRA_GPU_REPORT"
 """Environment variable naming a file that gets the run's verdict as JSON."""
 
 _LONGEST_REASON = 200  # characters
+_ORDER = {str(stage): place for place, stage in enumerate(Stage)}
 RECENT = 40
 """So many of the latest changes of packages are reported for each host."""
 
@@ -96,6 +97,8 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
 
 def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict[str, Any]:
     entries = [entry for (name, _), entry in book.entries.items() if name == host.name]
+    # What one stage brought beforehand for another is noted there before its turn.
+    entries.sort(key=lambda entry: _ORDER.get(entry.stage, len(_ORDER)))
     look = book.looks.get(host.name)
     changes = () if look is None else history_of(look)
     status = _status(state, book, host.name, entries, dry=dry)

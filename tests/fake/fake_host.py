@@ -29,7 +29,7 @@ from tasks.driver import driver
 from tasks.environment import environment as environment_task
 from tasks.libcuda import libcuda
 from tasks.preflight import preflight
-from tasks.pytorch import pytorch
+from tasks.pytorch import meanwhile, pytorch
 from tasks.smoke import smoke
 from tasks.training import training
 
@@ -41,7 +41,10 @@ DATA: dict[str, object] = {
     "training_requirements": "pyproject.toml",
     "pytorch_lock": "ignore",  # test_lock.py has hosts with a lock, and without one
 }
-TASKS = (preflight, driver, base, cuda, libcuda, pytorch, environment_task, training, smoke)
+TASKS = (
+    *(preflight, meanwhile, driver, base, cuda, libcuda, pytorch),
+    *(environment_task, training, smoke),
+)
 PROBE = "pyinfra-gpu-probe"  # in the text of the probe, and in no other command
 
 _PLAIN = {
