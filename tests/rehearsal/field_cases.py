@@ -74,6 +74,15 @@ OF_THE_DRIVER: dict[str, Case] = {
         ids=("driver.module-not-registered",),
         holds="dkms status | grep -q nvidia/${V%-*}.*installed",
     ),
+    "DKMS was cut off while it built, as the package was set up": Case(
+        inject=r"""
+            rm -r /var/lib/dkms/nvidia/${V%-*}/$K/x86_64/module
+            half='Status: install ok half-configured' of='Package: nvidia-kernel-open-dkms'
+            sed -i "/^$of\$/,/^\$/s/^Status:.*/$half/" /var/lib/dpkg/status
+        """,
+        ids=("driver.package-incomplete",),
+        holds="dkms status | grep -q nvidia/${V%-*}.*installed",
+    ),
     "the headers' build link dangles": Case(
         inject="ln -sfn /nowhere /lib/modules/$K/build",
         ids=("driver.headers-missing",),

@@ -15,12 +15,17 @@ SOUND = ("ii |git=1", "rc |old=1", "un |never=")
 
 
 def run(
-    tmp_path: Path, *states: str, download: str = 'touch "${2%%=*}.deb"', configured: int = 0
+    tmp_path: Path,
+    *states: str,
+    download: str = 'touch "${2%%=*}.deb"',
+    configured: int = 0,
+    dkms: str | None = None,
 ) -> tuple[list[str], int]:
     """Run the program where dpkg knows packages in these states.
 
     + download: what apt-get does
     + configured: how `dpkg --configure` ends
+    + dkms: what `dkms status` says of a kernel; None: it is not on this host
     Returns the calls of dpkg and apt-get, and how it ended.
     """
     fails = f"case $2 in --configure) exit {configured};; esac"
@@ -29,12 +34,16 @@ def run(
         "apt-get": f'echo "apt-get $*" >>{tmp_path}/calls; shift; {download}',
         "dpkg": f'echo "dpkg $*" >>{tmp_path}/calls; {fails}',
     }
+    if dkms is not None:
+        fakes["dkms"] = (
+            f"case $* in 'status -m nvidia -v 580.1 -k 6.8.0 -a x86_64') echo '{dkms}';; esac"
+        )
     for name, text in fakes.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     state = tmp_path / "state"
     state.mkdir()
-    command = program("packages/apt/finish.sh", str(state))
+    command = program("packages/apt/finish.sh", str(state), str(tmp_path / "dkms-tree"))
     path = f"{tmp_path}:{os.environ['PATH']}"
     done = subprocess.run(["sh", "-c", command], env={"PATH": path}, check=False, timeout=60)
     assert list(state.iterdir()) == []
@@ -70,3 +79,53 @@ def test_where_none_can_be_fetched_the_rest_is_set_up(tmp_path: Path) -> None:
     calls, status = run(tmp_path, "iHR|gone=1", download="exit 100", configured=1)
     assert calls == ["apt-get -q download gone=1", CONFIGURE]
     assert status == 1
+
+
+def modules(tmp_path: Path) -> tuple[Path, list[Path]]:
+    """Make what DKMS keeps, with a kernel's folder as a build leaves it that was cut off.
+
+    Returns that folder, and files that have to stay whatever it says of that kernel.
+    """
+    tree, source = tmp_path / "dkms-tree/nvidia/580.1", tmp_path / "src/nvidia-580.1"
+    half = tree / "6.8.0/x86_64"
+    kept = [
+        source / "6.8.0/x86_64/nvidia.c",
+        tree / "build/x86_64/make.log",
+        tree.parent / "original_module/6.8.0/x86_64/nvidia.ko",
+        tree.parent / "mine/6.8.0/x86_64/file",
+    ]
+    for file in (half / "log/make.log", *kept):
+        file.parent.mkdir(parents=True)
+        file.write_text("x")
+    (tree / "source").symlink_to(source)
+    return half, kept
+
+
+def test_what_dkms_has_half_built_is_forgotten_where_a_package_cannot_be_set_up(
+    tmp_path: Path,
+) -> None:
+    """Else its `remove` passes over it, and its `add` says each time that it is there already."""
+    half, kept = modules(tmp_path)
+    calls, status = run(tmp_path, "iF |dkms=1", configured=1, dkms="nvidia/580.1: added")
+    assert (calls, status) == ([CONFIGURE, CONFIGURE], 1)
+    assert not half.parent.exists()
+    assert all(file.exists() for file in kept)
+
+
+@pytest.mark.parametrize(
+    "said", ["nvidia/580.1, 6.8.0, x86_64: built", "nvidia/580.1, 6.8.0, x86_64: installed"]
+)
+def test_what_dkms_has_built_stays(tmp_path: Path, said: str) -> None:
+    half, _ = modules(tmp_path)
+    assert run(tmp_path, "iF |dkms=1", configured=1, dkms=said) == ([CONFIGURE], 1)
+    assert half.exists()
+
+
+@pytest.mark.parametrize(("configured", "dkms"), [(0, "nvidia/580.1: added"), (1, None)])
+def test_dkms_is_left_alone_where_all_is_set_up_or_it_is_not_there(
+    tmp_path: Path, configured: int, dkms: str | None
+) -> None:
+    half, _ = modules(tmp_path)
+    calls, status = run(tmp_path, "iU |git=1", configured=configured, dkms=dkms)
+    assert (calls, status) == ([CONFIGURE], configured)
+    assert half.exists()

@@ -22,6 +22,7 @@ from pyinfra_gpu.packages.names import plain
 
 _PART = "== pyinfra-gpu =="
 _STATE = "/var/lib"  # /tmp and /run may forbid to run programs; dpkg itself runs scripts below it
+_MODULES = "/var/lib/dkms"
 _KEYRING_PACKAGE = "cuda-keyring_1.1-1_all.deb"
 _KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
 # needrestart would restart services of the user's, without a question where there is no terminal.
@@ -176,7 +177,7 @@ class Apt:
 
     def finish(self) -> str:
         """See the protocol; --force-confold keeps the user's configuration files: dpkg(1)."""
-        return program("packages/apt/finish.sh", _STATE)
+        return program("packages/apt/finish.sh", _STATE, _MODULES)
 
     def keyring(self, url: str, sha256: str) -> str:
         """See the protocol: the package is never installed, its own list would point elsewhere."""

@@ -2,16 +2,44 @@
 # Finishes what an interrupted installation left: sets up what is unpacked, and unpacks again what
 # was cut off in the middle of that.
 #
-#     finish.sh FOLDER
+#     finish.sh FOLDER MODULES
 #
-# FOLDER is where a folder of our own may be made. What was cut off cannot be configured: dpkg(1),
+# FOLDER is where a folder of our own may be made, MODULES where DKMS keeps what it builds. What was cut off cannot be configured: dpkg(1),
 # "half-installed" and "reinst-required". apt-get 2.6 takes it for installed where its version is
 # the wanted one, and `apt-get -f install` would remove it. So its very archive is unpacked once
 # more, which moves no other package; where it is on offer no longer, a transaction to another
 # version may help.
 set -u
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
-configured() { dpkg --force-confold --configure -a; }
+set_up() { dpkg --force-confold --configure -a; }
+
+# forgotten removes what DKMS had half built for a kernel when it was cut off, and tells whether there
+# was any. Its `remove` passes over a kernel's folder without all modules in it, and so the package's
+# `dkms add` fails each time: "You cannot add the same module/version combo more than once" (3.0.10,
+# remove_module and is_module_built). `dkms status` calls that module added, not built.
+forgotten() {
+	command -v dkms >/dev/null || return 1
+	any=1
+	for source in "$1"/*/*/source; do
+		[ -h "$source" ] || continue
+		tree=${source%/source}
+		version=${tree##*/} name=${tree%/*}
+		name=${name##*/}
+		for made in "$tree"/[0-9]*/*; do
+			kernel=${made%/*}
+			if [ -h "$made" ] || [ -h "$kernel" ] || [ ! -d "$made" ]; then continue; fi
+			case $(dkms status -m "$name" -v "$version" -k "${kernel##*/}" -a "${made##*/}") in
+			*': built'* | *': installed'*) continue ;;
+			esac
+			echo "DKMS had half built $name $version for ${kernel##*/}: that is built anew"
+			rm -rf -- "$made" && any=0
+			rmdir -- "$kernel" 2>/dev/null
+		done
+	done
+	return $any
+}
+modules=$2
+configured() { set_up || { forgotten "$modules" && set_up; }; }
 
 cut_off=$(dpkg-query -W -f '${db:Status-Abbrev}|${binary:Package}=${Version}\n' |
 	sed -n 's/^[ih]\(H.\|.R\)|//p')
