@@ -25,7 +25,7 @@ from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.operations.layout import _command as directories
+from pyinfra_gpu.operations.layout import command as directories
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be led astray")
 
