@@ -77,8 +77,8 @@ OF_THE_DRIVER: dict[str, Case] = {
     "DKMS was cut off while it built, as the package was set up": Case(
         inject=r"""
             rm -r /var/lib/dkms/nvidia/${V%-*}/$K/x86_64/module
-            half='Status: install ok half-configured' of='Package: nvidia-kernel-open-dkms'
-            sed -i "/^$of\$/,/^\$/s/^Status:.*/$half/" /var/lib/dpkg/status
+            half='s/ok installed$/ok half-configured/'
+            sed -i "/^Package: nvidia-kernel-open-dkms\$/,/^\$/$half" /var/lib/dpkg/status
         """,
         ids=("driver.package-incomplete",),
         holds="dkms status | grep -q nvidia/${V%-*}.*installed",
