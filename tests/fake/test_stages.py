@@ -343,7 +343,7 @@ def test_an_interrupted_dpkg_is_finished_before_apt_is_asked_for_more() -> None:
     run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
     commands = run.commands("ws1")
     configure = next(i for i, command in enumerate(commands) if "--configure -a" in command)
-    install = next(i for i, command in enumerate(commands) if "install" in command)
+    install = next(i for i, command in enumerate(commands) if "--no-install-recommends" in command)
     assert configure < install
 
 
