@@ -92,7 +92,7 @@ PLANS = {
     ),
     "an all-gather mixes up the ranks": broken_preloaded(
         "S4.all_gather",
-        "all_gather: rank 0 has 524288 of 524288 elements wrong",
+        ("all_gather: rank", "has 524288 of 524288 elements wrong"),
         *(
             "ranks/collectives.py",
             "dist.all_gather(pieces, mine)",
@@ -101,14 +101,14 @@ PLANS = {
     ),
     "a reduce-scatter gives each rank another's share": broken_preloaded(
         "S4.reduce_scatter",
-        "reduce_scatter: rank 0",
+        ("reduce_scatter: rank", "has 262144 of 262144 elements wrong"),
         "ranks/collectives.py",
         "dist.reduce_scatter(mine, given)",
         "dist.reduce_scatter(mine, given[::-1])",
     ),
     "what is received is not what was sent": broken_preloaded(
         "S4.send_recv",
-        "send_recv: rank 1 has",
+        ("send_recv: rank", "elements wrong"),
         "ranks/collectives.py",
         "        dist.send(mine, target)\n        dist.recv(received, source)\n",
         "        dist.send(mine.flip(0), target)\n        dist.recv(received, source)\n",
@@ -172,7 +172,7 @@ PLANS = {
     ),
     "a loss is not a number": broken_preloaded(
         "S4.finite",
-        ("rank 0 has infinite or undefined numbers", "losses 1"),
+        ("has infinite or undefined numbers", "losses 1"),
         *("ranks/training_step.py", "loss_after=loss_after.item()", "loss_after=float('nan')"),
     ),
     "the model does not begin untrained": broken_preloaded(
