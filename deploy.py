@@ -12,6 +12,7 @@ from pyinfra import host
 from pyinfra_gpu import report
 from pyinfra_gpu.engine import command_line
 from pyinfra_gpu.engine.declared import declared
+from pyinfra_gpu.engine.settled import settled
 
 command_line.require_folder(__file__)
 
@@ -27,14 +28,15 @@ from tasks.training import training  # noqa: E402
 
 report.attach()
 wanted = declared(host)
-preflight(wanted)
-meanwhile(wanted)
-driver(wanted)
-base(wanted)
-cuda(wanted)
-libcuda(wanted)
-pytorch(wanted)
-environment(wanted)
-training(wanted)
-smoke(wanted)
+if not settled(wanted):
+    preflight(wanted)
+    meanwhile(wanted)
+    driver(wanted)
+    base(wanted)
+    cuda(wanted)
+    libcuda(wanted)
+    pytorch(wanted)
+    environment(wanted)
+    training(wanted)
+    smoke(wanted)
 report.plan()

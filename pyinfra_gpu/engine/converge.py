@@ -203,8 +203,13 @@ def note_findings(stage: Stage, spec: HostSpec, found: Findings) -> None:
         journal.found(stage, each)
         if not each.acts and not each.stops:
             journal.warn(stage, each.sentence(spec.host))
-        if each.since is not None and state.current_stage == StateStage.Execute:
+        if each.since is not None and not _is_plan():
             journal.warn(stage, f"{spec.host}: {each.found}: {history_sentence(each.since)}")
+
+
+def _is_plan() -> bool:
+    """Tell whether acting comes later: what is judged before it in a run without plan is final."""
+    return state.check_for_changes and state.current_stage != StateStage.Execute
 
 
 def refused(

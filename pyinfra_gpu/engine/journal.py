@@ -53,11 +53,12 @@ class Journal(BaseStateCallback):
     """Collects entries while pyinfra runs, and hands itself to `finish` at the end."""
 
     def __init__(self, finish: Callable[[State, Journal], None]) -> None:
-        self.entries: dict[tuple[str, str], Entry] = {}
+        self.entries: dict[str, dict[str, Entry]] = {}
         self.verdicts: dict[str, Explained] = {}
         self.across: dict[str, AcrossStamp | Explained] = {}
         self.looks: dict[str, Record] = {}
         self.planned: set[str] = set()
+        self.settled: set[str] = set()
         self.plan_shown = False
         self.interrupted = False
         self._finish = finish
@@ -68,10 +69,15 @@ class Journal(BaseStateCallback):
         """Return the entry of this stage on this host, made at first use.
 
         Operations run twice when pyinfra asks before it acts: once to plan, once to act. What was
-        noted while planning is dropped as soon as acting begins; a dry run keeps it.
+        noted while planning is dropped as soon as acting begins, but for the hosts that are
+        settled, to which nothing will be done; a dry run keeps all of it.
         """
         self._follow_phase()
-        return self.entries.setdefault((host, stage), Entry(host=host, stage=stage))
+        return self.entries.setdefault(host, {}).setdefault(stage, Entry(host=host, stage=stage))
+
+    def of(self, host: str) -> list[Entry]:
+        """Return the entries of a host, in the order in which they were begun."""
+        return list(self.entries.get(host, {}).values())
 
     def saw(self, host: str, record: Record) -> None:
         """Keep the first look at this host: what it was before this run did anything."""
@@ -81,8 +87,9 @@ class Journal(BaseStateCallback):
     def _follow_phase(self) -> None:
         if self._phase != context.state.current_stage:
             self._phase = context.state.current_stage
-            self.entries.clear()
-            self.looks.clear()
+            for kept in (self.entries, self.looks):
+                for host in kept.keys() - self.settled:
+                    del kept[host]
             self.across.clear()
 
     def operation_host_success(  # type: ignore[override]
@@ -98,7 +105,7 @@ class Journal(BaseStateCallback):
 
     def has_problem(self, host: str) -> bool:
         """Tell whether something went wrong on a host, though it may have gone on."""
-        return any(each.problem for (name, _), each in self.entries.items() if name == host)
+        return any(each.problem for each in self.of(host))
 
     def host_disconnect(self, state: State, host: Host) -> None:  # type: ignore[override]
         """Report once, when the last host is disconnected.

@@ -1,8 +1,9 @@
 """One look per host and phase: the record every operation reads.
 
 pyinfra 3 runs a fact's command each time it is asked. Our record is asked for by every operation,
-so it is kept here, for one host and one phase (prepare or execute), and dropped as soon as one of
-our operations hands pyinfra a command: what a command did must be seen, never assumed.
+so it is kept here, for one host and one phase, and dropped as soon as one of our operations hands
+pyinfra a command: what a command did must be seen, never assumed. Planning and acting are two
+phases where a person is asked between them, and one where nobody is (`-y`).
 """
 
 from __future__ import annotations
@@ -58,23 +59,26 @@ _LISTED = re.compile(r"'([a-z-]+)'")  # Python's form of a list
 _BY_HAND = "log in there by hand (`ssh HOST`) and see"
 
 
-def look(spec: HostSpec) -> Record | None:
+def look(spec: HostSpec, *, beforehand: bool = False) -> Record | None:
     """Return what this host looks like now, with at most one SSH channel per phase.
 
     + spec: says which paths and packages to look at
+    + beforehand: the next look asks nothing, even where this one brought nothing
 
     None when the host did not answer; the caller must refuse it then, and say `unanswered()`.
     """
-    phase = state.current_stage
-    memo = host.connector_data.get(_KEY)
+    phase = state.current_stage if state.check_for_changes else None
+    memo: tuple[object, Record | Unanswered] | None = host.connector_data.get(_KEY)
     if memo is not None and memo[0] == phase:
-        record: Record = memo[1]
-        return record
-    seen = answer(state, state.inventory.get_host(host.name), spec, compare_s=_THOROUGH_S)
+        seen = memo[1]
+    else:
+        seen = answer(state, state.inventory.get_host(host.name), spec, compare_s=_THOROUGH_S)
+        host.connector_data[_KEY] = (phase, seen)
     if isinstance(seen, Unanswered):
+        if not beforehand:
+            forget()
         host.connector_data[_UNANSWERED] = seen.reason
         return None
-    host.connector_data[_KEY] = (phase, seen)
     return seen
 
 

@@ -54,7 +54,9 @@ def plan() -> None:
     if book is None:
         return
     book.planned.add(context.host.name)
-    if state.check_for_changes and book.planned >= {host.name for host in state.active_hosts}:
+    if not state.check_for_changes or len(book.planned) < len(state.active_hosts):
+        return
+    if book.planned >= {host.name for host in state.active_hosts}:
         book.plan_shown = True
         _show(state, book, as_json(state, book))
 
@@ -96,12 +98,11 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
 
 
 def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict[str, Any]:
-    entries = [entry for (name, _), entry in book.entries.items() if name == host.name]
     # What one stage brought beforehand for another is noted there before its turn.
-    entries.sort(key=lambda entry: _ORDER.get(entry.stage, len(_ORDER)))
+    entries = sorted(book.of(host.name), key=lambda entry: _ORDER.get(entry.stage, len(_ORDER)))
     look = book.looks.get(host.name)
     changes = () if look is None else history_of(look)
-    status = _status(state, book, host.name, entries, dry=dry)
+    status = _status(state, book, host, entries, dry=dry)
     if status == "not looked at":
         entries = []  # what was begun there says nothing of the host
     return {
@@ -161,11 +162,11 @@ def _executed(state: State) -> bool:
     return state.current_stage >= StateStage.Execute
 
 
-def _status(state: State, book: Journal, name: str, entries: list[Entry], *, dry: bool) -> str:
-    if name not in {host.name for host in state.activated_hosts}:
+def _status(state: State, book: Journal, host: Host, entries: list[Entry], *, dry: bool) -> str:
+    name = host.name
+    if host not in state.activated_hosts:
         return "unreachable"
-    failed = {host.name for host in state.failed_hosts}
-    if name in failed or any(entry.problem for entry in entries):
+    if host in state.failed_hosts or any(entry.problem for entry in entries):
         return "failed"
     if state.current_stage == StateStage.Execute:  # pyinfra never came to its results
         return "cut off"

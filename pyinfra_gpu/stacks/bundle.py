@@ -21,6 +21,7 @@ def smoke_bundle() -> bytes:
     return on_host.smoke_bundle(f"{kinds}\n".encode("ascii"))
 
 
+@cache
 def smoke_digest() -> str:
     """Return the SHA-256 of the smoke test's zipapp in hexadecimal; other data give another one."""
     return hashlib.sha256(smoke_bundle()).hexdigest()

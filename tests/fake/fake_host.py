@@ -20,6 +20,7 @@ from pyinfra_gpu.drift import environment, launcher_files, layout
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.training import stamp
 from pyinfra_gpu.engine.declared import declared
+from pyinfra_gpu.engine.settled import settled
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
 from pyinfra_gpu.stacks.bundle import smoke_digest
@@ -228,12 +229,15 @@ def _encoded(value: str | None) -> str:
 
 
 class FakeRun:
-    """pyinfra's real prepare and execute over fake hosts, through its Python interface."""
+    """pyinfra's real prepare and execute over fake hosts, through its Python interface.
 
-    def __init__(self, *hosts: FakeHost) -> None:
+    + asks: whether a person would be asked between the two, as without `-y`
+    """
+
+    def __init__(self, *hosts: FakeHost, asks: bool = True) -> None:
         self.hosts = {host.name: host for host in hosts}
         entries = [(f"@fake/{host.name}", self._data(host)) for host in hosts]
-        self.state = State(Inventory((entries, {})), Config())
+        self.state = State(Inventory((entries, {})), Config(), check_for_changes=asks)
         self.state.current_stage = StateStage.Prepare
         connect_all(self.state)
 
@@ -247,13 +251,18 @@ class FakeRun:
             "fake_delay_jitter": 0.0,
         }
 
-    def prepare(self) -> FakeRun:
-        """Load the story's stages for every host, as deploy.py does."""
+    def prepare(self, *, leaves_settled: bool = False) -> FakeRun:
+        """Load the story's stages for every host, as deploy.py does.
+
+        + leaves_settled: give none to a host with nothing to do, as deploy.py does, too
+        """
         from pyinfra.context import ctx_host
 
         for host in list(self.state.inventory):
             wanted = declared(host)
-            for task in TASKS:
+            with ctx_state.use(self.state), ctx_host.use(host):
+                tasks = () if leaves_settled and settled(wanted) else TASKS
+            for task in tasks:
                 with ctx_state.use(self.state), ctx_host.use(host):
                     add_deploy(self.state, task, wanted, host=host)
         return self

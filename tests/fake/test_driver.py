@@ -54,12 +54,12 @@ class Told:
 
     @property
     def problem(self) -> str:
-        entries = self.journal.entries.items()
-        return "".join(e.problem or "" for (host, _), e in entries if host == "@fake/ws1")
+        return "".join(each.problem or "" for each in self.journal.of("@fake/ws1"))
 
     @property
     def warnings(self) -> list[str]:
-        return [text for entry in self.journal.entries.values() for text in entry.warnings]
+        entries = [each for host in self.journal.entries for each in self.journal.of(host)]
+        return [text for entry in entries for text in entry.warnings]
 
 
 def executed(host: GpuHost) -> tuple[GpuRun, Told]:

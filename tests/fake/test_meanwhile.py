@@ -131,10 +131,10 @@ def test_what_it_brought_is_told_in_the_stages_that_find_it_there(
     journal = Journal(lambda state, journal: None)
     run.state.add_callback_handler(journal)  # type: ignore[no-untyped-call]
     run.prepare().execute()
-    told = {stage: entry for (host, stage), entry in journal.entries.items() if "ws1" in host}
+    told = journal.entries["@fake/ws1"]
     assert "no uv" in told["pytorch"].found
     assert told["layout"].changed
-    assert "ws2" not in {host for host, _ in journal.entries if journal.entries[host, _].findings}
+    assert not any(entry.findings for entry in journal.of("@fake/ws2"))
 
 
 @pytest.mark.parametrize(

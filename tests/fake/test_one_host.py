@@ -45,7 +45,8 @@ def kept(run: FakeRun) -> Journal:
 
 
 def problem_of(book: Journal) -> str:
-    (problem,) = [entry.problem for entry in book.entries.values() if entry.problem]
+    entries = [each for host in book.entries for each in book.of(host)]
+    (problem,) = [each.problem for each in entries if each.problem]
     return problem
 
 

@@ -68,7 +68,7 @@ def executed(host: GpuHost, body: Body) -> tuple[list[str], str]:
     journal = Journal(lambda state, journal: None)
     made.state.add_callback_handler(journal)  # type: ignore[no-untyped-call]
     made.prepare().execute()
-    problems = [each.problem or "" for each in journal.entries.values()]
+    problems = [each.problem or "" for name in journal.entries for each in journal.of(name)]
     commands = made.executed("ws1")
     assert not [each for each in commands if re.search(r"\b(apt|dpkg)", each)]
     return commands, "".join(problems)

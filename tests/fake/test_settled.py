@@ -1,0 +1,129 @@
+"""A host with nothing to do gets no operations, and the report says what it ever did."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import test_cuda
+import test_driver
+import test_stages
+from fake_host import FakeHost, FakeRun
+from gpu_host import GpuHost
+from proven_host import proven_host
+from pyinfra.api.state import StateStage
+from pyinfra.context import ctx_state
+
+from pyinfra_gpu.drift import layout
+from pyinfra_gpu.engine.journal import Journal
+from pyinfra_gpu.report import run as report
+
+CPU = FakeHost().data
+HOSTS: dict[str, FakeHost] = {
+    "as declared": FakeHost(),
+    "with GPUs": proven_host(),
+    "with GPUs, unproven": GpuHost(),
+    "bare": FakeHost(bare=True),
+    "silent": FakeHost(answers=False),
+    "smoke test left out": FakeHost(data={**CPU, "smoke": "skip"}),
+    "with a run that trains": FakeHost(lists={"launcher.run": ["1 balanced running"]}),
+    "without root": FakeHost(data={**CPU, "privilege": "none"}),
+    "in the middle of apt": FakeHost(plain={"packages.lock": "apt-get (pid 812)"}),
+    "bare, in the middle of apt": FakeHost(
+        bare=True,
+        plain={"packages.lock": "apt (pid 8)"},
+        data={**CPU, "preflight_apt_wait_s": 0},
+    ),
+    "with a step across hosts": FakeHost(data={**CPU, "smoke_across_hosts": True}),
+    "with a full disk": FakeHost(plain={"storage.free": "/dev/sda1 1000000 999999 1 100% /"}),
+    **{f"stages: {name}": each for name, (each, _) in test_stages.DEVIATIONS.items()},
+    **{f"driver: {name}": each for name, (each, _) in test_driver.DEVIATIONS.items()},
+    **{f"cuda: {name}": each for name, (each, _) in test_cuda.ACTS.items()},
+    **{f"refused: {name}": each for name, each in test_stages.REFUSED.items()},
+    **{f"unknown: {name}": each for name, each in test_stages.UNKNOWN.items()},
+    **{f"unknown: {name}": each for name, each in test_driver.UNKNOWN.items()},
+}
+
+
+def operations(run: FakeRun, name: str) -> int:
+    """Return how many operations pyinfra has for a host."""
+    return len(run.state.ops[run.state.inventory.get_host(f"@fake/{name}")])
+
+
+def ended(host: FakeHost, *, asks: bool, leaves_settled: bool) -> tuple[FakeRun, dict[str, Any]]:
+    """Go through a run as far as a host may; return it, and what is reported of the host."""
+    run = FakeRun(host, FakeHost(name="other"), asks=asks)
+    book = Journal(lambda state, book: None)
+    run.state.add_callback_handler(book)  # type: ignore[no-untyped-call]
+    with ctx_state.use(run.state):
+        run.prepare(leaves_settled=leaves_settled).execute()
+        run.state.current_stage = StateStage.Disconnect
+        told = report.as_json(run.state, book)["hosts"][f"@fake/{host.name}"]
+    for stage in told["stages"]:
+        del stage["seconds"]
+    told["stages"] = timeless(json.dumps(told["stages"]))
+    return run, told
+
+
+def timeless(text: str) -> str:
+    """Return a text without the time in the name of an environment that is kept."""
+    return re.sub(r"[.]old-[0-9]{8}-[0-9]{6}", ".old-TIME", text)
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["after a plan", "with -y"])
+@pytest.mark.parametrize("name", HOSTS)
+def test_what_is_reported_is_the_same_and_a_host_is_left_alone_only_where_nothing_acts(
+    name: str, asks: bool
+) -> None:
+    before, told_before = ended(HOSTS[name], asks=asks, leaves_settled=False)
+    after, told = ended(HOSTS[name], asks=asks, leaves_settled=True)
+    assert told == told_before
+    done = [[timeless(each) for each in run.executed(HOSTS[name].name)] for run in (after, before)]
+    assert done[0] == done[1]
+    if not operations(after, HOSTS[name].name):
+        assert told["status"] == "as declared"
+        assert done[1] == []
+
+
+@pytest.mark.parametrize("name", ["as declared", "with GPUs", "smoke test left out"])
+@pytest.mark.parametrize("asks", [True, False], ids=["after a plan", "with -y"])
+def test_a_settled_host_is_looked_at_once_and_takes_no_operation(name: str, asks: bool) -> None:
+    run, told = ended(HOSTS[name], asks=asks, leaves_settled=True)
+    assert told["status"] == "as declared"
+    assert operations(run, "ws1") == 0
+    assert run.looks("ws1") == 1
+
+
+def test_with_y_an_unsettled_host_is_looked_at_no_more_often_than_before() -> None:
+    for host in (FakeHost(answers=False), FakeHost(plain={"system.init": "tini"})):
+        before, _ = ended(host, asks=False, leaves_settled=False)
+        after, _ = ended(host, asks=False, leaves_settled=True)
+        assert after.looks("ws1") == before.looks("ws1") == 1
+
+
+def test_who_asks_to_see_each_operation_sees_it() -> None:
+    run = FakeRun(FakeHost())
+    run.state.add_callback_handler(Journal(lambda state, book: None))  # type: ignore[no-untyped-call]
+    run.state.print_noop_info = True
+    assert operations(run.prepare(leaves_settled=True), "ws1")
+
+
+def test_without_a_report_each_operation_is_there() -> None:
+    assert operations(FakeRun(FakeHost()).prepare(leaves_settled=True), "ws1")
+
+
+def test_a_host_that_cannot_be_judged_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = layout.judge
+
+    def broken(spec: Any, record: Any) -> Any:
+        if spec.host.endswith("ws1"):
+            raise RecursionError("too deep")
+        return judge(spec, record)
+
+    monkeypatch.setattr(layout, "judge", broken)
+    run, told = ended(FakeHost(), asks=False, leaves_settled=True)
+    assert told["status"] == "failed"
+    assert run.failed() == {"ws1"}
+    assert operations(run, "other") == 0
