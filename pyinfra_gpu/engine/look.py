@@ -24,6 +24,7 @@ from pyinfra.connectors import util as connectors
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard, within
+from pyinfra_gpu.facts.fields import LAST_LINE
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
 from pyinfra_gpu.facts.record import Record, RecordFact
 from pyinfra_gpu.packages.needed import needed
@@ -157,7 +158,9 @@ def _asked(state: State, host: Host, spec: HostSpec, compare_s: int | None) -> R
     fact = RecordFact()
     given = {**as_root(spec), "_stdin": request_text(spec, compare_s=compare_s)}
     seconds = spec.look_timeout_s + _GRACE_S
-    ok, output = bounded_command(state, host, fact.command(), given, seconds=seconds)
+    ok, output = bounded_command(
+        state, host, fact.command(), given, seconds=seconds, last=LAST_LINE
+    )
     if ok:
         return fact.process(output.stdout_lines)
     said = [line for line in (*output.stdout_lines, *output.stderr_lines) if line.strip()]
@@ -193,11 +196,18 @@ def _why(said: list[str]) -> str:
 
 
 def bounded_command(
-    state: State, host: Host, command: StringCommand, given: dict[str, Any], *, seconds: float
+    state: State,
+    host: Host,
+    command: StringCommand,
+    given: dict[str, Any],
+    *,
+    seconds: float,
+    last: str | None = None,
 ) -> tuple[bool, CommandOutput]:
     """Run a command outside of any operation; return whether it ended well, and what it printed.
 
     + given: pyinfra's global arguments, over those of the host's data
+    + last: a line of its output after which nothing matters any more
 
     Raises OSError where it takes longer, or prints more than LONGEST_ANSWER.
     """
@@ -209,7 +219,7 @@ def bounded_command(
         command,
         print_output=state.print_fact_output,
         print_input=state.print_fact_input,
-        **(known | {"_timeout": seconds, "_most": LONGEST_ANSWER}),
+        **(known | {"_timeout": seconds, "_most": LONGEST_ANSWER, "_last": last}),
     )
 
 

@@ -42,7 +42,10 @@ LONGEST_OUTPUT = 32 << 20
 """Bytes that a command may print; the log of a long installation comes to a tenth of that."""
 
 _GUARDED = "pyinfra_gpu_guarded"  # in connector_data, pyinfra's scratch space of this host
-_SETTLE_S = 2.0  # without a byte, after a command has ended: something else holds its output
+_SETTLE_S = 10.0
+"""Without a byte, after a command has ended: then something else holds its output. sshd tells of
+the end before it has sent all; with 100 hosts on two cores the rest came more than a second later.
+"""
 _CHUNK = 32768
 _LONGEST_LINE = 1 << 20
 _LINE = 128  # bytes that a line costs beyond its text
@@ -159,12 +162,12 @@ def _bounded_command(host: Host, own: Callable[..., Any]) -> Callable[..., Any]:
     def bounded(
         command: StringCommand, print_output: bool = False, print_input: bool = False, **given: Any
     ) -> tuple[bool, CommandOutput]:
-        most = given.pop("_most", None) or LONGEST_OUTPUT
+        most, last = given.pop("_most", None) or LONGEST_OUTPUT, given.pop("_last", None)
         with within(given.pop("_timeout", None) or deadlines.PLAIN, "it did not answer"):
             if client_of(host.connector) is None and not isinstance(host.connector, LocalConnector):
                 ok, output = own(command, print_output, print_input, **given)
                 return ok, CommandOutput([_harmless(each) for each in output.combined_lines])
-            call = _Call(host, most, print_output=print_output, print_input=print_input)
+            call = _Call(host, most, last, print_output=print_output, print_input=print_input)
             return call.run(command, given)
 
     return bounded
@@ -175,12 +178,20 @@ def _harmless(line: OutputLine) -> OutputLine:
 
 
 class _Call:
-    """One command on one host, from its first byte to its last."""
+    """One command on one host, from its first byte to its last.
 
-    def __init__(self, host: Host, most: int, *, print_output: bool, print_input: bool) -> None:
+    + most: bytes that it may print
+    + last: a line after which nothing matters any more; None: all of it does
+    """
+
+    def __init__(
+        self, host: Host, most: int, last: str | None, *, print_output: bool, print_input: bool
+    ) -> None:
         self._host = host
         self._left = most
         self._most = most
+        self._last = last
+        self._whole = Event()
         self._print_output = print_output
         self._print_input = print_input
         self._too_much = Event()
@@ -227,10 +238,11 @@ class _Call:
 
         A program that it left behind may hold its output open for ever.
         """
+        over = gevent.spawn(gevent.wait, readers)
         left = self._left + 1
         while self._left < left and not self._too_much.is_set():
             left = self._left
-            if len(gevent.wait(readers, timeout=_SETTLE_S)) == len(readers):
+            if gevent.wait([over, self._whole], timeout=_SETTLE_S, count=1):
                 return
 
     def _read(self, running: _Running, name: str, lines: list[OutputLine]) -> None:
@@ -254,6 +266,8 @@ class _Call:
     def _add(self, name: str, line: bytes, lines: list[OutputLine]) -> None:
         made = _harmless(OutputLine(name, line.decode("utf-8", "backslashreplace")))
         lines.append(made)
+        if name == _OUT and made.line == self._last:
+            self._whole.set()
         if self._print_output:
             echo(f"{self._host.print_prefix}{made.line}", err=True)
 
