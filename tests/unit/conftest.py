@@ -54,7 +54,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep the tests of the lane alone.
 
     Every M-th test and not whole files: the cases of a table take about the same time each, so
-    the lanes end together without anybody's list of what takes how long.
+    the lanes end together without anybody's list of what takes how long. A file that says ONE_LANE
+    is whole: its tests share what takes longer to make than they do.
     """
     lane = config.getoption("--lane")
     if lane is None:
@@ -62,6 +63,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     number, _, lanes = lane.partition("/")
     if not (number.isdecimal() and lanes.isdecimal() and 1 <= int(number) <= int(lanes)):
         raise pytest.UsageError(f"--lane {lane}: expected N/M with N from 1 to M, e.g. 1/2")
-    kept = items[int(number) - 1 :: int(lanes)]
+    groups: dict[object, list[pytest.Item]] = {}
+    for place, item in enumerate(items):
+        module = getattr(item, "module", None)
+        groups.setdefault(module if hasattr(module, "ONE_LANE") else place, []).append(item)
+    own = [*groups.values()][int(number) - 1 :: int(lanes)]
+    kept = [item for group in own for item in group]
     config.hook.pytest_deselected(items=list(set(items) - set(kept)))
     items[:] = kept
