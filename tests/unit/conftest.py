@@ -17,7 +17,7 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--lane N/M`: the N-th of M shares, for M processes beside one another."""
-    parser.addoption("--lane", metavar="N/M", help="run every M-th test, beginning with the N-th")
+    parser.addoption("--lane", metavar="N/M", help="run one of M tests, the N-th share")
 
 
 def pytest_configure() -> None:
@@ -53,9 +53,10 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the lane alone.
 
-    Every M-th test and not whole files: the cases of a table take about the same time each, so
-    the lanes end together without anybody's list of what takes how long. A file that says ONE_LANE
-    is whole: its tests share what takes longer to make than they do.
+    One of M tests and not whole files: the cases of a table take about the same time each, so
+    the lanes end together without anybody's list of what takes how long. The next M begin with
+    another lane: of a table with each case for three shells, one lane would have the slow shell's.
+    A file that says ONE_LANE is whole: its tests share what takes longer to make than they do.
     """
     lane = config.getoption("--lane")
     if lane is None:
@@ -67,7 +68,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for place, item in enumerate(items):
         module = getattr(item, "module", None)
         groups.setdefault(module if hasattr(module, "ONE_LANE") else place, []).append(item)
-    own = [*groups.values()][int(number) - 1 :: int(lanes)]
+    own = [
+        group
+        for place, group in enumerate(groups.values())
+        if (place + place // int(lanes)) % int(lanes) == int(number) - 1
+    ]
     kept = [item for group in own for item in group]
     config.hook.pytest_deselected(items=list(set(items) - set(kept)))
     items[:] = kept

@@ -163,6 +163,13 @@ def test_lanes_share_all_tests_and_none_twice() -> None:
     assert sorted(shares) == list(range(10))
 
 
+def test_a_lane_has_the_cases_of_each_shell() -> None:
+    items = [f"{case}-{shell}" for case in range(9) for shell in ("bash", "busybox", "dash")]
+    conftest.pytest_collection_modifyitems(config_with("1/3"), items)  # type: ignore[arg-type]
+    shells = [item.partition("-")[2] for item in items]
+    assert [shells.count(each) for each in ("bash", "busybox", "dash")] == [3, 3, 3]
+
+
 @dataclass(eq=False)
 class Item:
     """What is asked of a test that pytest has found."""
@@ -182,8 +189,8 @@ def test_a_file_whose_tests_share_what_takes_long_is_in_one_lane() -> None:
         conftest.pytest_collection_modifyitems(config_with(lane), items)  # type: ignore[arg-type]
         shares.append([item.name for item in items])
     assert shares == [
-        ["other 0", "other 2", "other 3", "other 5"],
-        ["other 1", "whole 0", "whole 1", "whole 2", "whole 3", "other 4"],
+        ["other 0", "whole 0", "whole 1", "whole 2", "whole 3", "other 3"],
+        ["other 1", "other 2", "other 4", "other 5"],
     ]
 
 
