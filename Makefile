@@ -80,9 +80,10 @@ $(VENV)/installed: pyproject.toml requirements.lock
 	@touch $@
 
 # torch is for the tests of what runs on the hosts; the controller never imports it. The CPU build
-# is on PyTorch's own index, unless pip is already configured with a place that has it.
+# is on PyTorch's own index, unless pip is already configured with a place that has it. What is
+# imported of its 2,400 modules is compiled then: all of them take 10 s of a processor.
 $(VENV)/torch: $(VENV)/installed
 	@echo "installing torch 2.13.0 (CPU) for the tests ..."
-	@$(PIP) install "torch==2.13.0+cpu" numpy 2>/dev/null || \
-	  $(PIP) install --extra-index-url https://download.pytorch.org/whl/cpu "torch==2.13.0+cpu" numpy
+	@$(PIP) install --no-compile "torch==2.13.0+cpu" numpy 2>/dev/null || \
+	  $(PIP) install --no-compile --extra-index-url https://download.pytorch.org/whl/cpu "torch==2.13.0+cpu" numpy
 	@touch $@

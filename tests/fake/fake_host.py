@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pyinfra.api import Config, Inventory, State
@@ -145,30 +146,31 @@ class FakeHost:
         return spec.resolve(self.data, self.name)
 
     def probe_lines(self) -> list[str]:
-        lines = self._lines(stamped=False)
-        record = from_fields(read_fields(lines))
+        wanted = self.spec()
+        record = from_fields(read_fields(self._lines(wanted, stamped=False)))
         noted = {
-            "training.stamp": json.dumps(stamp(self.spec(), record)),
+            "training.stamp": json.dumps(stamp(wanted, record)),
             "smoke.stamp": json.dumps(
                 {
-                    "fingerprint": fingerprint(self.spec(), record, smoke_digest()),
+                    "fingerprint": fingerprint(wanted, record, smoke_digest()),
                     "status": "pass",
-                    "mode": self.spec().smoke.mode,
+                    "mode": wanted.smoke.mode,
                     "finished": "2026-11-21T08:12:45Z",
                 }
             ),
         }
-        return self._lines(stamped=True, noted=noted)
+        return self._lines(wanted, stamped=True, noted=noted)
 
-    def _lines(self, *, stamped: bool, noted: Mapping[str, str] | None = None) -> list[str]:
-        wanted = self.spec()
+    def _lines(
+        self, wanted: spec.HostSpec, *, stamped: bool, noted: Mapping[str, str] | None = None
+    ) -> list[str]:
         plain: dict[str, str | None] = {
             **_PLAIN,
             "environment.text": environment.declared(wanted)[wanted.paths.env_file][0],
             **(noted or {}),
             "smoke.verdict": None,
         }
-        lists = {**_LISTS, **self._layout()}
+        lists = {**_LISTS, **self._layout(wanted)}
         if self.bare:
             for key in plain:
                 if key.startswith(("torch.", "training.", "smoke.", "environment.")):
@@ -186,8 +188,7 @@ class FakeHost:
             rows.append(f"{key} .")
         return [*rows, f"{PROBE} end"]
 
-    def _layout(self) -> dict[str, list[str]]:
-        wanted = self.spec()
+    def _layout(self, wanted: spec.HostSpec) -> dict[str, list[str]]:
         files = {
             path: (text.encode(), mode)
             for path, (text, mode) in environment.declared(wanted).items()
@@ -206,11 +207,7 @@ class FakeHost:
         if self.bare:
             rows = dict.fromkeys(rows)
         rows |= self.entries
-        digests = [
-            f"{hashlib.sha256(text).hexdigest()}  {path}"
-            for path, (text, _) in files.items()
-            if rows[path]
-        ]
+        digests = [f"{_digest(text)}  {path}" for path, (text, _) in files.items() if rows[path]]
         digests += [f"{digest}  {path}" for path, digest in self.digests.items()]
         return {
             "layout.asked": list(rows),
@@ -218,6 +215,12 @@ class FakeHost:
             "layout.stat": [row for row in rows.values() if row is not None],
             "layout.sha256": digests,
         }
+
+
+@cache
+def _digest(content: bytes) -> str:
+    """The digest of a file; most hosts have the same ones, of which the launcher is large."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def _encoded(value: str | None) -> str:

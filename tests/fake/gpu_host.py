@@ -151,12 +151,14 @@ class GpuHost(FakeHost):
     keyring: bytes | None = KEYRING
     responses: dict[str, Any] = field(default_factory=dict)
 
-    def _lines(self, *, stamped: bool, noted: Mapping[str, str] | None = None) -> list[str]:
+    def _lines(
+        self, wanted: spec.HostSpec, *, stamped: bool, noted: Mapping[str, str] | None = None
+    ) -> list[str]:
         changed_plain, changed_lists = self.plain, self.lists
         self.plain = {**_PLAIN, **changed_plain}
         self.lists = {"kernel.source": self._sources(), **_LISTS, **changed_lists}
         try:
-            rows = super()._lines(stamped=stamped, noted=noted)
+            rows = super()._lines(wanted, stamped=stamped, noted=noted)
         finally:
             self.plain, self.lists = changed_plain, changed_lists
         key = "-" if self.keyring is None else f"x{self.keyring.hex()}"
@@ -168,9 +170,9 @@ class GpuHost(FakeHost):
         versions = [row.split()[1].partition(":")[2] or row.split()[1] for row in rows]
         return sorted({each.partition("-")[0] for each in versions})
 
-    def _layout(self) -> dict[str, list[str]]:
-        found = super()._layout()
-        texts: dict[str, bytes | None] = {files.ARCHIVE: None, **system_texts(self.spec())}
+    def _layout(self, wanted: spec.HostSpec) -> dict[str, list[str]]:
+        found = super()._layout(wanted)
+        texts: dict[str, bytes | None] = {files.ARCHIVE: None, **system_texts(wanted)}
         texts |= self.texts
         for path, text in texts.items():
             found["layout.asked"].append(path)

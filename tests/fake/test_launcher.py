@@ -49,8 +49,9 @@ def test_without_a_repository_there_is_no_launcher() -> None:
 
 
 def test_other_presets_are_another_site() -> None:
-    site = FakeHost().spec().paths.train_site
-    rows = [row for row in FakeHost()._layout()["layout.sha256"] if row.endswith(site)]
+    usual = FakeHost().spec()
+    site = usual.paths.train_site
+    rows = [row for row in FakeHost()._layout(usual)["layout.sha256"] if row.endswith(site)]
     host = FakeHost(
         data={**DATA, "training_presets": PRESETS}, digests={site: rows[0].partition(" ")[0]}
     )

@@ -20,11 +20,10 @@ from boundaries import Case, Numbered, Scenario, boots
 from gate import Command, Gate
 from host_state import HostState, differences
 from running import GPU_HOST, PATIENCE_S, Deployer, Run
-from warm import WarmRun
+from warm import Process
 
 from pyinfra_gpu_rehearsal import Lab, LabError, LabHost
 
-Process = subprocess.Popen[str] | WarmRun
 # A reboot that was ordered just before the end begins two seconds later, with nobody there.
 _REBOOT_BEGINS_S = 3
 _NAMED = 12  # so many differences from a milestone are named
@@ -71,7 +70,7 @@ def stepped(gate: Gate, deployer: Deployer, *, hold: int = 1) -> tuple[Process, 
     A command begins when the next one is asked for; the last is the last before the run ends.
     """
     gate.renumber(hold=hold)
-    process = deployer.begin(limit=GPU_HOST)
+    process = deployer.start(limit=GPU_HOST)
 
     def commands() -> Iterator[Command]:
         number = hold

@@ -8,13 +8,12 @@ a boundary is where it really is: after one request to the host has ended, befor
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from running import ON_HOST
-from warm import WarmRun
+from warm import Process
 
 from pyinfra_gpu_rehearsal import LabHost
 
@@ -92,9 +91,7 @@ class Gate:
         paths = [path for path in self._folder.glob("commands/*") if path.name.isdecimal()]
         return [self._read(path) for path in sorted(paths, key=lambda path: int(path.name))]
 
-    def wait_for(
-        self, number: int, process: subprocess.Popen[str] | WarmRun, seconds: float
-    ) -> Command | None:
+    def wait_for(self, number: int, process: Process, seconds: float) -> Command | None:
         """Return the command NUMBER as soon as it has come; None where the run ends before.
 
         Raises TimeoutError where it takes longer than SECONDS.

@@ -73,19 +73,32 @@ def _length(names: Iterable[str], units: Mapping[str, _Unit], weights: Weights) 
     return own + sum(weights.fixtures[name] for name in fixtures)
 
 
-def _dealt(order: Sequence[str], total: int, length: Callable[[set[str]], float]) -> list[set[str]]:
-    """Return lanes to which units were dealt in ORDER, each to where it ends soonest."""
+def _dealt(
+    order: Sequence[str],
+    total: int,
+    units: Mapping[str, _Unit],
+    homes: Mapping[str, int],
+    length: Callable[[set[str]], float],
+) -> list[set[str]]:
+    """Return lanes to which units were dealt in ORDER, each to where it ends soonest.
+
+    + homes: fixture -> the lane, from 0, that the units which need it come to
+    """
     lanes: list[set[str]] = [set() for _ in range(total)]
     for name in order:
-        min(lanes, key=lambda lane: length({*lane, name})).add(name)
+        numbers = {homes[each] for each in units[name].fixtures & homes.keys()} or range(total)
+        allowed = [lanes[number] for number in sorted(numbers)]
+        min(allowed, key=lambda lane: length({*lane, name})).add(name)
     return lanes
 
 
 def shares(tests: Sequence[Test], total: int, weights: Weights) -> list[set[str]]:
     """Return the units of each of TOTAL lanes, the same ones whoever asks.
 
-    Units are dealt to the lanes in some hundred orders, the longest first and then at random; the
-    order is taken whose longest lane is the shortest.
+    Units are dealt to the lanes in some hundred orders, the longest first and then at random. Every
+    other time each fixture has a lane, to which come those that need it: one after the other they
+    would not, while what each would pay for it elsewhere is less than waiting for the others. That
+    is taken whose longest lane is the shortest.
     """
     units: dict[str, _Unit] = {}
     for test in tests:
@@ -98,9 +111,12 @@ def shares(tests: Sequence[Test], total: int, weights: Weights) -> list[set[str]
 
     order = sorted(units, key=lambda name: (-units[name].seconds, name))
     chance = random.Random(0)
-    orders = [order, *(chance.sample(order, len(order)) for _ in range(ORDERS))]
-    dealt = [_dealt(each, total, length) for each in orders]
-    return min(dealt, key=lambda lanes: sorted(map(length, lanes), reverse=True))
+    tried = [_dealt(order, total, units, {}, length)]
+    for number in range(ORDERS):
+        homes = {name: chance.randrange(total) for name in sorted(weights.fixtures)}
+        mixed = chance.sample(order, len(order))
+        tried.append(_dealt(mixed, total, units, homes if number % 2 else {}, length))
+    return min(tried, key=lambda lanes: sorted(map(length, lanes), reverse=True))
 
 
 def lane_of(lane: str, tests: Sequence[Test], weights: Weights | None = None) -> set[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from warm import PROJECT, WarmRun, warm_program
+from warm import PROJECT, Process, warm_program
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -188,30 +188,29 @@ class Deployer:
         """Return the same, running the installed programs as a user does."""
         return replace(self, warm=False)
 
-    def start(self, *arguments: str, limit: str | None = None) -> subprocess.Popen[str]:
-        """Start a run in the background, for tests that cut it off."""
+    def start(self, *, limit: str | None = None) -> Process:
+        """Start a deploy in the background, as `deploy` runs it.
+
+        A warm process runs one at a time: what is run meanwhile is another's, by `beside`.
+        """
+        self._cut_off.unlink(missing_ok=True)
         chosen = ("--limit", limit) if limit else ()
+        command = self.command("-y", *self.arguments, *chosen)
+        environment = self.environment(self._cut_off)
+        if self.warm:
+            return warm_program(self.beside).start(command, environment, folder=self.project)
         return subprocess.Popen(
-            self.command("-y", *self.arguments, *chosen, *arguments),
+            command,
             cwd=self.project,
-            env=self.environment(self._cut_off),
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             text=True,
         )
 
-    def begin(self, *, limit: str) -> subprocess.Popen[str] | WarmRun:
-        """Start a run in the background as `deploy` runs it; one at a time."""
-        self._cut_off.unlink(missing_ok=True)
-        if not self.warm:
-            return self.start(limit=limit)
-        command = self.command("-y", *self.arguments, "--limit", limit)
-        environment = self.environment(self._cut_off)
-        return warm_program(self.beside).start(command, environment, folder=self.project)
-
-    def ended(self, process: subprocess.Popen[str] | WarmRun) -> Run:
-        """Wait for the end of a run that was begun, and return what it said and did."""
+    def ended(self, process: Process) -> Run:
+        """Wait for the end of a run that was started, and return what it said and did."""
         output = process.communicate(timeout=PATIENCE_S)[0]
         content = json.loads(self._cut_off.read_text()) if self._cut_off.exists() else {"hosts": {}}
         assert process.returncode is not None

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from forking import FORKS, forked, forking
 from running import ON_HOST, PATIENCE_S, Deployer, OnlySmoke
+from warm import Process
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -60,7 +61,7 @@ def first_time(
         output, _ = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
     assert process.returncode == 0, output
     _keep(lab)
     return smoke, found
@@ -74,11 +75,11 @@ def together(first_time: tuple[OnlySmoke, Attempts], lab: Lab) -> OnlySmoke:
     return first_time[0]
 
 
-def _attempts(lab: Lab, process: subprocess.Popen[str]) -> Attempts:
+def _attempts(lab: Lab, process: Process) -> Attempts:
     """Connect to all that listens on gpu1 as soon as a rank of it does."""
     host, second, limit = lab.host("gpu1"), lab.host("gpu2"), time.monotonic() + PATIENCE_S
     while host.run(IN_ALL_REDUCE, check=False).returncode != 0:
-        assert process.poll() is None, process.stdout and process.stdout.read()
+        assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < limit
         time.sleep(0.1)
     rows = [row.split() for row in host.run("ss -ltnH").stdout.splitlines()]
@@ -222,7 +223,7 @@ def _lost_in_the_middle(together: OnlySmoke, lab: Lab, how: str) -> tuple[str, f
     try:
         limit = time.monotonic() + PATIENCE_S
         while host.run(IN_ALL_REDUCE, check=False).returncode != 0:
-            assert process.poll() is None, process.stdout and process.stdout.read()
+            assert process.poll() is None, process.communicate()[0]
             assert time.monotonic() < limit
             time.sleep(0.1)
         began = time.monotonic()
@@ -235,7 +236,7 @@ def _lost_in_the_middle(together: OnlySmoke, lab: Lab, how: str) -> tuple[str, f
         output, _ = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
     assert process.returncode == 1
     return " ".join(output.split()), time.monotonic() - began
 

@@ -118,7 +118,7 @@ def memory(trial: Trial) -> None:
 
 def second_operator(trial: Trial) -> None:
     with trial.deploying("compile", 30) as ended:
-        other = trial.builder.converge(limit=HOST)
+        other = replace(trial.builder, beside=1).converge(limit=HOST)
         first = ended()
     assert "No hosts remaining" not in first
     assert "start the build" not in other.output

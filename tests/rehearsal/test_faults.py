@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from forking import forking
 from running import PATIENCE_S, Deployer, hold_apt, without_smoke_test
+from warm import Process
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -86,14 +86,14 @@ def test_a_changed_host_key_is_refused(deployer: Deployer, troubled: LabHost) ->
     _one_failed_the_other_finished(deployer, "is not the one in")
 
 
-def _wait_for(host: LabHost, command: str, process: subprocess.Popen[str], seconds: float) -> None:
+def _wait_for(host: LabHost, command: str, process: Process, seconds: float) -> None:
     """Wait until a command succeeds on the host while the run is still going."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if host.run(command, check=False).returncode == 0:
             return
         if process.poll() is not None:
-            output = process.stdout.read() if process.stdout else ""
+            output = process.communicate()[0]
             raise AssertionError(f"the run ended before {command!r} came true:\n{output}")
         time.sleep(0.2)
     raise AssertionError(f"{command!r} did not come true in {seconds} s")
@@ -119,8 +119,8 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next(
         if how == "power cut":
             host.power_off()
     finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.communicate()
     if how == "power cut":
         host.power_on()
         host.wait_ready(PATIENCE_S)
@@ -132,7 +132,7 @@ def test_ctrl_c_ends_a_run_at_once_even_while_a_command_on_the_host_hangs(
     deployer: Deployer, without_ours: LabHost
 ) -> None:
     host, deployer = without_ours, without_smoke_test(deployer)
-    process = deployer.start(limit="gpu2")
+    process = deployer.cold().start(limit="gpu2")  # what a user's own Ctrl-C ends
     try:
         _wait_for(host, f"{IN_TORCH_INSTALL} && pkill -STOP -x uv", process, PATIENCE_S)
         process.send_signal(signal.SIGINT)
@@ -159,7 +159,7 @@ def test_a_network_that_dies_in_the_middle_ends_the_host_not_the_run(
         output, _ = process.communicate(timeout=PATIENCE_S)  # TCP_USER_TIMEOUT is 20 s
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
     assert process.returncode == 1
     assert "gpu2: install torch 2.13.0+cpu" in output
     assert "the connection was lost" in output

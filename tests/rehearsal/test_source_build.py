@@ -83,7 +83,7 @@ def building(lab: Lab, folder: Path, tree: Served) -> Deployer:
 
 
 @pytest.fixture(scope="session")
-def first(builder: Deployer, lab: Lab) -> Run:
+def built(builder: Deployer, lab: Lab) -> Run:
     """Return the run that took a bare host to a built torch; the host is kept as it then was."""
     for host in lab.up(2, say=quietly):
         lab.fresh(host.name)
@@ -94,7 +94,7 @@ def first(builder: Deployer, lab: Lab) -> Run:
 
 
 @pytest.fixture
-def host(first: Run, lab: Lab) -> LabHost:
+def host(built: Run, lab: Lab) -> LabHost:
     return lab.restore(HOST, BUILT)
 
 
@@ -114,9 +114,9 @@ def is_at(host: LabHost, number: int) -> Callable[[], bool]:
 
 
 def test_a_bare_host_gets_a_torch_that_was_built_and_proven_there(
-    first: Run, builder: Deployer, host: LabHost, stand_in: Served
+    built: Run, builder: Deployer, host: LabHost, stand_in: Served
 ) -> None:
-    assert "torch (stand-in): compile" in first.output
+    assert "torch (stand-in): compile" in built.output
     known = json.loads(host.run(f"cat {BUILD}/wheel.json").stdout)
     assert known["stand_in"] is True
     assert known["observed"]["commit"] == known["proven"]["commit"] == stand_in.commit

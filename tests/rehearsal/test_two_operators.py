@@ -10,7 +10,6 @@ import json
 import math
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -187,7 +186,7 @@ def test_acts_of_two_that_overlap_would_be_seen() -> None:
 def test_a_run_that_is_killed_gives_the_host_back(deployer: Deployer, host: LabHost) -> None:
     host.run(f"rm -rf {PREFIX}/tools")  # uv is installed under another lock, which is held
     host.run(f"systemd-run -q --unit=slow flock {PREFIX}/.lock sleep 600")
-    run: subprocess.Popen[str] = deployer.start(limit=HOST)
+    run = deployer.start(limit=HOST)
     while (
         "pyinfra inventories/rehearsal.py deploy.py"
         not in host.run(f"cat {system_files.LEASE} 2>/dev/null || true").stdout

@@ -53,16 +53,17 @@ class Training:
         return next(line for line in said.splitlines() if not line.startswith("warning")).split()[0]
 
     def runs(self) -> dict[str, dict[str, Any]]:
-        return named(self("list", "--json"))
+        """Return the runs by their names.
+
+        Asked without a login, of which each takes as much of a processor as the launcher does.
+        """
+        said = self.host.run(f"{PREFIX}/bin/train list --json", root=False).stdout
+        return {run["run"]: run for run in json.loads(said)["runs"]}
 
     def until(self, what: Callable[[dict[str, dict[str, Any]]], object]) -> dict[str, Any]:
-        """Wait until something is so of the runs.
-
-        It asks without a login, of which each takes as much of a processor as the launcher does.
-        """
+        """Wait until something is so of the runs."""
         deadline = time.monotonic() + PATIENCE_S
-        asked = f"{PREFIX}/bin/train list --json"
-        while not what(runs := named(self.host.run(asked, root=False).stdout)):
+        while not what(runs := self.runs()):
             assert time.monotonic() < deadline, runs
             time.sleep(0.5)
         return runs
@@ -89,11 +90,6 @@ class Training:
 
     def kill(self, pattern: str) -> None:
         self.host.run(f"pkill -KILL -o -f '{pattern}'")
-
-
-def named(said: str) -> dict[str, dict[str, Any]]:
-    """Return the runs of what `train list --json` said, by their names."""
-    return {run["run"]: run for run in json.loads(said)["runs"]}
 
 
 def declare(lab: Lab, host: LabHost, presets: Mapping[str, Any]) -> Training:

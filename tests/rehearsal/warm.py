@@ -170,6 +170,10 @@ class WarmRun:
         return self.returncode
 
 
+Process = subprocess.Popen[str] | WarmRun
+"""A run that was started: by its program, or in a fork."""
+
+
 def search_path() -> str:
     """Return PYTHONPATH with the project in it, as pytest's own `pythonpath` says."""
     return os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))

@@ -63,7 +63,7 @@ def still_running(tree: Tree) -> list[str]:
 def test_a_program_that_does_not_care_for_a_signal_is_killed(tree: Tree, shell: str) -> None:
     checkout(tree)
     tree.tool("git", DEAF)
-    impatient(tree)
+    impatient(tree, 0.2)
     record = look(tree, shell, 5)
     assert record.training.commit == LATE_FOR_GIT
     assert record.smoke.stamp is None
@@ -83,7 +83,7 @@ def test_a_daemon_that_keeps_the_output_open_is_not_waited_for(tree: Tree, shell
 def test_a_program_that_never_stops_talking_is_cut(tree: Tree, shell: str, said: str) -> None:
     checkout(tree)
     tree.tool("git", f"while :; do {said}; done")
-    impatient(tree)
+    impatient(tree, 0.2)
     record = look(tree, shell, 10)
     assert isinstance(record.training.commit, Unknown)
     assert record.training.commit != Unknown(LATE)  # cut by its own limit, not by that of the look

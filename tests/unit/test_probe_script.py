@@ -216,10 +216,10 @@ def test_the_script_that_travels_is_small_ascii_and_free_of_comments() -> None:
     assert not any(line.startswith("#") for line in text.splitlines())
 
 
-def impatient(tree: Tree) -> None:
-    """Shorten every time limit to a second."""
+def impatient(tree: Tree, seconds: float = 1) -> None:
+    """Shorten every time limit to a second, or less where only what is cut is looked at."""
     real = (tree.tools / "timeout").readlink()
-    text = f'[ "$1" = -k2 ] || exit 99\nshift 2\nexec {real} -k1 1 "$@"'
+    text = f'[ "$1" = -k2 ] || exit 99\nshift 2\nexec {real} -k{seconds:g} {seconds:g} "$@"'
     (tree.tools / "timeout").unlink()
     write(tree.tools / "timeout", f"#!/bin/sh\n{text}\n", 0o755)
 

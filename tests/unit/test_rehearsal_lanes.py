@@ -11,6 +11,9 @@ WEIGHTS = Weights(
 )
 
 
+COSTS = {"lab": 40, "gpu": 40}
+
+
 def collected(name: str, *fixtures: str) -> Test:
     return Test(id=f"tests/rehearsal/{name}", fixtures=frozenset({*fixtures, "tmp_path"}))
 
@@ -43,6 +46,15 @@ def test_lanes_are_balanced_and_a_fixture_is_paid_for_once_a_lane() -> None:
     first, second = shares(TESTS, 2, WEIGHTS)
     assert first == {"test_long.py", "test_two.py", "test_new.py"}
     assert second == {"test_two.py::test_a", "test_gpu.py"}
+
+
+def test_tests_that_stand_on_the_same_hosts_come_together_though_each_would_begin_elsewhere() -> (
+    None
+):
+    names = {each: [f"test_{each}{number}.py" for number in range(15)] for each in ("lab", "gpu")}
+    weights = Weights(units={name: 60 for both in names.values() for name in both}, fixtures=COSTS)
+    tests = [collected(f"{name}::test_x", each) for each, own in names.items() for name in own]
+    assert sorted(map(sorted, shares(tests, 2, weights))) == sorted(map(sorted, names.values()))
 
 
 @pytest.mark.parametrize("lane", ["", "0/2", "3/2", "1", "a/b", "1/0", "-1/2"])

@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -160,6 +161,37 @@ def test_lanes_share_all_tests_and_none_twice() -> None:
         conftest.pytest_collection_modifyitems(config_with(lane), items)  # type: ignore[arg-type]
         shares += items
     assert sorted(shares) == list(range(10))
+
+
+def test_a_lane_has_the_cases_of_each_shell() -> None:
+    items = [f"{case}-{shell}" for case in range(9) for shell in ("bash", "busybox", "dash")]
+    conftest.pytest_collection_modifyitems(config_with("1/3"), items)  # type: ignore[arg-type]
+    shells = [item.partition("-")[2] for item in items]
+    assert [shells.count(each) for each in ("bash", "busybox", "dash")] == [3, 3, 3]
+
+
+@dataclass(eq=False)
+class Item:
+    """What is asked of a test that pytest has found."""
+
+    module: ModuleType
+    name: str
+
+
+def test_a_file_whose_tests_share_what_takes_long_is_in_one_lane() -> None:
+    whole, other = ModuleType("whole"), ModuleType("other")
+    whole.ONE_LANE = True  # type: ignore[attr-defined]
+    tests = [Item(other, f"other {number}") for number in range(6)]
+    tests[3:3] = [Item(whole, f"whole {number}") for number in range(4)]
+    shares = []
+    for lane in ("1/2", "2/2"):
+        items = list(tests)
+        conftest.pytest_collection_modifyitems(config_with(lane), items)  # type: ignore[arg-type]
+        shares.append([item.name for item in items])
+    assert shares == [
+        ["other 0", "whole 0", "whole 1", "whole 2", "whole 3", "other 3"],
+        ["other 1", "other 2", "other 4", "other 5"],
+    ]
 
 
 @pytest.mark.parametrize(("which", "number"), [("quick", 3), ("all", 2)])
