@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 LABEL = "NVIDIA CUDA"
 """What NVIDIA's repository calls itself in its own index; a mirror has to keep it."""
@@ -41,6 +42,7 @@ def is_pin(name: str) -> bool:
     return _PIN.fullmatch(plain(name)) is not None
 
 
+@lru_cache(4096)
 def is_driver(name: str, version: str) -> bool:
     """Tell whether a package is part of the driver: named as one, with a driver's version.
 
@@ -98,6 +100,7 @@ def of_kernel(kernel: object) -> tuple[str, ...]:
     return tuple(kind.format(kernel) for kind in kinds)
 
 
+@lru_cache(4096)
 def driver_version(version: str) -> str | None:
     """Return the driver's version in a package's ("580.95.05" in "580.95.05-0ubuntu1"), or None.
 
