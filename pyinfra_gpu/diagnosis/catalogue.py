@@ -35,7 +35,8 @@
           seen: 'a row (?P<of>\\d)'  # what the same log has as well, wherever: mostly what a person
                                 # typed after the failure; <of> then stands for its group. Each
                                 # case has values, facts, seen or differs
-          seen_in: "a row 2"    # lines as people see them, which it matches
+          seen_in: "a row 2"    # lines as people see them, which it matches. Where several lines
+                                # say the same, `seen` and `seen_in` are lists of equal length
           differs: 'id : (?P<one>\\w{1,9})'   # instead of seen: two lines of the log differ in the
                                 # group `one`; <one> and <other> then stand for the two values.
                                 # `seen_in` has two such lines
@@ -52,9 +53,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeGuard
 
-from pydantic import Field, PlainValidator, TypeAdapter
+from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
 
 from pyinfra_gpu.diagnosis.host_facts import read_conditions
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, NONE, Case, Catalogue, Entry
@@ -68,6 +69,7 @@ from pyinfra_gpu.stacks.reading import (
     Text,
     expected,
     keyed,
+    misplaced,
     read,
     refuse_unknown,
     wrong,
@@ -110,6 +112,24 @@ def _steps(written: object) -> tuple[Step, ...]:
 _Steps = Annotated[tuple[Step, ...], PlainValidator(_steps)]
 
 
+def _one_each(written: object) -> object:
+    """Return the cases with those that list several lines as one case for each line."""
+    return [case for each in written for case in _alike(each)] if _listed(written) else written
+
+
+def _alike(case: object) -> list[object]:
+    if not isinstance(case, dict) or not _listed(case.get("seen")):
+        return [case]
+    seen, shown = case["seen"], case.get("seen_in")
+    if not _listed(shown) or len(shown) != len(seen):
+        raise misplaced("seen_in", f"must be a list of {len(seen)} texts, as `seen` is")
+    return [{**case, "seen": one, "seen_in": line} for one, line in zip(seen, shown, strict=True)]
+
+
+def _listed(written: object) -> TypeGuard[list[object]]:
+    return isinstance(written, list)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _FileCase(FileEntry, Case):
     """A case as the file has it."""
@@ -143,7 +163,7 @@ class _FileEntry(FileEntry, Entry):
     passing: Flag = False
     explains: frozenset[Text] = NONE
     case_group: Text | None = None
-    cases: tuple[_FileCase, ...] = ()
+    cases: Annotated[tuple[_FileCase, ...], BeforeValidator(_one_each)] = ()
 
 
 @cache

@@ -13,6 +13,8 @@ from pyinfra_gpu.diagnosis.bundled import for_hosts
 from pyinfra_gpu.diagnosis.catalogue import _FileCase, catalogue, own_texts, read_catalogue
 from pyinfra_gpu.diagnosis.matcher import explain
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, Entry, carried, packed, unpacked
+from pyinfra_gpu.on_host.diagnosis.log import Source
+from pyinfra_gpu.on_host.diagnosis.matcher import diagnose
 from pyinfra_gpu.on_host.diagnosis.patterns import AFTER, BEFORE, Pattern, Text
 from pyinfra_gpu.on_host.diagnosis.steps import Step
 from pyinfra_gpu.stacks import StacksError
@@ -81,6 +83,24 @@ def test_another_line_of_the_log_decides_which_case_it_is(entry: Entry) -> None:
             for part in re.split("<[a-z_]+>", case.cause):
                 assert part in found.cause, log
             assert found.decided_by == "" or found.decided_by in case.seen_in
+
+
+def test_each_of_several_lines_decides() -> None:
+    lists = "seen: ['compat on the path', 'compat in the cache']"
+    lines = "seen_in: ['the compat on the path', 'a compat in the cache']"
+    old = "{facts: {compat_on_path: yes}, "
+    assert old in TEXTS["cuda"]
+    known = read_catalogue({**TEXTS, "cuda": TEXTS["cuda"].replace(old, f"{{{lists}, {lines}, ")})
+    assert [case.cause for case in known.by_id["CUDA-01"].cases][:2] == [
+        "compat is on the path"
+    ] * 2
+    for line, cause in (
+        ("the compat on the path", "compat is on the path"),
+        ("a compat in the cache", "compat is on the path"),
+        ("no such line", "libcuda does not fit"),
+    ):
+        log = f"Error 803: system has unsupported display driver\n{line}\n"
+        assert diagnose([Source(log)], known).findings[0].cause == cause
 
 
 def test_two_lines_that_differ_decide_and_two_alike_do_not() -> None:
@@ -233,6 +253,12 @@ def wrong(layer: str, old: str, new: str) -> str:
         ("cuda", "compat_on_path: yes", "compat: yes", "is not a field"),
         ("cuda", "compat_on_path: yes", 'shm_mib: "64"', "in MiB"),
         ("cuda", "{facts: {compat_on_path: yes}, ", "{", "values, facts, seen or differs"),
+        (
+            "cuda",
+            "{facts: {compat_on_path: yes}, ",
+            "{seen: ['a first line', 'a second one'], seen_in: ['a first line'], ",
+            "must be a list of 2 texts, as `seen` is",
+        ),
         (
             "cuda",
             "{facts: {compat_on_path: yes}, ",
