@@ -35,11 +35,11 @@
           seen: 'a row (?P<of>\\d)'  # what the same log has as well, wherever: mostly what a person
                                 # typed after the failure; <of> then stands for its group. Each
                                 # case has values, facts, seen or differs
-          seen_in: "a row 2"    # lines as people see them, which it matches. Where several lines
-                                # say the same, `seen` and `seen_in` are lists of equal length
+          seen_in: "a row 2"    # lines as people see them, which it matches
           differs: 'id : (?P<one>\\w{1,9})'   # instead of seen: two lines of the log differ in the
                                 # group `one`; <one> and <other> then stand for the two values.
-                                # `seen_in` has two such lines
+                                # `seen_in` has two such lines. Where several lines say the same,
+                                # `seen` and `seen_in` are lists of equal length
           kind: root
           cause: ...
           fix: ["..."]
