@@ -34,12 +34,15 @@
                                 # known does not
           seen: 'a row (?P<of>\\d)'  # what the same log has as well, wherever: mostly what a person
                                 # typed after the failure; <of> then stands for its group. Each
-                                # case has values, facts, seen or differs
+                                # case has values, facts, seen or differs. With the groups `more`
+                                # and `less`, whole numbers, the one must be the greater; with
+                                # `half` in place of `less`, greater than twice that
           seen_in: "a row 2"    # lines as people see them, which it matches
           differs: 'id : (?P<one>\\w{1,9})'   # instead of seen: two lines of the log differ in the
                                 # group `one`; <one> and <other> then stand for the two values.
-                                # `seen_in` has two such lines. Where several lines say the same,
-                                # `seen` and `seen_in` are lists of equal length
+                                # `seen_in` has two such lines. With the group `same`, lines
+                                # are compared that have the same there. Where several lines say
+                                # the same, `seen` and `seen_in` are lists of equal length
           kind: root
           cause: ...
           fix: ["..."]
@@ -58,6 +61,7 @@ from typing import Annotated, ClassVar, TypeGuard
 from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
 
 from pyinfra_gpu.diagnosis.host_facts import read_conditions
+from pyinfra_gpu.on_host.diagnosis.elsewhere import holds
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, NONE, Case, Catalogue, Entry
 from pyinfra_gpu.on_host.diagnosis.host_facts import Condition
 from pyinfra_gpu.on_host.diagnosis.patterns import Pattern, PatternError, check, pattern
@@ -252,6 +256,12 @@ def _check_groups(entry: Entry, file: str) -> None:
         if case.differs and "one" not in case.differs.regex.groupindex:
             it = "must have the group `one`"
             raise wrong(file, f"{entry.id}.differs", it, case.differs.source)
+        if case.seen and len({"more", "less", "half"} & {*case.seen.regex.groupindex}) not in (
+            0,
+            2,
+        ):
+            it = "must have the group `more`, and `less` or `half`"
+            raise wrong(file, f"{entry.id}.seen", it, case.seen.source)
         asked = case.seen or case.differs
         if isinstance(case, _FileCase) and asked and not _shown(case):
             raise wrong(file, f"{entry.id}.seen", "does not match its seen_in", asked.source)
@@ -265,7 +275,7 @@ def _shown(case: _FileCase) -> bool:
     shown = "\n".join(lines)
     if case.differs is not None:
         return len({found["one"] for found in case.differs.regex.finditer(shown)}) > 1
-    return case.seen is not None and bool(case.seen.regex.search(shown))
+    return case.seen is not None and any(map(holds, case.seen.regex.finditer(shown)))
 
 
 def _forms(it: Entry | Case) -> Iterator[str]:

@@ -6,6 +6,7 @@ printed before it, often tells which of several readings of a message is meant.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ class Elsewhere:
     def told(self, pattern: Pattern) -> Told | None:
         """Return the first line that the pattern matches, whoever wrote it; None if there is none.
 
+        Where it has groups that compare numbers, they must hold, see `holds`.
         Of several lines it is the last: a table's heading comes before the row that tells.
         """
         if pattern.source not in self._told:
@@ -43,18 +45,19 @@ class Elsewhere:
     def differing(self, pattern: Pattern) -> Told | None:
         """Return the first line whose group `one` is not what an earlier line has there.
 
-        Its groups are `one`, the earlier value, and `other`; None if all lines say the same.
+        Where it has the group `same`, only lines with one value there are compared. Its groups are
+        `one`, the earlier value, and `other`; None if all lines say the same.
         """
         if pattern.source not in self._differing:
             self._differing[pattern.source] = self._compare(pattern)
         return self._differing[pattern.source]
 
     def _compare(self, pattern: Pattern) -> Told | None:
-        one: str | None = None
+        first: dict[str | None, str] = {}
         for stream in self._streams:
             for found in pattern.find(stream.text, WINDOWS):
                 other = found["one"]
-                one = one or other
+                one = first.setdefault(found.groupdict().get("same"), other)
                 if other != one:
                     line = stream.lines[stream.at(found.start("one"))]
                     return Told(line.whole.strip(), {"one": one, "other": other})
@@ -62,7 +65,19 @@ class Elsewhere:
 
     def _search(self, pattern: Pattern) -> Told | None:
         for stream in self._streams:
-            for found in pattern.find(stream.text, WINDOWS):
+            for found in filter(holds, pattern.find(stream.text, WINDOWS)):
                 last = stream.at(max(found.start(), found.end() - 1))
                 return Told(stream.lines[last].whole.strip(), found.groupdict())
         return None
+
+
+def holds(found: re.Match[str]) -> bool:
+    """Tell whether the match's group `more` is a greater number than `less`, or than twice `half`.
+
+    So is every match without such groups.
+    """
+    groups = found.groupdict()
+    if "more" not in groups:
+        return True
+    than = int(groups["less"]) if "less" in groups else 2 * int(groups["half"])
+    return int(groups["more"]) > than
