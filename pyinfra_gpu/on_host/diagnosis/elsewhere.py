@@ -60,7 +60,8 @@ class Elsewhere:
                 one = first.setdefault(found.groupdict().get("same"), other)
                 if other != one:
                     line = stream.lines[stream.at(found.start("one"))]
-                    return Told(line.whole.strip(), {"one": one, "other": other})
+                    groups = {**found.groupdict(), "one": one, "other": other}
+                    return Told(line.whole.strip(), groups)
         return None
 
     def _search(self, pattern: Pattern) -> Told | None:

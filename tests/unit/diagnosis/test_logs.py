@@ -32,8 +32,7 @@ at first, none invented; the others too general, or a consequence in place of it
 scored together: 31 of 40 and 27 of 36, 35 of 40 and 22 of 36. Most of the others were too general
 where a line that was typed afterwards decides.
 
-`eleventh` is of that form, by a third one: 31 of 40 and 25 of 36 at first, one cause of no weight
-invented besides (a step that Slurm ended because a task had failed). All are right since.
+`eleventh` is of that form, by a third one: 31 of 40 and 25 of 36 at first. All three are right since.
 
 `kinds` is by somebody who knew both: one log for each kind of failure, of order of messages and
 of line typed afterwards that the catalogue was widened by. It holds them, and measures nothing.
