@@ -36,8 +36,10 @@
                                 # typed after the failure; <of> then stands for its group. Each
                                 # case has values, facts, seen or differs. With the groups `more`
                                 # and `less`, whole numbers, the one must be the greater; with
-                                # `half` in place of `less`, greater than twice that
+                                # `half` in place of `less`, greater than twice that, with `last`
+                                # than the numbers from 0 to that
           seen_in: "a row 2"    # lines as people see them, which it matches
+          also: 'another line'  # optional: the log must have this as well, anywhere (and `seen_in`)
           differs: 'id : (?P<one>\\w{1,9})'   # instead of seen: two lines of the log differ in the
                                 # group `one`; <one> and <other> then stand for the two values.
                                 # `seen_in` has two such lines. With the group `same`, lines
@@ -141,6 +143,7 @@ class _FileCase(FileEntry, Case):
     values: frozenset[Text] | None = None
     facts: Annotated[tuple[Condition, ...], PlainValidator(read_conditions)] = ()
     seen: Annotated[Pattern | None, PlainValidator(_pattern)] = None
+    also: Annotated[Pattern | None, PlainValidator(_pattern)] = None
     differs: Annotated[Pattern | None, PlainValidator(_pattern)] = None
     seen_in: Text = ""
     cause: Text
@@ -222,7 +225,7 @@ def _model() -> TypeAdapter[Mapping[str, _FileEntry]]:
 
 
 def _try(entry: Entry, file: str) -> None:
-    asked = [each for case in entry.cases for each in (case.seen, case.differs) if each]
+    asked = [each for case in entry.cases for each in (case.seen, case.also, case.differs) if each]
     for each in (*entry.patterns, *asked):
         try:
             check(each)
@@ -253,21 +256,24 @@ def _check_groups(entry: Entry, file: str) -> None:
         raise wrong(file, f"{entry.id}.cases", "must each have values, facts, seen or differs")
     _check_names(entry.id, (entry.cause, entry.clause, entry.remedy, *_forms(entry)), groups, file)
     for case in entry.cases:
-        if case.differs and "one" not in case.differs.regex.groupindex:
-            it = "must have the group `one`"
-            raise wrong(file, f"{entry.id}.differs", it, case.differs.source)
-        if case.seen and len({"more", "less", "half"} & {*case.seen.regex.groupindex}) not in (
-            0,
-            2,
-        ):
-            it = "must have the group `more`, and `less` or `half`"
-            raise wrong(file, f"{entry.id}.seen", it, case.seen.source)
-        asked = case.seen or case.differs
-        if isinstance(case, _FileCase) and asked and not _shown(case):
-            raise wrong(file, f"{entry.id}.seen", "does not match its seen_in", asked.source)
-        own = groups | set(asked.regex.groupindex if asked else ())
-        own |= {"other"} if case.differs else set()
-        _check_names(entry.id, (case.cause, *_forms(case)), own, file)
+        _check_case(case, entry.id, groups, file)
+
+
+def _check_case(case: Case, id_: str, groups: set[str], file: str) -> None:
+    asked = case.seen or case.differs
+    shown_by = repr(asked.source) if asked else ""
+    if case.differs and "one" not in case.differs.regex.groupindex:
+        raise wrong(file, f"{id_}.differs", "must have the group `one`", shown_by)
+    if case.also and not case.seen:
+        raise wrong(file, f"{id_}.also", "must stand beside `seen`", case.also.source)
+    if isinstance(case, _FileCase) and asked and not _shown(case):
+        raise wrong(file, f"{id_}.seen", "does not match its seen_in", shown_by)
+    own = groups.union(*(each.regex.groupindex for each in (asked, case.also) if each))
+    if len(own & {"more", "less", "half", "last"}) not in (0, 2):
+        it = "must compare the group `more` with `less`, `half` or `last`"
+        raise wrong(file, f"{id_}.seen", it, shown_by)
+    own |= {"other"} if case.differs else set()
+    _check_names(id_, (case.cause, *_forms(case)), own, file)
 
 
 def _shown(case: _FileCase) -> bool:
@@ -275,7 +281,13 @@ def _shown(case: _FileCase) -> bool:
     shown = "\n".join(lines)
     if case.differs is not None:
         return len({found["one"] for found in case.differs.regex.finditer(shown)}) > 1
-    return case.seen is not None and any(map(holds, case.seen.regex.finditer(shown)))
+    beside = _groups(case.also, shown) if case.also else [{}]
+    seen = _groups(case.seen, shown) if case.seen else []
+    return any(holds(one | other) for one in seen for other in beside)
+
+
+def _groups(asked: Pattern, text: str) -> list[dict[str, str | None]]:
+    return [found.groupdict() for found in asked.regex.finditer(text)]
 
 
 def _forms(it: Entry | Case) -> Iterator[str]:

@@ -7,7 +7,7 @@ printed before it, often tells which of several readings of a message is meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .log import Stream
@@ -29,18 +29,21 @@ class Elsewhere:
 
     def __init__(self, streams: Sequence[Stream] = ()) -> None:
         self._streams = streams
-        self._told: dict[str, Told | None] = {}
+        self._told: dict[tuple[str, str], Told | None] = {}
         self._differing: dict[str, Told | None] = {}
 
-    def told(self, pattern: Pattern) -> Told | None:
+    def told(self, pattern: Pattern, also: Pattern | None = None) -> Told | None:
         """Return the first line that the pattern matches, whoever wrote it; None if there is none.
 
-        Where it has groups that compare numbers, they must hold, see `holds`.
-        Of several lines it is the last: a table's heading comes before the row that tells.
+        Where it has groups that compare numbers, they must hold, see `holds`. Of several lines it
+        is the last: a table's heading comes before the row that tells.
+
+        + also: what another line must have as well, anywhere; its groups are added
         """
-        if pattern.source not in self._told:
-            self._told[pattern.source] = self._search(pattern)
-        return self._told[pattern.source]
+        asked = (pattern.source, also.source if also else "")
+        if asked not in self._told:
+            self._told[asked] = self._search(pattern, also)
+        return self._told[asked]
 
     def differing(self, pattern: Pattern) -> Told | None:
         """Return the first line whose group `one` is not what an earlier line has there.
@@ -54,31 +57,40 @@ class Elsewhere:
 
     def _compare(self, pattern: Pattern) -> Told | None:
         first: dict[str | None, str] = {}
+        for stream, found in self._all(pattern):
+            other = found["one"]
+            one = first.setdefault(found.groupdict().get("same"), other)
+            if other != one:
+                line = stream.lines[stream.at(found.start("one"))]
+                groups = {**found.groupdict(), "one": one, "other": other}
+                return Told(line.whole.strip(), groups)
+        return None
+
+    def _search(self, pattern: Pattern, also: Pattern | None) -> Told | None:
+        others = list(self._all(also)) if also else []
+        for stream, found in self._all(pattern):
+            groups = found.groupdict()
+            for beside in [other.groupdict() for _, other in others] if also else [{}]:
+                if holds(groups | beside):
+                    last = stream.at(max(found.start(), found.end() - 1))
+                    return Told(stream.lines[last].whole.strip(), groups | beside)
+        return None
+
+    def _all(self, pattern: Pattern) -> Iterator[tuple[Stream, re.Match[str]]]:
         for stream in self._streams:
             for found in pattern.find(stream.text, WINDOWS):
-                other = found["one"]
-                one = first.setdefault(found.groupdict().get("same"), other)
-                if other != one:
-                    line = stream.lines[stream.at(found.start("one"))]
-                    groups = {**found.groupdict(), "one": one, "other": other}
-                    return Told(line.whole.strip(), groups)
-        return None
-
-    def _search(self, pattern: Pattern) -> Told | None:
-        for stream in self._streams:
-            for found in filter(holds, pattern.find(stream.text, WINDOWS)):
-                last = stream.at(max(found.start(), found.end() - 1))
-                return Told(stream.lines[last].whole.strip(), found.groupdict())
-        return None
+                yield stream, found
 
 
-def holds(found: re.Match[str]) -> bool:
-    """Tell whether the match's group `more` is a greater number than `less`, or than twice `half`.
+def holds(groups: Mapping[str, str | None]) -> bool:
+    """Tell whether the number `more` among a match's groups is greater than what it stands beside.
 
-    So is every match without such groups.
+    That is `less`, twice `half`, or what is counted from 0 up to `last`. A match without such
+    groups holds.
     """
-    groups = found.groupdict()
     if "more" not in groups:
         return True
-    than = int(groups["less"]) if "less" in groups else 2 * int(groups["half"])
-    return int(groups["more"]) > than
+    more, less, half, last = (
+        int(groups.get(name) or 0) for name in ("more", "less", "half", "last")
+    )
+    return more > (less if "less" in groups else 2 * half if "half" in groups else last + 1)

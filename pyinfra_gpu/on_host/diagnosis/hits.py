@@ -219,7 +219,7 @@ def _standings(stream: Stream, failed: Mapping[int, Failure]) -> _Standings:
 
 def _told(case: Case, log: Elsewhere) -> Told | None:
     if case.seen:
-        return log.told(case.seen)
+        return log.told(case.seen, case.also)
     return log.differing(case.differs) if case.differs else None
 
 

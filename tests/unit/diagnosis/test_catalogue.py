@@ -103,6 +103,52 @@ def test_each_of_several_lines_decides() -> None:
         assert diagnose([Source(log)], known).findings[0].cause == cause
 
 
+@pytest.mark.parametrize(
+    ("seen", "decides", "not_yet"),
+    [
+        (
+            r"(?P<more>\d{1,9}) tokens in (?P<less>\d{1,9})",
+            "32001 tokens in 32000",
+            "9 tokens in 32",
+        ),
+        (r"(?P<more>\d{1,9}) GiB less (?P<half>\d{1,9})", "80 GiB less 39", "80 GiB less 40"),
+        (r"(?P<more>\d{1,9}) ranks, GPU (?P<last>\d)", "3 ranks, GPU 1", "2 ranks, GPU 1"),
+    ],
+)
+def test_a_line_may_decide_by_its_numbers(seen: str, decides: str, not_yet: str) -> None:
+    case = f"seen: '{seen}', seen_in: '{decides}'"
+    assert _cause_with(case, decides) == "compat is on the path"
+    assert _cause_with(case, not_yet) == "libcuda does not fit"
+    assert _cause_with(case, f"{not_yet}\n{decides}") == "compat is on the path"
+
+
+@pytest.mark.parametrize(
+    ("lines", "decides"),
+    [
+        ("started 4 ranks\n[rank0]: x\nthe last GPU is 1", True),
+        ("started 2 ranks\nthe last GPU is 1", False),
+        ("started 4 ranks", False),
+        ("the last GPU is 1", False),
+    ],
+)
+def test_two_lines_may_have_to_be_there_together(lines: str, decides: bool) -> None:
+    both = (
+        r"seen: 'started (?P<more>\d) ranks', also: 'last GPU is (?P<last>\d)',"
+        r" seen_in: 'started 4 ranks, the last GPU is 1'"
+    )
+    assert (_cause_with(both, lines) == "compat is on the path") is decides
+
+
+def _cause_with(case: str, lines: str) -> str:
+    old = "{facts: {compat_on_path: yes}, "
+    known = read_catalogue({**TEXTS, "cuda": TEXTS["cuda"].replace(old, f"{{{case}, ")})
+    assert unpacked(packed(known)).by_id["CUDA-01"].cases[0].also == (
+        known.by_id["CUDA-01"].cases[0].also
+    )
+    log = f"Error 803: system has unsupported display driver\n{lines}\n"
+    return diagnose([Source(log)], known).findings[0].cause
+
+
 def test_two_lines_that_differ_decide_and_two_alike_do_not() -> None:
     late = "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"
     for other, told in (("job-6", True), ("job-7", False)):
@@ -110,6 +156,16 @@ def test_two_lines_that_differ_decide_and_two_alike_do_not() -> None:
         found = explain(log).findings[0]
         assert ("different rendezvous ids, job-7 and job-6" in found.cause) is told
         assert found.decided_by == ("run_id           : job-6" if told else "")
+
+
+def test_only_lines_about_the_same_are_compared() -> None:
+    watchdog = (
+        "[Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={1}, OpType="
+    )
+    for number, told in ((8, True), (9, False)):
+        log = f"{watchdog.format(0, 8)}ALLREDUCE, \n{watchdog.format(1, number)}BROADCAST, \n"
+        found = explain(log).findings[0]
+        assert ("different ones (ALLREDUCE and BROADCAST)" in found.cause) is told
 
 
 @entries
@@ -264,6 +320,18 @@ def wrong(layer: str, old: str, new: str) -> str:
             "{facts: {compat_on_path: yes}, ",
             "{differs: 'run_id : (\\d)', ",
             "must have the group `one`",
+        ),
+        (
+            "cuda",
+            "{facts: {compat_on_path: yes}, ",
+            "{differs: 'run_id : (?P<one>\\d)', seen_in: \"run_id : 1\\nrun_id : 2\", also: 'a line', ",
+            "must stand beside `seen`",
+        ),
+        (
+            "cuda",
+            "{facts: {compat_on_path: yes}, ",
+            "{seen: 'run_id : (?P<more>\\d)', seen_in: 'run_id : 1', ",
+            "must compare the group `more` with `less`, `half` or `last`",
         ),
         ("driver", "case_group: xid", "case_group: number", "group that the cases have values of"),
         ("driver", "  case_group: xid\n", "", "group that the cases have values of"),

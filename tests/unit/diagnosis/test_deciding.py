@@ -248,6 +248,13 @@ def test_time_outs_after_a_thread_ended_for_an_unknown_reason_wait_for_that() ->
     assert roots(late + thread) == ["NCCL-02"]
 
 
+def test_what_is_known_to_have_ended_a_thread_is_what_they_waited_for() -> None:
+    late = "[rank1]: NCCL error, unhandled system error\n"
+    thread = "Exception in thread Thread-3 (_producer):\n" + traceback(OOM)
+    assert roots(thread + "step 7 | loss: 3\n" + late) == ["CUDA-02"]
+    assert roots(late + thread) == ["NCCL-02"]
+
+
 def test_what_the_kernel_says_of_another_program_is_no_cause_of_an_unknown_exception() -> None:
     xid = "[  100.000001] NVRM: Xid (PCI:0000:01:00): 79, pid=4, name={}, fallen off\n"
     assert roots(xid.format("python3") + traceback(KEY)) == ["DRV-01"]
