@@ -324,7 +324,7 @@ def wrong(layer: str, old: str, new: str) -> str:
         (
             "cuda",
             "{facts: {compat_on_path: yes}, ",
-            "{differs: 'run_id : (?P<one>\\d)', seen_in: \"run_id : 1\\nrun_id : 2\", also: 'a line', ",
+            "{differs: 'id : (?P<one>\\d)', seen_in: \"id : 1\\nid : 2\", also: 'a line', ",
             "must stand beside `seen`",
         ),
         (
