@@ -59,11 +59,11 @@ _COMPARED = re.compile(r"(?:E {1,10})?AssertionError: assert ")
 _NOTICE = re.compile(r"N: ")
 # Who waited before trying again did try again: what follows is how that ended. conda says so of
 # its second way of solving, and says nothing more if that fails, too.
-# Nor does a step that DeepSpeed's loss scaler skips before it gives up say that it went on after.
+# Nor does a step that a loss scaler skips before it gives up say that it went on after.
 # torch's store counts its tries before the last error.
 _WAITED = re.compile(
     r"\b[Rr]etry(?:ing)? (?:in|after) \d|[Rr]etrying with (?:flexible solve|next repodata source)"
-    r"|Attempted loss scale: |retrying \(try=\d"
+    r"|Attempted loss scale: |reducing loss scale to |retrying \(try=\d"
 )
 LINES_AFTER = 2  # that may tell that the program goes on
 RIVALS = 16  # messages in one place; more are only in a log made for it
