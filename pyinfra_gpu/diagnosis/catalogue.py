@@ -266,12 +266,12 @@ def _check_case(case: Case, id_: str, groups: set[str], file: str) -> None:
         raise wrong(file, f"{id_}.differs", "must have the group `one`", shown_by)
     if case.also and not case.seen:
         raise wrong(file, f"{id_}.also", "must stand beside `seen`", case.also.source)
-    if isinstance(case, _FileCase) and asked and not _shown(case):
-        raise wrong(file, f"{id_}.seen", "does not match its seen_in", shown_by)
     own = groups.union(*(each.regex.groupindex for each in (asked, case.also) if each))
     if len(own & {"more", "less", "half", "last"}) not in (0, 2):
         it = "must compare the group `more` with `less`, `half` or `last`"
         raise wrong(file, f"{id_}.seen", it, shown_by)
+    if isinstance(case, _FileCase) and asked and not _shown(case):
+        raise wrong(file, f"{id_}.seen", "does not match its seen_in", shown_by)
     own |= {"other"} if case.differs else set()
     _check_names(id_, (case.cause, *_forms(case)), own, file)
 

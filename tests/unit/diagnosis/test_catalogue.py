@@ -224,7 +224,7 @@ def steps(entry: Entry) -> list[Step]:
 
 def asked(entry: Entry) -> list[Pattern]:
     """Return what the entry's cases ask the rest of a log for."""
-    return [each for case in entry.cases for each in (case.seen, case.differs) if each]
+    return [each for case in entry.cases for each in (case.seen, case.also, case.differs) if each]
 
 
 def attacks(entry: Entry) -> Iterator[str]:
@@ -324,7 +324,7 @@ def wrong(layer: str, old: str, new: str) -> str:
         (
             "cuda",
             "{facts: {compat_on_path: yes}, ",
-            "{differs: 'id : (?P<one>\\d)', seen_in: \"id : 1\\nid : 2\", also: 'a line', ",
+            "{also: 'a line', facts: {compat_on_path: yes}, ",
             "must stand beside `seen`",
         ),
         (
