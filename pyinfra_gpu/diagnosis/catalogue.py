@@ -39,7 +39,8 @@
                                 # `half` in place of `less`, greater than twice that, with `last`
                                 # than the numbers from 0 to that
           seen_in: "a row 2"    # lines as people see them, which it matches
-          also: 'another line'  # optional: the log must have this as well, anywhere (and `seen_in`)
+          also: 'another line'  # optional: the log must have this as well, anywhere, and so has
+                                # `seen_in`; what both have as their group `same` must be equal
           differs: 'id : (?P<one>\\w{1,9})'   # instead of seen: two lines of the log differ in the
                                 # group `one`; <one> and <other> then stand for the two values.
                                 # `seen_in` has two such lines. With the group `same`, lines
@@ -63,10 +64,9 @@ from typing import Annotated, ClassVar, TypeGuard
 from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
 
 from pyinfra_gpu.diagnosis.host_facts import read_conditions
-from pyinfra_gpu.on_host.diagnosis.elsewhere import holds
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, NONE, Case, Catalogue, Entry
 from pyinfra_gpu.on_host.diagnosis.host_facts import Condition
-from pyinfra_gpu.on_host.diagnosis.patterns import Pattern, PatternError, check, pattern
+from pyinfra_gpu.on_host.diagnosis.patterns import Pattern, PatternError, check, pattern, together
 from pyinfra_gpu.on_host.diagnosis.steps import PLACES, Step, misread
 from pyinfra_gpu.stacks.reading import (
     FileEntry,
@@ -283,7 +283,7 @@ def _shown(case: _FileCase) -> bool:
         return len({found["one"] for found in case.differs.regex.finditer(shown)}) > 1
     beside = _groups(case.also, shown) if case.also else [{}]
     seen = _groups(case.seen, shown) if case.seen else []
-    return any(holds(one | other) for one in seen for other in beside)
+    return any(together(one, other) for one in seen for other in beside)
 
 
 def _groups(asked: Pattern, text: str) -> list[dict[str, str | None]]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .log import Stream
-from .patterns import Pattern
+from .patterns import Pattern, together
 
 WINDOWS = 20  # in which a line is searched from each end of a stream
 
@@ -35,8 +35,8 @@ class Elsewhere:
     def told(self, pattern: Pattern, also: Pattern | None = None) -> Told | None:
         """Return the first line that the pattern matches, whoever wrote it; None if there is none.
 
-        Where it has groups that compare numbers, they must hold, see `holds`. Of several lines it
-        is the last: a table's heading comes before the row that tells.
+        Its groups, and those of `also`, must agree, see `together`. Of several lines it is the
+        last: a table's heading comes before the row that tells.
 
         + also: what another line must have as well, anywhere; its groups are added
         """
@@ -71,7 +71,7 @@ class Elsewhere:
         for stream, found in self._all(pattern):
             groups = found.groupdict()
             for beside in [other.groupdict() for _, other in others] if also else [{}]:
-                if holds(groups | beside):
+                if together(groups, beside):
                     last = stream.at(max(found.start(), found.end() - 1))
                     return Told(stream.lines[last].whole.strip(), groups | beside)
         return None
@@ -80,17 +80,3 @@ class Elsewhere:
         for stream in self._streams:
             for found in pattern.find(stream.text, WINDOWS):
                 yield stream, found
-
-
-def holds(groups: Mapping[str, str | None]) -> bool:
-    """Tell whether the number `more` among a match's groups is greater than what it stands beside.
-
-    That is `less`, twice `half`, or what is counted from 0 up to `last`. A match without such
-    groups holds.
-    """
-    if "more" not in groups:
-        return True
-    more, less, half, last = (
-        int(groups.get(name) or 0) for name in ("more", "less", "half", "last")
-    )
-    return more > (less if "less" in groups else 2 * half if "half" in groups else last + 1)

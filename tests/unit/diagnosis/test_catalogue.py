@@ -139,6 +139,16 @@ def test_two_lines_may_have_to_be_there_together(lines: str, decides: bool) -> N
     assert (_cause_with(both, lines) == "compat is on the path") is decides
 
 
+@pytest.mark.parametrize(("lines", "decides"), [("eth1 is down", True), ("eth2 is down", False)])
+def test_two_lines_may_have_to_be_about_the_same(lines: str, decides: bool) -> None:
+    both = (
+        r"seen: '(?P<same>\w{1,9}) is down', also: 'asked for (?P<same>\w{1,9})',"
+        r" seen_in: 'asked for eth0; eth0 is down'"
+    )
+    cause = _cause_with(both, f"asked for eth1\n{lines}")
+    assert (cause == "compat is on the path") is decides
+
+
 def _cause_with(case: str, lines: str) -> str:
     old = "{facts: {compat_on_path: yes}, "
     known = read_catalogue({**TEXTS, "cuda": TEXTS["cuda"].replace(old, f"{{{case}, ")})
