@@ -34,11 +34,18 @@
                                 # known does not
           seen: 'a row (?P<of>\\d)'  # what the same log has as well, wherever: mostly what a person
                                 # typed after the failure; <of> then stands for its group. Each
-                                # case has values, facts, seen or differs
+                                # case has values, facts, seen or differs. With the groups `more`
+                                # and `less`, whole numbers, the one must be the greater; with
+                                # `half` in place of `less`, greater than twice that, with `last`
+                                # than the numbers from 0 to that
           seen_in: "a row 2"    # lines as people see them, which it matches
+          also: 'another line'  # optional: the log must have this as well, anywhere, and so has
+                                # `seen_in`; what both have as their group `same` must be equal
           differs: 'id : (?P<one>\\w{1,9})'   # instead of seen: two lines of the log differ in the
                                 # group `one`; <one> and <other> then stand for the two values.
-                                # `seen_in` has two such lines
+                                # `seen_in` has two such lines. With the group `same`, lines
+                                # are compared that have the same there. Where several lines say
+                                # the same, `seen` and `seen_in` are lists of equal length
           kind: root
           cause: ...
           fix: ["..."]
@@ -52,14 +59,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeGuard
 
-from pydantic import Field, PlainValidator, TypeAdapter
+from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
 
 from pyinfra_gpu.diagnosis.host_facts import read_conditions
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, NONE, Case, Catalogue, Entry
 from pyinfra_gpu.on_host.diagnosis.host_facts import Condition
-from pyinfra_gpu.on_host.diagnosis.patterns import Pattern, PatternError, check, pattern
+from pyinfra_gpu.on_host.diagnosis.patterns import Pattern, PatternError, check, pattern, together
 from pyinfra_gpu.on_host.diagnosis.steps import PLACES, Step, misread
 from pyinfra_gpu.stacks.reading import (
     FileEntry,
@@ -68,6 +75,7 @@ from pyinfra_gpu.stacks.reading import (
     Text,
     expected,
     keyed,
+    misplaced,
     read,
     refuse_unknown,
     wrong,
@@ -110,6 +118,24 @@ def _steps(written: object) -> tuple[Step, ...]:
 _Steps = Annotated[tuple[Step, ...], PlainValidator(_steps)]
 
 
+def _one_each(written: object) -> object:
+    """Return the cases with those that list several lines as one case for each line."""
+    return [case for each in written for case in _alike(each)] if _listed(written) else written
+
+
+def _alike(case: object) -> list[object]:
+    if not isinstance(case, dict) or not _listed(case.get("seen")):
+        return [case]
+    seen, shown = case["seen"], case.get("seen_in")
+    if not _listed(shown) or len(shown) != len(seen):
+        raise misplaced("seen_in", f"must be a list of {len(seen)} texts, as `seen` is")
+    return [{**case, "seen": one, "seen_in": line} for one, line in zip(seen, shown, strict=True)]
+
+
+def _listed(written: object) -> TypeGuard[list[object]]:
+    return isinstance(written, list)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _FileCase(FileEntry, Case):
     """A case as the file has it."""
@@ -117,6 +143,7 @@ class _FileCase(FileEntry, Case):
     values: frozenset[Text] | None = None
     facts: Annotated[tuple[Condition, ...], PlainValidator(read_conditions)] = ()
     seen: Annotated[Pattern | None, PlainValidator(_pattern)] = None
+    also: Annotated[Pattern | None, PlainValidator(_pattern)] = None
     differs: Annotated[Pattern | None, PlainValidator(_pattern)] = None
     seen_in: Text = ""
     cause: Text
@@ -143,7 +170,7 @@ class _FileEntry(FileEntry, Entry):
     passing: Flag = False
     explains: frozenset[Text] = NONE
     case_group: Text | None = None
-    cases: tuple[_FileCase, ...] = ()
+    cases: Annotated[tuple[_FileCase, ...], BeforeValidator(_one_each)] = ()
 
 
 @cache
@@ -198,7 +225,7 @@ def _model() -> TypeAdapter[Mapping[str, _FileEntry]]:
 
 
 def _try(entry: Entry, file: str) -> None:
-    asked = [each for case in entry.cases for each in (case.seen, case.differs) if each]
+    asked = [each for case in entry.cases for each in (case.seen, case.also, case.differs) if each]
     for each in (*entry.patterns, *asked):
         try:
             check(each)
@@ -229,15 +256,24 @@ def _check_groups(entry: Entry, file: str) -> None:
         raise wrong(file, f"{entry.id}.cases", "must each have values, facts, seen or differs")
     _check_names(entry.id, (entry.cause, entry.clause, entry.remedy, *_forms(entry)), groups, file)
     for case in entry.cases:
-        if case.differs and "one" not in case.differs.regex.groupindex:
-            it = "must have the group `one`"
-            raise wrong(file, f"{entry.id}.differs", it, case.differs.source)
-        asked = case.seen or case.differs
-        if isinstance(case, _FileCase) and asked and not _shown(case):
-            raise wrong(file, f"{entry.id}.seen", "does not match its seen_in", asked.source)
-        own = groups | set(asked.regex.groupindex if asked else ())
-        own |= {"other"} if case.differs else set()
-        _check_names(entry.id, (case.cause, *_forms(case)), own, file)
+        _check_case(case, entry.id, groups, file)
+
+
+def _check_case(case: Case, id_: str, groups: set[str], file: str) -> None:
+    asked = case.seen or case.differs
+    shown_by = repr(asked.source) if asked else ""
+    if case.differs and "one" not in case.differs.regex.groupindex:
+        raise wrong(file, f"{id_}.differs", "must have the group `one`", shown_by)
+    if case.also and not case.seen:
+        raise wrong(file, f"{id_}.also", "must stand beside `seen`", case.also.source)
+    own = groups.union(*(each.regex.groupindex for each in (asked, case.also) if each))
+    if len(own & {"more", "less", "half", "last"}) not in (0, 2):
+        it = "must compare the group `more` with `less`, `half` or `last`"
+        raise wrong(file, f"{id_}.seen", it, shown_by)
+    if isinstance(case, _FileCase) and asked and not _shown(case):
+        raise wrong(file, f"{id_}.seen", "does not match its seen_in", shown_by)
+    own |= {"other"} if case.differs else set()
+    _check_names(id_, (case.cause, *_forms(case)), own, file)
 
 
 def _shown(case: _FileCase) -> bool:
@@ -245,7 +281,13 @@ def _shown(case: _FileCase) -> bool:
     shown = "\n".join(lines)
     if case.differs is not None:
         return len({found["one"] for found in case.differs.regex.finditer(shown)}) > 1
-    return case.seen is not None and bool(case.seen.regex.search(shown))
+    beside = _groups(case.also, shown) if case.also else [{}]
+    seen = _groups(case.seen, shown) if case.seen else []
+    return any(together(one, other) for one in seen for other in beside)
+
+
+def _groups(asked: Pattern, text: str) -> list[dict[str, str | None]]:
+    return [found.groupdict() for found in asked.regex.finditer(text)]
 
 
 def _forms(it: Entry | Case) -> Iterator[str]:

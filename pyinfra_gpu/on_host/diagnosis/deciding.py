@@ -13,7 +13,8 @@ The rules, in this order:
 4. A consequence (as `explains` tells) gives way to its cause.
 5. Exceptions and the kernel come before other lines, and the first of them before later ones.
 6. Time-outs and signals (`weak`) count where there is nothing better, unless another line decides
-   what they mean. Before them an unknown exception ended a thread: then that is what they wait for.
+   what they mean. Before them an exception ended a thread: then that is what they wait for, and
+   the cause, if it is known.
 7. A run that nothing ended may still have had a remark to report.
 """
 
@@ -50,6 +51,8 @@ def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[V
     if summary:
         roots, unknown = _of_rank(summary.rank, roots, unknown)
     causes = _causes(roots, unknown, hits, known)
+    if causes and (ended_a_thread := _ended_a_thread(causes, roots)):
+        return [(ended_a_thread, "root")]
     if causes and not _waits_for_a_thread(causes, found.failures, hits):
         first = min(causes, key=_precedence)
         return [(hit, "root") for hit in (first, *_independent(first, causes))]
@@ -71,6 +74,13 @@ def _waits_for_a_thread(
     }
     died = (each for each in failures if each.thread and each not in named)
     return all(hit.weak for hit in causes) and any(each.number < start for each in died)
+
+
+def _ended_a_thread(causes: Sequence[Hit], roots: Sequence[Hit]) -> Hit | None:
+    """Return what ended a thread before the time-outs that are all there is otherwise."""
+    start = min(hit.number for hit in causes)
+    died = (hit for hit in roots if hit.failure and hit.failure.thread and hit.number < start)
+    return next(died, None) if all(hit.weak for hit in causes) else None
 
 
 def _tells(hit: Hit) -> bool:

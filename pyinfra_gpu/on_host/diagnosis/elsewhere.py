@@ -6,11 +6,12 @@ printed before it, often tells which of several readings of a message is meant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .log import Stream
-from .patterns import Pattern
+from .patterns import Pattern, together
 
 WINDOWS = 20  # in which a line is searched from each end of a stream
 
@@ -28,41 +29,54 @@ class Elsewhere:
 
     def __init__(self, streams: Sequence[Stream] = ()) -> None:
         self._streams = streams
-        self._told: dict[str, Told | None] = {}
+        self._told: dict[tuple[str, str], Told | None] = {}
         self._differing: dict[str, Told | None] = {}
 
-    def told(self, pattern: Pattern) -> Told | None:
+    def told(self, pattern: Pattern, also: Pattern | None = None) -> Told | None:
         """Return the first line that the pattern matches, whoever wrote it; None if there is none.
 
-        Of several lines it is the last: a table's heading comes before the row that tells.
+        Its groups, and those of `also`, must agree, see `together`. Of several lines it is the
+        last: a table's heading comes before the row that tells.
+
+        + also: what another line must have as well, anywhere; its groups are added
         """
-        if pattern.source not in self._told:
-            self._told[pattern.source] = self._search(pattern)
-        return self._told[pattern.source]
+        asked = (pattern.source, also.source if also else "")
+        if asked not in self._told:
+            self._told[asked] = self._search(pattern, also)
+        return self._told[asked]
 
     def differing(self, pattern: Pattern) -> Told | None:
         """Return the first line whose group `one` is not what an earlier line has there.
 
-        Its groups are `one`, the earlier value, and `other`; None if all lines say the same.
+        Where it has the group `same`, only lines with one value there are compared. Its groups are
+        `one`, the earlier value, and `other`; None if all lines say the same.
         """
         if pattern.source not in self._differing:
             self._differing[pattern.source] = self._compare(pattern)
         return self._differing[pattern.source]
 
     def _compare(self, pattern: Pattern) -> Told | None:
-        one: str | None = None
-        for stream in self._streams:
-            for found in pattern.find(stream.text, WINDOWS):
-                other = found["one"]
-                one = one or other
-                if other != one:
-                    line = stream.lines[stream.at(found.start("one"))]
-                    return Told(line.whole.strip(), {"one": one, "other": other})
+        first: dict[str | None, str] = {}
+        for stream, found in self._all(pattern):
+            other = found["one"]
+            one = first.setdefault(found.groupdict().get("same"), other)
+            if other != one:
+                line = stream.lines[stream.at(found.start("one"))]
+                groups = {**found.groupdict(), "one": one, "other": other}
+                return Told(line.whole.strip(), groups)
         return None
 
-    def _search(self, pattern: Pattern) -> Told | None:
+    def _search(self, pattern: Pattern, also: Pattern | None) -> Told | None:
+        others = list(self._all(also)) if also else []
+        for stream, found in self._all(pattern):
+            groups = found.groupdict()
+            for beside in [other.groupdict() for _, other in others] if also else [{}]:
+                if together(groups, beside):
+                    last = stream.at(max(found.start(), found.end() - 1))
+                    return Told(stream.lines[last].whole.strip(), groups | beside)
+        return None
+
+    def _all(self, pattern: Pattern) -> Iterator[tuple[Stream, re.Match[str]]]:
         for stream in self._streams:
             for found in pattern.find(stream.text, WINDOWS):
-                last = stream.at(max(found.start(), found.end() - 1))
-                return Told(stream.lines[last].whole.strip(), found.groupdict())
-        return None
+                yield stream, found

@@ -39,7 +39,7 @@ NONE: frozenset[str] = frozenset()
 class Lines(Protocol):
     """All lines of a log; see `Elsewhere`."""
 
-    def told(self, pattern: Pattern) -> object | None:
+    def told(self, pattern: Pattern, also: Pattern | None = None) -> object | None:
         """Return what the first line tells that the pattern matches; None if there is none."""
 
     def differing(self, pattern: Pattern) -> object | None:
@@ -52,12 +52,14 @@ class Case:
 
     + values: None if any value will do
     + seen: a line that the log has as well, wherever; None if none is asked for
+    + also: another line that it must have beside `seen`
     + differs: what the log says in two ways; None if nothing of the kind is asked for
     """
 
     values: frozenset[str] | None = None
     facts: tuple[Condition, ...] = ()
     seen: Pattern | None = None
+    also: Pattern | None = None
     differs: Pattern | None = None
     kind: Kind
     cause: str
@@ -72,7 +74,7 @@ class Case:
             return False
         if self.differs is not None and log.differing(self.differs) is None:
             return False
-        return self.seen is None or log.told(self.seen) is not None
+        return self.seen is None or log.told(self.seen, self.also) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +223,8 @@ def _case_as_json(case: Case) -> dict[str, Any]:
         told["facts"] = {each.name: each.expected for each in case.facts}
     if case.seen is not None:
         told["seen"] = case.seen.source
+    if case.also is not None:
+        told["also"] = case.also.source
     if case.differs is not None:
         told["differs"] = case.differs.source
     return told
@@ -264,6 +268,7 @@ def _case(told: Mapping[str, Any]) -> Case:
         values=None if values is None else frozenset(values),
         facts=tuple(Condition(name, value) for name, value in told.get("facts", {}).items()),
         seen=pattern(told["seen"]) if "seen" in told else None,
+        also=pattern(told["also"]) if "also" in told else None,
         differs=pattern(told["differs"]) if "differs" in told else None,
     )
 

@@ -59,10 +59,11 @@ _COMPARED = re.compile(r"(?:E {1,10})?AssertionError: assert ")
 _NOTICE = re.compile(r"N: ")
 # Who waited before trying again did try again: what follows is how that ended. conda says so of
 # its second way of solving, and says nothing more if that fails, too.
-# Nor does a step that DeepSpeed's loss scaler skips before it gives up say that it went on after.
+# Nor does a step that a loss scaler skips before it gives up say that it went on after.
+# torch's store counts its tries before the last error.
 _WAITED = re.compile(
     r"\b[Rr]etry(?:ing)? (?:in|after) \d|[Rr]etrying with (?:flexible solve|next repodata source)"
-    r"|Attempted loss scale: "
+    r"|Attempted loss scale: |reducing loss scale to |retrying \(try=\d"
 )
 LINES_AFTER = 2  # that may tell that the program goes on
 RIVALS = 16  # messages in one place; more are only in a log made for it
@@ -184,7 +185,7 @@ def _hits(
     for found in pattern.find(stream.text, limit):
         first = stream.at(found.start())
         last = stream.at(max(found.start(), found.end() - 1))
-        line = stream.lines[first].text.strip()[:RELEVANT]
+        line = stream.lines[first].text[:RELEVANT].strip()
         if _COMPARED.match(line) or (entry.kind == "root" and _NOTICE.match(line)):
             continue
         groups = found.groupdict()
@@ -218,14 +219,14 @@ def _standings(stream: Stream, failed: Mapping[int, Failure]) -> _Standings:
 
 def _told(case: Case, log: Elsewhere) -> Told | None:
     if case.seen:
-        return log.told(case.seen)
+        return log.told(case.seen, case.also)
     return log.differing(case.differs) if case.differs else None
 
 
 def _standing(stream: Stream, first: int, last: int, failure: Failure | None) -> Standing:
     whole = stream.lines[first].whole[:RELEVANT]
     # Whoever else writes "NVRM:" in a line is talking about the kernel.
-    if _KERNEL.search(whole) or stream.lines[first].text.lstrip().startswith("NVRM:"):
+    if _KERNEL.search(whole) or stream.lines[first].text[:RELEVANT].lstrip().startswith("NVRM:"):
         return "kernel"
     if failure:
         return "survived" if survived(failure) else "exception"

@@ -32,12 +32,15 @@ _RANK_INSIDE = re.compile(r"(?<=[^\s\]:])\[rank\d{1,5}\]:[ ]")
 # What a training loop prints while it works.
 _PROGRESS = re.compile(
     r"\b(?:[Ss]tep|[Ii]ter(?:ation)?|[Ee]poch)\b[ :=#\[(]{0,3}\d|\d%\|"
-    r"|\b(?:it|tok|tokens|samples)/s|\bloss\b[ :=]{1,3}\d"
+    r"|\b(?:it|tok|tokens|samples)/s|\bloss\b'?[ :=]{1,3}\d"
 )
 
 _FINISHED = re.compile(
     r"\b[Tt]raining (?:is |was )?(?:complete|completed|done|finished)\b"
     r"|\bworker group successfully finished\b|^[Dd]one\b"
+    # The Trainer's last line, DeepSpeed's, and what a shell or Slurm says of the program's end.
+    r"|'train_runtime': \d|\bexits successfully\b"
+    r"|^exit(?: ?(?:code|status))?[:= ]{1,3}0$|\bCOMPLETED 0:0\b"
 )
 _LAST = 3  # lines in which a run says that it has finished
 

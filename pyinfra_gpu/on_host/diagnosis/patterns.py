@@ -7,7 +7,7 @@ Looking for the anchor is linear; the rest is a bounded number of windows of fix
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -101,6 +101,25 @@ def _made_of(anchor: str, pieces: set[str]) -> bool:
         )
         for start in range(_STEP)
     )
+
+
+def together(one: Mapping[str, str | None], other: Mapping[str, str | None]) -> bool:
+    """Tell whether two lines, by the groups of their patterns, decide together.
+
+    + other: of the second line; empty where only one is asked for
+
+    What both call `same` must be equal, and the number `more` greater than what it stands beside:
+    `less`, twice `half`, or what is counted from 0 up to `last`.
+    """
+    if "same" in one and other.get("same", one["same"]) != one["same"]:
+        return False
+    groups = {**one, **other}
+    if "more" not in groups:
+        return True
+    more, less, half, last = (
+        int(groups.get(name) or 0) for name in ("more", "less", "half", "last")
+    )
+    return more > (less if "less" in groups else 2 * half if "half" in groups else last + 1)
 
 
 def pattern(source: str) -> Pattern:

@@ -13,6 +13,8 @@ from pyinfra_gpu.diagnosis.bundled import for_hosts
 from pyinfra_gpu.diagnosis.catalogue import _FileCase, catalogue, own_texts, read_catalogue
 from pyinfra_gpu.diagnosis.matcher import explain
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, Entry, carried, packed, unpacked
+from pyinfra_gpu.on_host.diagnosis.log import Source
+from pyinfra_gpu.on_host.diagnosis.matcher import diagnose
 from pyinfra_gpu.on_host.diagnosis.patterns import AFTER, BEFORE, Pattern, Text
 from pyinfra_gpu.on_host.diagnosis.steps import Step
 from pyinfra_gpu.stacks import StacksError
@@ -83,6 +85,80 @@ def test_another_line_of_the_log_decides_which_case_it_is(entry: Entry) -> None:
             assert found.decided_by == "" or found.decided_by in case.seen_in
 
 
+def test_each_of_several_lines_decides() -> None:
+    lists = "seen: ['compat on the path', 'compat in the cache']"
+    lines = "seen_in: ['the compat on the path', 'a compat in the cache']"
+    old = "{facts: {compat_on_path: yes}, "
+    assert old in TEXTS["cuda"]
+    known = read_catalogue({**TEXTS, "cuda": TEXTS["cuda"].replace(old, f"{{{lists}, {lines}, ")})
+    assert [case.cause for case in known.by_id["CUDA-01"].cases][:2] == [
+        "compat is on the path"
+    ] * 2
+    for line, cause in (
+        ("the compat on the path", "compat is on the path"),
+        ("a compat in the cache", "compat is on the path"),
+        ("no such line", "libcuda does not fit"),
+    ):
+        log = f"Error 803: system has unsupported display driver\n{line}\n"
+        assert diagnose([Source(log)], known).findings[0].cause == cause
+
+
+@pytest.mark.parametrize(
+    ("seen", "decides", "not_yet"),
+    [
+        (
+            r"(?P<more>\d{1,9}) tokens in (?P<less>\d{1,9})",
+            "32001 tokens in 32000",
+            "9 tokens in 32",
+        ),
+        (r"(?P<more>\d{1,9}) GiB less (?P<half>\d{1,9})", "80 GiB less 39", "80 GiB less 40"),
+        (r"(?P<more>\d{1,9}) ranks, GPU (?P<last>\d)", "3 ranks, GPU 1", "2 ranks, GPU 1"),
+    ],
+)
+def test_a_line_may_decide_by_its_numbers(seen: str, decides: str, not_yet: str) -> None:
+    case = f"seen: '{seen}', seen_in: '{decides}'"
+    assert _cause_with(case, decides) == "compat is on the path"
+    assert _cause_with(case, not_yet) == "libcuda does not fit"
+    assert _cause_with(case, f"{not_yet}\n{decides}") == "compat is on the path"
+
+
+@pytest.mark.parametrize(
+    ("lines", "decides"),
+    [
+        ("started 4 ranks\n[rank0]: x\nthe last GPU is 1", True),
+        ("started 2 ranks\nthe last GPU is 1", False),
+        ("started 4 ranks", False),
+        ("the last GPU is 1", False),
+    ],
+)
+def test_two_lines_may_have_to_be_there_together(lines: str, decides: bool) -> None:
+    both = (
+        r"seen: 'started (?P<more>\d) ranks', also: 'last GPU is (?P<last>\d)',"
+        r" seen_in: 'started 4 ranks, the last GPU is 1'"
+    )
+    assert (_cause_with(both, lines) == "compat is on the path") is decides
+
+
+@pytest.mark.parametrize(("lines", "decides"), [("eth1 is down", True), ("eth2 is down", False)])
+def test_two_lines_may_have_to_be_about_the_same(lines: str, decides: bool) -> None:
+    both = (
+        r"seen: '(?P<same>\w{1,9}) is down', also: 'asked for (?P<same>\w{1,9})',"
+        r" seen_in: 'asked for eth0; eth0 is down'"
+    )
+    cause = _cause_with(both, f"asked for eth1\n{lines}")
+    assert (cause == "compat is on the path") is decides
+
+
+def _cause_with(case: str, lines: str) -> str:
+    old = "{facts: {compat_on_path: yes}, "
+    known = read_catalogue({**TEXTS, "cuda": TEXTS["cuda"].replace(old, f"{{{case}, ")})
+    assert unpacked(packed(known)).by_id["CUDA-01"].cases[0].also == (
+        known.by_id["CUDA-01"].cases[0].also
+    )
+    log = f"Error 803: system has unsupported display driver\n{lines}\n"
+    return diagnose([Source(log)], known).findings[0].cause
+
+
 def test_two_lines_that_differ_decide_and_two_alike_do_not() -> None:
     late = "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"
     for other, told in (("job-6", True), ("job-7", False)):
@@ -90,6 +166,16 @@ def test_two_lines_that_differ_decide_and_two_alike_do_not() -> None:
         found = explain(log).findings[0]
         assert ("different rendezvous ids, job-7 and job-6" in found.cause) is told
         assert found.decided_by == ("run_id           : job-6" if told else "")
+
+
+def test_only_lines_about_the_same_are_compared() -> None:
+    watchdog = (
+        "[Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={1}, OpType="
+    )
+    for number, told in ((8, True), (9, False)):
+        log = f"{watchdog.format(0, 8)}ALLREDUCE, \n{watchdog.format(1, number)}BROADCAST, \n"
+        found = explain(log).findings[0]
+        assert ("different ones (ALLREDUCE and BROADCAST)" in found.cause) is told
 
 
 @entries
@@ -148,7 +234,7 @@ def steps(entry: Entry) -> list[Step]:
 
 def asked(entry: Entry) -> list[Pattern]:
     """Return what the entry's cases ask the rest of a log for."""
-    return [each for case in entry.cases for each in (case.seen, case.differs) if each]
+    return [each for case in entry.cases for each in (case.seen, case.also, case.differs) if each]
 
 
 def attacks(entry: Entry) -> Iterator[str]:
@@ -236,8 +322,26 @@ def wrong(layer: str, old: str, new: str) -> str:
         (
             "cuda",
             "{facts: {compat_on_path: yes}, ",
+            "{seen: ['a first line', 'a second one'], seen_in: ['a first line'], ",
+            "must be a list of 2 texts, as `seen` is",
+        ),
+        (
+            "cuda",
+            "{facts: {compat_on_path: yes}, ",
             "{differs: 'run_id : (\\d)', ",
             "must have the group `one`",
+        ),
+        (
+            "cuda",
+            "{facts: {compat_on_path: yes}, ",
+            "{also: 'a line', facts: {compat_on_path: yes}, ",
+            "must stand beside `seen`",
+        ),
+        (
+            "cuda",
+            "{facts: {compat_on_path: yes}, ",
+            "{seen: 'run_id : (?P<more>\\d)', seen_in: 'run_id : 1', ",
+            "must compare the group `more` with `less`, `half` or `last`",
         ),
         ("driver", "case_group: xid", "case_group: number", "group that the cases have values of"),
         ("driver", "  case_group: xid\n", "", "group that the cases have values of"),

@@ -53,6 +53,21 @@ def test_a_run_that_went_on_and_finished_did_not_end_there() -> None:
     assert roots(f"{oom}training complete\n{traceback(OOM)}") == ["CUDA-02"]
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "{'train_runtime': 12.1, 'train_loss': 0.3, 'epoch': 1.0}",
+        "exit: 0",
+        "8812   COMPLETED      0:0",
+        "[INFO] [launch.py:351:main] Process 20110 exits successfully.",
+    ],
+)
+def test_trainers_shells_and_schedulers_say_that_a_run_ended_well(end: str) -> None:
+    oom = f"trying batch 128: {OOM}\ntrying batch 64: ok\n{{'loss': 3.2, 'epoch': 0.1}}\n"
+    assert roots(oom) == ["CUDA-02"]
+    assert roots(f"{oom}{end}\n") == []
+
+
 def test_interleaved_ranks_are_read_one_by_one() -> None:
     one = traceback(KEY, prefix="[rank0]: ").splitlines()
     other = traceback(OOM, prefix="[rank1]: ").splitlines()
@@ -245,6 +260,13 @@ def test_time_outs_after_a_thread_ended_for_an_unknown_reason_wait_for_that() ->
     thread = "Exception in thread Thread-3 (_producer):\n" + traceback(KEY)
     assert roots(late) == ["NCCL-02"]
     assert roots(thread + "step 7 | loss: 3\n" + late) == []
+    assert roots(late + thread) == ["NCCL-02"]
+
+
+def test_what_is_known_to_have_ended_a_thread_is_what_they_waited_for() -> None:
+    late = "[rank1]: NCCL error, unhandled system error\n"
+    thread = "Exception in thread Thread-3 (_producer):\n" + traceback(OOM)
+    assert roots(thread + "step 7 | loss: 3\n" + late) == ["CUDA-02"]
     assert roots(late + thread) == ["NCCL-02"]
 
 
