@@ -24,7 +24,8 @@ things make it shorter, and none changes what is shown:
 - A next run that has come past its boundary to a milestone, with all of the host as it was in the
   undisturbed run, is ended. What it would do from there was seen: by the undisturbed run, and by
   one that began at that milestone, up to the next. Behind the last one, and wherever anything is
-  different, it goes to its end, and the run after it must change nothing.
+  different, it goes to its end, and the run after it must change nothing. Where all of that was
+  well, what the host held in those places is a milestone, too, for the cases that come later.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from pyinfra_gpu_rehearsal.snapshots import names  # noqa: E402
 
 PROJECT = Path(__file__).resolve().parents[1]
 EVIDENCE = PROJECT / "tests/rehearsal/evidence/fault_matrix.jsonl"
+POLICY = ("deploy.py", "config.py", "tasks", "group_data", "inventories/rehearsal.py")
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,12 @@ class Tried:
     """How a case ended.
 
     + command: the end of the one that it is about
-    + commit: of the project, with "+" where its files were others than that one's
+    + commit: the last that changed what is deployed, with "+" where its files were others
     + problems: what was wrong; none: it passed
     + milestone: the number of the command before which the next run had come to a milestone; 0: it
       went to its end, and one more after it
+    + seen: the case whose next run had come by the same state and was seen to its end; empty where
+      that was the undisturbed run
     """
 
     case: str
@@ -69,6 +73,7 @@ class Tried:
     problems: list[str]
     seconds: float
     milestone: int = 0
+    seen: str = ""
 
 
 def passed() -> set[tuple[str, str]]:
@@ -81,10 +86,11 @@ def passed() -> set[tuple[str, str]]:
 
 
 def commit() -> str:
-    """Return the state of what is deployed, as `Tried` has it."""
-    git = ["git", "-C", str(PROJECT)]
-    name = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
-    status = [*git, "status", "--porcelain", "--", "pyinfra_gpu", "deploy.py", "config.py"]
+    """Return the last commit that changed what is deployed, as `Tried` has it."""
+    git, deployed = ["git", "-C", str(PROJECT)], ["--", "pyinfra_gpu", *POLICY]
+    last = [*git, "log", "-1", "--format=%h", "--abbrev=12", *deployed]
+    name = subprocess.run(last, capture_output=True, text=True)
+    status = [*git, "status", "--porcelain", *deployed]
     changed = subprocess.run(status, capture_output=True, text=True).stdout
     return name.stdout.strip() + ("+" if changed else "")
 
@@ -139,9 +145,9 @@ class Matrix:
         base = None
         for each in recorded.milestones:
             own, name = each.command.number, f"{recorded.scenario.name}-{each.command.number}"
-            if own > number:
+            if own > number or each.case:
                 break
-            if self._differs(recorded, each, name, base):
+            if each.busy or self._differs(recorded, each, name, base):
                 continue
 
             def restored(name: str = name) -> LabHost:
@@ -174,12 +180,11 @@ class Matrix:
         return found
 
     def keep(self, tried: Tried, output: str) -> None:
-        """Note how a case ended, and the output of its runs where it failed."""
+        """Note how a case ended, and the output of its runs."""
         with EVIDENCE.open("a") as file:
             file.write(json.dumps(asdict(tried)) + "\n")
-        if tried.problems:
-            name = tried.case.replace(":", "-")
-            (self.folder / f"{name}.log").write_text(output)
+        name = tried.case.replace(":", "-")
+        (self.folder / f"{name}.log").write_text(output)
 
 
 def wanted(case: Case, recorded: Recorded, options: argparse.Namespace) -> bool:
@@ -223,18 +228,24 @@ def tried(matrix: Matrix, scenario: str, options: argparse.Namespace) -> int:
     print(f"{scenario}: {len(recorded.run.commands)} commands, {len(cases)} cases,", end=" ")
     print(f"{len(cases) - len(left)} of them passed before")
     print(f"{'no':>4} {'moment':6} {'fault':10} {'result':6} {'s':>5} {'until':>5}  command")
-    number, of = map(int, options.part.split("/"))
-    for case in left[number - 1 :: of]:
+    share, of = map(int, options.part.split("/"))
+    for case in left[share - 1 :: of]:
         began = time.monotonic()
         attempt, problems = matrix.tried(case, recorded, whole=options.whole)
         seconds = round(time.monotonic() - began, 1)
         words = commands[case.number - 1]
-        ended = Tried(str(case), words, state, problems, seconds, attempt.reached)
+        at = attempt.reached
+        number, seen = (at.command.number, at.case) if at else (0, "")
+        ended = Tried(str(case), words, state, problems, seconds, number, seen)
         matrix.keep(ended, attempt.output)
+        recorded.learn(attempt.seen)
         result = "FAILED" if problems else "pass"
         row = f"{case.number:>4} {case.moment:6} {case.fault:10} {result:6} {seconds:>5.0f}"
-        row = f"{row} {attempt.reached or 'end':>5}"
+        row = f"{row} {number or 'end':>5}"
         print(f"{row}  {words}", flush=True)
+        for line in attempt.output.splitlines():
+            if line.startswith("=== not as"):
+                print(f"     {line}", flush=True)
         for problem in problems:
             print(f"     {problem}", flush=True)
         failed += bool(problems)
@@ -250,8 +261,9 @@ def main() -> None:
         Lab(options.folder / ".rehearsal").down()
         return
     if options.anew:
-        for file in (*options.folder.glob("*.json"), *options.folder.glob("*.log")):
-            file.unlink()
+        for kind in ("*.json", "*.jsonl", "*.log"):
+            for file in options.folder.glob(kind):
+                file.unlink()
         Lab(options.folder / ".rehearsal").down()
     matrix = Matrix(options.folder)
     scenarios = matrix.scenarios if options.scenario == "both" else (options.scenario,)

@@ -12,13 +12,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
 from boundaries import Case, Numbered, Scenario, boots
 from gate import Command, Gate
-from host_state import HostState, differences
+from host_state import HostState, differences, settle
 from running import GPU_HOST, PATIENCE_S, Deployer, Run
 from warm import Process
 
@@ -36,12 +36,14 @@ class NotReachedError(Exception):
 
 @dataclass(frozen=True)
 class Milestone:
-    """A moment of the undisturbed run that others are compared with.
+    """A moment of a run that was seen to its end, that others are compared with.
 
     + command: the one before which it is
     + behind: the likeness of the one before that, which took long
     + varying: what differs there from one undisturbed run to the other
     + reboots: how many were still to come
+    + busy: something that nobody holds would still be at work there, so no run may begin with it
+    + case: whose next run it was; empty: the undisturbed one
     """
 
     command: Command
@@ -49,6 +51,8 @@ class Milestone:
     state: HostState
     varying: frozenset[str]
     reboots: int
+    busy: bool = False
+    case: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,8 @@ class Attempt:
     + base: where the run is to begin with what a part of it has done already
     + milestones: moments of the undisturbed run from which on nothing need be seen again; none:
       the next run goes to its end, and one more comes after it
-    + reached: the number of the milestone at which the next run was ended; 0: it was not
+    + reached: the milestone at which the next run was ended; None: it was not
+    + seen: the moments of the next run that others may be held to from now on, as all ended well
     """
 
     scenario: Scenario
@@ -108,7 +113,8 @@ class Attempt:
     base: Base | None = None
     milestones: Sequence[Milestone] = ()
     output: str = ""
-    reached: int = 0
+    reached: Milestone | None = None
+    seen: list[Milestone] = field(default_factory=list)
 
     def problems(self) -> list[str]:
         """Try it, and return what was not as it must be, each a sentence; none if all was.
@@ -122,7 +128,7 @@ class Attempt:
             found = self._struck(host, gate, process, waiting)
             process.kill()
             return found + self._recovered(host, gate, before)
-        except (LabError, subprocess.TimeoutExpired) as error:
+        except (LabError, TimeoutError, subprocess.TimeoutExpired) as error:
             return [f"{error}"]
         finally:
             process.kill()
@@ -136,6 +142,7 @@ class Attempt:
         """
         host, gate = self._prepared()
         process, _ = self._reached(gate)
+        settle(host)
         state = HostState.of(host)
         found = list(differences(state, milestone.state, host, milestone.varying))
         lab.snapshot(host.name, snapshot)
@@ -249,7 +256,7 @@ class Attempt:
         run, milestone = self._next(host, gate)
         coming = 0
         if milestone is not None:
-            self.reached, coming = milestone.command.number, milestone.reboots
+            self.reached, coming = milestone, milestone.reboots
         elif run.code != 0:
             said = "; ".join(run.problems(GPU_HOST)) if run.report["hosts"] else "no report"
             return [f"the next run ended with exit code {run.code}: {said}"]
@@ -261,6 +268,8 @@ class Attempt:
         own = self.case.fault in ("power", "reboot")
         if after - before - own > self.undisturbed.reboots:
             found.append(f"{after - before - own} reboots, {self.undisturbed.reboots} undisturbed")
+        last = 0 if found else after
+        self.seen = [replace(each, reboots=last - each.reboots) for each in self.seen if last]
         return found
 
     def _next(self, host: LabHost, gate: Gate) -> tuple[Run, Milestone | None]:
@@ -290,6 +299,7 @@ class Attempt:
 
     def _milestone_at(self, host: LabHost, places: Sequence[Milestone]) -> Milestone | None:
         """Return the milestone that the host is at, out of those where it could be."""
+        settle(host)
         state = HostState.of(host)
         for each in places:
             differing = [*islice(differences(state, each.state, host, each.varying), _NAMED)]
@@ -297,6 +307,9 @@ class Attempt:
                 return each
             some = ", ".join(differing)
             self.output += f"\n=== not as before {each.command.number}: {some}"
+        # Of the boots, until it is known how many follow.
+        own = replace(places[0], state=state, reboots=boots(host), case=str(self.case))
+        self.seen.append(own)
         return None
 
     def _at_its_end(self, host: LabHost) -> list[str]:

@@ -84,7 +84,9 @@ class Gate:
 
     def decide(self, number: int, *, run: bool) -> None:
         """Let the command NUMBER, which waits, begin; or end it without a trace."""
-        self.host.run(f"echo {'run' if run else 'end'} >{PLACE}/go/{number}")
+        # Whole, or not there: what waits reads it at once.
+        word, file = "run" if run else "end", f"{PLACE}/go/{number}"
+        self.host.run(f"echo {word} >{PLACE}/decided && mv {PLACE}/decided {file}")
 
     def commands(self) -> list[Command]:
         """Return what came since the last time that they were numbered."""

@@ -10,21 +10,28 @@ import hashlib
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from gate import PLACE
+from running import PATIENCE_S
 
 from pyinfra_gpu_rehearsal import LabHost
 from pyinfra_gpu_rehearsal.snapshots import LOWER
 
-# What any login and any command leaves, and the gate itself; and what is not on a disk.
-PASSING = ("var/log/", "var/tmp/", "var/lib/systemd/", "tmp/", "run/", "etc/.pwd.lock", PLACE[1:])
+# What any login and any command leaves, and the gate itself; what apt makes anew from its lists
+# whenever it is not there or older than they are; and what is not on a disk.
+_OF_APT = ("var/cache/apt/pkgcache.bin", "var/cache/apt/srcpkgcache.bin")
+_OF_ANY = ("var/log/", "var/tmp/", "var/lib/systemd/", "tmp/", "run/", "etc/.pwd.lock")
+PASSING = (*_OF_ANY, *_OF_APT, PLACE[1:])
 _NO_DISK = ("dev/", "proc/", "sys/")
 # Each is unpacked below a random name, which others link to; those links are compared.
 _ARCHIVES = "archive-v0"
+# Of what uv was about when it was cut off; it looks at none of them again, whatever is in there.
+_CUT_OFF = re.compile(r"/cache/(.*/)?\.tmp\w{6}(/|$)")
 _ARCHIVE = re.compile(rf"/{_ARCHIVES}/[\w-]+")
 ABSENT = "absent"
 _MEMORY = """
@@ -35,6 +42,8 @@ for module in /sys/module/*; do
 done
 cat /proc/[0-9]*/comm 2>/dev/null | while read -r name; do echo "process $name"; done
 """
+# What is fetched beside other commands (pyinfra_gpu/on_host/pytorch/meanwhile.sh).
+_BESIDE = "pgrep -f '^[^ ]*(timeout -k|uv ).*pyinfra-gpu[-]meanwhile'"
 # They belong to who is logged in, which is who looks; and to processes between fork and exec.
 _OF_LOGINS = ("unit user", "process (", "process sd-")
 
@@ -60,7 +69,8 @@ class HostState:
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Self:
         """Return what `told` wrote."""
-        return cls(told["files"], frozenset(told["memory"]))
+        files = {path: entry for path, entry in told["files"].items() if not _passes(path)}
+        return cls(files, frozenset(told["memory"]))
 
     def told(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -69,6 +79,21 @@ class HostState:
     def modules(self) -> set[str]:
         """Return the modules that are loaded, with their versions."""
         return {line for line in self.memory if line.startswith("module ")}
+
+
+def settle(host: LabHost) -> float:
+    """Wait until nothing works on the host beside the run's commands; return the seconds it took.
+
+    When that ends differs from run to run, and so does what it has left until then.
+
+    Raises TimeoutError where it goes on for longer than anything of a run takes.
+    """
+    began = time.monotonic()
+    while host.run(_BESIDE, check=False).returncode == 0:
+        if time.monotonic() - began > PATIENCE_S:
+            raise TimeoutError(f"what works beside the run did not end within {PATIENCE_S} s")
+        time.sleep(0.1)
+    return time.monotonic() - began
 
 
 def root_of(host: LabHost) -> Path:
@@ -111,8 +136,13 @@ def _written(host: LabHost) -> Iterator[str]:
                 folders.remove(_ARCHIVES)
             for name in (*folders, *files):
                 path = os.path.normpath(f"{beginning}/{name}")
-                if not f"{path}/".startswith((*PASSING, *_NO_DISK)):
+                if not _passes(path):
                     yield path
+
+
+def _passes(path: str) -> bool:
+    """Tell whether what is there makes no difference to anything that comes after it."""
+    return f"{path}/".startswith((*PASSING, *_NO_DISK)) or _CUT_OFF.search(path) is not None
 
 
 def _bare(host: LabHost, path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,12 +51,14 @@ def next_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
         gate = SimpleNamespace(open=lambda: setattr(done, "opened", True))
         monkeypatch.setattr(attempt, "stepped", lambda *_: (process, commands()))
         monkeypatch.setattr(attempt.HostState, "of", of)
+        monkeypatch.setattr(attempt, "settle", lambda _: 0.0)
+        monkeypatch.setattr(attempt, "boots", lambda _: 4)
         case = Case("deploy", number, "before", "power")
         scenario: Any = SimpleNamespace(deployer=deployer)
         tried = Attempt(scenario, Numbered(COMMANDS, 1), case, None, MILESTONES)
         host: Any = SimpleNamespace()
         done.milestone = tried._next(host, gate)[1]  # type: ignore[arg-type]
-        done.output = tried.output
+        done.output, done.seen = tried.output, tried.seen
         return done
 
     return run
@@ -78,6 +81,8 @@ def test_whatever_is_different_lets_it_go_on_and_is_named(next_run: Any) -> None
     done = next_run(2, [BARE, BARE, state("a", "torn"), ALL, state("a", "b", "log"), ALL])
     assert (done.milestone, done.looked) == (MILESTONES[1], [3, 5])
     assert "not as before 3: torn" in done.output
+    torn = replace(MILESTONES[0], state=state("a", "torn"), reboots=4, case="deploy:2:before:power")
+    assert done.seen == [torn]
 
 
 @pytest.mark.parametrize("number", [2, 5])
@@ -87,3 +92,38 @@ def test_one_that_meets_no_milestone_goes_to_its_end_and_the_next_is_not_held(
     done = next_run(number, [BARE] * 6)
     assert (done.milestone, done.killed) == (None, False)
     assert done.opened == (number == 2)  # the last ones have no milestone to be held for
+
+
+def recovered(monkeypatch: pytest.MonkeyPatch, changed: list[str]) -> Attempt:
+    """Return an attempt whose next run came past two places by states that nobody knew."""
+    case = Case("deploy", 2, "before", "reboot")
+    run = SimpleNamespace(code=0, output="", changed=lambda _: changed)
+    deployer = SimpleNamespace(deploy=lambda **_: run)
+    scenario: Any = SimpleNamespace(deployer=deployer, driver="580")
+    tried = Attempt(scenario, Numbered(COMMANDS, 1), case)
+    host: Any = SimpleNamespace(
+        gpu=SimpleNamespace(nouveau=lambda: True), run=lambda _: SimpleNamespace(stdout="580\n")
+    )
+    booted = iter([5, 6])  # before the next run, and behind it
+    monkeypatch.setattr(attempt, "boots", lambda _: next(booted))
+
+    def went(*_: object) -> tuple[Any, None]:
+        places = ((MILESTONES[0], 5), (MILESTONES[1], 6))  # with the boots until there
+        tried.seen = [replace(each, state=state("b"), reboots=count) for each, count in places]
+        return run, None
+
+    monkeypatch.setattr(tried, "_next", went)
+    tried._recovered(host, SimpleNamespace(), 4)  # type: ignore[arg-type]
+    return tried
+
+
+def test_what_a_run_held_on_its_way_to_a_good_end_is_as_good_as_a_milestone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = recovered(monkeypatch, []).seen
+    assert [each.reboots for each in seen] == [1, 0]
+    assert [each.command.number for each in seen] == [3, 5]
+
+
+def test_on_the_way_to_any_other_end_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert recovered(monkeypatch, ["driver: write a file"]).seen == []

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from host_state import HostState, differences
+from host_state import HostState, differences, settle
 
 
 class Host(SimpleNamespace):
@@ -74,13 +74,14 @@ def test_whatever_differs_is_named(
 def test_what_uv_unpacks_below_a_random_name_is_seen_by_the_links_to_it(host: Any) -> None:
     states = []
     for name in ("aB-3_x", "9iFLIr"):
-        host.write("up", f"cache/archive-v0/{name}/torch.py", "")
+        host.write("up", f"opt/cache/archive-v0/{name}/torch.py", "")
+        host.write("up", f"opt/cache/.tmp{name[:2]}c4D5/half", "")
         for top in ("up", "merged"):
-            link = host.folder / top / "cache/torch"
+            link = host.folder / top / "opt/cache/torch"
             link.unlink(missing_ok=True)
-            link.symlink_to(f"/cache/archive-v0/{name}")
+            link.symlink_to(f"/opt/cache/archive-v0/{name}")
         states.append(HostState.of(host))
-    assert {"cache", "cache/torch"} <= set(states[0].files)
+    assert {"opt/cache", "opt/cache/torch"} <= set(states[0].files)
     assert list(differences(*states, host)) == []
 
 
@@ -96,3 +97,21 @@ def test_of_what_varies_only_the_content_is_passed_over(
     else:
         host.write("up", "etc/new", text)
     assert list(differences(before, HostState.of(host), host, frozenset({"etc/new"}))) == seen
+
+
+def test_what_works_beside_a_run_is_waited_for_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    codes = iter([0, 0, 1])
+
+    def run(command: str, **_: object) -> SimpleNamespace:
+        asked.append(command)
+        return SimpleNamespace(returncode=next(codes, 0))
+
+    host: Any = SimpleNamespace(run=run)
+    assert settle(host) > 0
+    assert len(asked) == 3
+    monkeypatch.setattr("host_state.PATIENCE_S", 0)
+    with pytest.raises(TimeoutError, match="did not end within 0 s"):
+        settle(host)
