@@ -5,6 +5,7 @@
     .venv/bin/python benchmarks/fault_matrix.py --from 10 --to 20 --moment within
     .venv/bin/python benchmarks/fault_matrix.py --part 1/2             for two beside one another
     .venv/bin/python benchmarks/fault_matrix.py --whole                each next run to its end
+    .venv/bin/python benchmarks/fault_matrix.py --table                what EVIDENCE has, no host
     .venv/bin/python benchmarks/fault_matrix.py --down                 take the host away
 
 Makes a throwaway host of its own below FOLDER. Each case that was tried is a line of EVIDENCE with
@@ -32,12 +33,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 
 sys.path[:0] = [str(Path(__file__).parents[1] / each) for each in ("", "tests/rehearsal")]
 
@@ -76,13 +79,50 @@ class Tried:
     seen: str = ""
 
 
+def last_tries() -> dict[tuple[str, str], Tried]:
+    """Return how each case ended when it was last tried, by its name and its command."""
+    lines = EVIDENCE.read_text().splitlines() if EVIDENCE.exists() else []
+    rows = [Tried(**json.loads(line)) for line in lines]
+    return {(row.case, row.command): row for row in rows}
+
+
 def passed() -> set[tuple[str, str]]:
     """Return the cases that passed when they were last tried, each with its command."""
-    if not EVIDENCE.exists():
-        return set()
-    rows = [Tried(**json.loads(line)) for line in EVIDENCE.read_text().splitlines()]
-    last = {(row.case, row.command): row.problems for row in rows}
-    return {case for case, problems in last.items() if not problems}
+    return {case for case, row in last_tries().items() if not row.problems}
+
+
+def print_table() -> None:
+    """Print how each case ended when it was last tried, a line for each boundary, and the counts.
+
+    A number is that of the milestone which the next run had come to.
+    """
+    places: dict[tuple[str, int, str, str], dict[str, Tried]] = {}
+    for row in last_tries().values():
+        case = Case.read(row.case)
+        place = (case.scenario, case.number, case.moment, row.command)
+        places.setdefault(place, {})[case.fault] = row
+    print(f"{'':>18}", *(f"{fault:>10}" for fault in FAULTS), " command")
+    for place in sorted(places):
+        scenario, number, moment, words = place
+        ended = [_ended(places[place].get(fault)) for fault in FAULTS]
+        print(f"{scenario:6} {number:>4} {moment:6}", *(f"{each:>10}" for each in ended), end="")
+        print(f"  {words}")
+    for scenario in sorted({place[0] for place in places}):
+        rows = [row for at, tries in places.items() if at[0] == scenario for row in tries.values()]
+        good = sum(not row.problems for row in rows)
+        shorter = sum(row.milestone > 0 for row in rows)
+        print(
+            f"{scenario}: {len(rows)} cases, {good} passed, {shorter} of them to a milestone;",
+            end="",
+        )
+        print(f" {median(row.seconds for row in rows):.0f} s a case, half of them longer")
+
+
+def _ended(row: Tried | None) -> str:
+    """Return how a case ended, in a word."""
+    if row is None:
+        return "-"
+    return "FAILED" if row.problems else f"pass {row.milestone or 'end'}"
 
 
 def commit() -> str:
@@ -187,6 +227,11 @@ class Matrix:
         (self.folder / f"{name}.log").write_text(output)
 
 
+def shown(words: str) -> str:
+    """Return the end of a command, as it is on any lab: each has its addresses."""
+    return re.sub(r"\b10\.77\.\d+\.", "10.77.N.", words[-42:])
+
+
 def wanted(case: Case, recorded: Recorded, options: argparse.Namespace) -> bool:
     """Tell whether a case is one that was asked for, and not the same as an earlier one."""
     same = [each.same_as for each in recorded.boundaries]
@@ -211,6 +256,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--part", default="1/1", help="K/N: the Kth of N shares of what is left")
     parser.add_argument("--whole", action="store_true", help="end no next run at a milestone")
     parser.add_argument("--anew", action="store_true", help="try what passed before, too")
+    parser.add_argument("--table", action="store_true", help="print what was tried, and end")
     parser.add_argument("--down", action="store_true", help="take the host away, and end")
     options = parser.parse_args()
     if unknown := set(options.only.split(",")) - set(FAULTS):
@@ -221,7 +267,7 @@ def arguments() -> argparse.Namespace:
 def tried(matrix: Matrix, scenario: str, options: argparse.Namespace) -> int:
     """Try the cases of a scenario that are left; print a line for each; return how many failed."""
     recorded, state, failed = matrix.recorded(scenario), commit(), 0
-    commands = [each.words[-42:] for each in recorded.run.commands]
+    commands = [shown(each.words) for each in recorded.run.commands]
     before = set() if options.anew else passed()
     cases = [each for each in cases_of(scenario, recorded.run) if wanted(each, recorded, options)]
     left = [each for each in cases if (str(each), commands[each.number - 1]) not in before]
@@ -255,6 +301,9 @@ def tried(matrix: Matrix, scenario: str, options: argparse.Namespace) -> int:
 def main() -> None:
     """Try what was asked for."""
     options = arguments()
+    if options.table:
+        print_table()
+        return
     options.folder.mkdir(parents=True, exist_ok=True)
     EVIDENCE.parent.mkdir(exist_ok=True)
     if options.down:

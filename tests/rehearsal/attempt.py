@@ -11,7 +11,7 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -122,10 +122,10 @@ class Attempt:
         Raises NotReachedError where the command does not come, as it may from a base.
         """
         host, gate = self._prepared()
-        process, waiting = self._reached(gate)
+        process, waiting, going = self._reached(gate)
         try:
             before = boots(host)
-            found = self._struck(host, gate, process, waiting)
+            found = self._struck(host, gate, process, waiting, going)
             process.kill()
             return found + self._recovered(host, gate, before)
         except (LabError, TimeoutError, subprocess.TimeoutExpired) as error:
@@ -141,7 +141,7 @@ class Attempt:
         Raises NotReachedError where the command does not come, as it may from a base.
         """
         host, gate = self._prepared()
-        process, _ = self._reached(gate)
+        process, _, _ = self._reached(gate)
         settle(host)
         state = HostState.of(host)
         found = list(differences(state, milestone.state, host, milestone.varying))
@@ -157,8 +157,8 @@ class Attempt:
         gate.install()
         return host, gate
 
-    def _reached(self, gate: Gate) -> tuple[Process, int]:
-        """Start the run; return it and the number of the command that waits, ours, in it.
+    def _reached(self, gate: Gate) -> tuple[Process, int, Iterator[Command]]:
+        """Start the run; return it, the number of the command that waits, ours, and those after it.
 
         From a base the run looks at what is there, and then does what the undisturbed one did: the
         command is the one that comes after all those by which that one's way to it is known.
@@ -170,7 +170,7 @@ class Attempt:
         try:
             for command in commands:
                 if self.base is None or (command.likeness == wanted.likeness and not missing):
-                    return process, command.number
+                    return process, command.number, commands
                 missing.discard(command.likeness)
         except BaseException:
             process.kill()
@@ -178,7 +178,9 @@ class Attempt:
         self.output += process.communicate()[0]
         raise NotReachedError(f"the run ended before command {wanted.number}: {wanted.words}")
 
-    def _struck(self, host: LabHost, gate: Gate, process: Process, waiting: int) -> list[str]:
+    def _struck(
+        self, host: LabHost, gate: Gate, process: Process, waiting: int, going: Iterator[Command]
+    ) -> list[str]:
         """Let the fault happen, and go by; return what the run itself did wrong."""
         fault, begun = self.case.fault, self.case.moment == "within"
         if begun:
@@ -193,7 +195,7 @@ class Attempt:
             self.output += process.communicate(timeout=PATIENCE_S)[0]
             host.power_on()
         else:
-            problems = self._weathered(host, gate, process, waiting, begun=begun)
+            problems = self._weathered(host, gate, process, () if begun else going)
         ordered = self.undisturbed.may_have_ordered_a_reboot(self.case.number)
         if fault in ("controller", "network") and ordered:
             time.sleep(_REBOOT_BEGINS_S)
@@ -204,15 +206,12 @@ class Attempt:
         return problems
 
     def _weathered(
-        self,
-        host: LabHost,
-        gate: Gate,
-        process: Process,
-        waiting: int,
-        *,
-        begun: bool,
+        self, host: LabHost, gate: Gate, process: Process, going: Iterable[Command]
     ) -> list[str]:
-        """Let a fault happen that the run lives to see, and wait for what it makes of it."""
+        """Let a fault happen that the run lives to see, and wait for what it makes of it.
+
+        + going: what the run does next, the command that waits at first; none where that has begun
+        """
         fault = self.case.fault
         if fault == "network":
             host.network("cut")
@@ -221,9 +220,14 @@ class Attempt:
             _when_up(host, host.reboot)
         else:
             _when_up(host, host.fill_disk)
-            _when_up(host, gate.open)
-            if not begun:
-                gate.decide(waiting, run=True)
+            if not self._coming():
+                _when_up(host, gate.open)
+            # A reboot takes the full disk away, and then there is nothing to wait for.
+            self.reached = self._come_to(host, going, unless="mountpoint -q /dev/.full")
+            if self.reached is not None:
+                process.kill()
+                self.output += process.communicate()[0]
+                return []
         try:
             output = process.communicate(timeout=PATIENCE_S)[0]
         except subprocess.TimeoutExpired:
@@ -253,16 +257,13 @@ class Attempt:
         already = boots(host)
         # A host whose cards nouveau has needs one reboot, as from the start; no other does.
         owed = int(host.gpu.nouveau())
-        run, milestone = self._next(host, gate)
-        coming = 0
-        if milestone is not None:
-            self.reached, coming = milestone, milestone.reboots
-        elif run.code != 0:
-            said = "; ".join(run.problems(GPU_HOST)) if run.report["hosts"] else "no report"
-            return [f"the next run ended with exit code {run.code}: {said}"]
-        else:
+        run = None if self.reached else self._next(host, gate)
+        if run is not None and self.reached is None:
+            if run.code != 0:
+                said = "; ".join(run.problems(GPU_HOST)) if run.report["hosts"] else "no report"
+                return [f"the next run ended with exit code {run.code}: {said}"]
             found += self._at_its_end(host)
-        after = boots(host) + coming
+        after = boots(host) + (self.reached.reboots if self.reached else 0)
         if after - already > owed:
             found.append(f"the next runs rebooted {after - already} times, {owed} was owed")
         own = self.case.fault in ("power", "reboot")
@@ -272,30 +273,40 @@ class Attempt:
         self.seen = [replace(each, reboots=last - each.reboots) for each in self.seen if last]
         return found
 
-    def _next(self, host: LabHost, gate: Gate) -> tuple[Run, Milestone | None]:
-        """Run again, to the end or to a milestone behind the case; return which it was."""
+    def _next(self, host: LabHost, gate: Gate) -> Run:
+        """Run again, to the end or to a milestone behind the case; note where that was reached."""
         deployer = self.scenario.deployer
-        coming = [each for each in self.milestones if each.command.number > self.case.number]
-        if not coming:
-            return self._noted("the next run", deployer.deploy(limit=GPU_HOST)), None
+        if not self._coming():
+            return self._noted("the next run", deployer.deploy(limit=GPU_HOST))
         process, commands = stepped(gate, deployer)
-        found, behind = None, ""
         try:
-            for command in commands:
-                places = [
-                    each
-                    for each in coming
-                    if (each.behind, each.command.likeness) == (behind, command.likeness)
-                ]
-                found = self._milestone_at(host, places) if places else None
-                if found is not None:
-                    break
-                behind = command.likeness
+            self.reached = self._come_to(host, commands)
         finally:
-            if found is not None or process.poll() is None:
+            if self.reached is not None or process.poll() is None:
                 process.kill()
         gate.open()
-        return self._noted("the next run", deployer.ended(process)), found
+        return self._noted("the next run", deployer.ended(process))
+
+    def _coming(self) -> list[Milestone]:
+        return [each for each in self.milestones if each.command.number > self.case.number]
+
+    def _come_to(
+        self, host: LabHost, commands: Iterable[Command], *, unless: str = "false"
+    ) -> Milestone | None:
+        """Let a run go on to a milestone behind the case; return it, None where it ends before.
+
+        + unless: a shell command; where it succeeds on the host, that is at none
+        """
+        coming, behind = self._coming(), ""
+        for command in commands:
+            at = (behind, command.likeness)
+            places = [each for each in coming if (each.behind, each.command.likeness) == at]
+            if places and host.run(unless, check=False).returncode != 0:
+                found = self._milestone_at(host, places)
+                if found is not None:
+                    return found
+            behind = command.likeness
+        return None
 
     def _milestone_at(self, host: LabHost, places: Sequence[Milestone]) -> Milestone | None:
         """Return the milestone that the host is at, out of those where it could be."""

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -30,9 +30,14 @@ PASSING = (*_OF_ANY, *_OF_APT, PLACE[1:])
 _NO_DISK = ("dev/", "proc/", "sys/")
 # Each is unpacked below a random name, which others link to; those links are compared.
 _ARCHIVES = "archive-v0"
-# Of what uv was about when it was cut off; it looks at none of them again, whatever is in there.
-_CUT_OFF = re.compile(r"/cache/(.*/)?\.tmp\w{6}(/|$)")
 _ARCHIVE = re.compile(rf"/{_ARCHIVES}/[\w-]+")
+# What was being made when it was cut off, and nobody reads again: uv's next work gets another name,
+# so does the next transaction of apt's, which removes what is a day old, and who fetches torch
+# beside other commands begins by removing it.
+_CUT_OFF = re.compile(
+    r"/cache/(.*/)?\.tmp\w{6}(/|$)|^var/lib/pyinfra-gpu-apt\.\w{6}(/|$)"
+    r"|/cache/pyinfra-gpu-meanwhile([./]|$)"
+)
 ABSENT = "absent"
 _MEMORY = """
 systemctl list-units --plain --no-legend --state=active --type=service,mount,timer |
@@ -44,8 +49,9 @@ cat /proc/[0-9]*/comm 2>/dev/null | while read -r name; do echo "process $name";
 """
 # What is fetched beside other commands (pyinfra_gpu/on_host/pytorch/meanwhile.sh).
 _BESIDE = "pgrep -f '^[^ ]*(timeout -k|uv ).*pyinfra-gpu[-]meanwhile'"
-# They belong to who is logged in, which is who looks; and to processes between fork and exec.
-_OF_LOGINS = ("unit user", "process (", "process sd-")
+# They belong to who is logged in, which is who looks; to processes between fork and exec; and to
+# the gate, at which a command waits.
+_OF_LOGINS = ("unit user", "process (", "process sd-", "process gate.sh", "process sleep")
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class HostState:
     def read(cls, told: Mapping[str, Any]) -> Self:
         """Return what `told` wrote."""
         files = {path: entry for path, entry in told["files"].items() if not _passes(path)}
-        return cls(files, frozenset(told["memory"]))
+        return cls(files, _lasting(told["memory"]))
 
     def told(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -103,7 +109,10 @@ def root_of(host: LabHost) -> Path:
 
 def memory_of(host: LabHost) -> frozenset[str]:
     """Return what a host has in memory, a line for each."""
-    lines = host.run(_MEMORY, check=False).stdout.splitlines()
+    return _lasting(host.run(_MEMORY, check=False).stdout.splitlines())
+
+
+def _lasting(lines: Iterable[str]) -> frozenset[str]:
     return frozenset(line.strip() for line in lines if not line.startswith(_OF_LOGINS))
 
 

@@ -56,8 +56,9 @@ def next_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
         case = Case("deploy", number, "before", "power")
         scenario: Any = SimpleNamespace(deployer=deployer)
         tried = Attempt(scenario, Numbered(COMMANDS, 1), case, None, MILESTONES)
-        host: Any = SimpleNamespace()
-        done.milestone = tried._next(host, gate)[1]  # type: ignore[arg-type]
+        host: Any = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(returncode=1))
+        tried._next(host, gate)  # type: ignore[arg-type]
+        done.milestone = tried.reached
         done.output, done.seen = tried.output, tried.seen
         return done
 
@@ -107,10 +108,10 @@ def recovered(monkeypatch: pytest.MonkeyPatch, changed: list[str]) -> Attempt:
     booted = iter([5, 6])  # before the next run, and behind it
     monkeypatch.setattr(attempt, "boots", lambda _: next(booted))
 
-    def went(*_: object) -> tuple[Any, None]:
+    def went(*_: object) -> Any:
         places = ((MILESTONES[0], 5), (MILESTONES[1], 6))  # with the boots until there
         tried.seen = [replace(each, state=state("b"), reboots=count) for each, count in places]
-        return run, None
+        return run
 
     monkeypatch.setattr(tried, "_next", went)
     tried._recovered(host, SimpleNamespace(), 4)  # type: ignore[arg-type]

@@ -76,6 +76,7 @@ def test_what_uv_unpacks_below_a_random_name_is_seen_by_the_links_to_it(host: An
     for name in ("aB-3_x", "9iFLIr"):
         host.write("up", f"opt/cache/archive-v0/{name}/torch.py", "")
         host.write("up", f"opt/cache/.tmp{name[:2]}c4D5/half", "")
+        host.write("up", f"var/lib/pyinfra-gpu-apt.{name[:2]}c4D5/guard", "")
         for top in ("up", "merged"):
             link = host.folder / top / "opt/cache/torch"
             link.unlink(missing_ok=True)
