@@ -142,6 +142,7 @@ class Matrix:
         self.folder = folder
         self.lab = Lab(folder / ".rehearsal", training=PROJECT / "examples/tiny-gpt")
         self.lab.up(1, machine="2x RTX 5090")
+        self.lab.host(GPU_HOST).network("restore")  # a case that was interrupted left it cut
         runs = folder / "runs"
         runs.mkdir(exist_ok=True)
         self.deployer = Deployer(self.lab, runs, ("--data", "smoke=skip"))

@@ -71,12 +71,27 @@ def test_whatever_differs_is_named(
     assert list(differences(before, HostState.of(host), host)) == seen
 
 
+def test_a_folder_that_is_made_where_it_is_missing_is_no_difference_and_what_is_in_it_is(
+    host: Any,
+) -> None:
+    states = [HostState.of(host)]
+    (host.folder / "merged/var/lib/pyinfra-gpu").mkdir(parents=True)
+    (host.folder / "up/var/lib/pyinfra-gpu").mkdir(parents=True)
+    (host.folder / "base/var/lib").mkdir(parents=True)
+    states.append(HostState.of(host))
+    host.write("up", "var/lib/pyinfra-gpu/reboots", "1 of nouveau\n")
+    states.append(HostState.of(host))
+    assert list(differences(*states[:2], host)) == []
+    assert list(differences(*states[1:], host)) == ["var/lib/pyinfra-gpu/reboots"]
+
+
 def test_what_uv_unpacks_below_a_random_name_is_seen_by_the_links_to_it(host: Any) -> None:
     states = []
     for name in ("aB-3_x", "9iFLIr"):
         host.write("up", f"opt/cache/archive-v0/{name}/torch.py", "")
         host.write("up", f"opt/cache/.tmp{name[:2]}c4D5/half", "")
         host.write("up", f"var/lib/pyinfra-gpu-apt.{name[:2]}c4D5/guard", "")
+        host.write("up", "opt/cache/pyinfra-gpu-meanwhile.log", name)
         for top in ("up", "merged"):
             link = host.folder / top / "opt/cache/torch"
             link.unlink(missing_ok=True)
