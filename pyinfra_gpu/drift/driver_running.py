@@ -31,6 +31,7 @@ CANNOT_WORK = (Id.DRIVER_NOUVEAU_LOADED, Id.DRIVER_NOT_LOADED, Id.DRIVER_MODULE_
 
 LOADED = (
     *CANNOT_WORK,
+    Id.DRIVER_REBOOT_NOTED,
     Id.DRIVER_RUNFILE,
     Id.DRIVER_DEVICES_CLOSED,
     Id.DRIVER_FILES_CLOSED,
@@ -74,7 +75,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
         )
         loaded = [replace(each, effect="report", stops=True, action=action) for each in loaded]
         return [*loaded, *closed.judge(spec, record)]
-    loaded = _without_another_reboot(loaded, record)
+    loaded = [*_without_another_reboot(loaded, record), *_noted(loaded, record)]
     service = _persistenced(spec, record, packages(spec, record))
     return [*loaded, *service, *_runfile(record), *closed.judge(spec, record)]
 
@@ -111,6 +112,26 @@ def _without_another_reboot(found: list[Finding], record: Record) -> list[Findin
             tried = partial(replace, effect="report", action=uncured(each.at), stops=True)
             return [tried(one, command="sudo systemctl reboot") for one in found]
     return found
+
+
+def _noted(found: Sequence[Finding], record: Record) -> list[Finding]:
+    """Find a reboot that helped, of a run that was cut off before it could say so.
+
+    Left there, the same reason would have no reboot in half a year.
+    """
+    reboots = record.power.reboots
+    if owed(found) or isinstance(reboots, Unknown) or not isinstance(record.driver.loaded, str):
+        return []
+    return [
+        Finding(
+            id=Id.DRIVER_REBOOT_NOTED,
+            found=f"a reboot is noted that has helped ({each.reason})",
+            expected="no note, so that the same reason can have its reboot again",
+            effect="repair",
+            action="forget it",
+        )
+        for each in reboots[-1:]
+    ]
 
 
 SERVICES = {

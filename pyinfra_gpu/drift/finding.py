@@ -92,6 +92,7 @@ class Id(StrEnum):
     DRIVER_NOUVEAU_LOADED = "driver.nouveau-loaded"
     DRIVER_NOT_LOADED = "driver.not-loaded"
     DRIVER_MODULE_DIFFERS = "driver.module-differs"
+    DRIVER_REBOOT_NOTED = "driver.reboot-noted"
     DRIVER_DEVICES_CLOSED = "driver.devices-closed"
     DRIVER_FILES_CLOSED = "driver.files-closed"
     DRIVER_RUNFILE = "driver.runfile"

@@ -48,7 +48,8 @@ def running(spec: HostSpec, record: Record, found: Findings) -> Commands:
     are stopped and started again); otherwise rebooted as ``driver_reboot`` says: ``never`` stops
     this host with a sentence, ``if-idle`` does so while somebody uses it, ``always`` reboots. At
     most one reboot in a run, and never a second one for what the first did not cure. Nobody's
-    process is ever ended but by a reboot that data asks for.
+    process is ever ended but by a reboot that data asks for. A run that was cut off behind its
+    reboot has left a note of what that was for: it is forgotten where that is gone.
 
     **Example:**
 
@@ -67,6 +68,7 @@ def _load(state: State, host: Host, spec: HostSpec) -> bool:
         return failed(host, STAGE, f"{host.name}: {unanswered()}")
     why = _owed(spec, record)
     if why is None:
+        _forget_cured(state, host, spec)
         return True
     if _is_free(record):
         answer = ask(

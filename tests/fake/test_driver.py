@@ -128,6 +128,7 @@ DEVIATIONS: dict[str, tuple[GpuHost, list[str]]] = {
     "nouveau": (GpuHost(plain={**NOT_LOADED, "driver.nouveau": "1"}), [LOAD]),
     "persistenced": (GpuHost(plain={"driver.persistenced": "inactive"}), [PERSIST]),
     "a runfile driver": (GpuHost(plain={"driver.runfile": "1"}), []),
+    "a reboot that helped": (GpuHost(plain={"power.reboots": f"1 {'7' * 36} x\n"}), [LOAD]),
     "a busy host": (GpuHost(lists={"driver.user": ["pid 812 (python3)"]}), []),
 }
 
@@ -495,6 +496,14 @@ def test_a_reboot_is_forgotten_when_what_it_was_for_is_gone(
     )
     driver_running._forget_cured(None, None, host.spec())  # type: ignore[arg-type]
     assert asked == ([f"rm -f {system_files.REBOOTS}"] if cured else [])
+
+
+def test_a_run_that_was_cut_off_behind_its_reboot_has_the_next_one_forget_it() -> None:
+    host = GpuHost(plain={"power.reboots": f"1 {'7' * 36} nouveau has the GPUs\n"})
+    made, _ = executed(host)
+    commands = [each for each in made.executed("ws1") if "reboots" in each]
+    assert [each for each in commands if f"rm -f {system_files.REBOOTS}" in each]
+    assert not [each for each in made.executed("ws1") if "pyinfra-gpu-restart" in each]
 
 
 def test_no_reboot_into_a_kernel_without_a_module() -> None:

@@ -143,11 +143,12 @@ def _written(host: LabHost) -> Iterator[str]:
     layers = lower.read_text().split(":") if lower.exists() else []
     for layer in (host.upper, *(host.folder / each for each in layers if each)):
         for folder, folders, files in os.walk(layer):
-            beginning = os.path.relpath(folder, layer)
+            # Of tens of thousands: no pathlib.
+            beginning = f"{folder}/"[len(f"{layer}/") :]
             if _ARCHIVES in folders:
                 folders.remove(_ARCHIVES)
             for name in (*folders, *files):
-                path = os.path.normpath(f"{beginning}/{name}")
+                path = f"{beginning}{name}"
                 if not _passes(path):
                     yield path
 
@@ -167,12 +168,13 @@ def _bare(host: LabHost, path: str) -> str:
 
 def _entry(root: Path, name: str) -> str:
     """Return mode, owner and content of what is there; its last word alone is the content's own."""
-    path = root / name
+    path = f"{root}/{name}"
     try:
-        found = path.lstat()
+        found = os.lstat(path)
         owned = f"{found.st_mode:o} {found.st_uid}:{found.st_gid}"
         if stat.S_ISLNK(found.st_mode):
-            return f"{owned} -> {_ARCHIVE.sub(f'/{_ARCHIVES}/*', str(path.readlink()))}"
+            leads = str(Path(path).readlink())
+            return f"{owned} -> {_ARCHIVE.sub(f'/{_ARCHIVES}/*', leads)}"
         if stat.S_ISREG(found.st_mode):
             return f"{owned} {_content(path, name, found)}"
     except (FileNotFoundError, NotADirectoryError):
@@ -183,11 +185,11 @@ def _entry(root: Path, name: str) -> str:
 _READ: dict[tuple[str | int, ...], str] = {}  # a file that was not touched is not read again
 
 
-def _content(path: Path, name: str, found: os.stat_result) -> str:
+def _content(path: str, name: str, found: os.stat_result) -> str:
     """Return how many lines a file has, if it is text, and a digest of all of it."""
     key = (name, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     if key not in _READ:
-        data = path.read_bytes()
+        data = Path(path).read_bytes()
         lines = 0 if b"\0" in data else data.count(b"\n")
         _READ[key] = f"{lines} {hashlib.sha256(data).hexdigest()}"
     return _READ[key]

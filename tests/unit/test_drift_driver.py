@@ -25,7 +25,7 @@ from pyinfra_gpu.drift.driver_modules import BLACKLIST
 from pyinfra_gpu.drift.driver_packages import library_version, target
 from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.drift.driver_running import owed, users
-from pyinfra_gpu.drift.finding import Finding
+from pyinfra_gpu.drift.finding import Finding, Id
 from pyinfra_gpu.facts.fields import Unknown, read_fields
 from pyinfra_gpu.facts.record import Record, from_fields
 from pyinfra_gpu.operations.driver_packages import requests
@@ -604,6 +604,25 @@ def test_what_one_reboot_did_not_cure_is_reported_and_stops_the_run(name: str) -
     (found,) = judged(GpuHost(plain={**NOUVEAU, "power.reboots": text}))
     assert (found.acts, found.stops) == (again, not again)
     assert ("did not help, so none follows" in found.action) is not again
+
+
+@pytest.mark.parametrize(
+    ("plain", "noted"),
+    [
+        ({"power.reboots": f"1 {BOOT} nouveau has the GPUs\n"}, True),
+        ({"power.reboots": f"1 {BOOT} x\n2 {BOOT} no NVIDIA module is loaded\n"}, True),
+        ({"power.reboots": None}, False),
+        ({"power.reboots": "?no permission to read it"}, False),
+        ({"power.reboots": f"1 {BOOT} x\n", **NOUVEAU}, False),
+        ({"power.reboots": f"1 {BOOT} x\n", "driver.loaded": "?no permission"}, False),
+    ],
+)
+def test_a_reboot_that_helped_is_forgotten_by_the_next_run_where_its_own_could_not(
+    plain: dict[str, str | None], noted: bool
+) -> None:
+    found = [each for each in judged(GpuHost(plain=plain)) if each.id is Id.DRIVER_REBOOT_NOTED]
+    assert bool(found) is noted
+    assert all(each.effect == "repair" for each in found)
 
 
 def test_a_reason_is_the_same_every_night_though_who_is_there_differs() -> None:
