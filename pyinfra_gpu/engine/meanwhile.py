@@ -48,7 +48,7 @@ def begin(state: State, host: Host, spec: HostSpec, record: Record) -> str | Non
 
     The installer and the owner's cache have to be there. It ends with this run's connection.
     """
-    place, run_as = f"{spec.paths.cache}/pyinfra-gpu-meanwhile", as_owner(spec, record)
+    place, run_as = _place(spec), as_owner(spec, record)
     lock, path = lock_of(spec, record), f"{place}.txt"
     if lock is not None:
         file = write.File(path=path, content=lock.requirements.encode())
@@ -70,6 +70,20 @@ def begin(state: State, host: Host, spec: HostSpec, record: Record) -> str | Non
     host.connector_data[_KEY] = running
     gevent.spawn(_say_that_we_live, running)
     return None
+
+
+def _place(spec: HostSpec) -> str:
+    """Return the folder on the host that is fetched into; what belongs to it begins with that."""
+    return f"{spec.paths.cache}/pyinfra-gpu-meanwhile"
+
+
+def cleared(spec: HostSpec) -> str:
+    """Return the shell command, the owner's, that removes what a host's end left of a fetch.
+
+    Who begins to fetch removes it too; but the run after a power cut may have nothing to fetch
+    beside. What is still at work is left alone.
+    """
+    return program("pytorch/meanwhile_left.sh", _place(spec))
 
 
 def awaited(spec: HostSpec) -> Commands:

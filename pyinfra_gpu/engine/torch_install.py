@@ -59,11 +59,12 @@ def install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -
     else:
         install = yield from _by_lock(spec, record, lock)
         by = f" by {lock.path}"
+    install = _unless_finished(spec, install) if record.torch.installing is True else install
     yield long_step(
         spec,
         record,
         f"install torch {spec.pytorch.full_version}{by} ({complaint})",
-        _unless_finished(spec, install) if record.torch.installing is True else install,
+        f"{meanwhile.cleared(spec)}; {install}",
     )
 
 

@@ -123,6 +123,13 @@ def test_it_works_as_the_owner_with_what_the_stage_installs_by(
     assert "torch 2.14.1+cu130 is fetched from now on" in said
 
 
+def test_what_a_power_cut_left_of_it_is_removed_where_torch_is_installed() -> None:
+    host = GpuHost(data=UNLOCKED, plain={"torch.installing": "1"})
+    run = GpuRun(host, GpuHost(name="ws2"), tasks=(torch_task,)).prepare().execute()
+    (install,) = [each for each in run.executed("ws1") if "--dry-run" in each]
+    assert install.index("meanwhile_left.sh") < install.index("uv pip install")
+
+
 def test_what_it_brought_is_told_in_the_stages_that_find_it_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
