@@ -58,7 +58,9 @@ class Run:
 
     @property
     def verdict(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads((self.directory / "verdict.json").read_text())
+        place = self.directory / "verdict.json"
+        assert place.exists(), f"no verdict, exit code {self.code}:\n{self.output}"
+        document: dict[str, Any] = json.loads(place.read_text())
         jsonschema.Draft202012Validator(_SCHEMA).validate(document)
         return document
 
