@@ -22,6 +22,7 @@ from pyinfra_gpu.engine.look import look
 if TYPE_CHECKING:
     from pyinfra_gpu.drift.concern import Concern
     from pyinfra_gpu.drift.finding import Findings
+    from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
 
@@ -39,12 +40,16 @@ def settled(spec: HostSpec) -> bool:
     book = journal.current()
     if book is None or context.state.print_noop_info or _is_counted_on(spec):
         return False
+    watch = journal.Stopwatch(Stage.PREFLIGHT)
     try:
-        found = _judged(spec)
+        record = look(spec, beforehand=True)
+        found = None if record is None else _judged(spec, record)
     except Exception:  # the operation that comes to it says so, of this host alone
         return False
-    if found is None:
+    if record is None or found is None:
         return False
+    journal.saw(record)
+    watch.stop()
     for concern, (summary, findings) in found.items():
         if not findings:
             journal.summary(concern.STAGE, summary)
@@ -57,14 +62,8 @@ def _is_counted_on(spec: HostSpec) -> bool:
     return spec.smoke.across is not None or spec.pytorch.building is not None
 
 
-def _judged(spec: HostSpec) -> dict[Concern, tuple[str, Findings]] | None:
+def _judged(spec: HostSpec, record: Record) -> dict[Concern, tuple[str, Findings]] | None:
     """Return what there is and what was found, by concern; None if there is anything to do."""
-    watch = journal.Stopwatch(Stage.PREFLIGHT)
-    record = look(spec, beforehand=True)
-    watch.stop()
-    if record is None:
-        return None
-    journal.saw(record)
     history = history_of(record)
     found: dict[Concern, tuple[str, Findings]] = {}
     for concern in CONCERNS:

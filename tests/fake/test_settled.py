@@ -103,6 +103,19 @@ def test_with_y_an_unsettled_host_is_looked_at_no_more_often_than_before() -> No
         assert after.looks("ws1") == before.looks("ws1") == 1
 
 
+def test_of_a_host_with_work_nothing_is_told_before_its_operations() -> None:
+    """A deploy that ends there, by whatever error, must not call it as declared."""
+    run = FakeRun(FakeHost(bare=True), FakeHost(name="other"), asks=False)
+    book = Journal(lambda state, book: None)
+    run.state.add_callback_handler(book)  # type: ignore[no-untyped-call]
+    with ctx_state.use(run.state):
+        run.prepare(leaves_settled=True)
+        told = report.as_json(run.state, book)["hosts"]
+    assert (book.of("@fake/ws1"), [*book.looks]) == ([], ["@fake/other"])
+    assert told["@fake/ws1"]["status"] == "not looked at"
+    assert told["@fake/other"]["status"] == "as declared"
+
+
 def test_who_asks_to_see_each_operation_sees_it() -> None:
     run = FakeRun(FakeHost())
     run.state.add_callback_handler(Journal(lambda state, book: None))  # type: ignore[no-untyped-call]
