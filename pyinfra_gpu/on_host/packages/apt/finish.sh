@@ -4,11 +4,11 @@
 #
 #     finish.sh FOLDER MODULES
 #
-# FOLDER is where a folder of our own may be made, MODULES where DKMS keeps what it builds. What was cut off cannot be configured: dpkg(1),
-# "half-installed" and "reinst-required". apt-get 2.6 takes it for installed where its version is
-# the wanted one, and `apt-get -f install` would remove it. So its very archive is unpacked once
-# more, which moves no other package; where it is on offer no longer, a transaction to another
-# version may help.
+# FOLDER is where a folder of our own may be made, MODULES where DKMS keeps what it builds. What was
+# cut off cannot be configured: dpkg(1), "half-installed" and "reinst-required". apt-get 2.6 takes it
+# for installed where its version is the wanted one, and `apt-get -f install` would remove it. So its
+# very archive is unpacked once more, which moves no other package; where it is on offer no longer, a
+# transaction to another version may help.
 set -u
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 set_up() { dpkg --force-confold --configure -a; }
