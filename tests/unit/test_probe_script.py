@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -207,6 +208,17 @@ def test_a_file_that_may_not_be_read_is_unknown_and_its_owner_and_size_are_not(s
         )
     finally:
         shutil.rmtree(base)
+
+
+def test_the_answer_comes_in_few_pieces(tree: Tree, shell: str) -> None:
+    """What they cost the controller, packets of SSH's all of them, is most of a look."""
+    furnish(tree)
+    words, pieces = tree.words(shell), []
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=tree.variables, cwd="/") as looking:
+        assert looking.stdout is not None
+        while piece := os.read(looking.stdout.fileno(), 1 << 20):
+            pieces.append(len(piece))
+    assert len(pieces) <= sum(pieces) // 4096 + 1, pieces
 
 
 def test_the_script_that_travels_is_small_ascii_and_free_of_comments() -> None:

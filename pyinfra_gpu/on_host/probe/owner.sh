@@ -155,6 +155,7 @@ for each do eval "${each%%=*}=\${each#*=}"; done
 export PATH
 echo theirs-begin
 '"$shared_text$nl$owners_text"'
+watched
 theirs
 unwatch
 echo theirs-end' sh "$@"

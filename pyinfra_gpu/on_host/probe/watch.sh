@@ -4,19 +4,24 @@
 tick=${PG_TICK:-5}
 ticks=$((${PG_SECONDS:-50} / tick))
 watch='' stuck=${PG_STUCK-} most=5
-trap 'woken=1' USR1
-if have sleep; then
-	# Wakes us every so many seconds, for as long as we live.
+
+# watched begins to wake whoever runs this every so many seconds, for as long as that lives.
+watched() {
+	trap 'woken=1' USR1
+	have sleep || return
+	# Of a subshell, which this may be, $$ is the parent.
+	me=$$
+	read -r me rest </proc/self/stat
 	(
 		trap 'kill $nap; exit' TERM
 		while :; do
 			sleep $tick &
 			nap=$!
-			wait $nap && kill -USR1 $$ || exit
+			wait $nap && kill -USR1 $me || exit
 		done
 	) >/dev/null &
 	watch=$!
-fi
+}
 
 # told KEYS COMMAND...: a concern, in a process of its own: whatever goes wrong in one, the others
 # are told. One that hangs for good, in a file system that is gone, is left to itself after $most
