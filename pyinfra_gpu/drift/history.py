@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
@@ -58,10 +59,15 @@ def who(change: PackageChange) -> str | None:
 
     A command that lists a screen of packages is cut; the log has it whole.
     """
-    command = shorten(change.command, _COMMAND, placeholder=" ...") if change.command else None
+    command = _cut(change.command) if change.command else None
     if change.by and command:
         return f"{change.by}: {command}"
     return command or change.by
+
+
+@lru_cache(maxsize=1024)  # the hosts of a fleet were sent the same commands, and `shorten` is slow
+def _cut(command: str) -> str:
+    return shorten(command, _COMMAND, placeholder=" ...")
 
 
 def moment(change: PackageChange) -> str:

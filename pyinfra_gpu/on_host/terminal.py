@@ -40,6 +40,8 @@ _GLUE = "\ue000"  # stands for a blank at which a line must not break
 
 def without_escapes(text: str) -> str:
     """Return `text` without colours and control characters; line breaks and tabs are kept."""
+    if text.isprintable():  # then there are none; and most lines are
+        return text
     text = _ESCAPES.sub("", text) if "\x1b" in text else text
     return _CONTROL.sub("", text)
 
@@ -50,6 +52,8 @@ def visible(text: str) -> str:
     For what is compared with what is declared: a value that had them taken out could pass for
     another one.
     """
+    if text.isprintable():
+        return text
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
