@@ -29,19 +29,23 @@ _OF_RELEASE: dict[str, dict[str, object]] = {
 }
 
 
-def _gpu_data(lab: Lab, host: LabHost) -> dict[str, object]:
+def _repository_data(lab: Lab) -> dict[str, object]:
+    """Return what a deploy must know of the simulated repository, which all hosts share."""
+    record, nvidia = LabRecord.load(lab.directory), lab.nvidia
+    return {
+        "driver_repository_url": nvidia.url,
+        "driver_key_fingerprint": nvidia.key_fingerprint,
+        "driver_keyring_sha256": nvidia.keyring_sha256,
+        **_OF_RELEASE.get(record.release if record else "", {}),
+    }
+
+
+def _gpu_data(host: LabHost, repository: dict[str, object]) -> dict[str, object]:
     """Return what a deploy must know of a simulated GPU; nothing for a host without one."""
     if host.machine is None:
         return {}
-    record = LabRecord.load(lab.directory)
-    return {
-        "gpu_model": host.machine.card.model,
-        "gpu_count": host.machine.count,
-        "driver_repository_url": lab.nvidia.url,
-        "driver_key_fingerprint": lab.nvidia.key_fingerprint,
-        "driver_keyring_sha256": lab.nvidia.keyring_sha256,
-        **_OF_RELEASE.get(record.release if record else "", {}),
-    }
+    card = host.machine.card
+    return {"gpu_model": card.model, "gpu_count": host.machine.count, **repository}
 
 
 def inventory(directory: Path = Path(".rehearsal")) -> list[tuple[str, dict[str, object]]]:
@@ -53,6 +57,7 @@ def inventory(directory: Path = Path(".rehearsal")) -> list[tuple[str, dict[str,
     hosts = lab.all_hosts()  # one that is off is as unreachable as a real one
     if not hosts:
         raise LabError(NONE_UP)
+    repository = _repository_data(lab) if any(host.machine for host in hosts) else {}
     return [
         (
             host.name,
@@ -63,7 +68,7 @@ def inventory(directory: Path = Path(".rehearsal")) -> list[tuple[str, dict[str,
                 "ssh_key": str(lab.directory / KEY),
                 "ssh_known_hosts_file": str(lab.directory / KNOWN_HOSTS),
                 "ssh_strict_host_key_checking": "yes",
-                **_gpu_data(lab, host),
+                **_gpu_data(host, repository),
             },
         )
         for host in hosts
