@@ -89,7 +89,8 @@ def test_an_owner_who_swaps_paths_during_deploys_leads_root_nowhere(
 ) -> None:
     host, race, done = proven(HOST), Race(), 0
     host.run(NOT_OF_THE_SNAPSHOT)
-    host.put(ON_HOST / "swap.py", "/var/tmp/swap.py")
+    for program in ("swap.py", "swap_back.sh"):
+        host.put(ON_HOST / program, f"/var/tmp/{program}")
     deployer = replace(deployer, data=(*deployer.data, "training_local_changes=overwrite"))
     host.run(
         f"cp -a {PREFIX}/tools /root/ && mkdir {BAIT} && cd {BAIT} && ln -s /etc bin"
@@ -107,8 +108,7 @@ def test_an_owner_who_swaps_paths_during_deploys_leads_root_nowhere(
                     race.add(each.deploy(limit=HOST))
                 done += 1
         host.run(f"cd {PREFIX} && rm -rf *.before-pyinfra-gpu* *.aside */*.aside */*/*.aside")
-        # Such a name is a folder where a deploy made one anew while the owner's was under it.
-        host.run(f"cd {PREFIX} && find . -name '*.link-*' -prune -exec rm -rf {{}} +")
+        host.run(f"sh /var/tmp/swap_back.sh {PREFIX}")
         # A git whose directory was exchanged while it worked cannot remove its locks.
         host.run(f"find {PREFIX}/training/training/.git -name '*.lock' -delete")
         if earlier:
