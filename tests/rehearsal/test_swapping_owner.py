@@ -109,8 +109,9 @@ def test_an_owner_who_swaps_paths_during_deploys_leads_root_nowhere(
                 done += 1
         host.run(f"cd {PREFIX} && rm -rf *.before-pyinfra-gpu* *.aside */*.aside */*/*.aside")
         host.run(f"sh /var/tmp/swap_back.sh {PREFIX}")
-        # A git whose directory was exchanged while it worked cannot remove its locks.
-        host.run(f"find {PREFIX}/training/training/.git -name '*.lock' -delete")
+        # A git whose directory was exchanged while it worked cannot remove its locks, and may leave
+        # no directory at all.
+        host.run(f"find {PREFIX}/training/training/.git -name '*.lock' -delete", check=False)
         if earlier:
             host.run(f"cd {PREFIX} && rm -rf tools && cp -a /root/tools .")
     print(json.dumps({"deploys": done, "swaps": race.swaps}), *sorted(set(race.changed)), sep="\n")
