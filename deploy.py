@@ -15,20 +15,20 @@ from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.settled import settled
 
 command_line.require_folder(__file__)
-
-from tasks.base import base  # noqa: E402 - found in this folder only
-from tasks.cuda import cuda  # noqa: E402
-from tasks.driver import driver  # noqa: E402
-from tasks.environment import environment  # noqa: E402
-from tasks.libcuda import libcuda  # noqa: E402
-from tasks.preflight import preflight  # noqa: E402
-from tasks.pytorch import meanwhile, pytorch  # noqa: E402
-from tasks.smoke import smoke  # noqa: E402
-from tasks.training import training  # noqa: E402
-
 report.attach()
 wanted = declared(host)
 if not settled(wanted):
+    # A run with nothing to do is quicker without them; and they are found in this folder only.
+    from tasks.base import base
+    from tasks.cuda import cuda
+    from tasks.driver import driver
+    from tasks.environment import environment
+    from tasks.libcuda import libcuda
+    from tasks.preflight import preflight
+    from tasks.pytorch import meanwhile, pytorch
+    from tasks.smoke import smoke
+    from tasks.training import training
+
     preflight(wanted)
     meanwhile(wanted)
     driver(wanted)

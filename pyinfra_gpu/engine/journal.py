@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
-    from pyinfra_gpu.diagnosis.evidence import Explained
+    from pyinfra_gpu.diagnosis.explained import Explained
     from pyinfra_gpu.drift.finding import Finding
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.facts.verdict import AcrossStamp

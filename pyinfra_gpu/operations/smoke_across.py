@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
 
-from pyinfra_gpu.diagnosis.evidence import explained
+from pyinfra_gpu.diagnosis.explained import explained
 from pyinfra_gpu.drift import smoke_across as drift
 from pyinfra_gpu.drift.finding import Effect, Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint

@@ -11,7 +11,7 @@ import click
 from pyinfra import context
 from pyinfra.api.state import StateStage
 
-from pyinfra_gpu.diagnosis.evidence import Explained, explained
+from pyinfra_gpu.diagnosis.explained import Explained, explained
 from pyinfra_gpu.drift.concern import history_of
 from pyinfra_gpu.drift.finding import Id, Stage
 from pyinfra_gpu.drift.history import as_since

@@ -6,14 +6,17 @@ Pure: from verdicts to lines at most 80 columns wide.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pyinfra_gpu.diagnosis.advice import advice
-from pyinfra_gpu.diagnosis.evidence import Explained, measured_by_the_test
+from pyinfra_gpu.diagnosis.explained import Explained, measured_by_the_test
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Verdict, finite
 from pyinfra_gpu.facts.verdict_parts import AllReduce, Failed, Metrics
 from pyinfra_gpu.host_names import brief
-from pyinfra_gpu.on_host.diagnosis.matcher import Finding
 from pyinfra_gpu.text import WIDTH, bounded, command, cut, one_line, shortened, step, wrapped
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.on_host.diagnosis.matcher import Finding
 
 MOST_LINES = 24
 """For one host: a terminal's height. What does not fit is on the host, and in the JSON report."""

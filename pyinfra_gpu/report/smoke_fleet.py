@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pyinfra_gpu.diagnosis.evidence import Explained
+from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.facts.verdict import Verdict, finite
 from pyinfra_gpu.host_names import FEW, brief
 from pyinfra_gpu.report import smoke

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pyinfra_gpu.diagnosis.evidence import Explained
+from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.host_names import brief, natural
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu.report import smoke_fleet

@@ -25,7 +25,8 @@ from gpu_host import GpuHost
 from pydantic import BaseModel
 from verdicts import across_stamp, document, stamp
 
-from pyinfra_gpu.diagnosis.evidence import Explained, explained, of_file
+from pyinfra_gpu.diagnosis.evidence import of_file
+from pyinfra_gpu.diagnosis.explained import Explained, explained
 from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown, read_fields
 from pyinfra_gpu.facts.parse import parse

@@ -15,7 +15,7 @@ import verdicts
 from check_reports import REPORT, RESTART, SMOKE_OWED, UPGRADE, finding, host, stage, unreachable
 
 from pyinfra_gpu import cli
-from pyinfra_gpu.diagnosis.evidence import Explained
+from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.drift.cuda import NONE_DECLARED
 from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.fields import Unknown

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import verdicts
 
-from pyinfra_gpu.diagnosis.evidence import Explained
+from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record

@@ -10,7 +10,8 @@ import pytest
 import verdicts
 
 from pyinfra_gpu.diagnosis import advice as smoke_advice
-from pyinfra_gpu.diagnosis.evidence import Explained, ended_by_the_test, of_file, of_verdict
+from pyinfra_gpu.diagnosis.evidence import of_file, of_verdict
+from pyinfra_gpu.diagnosis.explained import Explained, ended_by_the_test
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.report import smoke as smoke_report

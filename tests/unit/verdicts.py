@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pyinfra_gpu.diagnosis.evidence import Explained
+from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Stamp, Verdict
 from pyinfra_gpu.on_host.diagnosis.matcher import Diagnosis, Finding

@@ -11,7 +11,7 @@ from pyinfra_gpu.host_names import natural
 from pyinfra_gpu.report.plain import finding_as_json
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.diagnosis.evidence import Explained
+    from pyinfra_gpu.diagnosis.explained import Explained
     from pyinfra_gpu.drift.finding import Finding
     from pyinfra_gpu.facts.verdict import AcrossStamp
     from pyinfra_gpu.packages.model import PackageChange

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from pyinfra_gpu import __version__
-from pyinfra_gpu.diagnosis.evidence import Explained
+from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.drift.cuda import NONE_DECLARED
 from pyinfra_gpu.drift.finding import Id, Stage
 from pyinfra_gpu.drift.history import moment, what, who
