@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pkgutil
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -65,6 +66,19 @@ class Case:
     cause: str
     fix: tuple[Step, ...]
     explains: frozenset[str] = NONE
+
+    @property
+    def lendable(self) -> bool:
+        """Whether another line alone decides it, whatever the message was.
+
+        Then it also holds where the log has only a consequence of its entry's message.
+        """
+        asked = [each for each in (self.seen, self.also, self.differs) if each]
+        if not asked or self.values is not None or self.facts or self.kind != "root":
+            return False
+        held = {"other"}.union(*(each.regex.groupindex for each in asked))
+        texts = (self.cause, *(form for step in self.fix for form in step.forms))
+        return held.issuperset(name for text in texts for name in re.findall(r"<([a-z_]+)>", text))
 
     def fits(self, value: str | None, facts: HostFacts, log: Lines) -> bool:
         """Tell whether this is the reading."""
@@ -137,12 +151,17 @@ class Catalogue:
         self._places: dict[str, list[int]] = {}  # in `_patterns`, by the anchor
         for place, (_, each) in enumerate(self._patterns):
             self._places.setdefault(each.anchor, []).append(place)
+        self._lent: dict[str, tuple[Case, ...]] = {entry.id: () for entry in entries}
+        for entry in entries:
+            cases = tuple(case for case in entry.cases if case.lendable)
+            for effect in entry.explains & self._lent.keys() if cases else ():
+                self._lent[effect] += cases
         self._effects = {
             (entry.id, case): self._reach(
                 entry.id, entry.explains | (case.explains if case else NONE)
             )
             for entry in entries
-            for case in (None, *entry.cases)
+            for case in (None, *entry.cases, *self.lent(entry))
         }
 
     def near(self, text: Text) -> list[tuple[Entry, Pattern]]:
@@ -150,6 +169,14 @@ class Catalogue:
         there = text.holding(self._places)
         places = sorted(place for anchor in there for place in self._places[anchor])
         return [self._patterns[place] for place in places]
+
+    def lent(self, entry: Entry) -> tuple[Case, ...]:
+        """Return the cases of what explains the entry that another line alone decides.
+
+        What was typed decides between the causes of a failure, whichever of its consequences was
+        in the log. Other kinds than a root cause have none.
+        """
+        return self._lent[entry.id] if entry.kind == "root" else ()
 
     def explains(self, one: Reading, other: str) -> bool:
         """Tell whether the entry `other` is a consequence of `one`, directly or through others."""

@@ -97,8 +97,11 @@ class Hit:
 
     @property
     def weak(self) -> bool:
-        """Whether it names a cause only if nothing else failed; not where another line decides."""
-        return self.entry.weak and self.told is None
+        """Whether it names a cause only if nothing else failed; not where another line decides.
+
+        A line that decides between the causes of such failures decides nothing against others.
+        """
+        return self.entry.weak and (self.told is None or self.case not in self.entry.cases)
 
     @property
     def reading(self) -> Reading:
@@ -141,7 +144,7 @@ def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Fin
         found = [
             hit
             for entry, pattern in known.near(stream.text)
-            for hit in _hits(stream, entry, pattern, limit, standing, facts, log)
+            for hit in _hits(stream, entry, pattern, limit, standing, facts, log, known.lent(entry))
         ]
         hits += _specific(found, known)
         failed += own
@@ -181,6 +184,7 @@ def _hits(
     standing: _Standings,
     facts: HostFacts,
     log: Elsewhere,
+    lent: Sequence[Case],
 ) -> Iterator[Hit]:
     for found in pattern.find(stream.text, limit):
         first = stream.at(found.start())
@@ -191,6 +195,7 @@ def _hits(
         groups = found.groupdict()
         failure, stands = standing(first, last)
         case = entry.case(groups, facts, log)
+        case = case or _lent_case(lent, stream.lines[first : last + 1], facts, log)
         yield Hit(
             entry=entry,
             case=case,
@@ -204,6 +209,18 @@ def _hits(
             standing=stands,
             told=_told(case, log) if case else None,
         )
+
+
+def _lent_case(
+    lent: Sequence[Case], message: Sequence[Line], facts: HostFacts, log: Elsewhere
+) -> Case | None:
+    """Return the first of another entry's cases that fits, if a line beside the message decides it.
+
+    If it is the message itself, that tells no more than the message does.
+    """
+    case = next((case for case in lent if case.fits(None, facts, log)), None)
+    told = _told(case, log) if case else None
+    return case if told and told.line not in {line.whole.strip() for line in message} else None
 
 
 def _standings(stream: Stream, failed: Mapping[int, Failure]) -> _Standings:
