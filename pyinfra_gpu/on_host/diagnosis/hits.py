@@ -196,6 +196,8 @@ def _hits(
         failure, stands = standing(first, last)
         case = entry.case(groups, facts, log)
         case = case or _lent_case(lent, stream.lines[first : last + 1], facts, log)
+        if entry.only_decided and case is None:
+            continue
         yield Hit(
             entry=entry,
             case=case,
@@ -207,7 +209,7 @@ def _hits(
             groups=groups,
             failure=failure,
             standing=stands,
-            told=_told(case, log) if case else None,
+            told=_told(case, groups, log) if case else None,
         )
 
 
@@ -218,8 +220,8 @@ def _lent_case(
 
     If it is the message itself, that tells no more than the message does.
     """
-    case = next((case for case in lent if case.fits(None, facts, log)), None)
-    told = _told(case, log) if case else None
+    case = next((case for case in lent if case.fits(None, {}, facts, log)), None)
+    told = _told(case, {}, log) if case else None
     return case if told and told.line not in {line.whole.strip() for line in message} else None
 
 
@@ -234,9 +236,9 @@ def _standings(stream: Stream, failed: Mapping[int, Failure]) -> _Standings:
     return told
 
 
-def _told(case: Case, log: Elsewhere) -> Told | None:
+def _told(case: Case, groups: Mapping[str, str | None], log: Elsewhere) -> Told | None:
     if case.seen:
-        return log.told(case.seen, case.also)
+        return log.told(case.seen, case.also, groups)
     return log.differing(case.differs) if case.differs else None
 
 

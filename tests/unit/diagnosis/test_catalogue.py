@@ -149,6 +149,44 @@ def test_two_lines_may_have_to_be_about_the_same(lines: str, decides: bool) -> N
     assert (cause == "compat is on the path") is decides
 
 
+NOT_LISTED = r"""
+CUDA-11:
+  kind: root
+  patterns: ['Keys wanted: (?P<key>\w{1,9})']
+  samples: ["Keys wanted: label\nthe keys are: text"]
+  cause: a key is missing
+  fix: ["add it"]
+  source: made up
+  only_decided: yes
+  cases:
+    - seen: 'keys are: (?![\w ]{0,80}<<key>>)(?P<has>\w{1,9})'
+      seen_in: 'the keys are: text'
+      kind: root
+      cause: the data have <has>
+      fix: [rename it]
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "causes"),
+    [
+        ("Keys wanted: label\nthe keys are: text id", ["the data have text"]),
+        ("Keys wanted: label\nthe keys are: text label", []),
+        ("Keys wanted: label", []),
+    ],
+)
+def test_a_line_may_be_about_what_the_message_names(lines: str, causes: list[str]) -> None:
+    known = read_catalogue({**TEXTS, "cuda": TEXTS["cuda"] + NOT_LISTED})
+    assert unpacked(packed(known)).by_id["CUDA-11"].only_decided
+    assert [each.cause for each in diagnose([Source(lines)], known).findings] == causes
+    for old, new, said in (
+        ("<<key>>", "<<value>>", "asks for a group that no pattern has"),
+        ("the keys are: text'", "the keys are: label'", "does not match its seen_in"),
+    ):
+        with pytest.raises(StacksError, match=said):
+            read_catalogue({**TEXTS, "cuda": TEXTS["cuda"] + NOT_LISTED.replace(old, new)})
+
+
 def _cause_with(case: str, lines: str) -> str:
     old = "{facts: {compat_on_path: yes}, "
     known = read_catalogue({**TEXTS, "cuda": TEXTS["cuda"].replace(old, f"{{{case}, ")})
