@@ -33,6 +33,9 @@ LAYERS: Mapping[str, str] = {
 
 _LAYER_OF = {start: layer for layer, start in LAYERS.items()}
 
+_LENDING = ("driver", "cuda", "store", "nccl")
+"""Layers whose states decide by themselves; elsewhere a line decides only beside its message."""
+
 ANY = "*"
 NONE: frozenset[str] = frozenset()
 
@@ -165,7 +168,8 @@ class Catalogue:
             self._places.setdefault(each.anchor, []).append(place)
         self._lent: dict[str, tuple[Case, ...]] = {entry.id: () for entry in entries}
         for entry in entries:
-            cases = tuple(case for case in entry.cases if case.lendable)
+            lends = entry.layer in _LENDING
+            cases = tuple(case for case in entry.cases if lends and case.lendable)
             for effect in entry.explains & self._lent.keys() if cases else ():
                 self._lent[effect] += cases
         self._effects = {

@@ -45,7 +45,8 @@ _OTHER_MESSAGE = re.compile(
 
 # A shell's prompt with a command behind it. "# " alone may be a comment as well as root's.
 TYPED = re.compile(
-    r"(?:\([\w. -]{1,40}\) )?(?:\[?[\w.-]{1,40}@[\w.-]{1,64}[^$#%\n]{0,80}[$#%]|[$%\u276f]) \S"
+    r"(?:\([\w. -]{1,40}\) )?(?:\[?[\w.-]{1,40}@[\w.-]{1,64}[^$#%\n]{0,80}[$#%]|[$%\u276f]"
+    r"|[A-Za-z][\w.-]{0,40}(?::[~/][\w./~-]{0,80})?[$#]|>>>|(?:Singularity|Apptainer)>) \S"
 )
 
 

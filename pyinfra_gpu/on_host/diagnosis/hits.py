@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from typing import Literal
 
 from .elsewhere import Elsewhere, Told
 from .entries import Case, Catalogue, Entry, Kind, Reading
-from .failures import Failure, failures, known_lines
+from .failures import TYPED, Failure, failures, known_lines
 from .host_facts import HostFacts
 from .log import Line, Stream
 from .patterns import Pattern
@@ -169,9 +170,11 @@ def survived(failure: Failure) -> bool:
 
 def _goes_on(stream: Stream, last: int, telling: Sequence[Line]) -> bool:
     progress = stream.progress_after(last)
+    # What follows the next command that was typed is another program's.
+    own = takewhile(lambda line: not TYPED.match(line.text[:RELEVANT]), telling)
     return progress >= (1 if stream.finished else STILL_WORKING) or any(
         _GOES_ON.search(line.whole[:RELEVANT])
-        for line in telling
+        for line in own
         if not _FRAME.match(line.text)  # a file may be called fallback.py
     )
 
