@@ -15,7 +15,8 @@ The rules, in this order:
 6. Time-outs and signals (`weak`) count where there is nothing better, unless another line decides
    what they mean. Before them an exception ended a thread: then that is what they wait for, and
    the cause, if it is known.
-7. A run that nothing ended may still have had a remark to report.
+7. A run that nothing ended may still have had a remark to report; none of what came before a line
+   that says that it ended well. Nor is a time-out or a signal before that line a cause.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ import re
 from collections.abc import Sequence
 
 from .entries import Catalogue, Kind
-from .failures import TYPED, Failure
+from .failures import Failure
 from .hits import RELEVANT, Findings, Hit, survived
+from .log import TYPED
 from .torchrun import Summary
 
 Verdict = tuple[Hit, Kind]
@@ -43,7 +45,7 @@ _REMARKS = ("expected", "evidence", "warn")
 
 def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[Verdict]:
     """Return the root cause and what it is reported as; several if they are independent."""
-    hits = found.hits
+    hits = [hit for hit in found.hits if not _got_over(hit, found)]
     ended = [failure for failure in found.failures if not survived(failure)]
     explained = {hit.failure for hit in hits if _tells(hit)}
     unknown = [failure for failure in ended if failure not in explained]
@@ -59,6 +61,12 @@ def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[V
     if causes or unknown or (ended and not _only_remarked(ended, hits)) or summary:
         return []
     return _remarks(hits, known)
+
+
+def _got_over(hit: Hit, found: Findings) -> bool:
+    """Tell whether the program ended well after this, and it is none of what ends a run surely."""
+    mild = hit.kind == "warn" or hit.standing in _OVERCOME or (hit.weak and not hit.failure)
+    return mild and hit.number < found.ended_well
 
 
 def _waits_for_a_thread(

@@ -11,9 +11,9 @@ from typing import Literal
 
 from .elsewhere import Elsewhere, Told
 from .entries import Case, Catalogue, Entry, Kind, Reading
-from .failures import TYPED, Failure, failures, known_lines
+from .failures import Failure, failures, known_lines
 from .host_facts import HostFacts
-from .log import Line, Stream
+from .log import TYPED, Line, Stream
 from .patterns import Pattern
 
 WINDOWS = 60  # in which one pattern is searched from each end, shared by the streams
@@ -100,9 +100,14 @@ class Hit:
     def weak(self) -> bool:
         """Whether it names a cause only if nothing else failed; not where another line decides.
 
-        A line that decides between the causes of such failures decides nothing against others.
+        A line that decides between the causes of such failures decides nothing against others, nor
+        does the message itself.
         """
-        return self.entry.weak and (self.told is None or self.case not in self.entry.cases)
+        return self.entry.weak and (
+            self.told is None
+            or self.case not in self.entry.cases
+            or any(self.told.line == line.whole.strip() for line in self.lines)
+        )
 
     @property
     def reading(self) -> Reading:
@@ -127,10 +132,14 @@ class Hit:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the streams hold: messages of the catalogue, and exceptions; each in the log's order."""
+    """What the streams hold: messages of the catalogue, and exceptions; each in the log's order.
+
+    + ended_well: the number of the last line that says that a program ended well; 0 if none does
+    """
 
     hits: tuple[Hit, ...]
     failures: tuple[Failure, ...]
+    ended_well: int = 0
 
 
 def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Findings:
@@ -152,6 +161,7 @@ def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Fin
     return Findings(
         tuple(sorted(hits, key=lambda hit: (hit.number, -hit.anchor))),
         tuple(sorted(failed, key=lambda failure: failure.number)),
+        max((number for stream in streams for number in stream.ended_well), default=0),
     )
 
 

@@ -15,7 +15,7 @@ from pyinfra_gpu.diagnosis.matcher import explain
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, Entry, carried, packed, unpacked
 from pyinfra_gpu.on_host.diagnosis.log import Source
 from pyinfra_gpu.on_host.diagnosis.matcher import diagnose
-from pyinfra_gpu.on_host.diagnosis.patterns import AFTER, BEFORE, Pattern, Text
+from pyinfra_gpu.on_host.diagnosis.patterns import AFTER, BEFORE, Pattern, Text, asked_about
 from pyinfra_gpu.on_host.diagnosis.steps import Step
 from pyinfra_gpu.stacks import StacksError
 
@@ -69,6 +69,12 @@ def carries(sample: str, entry: Entry, values: frozenset[str] | None) -> bool:
     return bool(told & values or (told and "*" in values)) if values else not told
 
 
+def has(sample: str, entry: Entry, names: frozenset[str]) -> bool:
+    """Tell whether the sample has something in all these groups."""
+    found = [each.groupdict() for p in entry.patterns for each in p.regex.finditer(sample)]
+    return any(all(groups.get(name) for name in names) for groups in found)
+
+
 @pytest.mark.parametrize(
     "entry", [each for each in KNOWN.entries if any(c.seen or c.differs for c in each.cases)]
 )
@@ -76,8 +82,15 @@ def test_another_line_of_the_log_decides_which_case_it_is(entry: Entry) -> None:
     for case in entry.cases:
         if not isinstance(case, _FileCase) or not (case.seen or case.differs):
             continue
-        fitting = (each for each in entry.samples if carries(each, entry, case.values))
+        about = asked_about(case.seen) if case.seen else frozenset()
+        fitting = (
+            each
+            for each in entry.samples
+            if (has(each, entry, about) if about else carries(each, entry, case.values))
+        )
         message = next(fitting, entry.samples[0])
+        if entry.only_decided:  # its samples have a line that decides
+            message = message.split("\n")[0]
         for log in (f"{message}\n$ typed\n{case.seen_in}", f"{case.seen_in}\n{message}"):
             found = next(each for each in explain(log).findings if each.id == entry.id)
             for part in re.split("<[a-z_]+>", case.cause):

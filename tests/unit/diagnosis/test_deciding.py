@@ -374,3 +374,19 @@ def test_what_decides_between_causes_decides_where_only_their_consequence_is_in_
         ]
     log = "No CUDA GPUs are available: cache: compat\n"
     assert [each.cause for each in diagnose([Source(log)], known).findings] == ["none is seen"]
+
+
+def test_what_the_run_got_over_before_it_ended_well_is_not_told() -> None:
+    found = f"[WARNING] batch 64: {OOM}\n{STEPS}"
+    for end in ("training finished in 1:02\n", "$ echo $?\n0\n$ ls\nconfig.json\n"):
+        assert explained(found + end).findings == ()
+    assert [f.kind for f in explained(found).findings] == ["warn"]
+    killed = "exitcode  : -9 (pid: 31087)\n$ pytest -q test_norm.py\n"
+    assert roots(f"{killed}18 passed in 21.47s\n") == []
+    assert roots(f"{killed}1 failed, 17 passed in 21.47s\n") == ["STORE-09"]
+    assert roots(f"{traceback(OOM)}$ echo $?\n1\n") == ["CUDA-02"]
+    assert roots(f"{traceback(OOM)}$ true; echo $?\n0\n") == ["CUDA-02"]
+
+
+def test_what_the_next_command_prints_does_not_say_that_the_last_one_went_on() -> None:
+    assert roots(f"{traceback(OOM)}host$ pip download x\nWARNING: Retrying\n") == ["CUDA-02"]
