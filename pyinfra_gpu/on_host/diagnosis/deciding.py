@@ -164,7 +164,8 @@ def _asked_after(hit: Hit, unknown: Sequence[Failure]) -> bool:
     if not before or hit.standing == "kernel":
         return False
     since = before[-1].spans[-1][0] + 1
-    return any(TYPED.match(line.text[:RELEVANT]) for line in hit.stream.lines[since:start])
+    typed = hit.stream.lines[since : start + 1]  # it may begin with the command
+    return any(TYPED.match(line.text[:RELEVANT]) for line in typed)
 
 
 def _of_another_program(hit: Hit) -> bool:

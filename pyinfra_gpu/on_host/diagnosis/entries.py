@@ -170,7 +170,7 @@ class Catalogue:
         for entry in entries:
             lends = entry.layer in _LENDING
             cases = tuple(case for case in entry.cases if lends and case.lendable)
-            for effect in entry.explains & self._lent.keys() if cases else ():
+            for effect in sorted(self._ids_explained(entry.id)) if cases else ():
                 self._lent[effect] += cases
         self._effects = {
             (entry.id, case): self._reach(
@@ -205,6 +205,16 @@ class Catalogue:
             effects.setdefault(id_, set()).update(reached)
         pairs = ((one, other) for one, reached in effects.items() for other in reached)
         return next(((one, other) for one, other in pairs if one in effects[other]), None)
+
+    def _ids_explained(self, start: str) -> set[str]:
+        """Return the ids that an entry names as its consequences, and those that they name."""
+        reached: set[str] = set()
+        pending = [start]
+        while pending:
+            named = self.by_id[pending.pop()].explains & self.by_id.keys()
+            pending += named - reached
+            reached |= named
+        return reached - {start}
 
     def _reach(self, start: str, targets: frozenset[str]) -> frozenset[str]:
         """Return the ids that follow from `start`, which is one of them if they go in a circle.

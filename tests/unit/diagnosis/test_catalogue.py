@@ -90,7 +90,8 @@ def test_another_line_of_the_log_decides_which_case_it_is(entry: Entry) -> None:
         )
         message = next(fitting, entry.samples[0])
         if entry.only_decided:  # its samples have a line that decides
-            message = message.split("\n")[0]
+            found = (each.regex.search(message) for each in entry.patterns)
+            message = next(each[0] for each in found if each)
         for log in (f"{message}\n$ typed\n{case.seen_in}", f"{case.seen_in}\n{message}"):
             found = next(each for each in explain(log).findings if each.id == entry.id)
             for part in re.split("<[a-z_]+>", case.cause):
