@@ -24,6 +24,8 @@
       remedy: do this           # sentence in which a run says why one of its commands failed
       weak: yes                 # names a cause only if nothing else failed
       passing: yes              # mostly goes away by itself; `train start --retries` begins again
+      lends: yes                # its cases decide also for what it explains: each of them is told
+                                # by a line that needs no message beside it (no module is loaded)
       only_decided: yes         # a message of any number of causes (KeyError): nothing where no
                                 # case fits
       explains: [CUDA-02, nccl] # ids and layers that are its consequences where both are seen
@@ -178,6 +180,7 @@ class _FileEntry(FileEntry, Entry):
     remedy: Text = ""
     weak: Flag = False
     passing: Flag = False
+    lends: Flag = False
     only_decided: Flag = False
     explains: frozenset[Text] = NONE
     case_group: Text | None = None

@@ -33,9 +33,6 @@ LAYERS: Mapping[str, str] = {
 
 _LAYER_OF = {start: layer for layer, start in LAYERS.items()}
 
-_LENDING = ("driver", "cuda", "store", "nccl")
-"""Layers whose states decide by themselves; elsewhere a line decides only beside its message."""
-
 ANY = "*"
 NONE: frozenset[str] = frozenset()
 
@@ -75,10 +72,7 @@ class Case:
 
     @property
     def lendable(self) -> bool:
-        """Whether another line alone decides it, whatever the message was.
-
-        Then it also holds where the log has only a consequence of its entry's message.
-        """
+        """Whether another line alone decides it, and its words need none of its message's."""
         asked = [each for each in (self.seen, self.also, self.differs) if each]
         if not asked or self.values is not None or self.facts or self.kind != "root":
             return False
@@ -116,6 +110,8 @@ class Entry:
     + clause, remedy: the cause, and what to do, in one clause each; empty where nobody wrote one
     + weak: names a cause only if nothing else failed: a time-out, a signal
     + passing: mostly goes away by itself: the same program may well succeed a little later
+    + lends: its cases are told by what another line says alone, so that they hold as well where the
+      log has one of its consequences in place of its message
     + only_decided: says nothing where none of its cases fits: its message has any number of causes
     + explains: ids and layers that are its consequences where both are seen
     + case_group: the group whose value chooses one of `cases`
@@ -133,6 +129,7 @@ class Entry:
     remedy: str = ""
     weak: bool = False
     passing: bool = False
+    lends: bool = False
     only_decided: bool = False
     explains: frozenset[str] = NONE
     case_group: str | None = None
@@ -168,10 +165,13 @@ class Catalogue:
             self._places.setdefault(each.anchor, []).append(place)
         self._lent: dict[str, tuple[Case, ...]] = {entry.id: () for entry in entries}
         for entry in entries:
-            lends = entry.layer in _LENDING
-            cases = tuple(case for case in entry.cases if lends and case.lendable)
-            for effect in sorted(self._ids_explained(entry.id)) if cases else ():
+            cases = tuple(case for case in entry.cases if entry.lends and case.lendable)
+            for effect in sorted(entry.explains & self._lent.keys()) if cases else ():
                 self._lent[effect] += cases
+        for entry in entries:
+            for effect in sorted(entry.explains & self._lent.keys()):
+                if self.by_id[effect].only_decided:
+                    self._lent[effect] += self._lent[entry.id]
         self._effects = {
             (entry.id, case): self._reach(
                 entry.id, entry.explains | (case.explains if case else NONE)
@@ -190,7 +190,7 @@ class Catalogue:
         """Return the cases of what explains the entry that another line alone decides.
 
         What was typed decides between the causes of a failure, whichever of its consequences was
-        in the log. Other kinds than a root cause have none.
+        in the log; an entry that says nothing by itself has what its causes are lent, too.
         """
         return self._lent[entry.id] if entry.kind == "root" else ()
 
@@ -205,16 +205,6 @@ class Catalogue:
             effects.setdefault(id_, set()).update(reached)
         pairs = ((one, other) for one, reached in effects.items() for other in reached)
         return next(((one, other) for one, other in pairs if one in effects[other]), None)
-
-    def _ids_explained(self, start: str) -> set[str]:
-        """Return the ids that an entry names as its consequences, and those that they name."""
-        reached: set[str] = set()
-        pending = [start]
-        while pending:
-            named = self.by_id[pending.pop()].explains & self.by_id.keys()
-            pending += named - reached
-            reached |= named
-        return reached - {start}
 
     def _reach(self, start: str, targets: frozenset[str]) -> frozenset[str]:
         """Return the ids that follow from `start`, which is one of them if they go in a circle.
@@ -262,6 +252,7 @@ def _entry_as_json(entry: Entry) -> dict[str, Any]:
         "remedy": entry.remedy,
         "weak": entry.weak,
         "passing": entry.passing,
+        "lends": entry.lends,
         "only_decided": entry.only_decided,
         "case_group": entry.case_group,
         "cases": [_case_as_json(case) for case in entry.cases],
@@ -310,6 +301,7 @@ def _entry(told: Mapping[str, Any]) -> Entry:
         remedy=told.get("remedy", ""),
         weak=told.get("weak", False),
         passing=told.get("passing", False),
+        lends=told.get("lends", False),
         only_decided=told.get("only_decided", False),
         case_group=told.get("case_group"),
         cases=tuple(_case(each) for each in told.get("cases", ())),

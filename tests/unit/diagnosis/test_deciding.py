@@ -6,6 +6,7 @@ import pytest
 from diagnosis.small_catalogue import TEXTS, explained, roots, summary, traceback
 
 from pyinfra_gpu.diagnosis.catalogue import read_catalogue
+from pyinfra_gpu.on_host.diagnosis.entries import packed, unpacked
 from pyinfra_gpu.on_host.diagnosis.log import Source
 from pyinfra_gpu.on_host.diagnosis.matcher import diagnose
 
@@ -365,8 +366,9 @@ def test_a_step_that_the_loss_scaler_skips_does_not_say_that_the_run_goes_on() -
 def test_what_decides_between_causes_decides_where_only_their_consequence_is_in_the_log() -> None:
     case = "{seen: 'cache: (?P<of>compat)', seen_in: 'cache: compat', kind: root,"
     lent = f"    - {case} cause: <of> is in it, fix: [remove it]}}\n"
-    cuda = TEXTS["cuda"].replace("  cases:\n", f"  cases:\n{lent}", 1)
+    cuda = TEXTS["cuda"].replace("  cases:\n", f"  lends: yes\n  cases:\n{lent}", 1)
     known = read_catalogue({**TEXTS, "cuda": cuda})
+    assert unpacked(packed(known)).by_id["CUDA-01"].lends
     for message in ("RuntimeError: No CUDA GPUs are available", "unsupported display driver"):
         found = diagnose([Source(f"{message}\n$ ldconfig -p\ncache: compat\n")], known).findings
         assert [(each.cause, each.decided_by) for each in found] == [
