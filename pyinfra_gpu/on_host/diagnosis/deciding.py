@@ -16,7 +16,7 @@ The rules, in this order:
    what they mean. Before them an exception ended a thread: then that is what they wait for, and
    the cause, if it is known.
 7. A run that nothing ended may still have had a remark to report; none of what came before a line
-   that says that it ended well. Nor is a time-out or a signal before that line a cause.
+   that says that it ended well. Nor is a time-out a cause that somebody asked for before that line.
 """
 
 from __future__ import annotations
@@ -64,9 +64,18 @@ def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[V
 
 
 def _got_over(hit: Hit, found: Findings) -> bool:
-    """Tell whether the program ended well after this, and it is none of what ends a run surely."""
-    mild = hit.kind == "warn" or hit.standing in _OVERCOME or (hit.weak and not hit.failure)
+    """Tell whether the program ended well after this, and it is none of what ends a run surely.
+
+    What a program itself said before may have ended it, and what ended well be another try.
+    """
+    mild = hit.kind == "warn" or hit.standing in _OVERCOME or (hit.weak and _was_asked(hit))
     return mild and hit.number < found.ended_well
+
+
+def _was_asked(hit: Hit) -> bool:
+    """Tell whether the message is the answer to a command that was typed right before it."""
+    before = hit.stream.lines[max(0, hit.first - 2) : hit.first]
+    return any(TYPED.match(line.text[:RELEVANT]) for line in before)
 
 
 def _waits_for_a_thread(

@@ -383,9 +383,11 @@ def test_what_the_run_got_over_before_it_ended_well_is_not_told() -> None:
     for end in ("training finished in 1:02\n", "$ echo $?\n0\n$ ls\nconfig.json\n"):
         assert explained(found + end).findings == ()
     assert [f.kind for f in explained(found).findings] == ["warn"]
-    killed = "exitcode  : -9 (pid: 31087)\n$ pytest -q test_norm.py\n"
-    assert roots(f"{killed}18 passed in 21.47s\n") == []
-    assert roots(f"{killed}1 failed, 17 passed in 21.47s\n") == ["STORE-09"]
+    asked = "$ tail -1 log\nNCCL: unhandled system error\n$ pytest -q test_norm.py\n"
+    assert roots(f"{asked}18 passed in 21.47s\n") == []
+    assert roots(f"{asked}1 failed, 17 passed in 21.47s\n") == ["NCCL-02"]
+    killed = "exitcode  : -9 (pid: 31087)\n$ python train.py --workers 2\ntraining finished\n"
+    assert roots(killed) == ["STORE-09"]
     assert roots(f"{traceback(OOM)}$ echo $?\n1\n") == ["CUDA-02"]
     assert roots(f"{traceback(OOM)}$ true; echo $?\n0\n") == ["CUDA-02"]
 
