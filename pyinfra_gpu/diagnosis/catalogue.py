@@ -24,6 +24,10 @@
       remedy: do this           # sentence in which a run says why one of its commands failed
       weak: yes                 # names a cause only if nothing else failed
       passing: yes              # mostly goes away by itself; `train start --retries` begins again
+      lends: yes                # its cases decide also for what it explains: each of them is told
+                                # by a line that needs no message beside it (no module is loaded)
+      only_decided: yes         # a message of any number of causes (KeyError): nothing where no
+                                # case fits
       explains: [CUDA-02, nccl] # ids and layers that are its consequences where both are seen
       case_group: file          # the group whose value chooses among the cases
       cases:                    # other readings of the same message. The first that fits replaces
@@ -38,6 +42,7 @@
                                 # and `less`, whole numbers, the one must be the greater; with
                                 # `half` in place of `less`, greater than twice that, with `last`
                                 # than the numbers from 0 to that
+                                # `<<file>>` in it is what the message has as its group `file`
           seen_in: "a row 2"    # lines as people see them, which it matches
           also: 'another line'  # optional: the log must have this as well, anywhere, and so has
                                 # `seen_in`; what both have as their group `same` must be equal
@@ -66,7 +71,14 @@ from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
 from pyinfra_gpu.diagnosis.host_facts import read_conditions
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, NONE, Case, Catalogue, Entry
 from pyinfra_gpu.on_host.diagnosis.host_facts import Condition
-from pyinfra_gpu.on_host.diagnosis.patterns import Pattern, PatternError, check, pattern, together
+from pyinfra_gpu.on_host.diagnosis.patterns import (
+    Pattern,
+    PatternError,
+    asked_about,
+    check,
+    pattern,
+    together,
+)
 from pyinfra_gpu.on_host.diagnosis.steps import PLACES, Step, misread
 from pyinfra_gpu.stacks.reading import (
     FileEntry,
@@ -168,6 +180,8 @@ class _FileEntry(FileEntry, Entry):
     remedy: Text = ""
     weak: Flag = False
     passing: Flag = False
+    lends: Flag = False
+    only_decided: Flag = False
     explains: frozenset[Text] = NONE
     case_group: Text | None = None
     cases: Annotated[tuple[_FileCase, ...], BeforeValidator(_one_each)] = ()
@@ -255,12 +269,14 @@ def _check_groups(entry: Entry, file: str) -> None:
     if not all(case.values or case.facts or case.seen or case.differs for case in entry.cases):
         raise wrong(file, f"{entry.id}.cases", "must each have values, facts, seen or differs")
     _check_names(entry.id, (entry.cause, entry.clause, entry.remedy, *_forms(entry)), groups, file)
+    if entry.only_decided and not entry.cases:
+        raise wrong(file, f"{entry.id}.only_decided", "needs cases that decide")
     for case in entry.cases:
-        _check_case(case, entry.id, groups, file)
+        _check_case(case, entry, groups, file)
 
 
-def _check_case(case: Case, id_: str, groups: set[str], file: str) -> None:
-    asked = case.seen or case.differs
+def _check_case(case: Case, entry: Entry, groups: set[str], file: str) -> None:
+    id_, asked = entry.id, case.seen or case.differs
     shown_by = repr(asked.source) if asked else ""
     if case.differs and "one" not in case.differs.regex.groupindex:
         raise wrong(file, f"{id_}.differs", "must have the group `one`", shown_by)
@@ -270,24 +286,34 @@ def _check_case(case: Case, id_: str, groups: set[str], file: str) -> None:
     if len(own & {"more", "less", "half", "last"}) not in (0, 2):
         it = "must compare the group `more` with `less`, `half` or `last`"
         raise wrong(file, f"{id_}.seen", it, shown_by)
-    if isinstance(case, _FileCase) and asked and not _shown(case):
+    about = frozenset[str]().union(*(asked_about(each) for each in (case.seen, case.also) if each))
+    if not about <= groups:
+        raise wrong(file, f"{id_}.seen", "asks for a group that no pattern has", shown_by)
+    if isinstance(case, _FileCase) and asked and not _shown(case, entry):
         raise wrong(file, f"{id_}.seen", "does not match its seen_in", shown_by)
     own |= {"other"} if case.differs else set()
     _check_names(id_, (case.cause, *_forms(case)), own, file)
 
 
-def _shown(case: _FileCase) -> bool:
+def _shown(case: _FileCase, entry: Entry) -> bool:
     lines = [" ".join(line.split()) for line in case.seen_in.splitlines()]  # as a log is read
     shown = "\n".join(lines)
     if case.differs is not None:
         return len({found["one"] for found in case.differs.regex.finditer(shown)}) > 1
-    beside = _groups(case.also, shown) if case.also else [{}]
-    seen = _groups(case.seen, shown) if case.seen else []
-    return any(together(one, other) for one in seen for other in beside)
+    messages = [
+        groups for sample in entry.samples for p in entry.patterns for groups in _groups(p, sample)
+    ]
+    return any(_decides(case, groups, shown) for groups in messages)
 
 
-def _groups(asked: Pattern, text: str) -> list[dict[str, str | None]]:
-    return [found.groupdict() for found in asked.regex.finditer(text)]
+def _decides(case: Case, groups: Mapping[str, str | None], shown: str) -> bool:
+    seen, also = (each.about(groups) if each else None for each in (case.seen, case.also))
+    beside = _groups(also, shown) if also else [{}] if case.also is None else []
+    return any(together(one, other) for one in _groups(seen, shown) for other in beside)
+
+
+def _groups(asked: Pattern | None, text: str) -> list[dict[str, str | None]]:
+    return [] if asked is None else [found.groupdict() for found in asked.regex.finditer(text)]
 
 
 def _forms(it: Entry | Case) -> Iterator[str]:

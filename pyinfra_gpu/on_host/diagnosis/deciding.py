@@ -15,7 +15,8 @@ The rules, in this order:
 6. Time-outs and signals (`weak`) count where there is nothing better, unless another line decides
    what they mean. Before them an exception ended a thread: then that is what they wait for, and
    the cause, if it is known.
-7. A run that nothing ended may still have had a remark to report.
+7. A run that nothing ended may still have had a remark to report; none of what came before a line
+   that says that it ended well. Nor is a time-out a cause that somebody asked for before that line.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ import re
 from collections.abc import Sequence
 
 from .entries import Catalogue, Kind
-from .failures import TYPED, Failure
+from .failures import Failure
 from .hits import RELEVANT, Findings, Hit, survived
+from .log import TYPED
 from .torchrun import Summary
 
 Verdict = tuple[Hit, Kind]
@@ -43,7 +45,7 @@ _REMARKS = ("expected", "evidence", "warn")
 
 def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[Verdict]:
     """Return the root cause and what it is reported as; several if they are independent."""
-    hits = found.hits
+    hits = [hit for hit in found.hits if not _got_over(hit, found)]
     ended = [failure for failure in found.failures if not survived(failure)]
     explained = {hit.failure for hit in hits if _tells(hit)}
     unknown = [failure for failure in ended if failure not in explained]
@@ -59,6 +61,21 @@ def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[V
     if causes or unknown or (ended and not _only_remarked(ended, hits)) or summary:
         return []
     return _remarks(hits, known)
+
+
+def _got_over(hit: Hit, found: Findings) -> bool:
+    """Tell whether the program ended well after this, and it is none of what ends a run surely.
+
+    What a program itself said before may have ended it, and what ended well be another try.
+    """
+    mild = hit.kind == "warn" or hit.standing in _OVERCOME or (hit.weak and _was_asked(hit))
+    return mild and hit.number < found.ended_well
+
+
+def _was_asked(hit: Hit) -> bool:
+    """Tell whether the message is the answer to a command that was typed right before it."""
+    before = hit.stream.lines[max(0, hit.first - 2) : hit.first]
+    return any(TYPED.match(line.text[:RELEVANT]) for line in before)
 
 
 def _waits_for_a_thread(
@@ -156,7 +173,8 @@ def _asked_after(hit: Hit, unknown: Sequence[Failure]) -> bool:
     if not before or hit.standing == "kernel":
         return False
     since = before[-1].spans[-1][0] + 1
-    return any(TYPED.match(line.text[:RELEVANT]) for line in hit.stream.lines[since:start])
+    typed = hit.stream.lines[since : start + 1]  # it may begin with the command
+    return any(TYPED.match(line.text[:RELEVANT]) for line in typed)
 
 
 def _of_another_program(hit: Hit) -> bool:

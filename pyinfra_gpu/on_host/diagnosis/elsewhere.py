@@ -32,14 +32,23 @@ class Elsewhere:
         self._told: dict[tuple[str, str], Told | None] = {}
         self._differing: dict[str, Told | None] = {}
 
-    def told(self, pattern: Pattern, also: Pattern | None = None) -> Told | None:
+    def told(
+        self, pattern: Pattern, also: Pattern | None, groups: Mapping[str, str | None]
+    ) -> Told | None:
         """Return the first line that the pattern matches, whoever wrote it; None if there is none.
 
         Its groups, and those of `also`, must agree, see `together`. Of several lines it is the
         last: a table's heading comes before the row that tells.
 
         + also: what another line must have as well, anywhere; its groups are added
+        + groups: of the message that is asked about, for what both ask of it
         """
+        about, beside = pattern.about(groups), also.about(groups) if also else None
+        if about is None or (also and not beside):
+            return None
+        return self._of(about, beside)
+
+    def _of(self, pattern: Pattern, also: Pattern | None) -> Told | None:
         asked = (pattern.source, also.source if also else "")
         if asked not in self._told:
             self._told[asked] = self._search(pattern, also)

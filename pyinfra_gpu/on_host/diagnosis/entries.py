@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import pkgutil
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from .host_facts import Condition, HostFacts
-from .patterns import Pattern, Text, pattern
+from .patterns import Pattern, Text, asked_about, pattern
 from .steps import Step
 
 FILE = "catalogue.json"
@@ -39,7 +40,9 @@ NONE: frozenset[str] = frozenset()
 class Lines(Protocol):
     """All lines of a log; see `Elsewhere`."""
 
-    def told(self, pattern: Pattern, also: Pattern | None = None) -> object | None:
+    def told(
+        self, pattern: Pattern, also: Pattern | None, groups: Mapping[str, str | None]
+    ) -> object | None:
         """Return what the first line tells that the pattern matches; None if there is none."""
 
     def differing(self, pattern: Pattern) -> object | None:
@@ -51,7 +54,8 @@ class Case:
     """What an entry means where its message carries one of these values and the host says so.
 
     + values: None if any value will do
-    + seen: a line that the log has as well, wherever; None if none is asked for
+    + seen: a line that the log has as well, wherever; None if none is asked for. It may ask for
+      what the message has, see `Pattern.about`
     + also: another line that it must have beside `seen`
     + differs: what the log says in two ways; None if nothing of the kind is asked for
     """
@@ -66,15 +70,32 @@ class Case:
     fix: tuple[Step, ...]
     explains: frozenset[str] = NONE
 
-    def fits(self, value: str | None, facts: HostFacts, log: Lines) -> bool:
-        """Tell whether this is the reading."""
+    @property
+    def lendable(self) -> bool:
+        """Whether another line alone decides it, and its words need none of its message's."""
+        asked = [each for each in (self.seen, self.also, self.differs) if each]
+        if not asked or self.values is not None or self.facts or self.kind != "root":
+            return False
+        if any(asked_about(each) for each in asked):
+            return False
+        held = {"other"}.union(*(each.regex.groupindex for each in asked))
+        texts = (self.cause, *(form for step in self.fix for form in step.forms))
+        return held.issuperset(name for text in texts for name in re.findall(r"<([a-z_]+)>", text))
+
+    def fits(
+        self, value: str | None, groups: Mapping[str, str | None], facts: HostFacts, log: Lines
+    ) -> bool:
+        """Tell whether this is the reading of a message with these groups.
+
+        + value: of the group that chooses
+        """
         if self.values is not None and (value is None or not self.values & {value, ANY}):
             return False
         if not all(condition.holds(facts) for condition in self.facts):
             return False
         if self.differs is not None and log.differing(self.differs) is None:
             return False
-        return self.seen is None or log.told(self.seen, self.also) is not None
+        return self.seen is None or log.told(self.seen, self.also, groups) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +110,9 @@ class Entry:
     + clause, remedy: the cause, and what to do, in one clause each; empty where nobody wrote one
     + weak: names a cause only if nothing else failed: a time-out, a signal
     + passing: mostly goes away by itself: the same program may well succeed a little later
+    + lends: its cases are told by what another line says alone, so that they hold as well where the
+      log has one of its consequences in place of its message
+    + only_decided: says nothing where none of its cases fits: its message has any number of causes
     + explains: ids and layers that are its consequences where both are seen
     + case_group: the group whose value chooses one of `cases`
     + samples: lines as people see them; + source: where the facts are from. Hosts are sent neither
@@ -105,6 +129,8 @@ class Entry:
     remedy: str = ""
     weak: bool = False
     passing: bool = False
+    lends: bool = False
+    only_decided: bool = False
     explains: frozenset[str] = NONE
     case_group: str | None = None
     cases: tuple[Case, ...] = ()
@@ -120,7 +146,7 @@ class Entry:
         + log: where it was found
         """
         value = groups.get(self.case_group) if self.case_group else None
-        return next((case for case in self.cases if case.fits(value, facts, log)), None)
+        return next((case for case in self.cases if case.fits(value, groups, facts, log)), None)
 
 
 Reading = tuple[str, Case | None]
@@ -137,12 +163,21 @@ class Catalogue:
         self._places: dict[str, list[int]] = {}  # in `_patterns`, by the anchor
         for place, (_, each) in enumerate(self._patterns):
             self._places.setdefault(each.anchor, []).append(place)
+        self._lent: dict[str, tuple[Case, ...]] = {entry.id: () for entry in entries}
+        for entry in entries:
+            cases = tuple(case for case in entry.cases if entry.lends and case.lendable)
+            for effect in sorted(entry.explains & self._lent.keys()) if cases else ():
+                self._lent[effect] += cases
+        for entry in entries:
+            for effect in sorted(entry.explains & self._lent.keys()):
+                if self.by_id[effect].only_decided:
+                    self._lent[effect] += self._lent[entry.id]
         self._effects = {
             (entry.id, case): self._reach(
                 entry.id, entry.explains | (case.explains if case else NONE)
             )
             for entry in entries
-            for case in (None, *entry.cases)
+            for case in (None, *entry.cases, *self.lent(entry))
         }
 
     def near(self, text: Text) -> list[tuple[Entry, Pattern]]:
@@ -150,6 +185,14 @@ class Catalogue:
         there = text.holding(self._places)
         places = sorted(place for anchor in there for place in self._places[anchor])
         return [self._patterns[place] for place in places]
+
+    def lent(self, entry: Entry) -> tuple[Case, ...]:
+        """Return the cases of what explains the entry that another line alone decides.
+
+        What was typed decides between the causes of a failure, whichever of its consequences was
+        in the log; an entry that says nothing by itself has what its causes are lent, too.
+        """
+        return self._lent[entry.id] if entry.kind == "root" else ()
 
     def explains(self, one: Reading, other: str) -> bool:
         """Tell whether the entry `other` is a consequence of `one`, directly or through others."""
@@ -209,6 +252,8 @@ def _entry_as_json(entry: Entry) -> dict[str, Any]:
         "remedy": entry.remedy,
         "weak": entry.weak,
         "passing": entry.passing,
+        "lends": entry.lends,
+        "only_decided": entry.only_decided,
         "case_group": entry.case_group,
         "cases": [_case_as_json(case) for case in entry.cases],
     }
@@ -256,6 +301,8 @@ def _entry(told: Mapping[str, Any]) -> Entry:
         remedy=told.get("remedy", ""),
         weak=told.get("weak", False),
         passing=told.get("passing", False),
+        lends=told.get("lends", False),
+        only_decided=told.get("only_decided", False),
         case_group=told.get("case_group"),
         cases=tuple(_case(each) for each in told.get("cases", ())),
     )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .log import Line, Stream
+from .log import TYPED, Line, Stream
 from .torchrun import ends_item
 
 LONGEST_MESSAGE = 40  # lines that an exception's message may have
@@ -41,11 +41,6 @@ _OUR_PACKAGES = ("torch", "triton", "nvidia", "numpy")
 # What begins a message of its own: NCCL's "host:pid:tid [0] ", "wandb: ", "slurmd: ".
 _OTHER_MESSAGE = re.compile(
     r"[\w.-]{1,64}:\d{1,9}:\d{1,9} \[|(?:wandb|srun|slurmd|slurmstepd|sbatch|mpirun)[: ]"
-)
-
-# A shell's prompt with a command behind it. "# " alone may be a comment as well as root's.
-TYPED = re.compile(
-    r"(?:\([\w. -]{1,40}\) )?(?:\[?[\w.-]{1,40}@[\w.-]{1,64}[^$#%\n]{0,80}[$#%]|[$%\u276f]) \S"
 )
 
 

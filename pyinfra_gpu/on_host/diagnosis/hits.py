@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from typing import Literal
 
 from .elsewhere import Elsewhere, Told
 from .entries import Case, Catalogue, Entry, Kind, Reading
 from .failures import Failure, failures, known_lines
 from .host_facts import HostFacts
-from .log import Line, Stream
+from .log import TYPED, Line, Stream
 from .patterns import Pattern
 
 WINDOWS = 60  # in which one pattern is searched from each end, shared by the streams
@@ -97,8 +98,16 @@ class Hit:
 
     @property
     def weak(self) -> bool:
-        """Whether it names a cause only if nothing else failed; not where another line decides."""
-        return self.entry.weak and self.told is None
+        """Whether it names a cause only if nothing else failed; not where another line decides.
+
+        A line that decides between the causes of such failures decides nothing against others, nor
+        does the message itself.
+        """
+        return self.entry.weak and (
+            self.told is None
+            or self.case not in self.entry.cases
+            or any(self.told.line == line.whole.strip() for line in self.lines)
+        )
 
     @property
     def reading(self) -> Reading:
@@ -123,10 +132,14 @@ class Hit:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the streams hold: messages of the catalogue, and exceptions; each in the log's order."""
+    """What the streams hold: messages of the catalogue, and exceptions; each in the log's order.
+
+    + ended_well: the number of the last line that says that a program ended well; 0 if none does
+    """
 
     hits: tuple[Hit, ...]
     failures: tuple[Failure, ...]
+    ended_well: int = 0
 
 
 def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Findings:
@@ -141,13 +154,14 @@ def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Fin
         found = [
             hit
             for entry, pattern in known.near(stream.text)
-            for hit in _hits(stream, entry, pattern, limit, standing, facts, log)
+            for hit in _hits(stream, entry, pattern, limit, standing, facts, log, known.lent(entry))
         ]
         hits += _specific(found, known)
         failed += own
     return Findings(
         tuple(sorted(hits, key=lambda hit: (hit.number, -hit.anchor))),
         tuple(sorted(failed, key=lambda failure: failure.number)),
+        max((number for stream in streams for number in stream.ended_well), default=0),
     )
 
 
@@ -166,9 +180,11 @@ def survived(failure: Failure) -> bool:
 
 def _goes_on(stream: Stream, last: int, telling: Sequence[Line]) -> bool:
     progress = stream.progress_after(last)
+    # What follows the next command that was typed is another program's.
+    own = takewhile(lambda line: not TYPED.match(line.text[:RELEVANT]), telling)
     return progress >= (1 if stream.finished else STILL_WORKING) or any(
         _GOES_ON.search(line.whole[:RELEVANT])
-        for line in telling
+        for line in own
         if not _FRAME.match(line.text)  # a file may be called fallback.py
     )
 
@@ -181,6 +197,7 @@ def _hits(
     standing: _Standings,
     facts: HostFacts,
     log: Elsewhere,
+    lent: Sequence[Case],
 ) -> Iterator[Hit]:
     for found in pattern.find(stream.text, limit):
         first = stream.at(found.start())
@@ -191,6 +208,9 @@ def _hits(
         groups = found.groupdict()
         failure, stands = standing(first, last)
         case = entry.case(groups, facts, log)
+        case = case or _lent_case(lent, stream.lines[first : last + 1], facts, log)
+        if entry.only_decided and case is None:
+            continue
         yield Hit(
             entry=entry,
             case=case,
@@ -202,8 +222,20 @@ def _hits(
             groups=groups,
             failure=failure,
             standing=stands,
-            told=_told(case, log) if case else None,
+            told=_told(case, groups, log) if case else None,
         )
+
+
+def _lent_case(
+    lent: Sequence[Case], message: Sequence[Line], facts: HostFacts, log: Elsewhere
+) -> Case | None:
+    """Return the first of another entry's cases that fits, if a line beside the message decides it.
+
+    If it is the message itself, that tells no more than the message does.
+    """
+    case = next((case for case in lent if case.fits(None, {}, facts, log)), None)
+    told = _told(case, {}, log) if case else None
+    return case if told and told.line not in {line.whole.strip() for line in message} else None
 
 
 def _standings(stream: Stream, failed: Mapping[int, Failure]) -> _Standings:
@@ -217,9 +249,9 @@ def _standings(stream: Stream, failed: Mapping[int, Failure]) -> _Standings:
     return told
 
 
-def _told(case: Case, log: Elsewhere) -> Told | None:
+def _told(case: Case, groups: Mapping[str, str | None], log: Elsewhere) -> Told | None:
     if case.seen:
-        return log.told(case.seen, case.also)
+        return log.told(case.seen, case.also, groups)
     return log.differing(case.differs) if case.differs else None
 
 

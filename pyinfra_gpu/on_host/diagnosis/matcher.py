@@ -140,7 +140,8 @@ def _telling(hit: Hit, hits: Sequence[Hit]) -> Hit:
     others = [
         (entry.cases.index(other.case), other.number, other)
         for other in hits
-        if other.entry is entry and other.case and other.kind == hit.kind and other.rank in ranks
+        if other.entry is entry and other.case in entry.cases and other.case
+        if other.kind == hit.kind and other.rank in ranks
     ]
     return min(others, key=lambda item: item[:2], default=(0, 0, hit))[2]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 BEFORE, AFTER = 200, 600  # characters around an anchor in which its message stands
 SHORTEST_ANCHOR = 6
@@ -17,6 +17,7 @@ LONG = 50_000  # characters of a text: of shorter ones, to look for every anchor
 _PIECE, _STEP = 4, 3  # characters, and from the start of one piece to that of the next
 
 _QUANTIFIERS = ("?", "*", "+", "{")
+_ABOUT = re.compile(r"<<([a-z_]{1,40})>>")
 _ESCAPED_LITERAL = re.compile(r"[^\w\s]")
 # An escape; a class, where a bracket right after the opening one (or its ^) is a member; a bound.
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d{0,4},?\d{0,4}\}", re.DOTALL)
@@ -28,10 +29,23 @@ class PatternError(ValueError):
 
 @dataclass(frozen=True)
 class Pattern:
-    """One message as a regular expression, with the longest text that all its matches contain."""
+    """One message as a regular expression, with the longest text that all its matches contain.
+
+    `<<name>>` in it stands for what another message has as its group of that name, see `about`.
+    """
 
     source: str
     anchor: str
+
+    def about(self, groups: Mapping[str, str | None]) -> Pattern | None:
+        """Return the pattern with another message's values; None where one took no part there.
+
+        + groups: that message's
+        """
+        values = {name: groups.get(name) for name in _ABOUT.findall(self.source)}
+        if not all(values.values()):
+            return None
+        return _about(self, tuple((name, value or "") for name, value in values.items()))
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
@@ -127,12 +141,26 @@ def pattern(source: str) -> Pattern:
     return Pattern(source, max(_literals(source), key=len, default=""))
 
 
+@cache
+def _about(found: Pattern, values: tuple[tuple[str, str], ...]) -> Pattern:
+    source = found.source
+    for name, value in values:
+        source = source.replace(f"<<{name}>>", re.escape(value))
+    return pattern(source) if values else found
+
+
+def asked_about(found: Pattern) -> frozenset[str]:
+    """Return the groups of another message whose values the pattern asks for."""
+    return frozenset(_ABOUT.findall(found.source))
+
+
 def check(found: Pattern) -> None:
     """Refuse a pattern that cannot be searched for in bounded time.
 
     Raises PatternError if it is not a regular expression, ignores case, repeats without a bound
     or holds no text to look for.
     """
+    found = pattern(_ABOUT.sub(r"\\w", found.source))  # whatever the values are
     try:
         flags = found.regex.flags
     except re.error as error:

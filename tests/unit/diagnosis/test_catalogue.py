@@ -15,7 +15,7 @@ from pyinfra_gpu.diagnosis.matcher import explain
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, Entry, carried, packed, unpacked
 from pyinfra_gpu.on_host.diagnosis.log import Source
 from pyinfra_gpu.on_host.diagnosis.matcher import diagnose
-from pyinfra_gpu.on_host.diagnosis.patterns import AFTER, BEFORE, Pattern, Text
+from pyinfra_gpu.on_host.diagnosis.patterns import AFTER, BEFORE, Pattern, Text, asked_about
 from pyinfra_gpu.on_host.diagnosis.steps import Step
 from pyinfra_gpu.stacks import StacksError
 
@@ -69,6 +69,12 @@ def carries(sample: str, entry: Entry, values: frozenset[str] | None) -> bool:
     return bool(told & values or (told and "*" in values)) if values else not told
 
 
+def has(sample: str, entry: Entry, names: frozenset[str]) -> bool:
+    """Tell whether the sample has something in all these groups."""
+    found = [each.groupdict() for p in entry.patterns for each in p.regex.finditer(sample)]
+    return any(all(groups.get(name) for name in names) for groups in found)
+
+
 @pytest.mark.parametrize(
     "entry", [each for each in KNOWN.entries if any(c.seen or c.differs for c in each.cases)]
 )
@@ -76,8 +82,16 @@ def test_another_line_of_the_log_decides_which_case_it_is(entry: Entry) -> None:
     for case in entry.cases:
         if not isinstance(case, _FileCase) or not (case.seen or case.differs):
             continue
-        fitting = (each for each in entry.samples if carries(each, entry, case.values))
+        about = asked_about(case.seen) if case.seen else frozenset()
+        fitting = (
+            each
+            for each in entry.samples
+            if (has(each, entry, about) if about else carries(each, entry, case.values))
+        )
         message = next(fitting, entry.samples[0])
+        if entry.only_decided:  # its samples have a line that decides
+            found = (each.regex.search(message) for each in entry.patterns)
+            message = next(each[0] for each in found if each)
         for log in (f"{message}\n$ typed\n{case.seen_in}", f"{case.seen_in}\n{message}"):
             found = next(each for each in explain(log).findings if each.id == entry.id)
             for part in re.split("<[a-z_]+>", case.cause):
@@ -147,6 +161,44 @@ def test_two_lines_may_have_to_be_about_the_same(lines: str, decides: bool) -> N
     )
     cause = _cause_with(both, f"asked for eth1\n{lines}")
     assert (cause == "compat is on the path") is decides
+
+
+NOT_LISTED = r"""
+CUDA-11:
+  kind: root
+  patterns: ['Keys wanted: (?P<key>\w{1,9})']
+  samples: ["Keys wanted: label\nthe keys are: text"]
+  cause: a key is missing
+  fix: ["add it"]
+  source: made up
+  only_decided: yes
+  cases:
+    - seen: 'keys are: (?![\w ]{0,80}<<key>>)(?P<has>\w{1,9})'
+      seen_in: 'the keys are: text'
+      kind: root
+      cause: the data have <has>
+      fix: [rename it]
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "causes"),
+    [
+        ("Keys wanted: label\nthe keys are: text id", ["the data have text"]),
+        ("Keys wanted: label\nthe keys are: text label", []),
+        ("Keys wanted: label", []),
+    ],
+)
+def test_a_line_may_be_about_what_the_message_names(lines: str, causes: list[str]) -> None:
+    known = read_catalogue({**TEXTS, "cuda": TEXTS["cuda"] + NOT_LISTED})
+    assert unpacked(packed(known)).by_id["CUDA-11"].only_decided
+    assert [each.cause for each in diagnose([Source(lines)], known).findings] == causes
+    for old, new, said in (
+        ("<<key>>", "<<value>>", "asks for a group that no pattern has"),
+        ("the keys are: text'", "the keys are: label'", "does not match its seen_in"),
+    ):
+        with pytest.raises(StacksError, match=said):
+            read_catalogue({**TEXTS, "cuda": TEXTS["cuda"] + NOT_LISTED.replace(old, new)})
 
 
 def _cause_with(case: str, lines: str) -> str:
@@ -372,9 +424,21 @@ def test_hosts_read_the_same_catalogue() -> None:
     here, there = catalogue(), unpacked(for_hosts())
     assert packed(there) == for_hosts()
     for one, other in zip(here.entries, there.entries, strict=True):
-        told = ("id", "kind", "patterns", "cause", "fix", "clause", "remedy", "weak", "passing")
+        told = (
+            "id",
+            "kind",
+            "patterns",
+            "cause",
+            "fix",
+            "clause",
+            "remedy",
+            "weak",
+            "passing",
+            "lends",
+        )
         assert all(
-            getattr(one, name) == getattr(other, name) for name in (*told, "case_group", "explains")
+            getattr(one, name) == getattr(other, name)
+            for name in (*told, "case_group", "explains", "lends")
         )
         for case, same in zip(one.cases, other.cases, strict=True):
             assert {**vars(case), "facts": {*case.facts}} == {

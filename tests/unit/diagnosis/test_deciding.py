@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from diagnosis.small_catalogue import explained, roots, summary, traceback
+from diagnosis.small_catalogue import TEXTS, explained, roots, summary, traceback
 
+from pyinfra_gpu.diagnosis.catalogue import read_catalogue
+from pyinfra_gpu.on_host.diagnosis.entries import packed, unpacked
 from pyinfra_gpu.on_host.diagnosis.log import Source
+from pyinfra_gpu.on_host.diagnosis.matcher import diagnose
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has 31 GiB"
 REMOTE = "torch.distributed.DistBackendError: ncclRemoteError: remote process exited"
@@ -358,3 +361,36 @@ def test_a_warning_at_which_the_program_ended_before_the_next_prompt_is_the_caus
 def test_a_step_that_the_loss_scaler_skips_does_not_say_that_the_run_goes_on() -> None:
     skipped = "OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 2, reducing to 1\n"
     assert roots(skipped + traceback(OOM)) == ["CUDA-02"]
+
+
+def test_what_decides_between_causes_decides_where_only_their_consequence_is_in_the_log() -> None:
+    case = "{seen: 'cache: (?P<of>compat)', seen_in: 'cache: compat', kind: root,"
+    lent = f"    - {case} cause: <of> is in it, fix: [remove it]}}\n"
+    cuda = TEXTS["cuda"].replace("  cases:\n", f"  lends: yes\n  cases:\n{lent}", 1)
+    known = read_catalogue({**TEXTS, "cuda": cuda})
+    assert unpacked(packed(known)).by_id["CUDA-01"].lends
+    for message in ("RuntimeError: No CUDA GPUs are available", "unsupported display driver"):
+        found = diagnose([Source(f"{message}\n$ ldconfig -p\ncache: compat\n")], known).findings
+        assert [(each.cause, each.decided_by) for each in found] == [
+            ("compat is in it", "cache: compat")
+        ]
+    log = "No CUDA GPUs are available: cache: compat\n"
+    assert [each.cause for each in diagnose([Source(log)], known).findings] == ["none is seen"]
+
+
+def test_what_the_run_got_over_before_it_ended_well_is_not_told() -> None:
+    found = f"[WARNING] batch 64: {OOM}\n{STEPS}"
+    for end in ("training finished in 1:02\n", "$ echo $?\n0\n$ ls\nconfig.json\n"):
+        assert explained(found + end).findings == ()
+    assert [f.kind for f in explained(found).findings] == ["warn"]
+    asked = "$ tail -1 log\nNCCL: unhandled system error\n$ pytest -q test_norm.py\n"
+    assert roots(f"{asked}18 passed in 21.47s\n") == []
+    assert roots(f"{asked}1 failed, 17 passed in 21.47s\n") == ["NCCL-02"]
+    killed = "exitcode  : -9 (pid: 31087)\n$ python train.py --workers 2\ntraining finished\n"
+    assert roots(killed) == ["STORE-09"]
+    assert roots(f"{traceback(OOM)}$ echo $?\n1\n") == ["CUDA-02"]
+    assert roots(f"{traceback(OOM)}$ true; echo $?\n0\n") == ["CUDA-02"]
+
+
+def test_what_the_next_command_prints_does_not_say_that_the_last_one_went_on() -> None:
+    assert roots(f"{traceback(OOM)}host$ pip download x\nWARNING: Retrying\n") == ["CUDA-02"]
