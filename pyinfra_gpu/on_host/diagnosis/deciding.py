@@ -8,8 +8,9 @@ The rules, in this order:
    what ended the run.
 3. An exception that nothing in the catalogue explains makes a log unclassified. It is outweighed
    only by what the kernel says, by an exception that came first, by an error printed right
-   before it, or by what a person was told who asked the host afterwards, at a prompt. A warning
-   of NCCL does not: what NCCL fails at is in the exception.
+   before it, or by what a person was told who asked the host afterwards, at a prompt: the message
+   itself, or the line that decides what it means. A warning of NCCL does not: what NCCL fails at
+   is in the exception.
 4. A consequence (as `explains` tells) gives way to its cause.
 5. Exceptions and the kernel come before other lines, and the first of them before later ones.
 6. Time-outs and signals (`weak`) count where there is nothing better, unless another line decides
@@ -27,7 +28,7 @@ from collections.abc import Sequence
 from .entries import Catalogue, Kind
 from .failures import Failure
 from .hits import RELEVANT, Findings, Hit, survived
-from .log import TYPED
+from .log import TYPED, Stream
 from .torchrun import Summary
 
 Verdict = tuple[Hit, Kind]
@@ -166,15 +167,25 @@ def _outweighs(hit: Hit, unknown: Failure) -> bool:
 def _asked_after(hit: Hit, unknown: Sequence[Failure]) -> bool:
     """Tell whether a person was told this by a command that was typed after those exceptions.
 
-    What the program itself prints after an exception is mostly its consequence.
+    Either the message itself, or the line that decides what it means. What the program itself
+    prints after an exception is mostly its consequence.
     """
+    if hit.standing == "kernel":
+        return False
     start = hit.failure.start if hit.failure else hit.first
-    before = [each for each in unknown if each.stream is hit.stream and each.start < start]
-    if not before or hit.standing == "kernel":
+    return _typed_between(unknown, hit.stream, start) or (
+        hit.told is not None and _typed_between(unknown, hit.told.stream, hit.told.index)
+    )
+
+
+def _typed_between(unknown: Sequence[Failure], stream: Stream, line: int) -> bool:
+    """Tell whether a command was typed between the last of the exceptions before and the line."""
+    before = [each for each in unknown if each.stream is stream and each.start < line]
+    if not before:
         return False
     since = before[-1].spans[-1][0] + 1
-    typed = hit.stream.lines[since : start + 1]  # it may begin with the command
-    return any(TYPED.match(line.text[:RELEVANT]) for line in typed)
+    typed = stream.lines[since : line + 1]  # it may begin with the command
+    return any(TYPED.match(each.text[:RELEVANT]) for each in typed)
 
 
 def _of_another_program(hit: Hit) -> bool:

@@ -18,10 +18,15 @@ WINDOWS = 20  # in which a line is searched from each end of a stream
 
 @dataclass(frozen=True)
 class Told:
-    """A line that decides, and what its pattern's groups hold."""
+    """A line that decides, and what its pattern's groups hold.
+
+    + stream, index: where the line stands
+    """
 
     line: str
     groups: Mapping[str, str | None]
+    stream: Stream
+    index: int
 
 
 class Elsewhere:
@@ -70,9 +75,9 @@ class Elsewhere:
             other = found["one"]
             one = first.setdefault(found.groupdict().get("same"), other)
             if other != one:
-                line = stream.lines[stream.at(found.start("one"))]
+                at = stream.at(found.start("one"))
                 groups = {**found.groupdict(), "one": one, "other": other}
-                return Told(line.whole.strip(), groups)
+                return Told(stream.lines[at].whole.strip(), groups, stream, at)
         return None
 
     def _search(self, pattern: Pattern, also: Pattern | None) -> Told | None:
@@ -82,7 +87,7 @@ class Elsewhere:
             for beside in [other.groupdict() for _, other in others] if also else [{}]:
                 if together(groups, beside):
                     last = stream.at(max(found.start(), found.end() - 1))
-                    return Told(stream.lines[last].whole.strip(), groups | beside)
+                    return Told(stream.lines[last].whole.strip(), groups | beside, stream, last)
         return None
 
     def _all(self, pattern: Pattern) -> Iterator[tuple[Stream, re.Match[str]]]:

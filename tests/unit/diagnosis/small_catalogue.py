@@ -49,6 +49,12 @@ CUDA-09:
   cause: none is seen
   fix: ["run `nvidia-smi -L`"]
   source: made up
+  cases:
+    - seen: 'vfio-pci holds (?P<card>[\\w:.]{4,16})'
+      seen_in: "vfio-pci holds 01:00.0"
+      kind: root
+      cause: "<card> is another's"
+      fix: ["give it back"]
 CUDA-10:
   kind: expected
   patterns: ['MXFP4 scaling only supported']

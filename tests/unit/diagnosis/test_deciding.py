@@ -326,6 +326,15 @@ def test_what_a_person_was_told_afterwards_explains_an_unknown_exception(prompt:
     assert roots(traceback(KEY) + asked + traceback(OOM)) == ["CUDA-02"]
 
 
+def test_a_line_that_decides_and_was_asked_for_afterwards_explains_an_unknown_exception() -> None:
+    seen = "No CUDA GPUs are available\n"
+    log = seen + traceback("AssertionError: a GPU is needed")
+    assert roots(log) == []
+    assert roots(log + "$ lspci -k\nvfio-pci holds 01:00.0\n") == ["CUDA-09"]
+    assert roots(log + "vfio-pci holds 01:00.0\n") == []
+    assert roots("vfio-pci holds 01:00.0\n" + log + "$ date\nMonday\n") == []
+
+
 def test_what_the_program_prints_after_an_unknown_exception_does_not_explain_it() -> None:
     assert roots(traceback(KEY) + traceback(OOM)) == []
     assert roots(traceback(KEY) + "# no more\n" + traceback(OOM)) == []
