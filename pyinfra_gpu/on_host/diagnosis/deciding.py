@@ -45,7 +45,7 @@ _NOT_OWN = re.compile(
     r"KeyboardInterrupt|SystemExit|SignalException|Dist\w{1,30}Error|NCCL|nccl|[Gg]loo|CUDA"
     r"|[Tt]ime(?:d )?-?out|Connection|\bstore\b|Broken pipe"
 )
-_TIMED_OUT = re.compile(r"[Tt]imed?[ -]?out|TIMEOUT")
+_LEFT_ALONE = re.compile(r"[Tt]imed?[ -]?out|TIMEOUT|Connection (?:closed|reset)|Broken pipe")
 _CTRL_C = re.compile(r"\s*(?:\^C|KeyboardInterrupt\b)")
 _HOST_LAYERS = ("driver", "host")
 _OVERCOME = ("warned", "survived")
@@ -158,7 +158,7 @@ def _in_vain(hit: Hit) -> bool:
     """Tell whether a rank says here that another one did not come, or went away."""
     consequence = hit.kind == "secondary" or (hit.kind == "root" and hit.weak)
     line = hit.lines[0].whole[:RELEVANT]
-    return consequence and (hit.entry.layer == "nccl" or _TIMED_OUT.search(line) is not None)
+    return consequence and (hit.entry.layer == "nccl" or _LEFT_ALONE.search(line) is not None)
 
 
 def _of_rank(

@@ -113,7 +113,7 @@ class Entry:
     + lends: its cases are told by what another line says alone, so that they hold as well where the
       log has one of its consequences in place of its message
     + only_decided: says nothing where none of its cases fits: its message has any number of causes
-    + awaited: stands for any exception that no entry explains, of a rank that the others then waited
+    + awaited: stands for any exception that no entry explains, of a rank that others then waited
       for; it has no message of its own, and its patterns are not searched for
     + explains: ids and layers that are its consequences where both are seen
     + case_group: the group whose value chooses one of `cases`

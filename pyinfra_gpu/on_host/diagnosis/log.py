@@ -169,7 +169,8 @@ def unwrapped(lines: Sequence[Line]) -> list[Line] | None:
         return None
     joined: list[list[Line]] = []
     for line in lines:
-        if joined and len(joined[-1][-1].whole) == width:
+        # A line with a prefix of its own begins a message, however wide the one before is.
+        if joined and len(joined[-1][-1].whole) == width and not line.prefixes:
             joined[-1].append(line)
         else:
             joined.append([line])
