@@ -28,6 +28,8 @@
                                 # by a line that needs no message beside it (no module is loaded)
       only_decided: yes         # a message of any number of causes (KeyError): nothing where no
                                 # case fits
+      awaited: yes              # any exception that nothing explains, of a rank that others then
+                                # waited for; its patterns are not searched for. One entry has it
       explains: [CUDA-02, nccl] # ids and layers that are its consequences where both are seen
       case_group: file          # the group whose value chooses among the cases
       cases:                    # other readings of the same message. The first that fits replaces
@@ -182,6 +184,7 @@ class _FileEntry(FileEntry, Entry):
     passing: Flag = False
     lends: Flag = False
     only_decided: Flag = False
+    awaited: Flag = False
     explains: frozenset[Text] = NONE
     case_group: Text | None = None
     cases: Annotated[tuple[_FileCase, ...], BeforeValidator(_one_each)] = ()

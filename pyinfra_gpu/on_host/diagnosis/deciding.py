@@ -16,7 +16,9 @@ The rules, in this order:
 6. Time-outs and signals (`weak`) count where there is nothing better, unless another line decides
    what they mean. Before them an exception ended a thread: then that is what they wait for, and
    the cause, if it is known.
-7. A run that nothing ended may still have had a remark to report; none of what came before a line
+7. Where only an exception is left that nothing explains, of a rank that another one then waited for
+   until a time-out or lost its connection to, that exception is the cause, whatever its type.
+8. A run that nothing ended may still have had a remark to report; none of what came before a line
    that says that it ended well. Nor is a time-out a cause that somebody asked for before that line.
 """
 
@@ -38,6 +40,12 @@ SOON_OVER = 5  # lines that a log may have after a warning that was its last wor
 
 _PROGRAM = re.compile(r"\bpid='?\d{1,10}'?, name=([^,\s]{1,40})")
 _OURS = re.compile(r"python|pt_|torchrun|ray|<unknown>|nvidia|\d|train")
+# What ranks say of each other, and what ended a program from outside, is no mistake of its own.
+_NOT_OWN = re.compile(
+    r"KeyboardInterrupt|SystemExit|SignalException|Dist\w{1,30}Error|NCCL|nccl|[Gg]loo|CUDA"
+    r"|[Tt]ime(?:d )?-?out|Connection|\bstore\b|Broken pipe"
+)
+_LEFT_ALONE = re.compile(r"[Tt]imed?[ -]?out|TIMEOUT|Connection (?:closed|reset)|Broken pipe")
 _CTRL_C = re.compile(r"\s*(?:\^C|KeyboardInterrupt\b)")
 _HOST_LAYERS = ("driver", "host")
 _OVERCOME = ("warned", "survived")
@@ -59,6 +67,8 @@ def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[V
     if causes and not _waits_for_a_thread(causes, found.failures, hits):
         first = min(causes, key=_precedence)
         return [(hit, "root") for hit in (first, *_independent(first, causes))]
+    if not causes and (awaited := _awaited(unknown, found.hits, known)):
+        return [(awaited, "root")]
     if causes or unknown or (ended and not _only_remarked(ended, hits)) or summary:
         return []
     return _remarks(hits, known)
@@ -112,6 +122,43 @@ def _tells(hit: Hit) -> bool:
     spans = hit.failure.spans[-1:] if hit.failure.carries else hit.failure.spans
     in_first_lines = any(hit.first <= first <= hit.last for first, _ in spans)
     return in_first_lines or hit.kind not in ("wrapper", "secondary")
+
+
+def _awaited(unknown: Sequence[Failure], hits: Sequence[Hit], known: Catalogue) -> Hit | None:
+    """Return the exception of a rank that another one then waited for, if it is the program's own.
+
+    Not of a rank that itself waited later on: it got over its exception.
+    """
+    first = min(unknown, key=lambda failure: failure.number, default=None)
+    entry = known.awaited
+    if first is None or entry is None or first.aside or first.foreign:
+        return None
+    place = first.spans[-1][0]
+    line = first.stream.lines[place]
+    if not first.stream.writer or _NOT_OWN.search(line.text[:RELEVANT]):
+        return None
+    waited = {hit.stream.writer for hit in hits if hit.number > first.number and _in_vain(hit)}
+    if first.stream.writer in waited or not waited - {""}:
+        return None
+    return Hit(
+        entry=entry,
+        case=None,
+        stream=first.stream,
+        anchor=0,
+        span=first.stream.span(place),
+        first=place,
+        last=place,
+        groups={},
+        failure=first,
+        standing="exception",
+    )
+
+
+def _in_vain(hit: Hit) -> bool:
+    """Tell whether a rank says here that another one did not come, or went away."""
+    consequence = hit.kind == "secondary" or (hit.kind == "root" and hit.weak)
+    line = hit.lines[0].whole[:RELEVANT]
+    return consequence and (hit.entry.layer == "nccl" or _LEFT_ALONE.search(line) is not None)
 
 
 def _of_rank(

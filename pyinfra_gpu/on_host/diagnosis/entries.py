@@ -113,6 +113,8 @@ class Entry:
     + lends: its cases are told by what another line says alone, so that they hold as well where the
       log has one of its consequences in place of its message
     + only_decided: says nothing where none of its cases fits: its message has any number of causes
+    + awaited: stands for any exception that no entry explains, of a rank that others then waited
+      for; it has no message of its own, and its patterns are not searched for
     + explains: ids and layers that are its consequences where both are seen
     + case_group: the group whose value chooses one of `cases`
     + samples: lines as people see them; + source: where the facts are from. Hosts are sent neither
@@ -131,6 +133,7 @@ class Entry:
     passing: bool = False
     lends: bool = False
     only_decided: bool = False
+    awaited: bool = False
     explains: frozenset[str] = NONE
     case_group: str | None = None
     cases: tuple[Case, ...] = ()
@@ -159,7 +162,9 @@ class Catalogue:
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self.entries = entries
         self.by_id = {entry.id: entry for entry in entries}
-        self._patterns = [(entry, each) for entry in entries for each in entry.patterns]
+        self.awaited = next((entry for entry in entries if entry.awaited), None)
+        searched = [entry for entry in entries if not entry.awaited]
+        self._patterns = [(entry, each) for entry in searched for each in entry.patterns]
         self._places: dict[str, list[int]] = {}  # in `_patterns`, by the anchor
         for place, (_, each) in enumerate(self._patterns):
             self._places.setdefault(each.anchor, []).append(place)
@@ -254,6 +259,7 @@ def _entry_as_json(entry: Entry) -> dict[str, Any]:
         "passing": entry.passing,
         "lends": entry.lends,
         "only_decided": entry.only_decided,
+        "awaited": entry.awaited,
         "case_group": entry.case_group,
         "cases": [_case_as_json(case) for case in entry.cases],
     }
@@ -303,6 +309,7 @@ def _entry(told: Mapping[str, Any]) -> Entry:
         passing=told.get("passing", False),
         lends=told.get("lends", False),
         only_decided=told.get("only_decided", False),
+        awaited=told.get("awaited", False),
         case_group=told.get("case_group"),
         cases=tuple(_case(each) for each in told.get("cases", ())),
     )

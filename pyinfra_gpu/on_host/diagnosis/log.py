@@ -80,10 +80,15 @@ class Source:
 
 
 class Stream:
-    """The lines of one writer in one file, in order, as one text to search."""
+    """The lines of one writer in one file, in order, as one text to search.
+
+    + writer: the rank, or what else tells who wrote it; empty where nothing does
+    """
 
     def __init__(self, rank: int | None, lines: Sequence[Line]) -> None:
         self.rank, self.lines = rank, lines
+        label = lines[0].label if lines else ""
+        self.writer = str(rank) if rank is not None else label
         shown = [_BLANKS.sub(" ", line.text).strip() for line in lines]
         self._starts, start = [], 0
         for text in shown:
@@ -98,6 +103,12 @@ class Stream:
     def at(self, place: int) -> int:
         """Return the index in `lines` of the line that holds the character at `place`."""
         return bisect_right(self._starts, place) - 1
+
+    def span(self, index: int) -> tuple[int, int]:
+        """Return where the line at `index` begins and ends in the text."""
+        following = self._starts[index + 1 :][:1]
+        end = following[0] - 1 if following else len(self.text.lines)
+        return self._starts[index], end
 
     def progress_after(self, index: int) -> int:
         """Return how many lines after the one at `index` show a training loop at work."""
@@ -158,7 +169,8 @@ def unwrapped(lines: Sequence[Line]) -> list[Line] | None:
         return None
     joined: list[list[Line]] = []
     for line in lines:
-        if joined and len(joined[-1][-1].whole) == width:
+        # A line with a prefix of its own begins a message, however wide the one before is.
+        if joined and len(joined[-1][-1].whole) == width and not line.prefixes:
             joined[-1].append(line)
         else:
             joined.append([line])

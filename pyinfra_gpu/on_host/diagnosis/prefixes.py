@@ -40,6 +40,8 @@ _PREFIX = re.compile(
   | std(?:out|err)[ ][FP][ ]
   | \[pod/(?P<pod>[\w./-]{{1,120}})\][ ]
   | (?P<container>[\w.-]{{1,60}})[ ]{{0,20}}\|(?:[ ]|$)
+    # BuildKit: the number of its step and the seconds since that began
+  | \#\d{{1,4}}[ ]\d{{1,6}}\.\d{{1,4}}(?:[ ]|$)
     # loggers: glog's, PyTorch's, vLLM's, loguru's; Ray's workers
   | \[?[IWEF]\d{{3,4}}[ ]\d\d:\d\d:\d\d[.\d]{{0,12}}[ ]{{1,2}}(?:\d{{1,8}}[ ])?
     [\w/.-]{{1,120}}:\d{{1,6}}\][ ]?

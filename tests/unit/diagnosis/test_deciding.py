@@ -49,6 +49,65 @@ def test_a_weak_cause_of_the_blamed_rank_gives_way_to_an_exception_before_it() -
     assert roots(late + traceback(OOM, prefix="[rank0]: ") + blamed) == ["NCCL-02"]
 
 
+AWAITED = """
+STORE-50:
+  kind: root
+  awaited: yes
+  patterns: ['Error: ']
+  samples: ["KeyError: 'label'"]
+  cause: the program's own
+  fix: ["read it"]
+  source: made up
+"""
+WAITING = "[rank{}]:[E1118 10:12:30.114 x.cpp:632] NCCL error, unhandled system error\n"
+
+
+def left_alone(log: str, *, packed_for_hosts: bool = False) -> list[tuple[str, int | None, str]]:
+    """What is named, whose it is, and the line, by a catalogue that has such an entry."""
+    known = read_catalogue({**TEXTS, "store": TEXTS["store"] + AWAITED})
+    known = unpacked(packed(known)) if packed_for_hosts else known
+    return [(f.id, f.rank, f.evidence) for f in diagnose([Source(log)], known).findings]
+
+
+@pytest.mark.parametrize(
+    "message", [KEY, "IndexError: no such row", "data.BadRow: 3 columns", "StopIteration"]
+)
+def test_an_exception_of_any_type_that_another_rank_waited_for_is_the_cause(message: str) -> None:
+    log = traceback(message, prefix="[rank1]: ") + WAITING.format(0)
+    named = [("STORE-50", 1, f"[rank1]: {message}")]
+    assert left_alone(log) == named
+    assert left_alone(log, packed_for_hosts=True) == named
+    assert left_alone(log + summary(0, -6, others={1: -15})) == named
+    assert roots(log) == []
+
+
+def test_the_exception_of_a_data_loaders_process_is_shown_not_what_tells_of_it() -> None:
+    told = f"KeyError: Caught KeyError in DataLoader worker process 3.\nOriginal {traceback(KEY)}"
+    log = traceback(told.rstrip("\n"), prefix="[rank1]: ") + WAITING.format(0)
+    assert left_alone(log) == [("STORE-50", 1, f"[rank1]: {KEY}")]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        traceback(KEY, prefix="[rank1]: "),
+        traceback(KEY) + WAITING.format(0),
+        WAITING.format(0) + traceback(KEY, prefix="[rank1]: "),
+        traceback(KEY, prefix="[rank1]: ") + WAITING.format(1),
+        traceback(KEY, prefix="[rank1]: ") + WAITING.format(0) + WAITING.format(1),
+        traceback("KeyboardInterrupt", prefix="[rank1]: ") + WAITING.format(0),
+        traceback("torch.distributed.DistStoreError: gone", prefix="[rank1]: ") + WAITING.format(0),
+    ],
+)
+def test_an_exception_that_nobody_waited_for_stays_unknown(log: str) -> None:
+    assert left_alone(log) == []
+
+
+def test_a_known_cause_is_named_before_an_exception_that_was_waited_for() -> None:
+    log = traceback(OOM, prefix="[rank1]: ") + WAITING.format(0)
+    assert [id_ for id_, _, _ in left_alone(log)] == ["CUDA-02"]
+
+
 def test_a_run_that_went_on_and_finished_did_not_end_there() -> None:
     oom = f"trying batch 128: {OOM}\ntrying batch 64: ok\nstep 1 | loss 3.2\n"
     assert roots(oom) == ["CUDA-02"]
