@@ -7,12 +7,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import starting
 import verdicts
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
@@ -213,13 +213,10 @@ def test_a_file_that_may_not_be_read_is_unknown_and_its_owner_and_size_are_not(s
 def test_the_answer_comes_in_few_pieces(tree: Tree, shell: str) -> None:
     """What they cost the controller, packets of SSH's all of them, is most of a look."""
     furnish(tree)
-    words, pieces = tree.words(shell), []
-    reads, writes = os.pipe()  # not Popen's own, which does not block where gevent has its place
-    with subprocess.Popen(words, stdout=writes, env=tree.variables, cwd="/"):
-        os.close(writes)
-        while piece := os.read(reads, 1 << 20):
-            pieces.append(len(piece))
-    os.close(reads)
+    program = Path(__file__).parent / "fixtures/probe/pieces.py"
+    words = [sys.executable, "-I", program, *tree.words(shell)]
+    told = starting.run(words, capture_output=True, check=True, cwd="/", env=tree.variables)
+    pieces = [int(size) for size in told.stdout.split()]
     assert len(pieces) <= sum(pieces) // 4096 + 1, pieces
 
 
