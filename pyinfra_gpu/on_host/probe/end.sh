@@ -51,10 +51,11 @@ looked() {
 		fi
 	fi
 	unwatch
-	printf 'pyinfra-gpu-probe end\n'
+	printf '%s\n' "$last"
 }
 
 # Each piece that comes over SSH costs the controller more than what is in it. So they are gathered, by
 # what ends with the last line: what hangs may hold the pipe for ever.
-looked | if have sed; then sed '/^pyinfra-gpu-probe end$/q'; else cat; fi
+last='pyinfra-gpu-probe end'
+looked | if have sed; then sed "/^$last\$/q"; else cat; fi
 exit 0
