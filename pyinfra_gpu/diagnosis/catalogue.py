@@ -65,11 +65,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Annotated, ClassVar, TypeGuard
 
 from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
 
+from pyinfra_gpu.diagnosis.bundled import own_texts
 from pyinfra_gpu.diagnosis.host_facts import read_conditions
 from pyinfra_gpu.on_host.diagnosis.entries import LAYERS, NONE, Case, Catalogue, Entry
 from pyinfra_gpu.on_host.diagnosis.host_facts import Condition
@@ -198,12 +198,6 @@ def catalogue() -> Catalogue:
     rest: a test does that.
     """
     return read_catalogue(own_texts(), tried=True)
-
-
-def own_texts() -> dict[str, str]:
-    """Return the package's own data: layer -> its file's text."""
-    folder = files("pyinfra_gpu.diagnosis") / "catalogue"
-    return {layer: (folder / f"{layer}.yaml").read_text(encoding="utf-8") for layer in LAYERS}
 
 
 def read_catalogue(texts: Mapping[str, str], *, tried: bool = False) -> Catalogue:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from pyinfra_gpu.diagnosis.catalogue import catalogue
+from pyinfra_gpu.diagnosis.bundled import catalogue
 from pyinfra_gpu.diagnosis.matcher import explain
 from pyinfra_gpu.diagnosis.reading import Log, UnreadableError, read_log
 from pyinfra_gpu.diagnosis.render import render

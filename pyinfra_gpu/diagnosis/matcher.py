@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyinfra_gpu.diagnosis.catalogue import catalogue
+from pyinfra_gpu.diagnosis.bundled import catalogue
 from pyinfra_gpu.on_host.diagnosis import matcher
 from pyinfra_gpu.on_host.diagnosis.entries import Catalogue
 from pyinfra_gpu.on_host.diagnosis.host_facts import HostFacts

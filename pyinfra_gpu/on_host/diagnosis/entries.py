@@ -177,6 +177,9 @@ class Catalogue:
             for effect in sorted(entry.explains & self._lent.keys()):
                 if self.by_id[effect].only_decided:
                     self._lent[effect] += self._lent[entry.id]
+        self._of_layer = {layer: set[str]() for layer in LAYERS}
+        for entry in entries:
+            self._of_layer[entry.layer].add(entry.id)
         self._effects = {
             (entry.id, case): self._reach(
                 entry.id, entry.explains | (case.explains if case else NONE)
@@ -221,7 +224,7 @@ class Catalogue:
         while pending:
             target = pending.pop()
             if target in LAYERS:
-                reached |= {e.id for e in self.entries if e.layer == target and e.id != start}
+                reached |= self._of_layer[target] - {start}
             elif target not in reached:
                 reached.add(target)
                 pending |= self.by_id[target].explains

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import pairwise
 
 BEFORE, AFTER = 200, 600  # characters around an anchor in which its message stands
 SHORTEST_ANCHOR = 6
@@ -19,8 +20,12 @@ _PIECE, _STEP = 4, 3  # characters, and from the start of one piece to that of t
 _QUANTIFIERS = ("?", "*", "+", "{")
 _ABOUT = re.compile(r"<<([a-z_]{1,40})>>")
 _ESCAPED_LITERAL = re.compile(r"[^\w\s]")
-# An escape; a class, where a bracket right after the opening one (or its ^) is a member; a bound.
-_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d{0,4},?\d{0,4}\}", re.DOTALL)
+# An escape; a class, where a bracket right after the opening one (or its ^) is a member; a bound;
+# a run of plain characters; or one character that means something.
+_PART = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d{0,4},?\d{0,4}\}|[^\\\[\](){}|.^$*+?]+|.", re.DOTALL
+)
+_PLAIN = re.compile(r"[^\\\[\](){}|.^$*+?]")
 
 
 class PatternError(ValueError):
@@ -177,7 +182,9 @@ def check(found: Pattern) -> None:
 
 
 def _spaces_match_line_breaks(source: str) -> str:
-    return "".join("[ \\n]" if part == " " else part for part, _ in _parts(source))
+    return "".join(
+        part.replace(" ", "[ \\n]") if _PLAIN.match(part) else part for part, _ in _parts(source)
+    )
 
 
 def _literals(source: str) -> list[str]:
@@ -186,36 +193,29 @@ def _literals(source: str) -> list[str]:
     if any(part == "|" and depth == 0 for part, depth in parts):
         return []
     runs, run = [], ""
-    for number, (part, depth) in enumerate(parts):
-        following = parts[number + 1][0] if number + 1 < len(parts) else ""
+    for (part, depth), (following, _) in pairwise([*parts, ("", 0)]):
         literal = _literal(part) if depth == 0 else None
-        if literal is None or following.startswith(_QUANTIFIERS):
+        repeated = following.startswith(_QUANTIFIERS)  # only the last character is
+        if literal is not None:
+            run += literal[:-1] if repeated else literal
+        if literal is None or repeated:
             runs.append(run)
             run = ""
-        else:
-            run += literal
     return [*runs, run]
 
 
 def _literal(part: str) -> str | None:
-    if len(part) == 1:
-        return None if part in ".^$*+?{}[]()|" else part
+    if _PLAIN.match(part):
+        return part
     if len(part) == 2 and part[0] == "\\" and _ESCAPED_LITERAL.match(part[1]):
         return part[1]
     return None
 
 
 def _parts(source: str) -> Iterator[tuple[str, int]]:
-    """Split into escapes, classes, bounds and single characters, with the depth of brackets."""
-    depth = place = 0
-    while place < len(source):
-        part = _part_at(source, place)
+    """Split into escapes, classes, bounds and plain text, with the depth of brackets."""
+    depth = 0
+    for part in _PART.findall(source):
         depth += part == "("
         yield part, depth
         depth -= part == ")"
-        place += len(part)
-
-
-def _part_at(source: str, place: int) -> str:
-    found = _PART.match(source, place)
-    return found[0] if found else source[place]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
+from starting import run
 
 from pyinfra_gpu import own_cache
 from pyinfra_gpu.diagnosis import bundled, catalogue
 from pyinfra_gpu.on_host.diagnosis.entries import packed
 
 PRODUCT = Path(bundled.__file__).parents[1]
-NEUTRAL = ("errors.py", "text.py", "facts/")
+NEUTRAL = ("errors.py", "text.py", "facts/", "own_cache.py", "whole_file.py")
 """What that code imports, and the result does not follow from: `facts` is for reading a record."""
 
 
@@ -44,7 +46,7 @@ def test_it_is_read_once_and_then_kept(monkeypatch: pytest.MonkeyPatch, cache: P
     first = made()
     assert first == packed(catalogue.catalogue())
     assert len([*cache.iterdir()]) == 1
-    monkeypatch.setattr(bundled, "catalogue", lambda: pytest.fail("it was read again"))
+    monkeypatch.setattr(bundled, "_made", lambda: pytest.fail("it was read again"))
     assert made() == first
 
 
@@ -58,7 +60,7 @@ def test_other_data_is_another_catalogue(monkeypatch: pytest.MonkeyPatch, cache:
 
 def test_all_code_that_makes_it_is_known() -> None:
     found: set[str] = set()
-    left = {"diagnosis/catalogue.py"}
+    left = {"diagnosis/bundled.py", "diagnosis/catalogue.py"}
     while left:
         path = left.pop()
         found.add(path)
@@ -86,3 +88,17 @@ def test_only_the_last_few_are_kept(cache: Path) -> None:
     for number in range(9):
         assert own_cache.kept("catalogue", [b"%d" % number], lambda: b"x") == b"x"
     assert len([*cache.iterdir()]) == 4
+
+
+def test_a_log_is_explained_without_reading_the_data_again(cache: Path) -> None:
+    code = (
+        "import sys; from pyinfra_gpu.diagnosis.matcher import explain;"
+        "explain('No space left on device');"
+        " sys.exit('yaml' in sys.modules)"
+    )
+    started = [run([sys.executable, "-c", code], check=False) for _ in range(2)]
+    assert [each.returncode for each in started] == [1, 0]
+
+
+def test_what_is_read_here_is_what_hosts_get() -> None:
+    assert packed(bundled.catalogue()) == packed(catalogue.catalogue())
