@@ -188,6 +188,10 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
         command = add(name, handler, help_)
         command.add_argument("name", help="gpu1, gpu2 ...")
         command.add_argument("snapshot", help="the name of the snapshot")
+    _add_faults(add)
+
+
+def _add_faults(add: Callable[[str, Handler, str], argparse.ArgumentParser]) -> None:
     network = add("network", _network, "break or restore a host's network")
     network.add_argument("name", help="gpu1, gpu2 ...")
     network.add_argument("what", choices=("cut", "restore", "delay"))

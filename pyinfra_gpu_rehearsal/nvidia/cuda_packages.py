@@ -23,6 +23,8 @@ WHEELS = {
 }
 RUNTIME_LIBRARY = "libcudart.so.13"  # in cuda-cudart-13-0; the rest of the wheel in its -dev
 COMPAT = "580.105.08"
+_VERSION = f"{VERSION}-1"  # of its packages
+_ROOT = "usr/local/cuda-13.0"
 
 
 def download_wheels(folder: Path) -> None:
@@ -58,11 +60,7 @@ def _unpack(name: str, wheels: Path, work: Path) -> Path:
 
 
 def _files(tree: Path) -> dict[str, str | bytes | Path | Link]:
-    return {
-        f"usr/local/cuda-13.0/{path.relative_to(tree)}": path
-        for path in tree.rglob("*")
-        if path.is_file()
-    }
+    return {f"{_ROOT}/{path.relative_to(tree)}": path for path in tree.rglob("*") if path.is_file()}
 
 
 def _real_packages(wheels: Path, work: Path) -> list[Package]:
@@ -77,7 +75,7 @@ def _real_packages(wheels: Path, work: Path) -> list[Package]:
         if name == "cuda-cudart-13-0":
             development = {p: c for p, c in files.items() if RUNTIME_LIBRARY not in p}
             files = {p: c for p, c in files.items() if RUNTIME_LIBRARY in p}
-            link = f"usr/local/cuda-13.0/{TARGET}/lib/libcudart.so"
+            link = f"{_ROOT}/{TARGET}/lib/libcudart.so"
             found.append(
                 Package(
                     name="cuda-cudart-dev-13-0",
@@ -118,45 +116,49 @@ def _support_packages(work: Path) -> list[Package]:
         "libcuda.c", "libcuda.so.1", work / "libcuda-compat.so", f'-DVERSION="{COMPAT}"',
         "-DCUDA=13000",
     )  # fmt: skip
-    version = f"{VERSION}-1"
-    root = "usr/local/cuda-13.0"
     about = {"cuda": {"name": "CUDA SDK (rehearsal)", "version": VERSION}}
     return [
-        Package(
-            name="cuda-toolkit-config-common",
-            version=version,
-            files={"etc/ld.so.conf.d/000_cuda.conf": f"/usr/local/cuda/{TARGET}/lib\n"},
-        ),
-        Package(
-            name="cuda-toolkit-13-0-config-common",
-            version=version,
-            relations={"Depends": "cuda-toolkit-config-common"},
-            files={
-                f"{root}/include": Link(f"{TARGET}/include"),
-                f"{root}/lib64": Link(f"{TARGET}/lib"),
-            },
-            scripts=_alternatives("13.0", 130),
-        ),
+        *_configuration(),
         Package(
             name="cuda-driver-dev-13-0",
             version="13.0.96-1",
             relations={"Depends": "cuda-toolkit-13-0-config-common"},
-            files={f"{root}/{TARGET}/lib/stubs/libcuda.so": stub},
+            files={f"{_ROOT}/{TARGET}/lib/stubs/libcuda.so": stub},
         ),
         Package(
             name="cuda-toolkit-13-0",
-            version=version,
+            version=_VERSION,
             relations={"Depends": "cuda-cudart-dev-13-0, " + ", ".join(WHEELS)},
-            files={f"{root}/version.json": json.dumps(about, indent=1) + "\n"},
+            files={f"{_ROOT}/version.json": json.dumps(about, indent=1) + "\n"},
         ),
         Package(
             name="cuda-compat-13-0",
             version=f"{COMPAT}-1",
             files={
-                f"{root}/compat/libcuda.so.{COMPAT}": compat,
-                f"{root}/compat/libcuda.so.1": Link(f"libcuda.so.{COMPAT}"),
-                f"{root}/compat/libcuda.so": Link("libcuda.so.1"),
+                f"{_ROOT}/compat/libcuda.so.{COMPAT}": compat,
+                f"{_ROOT}/compat/libcuda.so.1": Link(f"libcuda.so.{COMPAT}"),
+                f"{_ROOT}/compat/libcuda.so": Link("libcuda.so.1"),
             },
+        ),
+    ]
+
+
+def _configuration() -> list[Package]:
+    return [
+        Package(
+            name="cuda-toolkit-config-common",
+            version=_VERSION,
+            files={"etc/ld.so.conf.d/000_cuda.conf": f"/usr/local/cuda/{TARGET}/lib\n"},
+        ),
+        Package(
+            name="cuda-toolkit-13-0-config-common",
+            version=_VERSION,
+            relations={"Depends": "cuda-toolkit-config-common"},
+            files={
+                f"{_ROOT}/include": Link(f"{TARGET}/include"),
+                f"{_ROOT}/lib64": Link(f"{TARGET}/lib"),
+            },
+            scripts=_alternatives("13.0", 130),
         ),
     ]
 
@@ -186,10 +188,10 @@ def cuda_packages(wheels: Path, work: Path) -> list[Package]:
     """
     metapackages = [
         Package(
-            name="cuda-13-0", version=f"{VERSION}-1",
+            name="cuda-13-0", version=_VERSION,
             relations={"Depends": f"cuda-toolkit-13-0 (>= {VERSION}), cuda-drivers"},
         ),
-        Package(name="cuda", version=f"{VERSION}-1", relations={"Depends": "cuda-13-0"}),
+        Package(name="cuda", version=_VERSION, relations={"Depends": "cuda-13-0"}),
     ]  # fmt: skip
     real = _real_packages(wheels, work)
     return [*real, *_support_packages(work), _newer_toolkit(), *metapackages]

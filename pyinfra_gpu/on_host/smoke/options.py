@@ -196,6 +196,13 @@ def _launcher_parser() -> _Parser:
     parser.add_argument(
         "--deadline", type=_integer(10, 3600), default=180, help="seconds (default 180)"
     )
+    _add_parts(parser)
+    _add_files(parser)
+    _add_across(parser)
+    return parser
+
+
+def _add_parts(parser: _Parser) -> None:
     parser.add_argument(
         "--allreduce-mib",
         type=_power_of_two(1, 1024),
@@ -213,9 +220,6 @@ def _launcher_parser() -> _Parser:
         action="store_false",
         help="leave out the network namespace that keeps others out of what the test listens at",
     )
-    _add_files(parser)
-    _add_across(parser)
-    return parser
 
 
 def _add_files(parser: _Parser) -> None:

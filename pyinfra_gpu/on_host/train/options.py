@@ -81,6 +81,21 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     whole = start.format_usage().removeprefix("usage: ").rstrip()
     start.usage = f"{whole} [-- ARGS]".replace("%", "%%")
     start.epilog = "What stands behind -- goes to the program, behind the preset's arguments."
+    _trying(add)
+    resume = add("resume", "let a run go on from its newest complete checkpoint")
+    offer(
+        resume.add_argument("run", nargs="?", metavar="RUN", help="default: the newest"),
+        offering.resumable,
+    )
+    for command in (start, resume):
+        # What the controller gives, with this host's part of it on standard input; see `across`.
+        command.add_argument("--hosts", type=_number, default=1, help=argparse.SUPPRESS)
+    resume.add_argument("--dry", action="store_true", help="say from where, and start nothing")
+    _shared(resume)
+    _again(resume, None, "as before")
+
+
+def _trying(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     trial = add("try", "a few steps of presets: do they fit, and how fast are they")
     presets = trial.add_argument(
         "presets", nargs="*", metavar="PRESET", help="default: all of them"
@@ -93,17 +108,6 @@ def _starting(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
         "--seconds", type=_seconds, default=600, help="that one may take (default: %(default)s)"
     )
     _shared(trial)
-    resume = add("resume", "let a run go on from its newest complete checkpoint")
-    offer(
-        resume.add_argument("run", nargs="?", metavar="RUN", help="default: the newest"),
-        offering.resumable,
-    )
-    for command in (start, resume):
-        # What the controller gives, with this host's part of it on standard input; see `across`.
-        command.add_argument("--hosts", type=_number, default=1, help=argparse.SUPPRESS)
-    resume.add_argument("--dry", action="store_true", help="say from where, and start nothing")
-    _shared(resume)
-    _again(resume, None, "as before")
 
 
 def _seeing(add: Callable[[str, str], argparse.ArgumentParser]) -> None:

@@ -196,16 +196,8 @@ def document(
         "label": step.label,
         "status": status,
         "proof": verdict.proves(status, step.mode),
-        "hosts": {
-            name: {"ranks": count, "fingerprint": step.fingerprints[name]}
-            for name, count in step.hosts.items()
-        },
+        **_of_hosts(step, parts),
         "run_id": step.run_id,
-        "listens": {
-            name: listens.as_json()
-            for name in step.hosts
-            if (listens := parts[name].listens) is not None
-        },
         "started": started,
         "finished": finished,
         "duration_s": round(seconds, 3),
@@ -226,6 +218,17 @@ def document(
         "logs": next((part.directory for part in parts.values() if part.directory), ""),
     }
     return {name: files.finite(value) for name, value in found.items()}
+
+
+def _of_hosts(step: Step, parts: Mapping[str, Part]) -> dict[str, Any]:
+    listening = {name: parts[name].listens for name in step.hosts}
+    return {
+        "hosts": {
+            name: {"ranks": count, "fingerprint": step.fingerprints[name]}
+            for name, count in step.hosts.items()
+        },
+        "listens": {name: each.as_json() for name, each in listening.items() if each is not None},
+    }
 
 
 def _failed(judged: Judged, parts: Mapping[str, Part]) -> dict[str, Any] | None:
