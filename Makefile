@@ -15,7 +15,9 @@ rehearsal: $(VENV)/installed
 # each with a lab of its own: make test REHEARSAL_LANES=1
 REHEARSAL_LANES ?= 2
 
-test: check $(VENV)/torch
+# Types are checked while torch is unpacked: each keeps one core busy, for half a minute.
+test: $(VENV)/installed
+	@$(MAKE) --no-print-directory --jobs=2 check $(VENV)/torch
 	@$(BIN)/python -m tests.suite all --rehearsal-lanes $(REHEARSAL_LANES)
 
 # What takes too long, or too much from the network, for `make test`; what they saw is kept in
