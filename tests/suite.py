@@ -1,6 +1,6 @@
 """Run the tests in lanes: processes beside one another, each with a log of its own.
 
-    python -m tests.suite quick     tests/unit and tests/fake
+    python -m tests.suite quick     tests/unit and tests/fake, programs for hosts in one shell
     python -m tests.suite all       those, tests/on_host, tests/rehearsal and tests/gpu
 
 A lane's log is shown when the lane ends, so that two never mix; meanwhile one line now and then
@@ -127,7 +127,8 @@ def lanes(which: str, rehearsal: int, *, measure: bool = False) -> list[Lane]:
     + measure: whether these write down what they take, by which they are shared out
     """
     of = QUICK_LANES if which == "quick" else 2
-    quick = [shared("unit", n + 1, of, "tests/unit", "tests/fake") for n in range(of)]
+    paths = ("tests/unit", "tests/fake", *(["--one-shell"] if which == "quick" else []))
+    quick = [shared("unit", n + 1, of, *paths) for n in range(of)]
     if which == "quick":
         return quick
     words = ("tests/rehearsal", *PROCESSOR, *(["--measure-lanes"] if measure else []))

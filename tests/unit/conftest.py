@@ -14,10 +14,16 @@ from pathlib import Path
 
 import pytest
 
+OTHER_SHELLS = ("bash", "busybox")
+"""Beside dash, which is `sh` of the hosts that there are: values of the fixture `shell`."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--lane N/M`: the N-th of M shares, for M processes beside one another."""
+    """Add `--lane N/M`: the N-th of M shares, for M processes beside one another; `--one-shell`."""
     parser.addoption("--lane", metavar="N/M", help="run one of M tests, the N-th share")
+    parser.addoption(
+        "--one-shell", action="store_true", help="try programs for hosts in dash alone"
+    )
 
 
 def pytest_configure() -> None:
@@ -51,16 +57,32 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of the lane alone.
+    """Keep the tests that are asked for alone: of one shell, and of the lane."""
+    if config.getoption("--one-shell"):
+        keep(config, items, [item for item in items if _shell(item) not in OTHER_SHELLS])
+    if (lane := config.getoption("--lane")) is not None:
+        keep(config, items, share(lane, items))
+
+
+def keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    """Leave these alone of all tests that were found."""
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+    items[:] = kept
+
+
+def _shell(item: pytest.Item) -> object:
+    return item.callspec.params.get("shell") if hasattr(item, "callspec") else None
+
+
+def share(lane: str, items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests of the lane, "N/M".
 
     One of M tests and not whole files: the cases of a table take about the same time each, so
     the lanes end together without anybody's list of what takes how long. The next M begin with
     another lane: of a table with each case for three shells, one lane would have the slow shell's.
     A file that says ONE_LANE is whole: its tests share what takes longer to make than they do.
+    Raises UsageError where N is not 1 to M.
     """
-    lane = config.getoption("--lane")
-    if lane is None:
-        return
     number, _, lanes = lane.partition("/")
     if not (number.isdecimal() and lanes.isdecimal() and 1 <= int(number) <= int(lanes)):
         raise pytest.UsageError(f"--lane {lane}: expected N/M with N from 1 to M, e.g. 1/2")
@@ -73,6 +95,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for place, group in enumerate(groups.values())
         if (place + place // int(lanes)) % int(lanes) == int(number) - 1
     ]
-    kept = [item for group in own for item in group]
-    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
-    items[:] = kept
+    return [item for group in own for item in group]

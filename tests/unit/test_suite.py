@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -149,25 +150,42 @@ def test_an_interruption_ends_every_lane(number: signal.Signals, tmp_path: Path)
     assert all(gone(int(file.read_text())) for file in files)
 
 
-def config_with(lane: str | None) -> SimpleNamespace:
-    hook = SimpleNamespace(pytest_deselected=lambda items: None)
-    return SimpleNamespace(getoption=lambda name: lane, hook=hook)
+@dataclass(eq=False)
+class Case:
+    """What is asked of a test that pytest has found with parameters."""
+
+    name: str
+    callspec: SimpleNamespace
+
+
+def of_lane(lane: str, items: list[Any]) -> list[Any]:
+    return conftest.share(lane, items)
 
 
 def test_lanes_share_all_tests_and_none_twice() -> None:
-    shares = []
-    for lane in ("1/3", "2/3", "3/3"):
-        items = list(range(10))
-        conftest.pytest_collection_modifyitems(config_with(lane), items)  # type: ignore[arg-type]
-        shares += items
+    shares = [item for lane in ("1/3", "2/3", "3/3") for item in of_lane(lane, [*range(10)])]
     assert sorted(shares) == list(range(10))
 
 
 def test_a_lane_has_the_cases_of_each_shell() -> None:
     items = [f"{case}-{shell}" for case in range(9) for shell in ("bash", "busybox", "dash")]
-    conftest.pytest_collection_modifyitems(config_with("1/3"), items)  # type: ignore[arg-type]
-    shells = [item.partition("-")[2] for item in items]
+    shells = [item.partition("-")[2] for item in of_lane("1/3", items)]
     assert [shells.count(each) for each in ("bash", "busybox", "dash")] == [3, 3, 3]
+
+
+def test_programs_for_hosts_are_tried_in_one_shell_where_that_is_asked_for() -> None:
+    each: dict[str, dict[str, str]] = {"a test": {}, "another": {"case": "bash"}}
+    each |= {f"a program in {shell}": {"shell": shell} for shell in ("bash", "busybox", "dash")}
+    items: list[Any] = [Case(name, SimpleNamespace(params=given)) for name, given in each.items()]
+    dropped: list[Any] = []
+    given = {"--one-shell": True, "--lane": None}
+    config: Any = SimpleNamespace(
+        getoption=given.__getitem__,
+        hook=SimpleNamespace(pytest_deselected=lambda items: dropped.extend(items)),
+    )
+    conftest.pytest_collection_modifyitems(config, items)
+    assert [item.name for item in items] == ["a test", "another", "a program in dash"]
+    assert len(dropped) == 2
 
 
 @dataclass(eq=False)
@@ -183,22 +201,23 @@ def test_a_file_whose_tests_share_what_takes_long_is_in_one_lane() -> None:
     whole.ONE_LANE = True  # type: ignore[attr-defined]
     tests = [Item(other, f"other {number}") for number in range(6)]
     tests[3:3] = [Item(whole, f"whole {number}") for number in range(4)]
-    shares = []
-    for lane in ("1/2", "2/2"):
-        items = list(tests)
-        conftest.pytest_collection_modifyitems(config_with(lane), items)  # type: ignore[arg-type]
-        shares.append([item.name for item in items])
+    shares = [[item.name for item in of_lane(lane, list(tests))] for lane in ("1/2", "2/2")]
     assert shares == [
         ["other 0", "whole 0", "whole 1", "whole 2", "whole 3", "other 3"],
         ["other 1", "other 2", "other 4", "other 5"],
     ]
 
 
-@pytest.mark.parametrize(("which", "number"), [("quick", 3), ("all", 2)])
-def test_each_lane_of_unit_and_fake_has_a_share_of_its_own(which: str, number: int) -> None:
+@pytest.mark.parametrize(
+    ("which", "number", "asked"), [("quick", 3, ("--one-shell",)), ("all", 2, ())]
+)
+def test_each_lane_of_unit_and_fake_has_a_share_of_its_own(
+    which: str, number: int, asked: tuple[str, ...]
+) -> None:
     units = [lane for lane in suite.lanes(which, 2) if lane.name.startswith("unit")]
     assert [lane.arguments for lane in units] == [
-        ("tests/unit", "tests/fake", "--lane", f"{n}/{number}") for n in range(1, number + 1)
+        ("tests/unit", "tests/fake", *asked, "--lane", f"{n}/{number}")
+        for n in range(1, number + 1)
     ]
     assert len({lane.name for lane in units}) == number
 
@@ -206,7 +225,7 @@ def test_each_lane_of_unit_and_fake_has_a_share_of_its_own(which: str, number: i
 @pytest.mark.parametrize("lane", ["0/2", "3/2", "1", "a/b", ""])
 def test_a_lane_that_is_none_is_an_error(lane: str) -> None:
     with pytest.raises(pytest.UsageError, match="expected N/M"):
-        conftest.pytest_collection_modifyitems(config_with(lane), [])  # type: ignore[arg-type]
+        conftest.share(lane, [])
 
 
 BURNS = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
