@@ -13,9 +13,9 @@ from pyinfra_gpu.diagnosis.matcher import explain
 SIZE = 320_000
 BOUND = 5.0  # seconds of processor time; on a quiet core it is under 1
 # A log of a quarter of the size takes a quarter of the time. What grows with the square of the size
-# and takes twice as long as all the rest together is noticed here; a pattern that looks at each rest
-# of a line anew takes a thousand times as long. All samples do not fit into a quarter, and what is
-# found of the catalogue is compared with itself: they have the bound, and some of them the growth.
+# and takes twice as long as all the rest is noticed here; a pattern that looks at each rest of a
+# line anew takes a thousand times as long. All samples do not fit into a quarter, and what is found
+# of the catalogue is compared with itself: they have the bound, and some of them the growth.
 PARTS = 4
 GROWTH, START = 2, 0.1  # how much more than that is allowed, and seconds that any log takes
 TRIES = 3  # of which one has to do: other processes slow this one down
