@@ -10,9 +10,12 @@ import gc
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from tests import memory
 
 OTHER_SHELLS = ("bash", "busybox")
 """Beside dash, which is `sh` of the hosts that there are: values of the fixture `shell`."""
@@ -26,10 +29,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
-    """Leave garbage where it is until all tests are found, and put the real Python on PATH."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave garbage until all tests are found, put the real Python on PATH, and files in memory."""
     gc.disable()
     os.environ["PATH"] = path()
+    if config.getoption("--lane"):  # nobody looks at its files afterwards
+        in_memory(config.option.basetemp)
+
+
+def in_memory(given: str | None) -> None:
+    """Keep the temporary files of this process, and of what it starts, in memory.
+
+    + given: the folder that the run was given for them, if any
+    """
+    place = Path(given).parent if given else Path(tempfile.gettempdir(), "gpu-tests-lane")
+    place.mkdir(mode=0o700, exist_ok=True)
+    if memory.mount(place):
+        os.environ["TMPDIR"] = tempfile.tempdir = str(place)
 
 
 def path() -> str:

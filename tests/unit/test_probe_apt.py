@@ -25,6 +25,8 @@ from pyinfra_gpu.facts.nvidia import NvidiaPackage
 from pyinfra_gpu.packages.apt import files
 from pyinfra_gpu.spec import system_files
 
+CONCERNS = ("packages", "package_lock", "nvidia_packages", "kernel")
+
 LOG = "var/log/apt/history.log"
 
 
@@ -138,7 +140,7 @@ def test_what_a_plain_user_may_not_read_is_unknown(shell: str) -> None:
     base = Path(tempfile.mkdtemp(prefix="probe-"))
     try:
         base.chmod(0o755)
-        tree = Tree(base / "host")
+        tree = Tree(base / "host", concerns=CONCERNS)
         furnish_nvidia(tree)
         list_ = tree.root / files.SOURCES[1:]
         log, rule = tree.root / LOG, tree.root / "etc/modprobe.d/pyinfra-gpu-nvidia.conf"

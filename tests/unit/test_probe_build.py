@@ -15,6 +15,8 @@ from probing import Tree, shell_fixture, tree_fixture, write  # noqa: F401
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState
 
+CONCERNS = ("theirs", "storage")
+
 STATE = (
     '{"fingerprint": "%s", "status": "running", "phase": "compile", "percent": 41, "steps_done": 1,'
     ' "total": 2, "left_s": null, "jobs": 2, "compiled": 1, "boot_id": "x", "started": "s",'

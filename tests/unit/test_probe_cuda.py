@@ -16,6 +16,8 @@ from probing import NOBODY, ROOT, Tree, any_shell_fixture, shell_fixture, tree_f
 
 from pyinfra_gpu.facts.fields import Unknown
 
+CONCERNS = ("cuda", "theirs")
+
 
 def test_toolkits_are_told_in_the_order_of_their_releases(gpu_host: Tree, shell: str) -> None:
     local = gpu_host.root / "usr/local"
@@ -125,7 +127,7 @@ def test_root_does_not_run_a_users_compiler_as_root(shell: str) -> None:
     base = Path(tempfile.mkdtemp(prefix="probe-"))
     try:
         base.chmod(0o755)
-        gpu_host = Tree(base / "host")
+        gpu_host = Tree(base / "host", concerns=CONCERNS)
         furnish_nvidia(gpu_host)
         mark = base / "ran-as-root"
         text = f"#!/bin/sh\n(echo >{mark}) 2>&-\necho 13.3.0\n"

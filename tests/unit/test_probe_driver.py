@@ -14,6 +14,8 @@ from test_probe_script import impatient
 
 from pyinfra_gpu.facts.fields import Unknown
 
+CONCERNS = ("system", "programs")
+
 
 def test_processes_with_a_gpu_open_are_told_once_and_the_persistence_daemon_is_not(
     gpu_host: Tree, shell: str
@@ -74,7 +76,7 @@ def test_a_plain_user_does_not_take_unseen_processes_for_none(shell: str) -> Non
     base = Path(tempfile.mkdtemp(prefix="probe-"))
     try:
         base.chmod(0o755)
-        tree = Tree(base / "host")
+        tree = Tree(base / "host", concerns=CONCERNS)
         furnish_nvidia(tree)
         (tree.root / "proc/812/fd").chmod(0o500)
         record = tree.look(shell, asked(tree), user=NOBODY)

@@ -14,6 +14,8 @@ from probing import Tree, shell_fixture, tree_fixture, write  # noqa: F401
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.gpus import PciGpu
 
+CONCERNS = ("system", "gpus", "programs")
+
 UNUSED = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
 GEFORCE = (
     "0x00000000de000000 0x00000000deffffff 0x0000000000040200\n"

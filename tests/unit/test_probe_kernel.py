@@ -14,6 +14,8 @@ from probing import Tree, any_shell_fixture, shell_fixture, tree_fixture, write 
 
 from pyinfra_gpu.facts.fields import Unknown
 
+CONCERNS = ("system", "programs", "kernel")
+
 RULES = "etc/modprobe.d"
 
 

@@ -12,6 +12,8 @@ from probing import ROOT, Tree, shell_fixture, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
 
+CONCERNS = ("launcher",)
+
 
 def unit(tree: Tree, user: int, name: str) -> Path:
     slices = f"sys/fs/cgroup/user.slice/user-{user}.slice/user@{user}.service/app.slice"

@@ -23,6 +23,8 @@ from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.layout import Entry
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 
+CONCERNS = ("packages", "package_lock", "storage", "layout", "believed", "theirs")
+
 
 def look_at(tree: Tree, shell: str, *paths: Path) -> list[Entry | Unknown]:
     """What stands at these paths."""

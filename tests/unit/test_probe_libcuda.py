@@ -14,6 +14,8 @@ from probing import Tree, any_shell_fixture, shell_fixture, tree_fixture, write 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.libcuda import CacheEntry, Link
 
+CONCERNS = ("programs",)
+
 FILE = f"{LIBDIR}/libcuda.so.{VERSION}"
 
 

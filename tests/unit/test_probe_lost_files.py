@@ -14,6 +14,8 @@ from probing import Tree, any_shell_fixture, shell_fixture, tree_fixture, write 
 
 from pyinfra_gpu.facts.nvidia import LostFile
 
+CONCERNS = ("packages", "nvidia_packages")
+
 SMI, GSP = "usr/bin/nvidia-smi", "lib/firmware/nvidia/580.95.05/gsp_ga10x.bin"
 LIBRARY, GUIDE = "usr/lib/libcuda.so.580.95.05", "usr/share/doc/nvidia-smi/copyright"
 NVCC = "usr/local/cuda-13.0/lib64/libcublas.so.13"

@@ -14,6 +14,8 @@ from probing import Tree, any_shell_fixture, shell_fixture, tree_fixture, write 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.nvidia import Alternative
 
+CONCERNS = ("system", "programs", "nvidia_packages", "kernel")
+
 DEBIANS = "install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS\n"
 GROUP = """\
 auto

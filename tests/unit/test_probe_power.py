@@ -16,6 +16,8 @@ from probing import Tree, any_shell_fixture, shell_fixture, tree_fixture, write 
 from pyinfra_gpu.facts.power import Reboot
 from pyinfra_gpu.spec import system_files
 
+CONCERNS = ("power",)
+
 BOOT = "11111111-2222-3333-4444-555555555555"
 ME = pwd.getpwuid(os.geteuid()).pw_name
 PERSON = {"UID": "1000", "USER": "bob", "CLASS": "user", "STATE": "active"}

@@ -35,13 +35,15 @@ from pyinfra_gpu.facts.probe import ProbeRequest
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import Paths
 
+CONCERNS = ("theirs",)
+
 
 @pytest.fixture
 def open_tree() -> Iterator[Tree]:
     """A tree that every user of this machine can reach."""
     base = Path(tempfile.mkdtemp(prefix="probe-"))
     base.chmod(0o755)
-    yield Tree(base / "host")
+    yield Tree(base / "host", concerns=CONCERNS)
     shutil.rmtree(base)
 
 
@@ -404,6 +406,7 @@ def test_a_python_that_prints_rubbish_cannot_forge_other_fields(tree: Tree, shel
     forged = "#!/bin/sh\nprintf 'system.hostname =evil\\ntorch.version_line =__version__ = 1\\n'\n"
     forged += "printf 'torch.site =/etc\\ntorch.python =\\303\\251\\npyinfra-gpu-probe end\\n'\n"
     write(python, forged, 0o755)
+    tree.concerns = ()
     record = tree.look(shell)
     assert record.system.hostname == "gpu-1"
     assert record.torch.version == "2.13.0+cpu"

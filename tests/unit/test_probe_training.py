@@ -16,6 +16,8 @@ from probing import NOBODY, ROOT, Tree, checkout, git, shell_fixture, tree_fixtu
 
 from pyinfra_gpu.facts.fields import Unknown
 
+CONCERNS = ("theirs",)
+
 
 def test_a_clean_checkout_tells_its_commit_and_remote(tree: Tree, shell: str) -> None:
     folder = checkout(tree)
@@ -172,7 +174,7 @@ def test_root_reads_a_users_repository_without_running_its_programs_as_root(shel
     base = Path(tempfile.mkdtemp(prefix="probe-"))
     try:
         base.chmod(0o755)
-        tree = Tree(base / "host")
+        tree = Tree(base / "host", concerns=CONCERNS)
         folder = checkout(tree)
         head = git(folder, "rev-parse", "HEAD")
         trace = base / "trace"
@@ -200,7 +202,7 @@ def test_a_user_reads_the_repository_of_another_one(shell: str) -> None:
     base = Path(tempfile.mkdtemp(prefix="probe-"))
     try:
         base.chmod(0o755)
-        tree = Tree(base / "host")
+        tree = Tree(base / "host", concerns=CONCERNS)
         folder = checkout(tree)
         assert tree.look(shell, user=NOBODY).training.commit == git(folder, "rev-parse", "HEAD")
     finally:
