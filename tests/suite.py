@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -54,10 +54,15 @@ SEEDS = ("PYINFRA_GPU_FAULT_SEED", "PYINFRA_GPU_FUZZ_SEED")
 
 @dataclass(frozen=True)
 class Lane:
-    """What one process of pytest runs."""
+    """What one process of pytest runs.
+
+    + queue: the name of the queue that it shares with others, each taking what comes next; empty:
+      it runs all that its arguments say
+    """
 
     name: str
     arguments: tuple[str, ...]
+    queue: str = ""
 
 
 @dataclass
@@ -131,7 +136,8 @@ def lanes(which: str, rehearsal: int, *, measure: bool = False) -> list[Lane]:
     if which == "quick":
         return quick
     words = ("tests/rehearsal", *PROCESSOR, *(["--measure-lanes"] if measure else []))
-    hosts = [shared("rehearsal", n + 1, rehearsal, *words) for n in range(rehearsal)]
+    dealt = (shared("rehearsal", n + 1, rehearsal, *words) for n in range(rehearsal))
+    hosts = [replace(lane, queue="rehearsal" if rehearsal > 1 else "") for lane in dealt]
     on_host = Lane("on_host", ("tests/on_host", *PROCESSOR))
     return [*hosts, on_host, *quick, Lane("gpu", ("tests/gpu",))]
 
@@ -172,7 +178,10 @@ def count(junit: Path) -> Counts:
 
 
 def progress(log: str) -> str:
-    """Return how many tests have ended by what pytest printed so far, and how many failed."""
+    """Return how many tests have ended by what pytest printed so far, and how many failed.
+
+    That is of all it has found, which for lanes with a queue is what they have together.
+    """
     selected = _SELECTED.search(log)
     if selected is None:
         return "begins"
@@ -255,6 +264,7 @@ def _environment() -> dict[str, str]:
 def _start(lane: Lane, scratch: Path) -> Running:
     command = [sys.executable, "-m", "pytest", *lane.arguments]
     command += [f"--basetemp={scratch / lane.name}"]
+    command += [f"--queue={scratch / lane.queue}.queue"] if lane.queue else []
     with log_of(lane).open("wb") as log:
         process = subprocess.Popen(
             [*command, "--color=no", f"--junitxml={junit_of(lane)}"],

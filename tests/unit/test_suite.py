@@ -203,6 +203,15 @@ def test_each_lane_of_unit_and_fake_has_a_share_of_its_own(which: str, number: i
     assert len({lane.name for lane in units}) == number
 
 
+@pytest.mark.parametrize(("number", "queues"), [(1, [""]), (2, ["rehearsal"] * 2)])
+def test_lanes_on_hosts_share_a_queue_where_there_are_several(
+    number: int, queues: list[str]
+) -> None:
+    hosts = [lane for lane in suite.lanes("all", number) if "tests/rehearsal" in lane.arguments]
+    assert [lane.queue for lane in hosts] == queues
+    assert all("tests/rehearsal" in lane.arguments for lane in suite.lanes("all", number)[:number])
+
+
 @pytest.mark.parametrize("lane", ["0/2", "3/2", "1", "a/b", ""])
 def test_a_lane_that_is_none_is_an_error(lane: str) -> None:
     with pytest.raises(pytest.UsageError, match="expected N/M"):
