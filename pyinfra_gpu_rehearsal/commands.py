@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.errors import LabError
@@ -26,7 +27,7 @@ def run(
     command: Sequence[str | Path],
     *,
     purpose: str,
-    stdin: str | None = None,
+    stdin: str | Path | None = None,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float | None = 120,
@@ -35,6 +36,7 @@ def run(
     """Run COMMAND to its end and return what it printed.
 
     + purpose: what the command is for, put into the error ("PURPOSE failed: last line").
+    + stdin: what the command can read, a text or a file; None = nothing.
     + timeout: seconds, None = no limit.
 
     Raises LabError where the program is missing, fails (with check) or takes too long.
@@ -42,22 +44,27 @@ def run(
     words = [str(word) for word in command]
     given = os.environ if env is None else env
     full = {**given, "PATH": search_path(given.get("PATH", os.defpath))}
-    try:
-        done = subprocess.run(
-            words,
-            input=stdin or "",
-            capture_output=True,
-            text=True,
-            errors="replace",
-            cwd=cwd,
-            env=full,
-            timeout=timeout,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise LabError(f"{purpose} failed: the program {words[0]} is not installed") from error
-    except subprocess.TimeoutExpired as error:
-        raise LabError(f"{purpose} failed: {words[0]} took longer than {timeout:g} s") from error
+    text = None if isinstance(stdin, Path) else stdin or ""
+    with stdin.open("rb") if isinstance(stdin, Path) else nullcontext() as file:
+        try:
+            done = subprocess.run(
+                words,
+                stdin=file,
+                input=text,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                cwd=cwd,
+                env=full,
+                timeout=timeout,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise LabError(f"{purpose} failed: the program {words[0]} is not installed") from error
+        except subprocess.TimeoutExpired as error:
+            raise LabError(
+                f"{purpose} failed: {words[0]} took longer than {timeout:g} s"
+            ) from error
     if check and done.returncode != 0:
         said = last_line(done.stderr or done.stdout)
         raise LabError(f"{purpose} failed: {words[0]} exit {done.returncode}: {said}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import secrets
 import socket
 import subprocess
@@ -96,13 +95,13 @@ class LabHost:
 
     def run(
         self, command: str, *, root: bool = True, check: bool = True, timeout: float = 300,
-        stdin: str | None = None,
+        stdin: str | Path | None = None,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """Run the shell COMMAND on the host without SSH and return what it printed.
 
         + root: as root, otherwise as the host's user.
         + timeout: seconds; the command is ended then.
-        + stdin: what the command can read; None = nothing.
+        + stdin: what the command can read, a text or a file of this machine; None = nothing.
 
         Raises LabError where the host is off, the command fails (with check) or takes too long.
         """
@@ -128,8 +127,7 @@ class LabHost:
 
     def put(self, source: Path, target: str) -> None:
         """Copy the file SOURCE to the host as TARGET, root's and readable by all."""
-        text = base64.b64encode(source.read_bytes()).decode()
-        self.run(f"base64 -d >{target}", stdin=text)
+        self.run(f"cat >{target}", stdin=source)
 
     def enter(self, program: Path, *words: str, purpose: str) -> None:
         """Run the shell PROGRAM in the host's namespaces, with every right of this machine's root.
