@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from pyinfra_gpu_rehearsal.errors import LabError
 
@@ -44,13 +45,12 @@ def run(
     words = [str(word) for word in command]
     given = os.environ if env is None else env
     full = {**given, "PATH": search_path(given.get("PATH", os.defpath))}
-    text = None if isinstance(stdin, Path) else stdin or ""
     with stdin.open("rb") if isinstance(stdin, Path) else nullcontext() as file:
+        source: dict[str, Any] = {"stdin": file} if file else {"input": stdin or ""}
         try:
             done = subprocess.run(
                 words,
-                stdin=file,
-                input=text,
+                **source,
                 capture_output=True,
                 text=True,
                 errors="replace",

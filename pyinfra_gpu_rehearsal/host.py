@@ -105,15 +105,10 @@ class LabHost:
 
         Raises LabError where the host is off, the command fails (with check) or takes too long.
         """
-        number, home = USERS["root" if root else self.user]
-        user = [] if root else [f"--reuid={number}", f"--regid={number}", "--init-groups"]
-        inside = [
-            "env", "-i", f"PATH={PATH}", f"HOME={home}", "LANG=C.UTF-8", "TERM=dumb",
-            *FEWER_RIGHTS, *user,
-            "timeout", "--kill-after=1", f"{timeout:g}", "sh", "-c", f"cd {home}; {command}",
-        ]  # fmt: skip
+        limit = ["timeout", "--kill-after=1", f"{timeout:g}"]
+        home = USERS["root" if root else self.user][1]
         done = run(
-            [*self._nsenter(), *inside],
+            [*self._inside(root=root), *limit, "sh", "-c", f"cd {home}; {command}"],
             purpose=f"a command on {self.name}",
             stdin=stdin,
             timeout=timeout + 5,
@@ -124,6 +119,25 @@ class LabHost:
             said = f"no end after {timeout:g} s" if late else last_line(done.stderr or done.stdout)
             raise LabError(f"{self.name}: `{command}` failed (exit {done.returncode}): {said}")
         return done
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a program on the host as its user, and return it with pipes for what it says.
+
+        It ends with the host's power at the latest.
+        """
+        command = [*self._inside(root=False), *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+
+    def _inside(self, *, root: bool) -> list[str]:
+        """Return the words before a command that is to run on the host."""
+        number, home = USERS["root" if root else self.user]
+        user = [] if root else [f"--reuid={number}", f"--regid={number}", "--init-groups"]
+        return [
+            *self._nsenter(),
+            "env", "-i", f"PATH={PATH}", f"HOME={home}", "LANG=C.UTF-8", "TERM=dumb",
+            *FEWER_RIGHTS, *user,
+        ]  # fmt: skip
 
     def put(self, source: Path, target: str) -> None:
         """Copy the file SOURCE to the host as TARGET, root's and readable by all."""

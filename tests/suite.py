@@ -232,14 +232,16 @@ def run(wanted: Sequence[Lane], at_once: int) -> list[Running]:
     return ended
 
 
-def memory(folder: Path = MEMORY) -> Path | None:
+def memory(folder: Path = MEMORY, said: Path = Path("/proc/meminfo")) -> Path | None:
     """Return the folder if files there are in memory, with room for the hosts of all lanes.
 
     None where that is not so, or where hosts are not this machine's root's: theirs need attributes
     that memory has not everywhere.
+
+    + said: what the kernel says of memory
     """
     try:
-        known = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        known = dict(line.split(":") for line in said.read_text().splitlines())
         free = min(shutil.disk_usage(folder).free, int(known["MemAvailable"].split()[0]) << 10)
     except (OSError, KeyError):
         return None

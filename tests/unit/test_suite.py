@@ -149,6 +149,31 @@ def test_an_interruption_ends_every_lane(number: signal.Signals, tmp_path: Path)
     assert all(gone(int(file.read_text())) for file in files)
 
 
+@pytest.mark.parametrize(
+    ("free", "available", "user", "kept"),
+    [(24, 20, 0, True), (2, 20, 0, False), (24, 10, 0, False), (24, 20, 1000, False)],
+)
+def test_hosts_are_kept_in_memory_where_there_is_room_and_they_are_roots(
+    free: int,
+    available: int,
+    user: int,
+    kept: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = tmp_path / "meminfo"
+    said.write_text(f"MemTotal:  32000000 kB\nMemAvailable:  {available << 20} kB\n")
+    usage = SimpleNamespace(free=free << 30)
+    monkeypatch.setattr(suite.shutil, "disk_usage", lambda folder: usage)
+    monkeypatch.setattr(suite.os, "geteuid", lambda: user)
+    assert suite.memory(tmp_path, said) == (tmp_path if kept else None)
+
+
+def test_hosts_are_kept_on_disk_where_no_folder_is_in_memory(tmp_path: Path) -> None:
+    assert suite.memory(tmp_path / "none") is None
+    assert suite.memory(tmp_path, tmp_path / "none") is None
+
+
 def config_with(lane: str | None) -> SimpleNamespace:
     hook = SimpleNamespace(pytest_deselected=lambda items: None)
     return SimpleNamespace(getoption=lambda name: lane, hook=hook)
