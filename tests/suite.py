@@ -52,9 +52,10 @@ QUICK_LANES = 3
 lanes with hosts there is always one that does not wait, and finding all tests once more is lost."""
 MEMORY = Path("/dev/shm")
 MEMORY_GIB = 16
-"""Where hosts are kept, and what must be free there: two labs take up to ten of it. On a disk an
-installed torch costs twice as much of a processor: ext4 without a journal goes by every file that
-was removed in the last minutes for each one it makes, and that is all that hosts do."""
+"""Where hosts are kept, and what must be free there: a lab takes 2 GiB once its hosts are deployed,
+and half as much again for each host that is deployed anew. On a disk an installed torch costs twice
+as much of a processor: ext4 without a journal goes by every file that was removed in the last
+minutes for each one it makes, and to make and remove them is what hosts do."""
 SEEDS = ("PYINFRA_GPU_FAULT_SEED", "PYINFRA_GPU_FUZZ_SEED")
 """The variables that say which of all cases are tried, where tests try a share of them."""
 
