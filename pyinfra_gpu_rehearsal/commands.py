@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from pyinfra_gpu_rehearsal.errors import LabError
 
@@ -26,7 +28,7 @@ def run(
     command: Sequence[str | Path],
     *,
     purpose: str,
-    stdin: str | None = None,
+    stdin: str | Path | None = None,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float | None = 120,
@@ -35,6 +37,7 @@ def run(
     """Run COMMAND to its end and return what it printed.
 
     + purpose: what the command is for, put into the error ("PURPOSE failed: last line").
+    + stdin: what the command can read, a text or a file; None = nothing.
     + timeout: seconds, None = no limit.
 
     Raises LabError where the program is missing, fails (with check) or takes too long.
@@ -42,22 +45,26 @@ def run(
     words = [str(word) for word in command]
     given = os.environ if env is None else env
     full = {**given, "PATH": search_path(given.get("PATH", os.defpath))}
-    try:
-        done = subprocess.run(
-            words,
-            input=stdin or "",
-            capture_output=True,
-            text=True,
-            errors="replace",
-            cwd=cwd,
-            env=full,
-            timeout=timeout,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise LabError(f"{purpose} failed: the program {words[0]} is not installed") from error
-    except subprocess.TimeoutExpired as error:
-        raise LabError(f"{purpose} failed: {words[0]} took longer than {timeout:g} s") from error
+    with stdin.open("rb") if isinstance(stdin, Path) else nullcontext() as file:
+        source: dict[str, Any] = {"stdin": file} if file else {"input": stdin or ""}
+        try:
+            done = subprocess.run(
+                words,
+                **source,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                cwd=cwd,
+                env=full,
+                timeout=timeout,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise LabError(f"{purpose} failed: the program {words[0]} is not installed") from error
+        except subprocess.TimeoutExpired as error:
+            raise LabError(
+                f"{purpose} failed: {words[0]} took longer than {timeout:g} s"
+            ) from error
     if check and done.returncode != 0:
         said = last_line(done.stderr or done.stdout)
         raise LabError(f"{purpose} failed: {words[0]} exit {done.returncode}: {said}")

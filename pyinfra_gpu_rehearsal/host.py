@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import secrets
 import socket
 import subprocess
@@ -96,25 +95,20 @@ class LabHost:
 
     def run(
         self, command: str, *, root: bool = True, check: bool = True, timeout: float = 300,
-        stdin: str | None = None,
+        stdin: str | Path | None = None,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """Run the shell COMMAND on the host without SSH and return what it printed.
 
         + root: as root, otherwise as the host's user.
         + timeout: seconds; the command is ended then.
-        + stdin: what the command can read; None = nothing.
+        + stdin: what the command can read, a text or a file of this machine; None = nothing.
 
         Raises LabError where the host is off, the command fails (with check) or takes too long.
         """
-        number, home = USERS["root" if root else self.user]
-        user = [] if root else [f"--reuid={number}", f"--regid={number}", "--init-groups"]
-        inside = [
-            "env", "-i", f"PATH={PATH}", f"HOME={home}", "LANG=C.UTF-8", "TERM=dumb",
-            *FEWER_RIGHTS, *user,
-            "timeout", "--kill-after=1", f"{timeout:g}", "sh", "-c", f"cd {home}; {command}",
-        ]  # fmt: skip
+        limit = ["timeout", "--kill-after=1", f"{timeout:g}"]
+        home = USERS["root" if root else self.user][1]
         done = run(
-            [*self._nsenter(), *inside],
+            [*self._inside(root=root), *limit, "sh", "-c", f"cd {home}; {command}"],
             purpose=f"a command on {self.name}",
             stdin=stdin,
             timeout=timeout + 5,
@@ -126,10 +120,28 @@ class LabHost:
             raise LabError(f"{self.name}: `{command}` failed (exit {done.returncode}): {said}")
         return done
 
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a program on the host as its user, and return it with pipes for what it says.
+
+        It ends with the host's power at the latest.
+        """
+        command = [*self._inside(root=False), *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+
+    def _inside(self, *, root: bool) -> list[str]:
+        """Return the words before a command that is to run on the host."""
+        number, home = USERS["root" if root else self.user]
+        user = [] if root else [f"--reuid={number}", f"--regid={number}", "--init-groups"]
+        return [
+            *self._nsenter(),
+            "env", "-i", f"PATH={PATH}", f"HOME={home}", "LANG=C.UTF-8", "TERM=dumb",
+            *FEWER_RIGHTS, *user,
+        ]  # fmt: skip
+
     def put(self, source: Path, target: str) -> None:
         """Copy the file SOURCE to the host as TARGET, root's and readable by all."""
-        text = base64.b64encode(source.read_bytes()).decode()
-        self.run(f"base64 -d >{target}", stdin=text)
+        self.run(f"cat >{target}", stdin=source)
 
     def enter(self, program: Path, *words: str, purpose: str) -> None:
         """Run the shell PROGRAM in the host's namespaces, with every right of this machine's root.

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -43,21 +44,33 @@ _ENDING = ((signal.SIGINT, 60.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0))
 _SELECTED = re.compile(r"^collected (\d+) items?(?: .* (\d+) selected)?$", re.M)
 _RESULTS = re.compile(r"^(?:tests/\S+\.py )?([.FEsxX]+)(?: +\[ *\d+%\])?$", re.M)
 INTERRUPTED = 130
+HOSTS = "tests/rehearsal"
 PROCESSOR = ("-p", "tests.processor")
 """For lanes whose tests start programs: unit's and fake's are 10,000 and take a share of one."""
 QUICK_LANES = 3
 """Where they are alone: a fifth of what two do is to wait for a time to pass, on two cores. Beside
 lanes with hosts there is always one that does not wait, and finding all tests once more is lost."""
+MEMORY = Path("/dev/shm")
+MEMORY_GIB = 16
+"""Where hosts are kept, and what must be free there: a lab takes 2 GiB once its hosts are deployed,
+and half as much again for each host that is deployed anew. On a disk an installed torch costs twice
+as much of a processor: ext4 without a journal goes by every file that was removed in the last
+minutes for each one it makes, and to make and remove them is what hosts do."""
 SEEDS = ("PYINFRA_GPU_FAULT_SEED", "PYINFRA_GPU_FUZZ_SEED")
 """The variables that say which of all cases are tried, where tests try a share of them."""
 
 
 @dataclass(frozen=True)
 class Lane:
-    """What one process of pytest runs."""
+    """What one process of pytest runs.
+
+    + queue: the name of the queue that it shares with others, each taking what comes next; empty:
+      it runs all that its arguments say
+    """
 
     name: str
     arguments: tuple[str, ...]
+    queue: str = ""
 
 
 @dataclass
@@ -131,8 +144,9 @@ def lanes(which: str, rehearsal: int, *, measure: bool = False) -> list[Lane]:
     quick = [shared("unit", n + 1, of, *paths) for n in range(of)]
     if which == "quick":
         return quick
-    words = ("tests/rehearsal", *PROCESSOR, *(["--measure-lanes"] if measure else []))
-    hosts = [shared("rehearsal", n + 1, rehearsal, *words) for n in range(rehearsal)]
+    words = (HOSTS, *PROCESSOR, *(["--measure-lanes"] if measure else []))
+    dealt = (shared("rehearsal", n + 1, rehearsal, *words) for n in range(rehearsal))
+    hosts = [replace(lane, queue="rehearsal" if rehearsal > 1 else "") for lane in dealt]
     on_host = Lane("on_host", ("tests/on_host", *PROCESSOR))
     return [*hosts, on_host, *quick, Lane("gpu", ("tests/gpu",))]
 
@@ -173,7 +187,10 @@ def count(junit: Path) -> Counts:
 
 
 def progress(log: str) -> str:
-    """Return how many tests have ended by what pytest printed so far, and how many failed."""
+    """Return how many tests have ended by what pytest printed so far, and how many failed.
+
+    That is of all it has found, which for lanes with a queue is what they have together.
+    """
     selected = _SELECTED.search(log)
     if selected is None:
         return "begins"
@@ -200,11 +217,12 @@ def run(wanted: Sequence[Lane], at_once: int) -> list[Running]:
     for old in LOGS.iterdir():
         old.unlink()
     waiting, ended = list(wanted), []
-    with _scratch() as scratch, _ending_all() as running:
+    with _scratch() as scratch, _scratch(memory()) as hosts, _ending_all() as running:
         news = time.monotonic() + _NEWS
         while waiting or running:
             while waiting and len(running) < at_once:
-                running.append(_start(waiting.pop(0), scratch))
+                lane = waiting.pop(0)
+                running.append(_start(lane, hosts if HOSTS in lane.arguments else scratch))
             for each in [each for each in running if each.process.poll() is not None]:
                 running.remove(each)
                 each.finish()
@@ -216,14 +234,32 @@ def run(wanted: Sequence[Lane], at_once: int) -> list[Running]:
     return ended
 
 
+def memory(folder: Path = MEMORY, said: Path = Path("/proc/meminfo")) -> Path | None:
+    """Return the folder if files there are in memory, with room for the hosts of all lanes.
+
+    None where that is not so, or where hosts are not this machine's root's: theirs need attributes
+    that memory has not everywhere.
+
+    + said: what the kernel says of memory
+    """
+    try:
+        known = dict(line.split(":") for line in said.read_text().splitlines())
+        free = min(shutil.disk_usage(folder).free, int(known["MemAvailable"].split()[0]) << 10)
+    except (OSError, KeyError):
+        return None
+    return folder if os.geteuid() == 0 and free >= MEMORY_GIB << 30 else None
+
+
 @contextmanager
-def _scratch() -> Iterator[Path]:
+def _scratch(where: Path | None = None) -> Iterator[Path]:
     """Yield a folder for the lanes' temporary files, gone afterwards.
+
+    + where: the folder that it is in; None = the system's own
 
     Left to itself, pytest keeps those of three runs in one place for all lanes and takes older ones
     away as it exits; where that fails, a lane whose tests have all passed ends with an error.
     """
-    folder = tempfile.mkdtemp(prefix="gpu-tests-")
+    folder = tempfile.mkdtemp(prefix="gpu-tests-", dir=where)
     try:
         yield Path(folder)
     finally:
@@ -256,6 +292,7 @@ def _environment() -> dict[str, str]:
 def _start(lane: Lane, scratch: Path) -> Running:
     command = [sys.executable, "-m", "pytest", *lane.arguments]
     command += [f"--basetemp={scratch / lane.name}"]
+    command += [f"--queue={scratch / lane.queue}.queue"] if lane.queue else []
     with log_of(lane).open("wb") as log:
         process = subprocess.Popen(
             [*command, "--color=no", f"--junitxml={junit_of(lane)}"],

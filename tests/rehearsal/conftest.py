@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from boundaries import Numbered, fresh_deploy, undisturbed
 from forking import forking
-from lanes import LaneError, Measuring, Test, Weights, lane_of
+from lane_queue import FromQueue, Queue
+from lanes import LaneError, Measuring, Test, Weights, lane_and_total, lane_of, units_of
 from running import (
     CONVERGED,
     GPU_HOST,
@@ -34,6 +35,7 @@ from tests.processor import Clock, clock_of
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--lane N/M`, one of M shares for M processes beside one another, and the measuring."""
     parser.addoption("--lane", metavar="N/M", help="run the N-th of M balanced shares of the tests")
+    parser.addoption("--queue", metavar="FILE", help="take them, unit by unit, from a queue of all")
     parser.addoption("--measure-lanes", action="store_true", help="run them and write lanes.json")
 
 
@@ -44,13 +46,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of the lane alone."""
-    lane = config.getoption("--lane", default=None)
+    """Keep the tests of the lane alone, or have it take them from the queue."""
+    lane, queue = (
+        config.getoption("--lane", default=None),
+        config.getoption("--queue", default=None),
+    )
     if lane is None:
         return
     names = {item.nodeid: frozenset(getattr(item, "fixturenames", ())) for item in items}
+    tests = [Test(id=id_, fixtures=fixtures) for id_, fixtures in names.items()]
     try:
-        kept = lane_of(lane, [Test(id=id_, fixtures=fixtures) for id_, fixtures in names.items()])
+        if queue is not None:
+            weights, of = Weights.load(), lane_and_total(lane)
+            shared = Queue(Path(queue), *of, units_of(tests, weights), weights)
+            config.pluginmanager.register(FromQueue(shared, weights.unit))
+            return
+        kept = lane_of(lane, tests)
     except LaneError as error:
         raise pytest.UsageError(str(error)) from error
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])

@@ -1,7 +1,8 @@
-"""Which tests of this folder each of some processes runs: shares of equal length, measured.
+"""Which tests of this folder each of some processes runs, by what was measured.
 
-    python -m pytest tests/rehearsal --lane 1/2        the first of two shares
-    python -m tests.suite all --measure-lanes          the whole suite, and lanes.json anew
+    python -m pytest tests/rehearsal --lane 1/2        the first of two shares of equal length
+    python -m tests.suite all                          each takes what comes next: lane_queue.py
+    python -m tests.suite all --measure-lanes          the same, and lanes.json anew
 
 lanes.json holds what each unit, a test file or a test function of one, and each fixture of a
 session take of a processor, in seconds: lanes share the cores, so that is what they compete for. A
@@ -14,8 +15,9 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 DATA = Path(__file__).with_name("lanes.json")
@@ -61,75 +63,111 @@ class Weights:
 
 
 @dataclass
-class _Unit:
+class Unit:
+    """Tests that stay together.
+
+    + seconds: what they take of a processor, without their fixtures
+    + fixtures: those of the session that they need, as far as anybody has measured them
+    """
+
     seconds: float
     fixtures: set[str] = field(default_factory=set)
 
 
-def _length(names: Iterable[str], units: Mapping[str, _Unit], weights: Weights) -> float:
-    """Return the seconds that a lane takes with the units NAMES."""
-    fixtures = set().union(*(units[name].fixtures for name in names))
-    own = sum(units[name].seconds for name in names)
-    return own + sum(weights.fixtures[name] for name in fixtures)
+@dataclass(frozen=True)
+class Lane:
+    """What a lane has before it takes more.
 
-
-def _dealt(
-    order: Sequence[str],
-    total: int,
-    units: Mapping[str, _Unit],
-    homes: Mapping[str, int],
-    length: Callable[[set[str]], float],
-) -> list[set[str]]:
-    """Return lanes to which units were dealt in ORDER, each to where it ends soonest.
-
-    + homes: fixture -> the lane, from 0, that the units which need it come to
+    + seconds: how long it is still at work
+    + fixtures: those that are there, or will be then
     """
-    lanes: list[set[str]] = [set() for _ in range(total)]
-    for name in order:
-        numbers = {homes[each] for each in units[name].fixtures & homes.keys()} or range(total)
-        allowed = [lanes[number] for number in sorted(numbers)]
-        min(allowed, key=lambda lane: length({*lane, name})).add(name)
-    return lanes
+
+    seconds: float = 0.0
+    fixtures: frozenset[str] = frozenset()
 
 
-def shares(tests: Sequence[Test], total: int, weights: Weights) -> list[set[str]]:
-    """Return the units of each of TOTAL lanes, the same ones whoever asks.
-
-    Units are dealt to the lanes in some hundred orders, the longest first and then at random. Every
-    other time each fixture has a lane, to which come those that need it: one after the other they
-    would not, while what each would pay for it elsewhere is less than waiting for the others. That
-    is taken whose longest lane is the shortest.
-    """
-    units: dict[str, _Unit] = {}
+def units_of(tests: Iterable[Test], weights: Weights) -> dict[str, Unit]:
+    """Return the units of the tests by their names."""
+    units: dict[str, Unit] = {}
     for test in tests:
         name = weights.unit(test.id)
-        unit = units.setdefault(name, _Unit(weights.units.get(name, UNMEASURED_S)))
+        unit = units.setdefault(name, Unit(weights.units.get(name, UNMEASURED_S)))
         unit.fixtures |= test.fixtures & weights.fixtures.keys()
-
-    def length(names: set[str]) -> float:
-        return _length(names, units, weights)
-
-    order = sorted(units, key=lambda name: (-units[name].seconds, name))
-    chance = random.Random(0)
-    tried = [_dealt(order, total, units, {}, length)]
-    for number in range(ORDERS):
-        homes = {name: chance.randrange(total) for name in sorted(weights.fixtures)}
-        mixed = chance.sample(order, len(order))
-        tried.append(_dealt(mixed, total, units, homes if number % 2 else {}, length))
-    return min(tried, key=lambda lanes: sorted(map(length, lanes), reverse=True))
+    return units
 
 
-def lane_of(lane: str, tests: Sequence[Test], weights: Weights | None = None) -> set[str]:
-    """Return the ids of the tests in LANE, "N/M".
+@dataclass(frozen=True)
+class Plan:
+    """Deals units to lanes.
 
-    Raises LaneError where N is not 1 to M.
+    + units: those that are left, by their names
     """
+
+    units: Mapping[str, Unit]
+    lanes: Sequence[Lane]
+    weights: Weights
+
+    def cost(self, name: str, fixtures: Set[str]) -> float:
+        """Return the seconds of a unit where these fixtures are there, with the others it needs."""
+        unit = self.units[name]
+        missing = unit.fixtures - fixtures
+        return unit.seconds + sum(self.weights.fixtures[each] for each in missing)
+
+    def shares(self) -> list[set[str]]:
+        """Return the units of each lane, the same ones whoever asks.
+
+        Units are dealt to the lanes in some hundred orders, the longest first and then at random.
+        Every other time each fixture has a lane, to which come those that need it: one after the
+        other they would not, while what each would pay for it elsewhere is less than waiting for
+        the others. That is taken whose longest lane is the shortest.
+        """
+        order = sorted(self.units, key=lambda name: (-self.units[name].seconds, name))
+        chance = random.Random(0)
+        best = self._dealt(order, {})
+        for number in range(ORDERS):
+            names = sorted(self.weights.fixtures)
+            homes = {name: chance.randrange(len(self.lanes)) for name in names}
+            mixed = chance.sample(order, len(order))
+            best = min(best, self._dealt(mixed, homes if number % 2 else {}), key=itemgetter(0))
+        return best[1]
+
+    def _dealt(
+        self, order: Sequence[str], homes: Mapping[str, int]
+    ) -> tuple[list[float], list[set[str]]]:
+        """Return the lengths of lanes, the longest first, to which units were dealt in ORDER.
+
+        Each came to where it ends soonest. With them the units of each lane.
+
+        + homes: fixture -> the lane, from 0, that the units which need it come to
+        """
+        lengths = [lane.seconds for lane in self.lanes]
+        there = [set(lane.fixtures) for lane in self.lanes]
+        shares: list[set[str]] = [set() for _ in self.lanes]
+        for name in order:
+            needed = self.units[name].fixtures
+            numbers = {homes[each] for each in needed & homes.keys()} or range(len(shares))
+            ends = {each: lengths[each] + self.cost(name, there[each]) for each in sorted(numbers)}
+            soonest = min(ends, key=ends.__getitem__)
+            lengths[soonest] = ends[soonest]
+            there[soonest] |= needed
+            shares[soonest].add(name)
+        return sorted(lengths, reverse=True), shares
+
+
+def lane_and_total(lane: str) -> tuple[int, int]:
+    """Return both numbers of LANE, "N/M". Raises LaneError where N is not 1 to M."""
     match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", lane)
     if match is None or int(match[1]) > int(match[2]):
         raise LaneError(f"--lane takes N/M, from 1/M to M/M, and not {lane!r}")
+    return int(match[1]), int(match[2])
+
+
+def lane_of(lane: str, tests: Sequence[Test], weights: Weights | None = None) -> set[str]:
+    """Return the ids of the tests in LANE, "N/M". Raises LaneError where N is not 1 to M."""
+    number, total = lane_and_total(lane)
     known = weights or Weights.load()
-    units = shares(tests, int(match[2]), known)[int(match[1]) - 1]
-    return {test.id for test in tests if known.unit(test.id) in units}
+    shares = Plan(units_of(tests, known), [Lane()] * total, known).shares()
+    return {test.id for test in tests if known.unit(test.id) in shares[number - 1]}
 
 
 @dataclass

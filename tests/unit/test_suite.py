@@ -150,6 +150,31 @@ def test_an_interruption_ends_every_lane(number: signal.Signals, tmp_path: Path)
     assert all(gone(int(file.read_text())) for file in files)
 
 
+@pytest.mark.parametrize(
+    ("free", "available", "user", "kept"),
+    [(24, 20, 0, True), (2, 20, 0, False), (24, 10, 0, False), (24, 20, 1000, False)],
+)
+def test_hosts_are_kept_in_memory_where_there_is_room_and_they_are_roots(
+    free: int,
+    available: int,
+    user: int,
+    kept: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = tmp_path / "meminfo"
+    said.write_text(f"MemTotal:  32000000 kB\nMemAvailable:  {available << 20} kB\n")
+    usage = SimpleNamespace(free=free << 30)
+    monkeypatch.setattr(suite.shutil, "disk_usage", lambda folder: usage)
+    monkeypatch.setattr(suite.os, "geteuid", lambda: user)
+    assert suite.memory(tmp_path, said) == (tmp_path if kept else None)
+
+
+def test_hosts_are_kept_on_disk_where_no_folder_is_in_memory(tmp_path: Path) -> None:
+    assert suite.memory(tmp_path / "none") is None
+    assert suite.memory(tmp_path, tmp_path / "none") is None
+
+
 @dataclass(eq=False)
 class Case:
     """What is asked of a test that pytest has found with parameters."""
@@ -220,6 +245,15 @@ def test_each_lane_of_unit_and_fake_has_a_share_of_its_own(
         for n in range(1, number + 1)
     ]
     assert len({lane.name for lane in units}) == number
+
+
+@pytest.mark.parametrize(("number", "queues"), [(1, [""]), (2, ["rehearsal"] * 2)])
+def test_lanes_on_hosts_share_a_queue_where_there_are_several(
+    number: int, queues: list[str]
+) -> None:
+    hosts = [lane for lane in suite.lanes("all", number) if "tests/rehearsal" in lane.arguments]
+    assert [lane.queue for lane in hosts] == queues
+    assert all("tests/rehearsal" in lane.arguments for lane in suite.lanes("all", number)[:number])
 
 
 @pytest.mark.parametrize("lane", ["0/2", "3/2", "1", "a/b", ""])

@@ -1,0 +1,24 @@
+"""Answers as the launcher of runs does, in forks of a process that has imported it.
+
+    python -IS answering.py LAUNCHER
+
+A line of its input is what would follow the launcher's name, as JSON. What that prints is followed
+by an empty line.
+"""
+
+import json
+import os
+import sys
+
+sys.path.insert(0, sys.argv[1])
+from on_host.train import __main__ as launcher
+from on_host.train.commands import listing  # noqa: F401 - each fork would import it anew
+
+path = sys.argv[1]
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        sys.argv[:] = [path, *json.loads(line)]
+        os._exit(launcher.main())
+    os.waitpid(child, 0)
+    print(flush=True)
