@@ -44,7 +44,7 @@ def in_memory(given: str | None) -> None:
     """
     place = Path(given).parent if given else Path(tempfile.gettempdir(), "gpu-tests-lane")
     place.mkdir(mode=0o700, exist_ok=True)
-    if memory.mount(place):
+    if memory.own_mounts() and memory.mount(place, 0o1777):
         os.environ["TMPDIR"] = tempfile.tempdir = str(place)
 
 

@@ -19,6 +19,7 @@ from pyinfra_gpu import spec
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
 from pyinfra_gpu.facts.record import Record
+from tests import memory
 
 NOBODY = 65534
 OWNER = pwd.getpwuid(NOBODY).pw_name
@@ -128,8 +129,9 @@ class Place:
 def place() -> Iterator[Place]:
     """Give such a folder; below /tmp, which everybody can write to, root would refuse to work."""
     base = Path(tempfile.mkdtemp(prefix="pyinfra-gpu-hostile-", dir="/var/lib"))
+    base.chmod(0o755)
+    in_memory = memory.mount(base, 0o755)
     try:
-        base.chmod(0o755)
         made = Place(base)
         for folder in (made.prefix, made.outside, made.trace):
             folder.mkdir()
@@ -139,6 +141,8 @@ def place() -> Iterator[Place]:
         shadow.chmod(0o600)
         yield made
     finally:
+        if in_memory:
+            memory.unmount(base)
         shutil.rmtree(base)
 
 
