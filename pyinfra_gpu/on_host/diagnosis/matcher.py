@@ -18,8 +18,10 @@ TAIL = 30  # lines shown of a log that nothing explains
 LONGEST_EVIDENCE = 400  # characters
 LONGEST_DECIDING = 200  # characters of the line that decides how it is read
 
-# What a shell takes literally: people paste the steps.
+# What a shell takes literally: people paste the steps, and what stands between backquotes.
 _SAFE = re.compile(r"[\w./:@%+,-]{1,200}")
+# What a sentence may say of a log besides: a range of versions (">=3.10"), a state of two words.
+_SAID = re.compile(r"[^`\n]{0,199}[^`\s]")
 
 
 @dataclass(frozen=True)
@@ -156,10 +158,10 @@ def _finding(hit: Hit, telling: Hit, kind: Kind) -> Finding:
         layer=hit.entry.layer,
         kind=kind,
         evidence=_evidence(hit),
-        cause=_filled(meaning.cause, groups),
+        cause=_filled(meaning.cause, groups, said=True),
         fix=tuple(_filled(step.in_shell, groups) for step in meaning.fix if step.shell),
         rank=hit.rank,
-        clause=_filled(hit.entry.clause, groups),
+        clause=_filled(hit.entry.clause, groups, said=True),
         remedy=_filled(hit.entry.remedy, groups),
         passing=hit.entry.passing,
         decided_by=_decided_by(hit, told),
@@ -187,11 +189,16 @@ def _evidence(hit: Hit) -> str:
     return f"...{text[start : start + LONGEST_EVIDENCE - 6]}..."
 
 
-def _filled(text: str, groups: Mapping[str, str | None]) -> str:
-    """Put the log's values into a step; only such as a shell takes literally."""
+def _filled(text: str, groups: Mapping[str, str | None], *, said: bool = False) -> str:
+    """Put the log's values into a text; into a step only such as a shell takes literally.
+
+    + said: whether it is a sentence, which is read; what it has between backquotes is typed
+    """
 
     def value(found: re.Match[str]) -> str:
         word = groups.get(found[1])
-        return word if word and _SAFE.fullmatch(word) else found[1].upper()
+        typed = not said or text.count("`", 0, found.start()) % 2 == 1
+        fits = (_SAFE if typed else _SAID).fullmatch(word) if word else None
+        return fits[0] if fits else found[1].upper()
 
     return re.sub(r"<([a-z_]+)>", value, text)

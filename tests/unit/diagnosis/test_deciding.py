@@ -13,6 +13,15 @@ from pyinfra_gpu.on_host.diagnosis.matcher import diagnose
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has 31 GiB"
 REMOTE = "torch.distributed.DistBackendError: ncclRemoteError: remote process exited"
 KEY = "KeyError: 'label'"
+SAID = """
+HOST-01:
+  kind: root
+  patterns: ['python \\((?P<range>[^)]{0,40})\\) does not fit']
+  samples: ["python (3.9) does not fit"]
+  cause: "takes <range>, see `list <range>`"
+  fix: ["`list <range>`"]
+  source: made up
+"""
 STEPS = "".join(f"step {n} | loss: 3.2{n} | tok/sec: 4,000\n" for n in range(6))
 
 
@@ -20,7 +29,25 @@ def test_a_cause_is_named_with_its_line_and_the_values_in_it() -> None:
     found = explained("loading\n" + traceback(OOM))
     assert [f.id for f in found.findings] == ["CUDA-02"]
     assert found.findings[0].evidence == OOM
-    assert found.findings[0].cause == "no room for SIZE"  # "2.00 GiB" has a blank: not pasted
+    assert found.findings[0].cause == "no room for 2.00 GiB"
+
+
+
+@pytest.mark.parametrize(
+    ("said", "cause", "step"),
+    [
+        ("27", "takes 27, see `list 27`", "`list 27`"),
+        (">=3.10, <3.14", "takes >=3.10, <3.14, see `list RANGE`", "`list RANGE`"),
+        ("`rm -rf x`", "takes RANGE, see `list RANGE`", "`list RANGE`"),
+        ("", "takes RANGE, see `list RANGE`", "`list RANGE`"),
+    ],
+)
+def test_a_sentence_says_what_the_log_says_and_a_command_what_a_shell_takes_literally(
+    said: str, cause: str, step: str
+) -> None:
+    known = read_catalogue({"host": SAID})
+    found = diagnose([Source(f"python ({said}) does not fit\n")], known).findings
+    assert [(each.cause, each.fix) for each in found] == [(cause, (step,))]
 
 
 def test_the_rank_that_failed_first_is_the_cause_and_the_others_are_collateral() -> None:
