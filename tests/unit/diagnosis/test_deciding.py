@@ -406,6 +406,15 @@ def test_an_unknown_exception_of_a_command_typed_later_is_unknown_again() -> Non
     assert roots(traceback(KEY) + again + traceback(OOM)) == []
 
 
+def test_what_was_typed_after_an_exception_of_a_labelled_rank_counts_by_the_order_in_the_file() -> (
+    None
+):
+    of_a_rank = traceback(KEY, prefix="[rank1]: ")
+    assert roots(of_a_rank + "$ python other.py\n" + traceback(OOM)) == ["CUDA-02"]
+    assert roots("$ python other.py\n" + of_a_rank + traceback(OOM)) == []
+    assert roots(of_a_rank + traceback(OOM) + "$ python other.py\n") == []
+
+
 def test_a_signal_typed_about_afterwards_explains_nothing() -> None:
     assert roots(traceback(KEY) + "$ tail -1 log\n" + "NCCL: unhandled system error\n") == []
 
