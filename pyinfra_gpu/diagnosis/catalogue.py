@@ -43,7 +43,8 @@
                                 # case has values, facts, seen or differs. With the groups `more`
                                 # and `less`, whole numbers, the one must be the greater; with
                                 # `half` in place of `less`, greater than twice that, with `last`
-                                # than the numbers from 0 to that
+                                # than the numbers from 0 to that, with `listed` than how many
+                                # that has between its commas
                                 # `<<file>>` in it is what the message has as its group `file`
           seen_in: "a row 2"    # lines as people see them, which it matches
           also: 'another line'  # optional: the log must have this as well, anywhere, and so has
@@ -280,8 +281,8 @@ def _check_case(case: Case, entry: Entry, groups: set[str], file: str) -> None:
     if case.also and not case.seen:
         raise wrong(file, f"{id_}.also", "must stand beside `seen`", case.also.source)
     own = groups.union(*(each.regex.groupindex for each in (asked, case.also) if each))
-    if len(own & {"more", "less", "half", "last"}) not in (0, 2):
-        it = "must compare the group `more` with `less`, `half` or `last`"
+    if len(own & {"more", "less", "half", "last", "listed"}) not in (0, 2):
+        it = "must compare the group `more` with `less`, `half`, `last` or `listed`"
         raise wrong(file, f"{id_}.seen", it, shown_by)
     about = frozenset[str]().union(*(asked_about(each) for each in (case.seen, case.also) if each))
     if not about <= groups:

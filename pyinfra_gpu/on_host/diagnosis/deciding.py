@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from .entries import Catalogue, Kind
 from .failures import Failure
@@ -226,13 +227,18 @@ def _asked_after(hit: Hit, unknown: Sequence[Failure]) -> bool:
 
 
 def _typed_between(unknown: Sequence[Failure], stream: Stream, line: int) -> bool:
-    """Tell whether a command was typed between the last of the exceptions before and the line."""
-    before = [each for each in unknown if each.stream is stream and each.start < line]
+    """Tell whether a command was typed between the last of the exceptions before and the line.
+
+    A rank's exception stands in a stream of its own: their order in the file is what counts.
+    """
+    told = stream.lines[line]
+    begins = [(each, each.stream.lines[each.start]) for each in unknown]
+    before = [each for each, at in begins if at.source == told.source and at.number < told.number]
     if not before:
         return False
-    since = before[-1].spans[-1][0] + 1
-    typed = stream.lines[since : line + 1]  # it may begin with the command
-    return any(TYPED.match(each.text[:RELEVANT]) for each in typed)
+    since = max(each.stream.lines[each.spans[-1][0]].number for each in before)
+    after = takewhile(lambda each: each.number > since, reversed(stream.lines[: line + 1]))
+    return any(TYPED.match(each.text[:RELEVANT]) for each in after)
 
 
 def _of_another_program(hit: Hit) -> bool:

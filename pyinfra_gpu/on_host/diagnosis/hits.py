@@ -207,8 +207,10 @@ def _hits(
             continue
         groups = found.groupdict()
         failure, stands = standing(first, last)
+        message = stream.lines[first : last + 1]
         case = entry.case(groups, facts, log)
-        case = case or _lent_case(lent, stream.lines[first : last + 1], facts, log)
+        if case is None or not (case.facts or _beside(_told(case, groups, log), message)):
+            case = _lent_case(lent, message, facts, log) or case
         if entry.only_decided and case is None:
             continue
         yield Hit(
@@ -231,11 +233,16 @@ def _lent_case(
 ) -> Case | None:
     """Return the first of another entry's cases that fits, if a line beside the message decides it.
 
-    If it is the message itself, that tells no more than the message does.
+    If it is the message itself, that tells no more than the message does, nor than a case of the
+    message's own; a line beside it tells more than such a case.
     """
     case = next((case for case in lent if case.fits(None, {}, facts, log)), None)
-    told = _told(case, {}, log) if case else None
-    return case if told and told.line not in {line.whole.strip() for line in message} else None
+    return case if case and _beside(_told(case, {}, log), message) else None
+
+
+def _beside(told: Told | None, message: Sequence[Line]) -> bool:
+    """Tell whether what decides is another line than those of the message."""
+    return told is not None and told.line not in {line.whole.strip() for line in message}
 
 
 def _standings(stream: Stream, failed: Mapping[int, Failure]) -> _Standings:

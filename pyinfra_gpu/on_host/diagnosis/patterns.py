@@ -128,7 +128,8 @@ def together(one: Mapping[str, str | None], other: Mapping[str, str | None]) -> 
     + other: of the second line; empty where only one is asked for
 
     What both call `same` must be equal, and the number `more` greater than what it stands beside:
-    `less`, twice `half`, or what is counted from 0 up to `last`.
+    `less`, twice `half`, what is counted from 0 up to `last`, or how many `listed` has between its
+    commas.
     """
     if "same" in one and other.get("same", one["same"]) != one["same"]:
         return False
@@ -138,6 +139,8 @@ def together(one: Mapping[str, str | None], other: Mapping[str, str | None]) -> 
     more, less, half, last = (
         int(groups.get(name) or 0) for name in ("more", "less", "half", "last")
     )
+    if "listed" in groups:
+        return more > len((groups["listed"] or "").split(","))
     return more > (less if "less" in groups else 2 * half if "half" in groups else last + 1)
 
 

@@ -127,6 +127,11 @@ def test_each_of_several_lines_decides() -> None:
         ),
         (r"(?P<more>\d{1,9}) GiB less (?P<half>\d{1,9})", "80 GiB less 39", "80 GiB less 40"),
         (r"(?P<more>\d{1,9}) ranks, GPU (?P<last>\d)", "3 ranks, GPU 1", "2 ranks, GPU 1"),
+        (
+            r"(?P<more>\d) ranks, GPUs (?P<listed>[\d,]{1,9})",
+            "3 ranks, GPUs 0,1",
+            "2 ranks, GPUs 4,7",
+        ),
     ],
 )
 def test_a_line_may_decide_by_its_numbers(seen: str, decides: str, not_yet: str) -> None:
@@ -393,7 +398,7 @@ def wrong(layer: str, old: str, new: str) -> str:
             "cuda",
             "{facts: {compat_on_path: yes}, ",
             "{seen: 'run_id : (?P<more>\\d)', seen_in: 'run_id : 1', ",
-            "must compare the group `more` with `less`, `half` or `last`",
+            "must compare the group `more` with `less`, `half`, `last` or `listed`",
         ),
         ("driver", "case_group: xid", "case_group: number", "group that the cases have values of"),
         ("driver", "  case_group: xid\n", "", "group that the cases have values of"),

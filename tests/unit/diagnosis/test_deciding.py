@@ -7,6 +7,7 @@ from diagnosis.small_catalogue import TEXTS, explained, roots, summary, tracebac
 
 from pyinfra_gpu.diagnosis.catalogue import read_catalogue
 from pyinfra_gpu.on_host.diagnosis.entries import packed, unpacked
+from pyinfra_gpu.on_host.diagnosis.host_facts import HostFacts
 from pyinfra_gpu.on_host.diagnosis.log import Source
 from pyinfra_gpu.on_host.diagnosis.matcher import diagnose
 
@@ -432,6 +433,15 @@ def test_an_unknown_exception_of_a_command_typed_later_is_unknown_again() -> Non
     assert roots(traceback(KEY) + again + traceback(OOM)) == []
 
 
+def test_what_was_typed_after_an_exception_of_a_labelled_rank_counts_by_the_order_in_the_file() -> (
+    None
+):
+    of_a_rank = traceback(KEY, prefix="[rank1]: ")
+    assert roots(of_a_rank + "$ python other.py\n" + traceback(OOM)) == ["CUDA-02"]
+    assert roots("$ python other.py\n" + of_a_rank + traceback(OOM)) == []
+    assert roots(of_a_rank + traceback(OOM) + "$ python other.py\n") == []
+
+
 def test_a_signal_typed_about_afterwards_explains_nothing() -> None:
     assert roots(traceback(KEY) + "$ tail -1 log\n" + "NCCL: unhandled system error\n") == []
 
@@ -489,3 +499,40 @@ def test_what_the_run_got_over_before_it_ended_well_is_not_told() -> None:
 
 def test_what_the_next_command_prints_does_not_say_that_the_last_one_went_on() -> None:
     assert roots(f"{traceback(OOM)}host$ pip download x\nWARNING: Retrying\n") == ["CUDA-02"]
+
+
+OWN = "kind: root, cause: the message says more, fix: [see it]"
+
+
+@pytest.mark.parametrize(
+    ("own", "typed", "cause"),
+    [
+        (
+            f"{{seen: 'GPUs are (?P<how>available)', seen_in: 'GPUs are available', {OWN}}}",
+            True,
+            "lent",
+        ),
+        (
+            f"{{seen: 'GPUs are (?P<how>available)', seen_in: 'GPUs are available', {OWN}}}",
+            False,
+            "own",
+        ),
+        (f"{{seen: 'cat the (?P<of>cache)', seen_in: 'cat the cache', {OWN}}}", True, "own"),
+        (f"{{facts: {{shm_mib: '< 1024'}}, {OWN}}}", True, "own"),
+    ],
+)
+def test_a_line_beside_it_that_a_cause_lends_tells_more_than_the_message_itself(
+    own: str, typed: bool, cause: str
+) -> None:
+    lent = "{seen: 'cache: (?P<of>compat)', seen_in: 'cache: compat', kind: root,"
+    lent = f"    - {lent} cause: a line beside it says more, fix: [remove it]}}\n"
+    cuda = TEXTS["cuda"].replace("  cases:\n", f"  lends: yes\n  cases:\n{lent}", 1)
+    first = "    - seen: 'vfio-pci holds"
+    assert first in cuda
+    cuda = cuda.replace(first, f"    - {own}\n{first}", 1)
+    known = read_catalogue({**TEXTS, "cuda": cuda})
+    log = "No CUDA GPUs are available\n" + "$ cat the cache\ncache: compat\n" * typed
+    found = diagnose([Source(log)], known, HostFacts(shm_mib=64)).findings
+    assert [each.cause for each in found] == [
+        "a line beside it says more" if cause == "lent" else "the message says more"
+    ]
