@@ -199,7 +199,7 @@ def test_the_first_line_of_a_prompt_of_two_is_one_where_nothing_was_typed() -> N
         "└─ pytorch =2.7.1 is not installable",
         "/dev/sda2 469G 201G 46% /data",
         "├── train.py",
-        "    at x » y",
+        "at x » y",
         "In [the] beginning",
     ],
 )
