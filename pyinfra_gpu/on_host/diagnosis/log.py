@@ -11,6 +11,7 @@ from itertools import pairwise
 from ..terminal import without_escapes
 from .patterns import Text
 from .prefixes import LABEL, WRITER, split
+from .prompts import alike
 
 HEAD_LINES, TAIL_LINES = 20_000, 100_000  # of a longer log, the middle is left out
 MOST_STREAMS = 200  # of more writers, the rest share one stream; a search costs time in each
@@ -50,7 +51,7 @@ _ASKED_STATUS = "echo $?"  # typed: the next line is the status of what ended be
 
 # A shell's prompt with a command behind it. "# " alone may be a comment as well as root's.
 TYPED = re.compile(
-    r"(?:\([\w. -]{1,40}\) )?(?:\[?[\w.-]{1,40}@[\w.-]{1,64}[^$#%\n]{0,80}[$#%]|[$%\u276f]"
+    r"(?:\([\w. -]{1,40}\) ){0,2}(?:\[?[\w.-]{1,40}@[\w.-]{1,64}[^$#%\n]{0,80}[$#%]|[$%\u276f]"
     r"|[A-Za-z][\w.-]{0,40}(?::[~/][\w./~-]{0,80})?[$#]|>>>|(?:Singularity|Apptainer)>) \S"
 )
 
@@ -64,7 +65,7 @@ class Line:
     rank: int | None
     label: str  # what else tells who wrote it: the name of a container or a host; mostly empty
     prefixes: int  # how many were taken off: a line with more of them begins another message
-    text: str  # without prefixes; its indentation is kept
+    text: str  # without prefixes, its prompt as most are; its indentation is kept
     whole: str  # as shown to a person: prefixes kept, colours and control characters gone
 
 
@@ -242,7 +243,6 @@ def _lines(
     for start, end in pairwise(starts):
         part = whole[start:end]
         found = split(part, labelled=labelled, writers=writers)
-        result.append(
-            Line(number, source, found.rank, found.label, found.count, part[found.end :], part)
-        )
+        text = alike(part[found.end :])
+        result.append(Line(number, source, found.rank, found.label, found.count, text, part))
     return result

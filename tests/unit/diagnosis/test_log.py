@@ -158,3 +158,50 @@ def test_two_files_lines_are_not_read_as_one_text() -> None:
 def test_very_many_writers_share_a_stream() -> None:
     lines = read([Source("".join(f"[rank{n}]: hello\n" for n in range(5000)))])
     assert len(streams(lines)) == MOST_STREAMS + 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "plain"),
+    [
+        ("❯ ", "$ "),  # noqa: RUF001
+        ("(vit) ~/run main ❯ ", "(vit) $ "),  # noqa: RUF001
+        ("➜  run git:(main) ✗ ", "$ "),
+        ("➜  ~ ", "$ "),
+        ("»ws1 ~»% ", "$ "),
+        ("└─$ ", "$ "),
+        ("~/run % ", "$ "),
+        ("ws1:~ # ", "$ "),
+        ("ada@ws1 ~/run> ", "$ "),
+        ("bash-5.1$ ", "$ "),
+        ("[10:12] ada@ws1:~/run$ ", "ada@ws1:~/run$ "),
+        ("10:12 (venv) ada@ws1:~$ ", "(venv) ada@ws1:~$ "),
+        ("(base) (venv) ❯ ", "(base) $ "),  # noqa: RUF001
+        ("In [12]: ", ">>> "),
+        ("ada@ws1:~/run$ ", "ada@ws1:~/run$ "),
+    ],
+)
+def test_prompts_of_other_forms_are_read_like_the_usual_ones(prompt: str, plain: str) -> None:
+    (found,) = read([Source(f"{prompt}dmesg")])
+    assert (found.text, found.whole) == (f"{plain}dmesg", f"{prompt}dmesg")
+
+
+def test_what_ipython_answers_is_read_without_its_number() -> None:
+    assert line("Out[3]: '2.4.0+cpu'") == ("'2.4.0+cpu'", None, "")
+
+
+def test_the_first_line_of_a_prompt_of_two_is_one_where_nothing_was_typed() -> None:
+    assert line("┌──(ada㉿ws1)-[~/run]") == ("$", None, "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "└─ pytorch =2.7.1 is not installable",
+        "/dev/sda2 469G 201G 46% /data",
+        "├── train.py",
+        "at x » y",
+        "In [the] beginning",
+    ],
+)
+def test_what_only_resembles_a_prompt_is_left_as_it_is(text: str) -> None:
+    assert line(text) == (text, None, "")
