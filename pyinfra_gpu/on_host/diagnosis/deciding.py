@@ -14,7 +14,7 @@ The rules, in this order:
 4. A consequence (as `explains` tells) gives way to its cause.
 5. Exceptions and the kernel come before other lines, and the first of them before later ones.
 6. Time-outs and signals (`weak`) count where there is nothing better, unless another line decides
-   what they mean. Before them an exception ended a thread: then that is what they wait for, and
+   what they mean; of several, those count that another line decides. Before them an exception ended a thread: then that is what they wait for, and
    the cause, if it is known.
 7. Where only an exception is left that nothing explains, of a rank that another one then waited for
    until a time-out or lost its connection to, that exception is the cause, whatever its type.
@@ -191,7 +191,8 @@ def _causes(
         pool = pool or [hit for hit in strong if _asked_after(hit, unknown)]
     else:
         lasting += _explaining_warnings(roots, hits, known)
-        pool = [hit for hit in lasting if not hit.weak] or lasting
+        pool = [hit for hit in lasting if not hit.weak]
+        pool = pool or [hit for hit in lasting if hit.told] or lasting
     return _without_effects(pool, known)
 
 

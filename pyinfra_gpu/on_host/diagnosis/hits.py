@@ -66,6 +66,7 @@ _WAITED = re.compile(
     r"\b[Rr]etry(?:ing)? (?:in|after) \d|[Rr]etrying with (?:flexible solve|next repodata source)"
     r"|Attempted loss scale: |reducing loss scale to |retrying \(try=\d"
 )
+_NO_CAUSE = ("secondary", "wrapper")
 LINES_AFTER = 2  # that may tell that the program goes on
 RIVALS = 16  # messages in one place; more are only in a log made for it
 
@@ -101,11 +102,14 @@ class Hit:
         """Whether it names a cause only if nothing else failed; not where another line decides.
 
         A line that decides between the causes of such failures decides nothing against others, nor
-        does the message itself.
+        does the message itself. What names no cause is no stronger for a line that was lent to it.
         """
+        own = self.case in self.entry.cases
+        if self.entry.kind in _NO_CAUSE and self.case and not own:
+            return True
         return self.entry.weak and (
             self.told is None
-            or self.case not in self.entry.cases
+            or not own
             or any(self.told.line == line.whole.strip() for line in self.lines)
         )
 
