@@ -129,16 +129,20 @@ def _awaited(unknown: Sequence[Failure], hits: Sequence[Hit], known: Catalogue) 
 
     Not of a rank that itself waited later on: it got over its exception.
     """
-    first = min(unknown, key=lambda failure: failure.number, default=None)
+    first = min(filter(_is_own, unknown), key=lambda failure: failure.number, default=None)
     entry = known.awaited
     if first is None or entry is None or first.aside or first.foreign:
         return None
     place = first.spans[-1][0]
-    line = first.stream.lines[place]
-    if not first.stream.writer or _NOT_OWN.search(line.text[:RELEVANT]):
+    who = first.stream.speaker(place)
+    if not who:
         return None
-    waited = {hit.stream.writer for hit in hits if hit.number > first.number and _in_vain(hit)}
-    if first.stream.writer in waited or not waited - {""}:
+    waited = {
+        hit.stream.speaker(hit.first)
+        for hit in hits
+        if _in_vain(hit) and _later(hit, first, who)
+    }
+    if who in waited or not waited - {""}:
         return None
     return Hit(
         entry=entry,
@@ -152,6 +156,25 @@ def _awaited(unknown: Sequence[Failure], hits: Sequence[Hit], known: Catalogue) 
         failure=first,
         standing="exception",
     )
+
+
+def _is_own(failure: Failure) -> bool:
+    """Tell whether the exception is none of what ranks say of each other."""
+    line = failure.stream.lines[failure.spans[-1][0]]
+    return _NOT_OWN.search(line.text[:RELEVANT]) is None
+
+
+def _later(hit: Hit, first: Failure, who: str) -> bool:
+    """Tell whether the message comes after the exception, or the order of the two tells nothing.
+
+    Of two that wrote at once, the traceback's begin counts; where the log of one host stands as a
+    whole before that of another, nothing does.
+    """
+    start = first.stream.lines[first.start]
+    if hit.number > start.number or hit.stream.speaker(hit.first) == who:
+        return hit.number > start.number
+    terminal = first.stream.terminal(hit.number)
+    return (terminal not in ("", who)) or hit.lines[0].source != start.source
 
 
 def _in_vain(hit: Hit) -> bool:
