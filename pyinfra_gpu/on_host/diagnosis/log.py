@@ -56,8 +56,14 @@ TYPED = re.compile(
 )
 
 
-HOST_OF_PROMPT = re.compile(
-    r"(?:\([\w. -]{1,40}\) )?(?:\[?[\w.-]{1,40}@(?P<host>[\w.-]{1,64}))"
+# Whose terminal a prompt is of, and a command that shows what another one wrote.
+_HOST_OF_PROMPT = re.compile(
+    r"(?:\([\w. -]{1,40}\) )?(?:\[?[\w.-]{1,40}@(?P<host>[\w.-]{1,64})"
+    r"|(?P<bare>[A-Za-z][\w.-]{0,40}):[~/])"
+)
+_SHOWS = re.compile(
+    r"[$#%>\u276f] (?P<shown>(?:sudo )?(?:cat|tail|head|less|zcat|ssh|docker logs|podman logs"
+    r"|kubectl (?:-\w{1,10} \S{1,60} )?logs|oc logs|journalctl|scontrol show|sattach) [^|\n]{2,200})"
 )
 
 
@@ -131,10 +137,16 @@ class Stream:
         return self.writer or self.terminal(self.lines[index].number)
 
     def terminal(self, number: int) -> str:
-        """Return the host in whose terminal the line of that number stands; mostly empty."""
+        """Return the host in whose terminal the line of that number stands; mostly empty.
+
+        Or the command that shows it: what another process wrote is not the terminal's own.
+        """
         above = [place for place in self._typed if self.lines[place].number < number][-1:]
-        named = HOST_OF_PROMPT.match(self.lines[above[0]].text[:300]) if above else None
-        return named["host"] if named else ""
+        prompt = self.lines[above[0]].text[:300] if above else ""
+        if shows := _SHOWS.search(prompt):
+            return shows["shown"]
+        named = _HOST_OF_PROMPT.match(prompt)
+        return (named["host"] or named["bare"]) if named else ""
 
 
 def _good_ends(shown: Sequence[str], typed: Sequence[int]) -> list[int]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 MOST = 6  # container, label, time, rank, logger: more is not a prefix any more
 
 LABEL = re.compile(
-    r"[ ]{0,6}(?:(?P<label>[\w.-]{1,60}):|\[(?P<boxed>[A-Za-z][\w.-]{0,59}|[Rr]ank \d{1,5})\])[ ]"
+    r"[ ]{0,6}(?!\[(?:rank|default)\d)(?:(?P<label>[\w.@-]{1,60}|[Rr]ank[ ]\d{1,5})[:>]"
+    r"|[\[(](?P<boxed>[A-Za-z][\w.-]{0,59}|[Rr]ank[ :=]{1,2}\d{1,5}|\d{1,5})[\])]:?)[ ]"
 )
 """`srun --label` ("1: "), pdsh ("node03: "), scripts ("[node03] "); other words look the same."""
 
@@ -25,6 +26,7 @@ _PREFIX = re.compile(
     rf"""
     # torchrun --tee, Open MPI, PyTorch's own
     \[rank(?P<rank>\d{{1,5}})\]:[ ]?
+  | \[?[Rr]ank[ :=]{{0,2}}(?P<said>\d{{1,5}})\]?[ ]\|[ ]
   | \[default(?P<local>\d{{1,4}})\]:[ ]?
   | \[[\w.@-]{{1,80}},(?P<mpi>\d{{1,5}})\]<std(?:out|err)>:[ ]?
     # clocks
@@ -99,8 +101,8 @@ def split(
         if not found:
             break
         place, count = found.end(), count + 1
-        if found["rank"] or found["mpi"]:
-            rank = int(found["rank"] or found["mpi"])
+        if said := found["rank"] or found["mpi"] or found["said"]:
+            rank = int(said)
         elif found["local"]:
             local = int(found["local"])
         label = label or found["pod"] or found["container"] or found["worker"] or ""

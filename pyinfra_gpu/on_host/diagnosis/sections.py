@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 # `tail` and `head` of several files; and what people put above the log of each host.
 _FILE = re.compile(r"==> (?P<name>\S{1,160}) <==$")
@@ -23,6 +24,17 @@ _HOST = re.compile(
 _RANK = re.compile(r"(?:^|[\W_])rank[ _=#-]{0,2}(?P<rank>\d{1,5})(?!\d)", re.IGNORECASE)
 
 
+# Of ansible and pssh, before what each host answered.
+_OF_TOOLS = re.compile(
+    r"(?P<ansible>[\w.-]{1,80}) \| (?:FAILED|CHANGED|SUCCESS)!? \| rc=\d{1,3} >>$"
+    r"|\[\d{1,4}\] \d\d:\d\d:\d\d \[(?:FAILURE|SUCCESS)\] (?P<pssh>[\w.@-]{1,80})\b"
+)
+_RULE = re.compile(r"[-=]{5,80}$")  # dshbak and clush draw one above and below the name
+_ALONE = re.compile(
+    rf"(?:\[{_KIND}[ _]?\w{{1,40}}\]|{_KIND}[ ]?\w{{1,40}}:)$", re.IGNORECASE
+)
+
+
 @dataclass(frozen=True)
 class Heading:
     """Who wrote what stands below a heading: a rank, or whatever name it has."""
@@ -32,6 +44,7 @@ class Heading:
 
 
 NOBODY = Heading(None, "")
+_LONGEST = 200  # characters of a heading
 
 
 def headings(texts: Sequence[str]) -> Mapping[str, Heading]:
@@ -40,17 +53,20 @@ def headings(texts: Sequence[str]) -> Mapping[str, Heading]:
     One heading alone divides nothing: it is a title.
     """
     found: dict[str, Heading] = {}
-    for text in texts:
-        if text[:1] in "=-#*>" and text not in found and (name := _name(text[:200].rstrip())):
+    for text, below in pairwise([*texts, ""]):
+        if len(text) <= _LONGEST and text not in found and (name := _name(text.rstrip(), below)):
             rank = _RANK.search(name)
             found[text] = Heading(int(rank["rank"]) if rank else None, "" if rank else name)
     return found if len(set(found.values())) > 1 else {}
 
 
-def _name(text: str) -> str:
+def _name(text: str, below: str) -> str:
     """Return whose lines the heading announces; empty if it is none."""
-    if file := _FILE.match(text):
-        return file["name"]
+    if file := _FILE.match(text) or _OF_TOOLS.match(text):
+        return next(name for name in file.groups() if name)
+    if _ALONE.match(text):
+        return text.strip("[]:")
     drawn = _DRAWN.match(text)
-    host = _HOST.match(drawn["name"]) if drawn else None
+    ruled = text.rstrip(":") if _RULE.match(below.rstrip()) else ""
+    host = _HOST.match(drawn["name"] if drawn else ruled)
     return (host["host"] or host["other"]) if host else ""
