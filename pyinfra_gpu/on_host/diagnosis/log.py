@@ -162,24 +162,24 @@ def _good_ends(shown: Sequence[str], typed: Sequence[int]) -> list[int]:
 def read(sources: Iterable[Source]) -> list[Line]:
     """Return the lines of all sources, cleaned and numbered; empty ones are left out."""
     lines: list[Line] = []
-    number = place = 0
+    number = parts = 0
     for source in sources:
+        place = parts = parts + 1
         texts = _outdented(_cut(clean(source.text).splitlines()))
         headed, all_labelled, several = headings(texts), _labelled(texts), _several_hosts(texts)
         for block in _blocks(texts):
             labelled = all_labelled or (_ranks_speak(block) and _labelled(block))
             writers = frozenset() if labelled else _writers(texts)
-            above, place = NOBODY, place + bool(headed)
+            above, part = NOBODY, place
             for whole in block:
                 number += 1
                 if whole in headed:
-                    above, place = headed[whole], place + 1
+                    above, part = headed[whole], (parts := parts + 1)
                 if whole and not whole.isspace():
                     lines += [
                         _placed(line, above, source.rank)
-                        for line in _lines(number, place, whole, labelled, writers, several)
+                        for line in _lines(number, part, whole, labelled, writers, several)
                     ]
-        place += 1
     return lines
 
 
