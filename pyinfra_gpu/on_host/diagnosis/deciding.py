@@ -14,8 +14,8 @@ The rules, in this order:
 4. A consequence (as `explains` tells) gives way to its cause.
 5. Exceptions and the kernel come before other lines, and the first of them before later ones.
 6. Time-outs and signals (`weak`) count where there is nothing better, unless another line decides
-   what they mean; of several, those count that another line decides. Before them an exception ended a thread: then that is what they wait for, and
-   the cause, if it is known.
+   what they mean; of several, those count that another line decides. Before them an exception ended
+   a thread: then that is what they wait for, and the cause, if it is known.
 7. Where only an exception is left that nothing explains, of a rank that another one then waited for
    until a time-out or lost its connection to, that exception is the cause, whatever its type.
 8. A run that nothing ended may still have had a remark to report; none of what came before a line
@@ -121,7 +121,7 @@ def _tells(hit: Hit) -> bool:
         return False
     spans = hit.failure.spans[-1:] if hit.failure.carries else hit.failure.spans
     in_first_lines = any(hit.first <= first <= hit.last for first, _ in spans)
-    return in_first_lines or hit.kind not in ("wrapper", "secondary")
+    return in_first_lines or hit.by_itself not in ("wrapper", "secondary")
 
 
 def _awaited(unknown: Sequence[Failure], hits: Sequence[Hit], known: Catalogue) -> Hit | None:
@@ -138,9 +138,7 @@ def _awaited(unknown: Sequence[Failure], hits: Sequence[Hit], known: Catalogue) 
     if not who:
         return None
     waited = {
-        hit.stream.speaker(hit.first)
-        for hit in hits
-        if _in_vain(hit) and _later(hit, first, who)
+        hit.stream.speaker(hit.first) for hit in hits if _in_vain(hit) and _later(hit, first, who)
     }
     if who in waited or not waited - {""}:
         return None

@@ -98,18 +98,22 @@ class Hit:
         return self.case.kind if self.case else self.entry.kind
 
     @property
+    def by_itself(self) -> Kind:
+        """What the message is without what another entry lends it."""
+        return self.kind if self.case in self.entry.cases else self.entry.kind
+
+    @property
     def weak(self) -> bool:
         """Whether it names a cause only if nothing else failed; not where another line decides.
 
         A line that decides between the causes of such failures decides nothing against others, nor
         does the message itself. What names no cause is no stronger for a line that was lent to it.
         """
-        own = self.case in self.entry.cases
-        if self.entry.kind in _NO_CAUSE and self.case and not own:
+        if self.by_itself in _NO_CAUSE and self.kind == "root":
             return True
         return self.entry.weak and (
             self.told is None
-            or not own
+            or self.case not in self.entry.cases
             or any(self.told.line == line.whole.strip() for line in self.lines)
         )
 

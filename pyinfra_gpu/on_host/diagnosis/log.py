@@ -63,7 +63,8 @@ _HOST_OF_PROMPT = re.compile(
 )
 _SHOWS = re.compile(
     r"[$#%>\u276f] (?P<shown>(?:sudo )?(?:cat|tail|head|less|zcat|ssh|docker logs|podman logs"
-    r"|kubectl (?:-\w{1,10} \S{1,60} )?logs|oc logs|journalctl|scontrol show|sattach) [^|\n]{2,200})"
+    r"|kubectl (?:-\w{1,10} \S{1,60} )?logs|oc logs|journalctl|scontrol show|sattach)"
+    r" [^|\n]{2,200})"
 )
 
 

@@ -30,9 +30,7 @@ _OF_TOOLS = re.compile(
     r"|\[\d{1,4}\] \d\d:\d\d:\d\d \[(?:FAILURE|SUCCESS)\] (?P<pssh>[\w.@-]{1,80})\b"
 )
 _RULE = re.compile(r"[-=]{5,80}$")  # dshbak and clush draw one above and below the name
-_ALONE = re.compile(
-    rf"(?:\[{_KIND}[ _]?\w{{1,40}}\]|{_KIND}[ ]?\w{{1,40}}:)$", re.IGNORECASE
-)
+_ALONE = re.compile(rf"(?:\[{_KIND}[ _]?\w{{1,40}}\]|{_KIND}[ ]?\w{{1,40}}:)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
