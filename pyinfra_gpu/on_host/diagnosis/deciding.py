@@ -14,8 +14,8 @@ The rules, in this order:
 4. A consequence (as `explains` tells) gives way to its cause.
 5. Exceptions and the kernel come before other lines, and the first of them before later ones.
 6. Time-outs and signals (`weak`) count where there is nothing better, unless another line decides
-   what they mean. Before them an exception ended a thread: then that is what they wait for, and
-   the cause, if it is known.
+   what they mean; of several, those count that another line decides. Before them an exception ended
+   a thread: then that is what they wait for, and the cause, if it is known.
 7. Where only an exception is left that nothing explains, of a rank that another one then waited for
    until a time-out or lost its connection to, that exception is the cause, whatever its type.
 8. A run that nothing ended may still have had a remark to report; none of what came before a line
@@ -122,7 +122,7 @@ def _tells(hit: Hit) -> bool:
         return False
     spans = hit.failure.spans[-1:] if hit.failure.carries else hit.failure.spans
     in_first_lines = any(hit.first <= first <= hit.last for first, _ in spans)
-    return in_first_lines or hit.kind not in ("wrapper", "secondary")
+    return in_first_lines or hit.by_itself not in ("wrapper", "secondary")
 
 
 def _awaited(unknown: Sequence[Failure], hits: Sequence[Hit], known: Catalogue) -> Hit | None:
@@ -130,16 +130,18 @@ def _awaited(unknown: Sequence[Failure], hits: Sequence[Hit], known: Catalogue) 
 
     Not of a rank that itself waited later on: it got over its exception.
     """
-    first = min(unknown, key=lambda failure: failure.number, default=None)
+    first = min(filter(_is_own, unknown), key=lambda failure: failure.number, default=None)
     entry = known.awaited
     if first is None or entry is None or first.aside or first.foreign:
         return None
     place = first.spans[-1][0]
-    line = first.stream.lines[place]
-    if not first.stream.writer or _NOT_OWN.search(line.text[:RELEVANT]):
+    who = first.stream.speaker(place)
+    if not who:
         return None
-    waited = {hit.stream.writer for hit in hits if hit.number > first.number and _in_vain(hit)}
-    if first.stream.writer in waited or not waited - {""}:
+    waited = {
+        hit.stream.speaker(hit.first) for hit in hits if _in_vain(hit) and _later(hit, first, who)
+    }
+    if who in waited or not waited - {""}:
         return None
     return Hit(
         entry=entry,
@@ -153,6 +155,25 @@ def _awaited(unknown: Sequence[Failure], hits: Sequence[Hit], known: Catalogue) 
         failure=first,
         standing="exception",
     )
+
+
+def _is_own(failure: Failure) -> bool:
+    """Tell whether the exception is none of what ranks say of each other."""
+    line = failure.stream.lines[failure.spans[-1][0]]
+    return _NOT_OWN.search(line.text[:RELEVANT]) is None
+
+
+def _later(hit: Hit, first: Failure, who: str) -> bool:
+    """Tell whether the message comes after the exception, or the order of the two tells nothing.
+
+    Of two that wrote at once, the traceback's begin counts; where the log of one host stands as a
+    whole before that of another, nothing does.
+    """
+    start = first.stream.lines[first.start]
+    if hit.number > start.number or hit.stream.speaker(hit.first) == who:
+        return hit.number > start.number
+    terminal = first.stream.terminal(hit.number)
+    return (terminal not in ("", who)) or hit.lines[0].source != start.source
 
 
 def _in_vain(hit: Hit) -> bool:
@@ -192,7 +213,8 @@ def _causes(
         pool = pool or [hit for hit in strong if _asked_after(hit, unknown)]
     else:
         lasting += _explaining_warnings(roots, hits, known)
-        pool = [hit for hit in lasting if not hit.weak] or lasting
+        pool = [hit for hit in lasting if not hit.weak]
+        pool = pool or [hit for hit in lasting if hit.told] or lasting
     return _without_effects(pool, known)
 
 

@@ -34,6 +34,7 @@ LAYERS: Mapping[str, str] = {
 _LAYER_OF = {start: layer for layer, start in LAYERS.items()}
 
 ANY = "*"
+_LENT_TO = ("root", "secondary", "wrapper")  # of these kinds is what cases are lent to
 NONE: frozenset[str] = frozenset()
 
 
@@ -198,9 +199,10 @@ class Catalogue:
         """Return the cases of what explains the entry that another line alone decides.
 
         What was typed decides between the causes of a failure, whichever of its consequences was
-        in the log; an entry that says nothing by itself has what its causes are lent, too.
+        in the log; an entry that says nothing by itself has what its causes are lent, too. So has
+        what names no cause: a rank whose connection was closed often is all that is left of it.
         """
-        return self._lent[entry.id] if entry.kind == "root" else ()
+        return self._lent[entry.id] if entry.kind in _LENT_TO else ()
 
     def explains(self, one: Reading, other: str) -> bool:
         """Tell whether the entry `other` is a consequence of `one`, directly or through others."""

@@ -31,6 +31,11 @@ _EXCEPTION = re.compile(
     r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}"
     r"(?:Error|Exception|Interrupt|Exit|Missing|Resources|Failure|Failed|Timeout)(?::|$)"
 )
+# The same in JSON: torchrun's error file, and loggers that write one object a line.
+_IN_JSON = re.compile(
+    r'(?:"message": "|Traceback \(most recent call last\):\\n[^\n]{0,4000}\\n)'
+    r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception|Interrupt|Exit|Failure)(?::|\\n|\")"
+)
 _ANY_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,80}(?::|$)")
 _LAST_WORDS = re.compile(r"what\(\): ")
 # faulthandler's report of a crash, and the first frame in it of a package.
@@ -137,7 +142,7 @@ class _Reader:
         self._carried.add(len(self._found) - 1)
 
     def _names_exception(self, place: int, text: str) -> bool:
-        if _EXCEPTION.match(text) or _LAST_WORDS.match(text):
+        if _EXCEPTION.match(text) or _LAST_WORDS.match(text) or _in_json(text):
             return True
         if _OTHER_MESSAGE.match(text):
             return False
@@ -175,6 +180,10 @@ class _Reader:
                 break
             end = follower
         return end
+
+
+def _in_json(text: str) -> bool:
+    return text.startswith(("{", '"message": "')) and _IN_JSON.search(text[:5000]) is not None
 
 
 def _begins_another(line: Line, text: str, first: Line) -> bool:

@@ -66,6 +66,7 @@ _WAITED = re.compile(
     r"\b[Rr]etry(?:ing)? (?:in|after) \d|[Rr]etrying with (?:flexible solve|next repodata source)"
     r"|Attempted loss scale: |reducing loss scale to |retrying \(try=\d"
 )
+_NO_CAUSE = ("secondary", "wrapper")
 LINES_AFTER = 2  # that may tell that the program goes on
 RIVALS = 16  # messages in one place; more are only in a log made for it
 
@@ -97,12 +98,19 @@ class Hit:
         return self.case.kind if self.case else self.entry.kind
 
     @property
+    def by_itself(self) -> Kind:
+        """What the message is without what another entry lends it."""
+        return self.kind if self.case in self.entry.cases else self.entry.kind
+
+    @property
     def weak(self) -> bool:
         """Whether it names a cause only if nothing else failed; not where another line decides.
 
         A line that decides between the causes of such failures decides nothing against others, nor
-        does the message itself.
+        does the message itself. What names no cause is no stronger for a line that was lent to it.
         """
+        if self.by_itself in _NO_CAUSE and self.kind == "root":
+            return True
         return self.entry.weak and (
             self.told is None
             or self.case not in self.entry.cases

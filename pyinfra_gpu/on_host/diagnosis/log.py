@@ -10,8 +10,9 @@ from itertools import pairwise
 
 from ..terminal import without_escapes
 from .patterns import Text
-from .prefixes import LABEL, WRITER, split
+from .prefixes import LABEL, OF_A_HOST, WRITER, split
 from .prompts import alike
+from .sections import NOBODY, Heading, headings
 
 HEAD_LINES, TAIL_LINES = 20_000, 100_000  # of a longer log, the middle is left out
 MOST_STREAMS = 200  # of more writers, the rest share one stream; a search costs time in each
@@ -56,12 +57,24 @@ TYPED = re.compile(
 )
 
 
+# Whose terminal a prompt is of, and a command that shows what another one wrote.
+_HOST_OF_PROMPT = re.compile(
+    r"(?:\([\w. -]{1,40}\) )?(?:\[?[\w.-]{1,40}@(?P<host>[\w.-]{1,64})"
+    r"|(?P<bare>[A-Za-z][\w.-]{0,40}):[~/])"
+)
+_SHOWS = re.compile(
+    r"[$#%>\u276f] (?P<shown>(?:sudo )?(?:cat|tail|head|less|zcat|ssh|docker logs|podman logs"
+    r"|kubectl (?:-\w{1,10} \S{1,60} )?logs|oc logs|journalctl|scontrol show|sattach)"
+    r" [^|\n]{2,200})"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line of a log."""
 
     number: int  # counted over all sources, from 1
-    source: int  # number of the file it stands in
+    source: int  # number of the file it stands in, or of the part below a heading
     rank: int | None
     label: str  # what else tells who wrote it: the name of a container or a host; mostly empty
     prefixes: int  # how many were taken off: a line with more of them begins another message
@@ -89,7 +102,7 @@ class Stream:
     def __init__(self, rank: int | None, lines: Sequence[Line]) -> None:
         self.rank, self.lines = rank, lines
         label = lines[0].label if lines else ""
-        self.writer = str(rank) if rank is not None else label
+        self.writer = label if rank is None else f"{label} {rank}".strip()
         shown = [_BLANKS.sub(" ", line.text).strip() for line in lines]
         self._starts, start = [], 0
         for text in shown:
@@ -99,7 +112,8 @@ class Stream:
         self._progress = [place for place, text in enumerate(shown) if _PROGRESS.search(text[:300])]
 
         self.finished = any(_FINISHED.search(text[:300]) for text in shown[-_LAST:])
-        self.ended_well = [lines[place].number for place in _good_ends(shown)]
+        self._typed = [place for place, text in enumerate(shown) if TYPED.match(text[:300])]
+        self.ended_well = [lines[place].number for place in _good_ends(shown, self._typed)]
 
     def at(self, place: int) -> int:
         """Return the index in `lines` of the line that holds the character at `place`."""
@@ -112,13 +126,33 @@ class Stream:
         return self._starts[index], end
 
     def progress_after(self, index: int) -> int:
-        """Return how many lines after the one at `index` show a training loop at work."""
-        return len(self._progress) - bisect_right(self._progress, index)
+        """Return how many lines after the one at `index` show a training loop at work.
+
+        Before the next command that was typed: what follows that is another program's.
+        """
+        ends = self._typed[bisect_right(self._typed, index) :][:1]
+        end = bisect_right(self._progress, ends[0]) if ends else len(self._progress)
+        return end - bisect_right(self._progress, index)
+
+    def speaker(self, index: int) -> str:
+        """Return who wrote the line at `index`: the writer, or the host of the prompt above it."""
+        return self.writer or self.terminal(self.lines[index].number)
+
+    def terminal(self, number: int) -> str:
+        """Return the host in whose terminal the line of that number stands; mostly empty.
+
+        Or the command that shows it: what another process wrote is not the terminal's own.
+        """
+        above = [place for place in self._typed if self.lines[place].number < number][-1:]
+        prompt = self.lines[above[0]].text[:300] if above else ""
+        if shows := _SHOWS.search(prompt):
+            return shows["shown"]
+        named = _HOST_OF_PROMPT.match(prompt)
+        return (named["host"] or named["bare"]) if named else ""
 
 
-def _good_ends(shown: Sequence[str]) -> list[int]:
+def _good_ends(shown: Sequence[str], typed: Sequence[int]) -> list[int]:
     """Return the indexes of lines that say that a program ended well, before the next was typed."""
-    typed = [place for place, text in enumerate(shown) if TYPED.match(text[:300])]
     last = {
         line for end in (*typed, len(shown)) for line in range(max(0, end - _LAST), end)
     }.difference(typed)
@@ -130,19 +164,54 @@ def _good_ends(shown: Sequence[str]) -> list[int]:
 def read(sources: Iterable[Source]) -> list[Line]:
     """Return the lines of all sources, cleaned and numbered; empty ones are left out."""
     lines: list[Line] = []
-    number = 0
-    for place, source in enumerate(sources):
+    number = parts = 0
+    for source in sources:
+        place = parts = parts + 1
         texts = _outdented(_cut(clean(source.text).splitlines()))
-        labelled = _labelled(texts)
-        writers = frozenset() if labelled else _writers(texts)
-        for whole in texts:
-            number += 1
-            if whole and not whole.isspace():
-                lines += [
-                    replace(line, rank=source.rank) if source.rank is not None else line
-                    for line in _lines(number, place, whole, labelled, writers)
-                ]
+        headed, all_labelled, several = headings(texts), _labelled(texts), _several_hosts(texts)
+        for block in _blocks(texts):
+            labelled = all_labelled or (_ranks_speak(block) and _labelled(block))
+            writers = frozenset() if labelled else _writers(texts)
+            above, part = NOBODY, place
+            for whole in block:
+                number += 1
+                if whole in headed:
+                    above, part = headed[whole], (parts := parts + 1)
+                if whole and not whole.isspace():
+                    lines += [
+                        _placed(line, above, source.rank)
+                        for line in _lines(number, part, whole, labelled, writers, several)
+                    ]
     return lines
+
+
+def _placed(line: Line, above: Heading, rank: int | None) -> Line:
+    """Return the line with what only its place tells: whose file it is in, or under whose name."""
+    if rank is not None:
+        return replace(line, rank=rank)
+    if line.rank is not None or line.label:
+        return line
+    return replace(line, rank=above.rank, label=above.label)
+
+
+def _blocks(texts: Sequence[str]) -> list[Sequence[str]]:
+    """Return the lines in parts, each of which begins with a command that was typed.
+
+    The answer to one has labels or headings, and that to the next mostly none.
+    """
+    typed = [place for place, text in enumerate(texts) if TYPED.match(text[:300])]
+    return [texts[start:end] for start, end in pairwise([0, *typed, len(texts)]) if start < end]
+
+
+def _several_hosts(texts: Sequence[str]) -> bool:
+    """Tell whether the journals or syslogs of several hosts stand here."""
+    found = (OF_A_HOST.match(text) for text in texts)
+    return len({each["host"] for each in found if each}) > 1
+
+
+def _ranks_speak(block: Sequence[str]) -> bool:
+    """Tell whether ranks print here: a table of words and values looks like labels otherwise."""
+    return any(_OF_ONE_PROCESS.search(text) for text in block)
 
 
 def clean(text: str) -> str:
@@ -215,7 +284,10 @@ def _outdented(texts: list[str]) -> list[str]:
 def _labelled(texts: Sequence[str]) -> bool:
     """Tell whether a launcher put a label before the lines, as `srun --label` and pdsh do."""
     matches = [LABEL.match(text) for text in texts if text]
-    labels = [found["label"] for found in matches if found]
+    labels = [found["label"] or found["boxed"] for found in matches if found]
+    boxed = {found["boxed"] for found in matches if found and found["boxed"]}
+    if len(boxed) == 1 or boxed & _LEVELS:  # "[trainer] " stands before what one program says
+        return False
     often = len(labels) >= LINES_OF_ONE * max(1, len(set(labels)))
     return often and len(labels) >= LABELLED * len(matches)
 
@@ -233,7 +305,7 @@ def _writers(texts: Sequence[str]) -> frozenset[str]:
 
 
 def _lines(
-    number: int, source: int, whole: str, labelled: bool, writers: frozenset[str]
+    number: int, source: int, whole: str, labelled: bool, writers: frozenset[str], several: bool
 ) -> list[Line]:
     """Return the line; where another rank's begins inside it, because both wrote at once, both."""
     starts = [0, len(whole)]
@@ -242,7 +314,7 @@ def _lines(
     result = []
     for start, end in pairwise(starts):
         part = whole[start:end]
-        found = split(part, labelled=labelled, writers=writers)
+        found = split(part, labelled=labelled, writers=writers, several=several)
         text = alike(part[found.end :])
         result.append(Line(number, source, found.rank, found.label, found.count, text, part))
     return result

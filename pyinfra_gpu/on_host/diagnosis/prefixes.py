@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 MOST = 6  # container, label, time, rank, logger: more is not a prefix any more
 
-LABEL = re.compile(r"[ ]{0,6}(?P<label>[\w.-]{1,60}):[ ]")
-"""`srun --label` ("1: ") and pdsh ("node03: "); any other word and colon looks the same."""
+LABEL = re.compile(
+    r"[ ]{0,6}(?!\[(?:rank|default)\d)(?:(?P<label>[\w.@-]{1,60}|[Rr]ank[ ]\d{1,5})[:>]"
+    r"|[\[(](?P<boxed>[A-Za-z][\w.-]{0,59}|[Rr]ank[ :=]{1,2}\d{1,5}|\d{1,5})[\])]:?)[ ]"
+)
+"""`srun --label` ("1: "), pdsh ("node03: "), scripts ("[node03] "); other words look the same."""
 
 WRITER = re.compile(
     r"(?:\[(?P<host>[A-Za-z][\w.-]{0,59})\]|(?P<task>\d{1,5}):|(?P<name>[A-Za-z][\w.-]{0,59}):)[ ]"
@@ -23,16 +26,17 @@ _PREFIX = re.compile(
     rf"""
     # torchrun --tee, Open MPI, PyTorch's own
     \[rank(?P<rank>\d{{1,5}})\]:[ ]?
+  | \[?[Rr]ank[ :=]{{0,2}}(?P<said>\d{{1,5}})\]?[ ]\|[ ]
   | \[default(?P<local>\d{{1,4}})\]:[ ]?
-  | \[\d{{1,5}},(?P<mpi>\d{{1,5}})\]<std(?:out|err)>:[ ]?
+  | \[[\w.@-]{{1,80}},(?P<mpi>\d{{1,5}})\]<std(?:out|err)>:[ ]?
     # clocks
   | [\[(]?{_DATE}[\])]?:?[ ]{{1,4}}
   | \[?\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?\]?[ ]
   | \[\d\d/\d\d/\d\d[ ]\d\d:\d\d:\d\d\][ ]
   | [A-Z][a-z]{{2}}[ ]{_MONTH_DAY}[ ]\d{{4}}(?=\[)
     # journald, syslog, the kernel
-  | {_MONTH_DAY}[ ]{_WORD}[ ]{_WORD}(?:\[\d{{1,8}}\])?:[ ]
-  | {_WORD}[ ](?:kernel|{_WORD}\[\d{{1,8}}\]):[ ]
+  | {_MONTH_DAY}[ ](?P<host>{_WORD})[ ]{_WORD}(?:\[\d{{1,8}}\])?:[ ]
+  | (?P<named>{_WORD})[ ](?:kernel|{_WORD}\[\d{{1,8}}\]):[ ]
   | \[[ ]{{0,10}}\d{{1,10}}\.\d{{3,9}}\][ ]
   | \[[A-Z][a-z]{{2}}[ ]{_MONTH_DAY}[ ]\d{{4}}\][ ]
   | kernel:[ ]
@@ -58,6 +62,12 @@ _PREFIX = re.compile(
 )
 
 
+OF_A_HOST = re.compile(
+    rf"(?:{_MONTH_DAY}|{_DATE})[ ](?P<host>{_WORD})[ ](?:kernel|{_WORD}\[\d{{1,8}}\]):[ ]"
+)
+"""A line of a journal or syslog."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prefixes:
     """What stood before a message; the message begins at `end`."""
@@ -68,17 +78,20 @@ class Prefixes:
     label: str
 
 
-def split(line: str, *, labelled: bool, writers: frozenset[str] = frozenset()) -> Prefixes:
+def split(
+    line: str, *, labelled: bool, writers: frozenset[str] = frozenset(), several: bool = False
+) -> Prefixes:
     """Return what stands before the message of `line`.
 
     + labelled: whether a leading word and colon tells who wrote the line
     + writers: labels that do so in this log; see `WRITER`
+    + several: whether the journals of several hosts stand in it, so that a host's name does so
     """
     rank = local = None
     label = ""
     place = count = 0
     if labelled and (found := LABEL.match(line)):
-        place, label = found.end(), found["label"]
+        place, label = found.end(), found["label"] or found["boxed"]
         count = 1
     elif (found := WRITER.match(line)) and found[0] in writers:
         place, label = found.end(), found["host"] or found["task"] or found["name"]
@@ -88,10 +101,11 @@ def split(line: str, *, labelled: bool, writers: frozenset[str] = frozenset()) -
         if not found:
             break
         place, count = found.end(), count + 1
-        if found["rank"] or found["mpi"]:
-            rank = int(found["rank"] or found["mpi"])
+        if said := found["rank"] or found["mpi"] or found["said"]:
+            rank = int(said)
         elif found["local"]:
             local = int(found["local"])
         label = label or found["pod"] or found["container"] or found["worker"] or ""
+        label = label or (several and (found["host"] or found["named"])) or ""
     # On one host the local rank is the rank; on several, a rank's own prefix says more.
     return Prefixes(place, count, rank if rank is not None else local, label)
