@@ -20,6 +20,8 @@ The rules, in this order:
    until a time-out or lost its connection to, that exception is the cause, whatever its type.
 8. A run that nothing ended may still have had a remark to report; none of what came before a line
    that says that it ended well. Nor is a time-out a cause that somebody asked for before that line.
+   What an installer, a test or a trainer said before its own good end is none either, nor what
+   ended ranks that torchrun began anew and that then ended well.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ _REMARKS = ("expected", "evidence", "warn")
 def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[Verdict]:
     """Return the root cause and what it is reported as; several if they are independent."""
     hits = [hit for hit in found.hits if not _got_over(hit, found)]
-    ended = [failure for failure in found.failures if not survived(failure)]
+    ended = [failure for failure in found.failures if not _was_survived(failure, found)]
     explained = {hit.failure for hit in hits if _tells(hit)}
     unknown = [failure for failure in ended if failure not in explained]
     roots = [hit for hit in hits if hit.kind == "root"]
@@ -77,10 +79,22 @@ def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[V
 def _got_over(hit: Hit, found: Findings) -> bool:
     """Tell whether the program ended well after this, and it is none of what ends a run surely.
 
-    What a program itself said before may have ended it, and what ended well be another try.
+    What a program itself said before may have ended it, and what ended well be another try; unless
+    it is the same program by whose last words all is well, see `endings`.
     """
     mild = hit.kind == "warn" or hit.standing in _OVERCOME or (hit.weak and _was_asked(hit))
-    return mild and hit.number < found.ended_well
+    if mild and hit.number < found.ends.last:
+        return True
+    exception = hit.standing in ("exception", "kernel")
+    return found.ends.got_over(hit.stream, hit.number, exception=exception) and (
+        hit.standing != "kernel"
+    )
+
+
+def _was_survived(failure: Failure, found: Findings) -> bool:
+    return survived(failure) or found.ends.got_over(
+        failure.stream, failure.number, exception=True
+    )
 
 
 def _was_asked(hit: Hit) -> bool:

@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import Literal
 
 from .elsewhere import Elsewhere, Told
+from .endings import GoodEnds, finished, good_ends
 from .entries import Case, Catalogue, Entry, Kind, Reading
 from .failures import Failure, failures, known_lines
 from .host_facts import HostFacts
@@ -132,14 +133,11 @@ class Hit:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the streams hold: messages of the catalogue, and exceptions; each in the log's order.
-
-    + ended_well: the number of the last line that says that a program ended well; 0 if none does
-    """
+    """What the streams hold: messages of the catalogue, and exceptions; each in the log's order."""
 
     hits: tuple[Hit, ...]
     failures: tuple[Failure, ...]
-    ended_well: int = 0
+    ends: GoodEnds = GoodEnds()
 
 
 def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Findings:
@@ -161,7 +159,7 @@ def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Fin
     return Findings(
         tuple(sorted(hits, key=lambda hit: (hit.number, -hit.anchor))),
         tuple(sorted(failed, key=lambda failure: failure.number)),
-        max((number for stream in streams for number in stream.ended_well), default=0),
+        good_ends(streams),
     )
 
 
@@ -182,7 +180,7 @@ def _goes_on(stream: Stream, last: int, telling: Sequence[Line]) -> bool:
     progress = stream.progress_after(last)
     # What follows the next command that was typed is another program's.
     own = takewhile(lambda line: not TYPED.match(line.text[:RELEVANT]), telling)
-    return progress >= (1 if stream.finished else STILL_WORKING) or any(
+    return progress >= (1 if finished(stream) else STILL_WORKING) or any(
         _GOES_ON.search(line.whole[:RELEVANT])
         for line in own
         if not _FRAME.match(line.text)  # a file may be called fallback.py

@@ -35,23 +35,10 @@ _PROGRESS = re.compile(
     r"|\b(?:it|tok|tokens|samples)/s|\bloss\b'?[ :=]{1,3}\d"
 )
 
-_FINISHED = re.compile(
-    r"\b[Tt]raining (?:is |was )?(?:complete|completed|done|finished)\b"
-    r"|\bworker group successfully finished\b|^[Dd]one\b"
-    # The Trainer's last line, DeepSpeed's, and what a shell or Slurm says of the program's end.
-    r"|'train_runtime': \d|\bexits successfully\b"
-    r"|^exit(?: ?(?:code|status))?[:= ]{1,3}0$|\bCOMPLETED 0:0\b|\brc=0$"
-    # pytest's last line.
-    r"|^[= ]{0,40}\d{1,5} passed\b[^\n]{0,60} in [\d.]{1,9}s"
-)
-_LAST = 3  # lines in which a run says that it has finished
-_ASKED_STATUS = "echo $?"  # typed: the next line is the status of what ended before
-
-
 # A shell's prompt with a command behind it. "# " alone may be a comment as well as root's.
 TYPED = re.compile(
     r"(?:\([\w. -]{1,40}\) )?(?:\[?[\w.-]{1,40}@[\w.-]{1,64}[^$#%\n]{0,80}[$#%]|[$%\u276f]"
-    r"|[A-Za-z][\w.-]{0,40}(?::[~/][\w./~-]{0,80})?[$#]|>>>|(?:Singularity|Apptainer)>) \S"
+    r"|[A-Za-z][\w.-]{0,40}(?::[~/][\w./~-]{0,80})?[$#]|[a-z][\w.-]{1,40} \$(?= [a-z.~/])|>>>|(?:Singularity|Apptainer)>) \S"
 )
 
 
@@ -97,9 +84,6 @@ class Stream:
         self.text = Text("\n".join(shown))
         self._progress = [place for place, text in enumerate(shown) if _PROGRESS.search(text[:300])]
 
-        self.finished = any(_FINISHED.search(text[:300]) for text in shown[-_LAST:])
-        self.ended_well = [lines[place].number for place in _good_ends(shown)]
-
     def at(self, place: int) -> int:
         """Return the index in `lines` of the line that holds the character at `place`."""
         return bisect_right(self._starts, place) - 1
@@ -113,17 +97,6 @@ class Stream:
     def progress_after(self, index: int) -> int:
         """Return how many lines after the one at `index` show a training loop at work."""
         return len(self._progress) - bisect_right(self._progress, index)
-
-
-def _good_ends(shown: Sequence[str]) -> list[int]:
-    """Return the indexes of lines that say that a program ended well, before the next was typed."""
-    typed = [place for place, text in enumerate(shown) if TYPED.match(text[:300])]
-    last = {
-        line for end in (*typed, len(shown)) for line in range(max(0, end - _LAST), end)
-    }.difference(typed)
-    ends = [place for place in sorted(last) if _FINISHED.search(shown[place][:300])]
-    asked = [place for place in typed if shown[place].endswith(_ASKED_STATUS)]
-    return sorted({*ends, *(place + 1 for place in asked if shown[place + 1 : place + 2] == ["0"])})
 
 
 def read(sources: Iterable[Source]) -> list[Line]:
