@@ -48,6 +48,8 @@ _NOT_OWN = re.compile(
     r"|[Tt]ime(?:d )?-?out|Connection|\bstore\b|Broken pipe"
 )
 _LEFT_ALONE = re.compile(r"[Tt]imed?[ -]?out|TIMEOUT|Connection (?:closed|reset)|Broken pipe")
+# A command behind its prompt, without what only says as whom it runs.
+_COMMAND = re.compile(r".{0,160}?[$#%>\u276f] (?:sudo )?([\w./-]{2,80})")
 _CTRL_C = re.compile(r"\s*(?:\^C|KeyboardInterrupt\b)")
 _HOST_LAYERS = ("driver", "host")
 _OVERCOME = ("warned", "survived")
@@ -83,7 +85,8 @@ def _got_over(hit: Hit, found: Findings) -> bool:
     it is the same program by whose last words all is well, see `endings`.
     """
     mild = hit.kind == "warn" or hit.standing in _OVERCOME or (hit.weak and _was_asked(hit))
-    if mild and hit.number < found.ends.last:
+    mended = mild or (not found.failures and _was_mended(hit, found))
+    if mended and hit.number < found.ends.last:
         return True
     exception = hit.standing in ("exception", "kernel")
     return found.ends.got_over(hit.stream, hit.number, exception=exception) and (
@@ -101,6 +104,25 @@ def _was_asked(hit: Hit) -> bool:
     """Tell whether the message is the answer to a command that was typed right before it."""
     before = hit.stream.lines[max(0, hit.first - 2) : hit.first]
     return any(TYPED.match(line.text[:RELEVANT]) for line in before)
+
+
+def _was_mended(hit: Hit, found: Findings) -> bool:
+    """Tell whether a command that was answered so was typed again, and then answered otherwise.
+
+    Between them the host was booted anew, or something was repaired.
+    """
+    lines = hit.stream.lines
+    asked = {_program(line.text) for line in lines[max(0, hit.first - 2) : hit.first]} - {""}
+    later = range(hit.last + 1, len(lines))
+    again = next((place for place in later if _program(lines[place].text) in asked), len(lines))
+    told = (each for each in found.hits if each.entry is hit.entry and each.stream is hit.stream)
+    return again < len(lines) and not any(each.first > again for each in told)
+
+
+def _program(line: str) -> str:
+    """Return the first word of the command that was typed there; empty where none was."""
+    typed = _COMMAND.match(line[:RELEVANT]) if TYPED.match(line[:RELEVANT]) else None
+    return typed[1] if typed else ""
 
 
 def _waits_for_a_thread(

@@ -37,7 +37,7 @@ _ENDED = (
     r"|\b(?:finished|completed) successfully\b|\bsuccessfully (?:finished|completed)\b"
     r"|^exit(?: ?(?:code|status))?[:= ]{1,3}0$|\bCOMPLETED 0:0\b|\brc=0$|\bJobState=COMPLETED\b"
     r"|\bState: COMPLETED \(exit code 0\)|\bexited with code 0$|\b[Ee]xit(?:ed)? (?:status|code):? 0$"
-    r"|\bfinished with exit code 0\b|\bstatus=0/SUCCESS\b|: Deactivated successfully\.$"
+    r"|\bfinished with exit code 0\b"
     r"|^Job '[\w-]{1,60}' succeeded$|^Job succeeded$"
 )
 _FINISHED = re.compile(f"{_TRAINED}|{_ENDED}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -83,6 +83,7 @@ class Stream:
             start += len(text) + 1
         self.text = Text("\n".join(shown))
         self._progress = [place for place, text in enumerate(shown) if _PROGRESS.search(text[:300])]
+        self._typed = [place for place, text in enumerate(shown) if TYPED.match(text[:300])]
 
     def at(self, place: int) -> int:
         """Return the index in `lines` of the line that holds the character at `place`."""
@@ -95,8 +96,13 @@ class Stream:
         return self._starts[index], end
 
     def progress_after(self, index: int) -> int:
-        """Return how many lines after the one at `index` show a training loop at work."""
-        return len(self._progress) - bisect_right(self._progress, index)
+        """Return how many lines after the one at `index` show a training loop at work.
+
+        What follows the next command that was typed is another program's.
+        """
+        typed = bisect_right(self._typed, index)
+        end = self._typed[typed] if typed < len(self._typed) else len(self.lines)
+        return bisect_left(self._progress, end) - bisect_right(self._progress, index)
 
 
 def read(sources: Iterable[Source]) -> list[Line]:
