@@ -27,6 +27,7 @@ The rules, in this order:
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from .entries import Catalogue, Kind
@@ -38,6 +39,7 @@ from .torchrun import Summary
 Verdict = tuple[Hit, Kind]
 
 RIGHT_BEFORE = 30  # lines between an error and the exception that it led to
+TYPED_LATER = 30  # commands among which one that was typed again is looked for
 SOON_OVER = 5  # lines that a log may have after a warning that was its last word
 
 _PROGRAM = re.compile(r"\bpid='?\d{1,10}'?, name=([^,\s]{1,40})")
@@ -95,9 +97,7 @@ def _got_over(hit: Hit, found: Findings) -> bool:
 
 
 def _was_survived(failure: Failure, found: Findings) -> bool:
-    return survived(failure) or found.ends.got_over(
-        failure.stream, failure.number, exception=True
-    )
+    return survived(failure) or found.ends.got_over(failure.stream, failure.number, exception=True)
 
 
 def _was_asked(hit: Hit) -> bool:
@@ -111,12 +111,12 @@ def _was_mended(hit: Hit, found: Findings) -> bool:
 
     Between them the host was booted anew, or something was repaired.
     """
-    lines = hit.stream.lines
+    lines, typed = hit.stream.lines, hit.stream.typed
     asked = {_program(line.text) for line in lines[max(0, hit.first - 2) : hit.first]} - {""}
-    later = range(hit.last + 1, len(lines))
-    again = next((place for place in later if _program(lines[place].text) in asked), len(lines))
-    told = (each for each in found.hits if each.entry is hit.entry and each.stream is hit.stream)
-    return again < len(lines) and not any(each.first > again for each in told)
+    after = bisect_right(typed, hit.last)
+    later = typed[after : after + TYPED_LATER] if asked else []
+    again = next((place for place in later if _program(lines[place].text) in asked), None)
+    return again is not None and found.last_of(hit) < again
 
 
 def _program(line: str) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from .log import TYPED, Stream
 
 _LAST = 3  # lines in which a run says that it has finished
 _NOTICES = 6  # and an installer: pip's notices of a newer pip follow
 _LOOKED_AT = 300  # characters of a line
-_STATUS = re.compile(r"[$#%\u276f>] echo [\w=: \"']{0,20}\$\?")  # typed: the status of what ended before
+_STATUS = re.compile(
+    r"[$#%\u276f>] echo [\w=: \"']{0,20}\$\?"
+)  # typed: the status of what ended before
 _ZERO = re.compile(r"[\w=: ]{0,20}\b0$")
 
 # What trainers and tests say last. "epoch 5/5" is the last one, once its bar is gone.
@@ -36,7 +38,8 @@ _ENDED = (
     r"\bworker group successfully finished\b|\bWorkerState\.SUCCEEDED\b|^[Dd]one\b"
     r"|\b(?:finished|completed) successfully\b|\bsuccessfully (?:finished|completed)\b"
     r"|^exit(?: ?(?:code|status))?[:= ]{1,3}0$|\bCOMPLETED 0:0\b|\brc=0$|\bJobState=COMPLETED\b"
-    r"|\bState: COMPLETED \(exit code 0\)|\bexited with code 0$|\b[Ee]xit(?:ed)? (?:status|code):? 0$"
+    r"|\bState: COMPLETED \(exit code 0\)|\bexited with code 0$"
+    r"|\b[Ee]xit(?:ed)? (?:status|code):? 0$"
     r"|\bfinished with exit code 0\b"
     r"|^Job '[\w-]{1,60}' succeeded$|^Job succeeded$"
 )
@@ -51,7 +54,7 @@ _INSTALLED = re.compile(
     # apt's and dnf's last step, DKMS, NVIDIA's installers.
     r"|^Processing triggers for \S{1,80} \(|^Setting up \S{1,80} \([^)]{1,60}\) \.\.\.$|^Complete!$"
     r"|\bDKMS: install completed|^dkms autoinstall on \S{1,60} succeeded for "
-    r"|^(?:-> )?Installation of the (?:NVIDIA|kernel module for the NVIDIA) .{1,120} is now complete"
+    r"|^(?:-> )?Installation of the (?:kernel module for the )?NVIDIA .{1,120} is now complete"
     # CMake, ninja, setuptools, cargo, bazel.
     r"|^-- (?:Build files have been written to: |Installing: )|^\[100%\] Built target \S"
     r"|^\[(?P<last>\d{1,6})/(?P=last)\] \S|^Finished [`']?release|\bBuild completed successfully\b"
@@ -64,19 +67,8 @@ _RESTARTS = re.compile(r"attempts left; will restart worker group")
 _GROUP_ENDED = re.compile(r"worker group successfully finished|WorkerState\.SUCCEEDED")
 
 
-@dataclass(frozen=True)
-class _Over:
-    """Lines of one program that came before its good end.
-
-    + stream: whose; None for all of that source
-    + exceptions: whether even exceptions among them are over
-    """
-
-    source: int
-    stream: Stream | None
-    first: int
-    last: int
-    exceptions: bool
+_Whose = tuple[int, int | None, bool]
+"""A source, a stream of it by its number (None: all of them), and whether exceptions are over."""
 
 
 @dataclass(frozen=True)
@@ -84,42 +76,48 @@ class GoodEnds:
     """Where programs ended well.
 
     + last: the number of the last line that says so; 0 if none does
+    + over: the numbers of the first and the last line of each program up to its good end, in order
     """
 
     last: int = 0
-    over: tuple[_Over, ...] = ()
+    over: Mapping[_Whose, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
     def got_over(self, stream: Stream, number: int, *, exception: bool) -> bool:
         """Tell whether the program that wrote this line went on with it to a good end."""
+        source = _source(stream)
         return any(
-            each.first <= number <= each.last
-            and (each.stream is stream or (each.stream is None and _source(stream) == each.source))
-            and (each.exceptions or not exception)
-            for each in self.over
+            _within(self.over.get((source, whose, exceptions), ()), number)
+            for whose in (id(stream), None)
+            for exceptions in ((True,) if exception else (True, False))
         )
+
+
+def _within(ranges: Sequence[tuple[int, int]], number: int) -> bool:
+    place = bisect_right(ranges, number, key=lambda each: each[0])
+    return place > 0 and number <= ranges[place - 1][1]
 
 
 def finished(stream: Stream) -> bool:
     """Tell whether a run says in its last lines that it has finished."""
-    last = stream.text.lines.rsplit("\n", _LAST)[-_LAST:]
-    return any(_FINISHED.search(text[:_LOOKED_AT]) for text in last)
+    return any(_FINISHED.search(text[:_LOOKED_AT]) for text in stream.shown[-_LAST:])
 
 
 def good_ends(streams: Sequence[Stream]) -> GoodEnds:
     """Return where programs ended well, before the next was typed."""
     typed: dict[int, list[int]] = {}
     for stream in streams:
-        begins = [line.number for line in stream.lines if TYPED.match(line.text[:_LOOKED_AT])]
-        typed.setdefault(_source(stream), []).extend(begins)
+        begins = typed.setdefault(_source(stream), [])
+        begins += [stream.lines[place].number for place in stream.typed]
     for begins in typed.values():
         begins.sort()
-    over: list[_Over] = []
+    over: dict[_Whose, list[tuple[int, int]]] = {}
     last = 0
     for stream in streams:
         for command in _commands(stream, typed[_source(stream)]):
             last = max(last, _end(command))
-            over += _overs(stream, command)
-    return GoodEnds(last, tuple(over))
+            for whose, end in _overs(stream, command).items():
+                over.setdefault(whose, []).append((command[0][0], end))
+    return GoodEnds(last, {whose: sorted(ranges) for whose, ranges in over.items()})
 
 
 _Command = list[tuple[int, str]]
@@ -127,10 +125,9 @@ _Command = list[tuple[int, str]]
 
 
 def _commands(stream: Stream, typed: Sequence[int]) -> Iterator[_Command]:
-    shown = stream.text.lines.split("\n")
     command: _Command = []
     place = -1
-    for line, text in zip(stream.lines, shown, strict=True):
+    for line, text in zip(stream.lines, stream.shown, strict=True):
         begun = bisect_right(typed, line.number)
         if begun != place and command:
             yield command
@@ -154,21 +151,24 @@ def _printed(command: _Command) -> _Command:
     return command[1:] if TYPED.match(command[0][1]) else command
 
 
-def _overs(stream: Stream, command: _Command) -> Iterator[_Over]:
-    """Yield what is over by the last words of a command: a trainer's, an installer's, torchrun's.
+def _overs(stream: Stream, command: _Command) -> dict[_Whose, int]:
+    """Return up to which line all is over by the last words of a command.
 
-    What a shell says of an end is not asked: a script goes on after what failed in it.
+    They are a trainer's, a test's, an installer's or torchrun's. What a shell says of an end is not
+    asked: a script goes on after what failed in it.
     """
-    source, first = _source(stream), command[0][0]
+    source = _source(stream)
     printed = _printed(command)
+    ends: dict[_Whose, int] = {}
     for number, text in printed[-_LAST:]:
         if _TRAINED_WELL.search(text):
-            yield _Over(source, stream, first, number, exceptions=False)
+            ends[source, id(stream), False] = number
         if _GROUP_ENDED.search(text) and any(_RESTARTS.search(line) for _, line in printed):
-            yield _Over(source, None, first, number, exceptions=True)
+            ends[source, None, True] = number
     for number, text in printed[-_NOTICES:]:
         if _INSTALLED.search(text):
-            yield _Over(source, stream, first, number, exceptions=True)
+            ends[source, id(stream), True] = number
+    return ends
 
 
 def _source(stream: Stream) -> int:

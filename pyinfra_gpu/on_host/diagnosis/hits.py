@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from itertools import takewhile
 from typing import Literal
 
@@ -137,7 +137,15 @@ class Findings:
 
     hits: tuple[Hit, ...]
     failures: tuple[Failure, ...]
-    ends: GoodEnds = GoodEnds()
+    ends: GoodEnds = field(default_factory=GoodEnds)
+
+    def last_of(self, hit: Hit) -> int:
+        """Return the index of the line in which its stream has this entry's message last."""
+        return self._last[hit.entry.id, id(hit.stream)]
+
+    @cached_property
+    def _last(self) -> Mapping[tuple[str, int], int]:
+        return {(each.entry.id, id(each.stream)): each.first for each in self.hits}
 
 
 def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Findings:
@@ -180,7 +188,8 @@ def _goes_on(stream: Stream, last: int, telling: Sequence[Line]) -> bool:
     progress = stream.progress_after(last)
     # What follows the next command that was typed is another program's.
     own = takewhile(lambda line: not TYPED.match(line.text[:RELEVANT]), telling)
-    return progress >= (1 if finished(stream) else STILL_WORKING) or any(
+    working = progress >= STILL_WORKING or (progress > 0 and finished(stream))
+    return working or any(
         _GOES_ON.search(line.whole[:RELEVANT])
         for line in own
         if not _FRAME.match(line.text)  # a file may be called fallback.py

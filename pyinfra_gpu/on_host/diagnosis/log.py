@@ -38,7 +38,8 @@ _PROGRESS = re.compile(
 # A shell's prompt with a command behind it. "# " alone may be a comment as well as root's.
 TYPED = re.compile(
     r"(?:\([\w. -]{1,40}\) )?(?:\[?[\w.-]{1,40}@[\w.-]{1,64}[^$#%\n]{0,80}[$#%]|[$%\u276f]"
-    r"|[A-Za-z][\w.-]{0,40}(?::[~/][\w./~-]{0,80})?[$#]|[a-z][\w.-]{1,40} \$(?= [a-z.~/])|>>>|(?:Singularity|Apptainer)>) \S"
+    r"|[A-Za-z][\w.-]{0,40}(?::[~/][\w./~-]{0,80})?[$#]"
+    r"|[a-z][\w.-]{1,40} \$(?= [a-z.~/])|>>>|(?:Singularity|Apptainer)>) \S"
 )
 
 
@@ -70,6 +71,7 @@ class Stream:
     """The lines of one writer in one file, in order, as one text to search.
 
     + writer: the rank, or what else tells who wrote it; empty where nothing does
+    + shown: the lines as they stand in the text; + typed: indexes of those that a person typed
     """
 
     def __init__(self, rank: int | None, lines: Sequence[Line]) -> None:
@@ -83,7 +85,8 @@ class Stream:
             start += len(text) + 1
         self.text = Text("\n".join(shown))
         self._progress = [place for place, text in enumerate(shown) if _PROGRESS.search(text[:300])]
-        self._typed = [place for place, text in enumerate(shown) if TYPED.match(text[:300])]
+        self.typed = [place for place, text in enumerate(shown) if TYPED.match(text[:300])]
+        self.shown = shown
 
     def at(self, place: int) -> int:
         """Return the index in `lines` of the line that holds the character at `place`."""
@@ -100,8 +103,8 @@ class Stream:
 
         What follows the next command that was typed is another program's.
         """
-        typed = bisect_right(self._typed, index)
-        end = self._typed[typed] if typed < len(self._typed) else len(self.lines)
+        typed = bisect_right(self.typed, index)
+        end = self.typed[typed] if typed < len(self.typed) else len(self.lines)
         return bisect_left(self._progress, end) - bisect_right(self._progress, index)
 
 
