@@ -20,11 +20,14 @@ The rules, in this order:
    until a time-out or lost its connection to, that exception is the cause, whatever its type.
 8. A run that nothing ended may still have had a remark to report; none of what came before a line
    that says that it ended well. Nor is a time-out a cause that somebody asked for before that line.
+   What an installer, a test or a trainer said before its own good end is none either, nor what
+   ended ranks that torchrun began anew and that then ended well.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -37,6 +40,7 @@ from .torchrun import Summary
 Verdict = tuple[Hit, Kind]
 
 RIGHT_BEFORE = 30  # lines between an error and the exception that it led to
+TYPED_LATER = 30  # commands among which one that was typed again is looked for
 SOON_OVER = 5  # lines that a log may have after a warning that was its last word
 
 _PROGRAM = re.compile(r"\bpid='?\d{1,10}'?, name=([^,\s]{1,40})")
@@ -47,6 +51,8 @@ _NOT_OWN = re.compile(
     r"|[Tt]ime(?:d )?-?out|Connection|\bstore\b|Broken pipe"
 )
 _LEFT_ALONE = re.compile(r"[Tt]imed?[ -]?out|TIMEOUT|Connection (?:closed|reset)|Broken pipe")
+# A command behind its prompt, without what only says as whom it runs.
+_COMMAND = re.compile(r".{0,160}?[$#%>\u276f] (?:sudo )?([\w./-]{2,80})")
 _CTRL_C = re.compile(r"\s*(?:\^C|KeyboardInterrupt\b)")
 _HOST_LAYERS = ("driver", "host")
 _OVERCOME = ("warned", "survived")
@@ -56,7 +62,7 @@ _REMARKS = ("expected", "evidence", "warn")
 def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[Verdict]:
     """Return the root cause and what it is reported as; several if they are independent."""
     hits = [hit for hit in found.hits if not _got_over(hit, found)]
-    ended = [failure for failure in found.failures if not survived(failure)]
+    ended = [failure for failure in found.failures if not _was_survived(failure, found)]
     explained = {hit.failure for hit in hits if _tells(hit)}
     unknown = [failure for failure in ended if failure not in explained]
     roots = [hit for hit in hits if hit.kind == "root"]
@@ -78,16 +84,46 @@ def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[V
 def _got_over(hit: Hit, found: Findings) -> bool:
     """Tell whether the program ended well after this, and it is none of what ends a run surely.
 
-    What a program itself said before may have ended it, and what ended well be another try.
+    What a program itself said before may have ended it, and what ended well be another try; unless
+    it is the same program by whose last words all is well, see `endings`.
     """
     mild = hit.kind == "warn" or hit.standing in _OVERCOME or (hit.weak and _was_asked(hit))
-    return mild and hit.number < found.ended_well
+    mended = mild or (not found.failures and _was_mended(hit, found))
+    if mended and hit.number < found.ends.last:
+        return True
+    exception = hit.standing in ("exception", "kernel")
+    return found.ends.got_over(hit.stream, hit.number, exception=exception) and (
+        hit.standing != "kernel"
+    )
+
+
+def _was_survived(failure: Failure, found: Findings) -> bool:
+    return survived(failure) or found.ends.got_over(failure.stream, failure.number, exception=True)
 
 
 def _was_asked(hit: Hit) -> bool:
     """Tell whether the message is the answer to a command that was typed right before it."""
     before = hit.stream.lines[max(0, hit.first - 2) : hit.first]
     return any(TYPED.match(line.text[:RELEVANT]) for line in before)
+
+
+def _was_mended(hit: Hit, found: Findings) -> bool:
+    """Tell whether a command that was answered so was typed again, and then answered otherwise.
+
+    Between them the host was booted anew, or something was repaired.
+    """
+    lines, typed = hit.stream.lines, hit.stream.typed
+    asked = {_program(line.text) for line in lines[max(0, hit.first - 2) : hit.first]} - {""}
+    after = bisect_right(typed, hit.last)
+    later = typed[after : after + TYPED_LATER] if asked else []
+    again = next((place for place in later if _program(lines[place].text) in asked), None)
+    return again is not None and found.last_of(hit) < again
+
+
+def _program(line: str) -> str:
+    """Return the first word of the command that was typed there; empty where none was."""
+    typed = _COMMAND.match(line[:RELEVANT]) if TYPED.match(line[:RELEVANT]) else None
+    return typed[1] if typed else ""
 
 
 def _waits_for_a_thread(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from itertools import takewhile
 from typing import Literal
 
 from .elsewhere import Elsewhere, Told
+from .endings import GoodEnds, finished, good_ends
 from .entries import Case, Catalogue, Entry, Kind, Reading
 from .failures import Failure, failures, known_lines
 from .host_facts import HostFacts
@@ -140,14 +141,19 @@ class Hit:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the streams hold: messages of the catalogue, and exceptions; each in the log's order.
-
-    + ended_well: the number of the last line that says that a program ended well; 0 if none does
-    """
+    """What the streams hold: messages of the catalogue, and exceptions; each in the log's order."""
 
     hits: tuple[Hit, ...]
     failures: tuple[Failure, ...]
-    ended_well: int = 0
+    ends: GoodEnds = field(default_factory=GoodEnds)
+
+    def last_of(self, hit: Hit) -> int:
+        """Return the index of the line in which its stream has this entry's message last."""
+        return self._last[hit.entry.id, id(hit.stream)]
+
+    @cached_property
+    def _last(self) -> Mapping[tuple[str, int], int]:
+        return {(each.entry.id, id(each.stream)): each.first for each in self.hits}
 
 
 def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Findings:
@@ -169,7 +175,7 @@ def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Fin
     return Findings(
         tuple(sorted(hits, key=lambda hit: (hit.number, -hit.anchor))),
         tuple(sorted(failed, key=lambda failure: failure.number)),
-        max((number for stream in streams for number in stream.ended_well), default=0),
+        good_ends(streams),
     )
 
 
@@ -190,7 +196,8 @@ def _goes_on(stream: Stream, last: int, telling: Sequence[Line]) -> bool:
     progress = stream.progress_after(last)
     # What follows the next command that was typed is another program's.
     own = takewhile(lambda line: not TYPED.match(line.text[:RELEVANT]), telling)
-    return progress >= (1 if stream.finished else STILL_WORKING) or any(
+    working = progress >= STILL_WORKING or (progress > 0 and finished(stream))
+    return working or any(
         _GOES_ON.search(line.whole[:RELEVANT])
         for line in own
         if not _FRAME.match(line.text)  # a file may be called fallback.py

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -37,23 +37,11 @@ _PROGRESS = re.compile(
     r"|\b(?:it|tok|tokens|samples)/s|\bloss\b'?[ :=]{1,3}\d"
 )
 
-_FINISHED = re.compile(
-    r"\b[Tt]raining (?:is |was )?(?:complete|completed|done|finished)\b"
-    r"|\bworker group successfully finished\b|^[Dd]one\b"
-    # The Trainer's last line, DeepSpeed's, and what a shell or Slurm says of the program's end.
-    r"|'train_runtime': \d|\bexits successfully\b"
-    r"|^exit(?: ?(?:code|status))?[:= ]{1,3}0$|\bCOMPLETED 0:0\b|\brc=0$"
-    # pytest's last line.
-    r"|^[= ]{0,40}\d{1,5} passed\b[^\n]{0,60} in [\d.]{1,9}s"
-)
-_LAST = 3  # lines in which a run says that it has finished
-_ASKED_STATUS = "echo $?"  # typed: the next line is the status of what ended before
-
-
 # A shell's prompt with a command behind it. "# " alone may be a comment as well as root's.
 TYPED = re.compile(
     r"(?:\([\w. -]{1,40}\) ){0,2}(?:\[?[\w.-]{1,40}@[\w.-]{1,64}[^$#%\n]{0,80}[$#%]|[$%\u276f]"
-    r"|[A-Za-z][\w.-]{0,40}(?::[~/][\w./~-]{0,80})?[$#]|>>>|(?:Singularity|Apptainer)>) \S"
+    r"|[A-Za-z][\w.-]{0,40}(?::[~/][\w./~-]{0,80})?[$#]"
+    r"|[a-z][\w.-]{1,40} \$(?= [a-z.~/])|>>>|(?:Singularity|Apptainer)>) \S"
 )
 
 
@@ -97,6 +85,7 @@ class Stream:
     """The lines of one writer in one file, in order, as one text to search.
 
     + writer: the rank, or what else tells who wrote it; empty where nothing does
+    + shown: the lines as they stand in the text; + typed: indexes of those that a person typed
     """
 
     def __init__(self, rank: int | None, lines: Sequence[Line]) -> None:
@@ -110,10 +99,8 @@ class Stream:
             start += len(text) + 1
         self.text = Text("\n".join(shown))
         self._progress = [place for place, text in enumerate(shown) if _PROGRESS.search(text[:300])]
-
-        self.finished = any(_FINISHED.search(text[:300]) for text in shown[-_LAST:])
-        self._typed = [place for place, text in enumerate(shown) if TYPED.match(text[:300])]
-        self.ended_well = [lines[place].number for place in _good_ends(shown, self._typed)]
+        self.typed = [place for place, text in enumerate(shown) if TYPED.match(text[:300])]
+        self.shown = shown
 
     def at(self, place: int) -> int:
         """Return the index in `lines` of the line that holds the character at `place`."""
@@ -128,11 +115,11 @@ class Stream:
     def progress_after(self, index: int) -> int:
         """Return how many lines after the one at `index` show a training loop at work.
 
-        Before the next command that was typed: what follows that is another program's.
+        What follows the next command that was typed is another program's.
         """
-        ends = self._typed[bisect_right(self._typed, index) :][:1]
-        end = bisect_right(self._progress, ends[0]) if ends else len(self._progress)
-        return end - bisect_right(self._progress, index)
+        typed = bisect_right(self.typed, index)
+        end = self.typed[typed] if typed < len(self.typed) else len(self.lines)
+        return bisect_left(self._progress, end) - bisect_right(self._progress, index)
 
     def speaker(self, index: int) -> str:
         """Return who wrote the line at `index`: the writer, or the host of the prompt above it."""
@@ -143,22 +130,12 @@ class Stream:
 
         Or the command that shows it: what another process wrote is not the terminal's own.
         """
-        above = [place for place in self._typed if self.lines[place].number < number][-1:]
+        above = [place for place in self.typed if self.lines[place].number < number][-1:]
         prompt = self.lines[above[0]].text[:300] if above else ""
         if shows := _SHOWS.search(prompt):
             return shows["shown"]
         named = _HOST_OF_PROMPT.match(prompt)
         return (named["host"] or named["bare"]) if named else ""
-
-
-def _good_ends(shown: Sequence[str], typed: Sequence[int]) -> list[int]:
-    """Return the indexes of lines that say that a program ended well, before the next was typed."""
-    last = {
-        line for end in (*typed, len(shown)) for line in range(max(0, end - _LAST), end)
-    }.difference(typed)
-    ends = [place for place in sorted(last) if _FINISHED.search(shown[place][:300])]
-    asked = [place for place in typed if shown[place].endswith(_ASKED_STATUS)]
-    return sorted({*ends, *(place + 1 for place in asked if shown[place + 1 : place + 2] == ["0"])})
 
 
 def read(sources: Iterable[Source]) -> list[Line]:

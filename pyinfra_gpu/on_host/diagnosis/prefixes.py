@@ -32,6 +32,7 @@ _PREFIX = re.compile(
     # clocks
   | [\[(]?{_DATE}[\])]?:?[ ]{{1,4}}
   | \[?\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?\]?[ ]
+  | \[(?:\d{{4}}-\d\d-\d\d[ ])?\d\d:\d\d\][ ]
   | \[\d\d/\d\d/\d\d[ ]\d\d:\d\d:\d\d\][ ]
   | [A-Z][a-z]{{2}}[ ]{_MONTH_DAY}[ ]\d{{4}}(?=\[)
     # journald, syslog, the kernel
