@@ -295,7 +295,8 @@ def _typed_between(unknown: Sequence[Failure], stream: Stream, line: int) -> boo
     if not before:
         return False
     since = max(each.stream.lines[each.spans[-1][0]].number for each in before)
-    after = takewhile(lambda each: each.number > since, reversed(stream.lines[: line + 1]))
+    upwards = (stream.lines[place] for place in range(line, -1, -1))
+    after = takewhile(lambda each: each.number > since, upwards)
     return any(TYPED.match(each.text[:RELEVANT]) for each in after)
 
 
