@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyinfra_gpu.drift import pytorch
 from pyinfra_gpu.drift import training as drift
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.engine import deadlines, journal
+from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging, unreadable, verify
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner
@@ -47,12 +47,6 @@ def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """
     training = _declared(spec)
     commit, stash = training.commit[:12], bool(found.of(Id.TRAINING_LOCAL_CHANGES))
-    if found.of(Id.TRAINING_COMMIT_DIFFERS):
-        journal.warn(
-            STAGE,
-            f"{spec.host}: {spec.paths.training} was at {str(record.training.commit)[:12]}; if no"
-            f" branch or tag had that, branch {kept_branch(record)} has it now",
-        )
     yield step(
         STAGE,
         f"check out {training.repo} at {commit}",
@@ -90,12 +84,7 @@ def _kept(record: Record) -> str:
     there = record.training
     if isinstance(there.damaged, str):
         return "-"
-    return "" if there.commit is None else kept_branch(record)
-
-
-def kept_branch(record: Record) -> str:
-    """Return the branch that keeps what HEAD was, if nothing else does."""
-    return f"pyinfra-gpu/kept-{str(record.training.commit)[:12]}"
+    return "" if there.commit is None else f"pyinfra-gpu/kept-{str(there.commit)[:12]}"
 
 
 @converging(

@@ -159,9 +159,26 @@ def test_one_at_another_commit_is_no_local_change_and_its_commit_is_kept(place: 
     seen = place.looked_at()
     assert [row[0] for row in seen.submodules] == ["+"]  # type: ignore[union-attr]
     assert seen.dirty_count == 0
-    assert place.check_out(place.second).returncode == 0
+    done = place.check_out(place.second)
+    assert done.returncode == 0
     assert place.looked_at().submodules == ()
     assert git(library, "rev-parse", f"pyinfra-gpu/kept-{mine[:12]}") == mine
+    assert done.stdout == told(library, mine, f"pyinfra-gpu/kept-{mine[:12]}")
+
+
+def told(folder: Path, commit: str, branch: str) -> str:
+    where = f"{folder} was at {commit[:12]}"
+    return f"pyinfra-gpu-note: {where}, which no branch or tag had: branch {branch} keeps it\n"
+
+
+def test_a_commit_is_told_as_kept_once_it_is_also_where_the_rest_fails(place: Place) -> None:
+    assert place.check_out(place.first).stdout == ""
+    mine = committed(place.folder, mine="1")
+    failed = place.check_out("f" * 40)
+    assert failed.returncode != 0
+    assert failed.stdout == told(place.folder, mine, "pyinfra-gpu/kept")
+    assert git(place.folder, "rev-parse", "pyinfra-gpu/kept") == mine
+    assert place.check_out(place.second).stdout == ""  # a branch has it by now
 
 
 def test_changes_in_one_are_a_persons_and_set_aside_where_that_is_declared(place: Place) -> None:

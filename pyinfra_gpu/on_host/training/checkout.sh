@@ -8,6 +8,8 @@
 # STASH        1: local changes are stashed first, in submodules too
 # SUBMODULES   1: check them out, each at the commit recorded for it
 # LFS          1: fetch those files, where git-lfs is on the host
+#
+# What is kept elsewhere is told in lines for the report ("pyinfra-gpu-note: ..."), once it is.
 set -eu
 folder=$1 repo=$2 commit=$3 kept=$4 stash=$5 submodules=$6 lfs=$7
 # An ssh remote must not stop at a question nobody sees.
@@ -19,7 +21,11 @@ files=
 case $repo in /* | file://*) files='-c protocol.file.allow=always' ;; esac
 
 # HEAD is detached, so a commit that a person made here hangs on nothing but HEAD.
-keep='[ -n "$(git for-each-ref --count=1 --contains HEAD)" ] || git branch'
+keep='[ -n "$(git for-each-ref --count=1 --contains HEAD)" ] || {
+	git branch "$kept" HEAD || exit 1
+	echo "pyinfra-gpu-note: $(pwd) was at $(git rev-parse --short=12 HEAD), which no branch or tag had:" \
+		"branch $kept keeps it"
+}'
 # Neither --quiet, which hides why it fails, nor all that git says: it names no lock of a stash.
 set_aside='git stash push --include-untracked -m "set aside by pyinfra-gpu" >/dev/null || {
 	lock=$(git rev-parse --absolute-git-dir)/refs/stash.lock
@@ -32,7 +38,7 @@ whole() {
 	if [ "$submodules" ] && [ -e "$1/.gitmodules" ]; then
 		git -C "$1" submodule --quiet sync --recursive
 		git -C "$1" submodule --quiet foreach --recursive \
-			"$keep pyinfra-gpu/kept-\$(git rev-parse --short=12 HEAD) HEAD"
+			"kept=pyinfra-gpu/kept-\$(git rev-parse --short=12 HEAD); $keep"
 		if [ "$stash" ]; then git -C "$1" submodule --quiet foreach --recursive "$set_aside"; fi
 		git $files -C "$1" submodule --quiet update --init --recursive
 	fi
@@ -53,13 +59,13 @@ if [ ! "$kept" ] || [ "$kept" = - ]; then
 	if [ "$kept" ]; then
 		aside=$folder.damaged-$(date +%Y%m%dT%H%M%S)
 		mv -T -- "$folder" "$aside"
-		echo "what was there is kept as $aside"
+		echo "pyinfra-gpu-note: the repository that git cannot read is kept as $aside"
 	fi
 	mv -T -- "$folder.cloning" "$folder"
 	exit 0
 fi
 cd "$folder"
-eval "$keep \"\$kept\" HEAD"
+eval "$keep"
 if [ "$stash" ]; then
 	# Neither are files stashed that git was told not to look at.
 	git ls-files -z -v | grep -z '^[a-z]' | cut -z -c 3- | git update-index -z --no-assume-unchanged --stdin
