@@ -74,17 +74,16 @@ def _checkout_command(
     flags = (stash, training.submodules, training.lfs)
     return program(
         "training/checkout.sh",
-        *(spec.paths.training, training.repo, training.commit, _kept(record)),
+        *(spec.paths.training, training.repo, training.commit, _seen(record)),
         *("1" if each else "" for each in flags),
     )
 
 
-def _kept(record: Record) -> str:
-    """Return how what is there is kept, in the words of `checkout.sh`."""
-    there = record.training
-    if isinstance(there.damaged, str):
+def _seen(record: Record) -> str:
+    """Return what was there, in the words of `checkout.sh`, which looks again under the lock."""
+    if isinstance(record.training.damaged, str):
         return "-"
-    return "" if there.commit is None else f"pyinfra-gpu/kept-{str(there.commit)[:12]}"
+    return "" if record.training.commit is None else "1"
 
 
 @converging(

@@ -86,11 +86,14 @@ class Place:
         submodules: bool = True,
         lfs: bool = True,
         damaged: bool = False,
+        seen: str | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        kept = "-" if damaged else "pyinfra-gpu/kept" if self.folder.exists() else ""
+        """Run the program; what was seen there is what is there, unless it is told otherwise."""
+        if seen is None:
+            seen = "-" if damaged else "1" if self.folder.exists() else ""
         flags = ("1" if each else "" for each in (stash, submodules, lfs))
         command = program(
-            "training/checkout.sh", str(self.folder), str(self.repo), commit, kept, *flags
+            "training/checkout.sh", str(self.folder), str(self.repo), commit, seen, *flags
         )
         return starting.run(
             ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60
@@ -176,8 +179,9 @@ def test_a_commit_is_told_as_kept_once_it_is_also_where_the_rest_fails(place: Pl
     mine = committed(place.folder, mine="1")
     failed = place.check_out("f" * 40)
     assert failed.returncode != 0
-    assert failed.stdout == told(place.folder, mine, "pyinfra-gpu/kept")
-    assert git(place.folder, "rev-parse", "pyinfra-gpu/kept") == mine
+    branch = f"pyinfra-gpu/kept-{mine[:12]}"
+    assert failed.stdout == told(place.folder, mine, branch)
+    assert git(place.folder, "rev-parse", branch) == mine
     assert place.check_out(place.second).stdout == ""  # a branch has it by now
 
 
@@ -256,6 +260,37 @@ def test_a_repository_that_git_cannot_read_is_kept_and_cloned_anew(place: Place,
     (kept,) = place.folder.parent.glob(f"{place.folder.name}.damaged-*")
     assert (kept / "mine.py").read_text() == "mine"
     assert str(kept) in done.stdout
+
+
+@pytest.mark.parametrize("seen", ["", "-"])
+def test_what_a_run_that_was_cut_off_cloned_meanwhile_is_gone_on_with(
+    place: Place, seen: str
+) -> None:
+    """Its clone went on, and had the lock: at the look there was nothing, or a damaged one."""
+    assert place.check_out(place.first).returncode == 0
+    mine = committed(place.folder, mine="1")
+    (place.folder / "notes").write_text("mine")
+    done = place.check_out(place.second, seen=seen)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert place.looked_at().commit == place.second
+    assert (place.folder / "notes").read_text() == "mine"
+    assert git(place.folder, "rev-parse", f"pyinfra-gpu/kept-{mine[:12]}") == mine
+    assert list(place.folder.parent.glob("*.damaged-*")) == []
+
+
+@pytest.mark.parametrize("repository", [True, False])
+def test_what_is_somebodys_is_not_taken_for_a_clone_of_ours(place: Place, repository: bool) -> None:
+    """A folder with files, and a repository without a commit; one above it is none of ours."""
+    git(place.folder.parent, "init", "--quiet")
+    committed(place.folder.parent, other="1")
+    place.folder.mkdir()
+    if repository:
+        git(place.folder, "init", "--quiet")
+    (place.folder / "notes").write_text("mine")
+    done = place.check_out(place.first, seen="")
+    assert done.returncode != 0
+    assert "Directory not empty" in done.stderr
+    assert (place.folder / "notes").read_text() == "mine"
 
 
 def test_a_damaged_repository_stays_in_its_place_while_no_other_can_be_had(place: Place) -> None:
