@@ -199,6 +199,48 @@ def test_changes_in_one_are_a_persons_and_set_aside_where_that_is_declared(place
     assert "set aside by pyinfra-gpu" in git(file.parent, "stash", "list")
 
 
+def test_they_are_set_aside_also_where_submodules_are_the_users_business(place: Place) -> None:
+    assert place.check_out(place.first).returncode == 0
+    (place.folder / "lib with blanks/main.py").write_text("mine")
+    assert place.check_out(place.first, stash=True, submodules=False).returncode == 0
+    assert place.looked_at().dirty_count == 0
+    assert "set aside by pyinfra-gpu" in git(place.folder / "lib with blanks", "stash", "list")
+
+
+ADVICE = {
+    "a file": (["main.py"], ["git stash -u"]),
+    "a file that git does not know": (["new.py"], ["git stash -u"]),
+    "in a submodule": (
+        ["lib with blanks/new.py"],
+        ["git submodule foreach --recursive 'git stash -u'"],
+    ),
+    "in a submodule's own": (
+        ["lib with blanks/deep/main.py"],
+        ["git submodule foreach --recursive 'git stash -u'"],
+    ),
+    "in both": (
+        ["main.py", "lib with blanks/main.py"],
+        ["git stash -u", "git submodule foreach --recursive 'git stash -u'"],
+    ),
+}
+
+
+@pytest.mark.parametrize("where", ADVICE)
+def test_what_is_said_to_be_typed_puts_changes_out_of_the_way(place: Place, where: str) -> None:
+    files, commands = ADVICE[where]
+    assert place.check_out(place.first).returncode == 0
+    for name in files:
+        (place.folder / name).write_text("mine")
+    host = FakeHost(data={**DATA, "training_commit": place.second})
+    record = from_fields(read_fields(host.probe_lines()))
+    found = training.judge(host.spec(), replace(record, training=place.looked_at()))
+    (stops,) = [each for each in found if each.stops]
+    assert stops.action.startswith(f"commit or {' and '.join(f'`{each}`' for each in commands)} ")
+    for command in commands:
+        starting.run(["sh", "-c", command], cwd=place.folder, check=True, capture_output=True)
+    assert place.looked_at().dirty_count == 0
+
+
 @pytest.mark.parametrize("where", ["", "lib with blanks"])
 def test_a_lock_that_a_killed_stash_left_is_named(place: Place, where: str) -> None:
     assert place.check_out(place.first).returncode == 0

@@ -36,10 +36,12 @@ set_aside='git stash push --include-untracked -m "set aside by pyinfra-gpu" >/de
 
 # whole FOLDER: what belongs to the commit that is checked out there
 whole() {
+	if [ "$stash" ] && [ -e "$1/.gitmodules" ]; then
+		git -C "$1" submodule --quiet foreach --recursive "$set_aside"
+	fi
 	if [ "$submodules" ] && [ -e "$1/.gitmodules" ]; then
 		git -C "$1" submodule --quiet sync --recursive
 		git -C "$1" submodule --quiet foreach --recursive "$keep"
-		if [ "$stash" ]; then git -C "$1" submodule --quiet foreach --recursive "$set_aside"; fi
 		git $files -C "$1" submodule --quiet update --init --recursive
 	fi
 	if [ "$lfs" ] && grep -qs 'filter=lfs' "$1/.gitattributes" && command -v git-lfs >/dev/null; then
@@ -51,6 +53,9 @@ whole() {
 # is_whole: whether git reads what is there now. What a run that was cut off had begun went on, and
 # this program waited for it since the host was looked at.
 is_whole() {
+	if [ "$stash" ] && [ -e "$1/.gitmodules" ]; then
+		git -C "$1" submodule --quiet foreach --recursive "$set_aside"
+	fi
 	[ -e "$folder/.git" ] && git -C "$folder" rev-parse --quiet --verify HEAD >/dev/null 2>&1 &&
 		git -C "$folder" status --porcelain=v2 --branch --untracked-files=normal >/dev/null 2>&1
 }
