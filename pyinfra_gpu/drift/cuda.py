@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift import compilers
+from pyinfra_gpu.drift import compilers, proof
 from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
-from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.packages import manager_for
@@ -366,15 +363,15 @@ def _metapackage(record: Record) -> list[Finding]:
 
 
 def _unproven(spec: HostSpec, record: Record) -> list[Finding]:
-    now = fingerprint(spec, record)
-    state = proven_state(record.cuda.proof, now)
-    if state is None:
+    now = state(spec, record)
+    unproven = proof.proven_state(record.cuda.proof, proof.fingerprint(now), now)
+    if unproven is None:
         return []
     archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
     return [
         Finding(
             id=Id.CUDA_UNPROVEN,
-            found=f"that nvcc works: {state}",
+            found=f"that nvcc works: {unproven}",
             expected=f"a kernel compiled for {archs} with what is installed now",
             effect="repair",
             action=f"compile for {archs}",
@@ -383,17 +380,18 @@ def _unproven(spec: HostSpec, record: Record) -> list[Finding]:
 
 
 def fingerprint(spec: HostSpec, record: Record) -> str:
-    """Return the digest of all that the proof depends on: toolkit, compiler, what is compiled."""
-    return hashlib.sha256(json.dumps(_ingredients(spec, record)).encode()).hexdigest()
+    """Return the digest of all that the proof depends on."""
+    return proof.fingerprint(state(spec, record))
 
 
-def _ingredients(spec: HostSpec, record: Record) -> list[Any]:
-    return [
-        sorted(f"{each.name} {each.version}" for each in of_release(spec, record)),
-        str(record.cuda.nvcc),
-        compilers.compiler_name(spec),
-        str(record.cuda.compiler if spec.cuda.host_compiler else record.cuda.gcc),
-        list(spec.cuda.archs),
-        spec.rehearsal,
-        proofs.digest("cuda"),
-    ]
+def state(spec: HostSpec, record: Record) -> dict[str, object]:
+    """Return all that the proof depends on: toolkit, compiler, what is compiled."""
+    return {
+        "the toolkit": sorted(f"{each.name} {each.version}" for each in of_release(spec, record)),
+        "nvcc": str(record.cuda.nvcc),
+        "cuda_host_compiler": compilers.compiler_name(spec),
+        "its version": str(record.cuda.compiler if spec.cuda.host_compiler else record.cuda.gcc),
+        "cuda_archs": list(spec.cuda.archs),
+        "rehearsal": spec.rehearsal,
+        "what is compiled for it": proofs.digest("cuda"),
+    }

@@ -132,6 +132,7 @@ class Id(StrEnum):
     LIBCUDA_CACHE_DANGLING = "libcuda.cache-dangling"
     LIBCUDA_NOT_IN_CACHE = "libcuda.not-in-cache"
     LIBCUDA_FOREIGN_FIRST = "libcuda.foreign-first"
+    LIBCUDA_SECOND = "libcuda.second-in-cache"
     LIBCUDA_LOADER_PATH_STUBS = "libcuda.loader-path-stubs"
     LIBCUDA_LOADER_PATH_COMPAT = "libcuda.loader-path-compat"
     LIBCUDA_TOOLKIT_LINK_MISSING = "libcuda.toolkit-link-missing"

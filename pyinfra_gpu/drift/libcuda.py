@@ -9,12 +9,11 @@ them gets error 34), its compat libraries for other GPUs and older drivers (erro
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import replace
 from posixpath import basename, dirname
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from pyinfra_gpu.drift import proof
 from pyinfra_gpu.drift.cuda import home
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.drift.libcuda_files import (
@@ -27,7 +26,6 @@ from pyinfra_gpu.drift.libcuda_files import (
     path,
     version_of,
 )
-from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.libcuda import CacheEntry, Link
 from pyinfra_gpu.on_host import proofs
@@ -68,7 +66,8 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """
     if spec.accelerator != "nvidia":
         return []
-    found = [*_loader_paths(record), *_foreign_first(spec, record), *_toolkit_link(spec, record)]
+    found = [*_loader_paths(record), *_foreign_first(spec, record), *_seconds(record)]
+    found += _toolkit_link(spec, record)
     if has_driver(record):
         found = [*_links(record), *_cache(record), *found]
     elif spec.driver.source == "present" and not _is_loaded_ones(record, first(record)):
@@ -213,8 +212,7 @@ def _foreign_first(spec: HostSpec, record: Record) -> list[Finding]:
         return []
     if spec.driver.source == "present" and _is_loaded_ones(record, entry):
         return []
-    # The cache may name the same folder without /usr. One of our links is judged as a link.
-    if dirname(entry.path) in (record.libcuda.libdir, record.libcuda.libdir.removeprefix("/usr")):
+    if _in_libdir(record, entry):  # one of our links is judged as a link
         return []
     return [
         Finding(
@@ -229,6 +227,39 @@ def _foreign_first(spec: HostSpec, record: Record) -> list[Finding]:
             f" {manager_for(record.system.os_id).owner_by_hand(entry.path)}",
             packages=("cuda-compat-*", *LIBRARIES),
         )
+    ]
+
+
+def _in_libdir(record: Record, entry: CacheEntry) -> bool:
+    """Tell whether it is in the driver's folder, which the cache may name without /usr."""
+    libdir = record.libcuda.libdir
+    return dirname(entry.path) in (libdir, libdir.removeprefix("/usr"))
+
+
+def _seconds(record: Record) -> list[Finding]:
+    """Find further libcuda.so.1 in the cache, which no program gets as long as they are behind.
+
+    Where its folder is set in a file, that is told of already; see `_loader_paths`.
+    """
+    cache, rows = record.libcuda.cache, record.libcuda.loader_paths
+    if isinstance(cache, Unknown):
+        return []
+    told = [] if isinstance(rows, Unknown) else [row.partition(": ")[2] for row in rows]
+    used = first(record)
+    if used is None or not (is_drivers(record, used.real) or _in_libdir(record, used)):
+        return []
+    return [
+        Finding(
+            id=Id.LIBCUDA_SECOND,
+            found=f"a second {SONAME} in the linker's cache: {entry.path}, which is {entry.real}",
+            expected=f"the driver's {path(record, SONAME)} alone",
+            effect="note",
+            action="left alone, since programs get the driver's: remove it, then run ldconfig",
+            packages=("cuda-compat-*", *LIBRARIES),
+        )
+        for entry in cache
+        if entry.name == SONAME and entry.real and not _in_libdir(record, entry)
+        if dirname(entry.path) not in told
     ]
 
 
@@ -320,16 +351,17 @@ def _no_driver() -> Finding:
 
 
 def _left_alone(finding: Finding) -> Finding:
-    if finding.effect == "report":
+    if finding.effect in ("report", "note"):
         return finding
     action = f"left alone with privilege = 'none'; as root one would {finding.action}"
     return replace(finding, effect="report", action=action)
 
 
 def _unproven(spec: HostSpec, record: Record) -> list[Finding]:
-    state = proven_state(record.libcuda.proof, fingerprint(spec, record))
+    now = state(spec, record)
+    unproven = proof.proven_state(record.libcuda.proof, proof.fingerprint(now), now)
     no_compiler = spec.privilege == "none" and record.cuda.gcc is None  # and none is installed
-    if state is None or no_compiler:
+    if unproven is None or no_compiler:
         return []
     # While another module is loaded than the library is made for, nothing can be proven.
     entry, loaded = first(record), record.driver.loaded
@@ -338,7 +370,7 @@ def _unproven(spec: HostSpec, record: Record) -> list[Finding]:
     return [
         Finding(
             id=Id.LIBCUDA_UNPROVEN,
-            found=f"that programs load the driver's library: {state}",
+            found=f"that programs load the driver's library: {unproven}",
             expected="two programs compiled and run with what is installed now",
             effect="restart" if waits else "repair",
             action="compile and run them",
@@ -347,18 +379,21 @@ def _unproven(spec: HostSpec, record: Record) -> list[Finding]:
 
 
 def fingerprint(spec: HostSpec, record: Record) -> str:
-    """Return the digest of all that the proof depends on: library, links, cache, compiler."""
-    return hashlib.sha256(json.dumps(_ingredients(spec, record)).encode()).hexdigest()
+    """Return the digest of all that the proof depends on."""
+    return proof.fingerprint(state(spec, record))
 
 
-def _ingredients(spec: HostSpec, record: Record) -> list[Any]:
+def state(spec: HostSpec, record: Record) -> dict[str, object]:
+    """Return all that the proof depends on: library, links, cache, compiler."""
     cache = record.libcuda.cache
     dev = link(record, path(record, DEV))
-    return [
-        "" if isinstance(cache, Unknown) else [f"{each.path} {each.real}" for each in cache],
-        [dev.kind, dev.target, dev.real],
-        str(record.cuda.gcc),
-        spec.driver.source,
-        spec.rehearsal,
-        proofs.digest("libcuda"),
-    ]
+    return {
+        "the linker's cache": ""
+        if isinstance(cache, Unknown)
+        else [f"{each.path} {each.real}" for each in cache],
+        DEV: [dev.kind, dev.target, dev.real],
+        "gcc": str(record.cuda.gcc),
+        "driver_source": spec.driver.source,
+        "rehearsal": spec.rehearsal,
+        "what is compiled for it": proofs.digest("libcuda"),
+    }

@@ -126,9 +126,10 @@ def _checkout(spec: HostSpec, training: TrainingSpec, record: Record) -> list[Fi
         return []
     right, overwrite = commit == training.commit, training.local_changes == "overwrite"
     if dirty and not right and not overwrite:
-        return [_in_the_way(spec, training, f"at {str(commit)[:12]}", dirty)]
-    found = [_local_changes(spec, dirty, overwrite=overwrite)] if dirty else []
-    return found if right else [*found, _commit(training, commit)]
+        found = f"at {str(commit)[:12]} and has local changes ({dirty})"
+        return [_in_the_way(spec, training, found, _stash(record))]
+    noted = [_local_changes(spec, dirty, overwrite=overwrite)] if dirty else []
+    return noted if right else [*noted, _commit(training, commit)]
 
 
 def _commit(training: TrainingSpec, commit: str | None) -> Finding:
@@ -220,14 +221,23 @@ def _large_files(training: TrainingSpec, record: Record) -> list[Finding]:
     ]
 
 
-def _in_the_way(spec: HostSpec, training: TrainingSpec, found: str, dirty: str) -> Finding:
+def _in_the_way(spec: HostSpec, training: TrainingSpec, found: str, stash: str) -> Finding:
     return stop(
         Id.TRAINING_LOCAL_CHANGES_IN_THE_WAY,
-        found=f"{spec.paths.training} is {found} and has local changes ({dirty})",
+        found=f"{spec.paths.training} is {found}",
         expected=f"commit {training.commit[:12]}",
-        action="commit or `git stash` them there, or declare"
+        action=f"commit or {stash} them there, or declare"
         ' `training_local_changes = "overwrite"` (they are stashed first)',
     )
+
+
+def _stash(record: Record) -> str:
+    """Return how a person stashes what is changed; of a submodule's nothing is saved above it."""
+    inside = record.training.dirty_submodules
+    count = 0 if isinstance(inside, Unknown) else len(inside)
+    ways = [] if record.training.dirty_count == count else ["`git stash -u`"]
+    ways += ["`git submodule foreach --recursive 'git stash -u'`"] if count else []
+    return " and ".join(ways)
 
 
 def stamp_path(spec: HostSpec) -> str:

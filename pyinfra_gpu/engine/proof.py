@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from pyinfra.api.command import FunctionCommand
 
-from pyinfra_gpu.drift.proof import proven_state
+from pyinfra_gpu.drift.proof import fingerprint, proven_state
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.privilege import as_owner, as_root
@@ -41,14 +42,14 @@ def run(
     spec: HostSpec,
     record: Record,
     what: str,
-    fingerprint: str,
+    proven: Mapping[str, object],
     arguments: Sequence[str],
 ) -> Commands:
     """Yield the commands that run a stage's proof, and keep its result.
 
     + stage: "cuda" or "libcuda"
     + what: what it proves, for the log
-    + fingerprint: of the state that is proven
+    + proven: the state that is proven, which is kept with the result
     + arguments: the further ones of its shell script, see there
 
     The programs run as the owner and leave their result in the owner's directory; root keeps a
@@ -57,7 +58,8 @@ def run(
     """
     script = proofs.PROGRAMS[cast(proofs.Proof, stage)][0]
     reported = f"{spec.paths.state}/{stage}.json"
-    words = ("sh", f"{spec.paths.proofs}/{script}", fingerprint, reported, *arguments)
+    program = f"{spec.paths.proofs}/{script}"
+    words = ("sh", program, fingerprint(proven), reported, *arguments)
     yield step(
         stage,
         what,
@@ -66,7 +68,7 @@ def run(
         seconds=deadlines.COMPILE,
         lock=spec.paths.lock,
     )
-    yield FunctionCommand(_keep, (stage, spec, record, fingerprint, reported), {})
+    yield FunctionCommand(_keep, (stage, spec, record, proven, reported), {})
 
 
 def _keep(
@@ -75,14 +77,16 @@ def _keep(
     stage: str,
     spec: HostSpec,
     record: Record,
-    fingerprint: str,
+    proven: Mapping[str, object],
     reported: str,
 ) -> bool:
     command = quoted("head", "-c", str(_MOST_BYTES), "--", reported)
     answer = ask(state, host, command, as_owner(spec, record), seconds=deadlines.PLAIN)
     text = "\n".join(answer.stdout) if answer.ok else None
-    if wrong := proven_state(text, fingerprint):
+    if wrong := proven_state(text, fingerprint(proven)):
         return failed(host, stage, f"{host.name}: what the proof left cannot be used: {wrong}")
     path = spec.paths.cuda_proof if stage == "cuda" else spec.paths.libcuda_proof
-    file = File(path=path, content=f"{text}\n".encode())
+    # A later look tells by it what changed, which a digest does not.
+    kept = {**json.loads(text or ""), "state": proven}
+    file = File(path=path, content=f"{json.dumps(kept, indent=2)}\n".encode())
     return written(state, host, stage, file, as_root(spec))

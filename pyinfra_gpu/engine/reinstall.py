@@ -40,7 +40,6 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
     if not names:
         return True
     manager, root = manager_of(look(spec)), as_root(spec)
-    held = ask(state, host, manager.holds(names), root, seconds=deadlines.SERVICE).stdout
     there = manager.versions_in(
         ask(state, host, manager.versions(names), root, seconds=deadlines.SERVICE).stdout
     )
@@ -50,10 +49,7 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
         return failed(host, stage, f"{host.name}: {gone}; nothing was changed")
     exact = tuple(manager.exact(name, there[name]) if name in there else name for name in names)
     request = transaction.Request(stage=stage, spec=spec, packages=exact, reinstall=True)
-    if not transaction.run(state, host, request):
-        return False
-    # A transaction takes what it may change off hold.
-    return not held or ask(state, host, manager.hold(held), root, seconds=deadlines.SERVICE).ok
+    return transaction.run(state, host, request)
 
 
 def _not_offered(

@@ -28,6 +28,7 @@ LOCK_WAIT_S = 900
 _AT_FIRST_S = 5
 """So long it waits in silence; then who holds the lock is said."""
 _HELD = "pyinfra-gpu-lock: "
+_NOTE = "pyinfra-gpu-note: "
 
 _GOES_ON = "what was begun may go on there, and the next run waits for it"
 _LOST = f"the connection was lost; {_GOES_ON}"
@@ -57,6 +58,9 @@ def step(
       there, so the next run waits for it, up to `LOCK_WAIT_S` seconds, instead of racing it
     + stream: show the command's output while it works
     + success: exit codes that are not failures
+
+    A line that begins with "pyinfra-gpu-note: " is for the report, also where the command fails
+    later: what was put elsewhere, and where. Only the host knows whether it was.
     """
     commands = [command]
     if lock is not None:
@@ -115,7 +119,7 @@ def _run(
                 print_input=state.print_input,
                 **{key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours},
             )
-            lines = [line.line for line in output if line.line.strip()]
+            lines = _noted(host, stage, [line.line for line in output if line.line.strip()])
             if ok or number == len(commands) or not (holder := _holder(lines)):
                 break
             host.log(f"{holder}: waiting up to {LOCK_WAIT_S} s")
@@ -131,6 +135,16 @@ def _run(
         for line in lines[-_TAIL:]:
             host.log(line, log_func=logger.error)
     return failed(host, stage, f"{host.name}: {what} failed: {reason(lines)}")
+
+
+def _noted(host: Host, stage: str, lines: list[str]) -> list[str]:
+    """Say and note what a command has to tell a person; return its other lines."""
+    for line in lines:
+        if line.startswith(_NOTE):
+            sentence = one_line(line.removeprefix(_NOTE))
+            journal.warn(stage, f"{host.name}: {sentence}")
+            host.log(sentence)
+    return [line for line in lines if not line.startswith(_NOTE)]
 
 
 def _holder(lines: Sequence[str]) -> str:

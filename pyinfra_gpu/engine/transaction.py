@@ -99,9 +99,6 @@ def run(state: State, host: Host, request: Request) -> bool:
     forget()
     if answer.ok:
         return True
-    # What was begun is off hold, and the stage that would put it back is not reached.
-    if held := [each.name for each in simulation.changes if each.name in simulation.held]:
-        ask(state, host, manager.hold(held), as_root(request.spec), seconds=deadlines.SERVICE)
     return failed(host, request.stage, f"{host.name}: {what} failed: {why(manager, answer)}")
 
 

@@ -22,10 +22,14 @@ class _Note(BaseModel):
 
 
 class Proof(_Note):
-    """That the toolkit, or the driver's library, was seen to work in the state `fingerprint`."""
+    """That the toolkit, or the driver's library, was seen to work in the state `fingerprint`.
+
+    + state: what that was the digest of; a proof of an earlier release does not say it
+    """
 
     fingerprint: str | None = None
     status: Literal["pass"]
+    state: dict[str, object] = {}
 
 
 class TrainingStamp(_Note):

@@ -17,6 +17,7 @@ class TrainingRecord(Jsonable):
     + remote: address of the remote "origin"
     + dirty: local changes in the form of `git status --porcelain`, at most 20 of them
     + dirty_count: how many there are
+    + dirty_submodules: the paths of those among `dirty` that are submodules, with changes inside
     + submodules: those that are not there (lines that begin with "-") or at another commit than
       recorded ("+", "U"), as `git submodule status` tells them, at most 20
     + damaged: what git says of a repository that it cannot read, None where it can
@@ -30,6 +31,7 @@ class TrainingRecord(Jsonable):
     remote: str | Unknown | None
     dirty: tuple[str, ...] | Unknown
     dirty_count: int | Unknown
+    dirty_submodules: tuple[str, ...] | Unknown
     submodules: tuple[str, ...] | Unknown
     damaged: str | Unknown | None
     lfs: str | Unknown | None
@@ -53,6 +55,9 @@ def parse(fields: Fields) -> TrainingRecord:
         remote=fields.text("training.remote"),
         dirty=dirty if isinstance(dirty, Unknown) else tuple(_change(row) for row in dirty),
         dirty_count=fields.number("training.dirty_count"),
+        dirty_submodules=dirty
+        if isinstance(dirty, Unknown)
+        else tuple(_change(row)[3:] for row in dirty if re.match(r"1 \S\S S.(M.|.U) ", row)),
         submodules=fields.items("training.submodule"),
         damaged=fields.text("training.damaged"),
         lfs=fields.text("training.lfs"),

@@ -164,4 +164,4 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
         *(compilers.compiler_name(spec), *(str(arch) for arch in spec.cuda.archs)),
     )
     what = f"compile for {', '.join(f'sm_{arch}' for arch in spec.cuda.archs)}"
-    yield from proof.run(STAGE, spec, record, what, drift.fingerprint(spec, record), arguments)
+    yield from proof.run(STAGE, spec, record, what, drift.state(spec, record), arguments)

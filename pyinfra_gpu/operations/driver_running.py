@@ -136,13 +136,16 @@ def _reboot(
     obstacle = unsafe(record) or declined(spec, record)
     if obstacle:
         return failed(host, STAGE, f"{host.name}: a reboot is owed ({why}), and {obstacle}")
-    for who in _interrupted(record):
-        journal.warn(STAGE, f"{host.name}: the reboot ends {who}, as driver_reboot = 'always' says")
-        host.log(f"the reboot ends {who}")
     if not wait_for_lock(state, host, STAGE, spec):
         return False
+    ended = _interrupted(record)
+    for who in ended:
+        host.log(f"the reboot ends {who}")
     if not restart(state, host, STAGE, spec, why, owed):
         return False
+    for who in ended:
+        sentence = f"the reboot ended {who}, as driver_reboot = 'always' says"
+        journal.warn(STAGE, f"{host.name}: {sentence}")
     _forget_cured(state, host, spec)
     return True
 

@@ -134,4 +134,4 @@ def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
         *("0" if spec.driver.source == "present" else "1", "gcc"),
     )
     what = "compile and run programs that load libcuda"
-    yield from proof.run(STAGE, spec, record, what, drift.fingerprint(spec, record), arguments)
+    yield from proof.run(STAGE, spec, record, what, drift.state(spec, record), arguments)

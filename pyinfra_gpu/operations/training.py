@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyinfra_gpu.drift import pytorch
 from pyinfra_gpu.drift import training as drift
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.engine import deadlines, journal
+from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging, unreadable, verify
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.privilege import as_owner
@@ -47,12 +47,6 @@ def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """
     training = _declared(spec)
     commit, stash = training.commit[:12], bool(found.of(Id.TRAINING_LOCAL_CHANGES))
-    if found.of(Id.TRAINING_COMMIT_DIFFERS):
-        journal.warn(
-            STAGE,
-            f"{spec.host}: {spec.paths.training} was at {str(record.training.commit)[:12]}; if no"
-            f" branch or tag had that, branch {kept_branch(record)} has it now",
-        )
     yield step(
         STAGE,
         f"check out {training.repo} at {commit}",
@@ -80,22 +74,16 @@ def _checkout_command(
     flags = (stash, training.submodules, training.lfs)
     return program(
         "training/checkout.sh",
-        *(spec.paths.training, training.repo, training.commit, _kept(record)),
+        *(spec.paths.training, training.repo, training.commit, _seen(record)),
         *("1" if each else "" for each in flags),
     )
 
 
-def _kept(record: Record) -> str:
-    """Return how what is there is kept, in the words of `checkout.sh`."""
-    there = record.training
-    if isinstance(there.damaged, str):
+def _seen(record: Record) -> str:
+    """Return what was there, in the words of `checkout.sh`, which looks again under the lock."""
+    if isinstance(record.training.damaged, str):
         return "-"
-    return "" if there.commit is None else kept_branch(record)
-
-
-def kept_branch(record: Record) -> str:
-    """Return the branch that keeps what HEAD was, if nothing else does."""
-    return f"pyinfra-gpu/kept-{str(record.training.commit)[:12]}"
+    return "" if record.training.commit is None else "1"
 
 
 @converging(

@@ -49,7 +49,8 @@ class PackageManager(Protocol):
     def run(self, transaction: Transaction, simulation: Simulation) -> str:
         """Return the command that runs a transaction, and stops it where it is another one.
 
-        + simulation: what was judged; before anything else changes, the command has to fail
+        + simulation: what was judged; before anything else changes, the command has to fail. What
+          of it is on hold and stays is on hold again when the command ends, however it ends
         """
 
     def update(self, wait_s: int) -> str:
@@ -100,9 +101,6 @@ class PackageManager(Protocol):
 
     def versions_in(self, lines: Sequence[str]) -> Mapping[str, str]:
         """Read what `versions` printed: name -> version, without those that are not installed."""
-
-    def holds(self, names: Sequence[str]) -> str:
-        """Return the command that prints, a line each, which of these packages are on hold."""
 
     def hold(self, names: Sequence[str]) -> str:
         """Return the command that puts packages on hold."""

@@ -78,6 +78,11 @@ class Simulation:
     fetches: Mapping[str, str] = field(default_factory=dict)
     held: frozenset[str] = frozenset()
 
+    @property
+    def held_and_changed(self) -> tuple[str, ...]:
+        """Name what is on hold and would change: the package manager takes it off hold for that."""
+        return tuple(each.name for each in self.changes if each.name in self.held)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:

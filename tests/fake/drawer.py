@@ -83,7 +83,8 @@ class Drawer:
 
     def run(self, transaction: Transaction, simulation: Simulation) -> str:
         only = ",".join(f"{each.name}:{each.new or 'gone'}" for each in simulation.changes)
-        return f"{self._line('put', transaction)} {shlex.quote(f'--only={only}')}"
+        glued = [f"--glued={','.join(names)}"] if (names := simulation.held_and_changed) else []
+        return f"{self._line('put', transaction)} {shlex.join([f'--only={only}', *glued])}"
 
     def update(self, wait_s: int) -> str:
         return line("look", "everywhere")
@@ -112,9 +113,6 @@ class Drawer:
 
     def versions_in(self, lines: Sequence[str]) -> Mapping[str, str]:
         return dict(each.split(" ") for each in lines)
-
-    def holds(self, names: Sequence[str]) -> str:
-        return line("glued", *names)
 
     def hold(self, names: Sequence[str]) -> str:
         return line("glue", *names)

@@ -22,7 +22,11 @@ def proofs(data: dict[str, object]) -> dict[str, str]:
     spec, record = host.spec(), record_of(host)
     return {
         f"{stage.__name__.rpartition('.')[2]}.proof": json.dumps(
-            {"fingerprint": stage.fingerprint(spec, record), "status": "pass"}
+            {
+                "fingerprint": stage.fingerprint(spec, record),
+                "status": "pass",
+                "state": stage.state(spec, record),
+            }
         )
         for stage in (cuda, libcuda)
     }

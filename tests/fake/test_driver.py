@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from typing import Any
 
 import pytest
@@ -305,13 +306,28 @@ def test_packages_that_cannot_be_fetched_stop_the_host_before_dpkg() -> None:
     assert "Pre-Install-Pkgs" not in commands
 
 
-def test_what_a_failed_transaction_took_off_hold_goes_back_on_it() -> None:
+@pytest.mark.parametrize("ends", ["well", "badly"])
+def test_what_a_transaction_takes_off_hold_the_same_command_puts_back(ends: str) -> None:
+    """However it ends, and whatever the run fails at after it: this host is never as declared."""
     failing = {"success": False, "stderr": ["dpkg: error processing package nvidia-modprobe"]}
     simulated = answer(GOOD, holds=("nvidia-modprobe", "dkms"))
-    made, _told, commands = deploy(simulated, **{"Pre-Install-Pkgs": failing})
+    made, told, commands = deploy(
+        simulated, **({"Pre-Install-Pkgs": failing} if ends == "badly" else {})
+    )
     assert made.failed() == {"ws1"}
-    assert commands.index("Pre-Install-Pkgs") < commands.index("apt-mark hold nvidia-modprobe")
-    assert "apt-mark hold nvidia-modprobe dkms" not in commands
+    assert ("still not as declared" in told.problem) == (ends == "well")
+    (transaction,) = [each for each in made.executed("ws1") if "Pre-Install-Pkgs" in each]
+    assert "apt-mark hold" in transaction
+    assert held_in(transaction) == "nvidia-modprobe"
+    assert "apt-mark hold" not in commands.replace(transaction, "")
+
+
+def held_in(transaction: str) -> str:
+    """What a transaction is told to put back on hold, from its command line."""
+    inner = [transaction]
+    while "transaction.sh" not in inner:
+        inner = shlex.split(next(each for each in inner if "transaction.sh" in each))
+    return inner[inner.index("transaction.sh") + 4]
 
 
 def test_a_repository_that_is_down_is_named() -> None:

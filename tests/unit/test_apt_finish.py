@@ -30,7 +30,9 @@ def run(
     """
     fails = f"case $2 in --configure) exit {configured};; esac"
     fakes = {
-        "dpkg-query": f"cat <<'END'\n{chr(10).join(states)}\nEND",
+        "dpkg-query": "case $* in *Status-Status*) echo installed libcuda1:amd64; exit;; esac\n"
+        f"cat <<'END'\n{chr(10).join(states)}\nEND",
+        "apt-mark": f'echo "apt-mark $*" >>{tmp_path}/calls',
         "apt-get": f'echo "apt-get $*" >>{tmp_path}/calls; shift; {download}',
         "dpkg": f'echo "dpkg $*" >>{tmp_path}/calls; {fails}',
     }
@@ -43,7 +45,8 @@ def run(
         (tmp_path / name).chmod(0o755)
     state = tmp_path / "state"
     state.mkdir()
-    command = program("packages/apt/finish.sh", str(state), str(tmp_path / "dkms-tree"))
+    arguments = (str(state), str(tmp_path / "dkms-tree"))
+    command = program("packages/apt/finish.sh", *arguments, uses=("packages/apt/held.sh",))
     path = f"{tmp_path}:{os.environ['PATH']}"
     done = subprocess.run(["sh", "-c", command], env={"PATH": path}, check=False, timeout=60)
     assert list(state.iterdir()) == []
@@ -58,7 +61,8 @@ def test_what_is_unpacked_is_set_up_and_fetched_by_nobody(tmp_path: Path, state:
 @pytest.mark.parametrize("state", ["iHR", "iH ", "iUR", "hHR"])
 def test_what_was_cut_off_is_unpacked_again_at_its_own_version(tmp_path: Path, state: str) -> None:
     calls, status = run(tmp_path, *SOUND, f"{state}|libcuda1:amd64=580-1")
-    fetched, unpacked, configured = calls
+    fetched, unpacked, configured, *held = calls
+    assert held == (["apt-mark hold libcuda1:amd64"] if state[0] == "h" else [])
     assert fetched == "apt-get -q download libcuda1:amd64=580-1"
     assert unpacked == "dpkg --force-confold --unpack libcuda1:amd64.deb"
     assert (configured, status) == (CONFIGURE, 0)

@@ -86,11 +86,14 @@ class Place:
         submodules: bool = True,
         lfs: bool = True,
         damaged: bool = False,
+        seen: str | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        kept = "-" if damaged else "pyinfra-gpu/kept" if self.folder.exists() else ""
+        """Run the program; what was seen there is what is there, unless it is told otherwise."""
+        if seen is None:
+            seen = "-" if damaged else "1" if self.folder.exists() else ""
         flags = ("1" if each else "" for each in (stash, submodules, lfs))
         command = program(
-            "training/checkout.sh", str(self.folder), str(self.repo), commit, kept, *flags
+            "training/checkout.sh", str(self.folder), str(self.repo), commit, seen, *flags
         )
         return starting.run(
             ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60
@@ -159,9 +162,27 @@ def test_one_at_another_commit_is_no_local_change_and_its_commit_is_kept(place: 
     seen = place.looked_at()
     assert [row[0] for row in seen.submodules] == ["+"]  # type: ignore[union-attr]
     assert seen.dirty_count == 0
-    assert place.check_out(place.second).returncode == 0
+    done = place.check_out(place.second)
+    assert done.returncode == 0
     assert place.looked_at().submodules == ()
     assert git(library, "rev-parse", f"pyinfra-gpu/kept-{mine[:12]}") == mine
+    assert done.stdout == told(library, mine, f"pyinfra-gpu/kept-{mine[:12]}")
+
+
+def told(folder: Path, commit: str, branch: str) -> str:
+    where = f"{folder} was at {commit[:12]}"
+    return f"pyinfra-gpu-note: {where}, which no branch or tag had: branch {branch} keeps it\n"
+
+
+def test_a_commit_is_told_as_kept_once_it_is_also_where_the_rest_fails(place: Place) -> None:
+    assert place.check_out(place.first).stdout == ""
+    mine = committed(place.folder, mine="1")
+    failed = place.check_out("f" * 40)
+    assert failed.returncode != 0
+    branch = f"pyinfra-gpu/kept-{mine[:12]}"
+    assert failed.stdout == told(place.folder, mine, branch)
+    assert git(place.folder, "rev-parse", branch) == mine
+    assert place.check_out(place.second).stdout == ""  # a branch has it by now
 
 
 def test_changes_in_one_are_a_persons_and_set_aside_where_that_is_declared(place: Place) -> None:
@@ -176,6 +197,48 @@ def test_changes_in_one_are_a_persons_and_set_aside_where_that_is_declared(place
     assert done.returncode == 0, done.stderr
     assert place.looked_at().dirty_count == 0
     assert "set aside by pyinfra-gpu" in git(file.parent, "stash", "list")
+
+
+def test_they_are_set_aside_also_where_submodules_are_the_users_business(place: Place) -> None:
+    assert place.check_out(place.first).returncode == 0
+    (place.folder / "lib with blanks/main.py").write_text("mine")
+    assert place.check_out(place.first, stash=True, submodules=False).returncode == 0
+    assert place.looked_at().dirty_count == 0
+    assert "set aside by pyinfra-gpu" in git(place.folder / "lib with blanks", "stash", "list")
+
+
+ADVICE = {
+    "a file": (["main.py"], ["git stash -u"]),
+    "a file that git does not know": (["new.py"], ["git stash -u"]),
+    "in a submodule": (
+        ["lib with blanks/new.py"],
+        ["git submodule foreach --recursive 'git stash -u'"],
+    ),
+    "in a submodule's own": (
+        ["lib with blanks/deep/main.py"],
+        ["git submodule foreach --recursive 'git stash -u'"],
+    ),
+    "in both": (
+        ["main.py", "lib with blanks/main.py"],
+        ["git stash -u", "git submodule foreach --recursive 'git stash -u'"],
+    ),
+}
+
+
+@pytest.mark.parametrize("where", ADVICE)
+def test_what_is_said_to_be_typed_puts_changes_out_of_the_way(place: Place, where: str) -> None:
+    files, commands = ADVICE[where]
+    assert place.check_out(place.first).returncode == 0
+    for name in files:
+        (place.folder / name).write_text("mine")
+    host = FakeHost(data={**DATA, "training_commit": place.second})
+    record = from_fields(read_fields(host.probe_lines()))
+    found = training.judge(host.spec(), replace(record, training=place.looked_at()))
+    (stops,) = [each for each in found if each.stops]
+    assert stops.action.startswith(f"commit or {' and '.join(f'`{each}`' for each in commands)} ")
+    for command in commands:
+        starting.run(["sh", "-c", command], cwd=place.folder, check=True, capture_output=True)
+    assert place.looked_at().dirty_count == 0
 
 
 @pytest.mark.parametrize("where", ["", "lib with blanks"])
@@ -239,6 +302,37 @@ def test_a_repository_that_git_cannot_read_is_kept_and_cloned_anew(place: Place,
     (kept,) = place.folder.parent.glob(f"{place.folder.name}.damaged-*")
     assert (kept / "mine.py").read_text() == "mine"
     assert str(kept) in done.stdout
+
+
+@pytest.mark.parametrize("seen", ["", "-"])
+def test_what_a_run_that_was_cut_off_cloned_meanwhile_is_gone_on_with(
+    place: Place, seen: str
+) -> None:
+    """Its clone went on, and had the lock: at the look there was nothing, or a damaged one."""
+    assert place.check_out(place.first).returncode == 0
+    mine = committed(place.folder, mine="1")
+    (place.folder / "notes").write_text("mine")
+    done = place.check_out(place.second, seen=seen)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert place.looked_at().commit == place.second
+    assert (place.folder / "notes").read_text() == "mine"
+    assert git(place.folder, "rev-parse", f"pyinfra-gpu/kept-{mine[:12]}") == mine
+    assert list(place.folder.parent.glob("*.damaged-*")) == []
+
+
+@pytest.mark.parametrize("repository", [True, False])
+def test_what_is_somebodys_is_not_taken_for_a_clone_of_ours(place: Place, repository: bool) -> None:
+    """A folder with files, and a repository without a commit; one above it is none of ours."""
+    git(place.folder.parent, "init", "--quiet")
+    committed(place.folder.parent, other="1")
+    place.folder.mkdir()
+    if repository:
+        git(place.folder, "init", "--quiet")
+    (place.folder / "notes").write_text("mine")
+    done = place.check_out(place.first, seen="")
+    assert done.returncode != 0
+    assert "Directory not empty" in done.stderr
+    assert (place.folder / "notes").read_text() == "mine"
 
 
 def test_a_damaged_repository_stays_in_its_place_while_no_other_can_be_had(place: Place) -> None:

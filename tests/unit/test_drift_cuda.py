@@ -12,7 +12,7 @@ from proven_host import proofs, proven_host, record_of
 
 from pyinfra_gpu.drift import compilers, cuda
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.drift.proof import proven_state
+from pyinfra_gpu.drift.proof import fingerprint, proven_state
 from pyinfra_gpu.facts.fields import Unknown
 
 HOME = "/usr/local/cuda-13.0"
@@ -383,3 +383,23 @@ def test_a_proof_holds_for_the_state_it_was_made_on(
     text: str | Unknown | None, state: str | None
 ) -> None:
     assert proven_state(text, "f") == state
+
+
+BEFORE = {"gcc": "12.2.0", "the toolkit": ["a 1", "b 1"], "cuda_archs": ["9.0"], "what": "old"}
+CHANGED: dict[str, tuple[dict[str, object], str]] = {
+    "a compiler": ({"gcc": "13.1.0"}, "gcc (13.1.0 in place of 12.2.0)"),
+    "a package": ({"the toolkit": ["a 1", "b 2"]}, "the toolkit (b 2 in place of b 1)"),
+    "one more": ({"cuda_archs": ["9.0", "12.0"]}, "cuda_archs (12.0 came)"),
+    "one less": ({"the toolkit": ["a 1"]}, "the toolkit (b 1 went)"),
+    "the order": ({"the toolkit": ["b 1", "a 1"]}, "the toolkit (in another order)"),
+    "what an earlier release did not keep": ({"new": "x"}, "something it depends on"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_what_changed_since_a_proof_is_named(what: str) -> None:
+    changes, told = CHANGED[what]
+    now = {**BEFORE, **changes}
+    text = json.dumps({"fingerprint": fingerprint(BEFORE), "status": "pass", "state": BEFORE})
+    assert proven_state(text, fingerprint(now), now) == f"proven before {told} changed"
+    assert proven_state(text, fingerprint(BEFORE), BEFORE) is None

@@ -63,11 +63,8 @@ AS_DECLARED: dict[str, dict[str, Any]] = {
             ]
         }
     },
-    "another path to the driver's own file comes first": {
-        "lists": {"libcuda.cache": cache(f"libcuda.so.1 => /opt/x/libcuda.so.1 => {FILE}")}
-    },
-    "another libcuda.so.1 comes last": {
-        "lists": {"libcuda.cache": [*cache(), "libcuda.so.1 => /opt/x/libcuda.so.1 => /opt/x/l"]}
+    "a libcuda.so of another folder, which no program loads by that name": {
+        "lists": {"libcuda.cache": [*cache(), "libcuda.so => /opt/x/libcuda.so => /opt/x/l"]}
     },
     "the link goes to the whole path": {
         "lists": {"libcuda.link": links(dev=f"link {LIB}/libcuda.so.1 => {FILE}")}
@@ -123,6 +120,34 @@ AS_DECLARED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", AS_DECLARED)
 def test_as_declared(name: str) -> None:
     assert judged(**AS_DECLARED[name]) == {}
+
+
+SECOND: dict[str, dict[str, Any]] = {
+    "another path to the driver's own file comes first": {
+        "lists": {"libcuda.cache": cache(f"libcuda.so.1 => /opt/x/libcuda.so.1 => {FILE}")}
+    },
+    "another libcuda.so.1 comes last": {
+        "lists": {"libcuda.cache": [*cache(), "libcuda.so.1 => /opt/x/libcuda.so.1 => /opt/x/l"]}
+    },
+    "it comes last where nothing may be written": {
+        "data": {"privilege": "none", "prefix": "/home/u/p"},
+        "lists": {"libcuda.cache": [*cache(), "libcuda.so.1 => /opt/x/libcuda.so.1 => /opt/x/l"]},
+    },
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_a_second_library_is_as_declared_and_named(name: str) -> None:
+    """Programs get the driver's; until somebody moves a folder in the loader's settings."""
+    assert judged(**SECOND[name]) == {"libcuda.second-in-cache": "note"}
+    host = proven_host(**SECOND[name])
+    found = libcuda.judge(host.spec(), record_of(host))
+    (second,) = [each.found for each in found if each.id == "libcuda.second-in-cache"]
+    assert "/opt/x/libcuda.so.1" in second
+    (unproven,) = [each.found for each in found if each.id == "libcuda.unproven"]
+    if "privilege" not in SECOND[name].get("data", {}):
+        assert "proven before the linker's cache (/opt/x/libcuda.so.1 " in unproven
+    assert unproven.endswith(" came) changed")
 
 
 def link_case(**changed: str) -> dict[str, Any]:

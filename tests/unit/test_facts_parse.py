@@ -242,7 +242,7 @@ SOURCES = {
     "packages.settings": ["packages.settings"],
     "training.commit": ["training.commit"],
     "training.remote": ["training.remote"],
-    "training.dirty": ["training.dirty"],
+    "training.dirty": ["training.dirty", "training.dirty_submodules"],
     "training.dirty_count": ["training.dirty_count"],
     "training.requirements": ["training.requirements_sha256"],
     "training.stamp": ["training.stamp_text"],

@@ -21,6 +21,7 @@ from pyinfra_gpu import on_host
 FOLDER = Path(__file__).parents[2] / "pyinfra_gpu" / "on_host" / "packages"
 PROGRAMS = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.sh"))
 SHELLS = {"dash": ["dash"], "busybox": ["busybox", "sh"], "bash": ["bash", "--posix"]}
+HELD = "packages/apt/held.sh"
 TOOLS = ("base64", "cat", "chmod", "env", "find", "grep", "ls", "mkdir", "mktemp", "mv", "rm")
 
 
@@ -59,8 +60,9 @@ class Desk:
 
     def run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a program of ours as it travels: as a command line."""
+        uses = [HELD] if name in ("apt/transaction.sh", "apt/finish.sh") else []
         return starting.run(
-            [*self.shell, "-c", on_host.program(f"packages/{name}", *arguments)],
+            [*self.shell, "-c", on_host.program(f"packages/{name}", *arguments, uses=uses)],
             env={"PATH": str(self.tools), "LC_ALL": "C"},
             cwd=self.root,
             capture_output=True,
@@ -130,7 +132,7 @@ def test_a_transaction_has_its_guard_while_it_lasts_and_nothing_after_it(desk: D
     where = desk.root / "lib"
     where.mkdir()
     done = desk.run(
-        "apt/transaction.sh", str(where), GUARD, "a 1\nb -\n", str(looking), "install", "a b"
+        "apt/transaction.sh", str(where), GUARD, "a 1\nb -\n", "", str(looking), "install", "a b"
     )
     assert done.returncode == 4, done.stderr
     lines = done.stdout.splitlines()
@@ -153,13 +155,63 @@ def test_what_a_power_cut_left_is_removed_and_nothing_else(desk: Desk) -> None:
         folder.mkdir(parents=True)
     for folder in (old, others):
         os.utime(folder, (time.time() - 200_000,) * 2)
-    desk.run("apt/transaction.sh", str(where), GUARD, "", str(desk.tool("nothing", "exit 0")))
+    desk.run("apt/transaction.sh", str(where), GUARD, "", "", str(desk.tool("nothing", "exit 0")))
     assert sorted(path.name for path in where.iterdir()) == ["pyinfra-gpu-apt.new", "somebodys"]
+
+
+INSTALLED = """
+printf '%s\\n' "$@" | grep -qx "a" || exit 9
+echo "installed a"; echo "half-configured b:i386"; echo "config-files removed"; exit 1
+"""
+ENDS = {"well": ("exit 0", 0), "badly": ("exit 100", 100), "killed": ("kill -TERM $PPID", 1)}
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_what_was_on_hold_is_on_hold_again_however_a_transaction_ends(
+    ends: str, desk: Desk
+) -> None:
+    text, status = ENDS[ends]
+    where, marked = desk.root / "lib", desk.root / "marked"
+    where.mkdir()
+    desk.tool("dpkg-query", INSTALLED)
+    desk.tool("apt-mark", f'echo "$@" >>{marked}; echo "a set on hold."')
+    apt = desk.tool("apt", f"[ ! -e {marked} ] || exit 9; {text}")
+    done = desk.run("apt/transaction.sh", str(where), GUARD, "", "a b:i386 removed", str(apt))
+    assert (done.returncode, done.stdout) == (status, "")
+    assert marked.read_text() == "hold a b:i386\n"
+    assert list(where.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["transaction", "finish"])
+def test_what_a_power_cut_left_off_hold_the_next_command_puts_back(name: str, desk: Desk) -> None:
+    where, marked = desk.root / "lib", desk.root / "marked"
+    (where / "pyinfra-gpu-apt.cut").mkdir(parents=True)
+    (where / "pyinfra-gpu-apt.cut/held").write_text("a b:i386 removed\n")
+    for tool in ("sed", "dpkg"):
+        desk.tool(tool, "cat >/dev/null")
+    desk.tool("dpkg-query", f"case $* in *Abbrev*) exit 0 ;; esac\n{INSTALLED}")
+    desk.tool("apt-mark", f'echo "$@" >>{marked}')
+    arguments = [GUARD, "", "", str(desk.tool("apt", "exit 0"))] if name == "transaction" else [""]
+    for _ in range(2):
+        assert desk.run(f"apt/{name}.sh", str(where), *arguments).returncode == 0
+    assert marked.read_text() == "hold a b:i386\n"
+
+
+def test_a_hold_that_cannot_be_put_back_is_a_failure_and_stays_noted(desk: Desk) -> None:
+    """dpkg goes on behind an apt that was killed, and has the lock."""
+    where = desk.root / "lib"
+    where.mkdir()
+    desk.tool("dpkg-query", INSTALLED)
+    desk.tool("apt-mark", "echo 'E: Executing dpkg failed' >&2; exit 100")
+    done = desk.run("apt/transaction.sh", str(where), GUARD, "", "a", str(desk.tool("apt", "")))
+    assert (done.returncode, done.stderr) == (1, "E: Executing dpkg failed\n")
+    (folder,) = where.iterdir()
+    assert (folder / "held").read_text() == "a\n"
 
 
 def test_without_a_place_for_the_guard_nothing_runs(desk: Desk) -> None:
     running = desk.tool("running", "echo ran")
-    done = desk.run("apt/transaction.sh", str(desk.root / "absent"), GUARD, "", str(running))
+    done = desk.run("apt/transaction.sh", str(desk.root / "absent"), GUARD, "", "", str(running))
     assert done.returncode == 1
     assert "ran" not in done.stdout
 

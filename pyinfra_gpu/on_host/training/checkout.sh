@@ -1,15 +1,17 @@
 #!/bin/sh
 # Checks a repository out at a commit, detached, with its submodules and its files of git LFS.
 #
-#   sh checkout.sh FOLDER REPO COMMIT KEPT STASH SUBMODULES LFS
+#   sh checkout.sh FOLDER REPO COMMIT SEEN STASH SUBMODULES LFS
 #
-# KEPT         the branch that keeps what HEAD was, if nothing else does; empty: nothing is there yet;
-#              "-": what is there cannot be read by git, and is kept under another name
+# SEEN         what was there when the host was looked at: "1" a repository, empty nothing, "-" one that
+#              git cannot read, which is kept under another name
 # STASH        1: local changes are stashed first, in submodules too
 # SUBMODULES   1: check them out, each at the commit recorded for it
 # LFS          1: fetch those files, where git-lfs is on the host
+#
+# What is kept elsewhere is told in lines for the report ("pyinfra-gpu-note: ..."), once it is.
 set -eu
-folder=$1 repo=$2 commit=$3 kept=$4 stash=$5 submodules=$6 lfs=$7
+folder=$1 repo=$2 commit=$3 seen=$4 stash=$5 submodules=$6 lfs=$7
 # An ssh remote must not stop at a question nobody sees.
 export GIT_TERMINAL_PROMPT=0
 # Fetched together afterwards, and not one after the other while files are written.
@@ -19,7 +21,12 @@ files=
 case $repo in /* | file://*) files='-c protocol.file.allow=always' ;; esac
 
 # HEAD is detached, so a commit that a person made here hangs on nothing but HEAD.
-keep='[ -n "$(git for-each-ref --count=1 --contains HEAD)" ] || git branch'
+keep='kept=pyinfra-gpu/kept-$(git rev-parse --short=12 HEAD)
+[ -n "$(git for-each-ref --count=1 --contains HEAD)" ] || {
+	git branch "$kept" HEAD || exit 1
+	echo "pyinfra-gpu-note: $(pwd) was at $(git rev-parse --short=12 HEAD), which no branch or tag had:" \
+		"branch $kept keeps it"
+}'
 # Neither --quiet, which hides why it fails, nor all that git says: it names no lock of a stash.
 set_aside='git stash push --include-untracked -m "set aside by pyinfra-gpu" >/dev/null || {
 	lock=$(git rev-parse --absolute-git-dir)/refs/stash.lock
@@ -29,11 +36,12 @@ set_aside='git stash push --include-untracked -m "set aside by pyinfra-gpu" >/de
 
 # whole FOLDER: what belongs to the commit that is checked out there
 whole() {
+	if [ "$stash" ] && [ -e "$1/.gitmodules" ]; then
+		git -C "$1" submodule --quiet foreach --recursive "$set_aside"
+	fi
 	if [ "$submodules" ] && [ -e "$1/.gitmodules" ]; then
 		git -C "$1" submodule --quiet sync --recursive
-		git -C "$1" submodule --quiet foreach --recursive \
-			"$keep pyinfra-gpu/kept-\$(git rev-parse --short=12 HEAD) HEAD"
-		if [ "$stash" ]; then git -C "$1" submodule --quiet foreach --recursive "$set_aside"; fi
+		git -C "$1" submodule --quiet foreach --recursive "$keep"
 		git $files -C "$1" submodule --quiet update --init --recursive
 	fi
 	if [ "$lfs" ] && grep -qs 'filter=lfs' "$1/.gitattributes" && command -v git-lfs >/dev/null; then
@@ -42,24 +50,35 @@ whole() {
 	fi
 }
 
-if [ ! "$kept" ] || [ "$kept" = - ]; then
+# is_whole: whether git reads what is there now. What a run that was cut off had begun went on, and
+# this program waited for it since the host was looked at.
+is_whole() {
+	if [ "$stash" ] && [ -e "$1/.gitmodules" ]; then
+		git -C "$1" submodule --quiet foreach --recursive "$set_aside"
+	fi
+	[ -e "$folder/.git" ] && git -C "$folder" rev-parse --quiet --verify HEAD >/dev/null 2>&1 &&
+		git -C "$folder" status --porcelain=v2 --branch --untracked-files=normal >/dev/null 2>&1
+}
+if [ "$seen" != 1 ] && is_whole; then seen=1; fi
+
+if [ "$seen" != 1 ]; then
 	# Cloned beside and renamed: a clone that was cut off leaves no half repository.
 	rm -rf "$folder.cloning"
 	# An empty directory may stand there; anything else makes rmdir, and this program, fail.
-	[ ! -e "$folder" ] || [ "$kept" ] || rmdir "$folder"
+	[ ! -e "$folder" ] || [ "$seen" ] || rmdir "$folder"
 	git clone --quiet --no-checkout -- "$repo" "$folder.cloning"
 	git -C "$folder.cloning" checkout --quiet --detach "$commit"
 	whole "$folder.cloning"
-	if [ "$kept" ]; then
+	if [ "$seen" ]; then
 		aside=$folder.damaged-$(date +%Y%m%dT%H%M%S)
 		mv -T -- "$folder" "$aside"
-		echo "what was there is kept as $aside"
+		echo "pyinfra-gpu-note: the repository that git cannot read is kept as $aside"
 	fi
 	mv -T -- "$folder.cloning" "$folder"
 	exit 0
 fi
 cd "$folder"
-eval "$keep \"\$kept\" HEAD"
+eval "$keep"
 if [ "$stash" ]; then
 	# Neither are files stashed that git was told not to look at.
 	git ls-files -z -v | grep -z '^[a-z]' | cut -z -c 3- | git update-index -z --no-assume-unchanged --stdin

@@ -23,6 +23,7 @@ from pyinfra_gpu.packages.names import plain
 _PART = "== pyinfra-gpu =="
 _STATE = "/var/lib"  # /tmp and /run may forbid to run programs; dpkg itself runs scripts below it
 _MODULES = "/var/lib/dkms"
+_HELD = "packages/apt/held.sh"
 _KEYRING_PACKAGE = "cuda-keyring_1.1-1_all.deb"
 _KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
 # needrestart would restart services of the user's, without a question where there is no terminal.
@@ -63,10 +64,9 @@ class Apt:
         allowed = "".join(
             f"{plain(change.name)} {change.new or '-'}\n" for change in simulation.changes
         )
-        guard = text("packages/apt/guard.sh")
-        return program(
-            "packages/apt/transaction.sh", _STATE, guard, allowed, *self._words(transaction)
-        )
+        guard, held = text("packages/apt/guard.sh"), " ".join(simulation.held_and_changed)
+        words = (guard, allowed, held, *self._words(transaction))
+        return program("packages/apt/transaction.sh", _STATE, *words, uses=(_HELD,))
 
     def _words(self, transaction: Transaction) -> tuple[str, ...]:
         """Return the words of apt-get; simulation and real run must not differ in more."""
@@ -143,10 +143,6 @@ class Apt:
         found = (line.partition("=") for line in lines)
         return {name: version for name, _, version in found if version}
 
-    def holds(self, names: Sequence[str]) -> str:
-        """See the protocol."""
-        return shlex.join(("apt-mark", "showhold", *names))
-
     def hold(self, names: Sequence[str]) -> str:
         """See the protocol."""
         return shlex.join(("apt-mark", "hold", *names))
@@ -177,7 +173,7 @@ class Apt:
 
     def finish(self) -> str:
         """See the protocol; --force-confold keeps the user's configuration files: dpkg(1)."""
-        return program("packages/apt/finish.sh", _STATE, _MODULES)
+        return program("packages/apt/finish.sh", _STATE, _MODULES, uses=(_HELD,))
 
     def keyring(self, url: str, sha256: str) -> str:
         """See the protocol: the package is never installed, its own list would point elsewhere."""

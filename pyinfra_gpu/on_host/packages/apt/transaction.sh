@@ -1,19 +1,20 @@
 #!/bin/sh
 # Runs a transaction of apt, with a guard in place while it lasts.
 #
-#     transaction.sh FOLDER GUARD ALLOWED COMMAND ...
+#     transaction.sh FOLDER GUARD ALLOWED HELD COMMAND ...
 #
 # FOLDER is where a folder of our own may be made, in which programs may be run. GUARD is the text
-# of guard.sh, ALLOWED that of its list. COMMAND is the command line of apt-get. The guard is named
-# in a configuration file of its own, which only this command is told of.
+# of guard.sh, ALLOWED that of its list. HELD are the packages, blanks between them, that are on hold
+# and change: they are on hold again when this ends, however it ends. COMMAND is the command line of
+# apt-get. The guard is named in a configuration file of its own, which only this command is told of.
 
-where=$1 guard=$2 allowed=$3
-shift 3
-# What a power cut left of an earlier run; it does nothing, but it is ours.
+where=$1 guard=$2 allowed=$3 held=$4
+shift 4
+# What a power cut left of an earlier run; what was on hold then goes back on it, the rest does nothing.
+held="$held $(left_off_hold "$where")"
 find "$where" -maxdepth 1 -name 'pyinfra-gpu-apt.*' -mmin +1440 -exec rm -rf {} +
 folder=$(mktemp -d "$where/pyinfra-gpu-apt.XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
-trap 'exit 1' HUP INT TERM
+held_until_ended "$where" "$folder" $held
 printf '%s' "$guard" >"$folder/guard" && chmod 0700 "$folder/guard" || exit 1
 printf '%s' "$allowed" >"$folder/allowed" || exit 1
 printf 'DPkg::Pre-Install-Pkgs { "%s %s"; };\nDPkg::Tools::Options::%s::Version "3";\n' \

@@ -1,0 +1,65 @@
+"""What is told as done was done: nothing of it in a plan, or where it failed before."""
+
+from __future__ import annotations
+
+import pytest
+from gpu_host import GpuHost, GpuRun
+
+from pyinfra_gpu.engine.journal import Journal
+from pyinfra_gpu.operations import driver_running
+from tasks.driver import driver
+from tasks.training import training
+
+MINE = "f" * 40
+KEPT = "/opt/x was at ffffffffffff, which no branch or tag had: branch y keeps it"
+
+
+def told(host: GpuHost, *, plan: bool = False, task: object = training) -> list[str]:
+    made = GpuRun(host, GpuHost(name="ws2"), tasks=(task,))  # type: ignore[arg-type]
+    journal = Journal(lambda state, journal: None)
+    made.state.add_callback_handler(journal)  # type: ignore[no-untyped-call]
+    made.prepare()
+    if not plan:
+        made.execute()
+        assert made.failed() == {"ws1"}  # a fake host stays as it is
+    entries = [each for name in journal.entries for each in journal.of(name)]
+    return [warning for entry in entries for warning in entry.warnings]
+
+
+def elsewhere(*said: str, works: bool = True) -> GpuHost:
+    """A host whose checkout is at another commit, and what the command says that moves it."""
+    answer = {"success": works, "stdout": list(said)}
+    data = {
+        **GpuHost().data,
+        "training_repo": "https://example.org/tiny.git",
+        "training_commit": "0123456789abcdef0123456789abcdef01234567",
+    }
+    return GpuHost(data=data, plain={"training.commit": MINE}, responses={"checkout.sh": answer})
+
+
+def test_a_commit_is_called_kept_when_the_host_says_so_and_not_before() -> None:
+    note = f"pyinfra-gpu-note: {KEPT}"
+    assert told(elsewhere(note), plan=True) == []
+    assert told(elsewhere()) == []
+    assert told(elsewhere("fatal: no such host", works=False)) == []
+    for works in (True, False):
+        (warning,) = told(elsewhere("before", note, "after", works=works))
+        assert warning.endswith(f"ws1: {KEPT}")
+
+
+@pytest.mark.parametrize("rebooted", [True, False])
+def test_a_reboot_that_was_refused_has_ended_nobodys_work(
+    rebooted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def restart(*_: object) -> bool:
+        return rebooted
+
+    monkeypatch.setattr(driver_running, "restart", restart)
+    host = GpuHost(
+        data={**GpuHost().data, "driver_reboot": "always"},
+        plain={"driver.loaded": None, "driver.version_line": None, "driver.nouveau": "1"},
+        lists={"driver.user": ["pid 812 (python3) of alice"]},
+    )
+    ended = [each for each in told(host, task=driver) if "alice" in each]
+    words = "the reboot ended pid 812 (python3) of alice, as driver_reboot = 'always' says"
+    assert [each.partition(": ")[2] for each in ended] == ([words] if rebooted else [])

@@ -1,0 +1,47 @@
+"""What root keeps of a proof: what the owner's program reported, and the state that was proven."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from proven_host import proven_host, record_of
+
+from pyinfra_gpu.drift import libcuda
+from pyinfra_gpu.engine import proof
+from pyinfra_gpu.engine.ask import Answer
+from pyinfra_gpu.engine.write import File
+
+
+def test_the_state_is_kept_with_it_and_is_not_the_owners_to_tell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = proven_host()
+    spec, record = host.spec(), record_of(host)
+    proven = libcuda.state(spec, record)
+    reported = {
+        "fingerprint": libcuda.fingerprint(spec, record),
+        "status": "pass",
+        "library": "/x",
+        "state": {"gcc": "forged"},
+    }
+    lines = tuple(json.dumps(reported, indent=2).splitlines())
+    kept: list[File] = []
+
+    def written(*arguments: Any) -> bool:
+        kept.append(arguments[3])
+        return True
+
+    monkeypatch.setattr(proof, "ask", lambda *_, **__: Answer(ok=True, stdout=lines, lines=lines))
+    monkeypatch.setattr(proof, "written", written)
+    unused: Any = None
+    assert proof._keep(unused, unused, "libcuda", spec, record, proven, "/reported")
+    (file,) = kept
+    assert file.path == spec.paths.libcuda_proof
+    assert json.loads(file.content) == {**reported, "state": proven}
+    text = file.content.decode()
+    (finding,) = libcuda.judge(
+        spec, record_of(proven_host(plain={"libcuda.proof": text, "cuda.gcc": "13.1.0"}))
+    )
+    assert finding.found.endswith("proven before gcc (13.1.0 in place of 12.2.0) changed")
