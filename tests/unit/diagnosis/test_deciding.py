@@ -32,7 +32,6 @@ def test_a_cause_is_named_with_its_line_and_the_values_in_it() -> None:
     assert found.findings[0].cause == "no room for 2.00 GiB"
 
 
-
 @pytest.mark.parametrize(
     ("said", "cause", "step"),
     [
