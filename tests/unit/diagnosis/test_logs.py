@@ -45,6 +45,10 @@ were right at first, none invented. All are right since. Its KeyError of one ran
 waited until a time-out, is named since, and so are seven such exceptions of earlier sets, of which
 nothing had been right to say as long as no entry could stand for any exception.
 
+`nineteenth` is once more of the form of `seventh`, blind and judged as strictly: 35 of 40 causes
+and 25 of 36 decided logs were right at first, and a cause was invented for two logs of runs that
+ended well, a build and a run that torchrun began anew. All are right since.
+
 `kinds` is by somebody who knew both: one log for each kind of failure, of order of messages and
 of line typed afterwards that the catalogue was widened by. It holds them, and measures nothing.
 """
