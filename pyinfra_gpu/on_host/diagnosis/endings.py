@@ -113,10 +113,10 @@ def good_ends(streams: Sequence[Stream]) -> GoodEnds:
     over: dict[_Whose, list[tuple[int, int]]] = {}
     last = 0
     for stream in streams:
-        for command in _commands(stream, typed[_source(stream)]):
+        for first, command in _commands(stream, typed[_source(stream)]):
             last = max(last, _end(command))
             for whose, end in _overs(stream, command).items():
-                over.setdefault(whose, []).append((command[0][0], end))
+                over.setdefault(whose, []).append((first, end))
     return GoodEnds(last, {whose: sorted(ranges) for whose, ranges in over.items()})
 
 
@@ -124,18 +124,19 @@ _Command = list[tuple[int, str]]
 """Numbers and texts of the lines from one that was typed, if there is one, to the next."""
 
 
-def _commands(stream: Stream, typed: Sequence[int]) -> Iterator[_Command]:
+def _commands(stream: Stream, typed: Sequence[int]) -> Iterator[tuple[int, _Command]]:
+    """Yield the number of the line at which each command begins, and what the stream has of it."""
     command: _Command = []
-    place = -1
+    begun = 0
     for line, text in zip(stream.lines, stream.shown, strict=True):
-        begun = bisect_right(typed, line.number)
-        if begun != place and command:
-            yield command
+        place = bisect_right(typed, line.number)
+        if place != begun and command:
+            yield (typed[begun - 1] if begun else 0), command
             command = []
-        place = begun
+        begun = place
         command.append((line.number, text[:_LOOKED_AT]))
     if command:
-        yield command
+        yield (typed[begun - 1] if begun else 0), command
 
 
 def _end(command: _Command) -> int:
