@@ -114,6 +114,17 @@ def test_a_module_that_cannot_be_built_is_said_with_its_reason_and_built_by_the_
     assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.95.05"
     assert deployer.converge(limit=GPU_HOST).changed(GPU_HOST) == []
 
+    # dpkg has unpacked newer packages then, which takes them off hold; what follows is not reached.
+    held = host.run("apt-mark showhold").stdout
+    assert "nvidia-kernel-open-dkms" in held
+    gpu_lab.nvidia.publish(*R580)
+    host.gpu.break_dkms()
+    words = ("--data", f"driver_version={R580[-1]}")
+    failed = OnlyDriver(gpu_lab, gpu_deployer.folder, words).deploy(limit=GPU_HOST)
+    assert failed.code == 1, failed.output
+    assert f"{R580[-1]}-1" in host.run("dpkg -l libcuda1").stdout
+    assert host.run("apt-mark showhold").stdout == held
+
 
 def test_one_reboot_when_the_module_cannot_be_unloaded(
     gpu_lab: Lab, gpu_deployer: Deployer
