@@ -184,6 +184,14 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         },
         {"cuda.shell-path": REPORT},
     ),
+    "a profile has builds take another toolkit": (
+        {"lists": {"cuda.shell": ["/etc/profile.d/a.sh:export CUDA_HOME=/usr/local/cuda-12.4"]}},
+        {"cuda.shell-path": REPORT},
+    ),
+    "a profile has builds take the declared one": (
+        {"lists": {"cuda.shell": ["/etc/profile.d/a.sh:export CUDA_HOME=/usr/local/cuda-13.0"]}},
+        {},
+    ),
     "a profile puts the declared one first": (
         {
             "lists": {

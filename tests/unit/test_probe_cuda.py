@@ -158,10 +158,13 @@ def test_what_login_shells_are_told_of_cuda_is_read_and_not_run(
         "# export PATH=/usr/local/cuda-11.8/bin:$PATH",
         "TOKEN=secret PATH=/usr/local/cuda-12.4/bin:$PATH; touch /ran",
         "PATH=$PATH:/opt/tool/bin",
+        "export CUDA_HOME=/usr/local/cuda-12.6",
+        "export CUDA_HOME=/opt/tool",
     ]
     write(folder / "lab.sh", "\n".join(lines))
     write(gpu_host.root / "etc/environment", 'LD_LIBRARY_PATH="/usr/local/cuda/lib64"\n')
     assert look(gpu_host, any_shell).cuda.shell_lines == (
         '/etc/environment:LD_LIBRARY_PATH="/usr/local/cuda/lib64"',
         "/etc/profile.d/lab.sh:PATH=/usr/local/cuda-12.4/bin:$PATH; touch /ran",
+        "/etc/profile.d/lab.sh:CUDA_HOME=/usr/local/cuda-12.6",
     )
