@@ -10,17 +10,21 @@ from pathlib import Path
 
 from pyinfra_gpu_rehearsal.requirements import install_packages, missing_packages
 
-# Program -> the Debian package it is in. Every shell that a host may have, for the probe; and what
-# packages are made and compared with.
+# Program -> the Debian package it is in. Every shell that a host may have, for the probe, or that a
+# user may log in to; and what packages are made and compared with.
 PROGRAMS = {
     "awk": "mawk",
     "bash": "bash",
     "busybox": "busybox",
     "dash": "dash",
     "dpkg-deb": "dpkg",
+    "fish": "fish",
     "git": "git",
     "git-lfs": "git-lfs",
     "ps": "procps",
+    "rbash": "bash",
+    "tcsh": "tcsh",
+    "zsh": "zsh",
 }
 COMPILER = {"g++": "g++"}
 """For torch.compile, whose code also includes Python's own header."""

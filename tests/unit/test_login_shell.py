@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import subprocess
 
 import pytest
 
 from pyinfra_gpu.engine.login_shell import one_line
 
-# csh, tcsh and fish are not on every machine: of what they would misread, the form has nothing.
-SHELLS = ["bash", "dash", "busybox sh", "zsh", "fish", "tcsh"]
-THERE = [name for name in SHELLS if shutil.which(name.split()[0])]
+SHELLS = ["bash", "rbash", "dash", "busybox sh", "zsh", "fish", "tcsh"]
 
 COMMANDS = {
     "lines": ("echo one\necho two", "one\ntwo\n"),
@@ -28,7 +25,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("shell", THERE)
+@pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_shell_has_it_run_as_it_stands(name: str, shell: str) -> None:
     command, printed = COMMANDS[name]
