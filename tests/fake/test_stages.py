@@ -312,6 +312,7 @@ REFUSED = {
     "no room for torch": FakeHost(
         bare=True, plain={"storage.free": "/dev/sda1 1000000 900000 100000 90% /"}
     ),
+    "no inodes for torch": FakeHost(bare=True, lists={"storage.inodes": [f"655360 0 {PREFIX}"]}),
     "a Python that is too old": FakeHost(bare=True, plain={"system.python3": "Python 3.8.1"}),
 }
 
