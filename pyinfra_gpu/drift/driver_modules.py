@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.driver_archive import has_prebuilt, ours
 from pyinfra_gpu.drift.driver_inventory import Packages, packages
-from pyinfra_gpu.drift.driver_repository import as_declared, found_at
+from pyinfra_gpu.drift.driver_repository import as_declared, found_at, writing
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.drift.kernels import kernels
 from pyinfra_gpu.facts.fields import Unknown
@@ -150,7 +150,7 @@ def _blacklist(record: Record) -> list[Finding]:
             found=found_at(record, system_files.MODPROBE),
             expected="nouveau and nova kept off the GPUs",
             effect="repair",
-            action=f"write {system_files.MODPROBE}",
+            action=writing(record, system_files.MODPROBE),
         )
     ]
 

@@ -153,7 +153,16 @@ def found_at(record: Record, path: str) -> str:
     entry = record.layout.entry(path)
     if isinstance(entry, Unknown):
         return f"{path} is unreadable ({entry.reason})"
-    return f"{path} is missing" if entry.kind == "absent" else f"{path} differs"
+    kinds = {"absent": "is missing", "dir": "is a directory, where a file belongs"}
+    return f"{path} {kinds.get(entry.kind, 'differs')}"
+
+
+def writing(record: Record, path: str, how: str = "") -> str:
+    """Say what puts `path` right; `how` is in place of "write PATH"."""
+    entry = record.layout.entry(path)
+    if not isinstance(entry, Unknown) and entry.kind == "dir":
+        return f"move that directory away, e.g. `mv {path} {path}.old`: a run leaves it alone"
+    return how or f"write {path}"
 
 
 def twice(record: Record, source: Repository) -> tuple[Source, ...]:
@@ -196,7 +205,7 @@ def _archive(spec: HostSpec, record: Record) -> list[Finding]:
             " archive",
             expected="the components that its driver is in",
             effect="repair",
-            action=f"write {path}",
+            action=writing(record, path),
         )
     ]
 
@@ -207,7 +216,9 @@ def _keyring(record: Record, source: Repository) -> list[Finding]:
     readable = not isinstance(entry, Unknown) and entry.mode == MODE
     if keys == (source.key_fingerprint,) and readable:
         return []
-    if isinstance(keys, Unknown):
+    if not isinstance(entry, Unknown) and entry.kind == "dir":
+        found = found_at(record, system_files.KEYRING)
+    elif isinstance(keys, Unknown):
         found = f"{system_files.KEYRING} holds something else ({keys.reason})"
     elif keys is None:
         found = "no key of NVIDIA's repository"
@@ -221,7 +232,9 @@ def _keyring(record: Record, source: Repository) -> list[Finding]:
             found=found,
             expected=f"the key {source.key_fingerprint}",
             effect="repair",
-            action="fetch the repository's keyring and check its key",
+            action=writing(
+                record, system_files.KEYRING, "fetch the repository's keyring and check its key"
+            ),
         )
     ]
 
@@ -236,7 +249,7 @@ def _source(record: Record, source: Repository) -> list[Finding]:
             found=found_at(record, path),
             expected=f"packages from {source.url}",
             effect="repair",
-            action=f"write {path}",
+            action=writing(record, path),
         )
     ]
 
@@ -266,7 +279,7 @@ def _pins(spec: HostSpec, record: Record) -> list[Finding]:
                 found=found_at(record, path),
                 expected=f"pins that hold the driver to {wanted} from {origin}",
                 effect="repair",
-                action=f"write {path}",
+                action=writing(record, path),
             )
         )
     return found
@@ -282,6 +295,6 @@ def _unattended(spec: HostSpec, record: Record) -> list[Finding]:
             found=found_at(record, path),
             expected="unattended-upgrades kept off NVIDIA's packages",
             effect="repair",
-            action=f"write {path}",
+            action=writing(record, path),
         )
     ]

@@ -41,6 +41,7 @@ class Id(StrEnum):
     PREFLIGHT_IN_MEMORY = "preflight.in-memory"
     PREFLIGHT_BOOT_TOO_SMALL = "preflight.boot-too-small"
     PREFLIGHT_SYSTEM_DISK_TOO_SMALL = "preflight.system-disk-too-small"
+    PREFLIGHT_TOO_FEW_INODES = "preflight.too-few-inodes"
     PREFLIGHT_MEMORY_TOO_SMALL = "preflight.memory-too-small"
     PREFLIGHT_SHARED_MEMORY_CLOSED = "preflight.shared-memory-closed"
     PREFLIGHT_SHARED_MEMORY_SMALL = "preflight.shared-memory-small"

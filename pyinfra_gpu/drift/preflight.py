@@ -13,6 +13,7 @@ from pyinfra_gpu.drift import (
     preflight_build,
     preflight_driver,
     preflight_gpus,
+    preflight_inodes,
     preflight_memory,
     preflight_mounts,
 )
@@ -225,7 +226,7 @@ def _system_disk(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
     judged = (*driver.judge(spec, record), *cuda.judge(spec, record), *packages.judge(spec, record))
     acting = any(each.acts for each in judged)
     ids = {each.id for each in judged} & set(_TAKES_GIB)
-    found: list[Finding | CannotTell] = []
+    found: list[Finding | CannotTell] = [*preflight_inodes.obstacles(spec, record, acting=acting)]
     for place, free, column in (
         ("/usr", record.storage.usr_mib, 0),
         ("/var", record.storage.var_mib, 1),

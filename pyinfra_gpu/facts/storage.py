@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown, not_asked
@@ -18,6 +19,8 @@ class StorageRecord(Jsonable):
     + free_mib: what an ordinary user may still write where the prefix is, or will be
     + usr_mib, var_mib: the same for /usr and /var, None where no NVIDIA driver is wanted
     + boot_mib: the same for /boot, None where there is none, too
+    + inodes: how many are free where the prefix is, or will be, by `prefix`, and at /usr and /var;
+      without file systems that have no fixed number
     + initrd_mib: size of the largest initramfs there; 0 where there is none
     + readonly: where a file system is mounted read-only that has to be written, None if none
     + volatile: where a file system in memory is mounted that a reboot must not empty, None if none
@@ -36,6 +39,7 @@ class StorageRecord(Jsonable):
     shm_mib: int | Unknown | None
     shm_closed: bool | Unknown
     noexec: str | Unknown | None
+    inodes: Mapping[str, int] | Unknown
 
 
 class Storage(ConcernFact[StorageRecord]):
@@ -63,11 +67,26 @@ def parse(fields: Fields) -> StorageRecord:
         shm_mib=None if shm is None else _mib(shm, "size"),
         shm_closed=closed if isinstance(closed, Unknown) else SHARED_MEMORY in closed,
         noexec=fields.text("storage.noexec"),
+        inodes=_inodes(fields.items("storage.inodes")),
     )
 
 
 def _up(size: int) -> int:
     return -(-size // 2**20)
+
+
+def _inodes(rows: tuple[str, ...] | Unknown) -> Mapping[str, int] | Unknown:
+    """What is free by place. Btrfs and others make inodes as they need them, and say 0 of 0."""
+    if isinstance(rows, Unknown):
+        return rows
+    found: dict[str, int] = {}
+    for row in rows:
+        match = re.fullmatch(r"(\d{1,20}) (-?\d{1,20}) (/.*)", row, re.ASCII)
+        if not match:
+            return Unknown(f"stat said {row[:80]!r}")
+        if int(match[1]):
+            found[match[3]] = int(match[2])
+    return found
 
 
 def _mib(line: str | Unknown, column: str) -> int | Unknown:

@@ -79,6 +79,7 @@ _PLAIN = {
     "launcher.manager": "1",
 }
 _LISTS = {
+    "storage.inodes": ["16777216 16216947 /opt/pyinfra-gpu"],
     "system.os": ['PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"', 'VERSION_ID="12"', "ID=debian"],
     "gpus.device": [],
     "packages.installed": [

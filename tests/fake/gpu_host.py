@@ -175,6 +175,8 @@ class GpuHost(FakeHost):
         texts: dict[str, bytes | None] = {files.ARCHIVE: None, **system_texts(wanted)}
         texts |= self.texts
         for path, text in texts.items():
+            if path in self.entries:
+                continue
             found["layout.asked"].append(path)
             if text is None:
                 found["layout.absent"].append(path)

@@ -312,6 +312,7 @@ REFUSED = {
     "no room for torch": FakeHost(
         bare=True, plain={"storage.free": "/dev/sda1 1000000 900000 100000 90% /"}
     ),
+    "no inodes for torch": FakeHost(bare=True, lists={"storage.inodes": [f"655360 0 {PREFIX}"]}),
     "a Python that is too old": FakeHost(bare=True, plain={"system.python3": "Python 3.8.1"}),
 }
 
@@ -348,11 +349,13 @@ def test_an_interrupted_dpkg_is_finished_before_apt_is_asked_for_more() -> None:
 
 
 def test_further_packages_are_installed_by_exactly_their_names() -> None:
-    host = FakeHost(data={**FakeHost().data, "packages_extra": ["tmux", "git", "nvtop"]})
+    declared = {"packages_extra": ["tmux", "git", "nvtop"], "preflight_apt_wait_s": 90}
+    host = FakeHost(data={**FakeHost().data, **declared})
     run = FakeRun(host, FakeHost(name="ws2")).prepare()
     assert run.changing("ws1") == ["Base | Install what the stages need"]
     (command,) = [each for each in run.execute().commands("ws1") if " install " in each]
-    assert command.endswith(" -o APT::Cmd::Pattern-Only=true nvtop tmux")
+    waits = " -o DPkg::Lock::Timeout=90"  # somebody may take the lock after our look
+    assert command.endswith(f"{waits} -o APT::Cmd::Pattern-Only=true nvtop tmux")
     # needrestart would otherwise restart what of the user's runs, in the middle of their work
     assert command.startswith("env NEEDRESTART_SUSPEND=1 DEBIAN_FRONTEND=noninteractive apt-get ")
 

@@ -14,7 +14,7 @@ from pyinfra_gpu.packages.apt.simulation import parse, parse_fetches
 from pyinfra_gpu.packages.apt.versions import compare
 from pyinfra_gpu.packages.limits import Limits
 from pyinfra_gpu.packages.limits import judge as judge_by
-from pyinfra_gpu.packages.model import Change, Simulation
+from pyinfra_gpu.packages.model import Change, Simulation, Transaction
 from pyinfra_gpu.packages.names import (
     branch_of,
     driver_version,
@@ -522,3 +522,16 @@ def test_names_that_match_come_in_the_order_of_the_patterns() -> None:
     names = ["b2", "a", "b1", "c"]
     assert matching(iter(names), ("a", "b*")) == ["a", "b2", "b1"]
     assert matching(names, ()) == []
+
+
+@pytest.mark.parametrize("reinstall", [False, True])
+@pytest.mark.parametrize(("wait_s", "told"), [(90, 90), (0, 1)])
+def test_the_drivers_transactions_wait_for_the_lock_and_restart_nothing(
+    reinstall: bool, wait_s: int, told: int
+) -> None:
+    """Somebody may take the lock after our look; needrestart would end what the user runs."""
+    wanted = Transaction(packages=("libcuda1",), reinstall=reinstall, wait_s=wait_s)
+    done = APT.run(wanted, Simulation())
+    for command in (APT.simulate(wanted), APT.fetch(wanted), done):
+        assert f"-o DPkg::Lock::Timeout={told} " in command
+        assert "NEEDRESTART_SUSPEND=1 apt-get " in command

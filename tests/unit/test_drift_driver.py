@@ -426,6 +426,24 @@ def test_a_cpu_host_has_no_driver_to_judge() -> None:
 
 
 # Where the driver is somebody else's, nothing of it is declared.
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(system_files.KEYRING, system_files.MODPROBE),
+        *(files.SOURCES, files.PREFERENCES, files.UNATTENDED),
+    ],
+)
+def test_a_directory_in_a_files_place_is_named_with_what_to_do(path: str) -> None:
+    """A run leaves it alone, so "write it" was no advice; of a keyring it said there was no key."""
+    keyring = None if path == system_files.KEYRING else KEYRING
+    (found,) = judged(GpuHost(entries={path: f"41ed 0 root 4096 {path}"}, keyring=keyring))
+    assert found.found == f"{path} is a directory, where a file belongs"
+    assert (
+        found.action
+        == f"move that directory away, e.g. `mv {path} {path}.old`: a run leaves it alone"
+    )
+
+
 FOREIGN = [n for n, c in CASES.items() if not any(k.startswith("driver_") for k in c.data)]
 
 

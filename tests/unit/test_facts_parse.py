@@ -207,6 +207,7 @@ SOURCES = {
     "storage.var": ["storage.var_mib"],
     "storage.shm": ["storage.shm_mib"],
     "storage.noexec": ["storage.noexec"],
+    "storage.inodes": ["storage.inodes"],
     "layout.asked": ["layout.entries"],
     "layout.left": ["layout.entries"],
     "layout.open": ["layout.open"],
@@ -410,6 +411,7 @@ ODD_VALUES = {
     ),
     "libcuda.link =hidden /a => - => -": ("libcuda.links", "no permission to look at /a"),
     "storage.free =overlay": ("storage.free_mib", "df said 'overlay'"),
+    "storage.inodes =overlay": ("storage.inodes", "stat said 'overlay'"),
     "torch.uv =uv version 1": ("torch.uv", "`uv --version` said 'uv version 1'"),
     "training.commit =abc": ("training.commit", "'abc' is not a digest"),
     "gpus.device =0000:01:00.0": (

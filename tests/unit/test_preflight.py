@@ -26,7 +26,7 @@ JOB = {"driver.user": ["pid 812 (python3)", "pid 813 (python3)"]}
 SMALL = "0x00000000de000000-0x00000000deffffff 0x00000000c0000000-0x00000000cfffffff"
 NOTHING = "0x0000000000000000-0x0000000000000000"
 NONE = f"0x00000000de000000-0x00000000deffffff {NOTHING}"
-
+NO_INODES = ["6553600 12 /opt/pyinfra-gpu", "6553600 0 /usr", "6553600 0 /var"]
 
 DEBIAN_13 = ('PRETTY_NAME="Debian GNU/Linux 13"', 'VERSION_ID="13"', "ID=debian")
 
@@ -135,6 +135,11 @@ WELCOME: dict[str, GpuHost] = {
     "no room on a host where all is installed": proven_host(
         plain=dict.fromkeys(("storage.usr", "storage.var"), "/dev/sda1 2 1 1 99% /")
     ),
+    "no inodes on a host where all is installed": proven_host(lists={"storage.inodes": NO_INODES}),
+    "file systems that tell no number of inodes": bare_gpu_host(
+        lists={"storage.inodes": [], "torch.version_line": []}
+    ),
+    "inodes that cannot be told": bare_gpu_host(lists={"storage.inodes": ["?it broke"]}),
     "another apt is at work on a healthy host": proven_host(
         plain={"packages.lock": "pid 9 (apt-get)"}
     ),
@@ -334,6 +339,20 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
             lists={"torch.version_line": []},
         ),
         ("2.2 GiB free at /opt/pyinfra-gpu",),
+    ),
+    "no inodes for torch": (
+        bare_gpu_host(
+            lists={"storage.inodes": NO_INODES[:1], "torch.version_line": []},
+        ),
+        (
+            "12 inodes free at /opt/pyinfra-gpu",
+            "expected 10000 for what is to be installed",
+            "see with `df -i /opt/pyinfra-gpu`",
+        ),
+    ),
+    "no inodes for packages": (
+        bare_gpu_host(lists={"storage.inodes": NO_INODES[1:]}),
+        ("0 inodes free at /usr", "expected 1000", "0 inodes free at /var"),
     ),
     "nothing can be started there": (
         proven_host(plain={"storage.noexec": "/opt"}),

@@ -168,5 +168,5 @@ def test_what_login_shells_are_told_of_cuda_is_read_and_not_run(
     assert look(gpu_host, any_shell).cuda.shell_lines == (
         '/etc/environment:LD_LIBRARY_PATH="/usr/local/cuda/lib64"',
         "/etc/profile.d/lab.sh:PATH=/usr/local/cuda-12.4/bin:$PATH; touch /ran",
-        "/etc/profile.d/lab.sh:export CUDA_HOME=/usr/local/cuda-12.6",
+        "/etc/profile.d/lab.sh:CUDA_HOME=/usr/local/cuda-12.6",
     )

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -85,6 +85,30 @@ def test_free_room_is_what_the_system_says_of_the_nearest_folder_that_exists(
     assert abs(record.storage.free_mib - free.f_bavail * free.f_frsize // 2**20) < 200
     assert isinstance(record.storage.shm_mib, int)
     assert record.storage.shm_mib > 0
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [("655360 0", 0), ("655360 12", 12), ("0 0", None), ("5 18446744073709551615", 2**64 - 1)],
+)
+def test_inodes_are_told_where_the_file_system_has_a_number_of_them(
+    tree: Tree, told: str, found: int | None
+) -> None:
+    """Btrfs says 0 of 0, CephFS more than there are."""
+    stat = (tree.tools / "stat").rename(tree.base / "stat").resolve()
+    tree.tool("stat", f'case $1 in -f) echo "{told}" ;; *) exec {stat} "$@" ;; esac')
+    record = tree.look("dash")
+    assert record.storage.inodes == ({} if found is None else {tree.paths.prefix: found})
+
+
+def test_inodes_are_those_of_the_nearest_folder_that_exists(tree: Tree, shell: str) -> None:
+    place = str(tree.prefix / "not/yet there")
+    record = tree.look(shell, tree.request(prefix=place))
+    room = os.statvfs(tree.prefix)
+    assert isinstance(record.storage.inodes, Mapping)
+    assert set(record.storage.inodes) == ({place} if room.f_files else set())
+    if room.f_files:
+        assert abs(record.storage.inodes[place] - room.f_ffree) < 2000
 
 
 def test_a_finished_host_is_described_without_anything_unknown(tree: Tree, shell: str) -> None:

@@ -43,6 +43,7 @@ NEEDED = {
         [
             *("storage.free_mib", "storage.usr_mib", "storage.var_mib", "storage.boot_mib"),
             "storage.shm_mib",
+            "storage.inodes",
         ],
         "df is not on this host",
     ),
@@ -246,6 +247,7 @@ def compare(less: dict[str, object], whole: dict[str, object], shell: str, tool:
         "storage.usr_mib",
         "storage.var_mib",
         "storage.boot_mib",
+        "storage.inodes",
     )  # others write
     allowed = tuple(f"{name}." for name in (*names, *changing))
     for name in less.keys() | whole.keys():
@@ -297,9 +299,9 @@ def test_what_one_program_can_tell_is_asked_of_one(tree: Tree) -> None:
     see(tree, "dash")
     names = started.read_text().split()
     # The driver's libraries, libcuda's links; what update-alternatives chose; a link of the layout;
-    # the mounts, the locks. What is the owner's has one limit and one `stat` together.
+    # the mounts, the locks; the inodes. What is the owner's has one limit and one `stat` together.
     told = {name: names.count(name) for name in names}
-    assert told == {"ldconfig": 1, "readlink": 4, "cat": 2, "stat": 5, "timeout": 9}
+    assert told == {"ldconfig": 1, "readlink": 4, "cat": 2, "stat": 6, "timeout": 10}
 
 
 def test_without_a_shell_on_its_path_each_program_is_asked_by_itself(

@@ -71,7 +71,7 @@ def test_a_link_is_replaced_and_never_followed(tmp_path: Path) -> None:
 
 def test_a_directory_in_the_way_is_left(tmp_path: Path) -> None:
     (tmp_path / "file").mkdir()
-    assert "a directory stands there" in written(
+    assert "a directory stands there: move it away" in written(
         File(path=str(tmp_path / "file"), content=b"x" * 500_000), AS_USER
     )
     assert list((tmp_path / "file").iterdir()) == []

@@ -25,7 +25,7 @@ fail() { # What is not read would end the connection in the middle.
 if [ "$guarded" ]; then
 	root_only "$folder" || fail "somebody else than root can change $open"
 fi
-if [ -d "$target" ] && [ ! -h "$target" ]; then fail "a directory stands there"; fi
+if [ -d "$target" ] && [ ! -h "$target" ]; then fail "a directory stands there: move it away, and run again"; fi
 new=$(mktemp -- "$folder/.${target##*/}.XXXXXXXXXXXX" 2>&1) || fail "$new"
 trap 'rm -f -- "$new"' EXIT
 trap 'exit 1' HUP INT TERM

@@ -287,7 +287,7 @@ mounted() {
 # rooms [KEY FOLDER]...: df's line for each, in KiB. All at once; where that fails each alone, since
 # one that hangs must not hide the others.
 rooms() {
-	if [ $# = 0 ]; then return; fi
+	if [ $# = 0 ]; then listed storage.inodes; return; fi
 	keys='' n=$#
 	while [ $n -gt 0 ]; do
 		keys="$keys$1 "
@@ -295,12 +295,13 @@ rooms() {
 		shift 2
 		n=$((n - 2))
 	done
-	has df $keys || return
+	has df $keys storage.inodes || return
 	if said=$(alone 8 df -Pk -- "$@"); then
 		for key in $keys; do
 			said=${said#*"$nl"}
 			put "$key" "${said%%"$nl"*}"
 		done
+		inodes
 		return
 	fi
 	for key in $keys; do
@@ -311,5 +312,27 @@ rooms() {
 		fi
 		shift
 	done
+	unknown storage.inodes "df did not tell of all file systems"
+}
+
+# inodes tells how many the file systems have that are written to, and how many of them are free; it
+# is asked where df has answered, so none of them hangs.
+inodes() {
+	names=${near:+$PG_PREFIX$nl}${usr:+/usr$nl/var$nl}
+	set -- ${near:+"$near"} ${usr:+"$usr" "$var"}
+	if [ $# != 0 ]; then
+		has stat storage.inodes || return
+		if ! said=$(alone 8 stat -f -c '%c %d' -- "$@"); then
+			unknown storage.inodes "stat cannot read it here"
+			return
+		fi
+		IFS=$nl
+		for row in $said; do
+			put storage.inodes "$row ${names%%"$nl"*}"
+			names=${names#*"$nl"}
+		done
+		IFS=$ifs
+	fi
+	listed storage.inodes
 }
 
