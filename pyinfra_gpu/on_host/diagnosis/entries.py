@@ -181,13 +181,14 @@ class Catalogue:
         self._of_layer = {layer: set[str]() for layer in LAYERS}
         for entry in entries:
             self._of_layer[entry.layer].add(entry.id)
-        self._effects = {
-            (entry.id, case): self._reach(
-                entry.id, entry.explains | (case.explains if case else NONE)
-            )
-            for entry in entries
-            for case in (None, *entry.cases, *self.lent(entry))
-        }
+        reached: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
+        self._effects: dict[Reading, frozenset[str]] = {}
+        for entry in entries:
+            for case in (None, *entry.cases, *self.lent(entry)):
+                asked = entry.id, entry.explains | (case.explains if case else NONE)
+                if asked not in reached:
+                    reached[asked] = self._reach(*asked)
+                self._effects[entry.id, case] = reached[asked]
 
     def near(self, text: Text) -> list[tuple[Entry, Pattern]]:
         """Return the patterns whose anchors stand in the text, each with its entry, in order."""
