@@ -144,3 +144,16 @@ def test_a_branch_that_the_repository_does_not_carry_is_unsolvable_and_said_so(
     apt.preferences(files.preferences(580, None, None))
     problems = parse(apt.simulate(*ASKED)).problems
     assert any("no installation candidate" in each for each in problems), problems
+
+
+@pytest.mark.parametrize("offered", [(), ("580.142",)], ids=["without", "with its own 580"])
+def test_where_nvidia_has_no_branch_580_branch_595_is_nvidias(
+    tmp_path: Path, offered: tuple[str, ...]
+) -> None:
+    """As for Ubuntu 26.04, whose own archive has branch 580."""
+    apt = archives(tmp_path, offered, nvidia=())
+    apt.preferences(files.preferences(595, None, None))
+    found = chosen(apt, *asked(None, ASKED_590), branch=595, version=None)
+    versions = {new for new in found.values() if driver_version(new)}
+    assert versions == {"595.71.05-1ubuntu1"}
+    assert found["dkms"] == "2.8.7-2ubuntu2.2"

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from drifts import DRIFTS
+from field_cases import CASES
 from gpu_host import bare_gpu_host
 from proven_host import proven_host, record_of
 from test_check import upgraded
@@ -227,3 +229,9 @@ def test_the_table_of_a_run_in_the_readme_is_what_is_printed() -> None:
 def test_the_exit_codes_of_check_are_listed(name: str) -> None:
     codes = re.findall(r"^\| (\d) \|", DOCUMENTS[name], re.MULTILINE)
     assert sorted(map(int, codes)) == sorted(EXIT_CODES.values())
+
+
+def test_the_tables_of_drift_have_as_many_rows_as_is_said() -> None:
+    text = DOCUMENTS["docs/what-it-ensures.md"]
+    assert f"each of {len(DRIFTS)} kinds of drift" in text
+    assert f"`tests/rehearsal/field_cases.py` has {len(CASES)} more" in text

@@ -56,6 +56,10 @@ SAID = {
         "pytorch_python",
     ),
     "/tmp/tmp.x/compile_check: Permission denied": ("Permission denied", "noexec"),
+    "mkdir: cannot create directory '/opt/x': No space left on device": (
+        "no disk space is left, or no inodes",
+        "`df -h; df -i`",
+    ),
     "sudo: 3 incorrect password attempts": (
         "sudo did not accept the password",
         "--same-sudo-password",

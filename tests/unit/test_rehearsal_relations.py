@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine"
 NVIDIA, DEBIAN = "NVIDIA CUDA", manager_for("debian")
 VERSIONS = OLDER, NEWEST, NEXT = ("580.82.07", "580.95.05", "595.71.05")
 OWN_DKMS = "3.0.10-8+deb12u1"
+SUSPEND = "nvidia-suspend-common"
 THE_HELPER = Package(HELPER, "20220217+3~deb12u1")
 
 
@@ -146,3 +147,51 @@ def test_one_pin_package_replaces_another_and_nothing_else(apt: PrivateApt) -> N
         (before.name, before.version),
         (after.name, None),
     }
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "taken"),
+    [
+        ("535.261.03-1", "compute", None),
+        ("535.261.03-1", "full", []),
+        ("1", "full", [f"it would remove {SUSPEND}, which is no part of the driver"]),
+    ],
+)
+def test_debians_suspend_units_make_room_for_the_whole_driver_alone(
+    apt: PrivateApt, version: str, kind: str, taken: list[str] | None
+) -> None:
+    """They are a part of Debian's driver by their version; what has another is somebody's."""
+    apt.preferences(files.preferences(580, None, None))
+    apt.installed(Package(SUSPEND, version))
+    simulation = solved(apt, 580, None, kind)
+    assert simulation.problems == ()
+    gone = [change.name for change in simulation.changes if change.new is None]
+    assert gone == ([] if taken is None else [SUSPEND])
+    assert refusals(simulation, 580, None) == (taken or [])
+
+
+@pytest.mark.parametrize("branch", [580, 595])
+def test_where_nvidia_has_no_branch_580_it_is_refused_and_595_is_nvidias(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, branch: int
+) -> None:
+    """As for Debian 13, whose own archive has a driver of another branch beside."""
+    monkeypatch.setattr(driver_packages, "_compile", lambda source, target, *words: target)
+    theirs, debians = (
+        [shown(each) for each in driver_packages.driver_packages(version, tmp_path)]
+        for version in (NEXT, "550.163.01")
+    )
+    apt = PrivateApt(tmp_path / "root")
+    apt.repository(NVIDIA, *theirs, Package("dkms", DKMS))
+    others = (Package(name, "1") for name in ("libc6", "kmod", "gcc"))
+    dkms = Package("dkms", OWN_DKMS, "Depends: gcc\n")
+    apt.repository("Debian", *debians, *others, dkms, suite="trixie")
+    apt.preferences(files.preferences(branch, None, None))
+    simulation = solved(apt, branch, None, "compute")
+    refused = refusals(simulation, branch, None)
+    if branch == 580:
+        assert f"libcuda1 {NEXT}-1 would leave the declared branch 580 of the driver" in refused
+        return
+    assert (simulation.problems, refused) == ((), [])
+    driver = [each for each in simulation.changes if driver_version(each.new or "")]
+    assert {(each.new, each.labels) for each in driver} == {(f"{NEXT}-1", (NVIDIA,))}
+    assert OWN_DKMS in {each.new for each in simulation.changes if each.name == "dkms"}
