@@ -51,7 +51,7 @@ _INSTALLED = re.compile(
     r"|^[+~] [\w.-]{1,60}==\d\S{0,40}$|^(?:Installed|Audited) \d{1,5} packages? in \d"
     r"|^(?:Executing|Verifying) transaction: .{0,40}done|^# \$ (?:conda|mamba) deactivate$"
     r"|^Transaction finished$"
-    # DKMS, NVIDIA's installers, one package manager: another comes to its end without a module, too.
+    # DKMS, NVIDIA's installers, a package manager; another one ends so without a module, too.
     r"|^Complete!$"
     r"|\bDKMS: install completed|^dkms autoinstall on \S{1,60} succeeded for "
     r"|^(?:-> )?Installation of the (?:kernel module for the )?NVIDIA .{1,120} is now complete"

@@ -169,26 +169,36 @@ class Catalogue:
         self._places: dict[str, list[int]] = {}  # in `_patterns`, by the anchor
         for place, (_, each) in enumerate(self._patterns):
             self._places.setdefault(each.anchor, []).append(place)
-        self._lent: dict[str, tuple[Case, ...]] = {entry.id: () for entry in entries}
-        for entry in entries:
-            cases = tuple(case for case in entry.cases if entry.lends and case.lendable)
-            for effect in sorted(entry.explains & self._lent.keys()) if cases else ():
-                self._lent[effect] += cases
-        for entry in entries:
-            for effect in sorted(entry.explains & self._lent.keys()):
-                if self.by_id[effect].only_decided:
-                    self._lent[effect] += self._lent[entry.id]
+        self._lent = self._lending()
         self._of_layer = {layer: set[str]() for layer in LAYERS}
         for entry in entries:
             self._of_layer[entry.layer].add(entry.id)
+        self._effects = self._following()
+
+    def _lending(self) -> dict[str, tuple[Case, ...]]:
+        """Return what each entry is lent: the cases of what explains it, see `lent`."""
+        lent: dict[str, tuple[Case, ...]] = {entry.id: () for entry in self.entries}
+        for entry in self.entries:
+            cases = tuple(case for case in entry.cases if entry.lends and case.lendable)
+            for effect in sorted(entry.explains & lent.keys()) if cases else ():
+                lent[effect] += cases
+        for entry in self.entries:
+            for effect in sorted(entry.explains & lent.keys()):
+                if self.by_id[effect].only_decided:
+                    lent[effect] += lent[entry.id]
+        return lent
+
+    def _following(self) -> dict[Reading, frozenset[str]]:
+        """Return what follows from each reading of each entry; what is asked again is kept."""
         reached: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
-        self._effects: dict[Reading, frozenset[str]] = {}
-        for entry in entries:
+        effects: dict[Reading, frozenset[str]] = {}
+        for entry in self.entries:
             for case in (None, *entry.cases, *self.lent(entry)):
                 asked = entry.id, entry.explains | (case.explains if case else NONE)
                 if asked not in reached:
                     reached[asked] = self._reach(*asked)
-                self._effects[entry.id, case] = reached[asked]
+                effects[entry.id, case] = reached[asked]
+        return effects
 
     def near(self, text: Text) -> list[tuple[Entry, Pattern]]:
         """Return the patterns whose anchors stand in the text, each with its entry, in order."""

