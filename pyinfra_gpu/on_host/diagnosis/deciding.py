@@ -52,6 +52,7 @@ _NOT_OWN = re.compile(
 )
 _LEFT_ALONE = re.compile(r"[Tt]imed?[ -]?out|TIMEOUT|Connection (?:closed|reset)|Broken pipe")
 # A command behind its prompt, without what only says as whom it runs.
+_NEXT_COMMAND = re.compile(r"(?:&&|;|\|\|) (?:sudo )?([\w./-]{2,80})")
 _COMMAND = re.compile(r".{0,160}?[$#%>\u276f] (?:sudo )?([\w./-]{2,80})")
 _CTRL_C = re.compile(r"\s*(?:\^C|KeyboardInterrupt\b)")
 _HOST_LAYERS = ("driver", "host")
@@ -67,7 +68,7 @@ def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[V
     unknown = [failure for failure in ended if failure not in explained]
     roots = [hit for hit in hits if hit.kind == "root"]
     if summary:
-        roots, unknown = _of_rank(summary.rank, roots, unknown)
+        roots, unknown = _of_rank(summary, roots, unknown)
     causes = _causes(roots, unknown, hits, known)
     if causes and (ended_a_thread := _ended_a_thread(causes, roots)):
         return [(ended_a_thread, "root")]
@@ -113,17 +114,18 @@ def _was_mended(hit: Hit, found: Findings) -> bool:
     Between them the host was booted anew, or something was repaired.
     """
     lines, typed = hit.stream.lines, hit.stream.typed
-    asked = {_program(line.text) for line in lines[max(0, hit.first - 2) : hit.first]} - {""}
+    before = lines[max(0, hit.first - 2) : hit.first]
+    asked = {program for line in before for program in _programs(line.text)}
     after = bisect_right(typed, hit.last)
     later = typed[after : after + TYPED_LATER] if asked else []
-    again = next((place for place in later if _program(lines[place].text) in asked), None)
+    again = next((place for place in later if _programs(lines[place].text) & asked), None)
     return again is not None and found.last_of(hit) < again
 
 
-def _program(line: str) -> str:
-    """Return the first word of the command that was typed there; empty where none was."""
+def _programs(line: str) -> set[str]:
+    """Return the first words of the commands that were typed there; none where nobody typed."""
     typed = _COMMAND.match(line[:RELEVANT]) if TYPED.match(line[:RELEVANT]) else None
-    return typed[1] if typed else ""
+    return {typed[1], *_NEXT_COMMAND.findall(line[typed.end() : RELEVANT])} if typed else set()
 
 
 def _waits_for_a_thread(
@@ -220,9 +222,14 @@ def _in_vain(hit: Hit) -> bool:
 
 
 def _of_rank(
-    rank: int, roots: list[Hit], unknown: list[Failure]
+    summary: Summary, roots: list[Hit], unknown: list[Failure]
 ) -> tuple[list[Hit], list[Failure]]:
-    """Keep what this rank says, and what nobody's name is on, if this rank says anything."""
+    """Keep what this rank says, and what nobody's name is on, if this rank says anything.
+
+    Where that is a time-out alone, also what others had before, and what those had of whom the
+    summary does not tell: ranks of another host, which stands elsewhere in the log.
+    """
+    rank = summary.rank
     if rank not in {hit.rank for hit in roots} | {failure.rank for failure in unknown}:
         return roots, unknown
     whose = (rank, None)
@@ -230,13 +237,20 @@ def _of_rank(
     own_unknown = [failure for failure in unknown if failure.rank in whose]
     if own and not own_unknown and all(hit.weak for hit in own):
         start = own[0].number
-        own += [hit for hit in roots if hit.rank not in whose and _came_before(hit, start)]
+        elsewhere = {hit.rank for hit in roots} - {*summary.told, None} if summary.told else set()
+        own += [
+            hit
+            for hit in roots
+            if hit.rank not in whose
+            and _is_strong(hit)
+            and (hit.number < start or hit.rank in elsewhere)
+        ]
         own_unknown = [failure for failure in unknown if failure.number < start]
     return own, own_unknown
 
 
-def _came_before(hit: Hit, start: int) -> bool:
-    return hit.standing == "exception" and not hit.weak and hit.number < start
+def _is_strong(hit: Hit) -> bool:
+    return hit.standing == "exception" and not hit.weak
 
 
 def _causes(

@@ -31,6 +31,7 @@ _TRAINED = (
     r"|\b[Ff]inal (?:model|weights|checkpoint|adapter) (?:is |was )?saved\b"
     # pytest's last line, unittest's, ctest's, googletest's, that of NVIDIA's tests of NCCL.
     r"|^[= ]{0,40}\d{1,5} passed\b[^\n]{0,60} in [\d.]{1,9}s|^OK(?: \([\w=, ]{1,60}\))?$"
+    r"|^(?:[Aa]ll )?(?:[Ss]elf-?|[Ss]moke[ -])?(?:tests?|checks?)(?: have| has)? passed\b"
     r"|\b100% tests passed\b|^\[ {2}PASSED {2}\] \d|^# Out of bounds values : 0 OK"
 )
 # What launchers, shells, schedulers and services say of a program's end.

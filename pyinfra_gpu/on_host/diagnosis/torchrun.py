@@ -24,10 +24,15 @@ _TERMINATED = -15  # by torchrun, because another rank had failed
 
 @dataclass(frozen=True)
 class Summary:
-    """The rank that torchrun saw fail first."""
+    """The rank that torchrun saw fail first.
+
+    + told: all ranks that its summaries tell of, which are those of their hosts; empty where the
+      log holds no summary any more
+    """
 
     rank: int
     exit_code: int | None
+    told: frozenset[int] = frozenset()
 
 
 def attributed(lines: Sequence[Line]) -> tuple[list[Line], Summary | None]:
@@ -39,18 +44,22 @@ def attributed(lines: Sequence[Line]) -> tuple[list[Line], Summary | None]:
     result = list(lines)
     found: list[tuple[bool, str, Summary]] = []
     early: Summary | None = None
+    told: set[int] = set()
     place = 0
     while place < len(result):
         text = result[place].text.strip()
         if _ITEM.match(text):
+            before = place
             place, item = _item(result, place)
             found += [item] if item else []
+            told |= {line.rank for line in result[before:place] if line.rank is not None}
             continue
         if early is None and (failed := _FAILED.match(text)):
             early = Summary(int(failed[2]), int(failed[1]))
         place += 1
     first = min(found, key=lambda item: item[:2], default=None)
-    return result, first[2] if first else early
+    summary = first[2] if first else early
+    return result, replace(summary, told=frozenset(told)) if summary else None
 
 
 def ends_item(text: str) -> bool:
