@@ -181,14 +181,19 @@ class Catalogue:
         self._of_layer = {layer: set[str]() for layer in LAYERS}
         for entry in entries:
             self._of_layer[entry.layer].add(entry.id)
+        self._effects = self._all_effects()
+
+    def _all_effects(self) -> dict[Reading, frozenset[str]]:
+        """Return what follows from each entry and case; of the many with one set of them, once."""
         reached: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
-        self._effects: dict[Reading, frozenset[str]] = {}
-        for entry in entries:
+        effects: dict[Reading, frozenset[str]] = {}
+        for entry in self.entries:
             for case in (None, *entry.cases, *self.lent(entry)):
                 asked = entry.id, entry.explains | (case.explains if case else NONE)
                 if asked not in reached:
                     reached[asked] = self._reach(*asked)
-                self._effects[entry.id, case] = reached[asked]
+                effects[entry.id, case] = reached[asked]
+        return effects
 
     def near(self, text: Text) -> list[tuple[Entry, Pattern]]:
         """Return the patterns whose anchors stand in the text, each with its entry, in order."""
