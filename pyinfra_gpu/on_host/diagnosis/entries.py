@@ -173,7 +173,7 @@ class Catalogue:
         self._of_layer = {layer: set[str]() for layer in LAYERS}
         for entry in entries:
             self._of_layer[entry.layer].add(entry.id)
-        self._effects = self._following()
+        self._reached: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
 
     def _lending(self) -> dict[str, tuple[Case, ...]]:
         """Return what each entry is lent: the cases of what explains it, see `lent`."""
@@ -187,18 +187,6 @@ class Catalogue:
                 if self.by_id[effect].only_decided:
                     lent[effect] += lent[entry.id]
         return lent
-
-    def _following(self) -> dict[Reading, frozenset[str]]:
-        """Return what follows from each reading of each entry; what is asked again is kept."""
-        reached: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
-        effects: dict[Reading, frozenset[str]] = {}
-        for entry in self.entries:
-            for case in (None, *entry.cases, *self.lent(entry)):
-                asked = entry.id, entry.explains | (case.explains if case else NONE)
-                if asked not in reached:
-                    reached[asked] = self._reach(*asked)
-                effects[entry.id, case] = reached[asked]
-        return effects
 
     def near(self, text: Text) -> list[tuple[Entry, Pattern]]:
         """Return the patterns whose anchors stand in the text, each with its entry, in order."""
@@ -217,15 +205,27 @@ class Catalogue:
 
     def explains(self, one: Reading, other: str) -> bool:
         """Tell whether the entry `other` is a consequence of `one`, directly or through others."""
-        return other in self._effects[one]
+        return other in self._effects(*one)
 
     def circle(self) -> tuple[str, str] | None:
         """Return two entries each of which explains the other, None if there are none."""
-        effects: dict[str, set[str]] = {}
-        for (id_, _), reached in self._effects.items():
-            effects.setdefault(id_, set()).update(reached)
+        effects = {
+            entry.id: {
+                id_
+                for case in (None, *entry.cases, *self.lent(entry))
+                for id_ in self._effects(entry.id, case)
+            }
+            for entry in self.entries
+        }
         pairs = ((one, other) for one, reached in effects.items() for other in reached)
         return next(((one, other) for one, other in pairs if one in effects[other]), None)
+
+    def _effects(self, id_: str, case: Case | None) -> frozenset[str]:
+        """Return what follows from an entry read so; few of them are asked about."""
+        targets = self.by_id[id_].explains | (case.explains if case else NONE)
+        if (id_, targets) not in self._reached:
+            self._reached[id_, targets] = self._reach(id_, targets)
+        return self._reached[id_, targets]
 
     def _reach(self, start: str, targets: frozenset[str]) -> frozenset[str]:
         """Return the ids that follow from `start`, which is one of them if they go in a circle.
