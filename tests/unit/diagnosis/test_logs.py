@@ -56,7 +56,7 @@ ended well, a build and a run that torchrun began anew. All are right since.
 
 `twentieth`, of that form and blind, was first scored after all those: 38 of 40 and 28 of 36 were
 right, and a cause was invented for one log, of a host that a reboot had put right. All are right
-since, but for `a22`, whose ranks' different collectives are named without the line that leads there.
+since, but for `a22`: that its ranks call different collectives is said, and not which line does it.
 
 `kinds` is by somebody who knew both: one log for each kind of failure, of order of messages and
 of line typed afterwards that the catalogue was widened by. It holds them, and measures nothing.
