@@ -58,7 +58,7 @@ _FRAME = re.compile(r"\s{0,80}File \"")  # a place in a traceback
 # An assertion of a test shows the values that it compared: they are no messages.
 _COMPARED = re.compile(r"(?:E {1,10})?AssertionError: assert ")
 # A notice of a package manager tells of nothing that failed; its errors begin with "E: ".
-_NOTICE = re.compile(r"N: ")
+_NOTICE = re.compile(r"N: |W: Download is performed unsandboxed")
 # Who waited before trying again did try again: what follows is how that ended. conda says so of
 # its second way of solving, and says nothing more if that fails, too.
 # Nor does a step that a loss scaler skips before it gives up say that it went on after.

@@ -18,8 +18,6 @@ ENDED = "[default] worker group successfully finished. Waiting 300 seconds for o
         "Successfully installed x-1\n[notice] A new release of pip is there\n[notice] To update",
         " + torch==2.8.0",
         "Executing transaction: ...working... done",
-        "Processing triggers for libc-bin (2.39-0ubuntu8.4) ...",
-        "Setting up nvidia-driver-580-open (580.95.05-0ubuntu1) ...",
         "DKMS: install completed.",
         "-- Build files have been written to: /home/u/build",
         "[73/73] Linking CXX shared library libx.so",

@@ -58,6 +58,11 @@ ended well, a build and a run that torchrun began anew. All are right since.
 right, and a cause was invented for one log, of a host that a reboot had put right. All are right
 since, but for `a22`: that its ranks call different collectives is said, and not which line does it.
 
+`twentyfirst` is blind too, and of logs as people attach them to issues, the commonest failures in
+half of them: 38 of 40 and 34 of 36 were right at first, and a cause was invented for one healthy
+log, of a notice of apt. All are right since, but for `a36`: that ansible went on after a failure
+("...ignoring") makes it a remark there.
+
 `kinds` is by somebody who knew both: one log for each kind of failure, of order of messages and
 of line typed afterwards that the catalogue was widened by. It holds them, and measures nothing.
 """

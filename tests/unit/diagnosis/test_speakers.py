@@ -141,7 +141,7 @@ def test_steps_of_the_next_program_that_was_typed_are_not_those_of_the_one_that_
     failed = traceback("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
     assert named(f"{failed}{STEPS}") == []
     again = f"{failed}me@gpu-a:~$ python t.py --small\n{STEPS}"
-    assert named(again) == [("CUDA-02", "no room for SIZE")]
+    assert named(again) == [("CUDA-02", "no room for 2.00 GiB")]
 
 
 def test_what_names_no_cause_takes_what_is_lent_and_stays_weak() -> None:
