@@ -268,7 +268,7 @@ def test_a_plan_that_is_ended_claims_nothing_of_a_host_that_had_not_answered(
 
 
 # A fleet: pyinfra's 40 at once, each for the whole of its time-out, would be three rounds of it.
-TIMEOUT_S = 4
+TIMEOUT_S = 6
 NOBODY, MUTE, HEALTHY = 50, 30, 19
 COMMAND_LINE = f"""
 import sys

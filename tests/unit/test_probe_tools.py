@@ -59,7 +59,7 @@ NEEDED = {
     "git": (
         [
             *("training.commit", "training.remote", "training.dirty", "training.dirty_count"),
-            *("training.submodules", "training.lfs"),
+            *("training.submodules", "training.lfs", "training.dirty_submodules"),
         ],
         "git is not on this host",
     ),
