@@ -18,10 +18,10 @@ from pyinfra_gpu.drift import training
 from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.fields import Unknown, read_fields
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
-from pyinfra_gpu.facts.record import from_fields
+from pyinfra_gpu.facts.record import Record, from_fields
 from pyinfra_gpu.facts.training import TrainingRecord
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.spec import Paths
+from pyinfra_gpu.spec import HostSpec, Paths
 
 MODEL = "weights.bin"
 
@@ -268,6 +268,38 @@ def test_large_files_are_fetched_where_the_program_is_there(place: Place) -> Non
     assert (place.folder / MODEL).read_text() == "heavy" * 1000
     seen = place.looked_at()
     assert (seen.lfs, seen.dirty_count) == ("0", 0)
+
+
+def test_where_the_program_is_not_there_the_run_that_checks_out_says_so(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it, nobody could: there was another commit, or none."""
+    (place.repo / ".gitattributes").write_text("*.bin filter=lfs -text\n")
+    commit = committed(place.repo)
+    monkeypatch.setenv("PATH", str(all_but("git-lfs", tmp_path / "programs")))
+    done = place.check_out(commit)
+    assert done.returncode == 0, done.stderr
+    found = {each.id: each for each in training.judge(*asking(place, commit))}
+    finding = found[Id.TRAINING_LARGE_FILES_MISSING]
+    assert done.stdout == f"pyinfra-gpu-note: {finding.found}: {finding.action}\n"
+    assert place.check_out(commit, lfs=False).stdout == ""
+
+
+def asking(place: Place, commit: str) -> tuple[HostSpec, Record]:
+    """A host of which this commit is asked, and what is known of it: what is at this place."""
+    host = FakeHost(data={**DATA, "training_commit": commit})
+    record = from_fields(read_fields(host.probe_lines()))
+    return host.spec(), replace(record, training=place.looked_at())
+
+
+def all_but(program: str, folder: Path) -> Path:
+    """Make a folder with every program of this machine but one."""
+    folder.mkdir()
+    for each in os.environ["PATH"].split(os.pathsep):
+        for found in Path(each).iterdir() if Path(each).is_dir() else ():
+            if found.name != program and not (folder / found.name).is_symlink():
+                (folder / found.name).symlink_to(found)
+    return folder
 
 
 def test_a_repository_without_any_has_none(place: Place) -> None:

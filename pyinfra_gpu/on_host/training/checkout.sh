@@ -44,9 +44,15 @@ whole() {
 		git -C "$1" submodule --quiet foreach --recursive "$keep"
 		git $files -C "$1" submodule --quiet update --init --recursive
 	fi
-	if [ "$lfs" ] && grep -qs 'filter=lfs' "$1/.gitattributes" && command -v git-lfs >/dev/null; then
-		git -C "$1" lfs install --local --skip-repo >/dev/null
-		git -C "$1" lfs pull
+	if [ "$lfs" ] && grep -qs 'filter=lfs' "$1/.gitattributes"; then
+		if command -v git-lfs >/dev/null; then
+			git -C "$1" lfs install --local --skip-repo >/dev/null
+			git -C "$1" lfs pull
+		else
+			# The look before saw another commit, or nothing: nobody has said it of this one.
+			echo 'pyinfra-gpu-note: files in git LFS, and no git-lfs on the host: put "git-lfs" into' \
+				'`packages_extra`, or declare `training_lfs = False`'
+		fi
 	fi
 }
 
