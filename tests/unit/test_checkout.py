@@ -352,6 +352,16 @@ def test_what_a_run_that_was_cut_off_cloned_meanwhile_is_gone_on_with(
     assert list(place.folder.parent.glob("*.damaged-*")) == []
 
 
+def test_changes_are_set_aside_also_in_what_was_cloned_meanwhile(place: Place) -> None:
+    """The look saw nothing there, or a repository that git could not read."""
+    assert place.check_out(place.first).returncode == 0
+    (place.folder / "notes").write_text("mine")
+    done = place.check_out(place.second, seen="", stash=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert place.looked_at().commit == place.second
+    assert "set aside by pyinfra-gpu" in git(place.folder, "stash", "list")
+
+
 @pytest.mark.parametrize("repository", [True, False])
 def test_what_is_somebodys_is_not_taken_for_a_clone_of_ours(place: Place, repository: bool) -> None:
     """A folder with files, and a repository without a commit; one above it is none of ours."""

@@ -59,9 +59,6 @@ whole() {
 # is_whole: whether git reads what is there now. What a run that was cut off had begun went on, and
 # this program waited for it since the host was looked at.
 is_whole() {
-	if [ "$stash" ] && [ -e "$1/.gitmodules" ]; then
-		git -C "$1" submodule --quiet foreach --recursive "$set_aside"
-	fi
 	[ -e "$folder/.git" ] && git -C "$folder" rev-parse --quiet --verify HEAD >/dev/null 2>&1 &&
 		git -C "$folder" status --porcelain=v2 --branch --untracked-files=normal >/dev/null 2>&1
 }
