@@ -379,11 +379,6 @@ def _unproven(spec: HostSpec, record: Record) -> list[Finding]:
     ]
 
 
-def fingerprint(spec: HostSpec, record: Record) -> str:
-    """Return the digest of all that the proof depends on."""
-    return proof.fingerprint(state(spec, record))
-
-
 def state(spec: HostSpec, record: Record) -> dict[str, object]:
     """Return all that the proof depends on: toolkit, compiler, what is compiled."""
     return {

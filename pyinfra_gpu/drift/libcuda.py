@@ -378,11 +378,6 @@ def _unproven(spec: HostSpec, record: Record) -> list[Finding]:
     ]
 
 
-def fingerprint(spec: HostSpec, record: Record) -> str:
-    """Return the digest of all that the proof depends on."""
-    return proof.fingerprint(state(spec, record))
-
-
 def state(spec: HostSpec, record: Record) -> dict[str, object]:
     """Return all that the proof depends on: library, links, cache, compiler."""
     cache = record.libcuda.cache

@@ -8,6 +8,7 @@ from typing import Any
 from gpu_host import DATA, GpuHost
 
 from pyinfra_gpu.drift import cuda, libcuda
+from pyinfra_gpu.drift.proof import fingerprint
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import Record, from_fields
 
@@ -23,7 +24,7 @@ def proofs(data: dict[str, object]) -> dict[str, str]:
     return {
         f"{stage.__name__.rpartition('.')[2]}.proof": json.dumps(
             {
-                "fingerprint": stage.fingerprint(spec, record),
+                "fingerprint": fingerprint(stage.state(spec, record)),
                 "status": "pass",
                 "state": stage.state(spec, record),
             }

@@ -9,6 +9,7 @@ import pytest
 from proven_host import proven_host, record_of
 
 from pyinfra_gpu.drift import libcuda
+from pyinfra_gpu.drift.proof import fingerprint
 from pyinfra_gpu.engine import proof
 from pyinfra_gpu.engine.ask import Answer
 from pyinfra_gpu.engine.write import File
@@ -21,7 +22,7 @@ def test_the_state_is_kept_with_it_and_is_not_the_owners_to_tell(
     spec, record = host.spec(), record_of(host)
     proven = libcuda.state(spec, record)
     reported = {
-        "fingerprint": libcuda.fingerprint(spec, record),
+        "fingerprint": fingerprint(proven),
         "status": "pass",
         "library": "/x",
         "state": {"gcc": "forged"},
