@@ -57,7 +57,6 @@ _CONNECTING = re.compile(
 )
 _REFUSED = re.compile(r"Authentication error \((?P<who>.*)\) \((?P<why>.*?)\.?\)")
 _LISTED = re.compile(r"'([a-z-]+)'")  # Python's form of a list
-_RESTRICTED = re.compile(r"^-?rbash: |: restricted\b")  # bash(1), RESTRICTED SHELL
 _BY_HAND = "log in there by hand (`ssh HOST`) and see"
 
 
@@ -185,12 +184,6 @@ def _why(said: list[str]) -> str:
     """Return why a look failed that printed these lines, and what helps."""
     if not said:
         return f"the login shell ended without a word; {_BY_HAND} whether it runs a command"
-    if restricted := next((line for line in said if _RESTRICTED.search(line)), None):
-        return (
-            f"the login shell is a restricted one ({shortened(restricted, _LONGEST_REASON)}); give"
-            " that user another (`sudo chsh -s /bin/bash USER` on the host), or log in as one who"
-            " has"
-        )
     if explained := explain_lines(said):
         return explained
     # A shell that does not know ours marks the place in its last line.
