@@ -92,10 +92,9 @@ def _got_over(hit: Hit, found: Findings) -> bool:
     mended = mild or (not found.failures and _was_mended(hit, found))
     if mended and hit.number < found.ends.last:
         return True
-    exception = hit.standing in ("exception", "kernel")
-    return found.ends.got_over(hit.stream, hit.number, exception=exception) and (
-        hit.standing != "kernel"
-    )
+    if hit.standing == "kernel":
+        return False
+    return found.ends.got_over(hit.stream, hit.number, exception=hit.standing == "exception")
 
 
 def _was_survived(failure: Failure, found: Findings) -> bool:

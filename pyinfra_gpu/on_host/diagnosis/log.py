@@ -130,8 +130,8 @@ class Stream:
 
         Or the command that shows it: what another process wrote is not the terminal's own.
         """
-        above = [place for place in self.typed if self.lines[place].number < number][-1:]
-        prompt = self.lines[above[0]].text[:300] if above else ""
+        above = bisect_left(self.typed, number, key=lambda place: self.lines[place].number)
+        prompt = self.lines[self.typed[above - 1]].text[:300] if above else ""
         if shows := _SHOWS.search(prompt):
             return shows["shown"]
         named = _HOST_OF_PROMPT.match(prompt)

@@ -12,9 +12,9 @@ where=$1 guard=$2 allowed=$3 held=$4
 shift 4
 # What a power cut left of an earlier run; what was on hold then goes back on it, the rest does nothing.
 held="$held $(left_off_hold "$where")"
-find "$where" -maxdepth 1 -name 'pyinfra-gpu-apt.*' -mmin +1440 -exec rm -rf {} +
 folder=$(mktemp -d "$where/pyinfra-gpu-apt.XXXXXX") || exit 1
 held_until_ended "$where" "$folder" $held
+find "$where" -maxdepth 1 -name 'pyinfra-gpu-apt.*' -mmin +1440 -exec rm -rf {} +
 printf '%s' "$guard" >"$folder/guard" && chmod 0700 "$folder/guard" || exit 1
 printf '%s' "$allowed" >"$folder/allowed" || exit 1
 printf 'DPkg::Pre-Install-Pkgs { "%s %s"; };\nDPkg::Tools::Options::%s::Version "3";\n' \
