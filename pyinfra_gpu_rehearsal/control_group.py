@@ -91,13 +91,12 @@ class Group:
 
         Raises LabError where they cannot be removed.
         """
-        if not self.path.exists():
-            return
-        self.kill()
         # A user's session on a host owns groups too: only the host's root can remove those.
         owners = () if is_root() else USER_NAMESPACE
         command = [*owners, "find", str(self.path), "-depth", "-type", "d", "-exec", "rmdir"]
         for _ in range(100):
+            # Each time: what `start` left behind when it was killed may enter only now.
+            self.kill()
             done = run([*command, "{}", ";"], purpose="", check=False)
             if not self.path.exists():
                 return

@@ -1,7 +1,9 @@
-"""A lane's files in memory: mounts that this process and what it starts see, and nobody else.
+"""The tests' files in memory.
 
 A host made of files is 50 of them. To make one and to take it away takes a file system on a disk
-27 ms of a processor, and much longer until it is done; memory takes 7.
+27 ms of a processor, and much longer until it is done; memory takes 7. An installed torch costs
+twice as much on a disk: ext4 without a journal goes by every file that was removed in the last
+minutes for each one it makes, and to make and remove them is what hosts do.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ _NEW_MOUNTS = 0x20000  # CLONE_NEWNS of unshare(2)
 _PRIVATE = 0x44000  # MS_REC and MS_PRIVATE of mount(2)
 _DETACH = 2  # MNT_DETACH of umount2(2)
 _LIBC = ctypes.CDLL(None)
-_own: list[bool] = []
 
 
 def own_mounts() -> bool:
@@ -21,18 +22,28 @@ def own_mounts() -> bool:
 
     Returns whether that may be done: it takes root, and not every container lets root.
     """
-    if not _own and _LIBC.unshare(_NEW_MOUNTS) == 0:
-        _own.append(_LIBC.mount(b"none", b"/", None, _PRIVATE, None) == 0)
-    return any(_own)
+    if _LIBC.unshare(_NEW_MOUNTS) != 0:
+        return False
+    return _LIBC.mount(b"none", b"/", None, _PRIVATE, None) == 0
 
 
-def mount(place: Path, mode: int) -> bool:
-    """Put memory in the place of what a folder holds, if this process has mounts of its own.
+def available_gib(said: Path = Path("/proc/meminfo")) -> float:
+    """Return how much memory is free, or may be freed, by what the kernel says; else 0."""
+    try:
+        known = dict(line.split(":") for line in said.read_text().splitlines())
+        return int(known["MemAvailable"].split()[0]) / (1 << 20)
+    except (OSError, KeyError):
+        return 0.0
+
+
+def mount(place: Path, mode: int, gib: int) -> bool:
+    """Put memory in the place of what a folder holds; return whether that may be done.
 
     + mode: the folder's
+    + gib: how large it says that it is; what is not used of it is not taken
     """
-    options = f"mode={mode:04o},size=4g".encode()  # as much as it may take; a lane leaves 100 MB
-    return any(_own) and _LIBC.mount(b"tmpfs", bytes(place), b"tmpfs", 0, options) == 0
+    options = f"mode={mode:04o},size={gib}g".encode()
+    return _LIBC.mount(b"tmpfs", bytes(place), b"tmpfs", 0, options) == 0
 
 
 def unmount(place: Path) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from pyinfra_gpu_rehearsal.errors import LabError
-from tests import needs
+from tests import memory, needs
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / ".venv" / "lanes"
@@ -50,12 +49,12 @@ PROCESSOR = ("-p", "tests.processor")
 QUICK_LANES = 3
 """Where they are alone: a fifth of what two do is to wait for a time to pass, on two cores. Beside
 lanes with hosts there is always one that does not wait, and finding all tests once more is lost."""
-MEMORY = Path("/dev/shm")
-MEMORY_GIB = 16
-"""Where hosts are kept, and what must be free there: a lab takes 2 GiB once its hosts are deployed,
-and half as much again for each host that is deployed anew. On a disk an installed torch costs twice
-as much of a processor: ext4 without a journal goes by every file that was removed in the last
-minutes for each one it makes, and to make and remove them is what hosts do."""
+HOSTS_GIB = 16
+"""What must be free of memory for hosts to be kept there: a lab takes 2 GiB once its hosts are
+deployed, and half as much again for each host that is deployed anew."""
+ROOM_GIB = 64
+"""How large the hosts' disk says that it is: as one with room for a driver, a toolkit and torch.
+By what is left of a smaller one they would judge what the other lanes have used of it."""
 SEEDS = ("PYINFRA_GPU_FAULT_SEED", "PYINFRA_GPU_FUZZ_SEED")
 """The variables that say which of all cases are tried, where tests try a share of them."""
 
@@ -217,7 +216,7 @@ def run(wanted: Sequence[Lane], at_once: int) -> list[Running]:
     for old in LOGS.iterdir():
         old.unlink()
     waiting, ended = list(wanted), []
-    with _scratch() as scratch, _scratch(memory()) as hosts, _ending_all() as running:
+    with _scratch() as scratch, _scratch() as hosts, in_memory(hosts), _ending_all() as running:
         news = time.monotonic() + _NEWS
         while waiting or running:
             while waiting and len(running) < at_once:
@@ -234,32 +233,31 @@ def run(wanted: Sequence[Lane], at_once: int) -> list[Running]:
     return ended
 
 
-def memory(folder: Path = MEMORY, said: Path = Path("/proc/meminfo")) -> Path | None:
-    """Return the folder if files there are in memory, with room for the hosts of all lanes.
+@contextmanager
+def in_memory(place: Path) -> Iterator[None]:
+    """Have memory in the place of a folder, if there is room in it for the hosts of all lanes.
 
-    None where that is not so, or where hosts are not this machine's root's: theirs need attributes
-    that memory has not everywhere.
-
-    + said: what the kernel says of memory
+    Nothing is done where hosts are not this machine's root's: theirs need attributes that memory
+    has not everywhere. The mount is for all to see: to the list of this machine's labs, a lab whose
+    folder is not there is one to clean up.
     """
+    enough = os.geteuid() == 0 and memory.available_gib() >= HOSTS_GIB
+    done = enough and memory.mount(place, 0o700, ROOM_GIB)
     try:
-        known = dict(line.split(":") for line in said.read_text().splitlines())
-        free = min(shutil.disk_usage(folder).free, int(known["MemAvailable"].split()[0]) << 10)
-    except (OSError, KeyError):
-        return None
-    return folder if os.geteuid() == 0 and free >= MEMORY_GIB << 30 else None
+        yield
+    finally:
+        if done:
+            memory.unmount(place)
 
 
 @contextmanager
-def _scratch(where: Path | None = None) -> Iterator[Path]:
+def _scratch() -> Iterator[Path]:
     """Yield a folder for the lanes' temporary files, gone afterwards.
-
-    + where: the folder that it is in; None = the system's own
 
     Left to itself, pytest keeps those of three runs in one place for all lanes and takes older ones
     away as it exits; where that fails, a lane whose tests have all passed ends with an error.
     """
-    folder = tempfile.mkdtemp(prefix="gpu-tests-", dir=where)
+    folder = tempfile.mkdtemp(prefix="gpu-tests-")
     try:
         yield Path(folder)
     finally:

@@ -16,9 +16,11 @@ from reaching import answers, loop_devices, ssh
 from running import PATIENCE_S, quietly
 
 from pyinfra_gpu_rehearsal import Lab, LabError, LabHost, inventory
+from pyinfra_gpu_rehearsal.control_group import Group
 from pyinfra_gpu_rehearsal.namespaces import remove_tree
 from pyinfra_gpu_rehearsal.network import Subnet, link_exists
-from pyinfra_gpu_rehearsal.state import LabRecord, Machine
+from pyinfra_gpu_rehearsal.placing import lab_place
+from pyinfra_gpu_rehearsal.state import LabRecord, Machine, new_lab_id
 
 pytestmark = pytest.mark.rehearsal
 
@@ -171,6 +173,24 @@ def test_leftovers_of_a_killed_up_are_cleaned_by_the_next(
     assert record_of(Lab(other_directory)).lab_id == first.lab_id
     Lab(other_directory).down(say=quietly)
     assert traces(first, other_directory, processes) == []
+
+
+def test_what_enters_a_control_group_while_it_is_removed_is_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, end = Group(lab_place(new_lab_id())), Group.kill
+    late = iter([["sleep", "300"]])
+
+    def end_all_before_one_comes(self: Group, *, timeout: float = 10) -> None:
+        end(self, timeout=timeout)
+        for command in late:
+            self.start(command, log=tmp_path / "log", purpose="one that comes late")
+
+    group.make()
+    monkeypatch.setattr(Group, "kill", end_all_before_one_comes)
+    group.remove()
+    assert not group.path.exists()
+    assert list(late) == []
 
 
 def test_a_lab_whose_folder_was_removed_is_cleaned_by_the_next_up(

@@ -17,6 +17,8 @@ import pytest
 
 from tests import memory
 
+LANE_GIB = 4
+"""What a lane's files may take; it leaves 100 MB."""
 OTHER_SHELLS = ("bash", "busybox")
 """Beside dash, which is `sh` of the hosts that there are: values of the fixture `shell`."""
 
@@ -44,7 +46,7 @@ def in_memory(given: str | None) -> None:
     """
     place = Path(given).parent if given else Path(tempfile.gettempdir(), "gpu-tests-lane")
     place.mkdir(mode=0o700, exist_ok=True)
-    if memory.own_mounts() and memory.mount(place, 0o1777):
+    if memory.own_mounts() and memory.mount(place, 0o1777, LANE_GIB):
         os.environ["TMPDIR"] = tempfile.tempdir = str(place)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from benchmarks import suite_times
-from tests import processor, suite
+from tests import memory, processor, suite
 from tests.unit import conftest
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -151,28 +151,26 @@ def test_an_interruption_ends_every_lane(number: signal.Signals, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("free", "available", "user", "kept"),
-    [(24, 20, 0, True), (2, 20, 0, False), (24, 10, 0, False), (24, 20, 1000, False)],
+    ("available", "user", "kept"), [(20, 0, True), (10, 0, False), (20, 1000, False)]
 )
 def test_hosts_are_kept_in_memory_where_there_is_room_and_they_are_roots(
-    free: int,
-    available: int,
-    user: int,
-    kept: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    available: int, user: int, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = tmp_path / "meminfo"
-    said.write_text(f"MemTotal:  32000000 kB\nMemAvailable:  {available << 20} kB\n")
-    usage = SimpleNamespace(free=free << 30)
-    monkeypatch.setattr(suite.shutil, "disk_usage", lambda folder: usage)
+    done = []
+    monkeypatch.setattr(suite.memory, "available_gib", lambda: available)
+    monkeypatch.setattr(suite.memory, "mount", lambda *given: not done.append(given))
+    monkeypatch.setattr(suite.memory, "unmount", lambda place: done.append((place,)))
     monkeypatch.setattr(suite.os, "geteuid", lambda: user)
-    assert suite.memory(tmp_path, said) == (tmp_path if kept else None)
+    with suite.in_memory(tmp_path):
+        assert done == ([(tmp_path, 0o700, 64)] if kept else [])
+    assert done[1:] == ([(tmp_path,)] if kept else [])
 
 
-def test_hosts_are_kept_on_disk_where_no_folder_is_in_memory(tmp_path: Path) -> None:
-    assert suite.memory(tmp_path / "none") is None
-    assert suite.memory(tmp_path, tmp_path / "none") is None
+def test_what_is_available_of_memory_is_what_the_kernel_says(tmp_path: Path) -> None:
+    said = tmp_path / "meminfo"
+    said.write_text("MemTotal:  32000000 kB\nMemAvailable:  10485760 kB\n")
+    assert memory.available_gib(said) == 10
+    assert memory.available_gib(tmp_path / "none") == 0
 
 
 @dataclass(eq=False)
