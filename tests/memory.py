@@ -15,6 +15,7 @@ _NEW_MOUNTS = 0x20000  # CLONE_NEWNS of unshare(2)
 _PRIVATE = 0x44000  # MS_REC and MS_PRIVATE of mount(2)
 _DETACH = 2  # MNT_DETACH of umount2(2)
 _LIBC = ctypes.CDLL(None)
+_own: list[bool] = []
 
 
 def own_mounts() -> bool:
@@ -22,9 +23,14 @@ def own_mounts() -> bool:
 
     Returns whether that may be done: it takes root, and not every container lets root.
     """
-    if _LIBC.unshare(_NEW_MOUNTS) != 0:
-        return False
-    return _LIBC.mount(b"none", b"/", None, _PRIVATE, None) == 0
+    if not _own and _LIBC.unshare(_NEW_MOUNTS) == 0:
+        _own.append(_LIBC.mount(b"none", b"/", None, _PRIVATE, None) == 0)
+    return has_own_mounts()
+
+
+def has_own_mounts() -> bool:
+    """Tell whether that was done."""
+    return any(_own)
 
 
 def available_gib(said: Path = Path("/proc/meminfo")) -> float:

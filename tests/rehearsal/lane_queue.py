@@ -24,8 +24,8 @@ from typing import IO
 import pytest
 from lanes import Lane, Plan, Unit, Weights
 
-PACE = 2 / 3
-"""The seconds of a processor that a lane gets in one of the clock: three lanes share two."""
+PACE = 1 / 2
+"""The seconds of a processor that a lane gets in one of the clock: four lanes share two."""
 
 
 @dataclass(frozen=True)

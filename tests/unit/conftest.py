@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -34,6 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Leave garbage until all tests are found, put the real Python on PATH, and files in memory."""
     gc.disable()
+    # `nohup` has this ignored, and with it all that tests start and end in that way.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ["PATH"] = path()
     if config.getoption("--lane"):  # nobody looks at its files afterwards
         in_memory(config.option.basetemp)

@@ -8,7 +8,8 @@
 #   go/N         what becomes of one that waits: "run", anything else ends it before it began
 set -u
 gate=/var/lib/gate
-number=1
+set -- "$gate"/taken/* # as many as are taken, or 1; not to try each of them is a second in ten
+number=$#
 until mkdir "$gate/taken/$number" 2>/dev/null; do
   number=$((number + 1))
   [ "$number" -le 9999 ] || exit 75
