@@ -44,8 +44,8 @@ class Entry:
         return [each.found for each in self.findings] or self.summaries
 
     @property
-    def changed(self) -> list[str]:
-        """What was changed, or in a plan would be."""
+    def acts(self) -> list[str]:
+        """What is done about it, or in a plan would be."""
         return [each.action for each in self.findings if each.acts]
 
 

@@ -79,11 +79,13 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
 
     ``hosts`` maps each host of the run to its stages, its smoke test's verdict, and its status:
     ``as declared``, ``changed``, ``failed``, ``unreachable``, ``cut off``, ``not looked at``; in
-    a dry run ``differs``. ``complete`` tells whether the deploy file was gone through to its end;
-    ``last_smoke`` is the verdict that the first look found (``{"unknown": reason}`` where it
-    cannot be read), which ``smoke`` holds only while it is good; the verdict of a test that failed
-    in this run has its ``diagnosis``. ``smoke_across`` is what is known of the step across hosts.
-    ``facts`` are the versions at the first look, ``history`` is what happened to packages lately.
+    a dry run ``differs``. A stage's ``changed`` is what came to its end, ``unfinished`` what was
+    to be done where it failed or the run was cut off. ``complete`` tells whether the deploy file
+    was gone through to its end; ``last_smoke`` is the verdict that the first look found
+    (``{"unknown": reason}`` where it cannot be read), which ``smoke`` holds only while it is good;
+    the verdict of a test that failed in this run has its ``diagnosis``. ``smoke_across`` is what
+    is known of the step across hosts. ``facts`` are the versions at the first look, ``history`` is
+    what happened to packages lately.
     """
     dry = state.current_stage == StateStage.Prepare or not _executed(state)
     hosts = {}
@@ -109,7 +111,9 @@ def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict
         "status": status,
         "complete": host.name in book.planned,
         "rehearsal": bool(host.data.get("rehearsal", False)),
-        "stages": [_stage(entry) for entry in entries],
+        "stages": [
+            _stage(entry, cut=status == "cut off" and entry is entries[-1]) for entry in entries
+        ],
         "smoke": _as_json(book.verdicts.get(host.name) or _still_good(entries, look)),
         "smoke_across": _as_json(book.across.get(host.name)),
         "last_smoke": _as_json(last_smoke(look)),
@@ -172,16 +176,24 @@ def _status(state: State, book: Journal, host: Host, entries: list[Entry], *, dr
         return "cut off"
     if book.interrupted and name not in book.planned:
         return "cut off" if name in book.looks else "not looked at"
-    if any(entry.changed for entry in entries):
+    if any(entry.acts for entry in entries):
         return "differs" if dry else "changed"
     return "as declared" if entries else "not looked at"
 
 
-def _stage(entry: Entry) -> dict[str, Any]:
+def _stage(entry: Entry, *, cut: bool = False) -> dict[str, Any]:
+    """Return what is reported of a stage.
+
+    + cut: whether the run was cut off in it
+
+    Only what came to its end counts as changed; how much of the rest was done is not known.
+    """
+    ended = not entry.problem and not cut
     return {
         "stage": entry.stage,
         "found": entry.found,
-        "changed": entry.changed,
+        "changed": entry.acts if ended else [],
+        "unfinished": [] if ended else entry.acts,
         "warnings": entry.warnings,
         "deviations": [finding_as_json(each) for each in entry.findings],
         "problem": entry.problem,

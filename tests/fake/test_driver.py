@@ -17,6 +17,7 @@ from gpu_host import (
     GpuRun,
     bare_gpu_host,
 )
+from pyinfra.context import ctx_state
 
 from pyinfra_gpu.engine import reboot, write
 from pyinfra_gpu.engine.ask import Answer, ask
@@ -26,6 +27,7 @@ from pyinfra_gpu.facts.record import from_fields
 from pyinfra_gpu.operations import driver_running
 from pyinfra_gpu.packages import own_files
 from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.report import run as report
 from pyinfra_gpu.spec import system_files
 from tasks.driver import driver
 from tasks.environment import environment
@@ -612,3 +614,8 @@ def test_persistenced_that_cannot_start_is_said_and_the_other_stages_go_on() -> 
     assert "still not as declared: nvidia-persistenced is failed" in told.problem
     assert "journalctl -u nvidia-persistenced" in told.problem
     assert made.failed() == {"ws1"}  # so pyinfra's exit code is 1
+    with ctx_state.use(made.state):
+        stages = report.as_json(made.state, told.journal)["hosts"]["@fake/ws1"]["stages"]
+    (failed,) = [each for each in stages if each["problem"]]
+    assert (failed["changed"], failed["unfinished"]) == ([], ["enable and start it"])
+    assert [each["unfinished"] for each in stages if each is not failed] == [[]] * (len(stages) - 1)
