@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal import access, faults, network, server, snapshots
+from pyinfra_gpu_rehearsal import access, faults, network, server, services, snapshots
 from pyinfra_gpu_rehearsal.aptconfig import of_release, read_machine
 from pyinfra_gpu_rehearsal.base_image import BaseImage, Say, ensure_base_image
-from pyinfra_gpu_rehearsal.control_group import Group, wait_until_ready
+from pyinfra_gpu_rehearsal.control_group import Group
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.git_repository import publish
 from pyinfra_gpu_rehearsal.host import LabHost
@@ -208,7 +207,7 @@ class Lab:
         here = str(self.directory)
         with self.machine.lock():
             for orphan, group in self.machine.orphans().items():
-                self._remove_traces(orphan, group)
+                services.remove(orphan, group)
                 self.machine.strike(orphan)  # the machine is not given back: ours comes
             labs = self.machine.labs()
             record = LabRecord.load(self.directory)
@@ -223,7 +222,7 @@ class Lab:
                     record = LabRecord(lab_id=lab_id, subnet=number, group=place)
                 else:
                     # Its machine was restarted: the hosts are off, and the network may be taken.
-                    self._remove_traces(record.lab_id, Path(record.group))
+                    services.remove(record.lab_id, Path(record.group))
                     record.subnet = number
                     record.group = str(lab_place(record.lab_id))
                 record.save(self.directory)
@@ -257,30 +256,12 @@ class Lab:
     def _start_services(self, record: LabRecord, www: Path, say: Say) -> None:
         """Make sure the lab's network and file server are there."""
         subnet, namespaces = self._subnet(record), self._namespaces(record)
-        bridge, files = namespaces.group.sub("bridge"), namespaces.group.sub("files")
-        if files.populated() and bridge.populated() and network.reachable(subnet):
+        if services.are_there(namespaces, subnet):
             return
-        self._remove_traces(record.lab_id, namespaces.group.path)
+        services.remove(record.lab_id, namespaces.group.path)
         if not is_root():
             say("without root: hosts are reached at ports of 127.0.0.1, a full disk is in memory")
-        log = self.directory / "services.log"
-        log.write_text("")
-        namespaces.prepare(log)
-        namespaces.start(bridge, network.HOLDER, log=log, purpose="making a network")
-        holder = bridge.only_process(comm="sleep", purpose="making a network")
-        network.set_up_lab(namespaces, subnet, holder)
-        program = Path(server.__file__)
-        address = subnet.address(network.SERVICES)
-        namespaces.start(
-            files,
-            [
-                "nsenter", f"--net=/proc/{holder}/ns/net", sys.executable, "-I", program, www,
-                address, str(server.PORT),
-            ],
-            log=log,
-            purpose="starting the file server",
-        )  # fmt: skip
-        wait_until_ready(files, log, purpose="starting the file server")
+        services.start(namespaces, subnet, www, self.directory / "services.log")
 
     def _make_hosts(
         self, record: LabRecord, image: BaseImage, count: int, machine: str, say: Say
@@ -387,7 +368,7 @@ class Lab:
         if record is None:
             return
         with self._locked(), self.machine.lock():
-            self._remove_traces(record.lab_id, Path(record.group))
+            services.remove(record.lab_id, Path(record.group))
             self.machine.leave(record.lab_id)
         for host in self._all(record):
             faults.release_disk(host)
@@ -403,7 +384,7 @@ class Lab:
             if record is not None:
                 count = len(record.hosts)
                 with self.machine.lock():
-                    self._remove_traces(record.lab_id, Path(record.group))
+                    services.remove(record.lab_id, Path(record.group))
                     self.machine.leave(record.lab_id)
                 for host in self._all(record):
                     faults.release_disk(host)
@@ -414,9 +395,3 @@ class Lab:
         host.group.remove()
         faults.release_disk(host)
         remove_tree(host.folder)
-
-    @staticmethod
-    def _remove_traces(lab_id: str, group: Path) -> None:
-        """Remove everything of lab LAB_ID but its files; nothing of it need be there."""
-        Group(group).remove()
-        network.remove_link(network.Subnet(lab_id=lab_id, number=0).link)

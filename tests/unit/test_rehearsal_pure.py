@@ -163,7 +163,7 @@ def test_a_lab_is_made_where_all_that_is_known_are_leftovers(
     lab.directory.mkdir()
     lab.machine = Machine(tmp_path / "run", inotify=tmp_path / "inotify")
     (tmp_path / "inotify").write_text("128\n")
-    monkeypatch.setattr(lab, "_remove_traces", lambda lab_id, group: None)
+    monkeypatch.setattr(lab_module.services, "remove", lambda lab_id, group: None)
     monkeypatch.setattr(lab_module, "lab_place", lambda lab_id: f"/groups/pyinfra-gpu-{lab_id}")
     with lab.machine.lock():
         lab.machine.enter(lab_record("0000000b"), tmp_path / "gone")
