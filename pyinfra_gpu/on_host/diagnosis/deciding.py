@@ -67,7 +67,7 @@ def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[V
     roots = [hit for hit in hits if hit.kind == "root"]
     if summary:
         roots, unknown = _of_rank(summary, roots, unknown)
-    causes = _causes(roots, unknown, hits, known)
+    causes = _causes(roots, unknown, hits, found, known)
     if causes and (ended_a_thread := _ended_a_thread(causes, roots)):
         return [(ended_a_thread, "root")]
     if causes and not _waits_for_a_thread(causes, found.failures, hits):
@@ -206,7 +206,11 @@ def _is_strong(hit: Hit) -> bool:
 
 
 def _causes(
-    roots: Sequence[Hit], unknown: Sequence[Failure], hits: Sequence[Hit], known: Catalogue
+    roots: Sequence[Hit],
+    unknown: Sequence[Failure],
+    hits: Sequence[Hit],
+    found: Findings,
+    known: Catalogue,
 ) -> list[Hit]:
     lasting = [hit for hit in roots if hit.standing not in OVERCOME]
     if unknown:
@@ -215,7 +219,7 @@ def _causes(
         asked = strong + [hit for hit in roots if _warned_and_decided(hit, unknown)]
         pool = pool or [hit for hit in asked if _asked_after(hit, unknown)]
     else:
-        lasting += _explaining_warnings(roots, hits, known)
+        lasting += _explaining_warnings(roots, hits, found, known)
         pool = [hit for hit in lasting if not hit.weak]
         pool = pool or [hit for hit in lasting if hit.told] or lasting
     return _without_effects(pool, known)
@@ -291,26 +295,31 @@ def _of_another_program(hit: Hit) -> bool:
     return program is not None and not _OURS.match(program[1])
 
 
-def _explaining_warnings(roots: Sequence[Hit], hits: Sequence[Hit], known: Catalogue) -> list[Hit]:
+def _explaining_warnings(
+    roots: Sequence[Hit], hits: Sequence[Hit], found: Findings, known: Catalogue
+) -> list[Hit]:
     """Return the warnings that tell why the run ended later.
 
-    Of a time-out or a signal none does after which the program was seen at work, nor where another
-    line decides what it means.
+    Of a time-out or a signal none does after which the run was seen at work, nor where another line
+    decides what it means.
     """
     endings = [hit for hit in hits if hit.standing in ("exception", "error")]
-    waited = {hit.entry.id for hit in endings if hit.entry.weak and not hit.told}
     strong = {hit.entry.id for hit in endings if not hit.entry.weak}
+    waited: dict[str, int] = {}
+    for hit in endings:
+        if hit.entry.weak and not hit.told:
+            waited.setdefault(hit.entry.id, hit.number)
 
     @cache
-    def explains(one: Reading, *, at_work: bool) -> bool:
-        return any(known.explains(one, id_) for id_ in (strong if at_work else strong | waited))
+    def explained(one: Reading) -> tuple[bool, list[int]]:
+        ends = [number for id_, number in waited.items() if known.explains(one, id_)]
+        return any(known.explains(one, id_) for id_ in strong), ends
 
-    return [
-        hit
-        for hit in roots
-        if hit.standing in OVERCOME
-        and explains(hit.reading, at_work=hit.stream.progress_after(hit.last) > 0)
-    ]
+    def explains(hit: Hit) -> bool:
+        ended, ends = explained(hit.reading)
+        return ended or any(not found.worked(hit.number, number) for number in ends)
+
+    return [hit for hit in roots if hit.standing in OVERCOME and explains(hit)]
 
 
 def _precedence(hit: Hit) -> tuple[bool, int]:

@@ -37,6 +37,9 @@ def test_a_warning_explains_a_time_out_only_where_nothing_was_done_after_it() ->
     late = traceback("torch.distributed.DistBackendError: NCCL error, unhandled system error")
     assert roots(warned + late) == ["NCCL-01"]
     assert roots(warned + STEPS + late) == ["NCCL-02"]
+    of_a_rank = "".join(f"[rank0]: {line}\n" for line in STEPS.splitlines())
+    assert roots(warned + of_a_rank + late) == ["NCCL-02"]
+    assert roots(warned + late + "$ python train.py\n" + STEPS) == ["NCCL-01"]
 
 
 def test_a_time_out_that_another_line_decides_is_no_consequence_of_a_warning() -> None:
