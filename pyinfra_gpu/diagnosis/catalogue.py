@@ -28,6 +28,9 @@
                                 # by a line that needs no message beside it (no module is loaded)
       only_decided: yes         # a message of any number of causes (KeyError): nothing where no
                                 # case fits
+      precedes: yes             # explains only what comes after it in the log: a driver that could
+                                # not be installed is why there is none, not when somebody tries
+                                # to install it because there is none
       awaited: yes              # any exception that nothing explains, of a rank that others then
                                 # waited for; its patterns are not searched for. One entry has it
       explains: [CUDA-02, nccl] # ids and layers that are its consequences where both are seen
@@ -185,6 +188,7 @@ class _FileEntry(FileEntry, Entry):
     passing: Flag = False
     lends: Flag = False
     only_decided: Flag = False
+    precedes: Flag = False
     awaited: Flag = False
     explains: frozenset[Text] = NONE
     case_group: Text | None = None

@@ -5,13 +5,14 @@ The rules, in this order:
 1. torchrun says which rank failed first; where that rank says anything, the others are collateral.
    If all it says is a time-out, the exception that another rank had before is what it waited for.
 2. What was only warned of, or survived, is no cause, unless the catalogue says that it explains
-   what ended the run.
+   what ended the run; a time-out or a signal only where nothing was done after it.
 3. An exception that nothing in the catalogue explains makes a log unclassified. It is outweighed
    only by what the kernel says, by an exception that came first, by an error printed right
    before it, or by what a person was told who asked the host afterwards, at a prompt: the message
-   itself, or the line that decides what it means. A warning of NCCL does not: what NCCL fails at
-   is in the exception.
-4. A consequence (as `explains` tells) gives way to its cause.
+   itself, or the line that decides what it means, be it of a warning before the exception. A
+   warning of NCCL does not: what NCCL fails at is in the exception.
+4. A consequence (as `explains` tells) gives way to its cause; of what `precedes`, only what comes
+   after it.
 5. Exceptions and the kernel come before other lines, and the first of them before later ones.
 6. Time-outs and signals (`weak`) count where there is nothing better, unless another line decides
    what they mean; of several, those count that another line decides. Before them an exception ended
@@ -19,28 +20,29 @@ The rules, in this order:
 7. Where only an exception is left that nothing explains, of a rank that another one then waited for
    until a time-out or lost its connection to, that exception is the cause, whatever its type.
 8. A run that nothing ended may still have had a remark to report; none of what came before a line
-   that says that it ended well. Nor is a time-out a cause that somebody asked for before that line.
-   What an installer, a test or a trainer said before its own good end is none either, nor what
-   ended ranks that torchrun began anew and that then ended well.
+   that says that it ended well, unless its own program ended by an exception before. Nor is a
+   time-out a cause that somebody asked for before that line. What an installer, a test or a trainer
+   said before its own good end is none either, nor what ended ranks that torchrun began anew and
+   that then ended well.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cache
 from itertools import takewhile
 
-from .entries import Catalogue, Kind
+from .entries import Catalogue, Kind, Reading
 from .failures import Failure
-from .hits import RELEVANT, Findings, Hit, survived
+from .hits import RELEVANT, Findings, Hit
 from .log import TYPED, Stream
+from .mended import OVERCOME, got_over, same_program, was_survived
 from .torchrun import Summary
 
 Verdict = tuple[Hit, Kind]
 
 RIGHT_BEFORE = 30  # lines between an error and the exception that it led to
-TYPED_LATER = 30  # commands among which one that was typed again is looked for
 SOON_OVER = 5  # lines that a log may have after a warning that was its last word
 
 _PROGRAM = re.compile(r"\bpid='?\d{1,10}'?, name=([^,\s]{1,40})")
@@ -51,25 +53,21 @@ _NOT_OWN = re.compile(
     r"|[Tt]ime(?:d )?-?out|Connection|\bstore\b|Broken pipe"
 )
 _LEFT_ALONE = re.compile(r"[Tt]imed?[ -]?out|TIMEOUT|Connection (?:closed|reset)|Broken pipe")
-# A command behind its prompt, without what only says as whom it runs.
-_NEXT_COMMAND = re.compile(r"(?:&&|;|\|\|) (?:sudo )?([\w./-]{2,80})")
-_COMMAND = re.compile(r".{0,160}?[$#%>\u276f] (?:sudo )?([\w./-]{2,80})")
 _CTRL_C = re.compile(r"\s*(?:\^C|KeyboardInterrupt\b)")
 _HOST_LAYERS = ("driver", "host")
-_OVERCOME = ("warned", "survived")
 _REMARKS = ("expected", "evidence", "warn")
 
 
 def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[Verdict]:
     """Return the root cause and what it is reported as; several if they are independent."""
-    hits = [hit for hit in found.hits if not _got_over(hit, found)]
-    ended = [failure for failure in found.failures if not _was_survived(failure, found)]
+    hits = [hit for hit in found.hits if not got_over(hit, found)]
+    ended = [failure for failure in found.failures if not was_survived(failure, found)]
     explained = {hit.failure for hit in hits if _tells(hit)}
     unknown = [failure for failure in ended if failure not in explained]
     roots = [hit for hit in hits if hit.kind == "root"]
     if summary:
         roots, unknown = _of_rank(summary, roots, unknown)
-    causes = _causes(roots, unknown, hits, known)
+    causes = _causes(roots, unknown, hits, found, known)
     if causes and (ended_a_thread := _ended_a_thread(causes, roots)):
         return [(ended_a_thread, "root")]
     if causes and not _waits_for_a_thread(causes, found.failures, hits):
@@ -80,51 +78,6 @@ def decide(found: Findings, summary: Summary | None, known: Catalogue) -> list[V
     if causes or unknown or (ended and not _only_remarked(ended, hits)) or summary:
         return []
     return _remarks(hits, known)
-
-
-def _got_over(hit: Hit, found: Findings) -> bool:
-    """Tell whether the program ended well after this, and it is none of what ends a run surely.
-
-    What a program itself said before may have ended it, and what ended well be another try; unless
-    it is the same program by whose last words all is well, see `endings`.
-    """
-    mild = hit.kind == "warn" or hit.standing in _OVERCOME or (hit.weak and _was_asked(hit))
-    mended = mild or (not found.failures and _was_mended(hit, found))
-    if mended and hit.number < found.ends.last:
-        return True
-    if hit.standing == "kernel":
-        return False
-    return found.ends.got_over(hit.stream, hit.number, exception=hit.standing == "exception")
-
-
-def _was_survived(failure: Failure, found: Findings) -> bool:
-    return survived(failure) or found.ends.got_over(failure.stream, failure.number, exception=True)
-
-
-def _was_asked(hit: Hit) -> bool:
-    """Tell whether the message is the answer to a command that was typed right before it."""
-    before = hit.stream.lines[max(0, hit.first - 2) : hit.first]
-    return any(TYPED.match(line.text[:RELEVANT]) for line in before)
-
-
-def _was_mended(hit: Hit, found: Findings) -> bool:
-    """Tell whether a command that was answered so was typed again, and then answered otherwise.
-
-    Between them the host was booted anew, or something was repaired.
-    """
-    lines, typed = hit.stream.lines, hit.stream.typed
-    before = lines[max(0, hit.first - 2) : hit.first]
-    asked = {program for line in before for program in _programs(line.text)}
-    after = bisect_right(typed, hit.last)
-    later = typed[after : after + TYPED_LATER] if asked else []
-    again = next((place for place in later if _programs(lines[place].text) & asked), None)
-    return again is not None and found.last_of(hit) < again
-
-
-def _programs(line: str) -> set[str]:
-    """Return the first words of the commands that were typed there; none where nobody typed."""
-    typed = _COMMAND.match(line[:RELEVANT]) if TYPED.match(line[:RELEVANT]) else None
-    return {typed[1], *_NEXT_COMMAND.findall(line[typed.end() : RELEVANT])} if typed else set()
 
 
 def _waits_for_a_thread(
@@ -253,15 +206,20 @@ def _is_strong(hit: Hit) -> bool:
 
 
 def _causes(
-    roots: Sequence[Hit], unknown: Sequence[Failure], hits: Sequence[Hit], known: Catalogue
+    roots: Sequence[Hit],
+    unknown: Sequence[Failure],
+    hits: Sequence[Hit],
+    found: Findings,
+    known: Catalogue,
 ) -> list[Hit]:
-    lasting = [hit for hit in roots if hit.standing not in _OVERCOME]
+    lasting = [hit for hit in roots if hit.standing not in OVERCOME]
     if unknown:
         strong = [hit for hit in lasting if not hit.weak]
         pool = [hit for hit in strong if _outweighs(hit, unknown[0])]
-        pool = pool or [hit for hit in strong if _asked_after(hit, unknown)]
+        asked = strong + [hit for hit in roots if _warned_and_decided(hit, unknown)]
+        pool = pool or [hit for hit in asked if _asked_after(hit, unknown)]
     else:
-        lasting += _explaining_warnings(roots, hits, known)
+        lasting += _explaining_warnings(roots, hits, found, known)
         pool = [hit for hit in lasting if not hit.weak]
         pool = pool or [hit for hit in lasting if hit.told] or lasting
     return _without_effects(pool, known)
@@ -269,8 +227,17 @@ def _causes(
 
 def _without_effects(hits: Sequence[Hit], known: Catalogue) -> list[Hit]:
     """Return those that follow from no other of them."""
-    readings = {hit.reading for hit in hits}
-    effects = {id_ for id_, _ in readings if any(known.explains(one, id_) for one in readings)}
+    causes: dict[Reading, int] = {}
+    begins: dict[str, int] = {}
+    for hit in hits:
+        causes[hit.reading] = min(hit.number, causes.get(hit.reading, hit.number))
+        begins[hit.entry.id] = min(hit.number, begins.get(hit.entry.id, hit.number))
+    effects = {
+        id_
+        for id_, begin in begins.items()
+        for one, place in causes.items()
+        if known.explains(one, id_) and (place < begin or not known.by_id[one[0]].precedes)
+    }
     return [hit for hit in hits if hit.entry.id not in effects]
 
 
@@ -297,6 +264,15 @@ def _asked_after(hit: Hit, unknown: Sequence[Failure]) -> bool:
     )
 
 
+def _warned_and_decided(hit: Hit, unknown: Sequence[Failure]) -> bool:
+    """Tell whether a program warned of this before it ended so, and another line decides it.
+
+    What that program then raised is mostly its own way of saying that it cannot go on.
+    """
+    warned = hit.standing in OVERCOME and not hit.entry.weak and hit.told is not None
+    return warned and any(same_program(hit, failure) for failure in unknown)
+
+
 def _typed_between(unknown: Sequence[Failure], stream: Stream, line: int) -> bool:
     """Tell whether a command was typed between the last of the exceptions before and the line.
 
@@ -319,13 +295,31 @@ def _of_another_program(hit: Hit) -> bool:
     return program is not None and not _OURS.match(program[1])
 
 
-def _explaining_warnings(roots: Sequence[Hit], hits: Sequence[Hit], known: Catalogue) -> list[Hit]:
-    """Return the warnings that tell why the run ended later."""
-    endings = {hit.entry.id for hit in hits if hit.standing in ("exception", "error")}
-    warnings = [hit for hit in roots if hit.standing in _OVERCOME]
-    readings = {hit.reading for hit in warnings}
-    explaining = {one for one in readings if any(known.explains(one, id_) for id_ in endings)}
-    return [hit for hit in warnings if hit.reading in explaining]
+def _explaining_warnings(
+    roots: Sequence[Hit], hits: Sequence[Hit], found: Findings, known: Catalogue
+) -> list[Hit]:
+    """Return the warnings that tell why the run ended later.
+
+    Of a time-out or a signal none does after which the run was seen at work, nor where another line
+    decides what it means.
+    """
+    endings = [hit for hit in hits if hit.standing in ("exception", "error")]
+    strong = {hit.entry.id for hit in endings if not hit.entry.weak}
+    waited: dict[str, int] = {}
+    for hit in endings:
+        if hit.entry.weak and not hit.told:
+            waited.setdefault(hit.entry.id, hit.number)
+
+    @cache
+    def explained(one: Reading) -> tuple[bool, list[int]]:
+        ends = [number for id_, number in waited.items() if known.explains(one, id_)]
+        return any(known.explains(one, id_) for id_ in strong), ends
+
+    def explains(hit: Hit) -> bool:
+        ended, ends = explained(hit.reading)
+        return ended or any(not found.worked(hit.number, number) for number in ends)
+
+    return [hit for hit in roots if hit.standing in OVERCOME and explains(hit)]
 
 
 def _precedence(hit: Hit) -> tuple[bool, int]:

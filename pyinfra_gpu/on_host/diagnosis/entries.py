@@ -114,6 +114,7 @@ class Entry:
     + lends: its cases are told by what another line says alone, so that they hold as well where the
       log has one of its consequences in place of its message
     + only_decided: says nothing where none of its cases fits: its message has any number of causes
+    + precedes: explains only what comes after it in the log: what came before has another cause
     + awaited: stands for any exception that no entry explains, of a rank that others then waited
       for; it has no message of its own, and its patterns are not searched for
     + explains: ids and layers that are its consequences where both are seen
@@ -134,6 +135,7 @@ class Entry:
     passing: bool = False
     lends: bool = False
     only_decided: bool = False
+    precedes: bool = False
     awaited: bool = False
     explains: frozenset[str] = NONE
     case_group: str | None = None
@@ -275,6 +277,7 @@ def _entry_as_json(entry: Entry) -> dict[str, Any]:
         "passing": entry.passing,
         "lends": entry.lends,
         "only_decided": entry.only_decided,
+        "precedes": entry.precedes,
         "awaited": entry.awaited,
         "case_group": entry.case_group,
         "cases": [_case_as_json(case) for case in entry.cases],
@@ -325,6 +328,7 @@ def _entry(told: Mapping[str, Any]) -> Entry:
         passing=told.get("passing", False),
         lends=told.get("lends", False),
         only_decided=told.get("only_decided", False),
+        precedes=told.get("precedes", False),
         awaited=told.get("awaited", False),
         case_group=told.get("case_group"),
         cases=tuple(_case(each) for each in told.get("cases", ())),

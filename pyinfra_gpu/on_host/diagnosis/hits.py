@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -141,11 +142,21 @@ class Hit:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the streams hold: messages of the catalogue, and exceptions; each in the log's order."""
+    """What the streams hold: messages of the catalogue, and exceptions; each in the log's order.
+
+    + progress: the numbers of the lines that show a training loop at work, whoever wrote them
+    """
 
     hits: tuple[Hit, ...]
     failures: tuple[Failure, ...]
     ends: GoodEnds = field(default_factory=GoodEnds)
+    progress: tuple[int, ...] = ()
+
+    def worked(self, since: int, until: int) -> bool:
+        """Tell whether the run was seen at work between two lines, by their numbers."""
+        return bisect_left(self.progress, until) - bisect_right(self.progress, since) >= (
+            STILL_WORKING
+        )
 
     def last_of(self, hit: Hit) -> int:
         """Return the index of the line in which its stream has this entry's message last."""
@@ -176,6 +187,7 @@ def search(streams: Sequence[Stream], known: Catalogue, facts: HostFacts) -> Fin
         tuple(sorted(hits, key=lambda hit: (hit.number, -hit.anchor))),
         tuple(sorted(failed, key=lambda failure: failure.number)),
         good_ends(streams),
+        tuple(sorted(number for stream in streams for number in stream.progress)),
     )
 
 

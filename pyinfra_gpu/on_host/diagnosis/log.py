@@ -121,6 +121,11 @@ class Stream:
         end = self.typed[typed] if typed < len(self.typed) else len(self.lines)
         return bisect_left(self._progress, end) - bisect_right(self._progress, index)
 
+    @property
+    def progress(self) -> list[int]:
+        """The numbers of the lines that show a training loop at work."""
+        return [self.lines[place].number for place in self._progress]
+
     def speaker(self, index: int) -> str:
         """Return who wrote the line at `index`: the writer, or the host of the prompt above it."""
         return self.writer or self.terminal(self.lines[index].number)

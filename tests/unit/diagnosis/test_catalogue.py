@@ -434,7 +434,7 @@ def test_hosts_read_the_same_catalogue() -> None:
     assert packed(there) == for_hosts()
     for one, other in zip(here.entries, there.entries, strict=True):
         told = ("id", "kind", "patterns", "cause", "fix", "clause", "remedy", "weak", "passing")
-        flags = ("lends", "only_decided", "awaited", "case_group", "explains")
+        flags = ("lends", "only_decided", "precedes", "awaited", "case_group", "explains")
         assert all(getattr(one, name) == getattr(other, name) for name in (*told, *flags))
         for case, same in zip(one.cases, other.cases, strict=True):
             assert {**vars(case), "facts": {*case.facts}} == {
