@@ -63,6 +63,11 @@ half of them: 38 of 40 and 34 of 36 were right at first, and a cause was invente
 log, of a notice of apt. All are right since, but for `a36`: that ansible went on after a failure
 ("...ignoring") makes it a remark there.
 
+`twentythird` is blind too, of the same form: 37 of 40 and 34 of 36 were right at first, none
+invented. All are right since, and four more name what a line of theirs decides. What a person
+wrote, "Proxmox -> no, bare metal", had made a virtual machine of `a21`: a product's name decides
+nothing any more, only what programs print.
+
 `kinds` is by somebody who knew both: one log for each kind of failure, of order of messages and
 of line typed afterwards that the catalogue was widened by. It holds them, and measures nothing.
 """
