@@ -268,10 +268,21 @@ def _labelled(texts: Sequence[str]) -> bool:
     matches = [LABEL.match(text) for text in texts if text]
     labels = [found["label"] or found["boxed"] for found in matches if found]
     boxed = {found["boxed"] for found in matches if found and found["boxed"]}
-    if len(boxed) == 1 or boxed & _LEVELS:  # "[trainer] " stands before what one program says
+    if {each.upper() for each in boxed} & _LEVELS:
         return False
+    if len(boxed) == 1:  # "[trainer] " stands before what one program says; "[pane 0] " before all
+        return _of_a_terminal(texts)
     often = len(labels) >= LINES_OF_ONE * max(1, len(set(labels)))
     return often and len(labels) >= LABELLED * len(matches)
+
+
+def _of_a_terminal(texts: Sequence[str]) -> bool:
+    """Tell whether one label stands before all lines, also before what a person typed."""
+    starts = [LABEL.match(f"{text} ") for text in texts if text and not text.isspace()]
+    names = {found[0].strip() if found else "" for found in starts}
+    framed = len(names) == 1 and len(starts) >= LINES_OF_ONE and names.pop().startswith("[")
+    typed = (TYPED.match(found.string[found.end() :][:300]) for found in starts if found)
+    return framed and any(typed)
 
 
 def _writers(texts: Sequence[str]) -> frozenset[str]:

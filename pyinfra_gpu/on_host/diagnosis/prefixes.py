@@ -9,7 +9,8 @@ MOST = 6  # container, label, time, rank, logger: more is not a prefix any more
 
 LABEL = re.compile(
     r"[ ]{0,6}(?!\[(?:rank|default)\d)(?:(?P<label>[\w.@-]{1,60}|[Rr]ank[ ]\d{1,5})[:>]"
-    r"|[\[(](?P<boxed>[A-Za-z][\w.-]{0,59}|[Rr]ank[ :=]{1,2}\d{1,5}|\d{1,5})[\])]:?)[ ]"
+    r"|[\[(](?P<boxed>[A-Za-z][\w.-]{0,59}|\d{1,5}"
+    r"|(?:[Rr]ank|[Hh]ost|[Nn]ode|[Pp]ane|[Tt]erminal|[Ww]indow)[ :=]{1,2}\d{1,5})[\])]:?)[ ]"
 )
 """`srun --label` ("1: "), pdsh ("node03: "), scripts ("[node03] "); other words look the same."""
 

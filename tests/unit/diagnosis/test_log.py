@@ -90,6 +90,17 @@ def test_levels_and_numbers_of_lists_are_no_labels(start: str) -> None:
     assert {item.label for item in read([Source(log)])} == {""}
 
 
+@pytest.mark.parametrize("name", ["pane 0", "trainer", "Window 2"])
+def test_a_name_before_all_that_a_terminal_shows_is_its_label(name: str) -> None:
+    log = f"me@ws1:~$ ./launch.sh\n\n{traceback(MESSAGE)}".splitlines(keepends=True)
+    found = read([Source("".join(f"[{name}] {text}" for text in log))])
+    assert [item.text for item in found][:1] == ["me@ws1:~$ ./launch.sh"]
+    assert {item.label for item in found} == {name}
+    assert found[-1].whole == f"[{name}] {MESSAGE}"
+    nobody_typed = f"[{name}] loading\n" * 4
+    assert {item.label for item in read([Source(nobody_typed)])} == {""}
+
+
 def test_a_word_and_a_colon_in_some_lines_is_no_label() -> None:
     found = read([Source(traceback("KeyError: 1") + "ValueError: x\nwandb: hello\n")])
     assert {item.label for item in found} == {""}

@@ -68,6 +68,11 @@ first, none invented. Most of the others were too general where a line decides; 
 consequence (of a driver that could not be installed, of a host without GPU that was waited for),
 and of one, which somebody had mended later in the same log, nothing was said. All since.
 
+`twentythird` is blind too, of the same form: 37 of 40 and 34 of 36 were right at first, none
+invented. All are right since, and four more name what a line of theirs decides. What a person
+wrote, "Proxmox -> no, bare metal", had made a virtual machine of `a21`: a product's name decides
+nothing any more, only what programs print.
+
 `kinds` is by somebody who knew both: one log for each kind of failure, of order of messages and
 of line typed afterwards that the catalogue was widened by. It holds them, and measures nothing.
 """
