@@ -300,26 +300,32 @@ def _explaining_warnings(
 ) -> list[Hit]:
     """Return the warnings that tell why the run ended later.
 
-    Of a time-out or a signal none does after which the run was seen at work, nor where another line
-    decides what it means.
+    Of a time-out or a signal none does after which the run was seen at work, nor one that came only
+    after it on the same host.
     """
     endings = [hit for hit in hits if hit.standing in ("exception", "error")]
     strong = {hit.entry.id for hit in endings if not hit.entry.weak}
-    waited: dict[str, int] = {}
+    waited: dict[str, Hit] = {}
     for hit in endings:
-        if hit.entry.weak and not hit.told:
-            waited.setdefault(hit.entry.id, hit.number)
+        if hit.entry.weak:
+            waited.setdefault(hit.entry.id, hit)
 
     @cache
-    def explained(one: Reading) -> tuple[bool, list[int]]:
-        ends = [number for id_, number in waited.items() if known.explains(one, id_)]
+    def explained(one: Reading) -> tuple[bool, list[Hit]]:
+        ends = [end for id_, end in waited.items() if known.explains(one, id_)]
         return any(known.explains(one, id_) for id_ in strong), ends
 
     def explains(hit: Hit) -> bool:
         ended, ends = explained(hit.reading)
-        return ended or any(not found.worked(hit.number, number) for number in ends)
+        return ended or any(_was_waited_for(hit, end, found) for end in ends)
 
     return [hit for hit in roots if hit.standing in OVERCOME and explains(hit)]
+
+
+def _was_waited_for(hit: Hit, end: Hit, found: Findings) -> bool:
+    before = hit.number < end.number
+    elsewhere = hit.stream.speaker(hit.first) != end.stream.speaker(end.first)
+    return (before or elsewhere) and not found.worked(hit.number, end.number)
 
 
 def _precedence(hit: Hit) -> tuple[bool, int]:

@@ -40,18 +40,8 @@ def test_a_warning_explains_a_time_out_only_where_nothing_was_done_after_it() ->
     of_a_rank = "".join(f"[rank0]: {line}\n" for line in STEPS.splitlines())
     assert roots(warned + of_a_rank + late) == ["NCCL-02"]
     assert roots(warned + late + "$ python train.py\n" + STEPS) == ["NCCL-01"]
-
-
-def test_a_time_out_that_another_line_decides_is_no_consequence_of_a_warning() -> None:
-    case = "{seen: 'ended by the (?P<who>scheduler)', seen_in: 'ended by the scheduler', kind: root"
-    cases = f"cases: [{case}, cause: <who> ended it, fix: [ask]}}]\nNCCL-03:"
-    nccl = TEXTS["nccl"].replace("NCCL-03:", f"  {cases}", 1)
-    known = read_catalogue({**TEXTS, "nccl": nccl})
-    log = "WARNING: Call to posix_fallocate failed : No space left on device\n" + traceback(
-        "torch.distributed.DistBackendError: NCCL error, unhandled system error"
-    )
-    for typed, named in (("", "NCCL-01"), ("$ sacct\nended by the scheduler\n", "NCCL-02")):
-        assert [f.id for f in diagnose([Source(log + typed)], known).findings] == [named]
+    assert roots(f"ada@h1:~$ run\n{late}ada@h1:~$ check\n{warned}") == ["NCCL-02"]
+    assert roots(f"ada@h1:~$ run\n{late}ada@h2:~$ run\n{warned}") == ["NCCL-01"]
 
 
 @pytest.mark.parametrize(
