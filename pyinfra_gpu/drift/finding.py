@@ -110,6 +110,7 @@ class Id(StrEnum):
     LAYOUT_MODE_DIFFERS = "layout.mode-differs"
     LAYOUT_OWNER_DIFFERS = "layout.owner-differs"
     LAYOUT_NOT_ROOTS = "layout.not-roots"
+    LAYOUT_OPEN_TO_ALL = "layout.open-to-all"
 
     CUDA_NOT_INSTALLED = "cuda.not-installed"
     CUDA_VERSION_DIFFERS = "cuda.version-differs"

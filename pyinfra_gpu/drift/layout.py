@@ -84,6 +84,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
         *_not_roots(spec, record),
         *_owner(spec, record),
         *_mode(spec, record),
+        *_open_to_all(spec, record),
     ]
 
 
@@ -226,6 +227,24 @@ def _mode(spec: HostSpec, record: Record) -> list[Finding]:
             expected=f"mode {mode}",
             effect="repair",
             action=f"set mode {mode}",
+        )
+    ]
+
+
+def _open_to_all(spec: HostSpec, record: Record) -> list[Finding]:
+    """Judge who may exchange what the owner runs; a group may, where each user has one alone."""
+    path = spec.paths.venv
+    entry = record.layout.entry(path)
+    if isinstance(entry, Unknown) or entry.kind != "dir" or not int(str(entry.mode), 8) & 0o002:
+        return []
+    return [
+        Finding(
+            id=Id.LAYOUT_OPEN_TO_ALL,
+            found=f"{path} has mode {entry.mode}: every user can exchange what is in it",
+            expected=f"{owner_name(spec, record)} alone to write there",
+            effect="report",
+            action="left alone, since what is in it is the owner's, and may be exchanged already",
+            command=f"chmod o-w {path}",
         )
     ]
 

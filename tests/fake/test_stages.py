@@ -81,6 +81,10 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
         FakeHost(entries={f"{PREFIX}/venv": f"41ed 0 root 4096 {PREFIX}/venv"}),
         ["Base | Make the directories"],
     ),
+    "everybody can write into the environment, which is told and left": (
+        FakeHost(entries={f"{PREFIX}/venv": f"41ff 1000 ubuntu 4096 {PREFIX}/venv"}),
+        [],
+    ),
     "the lock is missing": (
         FakeHost(entries={f"{PREFIX}/.lock": None}),
         ["Base | Make the directories"],
@@ -303,6 +307,16 @@ def test_a_host_of_an_earlier_version_is_brought_over_and_the_plan_says_so() -> 
         "Environment | Write the environment file",
         "Smoke | Train one checked step",
     ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "seen"), [("41ff", True), ("41ef", True), ("41fd", False), ("41ed", False)]
+)
+def test_an_environment_into_which_every_user_can_write_is_told(mode: str, seen: bool) -> None:
+    host = FakeHost(entries={f"{PREFIX}/venv": f"{mode} 1000 ubuntu 4096 {PREFIX}/venv"})
+    found = layout.judge(host.spec(), from_fields(read_fields(host.probe_lines())))
+    assert [each.id for each in found] == [Id.LAYOUT_OPEN_TO_ALL] * seen
+    assert [each.command for each in found] == [f"chmod o-w {PREFIX}/venv"] * seen
 
 
 REFUSED = {
