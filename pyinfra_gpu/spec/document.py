@@ -136,7 +136,7 @@ def main(folder: Path = Path()) -> None:
     inventory.write_text(with_block(inventory.read_text(encoding="utf-8")), encoding="utf-8")
     (folder / PAGE).parent.mkdir(exist_ok=True)
     (folder / PAGE).write_text(page(), encoding="utf-8")
-    sys.stdout.write(f"{PAGE} and the keys in {INVENTORY} are up to date\n")
+    sys.stdout.write(f"{PAGE} and the keys in {INVENTORY} are written\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -121,6 +122,12 @@ def test_a_file_is_split_where_lines_end_and_nowhere_else() -> None:
 def test_what_is_shown_of_a_file_is_its_names() -> None:
     text = 'A=canary\nexport B=canary\n# canary\nC="canary\ncanary"\n'
     assert env_file.shown(text) == "A=***\nC=***"
+
+
+def test_each_line_is_one_that_shells_systemd_and_the_launcher_all_read() -> None:
+    spec = resolve({"rehearsal": True, "environment_variables": {"A": "b c"}}, "gpu1")
+    for line in env_file.render(spec).splitlines():
+        assert re.match(r"#|[A-Z][A-Z0-9_]*=|$", line), line
 
 
 def test_the_file_says_whose_it_is_on_its_first_line() -> None:
