@@ -52,7 +52,8 @@ _GOES_ON = re.compile(
     # The first of these is an error worded like a warning, the second what Python prints of another
     # exception while it ends; and a recap counts "skipped=3".
     r"|(?<!E: Some index files failed to download\. They have been )(?<!Exception )"
-    r"[Ii]gnor(?:ed|ing)"
+    # What a download or pip leaves out on purpose says nothing of an error behind it.
+    r"(?:[Ii]gnored|[Ii]gnoring(?! files matching | \S{1,80}: markers ))"
     r"|[Ss]kipp(?:ed|ing)|[Cc]ontinuing)\b(?!=)"
 )
 _FRAME = re.compile(r"\s{0,80}File \"")  # a place in a traceback

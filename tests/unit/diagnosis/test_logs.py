@@ -74,9 +74,9 @@ wrote, "Proxmox -> no, bare metal", had made a virtual machine of `a21`: a produ
 nothing any more, only what programs print.
 
 `twentyfourth`, of that form and blind, was first scored after both: 38 of 40 and 30 of 36 were
-right, none invented. All are right since, by the cause that decides; `a18` is told as a warning
-still, as at first: what ended it there counts as survived, by the commands typed afterwards. Two
-of the eight were a consequence: of a driver that differs, and of a package source without its key.
+right, none invented. All are right since, by the cause that decides. Two of the eight were a
+consequence: of a driver that differs, and of a package source without its key; and `a18`, told
+right, was told as a warning, for a line on what a download leaves out ("Ignoring files ...").
 
 `kinds` is by somebody who knew both: one log for each kind of failure, of order of messages and
 of line typed afterwards that the catalogue was widened by. It holds them, and measures nothing.
