@@ -91,6 +91,8 @@ class Group:
 
         Raises LabError where they cannot be removed.
         """
+        if not self.path.exists():
+            return
         # A user's session on a host owns groups too: only the host's root can remove those.
         owners = () if is_root() else USER_NAMESPACE
         command = [*owners, "find", str(self.path), "-depth", "-type", "d", "-exec", "rmdir"]

@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -218,7 +218,7 @@ def run(wanted: Sequence[Lane], at_once: int) -> list[Running]:
     for old in LOGS.iterdir():
         old.unlink()
     waiting, ended = list(wanted), []
-    with _scratch() as scratch, _scratch() as hosts, in_memory(hosts), _ending_all() as running:
+    with _scratch() as scratch, _hosts_place(waiting) as hosts, _ending_all() as running:
         news = time.monotonic() + _NEWS
         while waiting or running:
             while waiting and len(running) < at_once:
@@ -233,6 +233,14 @@ def run(wanted: Sequence[Lane], at_once: int) -> list[Running]:
                 news = time.monotonic() + _NEWS
             time.sleep(_POLL)
     return ended
+
+
+@contextmanager
+def _hosts_place(wanted: Sequence[Lane]) -> Iterator[Path]:
+    """Yield a folder for the files of hosts, in memory where one of the lanes has hosts."""
+    needed = any(HOSTS in lane.arguments for lane in wanted)
+    with _scratch() as place, in_memory(place) if needed else nullcontext():
+        yield place
 
 
 @contextmanager

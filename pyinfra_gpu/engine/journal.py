@@ -44,7 +44,7 @@ class Entry:
         return [each.found for each in self.findings] or self.summaries
 
     @property
-    def acts(self) -> list[str]:
+    def actions(self) -> list[str]:
         """What is done about it, or in a plan would be."""
         return [each.action for each in self.findings if each.acts]
 

@@ -176,7 +176,7 @@ def _status(state: State, book: Journal, host: Host, entries: list[Entry], *, dr
         return "cut off"
     if book.interrupted and name not in book.planned:
         return "cut off" if name in book.looks else "not looked at"
-    if any(entry.acts for entry in entries):
+    if any(entry.actions for entry in entries):
         return "differs" if dry else "changed"
     return "as declared" if entries else "not looked at"
 
@@ -192,8 +192,8 @@ def _stage(entry: Entry, *, cut: bool = False) -> dict[str, Any]:
     return {
         "stage": entry.stage,
         "found": entry.found,
-        "changed": entry.acts if ended else [],
-        "unfinished": [] if ended else entry.acts,
+        "changed": entry.actions if ended else [],
+        "unfinished": [] if ended else entry.actions,
         "warnings": entry.warnings,
         "deviations": [finding_as_json(each) for each in entry.findings],
         "problem": entry.problem,

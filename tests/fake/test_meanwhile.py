@@ -140,7 +140,7 @@ def test_what_it_brought_is_told_in_the_stages_that_find_it_there(
     run.prepare().execute()
     told = journal.entries["@fake/ws1"]
     assert "no uv" in told["pytorch"].found
-    assert told["layout"].acts
+    assert told["layout"].actions
     assert not any(entry.findings for entry in journal.of("@fake/ws2"))
 
 

@@ -21,6 +21,7 @@ SHORTEST_WRAP = 60  # columns: narrower terminals are rare, shorter full lines a
 # who wrote the lines.
 LABELLED = 0.8
 LINES_OF_ONE = 3
+_BEGIN = 300  # characters of a line in which a prompt, or a step of a training loop, is looked for
 # Behind a label on some lines only, what no program says of itself: then it tells the writer.
 _OF_ONE_PROCESS = re.compile(r"Traceback \(most recent call last\):|\[rank\d{1,5}\]:")
 _LEVELS = frozenset(["INFO", "DEBUG", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "TRACE"])
@@ -98,8 +99,10 @@ class Stream:
             self._starts.append(start)
             start += len(text) + 1
         self.text = Text("\n".join(shown))
-        self._progress = [place for place, text in enumerate(shown) if _PROGRESS.search(text[:300])]
-        self.typed = [place for place, text in enumerate(shown) if TYPED.match(text[:300])]
+        self._progress = [
+            place for place, text in enumerate(shown) if _PROGRESS.search(text[:_BEGIN])
+        ]
+        self.typed = [place for place, text in enumerate(shown) if TYPED.match(text[:_BEGIN])]
         self.shown = shown
 
     def at(self, place: int) -> int:
@@ -136,7 +139,7 @@ class Stream:
         Or the command that shows it: what another process wrote is not the terminal's own.
         """
         above = bisect_left(self.typed, number, key=lambda place: self.lines[place].number)
-        prompt = self.lines[self.typed[above - 1]].text[:300] if above else ""
+        prompt = self.lines[self.typed[above - 1]].text[:_BEGIN] if above else ""
         if shows := _SHOWS.search(prompt):
             return shows["shown"]
         named = _HOST_OF_PROMPT.match(prompt)
@@ -181,7 +184,7 @@ def _blocks(texts: Sequence[str]) -> list[Sequence[str]]:
 
     The answer to one has labels or headings, and that to the next mostly none.
     """
-    typed = [place for place, text in enumerate(texts) if TYPED.match(text[:300])]
+    typed = [place for place, text in enumerate(texts) if TYPED.match(text[:_BEGIN])]
     return [texts[start:end] for start, end in pairwise([0, *typed, len(texts)]) if start < end]
 
 
@@ -281,7 +284,7 @@ def _of_a_terminal(texts: Sequence[str]) -> bool:
     starts = [LABEL.match(f"{text} ") for text in texts if text and not text.isspace()]
     names = {found[0].strip() if found else "" for found in starts}
     framed = len(names) == 1 and len(starts) >= LINES_OF_ONE and names.pop().startswith("[")
-    typed = (TYPED.match(found.string[found.end() :][:300]) for found in starts if found)
+    typed = (TYPED.match(found.string[found.end() :][:_BEGIN]) for found in starts if found)
     return framed and any(typed)
 
 

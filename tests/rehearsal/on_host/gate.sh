@@ -8,7 +8,7 @@
 #   go/N         what becomes of one that waits: "run", anything else ends it before it began
 set -u
 gate=/var/lib/gate
-set -- "$gate"/taken/* # as many as are taken, or 1; not to try each of them is a second in ten
+set -- "$gate"/taken/* # as many words as are taken, or one: it need not try each from 1
 number=$#
 until mkdir "$gate/taken/$number" 2>/dev/null; do
   number=$((number + 1))
