@@ -13,6 +13,7 @@ import verdicts
 from fake_host import DATA, FakeHost
 from gpu_host import DATA as GPU_DATA
 from gpu_host import GpuHost, GpuRun, unwrapped
+from pyinfra_gpu.on_host.smoke.launcher import network
 from test_smoke import stamp_of
 
 from pyinfra_gpu.drift import smoke_across
@@ -21,7 +22,6 @@ from pyinfra_gpu.engine.together import Together
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
 from pyinfra_gpu.facts.verdict import Stamp
-from pyinfra_gpu.on_host.smoke.launcher import network
 from pyinfra_gpu.operations import smoke_across as operations
 from tasks.smoke import smoke
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from full_run import Run, keep, run
-
 from pyinfra_gpu.on_host.smoke.gpu import device, expected, formats, host, link, one_gpu, precision
 from pyinfra_gpu.on_host.smoke.gpu.checks_device import MATMUL_BOUNDS
+
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.stacks.bundle import gpu_kinds, smoke_bundle
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from full_run import Run, keep, run
-
 from pyinfra_gpu.on_host.smoke.gpu import expected
 
 pytestmark = [pytest.mark.gpu(2), pytest.mark.torch]

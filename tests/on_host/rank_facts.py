@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from pyinfra_gpu.on_host.smoke import exactness
 from pyinfra_gpu.on_host.smoke.judge.check import Expected
 from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation
+
+from pyinfra_gpu.on_host.smoke import exactness
 
 TORCH = TorchLocation("/venv/lib/torch", "2.13.0+cpu", "/venv/lib")
 EXPECTED = Expected(ranks=2, allreduce_mib=4, torch=TORCH, removed=["NCCL_DEBUG"])

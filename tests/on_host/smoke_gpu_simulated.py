@@ -12,6 +12,7 @@ from pyinfra_gpu.on_host.smoke.gpu import host
 from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
 from pyinfra_gpu.on_host.smoke.judge.check import Expected
 from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation
+
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.stacks.bundle import gpu_kinds
 

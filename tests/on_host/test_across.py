@@ -18,13 +18,13 @@ from typing import Any
 import gevent  # type: ignore[import-untyped]
 import jsonschema
 import pytest
+from pyinfra_gpu.on_host.smoke.judge import across
+from pyinfra_gpu.on_host.smoke.judge.across import Step
+from pyinfra_gpu.on_host.smoke.judge.ends import Part, read
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.engine.across_hosts import Member, Trained, gone
 from pyinfra_gpu.engine.together import Together
-from pyinfra_gpu.on_host.smoke.judge import across
-from pyinfra_gpu.on_host.smoke.judge.across import Step
-from pyinfra_gpu.on_host.smoke.judge.ends import Part, read
 from tests.on_host import smoke_runs
 from tests.on_host.preloaded import Preloaded, Started
 

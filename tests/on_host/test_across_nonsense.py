@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyinfra_gpu.on_host.smoke.judge import ends
 from test_across_pure import STEP, parts
 
 from pyinfra_gpu.engine.across_hosts import Trained
 from pyinfra_gpu.engine.together import Together
 from pyinfra_gpu.facts.verdict import AcrossVerdict
-from pyinfra_gpu.on_host.smoke.judge import ends
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,15 @@ from typing import Any
 
 import jsonschema
 import pytest
-
-from pyinfra_gpu import on_host
-from pyinfra_gpu.on_host.smoke import options
-from pyinfra_gpu.on_host.smoke.journal import Journal
 from pyinfra_gpu.on_host.smoke.judge import across, ends
 from pyinfra_gpu.on_host.smoke.judge.across import Step
 from pyinfra_gpu.on_host.smoke.judge.ends import End, Part
 from pyinfra_gpu.on_host.smoke.judge.failure import Failure
 from pyinfra_gpu.on_host.smoke.judge.listens import ANYONE, Listens
+
+from pyinfra_gpu import on_host
+from pyinfra_gpu.on_host.smoke import options
+from pyinfra_gpu.on_host.smoke.journal import Journal
 from tests.on_host.rank_facts import EXPECTED, LN_V, sound
 
 SCHEMA = json.loads((Path(on_host.__file__).parent / "across.schema.json").read_text())

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.torch
 def test_the_others_begin_when_the_first_has_compiled_and_no_collective_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from pyinfra_gpu.on_host.smoke.ranks.rank import Rank
     from torch import distributed
     from torch.distributed import distributed_c10d
 
     from pyinfra_gpu.on_host.smoke.ranks import compiled_step
-    from pyinfra_gpu.on_host.smoke.ranks.rank import Rank
 
     def collective(*_: object, **__: object) -> None:
         raise AssertionError("a rank waits in a collective, under NCCL's timeout")

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
-from pyinfra_gpu import on_host
 from pyinfra_gpu.on_host.smoke.judge.listens import ANYONE, ITSELF
 from pyinfra_gpu.on_host.smoke.launcher import network
+
+from pyinfra_gpu import on_host
 
 _PACKAGE = Path(on_host.__file__).parent
 _NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
 from pyinfra_gpu.on_host.smoke.launcher import rendezvous
 from pyinfra_gpu.on_host.smoke.launcher.rendezvous import Met, Missed
 

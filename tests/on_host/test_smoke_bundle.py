@@ -12,11 +12,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from pyinfra_gpu.on_host.smoke.judge.check import measurements
+from pyinfra_gpu.on_host.smoke.launcher import stages
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.on_host.smoke import options
-from pyinfra_gpu.on_host.smoke.judge.check import measurements
-from pyinfra_gpu.on_host.smoke.launcher import stages
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.stacks.bundle import gpu_kinds, smoke_bundle, smoke_digest
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from pyinfra_gpu.on_host.smoke.journal import Journal
 from pyinfra_gpu.on_host.smoke.judge import ranks
 from pyinfra_gpu.on_host.smoke.judge.check import Check, Finding
 from pyinfra_gpu.on_host.smoke.judge.decisions import Decisions
 from pyinfra_gpu.on_host.smoke.judge.failure import Failure
 from pyinfra_gpu.on_host.smoke.judge.verdict import CheckResult
+
+from pyinfra_gpu.on_host.smoke.journal import Journal
 from tests.on_host.rank_facts import EXPECTED, WRONG, sound
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-from pyinfra_gpu.on_host.smoke import environment, torch_location
 from pyinfra_gpu.on_host.smoke.checks import single
 from pyinfra_gpu.on_host.smoke.gpu import transport
-from pyinfra_gpu.on_host.smoke.journal import Reader, Writer
 from pyinfra_gpu.on_host.smoke.judge.verdict import CheckResult
 from pyinfra_gpu.on_host.smoke.launcher.progress import Announcer
+
+from pyinfra_gpu.on_host.smoke import environment, torch_location
+from pyinfra_gpu.on_host.smoke.journal import Reader, Writer
 
 _STRAYS = (
     *("NCCL_DEBUG", "NCCL_P2P_DISABLE", "GLOO_SOCKET_IFNAME", "TORCHELASTIC_USE_AGENT_STORE"),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from pyinfra_gpu.on_host.smoke.journal import Journal
 from pyinfra_gpu.on_host.smoke.judge import failure
 from pyinfra_gpu.on_host.smoke.launcher import hang
+
+from pyinfra_gpu.on_host.smoke.journal import Journal
 
 _SUMMARY = """\
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:

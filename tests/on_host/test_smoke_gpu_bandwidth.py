@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyinfra_gpu.on_host.smoke.gpu import checks, link
+from pyinfra_gpu.on_host.smoke.gpu import expected as known
+from pyinfra_gpu.on_host.smoke.judge.check import Finding
 from smoke_gpu_simulated import (
     KINDS,
     Simulated,
@@ -21,9 +24,6 @@ from smoke_gpu_simulated import (
     sound_host,
 )
 
-from pyinfra_gpu.on_host.smoke.gpu import checks, link
-from pyinfra_gpu.on_host.smoke.gpu import expected as known
-from pyinfra_gpu.on_host.smoke.judge.check import Finding
 from tests.on_host.preloaded import Preloaded
 
 pytest.importorskip("torch")

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from smoke_gpu_simulated import expected, sound_host
-
 from pyinfra_gpu.on_host.smoke.gpu import checks, device
 from pyinfra_gpu.on_host.smoke.gpu.checks_device import MATMUL_BOUNDS
 from pyinfra_gpu.on_host.smoke.judge.check import Finding
+from smoke_gpu_simulated import expected, sound_host
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from smoke_gpu_simulated import Simulated, bandwidth_facts, expected, rtx_5090, sound_host
-
 from pyinfra_gpu.on_host.smoke.gpu import checks, host, metrics, one_gpu, xid
+from smoke_gpu_simulated import Simulated, bandwidth_facts, expected, rtx_5090, sound_host
 
 
 def _gpus(*uuids: str | None, nccl: tuple[int, ...] = (2, 30, 7)) -> dict[int, dict[str, Any]]:

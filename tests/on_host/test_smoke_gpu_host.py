@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyinfra_gpu.on_host.smoke.gpu import checks, host, throttle
+from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
+from pyinfra_gpu.on_host.smoke.judge.check import Finding
 from smoke_gpu_simulated import (
     PROPRIETARY,
     Simulated,
@@ -16,10 +19,6 @@ from smoke_gpu_simulated import (
     sound_host,
     tree,
 )
-
-from pyinfra_gpu.on_host.smoke.gpu import checks, host, throttle
-from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
-from pyinfra_gpu.on_host.smoke.judge.check import Finding
 
 
 def decide(gpu_host: dict[str, Any], mode: str = "gpu", gpus: int = 2) -> dict[str, Finding]:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from smoke_gpu_simulated import expected, sound_host
-
 from pyinfra_gpu.on_host.smoke.gpu import checks, transport, xid
 from pyinfra_gpu.on_host.smoke.judge.check import Finding
+from smoke_gpu_simulated import expected, sound_host
 
 CHANNELS = [
     ("h:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read", "P2P/CUMEM/read"),

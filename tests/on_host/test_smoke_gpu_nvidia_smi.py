@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from smoke_gpu_simulated import Simulated, executable, rtx_5090
-
 from pyinfra_gpu.on_host.smoke.gpu import nvidia_smi
 from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
+from smoke_gpu_simulated import Simulated, executable, rtx_5090
 
 
 def test_all_fields_of_a_new_driver_cost_one_call() -> None:

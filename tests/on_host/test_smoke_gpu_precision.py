@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from smoke_gpu_simulated import expected
-
 from pyinfra_gpu.on_host.smoke.gpu import checks, formats, precision
 from pyinfra_gpu.on_host.smoke.judge.check import Finding
+from smoke_gpu_simulated import expected
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from pyinfra_gpu.on_host.smoke.checks import after, host_checks, kernel_log, libraries, libuv
 from pyinfra_gpu.on_host.smoke.judge.check import Check, Expected, Finding
 from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation

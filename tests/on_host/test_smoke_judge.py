@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from pyinfra_gpu.on_host.smoke.judge import ranks, single
 from pyinfra_gpu.on_host.smoke.judge.check import Expected, Finding
+
 from tests.on_host.rank_facts import EXPECTED, TORCH, WRONGS, sound
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from pyinfra_gpu.on_host.smoke.checks import compile_check
-from pyinfra_gpu.on_host.smoke.journal import Writer
 from pyinfra_gpu.on_host.smoke.judge import failure, ranks
 from pyinfra_gpu.on_host.smoke.judge.check import Expected
 from pyinfra_gpu.on_host.smoke.judge.verdict import CheckResult
 from pyinfra_gpu.on_host.smoke.launcher import evidence, hang, stages
 from pyinfra_gpu.on_host.smoke.launcher.group import Group, Plan
 from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation
+
+from pyinfra_gpu.on_host.smoke.journal import Writer
 
 _MODES = ("gpu", "rehearsal-1gpu", "rehearsal-cpu")
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+from pyinfra_gpu.on_host.smoke.judge import verdict
+from pyinfra_gpu.on_host.smoke.judge.verdict import CheckResult
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.on_host.smoke import files
-from pyinfra_gpu.on_host.smoke.judge import verdict
-from pyinfra_gpu.on_host.smoke.judge.verdict import CheckResult
 
 _SCHEMA_FILE = Path(on_host.__file__).with_name("verdict.schema.json")
 

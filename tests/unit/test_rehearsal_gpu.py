@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from pyinfra_gpu.on_host.smoke.gpu.expected import kind_of
 
 from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, read_fields
 from pyinfra_gpu.facts.gpus import parse
-from pyinfra_gpu.on_host.smoke.gpu.expected import kind_of
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.stacks.bundle import gpu_kinds
 from pyinfra_gpu_rehearsal import LabError

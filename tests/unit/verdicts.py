@@ -6,11 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from pyinfra_gpu.on_host.smoke.judge.verdict import LABELS
+
 from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Stamp, Verdict
 from pyinfra_gpu.on_host.diagnosis.matcher import Diagnosis, Finding
-from pyinfra_gpu.on_host.smoke.judge.verdict import LABELS
 
 FINISHED = "2026-11-21T08:12:45Z"
 
