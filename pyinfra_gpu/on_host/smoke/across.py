@@ -27,7 +27,7 @@ KINDS = (
 )
 """In this order one is the cause of the others: a machine that is gone takes its ranks along, a
 rank that is killed makes those of other hosts lose a connection."""
-PEER_LOST = re.compile(
+_PEER_LOST = re.compile(
     r"connection (?:was )?(?:likely )?(?:closed|reset|refused)|broken pipe|timed? ?out|socket|"
     r"remote (?:process|rank|peer)|unhandled system error",
     re.IGNORECASE,
@@ -142,6 +142,18 @@ def root(ends: Sequence[End]) -> End | None:
     """Return the end that explains the others, None if all are good."""
     bad = [end for end in ends if not end.good]
     return min(bad, key=lambda end: KINDS.index(end.kind)) if bad else None
+
+
+def of_ranks(host: str, sentence: str, rank: int | None, journals: Mapping[int, Journal]) -> End:
+    """Return the end of a host whose torchrun ended before the work was done.
+
+    + sentence: how; rank: who is to blame on this host
+    """
+    error = journals[rank].error if rank is not None and rank in journals else None
+    kind = "killed" if error is None else "raised"
+    if error is not None and _PEER_LOST.search(error):
+        kind = "peer"
+    return End(kind, host, f"on {host}, {sentence}", rank)
 
 
 # -- judged

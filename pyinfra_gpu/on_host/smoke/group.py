@@ -76,7 +76,7 @@ class Group:
             if self.reason is None:
                 self._note_end(started)
         finally:
-            processes.end_marked()
+            processes.end(plan.directory)
             for each in started:
                 each.wait()
         follow(plan.directory, plan.kind, self.journals)
@@ -131,7 +131,7 @@ class Group:
             codes = {int(rank): code for rank, code in found.items()}
         self.codes = {number: code for number, code in codes.items() if code}
         limit = time.monotonic() + _EXIT_WAIT
-        while (left := processes.marked()) and time.monotonic() < limit:
+        while (left := processes.marked(self.plan.directory)) and time.monotonic() < limit:
             time.sleep(_POLL)
         self.left = left
 

@@ -55,7 +55,7 @@ def before(directory: Path, removed: Mapping[str, str], mode: str) -> dict[str, 
         "variables": sorted(removed),
         "shm": _shared_memory(SHM, shm_trial_mib(mode)),
         "disk": disk,
-        "others": processes.marked(own=False),
+        "others": processes.marked(directory, own=False),
     }
 
 

@@ -186,12 +186,9 @@ class HostPart:
             started = f"{len(journals)} of {wanted} ranks started"
             return End("peer", host, f"on {host}, {started}, torchrun ended with code {group.code}")
         sentence, rank = replace_count(group).failure(limit)
-        error = journals[rank].error if rank is not None and rank in journals else None
-        kind = "killed" if error is None else "raised"
-        if error is not None and across.PEER_LOST.search(error):
-            kind = "peer"
-        kind = "late" if group.reason == DEADLINE else kind
-        return End(kind, host, f"on {host}, {sentence}", rank)
+        if group.reason == DEADLINE:
+            return End("late", host, f"on {host}, {sentence}", rank)
+        return across.of_ranks(host, sentence, rank, journals)
 
     def _interrupted(self, who: str | None) -> End | None:
         host = self._options.host

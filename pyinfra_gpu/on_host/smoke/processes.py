@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 MARK = "PYINFRA_GPU_SMOKE_TEST"
-"""The variable that all processes of a test carry; its value is the launcher's process id."""
+"""The variable that all processes of a test carry; its value names launcher and folder."""
 TERM_GRACE = 2.0
 _KILL_LIMIT = 5.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -33,6 +33,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start `command` in a session of its own, with the mark, its output in `log`."""
     launcher = os.getpid()
+    mark = f"{launcher}:{directory}"
 
     def before_exec() -> None:
         die_with_parent()
@@ -42,7 +43,7 @@ def start(
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
-            env={**environment, MARK: str(launcher)},
+            env={**environment, MARK: mark},
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -61,29 +62,34 @@ def alive(pid: int) -> bool:
     return text[text.rindex(")") + 2] not in "ZX"  # the name before it may hold anything
 
 
-def marked(own: bool = True) -> list[int]:
-    """Return the processes that this launcher started, or with own=False those of other tests."""
-    mine, found = f"{MARK}={os.getpid()}".encode(), []
+def marked(directory: Path, *, own: bool = True) -> list[int]:
+    """Return the processes that this launcher started in `directory`, or with own=False those that
+    another one started there or below.
+    """
+    found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
             continue
         try:
-            variables = (process / "environ").read_bytes().split(b"\0")
+            variables = (process / "environ").read_bytes().decode(errors="replace").split("\0")
         except OSError:  # it has ended, or is another user's
             continue
-        marks = [each for each in variables if each.startswith(f"{MARK}=".encode())]
-        if marks and (marks[0] == mine) is own and int(process.name) != os.getpid():
+        mark = next((each for each in variables if each.startswith(f"{MARK}=")), "")
+        launcher, _, folder = mark.removeprefix(f"{MARK}=").partition(":")
+        same = folder == str(directory) and launcher == str(os.getpid())
+        other = launcher != str(os.getpid()) and f"{folder}/".startswith(f"{directory}/")
+        if mark and (same if own else other):
             found.append(int(process.name))
     return sorted(found)
 
 
-def end_marked() -> None:
-    """End all that this launcher started: SIGTERM, TERM_GRACE seconds later SIGKILL.
+def end(directory: Path) -> None:
+    """End all that this launcher started in `directory`: SIGTERM, TERM_GRACE seconds later SIGKILL.
 
     Raises TimeoutError if a process survives SIGKILL (stuck in the kernel).
     """
     began = time.monotonic()
-    while left := [pid for pid in marked() if alive(pid)]:
+    while left := [pid for pid in marked(directory) if alive(pid)]:
         waited = time.monotonic() - began
         if waited > TERM_GRACE + _KILL_LIMIT:
             raise TimeoutError(f"processes {left} survive SIGKILL")

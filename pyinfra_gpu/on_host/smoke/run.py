@@ -267,7 +267,7 @@ class Test:
             self._stop()
             self._times[stage] = [time.monotonic(), until]
         had = round(until - self._times[stage][0])
-        return until, f"{had} s ({stage}'s share of the deadline)"
+        return until, f"{had} s ({stage}'s deadline)"
 
     def _stop(self) -> None:
         for each in self._times.values():

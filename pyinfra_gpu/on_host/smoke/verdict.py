@@ -61,9 +61,11 @@ def metrics(
     if "init" in slowest:
         found["init_s"] = slowest["init"]
     facts = {journal.rank: journal.facts for journal in known}
-    if "step" in slowest:
+    if all("step" in each for each in facts.values()):
         found |= {**loss_drop(facts), "parameters": facts[0]["gradients"]["elements"]}
-    found["allreduce"] = [*_all_reduces(facts)] if "all_reduce" in slowest else []
+    found["allreduce"] = []
+    if all("all_reduce" in each for each in facts.values()):
+        found["allreduce"] = [*_all_reduces(facts)]
     return found
 
 
