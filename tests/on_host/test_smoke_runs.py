@@ -31,9 +31,7 @@ from tests.on_host.smoke_runs import (
 
 pytestmark = pytest.mark.torch
 
-_ALL_REDUCE = (
-    "            dist.all_reduce(tensor)\n            synchronize(it.device)\n            s"
-)
+_ALL_REDUCE = "            dist.all_reduce(tensor)\n            synchronize(it.device)\n"
 _STEP = "        torch.optim.SGD("
 _SLEEP = "__import__('time').sleep(10**6)"
 _COMPILED = {"TORCHDYNAMO_DISABLE": "0"}
@@ -61,7 +59,7 @@ PLANS = {
         _ALL_REDUCE,
         "            dist.all_reduce(tensor)\n"
         "            if it.rank == 1 and size == 2**26: tensor[12345678] += 1\n"
-        "            s",
+        "            synchronize(it.device)\n",
         allreduce_mib=64,
     ),
     "a rank skips one all-reduce": broken(
@@ -69,7 +67,8 @@ PLANS = {
         "Mismatched elements",
         "collectives.py",
         _ALL_REDUCE,
-        "            if it.rank or size != 4096 or repeat != 1: dist.all_reduce(tensor)\n            s",
+        "            if it.rank or size != 4096 or repeat != 1: dist.all_reduce(tensor)\n"
+        "            synchronize(it.device)\n",
     ),
     "gradients are summed in place of averaged": broken(
         "S4.grad_bitwise",

@@ -63,7 +63,7 @@ FAIL: dict[str, Any] = {
     "status": "fail",
     "proof": False,
     "checks": [
-        verdicts.check("S4.finished", "fail", detail="rank 1 raised"),
+        verdicts.check("S4.finished", "fail", detail="rank 1 raised", seconds=None),
         verdicts.check("S5.leftovers", "fail", detail="/dev/shm/nccl-x is left"),
     ],
     "failed": {

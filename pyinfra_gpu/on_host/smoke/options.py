@@ -107,7 +107,7 @@ def parse(arguments: list[str]) -> Options:
 def _across(parser: _Parser, given: dict[str, object], words: list[object]) -> Across | None:
     hosts, world_size, endpoints, run_id = words
     if not any(words):
-        if given["ranks"] == 1:
+        if given["ranks"] == 1 and given["mode"] == REHEARSAL_CPU:
             parser.error("1 rank is possible only in a step across hosts")
         return None
     if not (
