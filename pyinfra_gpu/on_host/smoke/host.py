@@ -14,7 +14,7 @@ from typing import Any
 
 from . import processes
 from .check import Check, Facts, Want, fail, skip, warn
-from .options import REHEARSAL_CPU
+from .options import GPU
 
 SHM = Path("/dev/shm")  # noqa: S108 - the very directory that is tested
 _MIB = 2**20
@@ -37,9 +37,9 @@ _HARDWARE = re.compile(
 def shm_trial_mib(mode: str) -> int:
     """Return the MiB of shared memory that a test in `mode` must be able to get.
 
-    With gloo only data loaders use it; NCCL's transport takes 32 MiB and more a pair of ranks.
+    Data loaders use it; NCCL's transport takes 32 MiB and more for each two GPUs.
     """
-    return 16 if mode == REHEARSAL_CPU else 256
+    return 256 if mode == GPU else 16
 
 
 def before(directory: Path, removed: Mapping[str, str], mode: str) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _shm(facts: Facts, want: Want) -> str:
         known = f" ({shm['size_mib']} MiB, {shm['free_mib']} free)" if "size_mib" in shm else ""
         detail = f"{trial} MiB cannot be allocated in {path}{known}: {shm['error']}"
         fail(detail + (f"; largest files: {largest}" if largest else ""))
-    if not want.on_cpu and shm["free_mib"] < _SHM_WISHED_MIB:
+    if want.mode == GPU and shm["free_mib"] < _SHM_WISHED_MIB:
         warn(f"{path} has {shm['free_mib']} MiB free, less than {_SHM_WISHED_MIB} MiB")
     return f"{shm['free_mib']} MiB free"
 
