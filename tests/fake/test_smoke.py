@@ -45,7 +45,7 @@ MODES: dict[str, tuple[FakeHost, str, str | None, str]] = {
         "4",
         "4",
     ),
-    "one real GPU": (GpuHost(data=ONE_GPU, plain=NO_STAMP), "rehearsal-1gpu", "1", "2"),
+    "one real GPU": (GpuHost(data=ONE_GPU, plain=NO_STAMP), "rehearsal-1gpu", "1", "1"),
     "simulated GPUs": (
         GpuHost(data={**TWO_GPUS, "rehearsal": True}, plain=NO_STAMP),
         "rehearsal-cpu",

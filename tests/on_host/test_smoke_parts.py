@@ -353,6 +353,7 @@ def test_a_process_that_the_kernel_killed_is_this_tests_own_or_not() -> None:
 def test_nccls_log_tells_ways_and_the_interface_it_took(tmp_path: Path) -> None:
     (tmp_path / "nccl.box.1.log").write_text(
         "box:1:1 [0] NCCL INFO Bootstrap: Using docker0:172.17.0.1<0>\n"
+        "box:1:1 [0] NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>\n"
         "box:1:1 [0] NCCL INFO NCCL version 2.28.3+cuda13.0\n"
         "box:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read\n"
         "box:1:9 [0] NCCL INFO Channel 01 : 1[c3000] -> 0[3000] via SHM/direct/direct comm 0x5\n"

@@ -25,7 +25,7 @@ _CHANNEL = re.compile(
     r" (?:\[(?:send|receive)\] )?via (?P<way>[A-Z][A-Za-z0-9]*(?:/[A-Za-z0-9_./]+)?)"
 )
 _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
-_INTERFACE = re.compile(r"Bootstrap\s*:\s*Using (?:\[\d+\])?([^\s:]+):")
+_INTERFACE = re.compile(r"(?:Bootstrap|NET/Socket)\s*:\s*Using (?:\[\d+\])?([^\s:]+):")
 
 
 def read(directory: Path) -> dict[str, Any]:
