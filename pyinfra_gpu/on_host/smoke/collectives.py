@@ -244,7 +244,7 @@ def _others(facts: Facts, _: Want) -> str:
 
 def _pairs(facts: Facts, want: Want) -> str:
     if want.ranks < 3:
-        skip("two GPUs are one pair: the checks above are its")
+        skip("there are no pairs beside what the checks above have tried")
     seen = set()
     for rank, fact in facts.items():
         for result in fact["pairs"]["results"]:

@@ -64,7 +64,7 @@ def metrics(
     if all("step" in each for each in facts.values()):
         found |= {**loss_drop(facts), "parameters": facts[0]["gradients"]["elements"]}
     found["allreduce"] = []
-    if all("all_reduce" in each for each in facts.values()):
+    if ranks > 1 and all("all_reduce" in each for each in facts.values()):
         found["allreduce"] = [*_all_reduces(facts)]
     return found
 
