@@ -175,7 +175,6 @@ def failed(launchers: list[Launcher], **how: Any) -> tuple[str, str]:
 def test_two_launchers_train_one_step_and_note_both_fingerprints(
     python: str, tmp_path: Path
 ) -> None:
-    """With processes that start for real it is in tests/rehearsal/test_across_hosts.py."""
     launchers = start(python, tmp_path)
     verdicts = lead(launchers)
     for launcher in launchers:
@@ -254,7 +253,6 @@ BROKEN: dict[str, tuple[dict[str, tuple[Replacement, ...]], str, str]] = {
 def test_what_is_wrong_on_one_host_fails_both_with_one_sentence(
     what: str, python: str, tmp_path: Path
 ) -> None:
-    """Ranks that raise or compute: a preloaded Python's do that as any."""
     changes, check, words = BROKEN[what]
     found, sentence = failed(start(python, tmp_path, changes=changes))
     assert found == check
