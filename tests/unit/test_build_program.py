@@ -51,8 +51,6 @@ PLAN = Plan(
     cache="/opt/x/cache",
     sources=(),
     tools=(),
-    tools_lock=None,
-    torch_lock=None,
     memory_mib=32768,
     rehearsal=False,
 )
