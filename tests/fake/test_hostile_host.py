@@ -23,7 +23,8 @@ from typing import Any
 
 import pytest
 from fake_host import DATA, FakeHost
-from warm import warm_program
+
+from tests import forked
 
 PROJECT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
@@ -119,8 +120,17 @@ def check(tmp_path: Path, *kinds: str) -> Told:
             for kind, port in zip((GOOD, *kinds), ports, strict=True)
         ]
         fleet = inventory(tmp_path, hosts)
-        command = ["python", "-c", CONTROLLER, str(fleet)]
-        done = warm_program().run(command, environment(tmp_path), 120)
+        command = [sys.executable, "-c", CONTROLLER, str(fleet)]
+        known = environment(tmp_path)
+        done = subprocess.run(
+            command,
+            cwd=PROJECT,
+            env=known,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     return Told(**json.loads(done.stdout), raw=done.stdout, errors=done.stderr)
 
@@ -229,7 +239,7 @@ def test_a_plan_of_the_healthy_host_comes_to_its_end_beside_hosts_that_misbehave
         ]
         command = ["pyinfra", "--dry", str(inventory(tmp_path, hosts)), "deploy.py"]
         known = environment(tmp_path) | {"PYINFRA_PROGRESS": "off"}
-        done = warm_program().run(command, known, 120)
+        done = forked.run(command, known, 120)
     said = done.stdout + done.stderr
     assert done.returncode == 1, said
     assert "Traceback" not in said

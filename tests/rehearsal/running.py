@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from warm import PROJECT, Process, warm_program
-
 from pyinfra_gpu_rehearsal import Lab, LabHost
+from tests import forked
+from tests.forked import PROJECT, Process
 
 ON_HOST = Path(__file__).parent / "on_host"  # programs of the tests' own, for hosts
 INVENTORY = "inventories/rehearsal.py"
@@ -150,9 +150,8 @@ def cheapest(attempt: Callable[[], float], limit: float) -> float:
 class Deployer:
     """Runs pyinfra in the project's folder, with one lab's hosts.
 
-    + warm: in a process that has imported it already (see warm.py), and not by its program; the
+    + forks: a run is forked from a process that has imported pyinfra (tests/forked.py); the
       environment variable PYINFRA_GPU_COLD is for figures of what a user waits
-    + beside: the number of the process that is warm, for what runs at the same time
     + project: the folder whose policy is run
     """
 
@@ -162,8 +161,7 @@ class Deployer:
     # Half a minute of a smoke test is compiling, five seconds are its large all-reduces:
     # test_smoke_alone.py does both, the others do not.
     data: tuple[str, ...] = ("environment_dynamo=false", "smoke_allreduce_mib=1", SMOKE_PATIENCE)
-    warm: bool = "PYINFRA_GPU_COLD" not in os.environ
-    beside: int = 0
+    forks: bool = "PYINFRA_GPU_COLD" not in os.environ
     project: Path = PROJECT
     file: ClassVar[str] = "deploy.py"
 
@@ -186,19 +184,16 @@ class Deployer:
 
     def cold(self) -> Self:
         """Return the same, running the installed programs as a user does."""
-        return replace(self, warm=False)
+        return replace(self, forks=False)
 
     def start(self, *, limit: str | None = None) -> Process:
-        """Start a deploy in the background, as `deploy` runs it.
-
-        A warm process runs one at a time: what is run meanwhile is another's, by `beside`.
-        """
+        """Start a deploy in the background, as `deploy` runs it."""
         self._cut_off.unlink(missing_ok=True)
         chosen = ("--limit", limit) if limit else ()
         command = self.command("-y", *self.arguments, *chosen)
         environment = self.environment(self._cut_off)
-        if self.warm:
-            return warm_program(self.beside).start(command, environment, folder=self.project)
+        if self.forks:
+            return forked.Forked(command, environment, folder=self.project)
         return subprocess.Popen(
             command,
             cwd=self.project,
@@ -243,8 +238,8 @@ class Deployer:
     def _done(
         self, command: list[str], environment: dict[str, str], timeout: float
     ) -> subprocess.CompletedProcess[str]:
-        if self.warm:
-            return warm_program(self.beside).run(command, environment, timeout, folder=self.project)
+        if self.forks:
+            return forked.run(command, environment, timeout, folder=self.project)
         return subprocess.run(
             command,
             cwd=self.project,

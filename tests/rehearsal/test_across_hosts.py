@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from forking import FORKS, forked, forking
 from running import ON_HOST, PATIENCE_S, Deployer, OnlySmoke
-from warm import Process
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
+from tests.forked import Process
 
 pytestmark = pytest.mark.rehearsal
 
@@ -68,10 +67,8 @@ def first_time(
 
 
 @pytest.fixture(scope="module")
-def together(first_time: tuple[OnlySmoke, Attempts], lab: Lab) -> OnlySmoke:
-    """Return what tests both hosts, which have passed together, from now on in forks."""
-    for name in NAMES:
-        forking(lab.host(name))
+def together(first_time: tuple[OnlySmoke, Attempts]) -> OnlySmoke:
+    """Return what tests both hosts, which have passed together."""
     return first_time[0]
 
 
@@ -195,7 +192,6 @@ def test_a_change_on_one_host_is_tested_with_all(together: OnlySmoke, lab: Lab) 
     assert together.dry().status("gpu2") == "differs"
     run = together.converge()
     assert run.changed("gpu1") == ["smoke: step across 2 hosts"]
-    assert set(forked(lab.host("gpu1"), f"{VERDICT}.logs")) == {FORKS}
     assert together.converge().changed("gpu1") == []
 
 

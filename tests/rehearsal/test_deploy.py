@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from forking import forking
 from running import ON_HOST, PATIENCE_S, PROVEN, Bare, Deployer, Kept, Run, cheapest, written_files
 
 from pyinfra_gpu_rehearsal import Lab, LabHost, snapshots
@@ -35,7 +34,7 @@ def deployed(first: Run, lab: Lab) -> Run:
 @pytest.fixture(scope="module")
 def kept(proven: Callable[[str], LabHost]) -> Kept:
     """Return gpu1, proven, which each test leaves as declared."""
-    return Kept(lambda: forking(proven("gpu1")))
+    return Kept(lambda: proven("gpu1"))
 
 
 def test_a_dry_run_on_bare_hosts_lists_every_stage(bare: Bare) -> None:

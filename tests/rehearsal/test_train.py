@@ -13,7 +13,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from forking import forking
 from running import INVENTORY, PROJECT, Deployer, OnlySmoke, OnlyStage
 from training import CHECKOUT, GRACE_S, PREFIX, RUNS, TICK, TOLD, Training, declare
 
@@ -41,7 +40,7 @@ PRESETS = {
 
 @pytest.fixture(scope="module")
 def deployed(proven: Callable[[str], LabHost], lab: Lab) -> Training:
-    return declare(lab, forking(proven("gpu1")), PRESETS)
+    return declare(lab, proven("gpu1"), PRESETS)
 
 
 @pytest.fixture
