@@ -273,7 +273,7 @@ def test_values_that_are_long_take_no_longer_than_reading_them(pattern: str) -> 
     )
     harmless(render(answer))
     harmless(page(answer))
-    assert time.process_time() - began < 3
+    assert time.process_time() - began < 30
 
 
 def test_there_are_as_many_as_was_promised() -> None:

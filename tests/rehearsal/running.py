@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -55,7 +54,6 @@ class Run:
     output: str
     report: dict[str, Any]
     seconds: float
-    cpu_seconds: float  # of the controller; unlike the others they say nothing of who else works
 
     def status(self, host: str) -> str:
         return str(self.report["hosts"][host]["status"])
@@ -122,28 +120,9 @@ class Check:
 
     code: int
     answer: dict[str, Any]
-    cpu_seconds: float
 
     def deviations(self, host: str) -> dict[str, dict[str, Any]]:
         return {each["id"]: each for each in self.answer["hosts"][host]["deviations"]}
-
-
-def _cpu_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def cheapest(attempt: Callable[[], float], limit: float) -> float:
-    """Return the fewest CPU seconds that ATTEMPT, tried up to three times, answers.
-
-    It is not tried again once it answers less than LIMIT. What shares the cores makes even these
-    seconds longer.
-    """
-    fewest = attempt()
-    for _ in range(2):
-        if fewest >= limit:
-            fewest = min(fewest, attempt())
-    return fewest
 
 
 @dataclass(frozen=True)
@@ -209,7 +188,7 @@ class Deployer:
         output = process.communicate(timeout=PATIENCE_S)[0]
         content = json.loads(self._cut_off.read_text()) if self._cut_off.exists() else {"hosts": {}}
         assert process.returncode is not None
-        return Run(process.returncode, output, content, seconds=0.0, cpu_seconds=0.0)
+        return Run(process.returncode, output, content, seconds=0.0)
 
     @property
     def _cut_off(self) -> Path:
@@ -224,7 +203,7 @@ class Deployer:
     ) -> Run:
         report = self.folder / f"report-{time.monotonic_ns()}.json"
         chosen = ("--limit", limit) if limit else ()
-        started, cpu = time.monotonic(), _cpu_of_children()
+        started = time.monotonic()
         done = self._done(
             self.command(*self.arguments, *arguments, *chosen, inventory=inventory),
             self.environment(report),
@@ -233,7 +212,7 @@ class Deployer:
         seconds = time.monotonic() - started
         text = done.stdout + done.stderr
         content = json.loads(report.read_text()) if report.exists() else {"hosts": {}}
-        return Run(done.returncode, text, content, seconds, _cpu_of_children() - cpu)
+        return Run(done.returncode, text, content, seconds)
 
     def _done(
         self, command: list[str], environment: dict[str, str], timeout: float
@@ -261,14 +240,13 @@ class Deployer:
         """Run `pyinfra-gpu check --json` as a user would, and insist on an answer."""
         program = str(Path(sys.executable).parent / "pyinfra-gpu")
         chosen = ("--limit", limit) if limit else ()
-        cpu = _cpu_of_children()
         done = self._done(
             [program, "check", INVENTORY, "--json", *self.declared, *chosen],
             self.environment(self.folder / "unused.json"),
             timeout=PATIENCE_S,
         )
         assert done.stdout, done.stderr
-        return Check(done.returncode, json.loads(done.stdout), _cpu_of_children() - cpu)
+        return Check(done.returncode, json.loads(done.stdout))
 
     def train(
         self, action: str, *words: str, limit: str | None = None
