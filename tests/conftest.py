@@ -73,6 +73,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             plugin.torun._has_items_event = _Polled()
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say which tests one worker runs: those of a lab, and those of a module of tests/on_host."""
     for item in items:
