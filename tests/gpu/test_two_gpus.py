@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from full_run import Run, keep, run
 
-from pyinfra_gpu.on_host.smoke.gpu import expected
+from pyinfra_gpu.on_host.smoke.bandwidth import link_rate
 
 pytestmark = [pytest.mark.gpu(2), pytest.mark.torch]
 
@@ -38,7 +38,7 @@ def test_bandwidth_link_and_way_are_measured(whole: Run) -> None:
     assert not any(way.startswith("NET") for way in metrics["transport"])
     for seen in metrics["link"].values():
         assert seen["samples"] >= 1
-        assert seen["gen"] is None or expected.link_rate(seen["gen"], seen["width"])
+        assert seen["gen"] is None or link_rate(seen)
     assert metrics["allreduce_busbw_gb_s"] > 0
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
+from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
 from pyinfra_gpu.on_host.train import (
     across,
     checkpoints,

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 from train.run_directory import NOW, iso, steps, write_run
 
-from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
+from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
 from pyinfra_gpu.on_host.train import watch as watching
 from pyinfra_gpu.on_host.train import words
 from pyinfra_gpu.on_host.train.record import read_run
