@@ -73,8 +73,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             plugin.torun._has_items_event = _Polled()
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Say which tests one worker runs: those of a lab, and those of a module of tests/on_host."""
     for item in items:
         folder, module = item.path.parent.name, item.path.stem.removeprefix("test_")
@@ -86,7 +86,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             group = module
         else:
             continue
-        item.add_marker(pytest.mark.xdist_group(group))
+        if hasattr(config, "workerinput"):  # as pytest-xdist does for its marker xdist_group
+            item._nodeid = f"{item.nodeid}@{group}"
 
 
 def pytest_collection_finish() -> None:
