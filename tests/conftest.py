@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests import memory
 
@@ -73,21 +75,23 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             plugin.torun._has_items_event = _Polled()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Say which tests one worker runs: those of a lab, and those of a module of tests/on_host."""
-    for item in items:
-        folder, module = item.path.parent.name, item.path.stem.removeprefix("test_")
-        if folder == "rehearsal":
-            group = "first lab" if module in FIRST_LAB else "second lab"
-        elif folder == "gpu":
-            group = "gpu"
-        elif folder == "on_host" or hasattr(getattr(item, "module", None), "ONE_WORKER"):
-            group = module
-        else:
-            continue
-        if hasattr(config, "workerinput"):  # as pytest-xdist does for its marker xdist_group
-            item._nodeid = f"{item.nodeid}@{group}"
+class _Groups(LoadScopeScheduling):
+    """Gives one worker all tests of a lab, those of a module of tests/on_host, and of tests/gpu."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = Path(nodeid.partition("::")[0])
+        if path.parent.name == "rehearsal":
+            own = path.stem.removeprefix("test_") in FIRST_LAB
+            return "first lab" if own else "second lab"
+        if path.parent.name == "gpu":
+            return "gpu"
+        whole = path.parent.name == "on_host" or path.name == "test_logs.py"
+        return str(path) if whole else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Groups:
+    """Have pytest-xdist go by these groups; its own loadgroup does nothing with pytest 9.2."""
+    return _Groups(config, log)
 
 
 def pytest_collection_finish() -> None:
