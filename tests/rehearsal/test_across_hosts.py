@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from running import ON_HOST, PATIENCE_S, Deployer, OnlySmoke
-from warm import Process
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
+from tests.forked import Process
 
 pytestmark = pytest.mark.rehearsal
 
@@ -66,7 +66,7 @@ def first_time(
 
 
 @pytest.fixture(scope="module")
-def together(first_time: tuple[OnlySmoke, Attempts], lab: Lab) -> OnlySmoke:
+def together(first_time: tuple[OnlySmoke, Attempts]) -> OnlySmoke:
     """Return what tests both hosts, which have passed together."""
     return first_time[0]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from running import INVENTORY, PATIENCE_S, Deployer
-from warm import PROJECT
 from wheels import index, sha256, wheel
 
 from pyinfra_gpu.spec.lock import load
 from pyinfra_gpu_rehearsal import LabHost
+from tests.forked import PROJECT
 
 pytestmark = pytest.mark.rehearsal
 

@@ -52,7 +52,7 @@ def test_what_no_program_of_ours_writes_is_unknown_and_says_why(
     text, reason = ODD[kind]
     began = time.process_time()
     found = form.read(text)
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 10
     assert isinstance(found, Unknown)
     assert found.reason
     assert found.reason.isprintable()

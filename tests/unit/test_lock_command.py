@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from test_lock_installing import uv
-from warm import warm_program
 from wheels import index, server, sha256, wheel
 
 from pyinfra_gpu.spec.lock import load
 from pyinfra_gpu.stacks import catalogue
+from tests import forked
 
 PROJECT = Path(__file__).resolve().parents[2]
 FILE = Path("locks/torch-2.13.0+cpu-py3.12-x86_64.txt")
@@ -38,7 +38,7 @@ class Project:
         beside = f"{Path(uv()).parent}{os.pathsep}{os.environ['PATH']}"
         known = {"PATH": beside, "PYTHONPATH": str(PROJECT), "HOME": str(self.folder / "home")}
         command = ["pyinfra-gpu", "lock", "inventory.py", *arguments]
-        return warm_program().run(command, known, 300, folder=self.folder)
+        return forked.run(command, known, 300, folder=self.folder)
 
 
 @pytest.fixture
