@@ -30,8 +30,8 @@ night: $(VENV)/torch
 	@$(PYTEST) --no-skips -m night tests/unit tests/fake
 	@$(PYTEST) --no-skips -m night $(ON_HOSTS)
 
-# What takes too long, or too much from the network, for `make test`; what they saw is kept in
-# tests/real/evidence/: real packages of a driver and of its kernel, hosts with Debian 13, and the
+# What takes too long, or too much from the network, for `make test`; what they saw is
+# in docs/evidence.md: real packages of a driver and of its kernel, hosts with Debian 13, and the
 # CUDA build of torch.
 test-real-driver: $(VENV)/installed
 	@$(BIN)/python -m tests.real.own_driver
