@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: rehearsal test test-pytorch-source test-pytorch-whole test-real-driver test-debian13 test-cuda-wheel quick night check deploy clean requirements
+.PHONY: gpu-kit rehearsal test test-pytorch-source test-pytorch-whole test-real-driver test-debian13 test-cuda-wheel quick night check deploy clean requirements
 
 rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearsal run
@@ -60,6 +60,10 @@ test-pytorch-source: $(VENV)/installed
 WHOLE ?=
 test-pytorch-whole: $(VENV)/installed
 	@$(BIN)/python -m tests.pytorch_source.whole_build $(WHOLE)
+
+# What `tests/gpu/run OUT` needs on a machine with GPUs, where nothing of this project is installed.
+gpu-kit: $(VENV)/installed
+	@$(BIN)/python tests/gpu/pack.py build/gpu-kit
 
 deploy: $(VENV)/installed
 	@test -n "$(INVENTORY)" || { echo "usage: make deploy INVENTORY=inventories/lab.py" >&2; exit 1; }

@@ -14,7 +14,7 @@ from pyinfra_gpu_rehearsal.network import ip_batch
 from pyinfra_gpu_rehearsal.placing import is_root
 
 if TYPE_CHECKING:
-    from pyinfra_gpu_rehearsal.host import LabHost
+    from pyinfra_gpu_rehearsal.host_processes import HostProcesses
 
 LONGEST_DELAY_MS = 5000
 DISK_MIB = 16
@@ -25,7 +25,7 @@ FILL, FILL_MEMORY, FREE = (
 )
 
 
-def change_network(host: LabHost, what: str, ms: int) -> None:
+def change_network(host: HostProcesses, what: str, ms: int) -> None:
     """Do what LabHost.network() promises."""
     if what == "delay" and not 1 <= ms <= LONGEST_DELAY_MS:
         raise LabError(f"a delay of {ms} ms is not possible: 1 to {LONGEST_DELAY_MS} are")
@@ -42,23 +42,23 @@ def change_network(host: LabHost, what: str, ms: int) -> None:
         _delay_by_line(host, holder, ms)
 
 
-def _attach(host: LabHost, holder: int, where: str) -> None:
+def _attach(host: HostProcesses, holder: int, where: str) -> None:
     line = f"link set {host.name} {where}"
     ip_batch(host.namespaces, holder, [line], purpose=f"changing the network of {host.name}")
 
 
-def _inside(host: LabHost, pid: int, *words: str) -> list[str]:
+def _inside(host: HostProcesses, pid: int, *words: str) -> list[str]:
     return [*host.namespaces.enter(), "nsenter", f"--net=/proc/{pid}/ns/net", *words]
 
 
-def _ends(host: LabHost, holder: int) -> list[tuple[int, str]]:
+def _ends(host: HostProcesses, holder: int) -> list[tuple[int, str]]:
     """Return both ends of the host's veth pair: a process in the namespace, and the interface."""
     purpose = f"finding the network of {host.name}"
     own = host.network_holder.only_process(comm="sleep", purpose=purpose)
     return [(holder, host.name), (own, "eth0")]
 
 
-def _delay_in_kernel(host: LabHost, holder: int, ms: int) -> bool:
+def _delay_in_kernel(host: HostProcesses, holder: int, ms: int) -> bool:
     """Let the kernel delay what leaves each end of the veth pair; False where it cannot."""
     for pid, device in _ends(host, holder):
         rule = ["tc", "qdisc", "replace", "dev", device, "root", "netem"]
@@ -68,7 +68,7 @@ def _delay_in_kernel(host: LabHost, holder: int, ms: int) -> bool:
     return True
 
 
-def _delay_by_line(host: LabHost, holder: int, ms: int) -> None:
+def _delay_by_line(host: HostProcesses, holder: int, ms: int) -> None:
     """Put a slow line between the host and the bridge."""
     near, far = f"slow{host.last}", f"slow{host.last}b"
     purpose = f"slowing the network of {host.name}"
@@ -90,7 +90,7 @@ def _delay_by_line(host: LabHost, holder: int, ms: int) -> None:
     wait_until_ready(group, log, purpose=purpose)
 
 
-def _quicken(host: LabHost, holder: int) -> None:
+def _quicken(host: HostProcesses, holder: int) -> None:
     """Take away any delay."""
     host.group.sub("delay").remove()
     words = ["ip", "link", "del", f"slow{host.last}"]
@@ -100,12 +100,12 @@ def _quicken(host: LabHost, holder: int) -> None:
         run(_inside(host, pid, *words), purpose="", check=False)  # there may be none
 
 
-def image_file(host: LabHost) -> Path:
+def image_file(host: HostProcesses) -> Path:
     """Return where the host's full disk lies."""
     return host.folder / "full-disk.img"
 
 
-def fill_disk(host: LabHost) -> None:
+def fill_disk(host: HostProcesses) -> None:
     """Do what LabHost.fill_disk() promises."""
     if host.run("mountpoint -q /dev/.full", check=False).returncode == 0:
         return
@@ -126,14 +126,14 @@ def fill_disk(host: LabHost) -> None:
         run(["losetup", "--detach", device], purpose=purpose)
 
 
-def free_disk(host: LabHost) -> None:
+def free_disk(host: HostProcesses) -> None:
     """Do what LabHost.free_disk() promises."""
     if host.run("mountpoint -q /dev/.full", check=False).returncode == 0:
         host.enter(FREE, purpose=f"freeing the disk of {host.name}")
     release_disk(host)
 
 
-def release_disk(host: LabHost) -> None:
+def release_disk(host: HostProcesses) -> None:
     """Remove what a full disk left outside the host, which is off or has none mounted."""
     image = image_file(host)
     if not image.exists():

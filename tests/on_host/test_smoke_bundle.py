@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.on_host.smoke.run import checks_of
+from pyinfra_gpu.on_host.smoke.plans import checks_of
 from pyinfra_gpu.on_host.smoke.verdict import LABELS
 from pyinfra_gpu.on_host.smoke.worker import MEASUREMENTS
 from pyinfra_gpu.stacks import catalogue
@@ -102,7 +102,7 @@ def test_a_module_is_python_3_10_and_imports_only_the_standard_library_and_torch
 def test_the_launchers_half_never_imports_torch() -> None:
     program = (
         "import sys; sys.modules['torch'] = None\n"
-        "from pyinfra_gpu.on_host.smoke import across, part, run, worker\n"
+        "from pyinfra_gpu.on_host.smoke import across, launcher, worker\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -87,7 +87,7 @@ def test_a_check_that_was_kept_and_damaged_is_passed_over(kind: str, tmp_path: P
 def test_a_document_of_ours_is_as_deep_as_it_needs_to_be() -> None:
     verdict = verdicts.document()
     assert isinstance(Verdict.read(json.dumps(verdict)), Verdict)
-    check = {**verdict["checks"][0], "measured": json.loads("[" * 20 + "]" * 20)}
-    assert isinstance(Verdict.read(json.dumps({**verdict, "checks": [check]})), Verdict)
-    check["measured"] = json.loads("[" * document.DEPTH + "]" * document.DEPTH)
-    assert isinstance(Verdict.read(json.dumps({**verdict, "checks": [check]})), Unknown)
+    for depth, form in ((5, Verdict), (document.DEPTH, Unknown)):
+        gpu = {**verdicts.gpu(0), "odd": json.loads("[" * depth + "]" * depth)}
+        deep = {**verdict, "mode": "gpu", "gpus": [gpu]}
+        assert isinstance(Verdict.read(json.dumps(deep)), form)

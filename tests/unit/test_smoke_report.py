@@ -159,7 +159,7 @@ def test_a_wrong_number_that_was_measured_comes_with_what_to_do_and_no_log() -> 
 
 def test_advice_is_for_checks_that_there_are() -> None:
     from pyinfra_gpu.on_host.smoke import across
-    from pyinfra_gpu.on_host.smoke.run import checks_of
+    from pyinfra_gpu.on_host.smoke.plans import checks_of
 
     known = {check.id for check in (*across.CHECKS, *checks_of("gpu"))}
     assert set(smoke_advice.known()) <= {name.rpartition(".")[2] for name in known}

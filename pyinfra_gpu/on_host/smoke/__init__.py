@@ -2,8 +2,8 @@
 
 It travels as one zipapp and needs Python 3.10, the host's own torch and nothing else.
 
-* `run` starts everything, follows it, ends it and writes the verdict. It never imports torch, so
-  it lives and reports whatever torch does.
+* `launcher` and `run` start everything, follow it, end it and write the verdict. They never import
+  torch, so they live and report whatever torch does.
 * `worker` is one process that measures: one device alone (S1 to S3), or one rank (S4). It writes
   facts to a journal and decides nothing: a broken rank cannot be trusted to say that it is broken.
 * The other modules each hold one subject: how it is measured, and the checks that judge the facts.

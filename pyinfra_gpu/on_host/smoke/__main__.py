@@ -26,9 +26,9 @@ def main() -> int:
         from . import part
 
         return part.conclude(Path(arguments[0]), json.load(sys.stdin))
-    from . import options, run
+    from . import launcher, options
 
-    return run.main(options.parse(sys.argv[1:]), bundle=Path(__file__).parents[1])
+    return launcher.main(options.parse(sys.argv[1:]), bundle=Path(__file__).parents[1])
 
 
 if __name__ == "__main__":

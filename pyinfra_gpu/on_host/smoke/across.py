@@ -53,6 +53,10 @@ class Step:
         """Return the number of ranks on all hosts."""
         return sum(self.hosts.values())
 
+    def member(self, host: str) -> dict[str, Any]:
+        """Return what the verdict says of one of the hosts."""
+        return {"ranks": self.hosts[host], "fingerprint": self.fingerprints[host]}
+
     @property
     def label(self) -> str:
         """Return what the step uses, and what it is no proof of."""
@@ -232,10 +236,7 @@ def document(
         "label": step.label,
         "status": status,
         "proof": verdict.proves(status, step.mode),
-        "hosts": {
-            name: {"ranks": count, "fingerprint": step.fingerprints[name]}
-            for name, count in step.hosts.items()
-        },
+        "hosts": {name: step.member(name) for name in step.hosts},
         "listens": {name: each for name, each in listening.items() if each is not None},
         "run_id": step.run_id,
         "started": started,

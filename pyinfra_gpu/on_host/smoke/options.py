@@ -165,8 +165,12 @@ def _parser() -> _Parser:
     name = socket.gethostname()
     add("--host", default=name, help="its name in the inventory (default: its hostname)")
     add("--output", type=absolute, help="the verdict's file (default: in a new directory)")
-    group = parser.add_argument_group("one host's part of a step across hosts")
-    add = group.add_argument
+    _add_across(parser)
+    return parser
+
+
+def _add_across(parser: _Parser) -> None:
+    add = parser.add_argument_group("one host's part of a step across hosts").add_argument
     add("--hosts", help="the names of all, with commas; the first serves the store")
     add("--world-size", type=_integer(2, exactness.MAX_RANKS), help="all ranks")
     add(
@@ -177,7 +181,6 @@ def _parser() -> _Parser:
         help="of that store; several, if it is not known which one answers",
     )
     add("--run-id", help="the same on all hosts")
-    return parser
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:

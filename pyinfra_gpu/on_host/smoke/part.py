@@ -23,7 +23,7 @@ from .check import Board, Want
 from .group import DEADLINE, Group
 from .journal import Journal
 from .options import Across, Options
-from .run import RANKS_ENDED, plan_of_ranks
+from .plans import RANKS_ENDED, plan_of_ranks
 from .verdict import Announcer
 
 _MEETING_S = 60.0

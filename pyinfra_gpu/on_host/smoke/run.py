@@ -1,28 +1,18 @@
-"""The launcher: runs alone in its directory, has all measured, judges, writes the verdict."""
+"""One test, from the first look at the host to the verdict; it never imports torch."""
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
-import platform
-import shlex
 import shutil
-import signal
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from . import (
-    compiling,
-    device,
     environment,
     files,
     gpus,
@@ -32,16 +22,16 @@ from . import (
     listening,
     precision,
     ranks,
-    store,
     transport,
     verdict,
     xid,
 )
-from .check import Board, Check, Facts, Want, fail, measurements, status_of
+from .check import Board, Check, Want, status_of
 from .collectives import ALL_REDUCE
 from .group import Group, Plan
-from .journal import RANK, SINGLE, Journal
-from .options import GPU, REFUSED, REHEARSAL_1GPU, REHEARSAL_CPU, Options
+from .journal import SINGLE, Journal
+from .options import GPU, REHEARSAL_1GPU, Options
+from .plans import RANKS_ENDED, SINGLES_ENDED, checks_of, plan_of_ranks
 from .verdict import Announcer
 
 _UNTIL = {"S0": 0.06, "S1": 0.25, "S2": 0.30, "S3": 0.50, "S4": 0.94, "S5": 1.0}
@@ -50,143 +40,6 @@ there for the next, and their sum can never exceed the whole."""
 _LADDER_S = 60.0
 _LINES_SHOWN = 15
 """Of a failed rank's log; the verdict has more, the log all."""
-
-
-def _ended(facts: Facts, _: Want) -> str:
-    if code := facts[0]["ended"]:
-        fail(f"exit code {code}")
-    return "exit code 0"
-
-
-SINGLES_ENDED = Check("S3.finished", ("ended",), _ended)
-RANKS_ENDED = Check("S4.finished", ("ended",), _ended)
-
-
-def checks_of(mode: str) -> list[Check]:
-    """Return all checks of a test in `mode`, in the order in which they are decided."""
-    on_gpus = mode != REHEARSAL_CPU
-    return [
-        *host.BEFORE,
-        *(gpus.BEFORE if on_gpus else ()),
-        libraries.LOCATED,
-        *libraries.CHECKS[:1],
-        *(device.CHECKS if on_gpus else ()),
-        *libraries.CHECKS[1:],
-        *store.SINGLE,
-        *compiling.CHECKS,
-        SINGLES_ENDED,
-        *(ranks.ON_GPUS if on_gpus else ranks.CHECKS),
-        RANKS_ENDED,
-        *(ranks.AFTERWARDS if on_gpus else ()),
-        *host.AFTER,
-        *(gpus.AFTER if on_gpus else ()),
-    ]
-
-
-class Interruption:
-    """Remembers the first signal that asks this process to stop; calling it returns its name."""
-
-    def __init__(self) -> None:
-        self._name: str | None = None
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._note)
-
-    def _note(self, number: int, _: FrameType | None) -> None:
-        self._name = self._name or signal.Signals(number).name
-
-    def __call__(self) -> str | None:
-        """Return the signal's name, None as long as there was none."""
-        return self._name
-
-
-def main(options: Options, bundle: Path) -> int:
-    """Run the whole smoke test as asked for; return the process's exit code."""
-    announcer, interruption = Announcer(options.mode), Interruption()
-    with _alone(options, announcer, interruption) as alone:
-        if not alone:
-            announcer.say(f"another smoke test still runs in {options.output.parent}; not started")
-            return REFUSED
-        try:
-            if options.across is not None:
-                from .part import HostPart
-
-                return HostPart(options, options.across, bundle, announcer, interruption).run()
-            return Test(options, bundle, interruption).run()
-        except OSError as error:
-            announcer.say(f"the smoke test could not be run or recorded: {error}")
-        except Exception as error:  # an exit code of 1, Python's own, would mean "degraded"
-            traceback.print_exc()
-            announcer.say(f"the smoke test has a defect: {type(error).__name__}: {error}")
-        return verdict.FAILED
-
-
-@contextmanager
-def _alone(
-    options: Options, announcer: Announcer, interruption: Callable[[], str | None]
-) -> Iterator[bool]:
-    """Hold the lock on the verdict's directory, waiting for at most one deadline.
-
-    A test whose caller has lost its connection goes on to its own deadline; the next one waits
-    for it. The kernel releases the lock with the process, so none is ever left behind.
-    """
-    directory = os.open(options.output.parent, os.O_RDONLY | os.O_DIRECTORY)
-    limit, told, locked = time.monotonic() + options.deadline, False, False
-    try:
-        while not locked and time.monotonic() < limit and not interruption():
-            try:
-                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                locked = True
-            except BlockingIOError:
-                if not told:
-                    announcer.say("waiting for another smoke test on this host to end")
-                told = True
-                time.sleep(0.2)
-        yield locked
-    finally:
-        os.close(directory)
-
-
-def plan_of_ranks(
-    options: Options,
-    mode: str,
-    count: int,
-    bundle: Path,
-    directory: Path,
-    checks: Sequence[Check],
-    variables: Mapping[str, str | None],
-    rendezvous: Sequence[str] = ("--standalone", "--local-addr", "127.0.0.1"),
-    *,
-    measure: Sequence[str] = (),
-    compiled: bool = False,
-) -> Plan:
-    """Return the plan of `count` ranks under torchrun, as training is started.
-
-    + variables: set for them, or with None, removed
-    + rendezvous: where all meet; the store's address would otherwise be the hostname, which need
-      not resolve
-    + measure: what they measure, if not what `checks` ask for
-    """
-    for folder in (environment.RECORDINGS, environment.PIPES):
-        (directory / folder).mkdir(parents=True, exist_ok=True)
-    nccl = {} if mode == REHEARSAL_CPU else environment.of_nccl(directory)
-    clean = environment.clean(os.environ, mode, compiling=options.compile)
-    changed: dict[str, str | None] = {**clean, **nccl, **variables}
-    kept = {name: value for name, value in changed.items() if value is not None}
-    settings = {
-        "directory": str(directory),
-        "mode": mode,
-        "allreduce_mib": options.allreduce_mib,
-        "compiled": compiled,
-        "measure": [*(measure or measurements(checks))],
-        "variables": [*kept],
-    }
-    torchrun = [
-        *(sys.executable, str(bundle), "--torchrun", str(directory / "failures.json")),
-        *(*rendezvous, "--nproc-per-node", str(count), "--max-restarts", "0"),
-        *("--log-dir", str(directory / "logs"), "--redirects", "3"),
-        *(str(bundle), "--rank", json.dumps(settings)),
-    ]
-    return Plan([torchrun], kept, directory, RANK, count, checks, RANKS_ENDED)
 
 
 class Test:
@@ -484,15 +337,7 @@ class Test:
             "deadline_s": options.deadline,
             "deadline_extra_s": hang.EXTRA_S if self._reruns else 0,
             "stages": self._stages(),
-            "software": {
-                "smoke_test_sha256": hashlib.sha256(self._bundle.read_bytes()).hexdigest(),
-                "python": platform.python_version(),
-                "python_path": sys.executable,
-                "torch": self._torch.version,
-                "torch_path": self._torch.found,
-                "kernel": platform.release(),
-                "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-            },
+            "software": verdict.software(self._torch, self._bundle),
             "environment": {"removed": self._removed},
             "listens": self._listens,
             "gpus": [gpus.record(gpu, loaded.get(str(gpu["index"]), {})) for gpu in listed],
@@ -503,7 +348,7 @@ class Test:
             "failed": verdict.failed(self._board.failed, last, self._remark),
             "reruns": self._reruns,
             "evidence": None,
-            "rerun_command": self._rerun_command(),
+            "rerun_command": verdict.rerun_command(options, self._bundle),
             "logs": str(self._directory),
         }
 
@@ -514,19 +359,6 @@ class Test:
             devices = self._groups[0].journals
             found |= verdict.gpu_metrics(devices, self._journals(), self._afterwards)
         return found
-
-    def _rerun_command(self) -> str:
-        """Return the command that runs this test again by hand, with its verdict beside this."""
-        options = self._options
-        words = [sys.executable, str(self._bundle), "--mode", options.mode, "--host", options.host]
-        sizes = {"--ranks": options.ranks if options.mode != GPU else None, "--gpus": options.gpus}
-        sizes |= {"--deadline": options.deadline, "--allreduce-mib": options.allreduce_mib}
-        for name, value in sizes.items():
-            words += [name, str(value)] if value is not None else []
-        words += [] if options.compile else ["--no-compile"]
-        words += [] if options.limit_network else ["--open-network"]
-        output = options.output.with_name(f"{options.output.stem}.by-hand{options.output.suffix}")
-        return shlex.join([*words, "--output", str(output)])
 
 
 def _now() -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import platform
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +18,8 @@ from .check import Result
 from .files import write_text
 from .group import Group, last_lines
 from .journal import Journal
-from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU
+from .libraries import Torch
+from .options import GPU, REHEARSAL_1GPU, REHEARSAL_CPU, Options
 from .step import loss_drop
 
 SCHEMA_VERSION = 3
@@ -153,6 +157,32 @@ def failed(result: Result | None, group: Group | None, remark: str | None) -> di
         "log": str(logs[0]) if logs else None,
         "tail": group.tail(rank) if group and result.status == "fail" else [],
     }
+
+
+def software(torch: Torch, bundle: Path) -> dict[str, str | None]:
+    """Return which program, Python, torch and kernel the verdict is about."""
+    return {
+        "smoke_test_sha256": hashlib.sha256(bundle.read_bytes()).hexdigest(),
+        "python": platform.python_version(),
+        "python_path": sys.executable,
+        "torch": torch.version,
+        "torch_path": torch.found,
+        "kernel": platform.release(),
+        "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+    }
+
+
+def rerun_command(options: Options, bundle: Path) -> str:
+    """Return the command that runs this test again by hand, with its verdict beside this."""
+    words = [sys.executable, str(bundle), "--mode", options.mode, "--host", options.host]
+    sizes = {"--ranks": options.ranks if options.mode != GPU else None, "--gpus": options.gpus}
+    sizes |= {"--deadline": options.deadline, "--allreduce-mib": options.allreduce_mib}
+    for name, value in sizes.items():
+        words += [name, str(value)] if value is not None else []
+    words += [] if options.compile else ["--no-compile"]
+    words += [] if options.limit_network else ["--open-network"]
+    output = options.output.with_name(f"{options.output.stem}.by-hand{options.output.suffix}")
+    return shlex.join([*words, "--output", str(output)])
 
 
 # -- evidence

@@ -1,0 +1,49 @@
+"""What is judged of each recorded probe answer: the contract for whoever rewrites the judging.
+
+`python tests/unit/test_judged.py` writes judged.json anew; read what differs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu.compatibility import resolve
+from pyinfra_gpu.drift.host import judge
+from pyinfra_gpu.facts.parse import parse
+
+FOLDER = Path(__file__).parent / "fixtures" / "probe"
+GOLDEN = Path(__file__).parent / "judged.json"
+GPU = {"gpu_model": "RTX 5090", "gpu_count": 2}
+DECLARED: dict[str, dict[str, object]] = {
+    "cpu": {"stack": "cpu-torch2.13"},
+    "gpu": {**GPU},
+    "gpu, driver present": {**GPU, "driver_source": "present"},
+    "gpu, driver of the distribution": {**GPU, "driver_source": "distribution"},
+}
+CASES = [f"{path.stem}: {name}" for path in sorted(FOLDER.glob("*.txt")) for name in DECLARED]
+
+
+def judged(case: str) -> list[str]:
+    """Name each finding with its effect and whether it stops the run, and each stage of which nothing can be told."""
+    name, _, declared = case.partition(": ")
+    record = parse((FOLDER / f"{name}.txt").read_text().splitlines())
+    stages = judge(resolve(DECLARED[declared], "ws1"), record)
+    found = {
+        f"{each.id} {each.effect}{' stops' * each.stops}"
+        for stage in stages
+        for each in stage.findings
+    }
+    return sorted(found | {f"{stage.stage} undetermined" for stage in stages if stage.unread})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_judged_as_it_was(case: str) -> None:
+    assert judged(case) == json.loads(GOLDEN.read_text())[case]
+
+
+if __name__ == "__main__":
+    rows = (f"{json.dumps(case)}: {json.dumps(judged(case))}" for case in CASES)
+    GOLDEN.write_text("{\n" + ",\n".join(rows) + "\n}\n")
