@@ -268,8 +268,8 @@ def kept_environments() -> tempfile.TemporaryDirectory[str]:
     program = Path(kept.name, "python3")
     program.write_text(f"""#!/bin/sh
 [ "$1 $2 $3" = "-I -m venv" ] || exec {real} "$@"
-if [ -e {once} ]; then exec cp -al {once} "$4"; fi
-{real} "$@" && cp -al "$4" {once}.new && exec mv {once}.new {once}
+if [ -e {once} ]; then exec cp -a {once} "$4"; fi
+{real} "$@" && cp -a "$4" {once}.new && exec mv {once}.new {once}
 """)
     program.chmod(0o755)
     return kept
