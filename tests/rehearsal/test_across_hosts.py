@@ -219,7 +219,7 @@ def _lost_in_the_middle(together: OnlySmoke, lab: Lab, how: str) -> tuple[str, f
         elif how == "power":
             host.power_off()
         else:
-            host.run("kill -9 $(pgrep -f '[-]-worker .*/across.json.logs' | tail -1)")
+            host.run("kill -9 $(pgrep -f '[-]-rank .*/across.json.logs' | tail -1)")
         output, _ = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
