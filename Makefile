@@ -23,7 +23,7 @@ test: $(VENV)/installed
 	@$(PYTEST) --no-skips tests/unit tests/fake
 	@$(PYTEST) --no-skips $(ON_HOSTS)
 
-# The long tables, some hours of both cores: every drift and field case, faults at every command,
+# The long tables: every drift and field case, faults at every command,
 # 100,000 fuzz documents, every shell.
 night: $(VENV)/torch
 	@$(BIN)/python -m tests.needs --all

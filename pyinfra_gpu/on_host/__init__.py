@@ -73,7 +73,8 @@ def _travelling() -> Iterator[Path]:
     for folder in ("train", "diagnosis"):
         yield from (each for each in (_HERE / folder).rglob("*") if each.suffix in _CODE_AND_DATA)
     yield from (_HERE / name for name in ("completion.py", "fingerprint.py", "terminal.py"))
-    yield from (_SMOKE / name for name in ("__init__.py", "files.py", "nvidia_smi.py"))
+    names = ("__init__.py", "files.py", "listening.py", "nvidia_smi.py")
+    yield from (_SMOKE / name for name in names)
 
 
 @cache

@@ -11,7 +11,6 @@ import pytest
 from tests.on_host.proving import SHELLS, TOOLKIT, last_line, prove_cuda
 
 pytestmark = [
-    pytest.mark.gpu(0),
     pytest.mark.skipif(
         not (TOOLKIT / "bin/nvcc").exists() or shutil.which("g++") is None,
         reason=f"needs a toolkit in {TOOLKIT} and g++",

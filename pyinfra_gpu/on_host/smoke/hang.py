@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 from .environment import PIPES, RECORDINGS
 from .journal import Journal
+from .nvidia_smi import run as output_of
 from .options import REHEARSAL_CPU
 
 EXTRA_S = 60
@@ -85,18 +85,7 @@ def collectives(directory: Path) -> list[str]:
         return []
     command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace"]
     command += [str(directory / RECORDINGS), "--prefix", "rank", "--allow-incomplete-ranks"]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_ANALYSER_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return [f"the flight recordings in {directory} could not be analysed: {error}"]
-    return done.stdout.decode(errors="replace").splitlines()
+    return output_of(command, _ANALYSER_S).text.splitlines()
 
 
 def watchdog_spoke(log: Iterable[str]) -> bool:

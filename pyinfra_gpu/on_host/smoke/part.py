@@ -7,10 +7,8 @@ host note what it found (`conclude`).
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import socket
-import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +26,6 @@ from .verdict import Announcer
 
 _MEETING_S = 60.0
 _POLL_S = 0.1
-_SIOCGIFADDR = 0x8915  # linux/sockios.h
 STOPPED = "the controller"
 
 
@@ -148,7 +145,7 @@ class HostPart:
         address = f"[{endpoint[0]}]" if ":" in endpoint[0] else endpoint[0]
         is_host = "true" if options.host == asked.hosts[0] else "false"
         seconds = round(self._meeting_s)
-        interface = interface_of(local)
+        interface = listening.interface_of(local)
         plan = plan_of_ranks(
             options,
             options.mode,
@@ -185,7 +182,8 @@ class HostPart:
         if group.reason is None and len(journals) < wanted and not _errors(journals):
             started = f"{len(journals)} of {wanted} ranks started"
             return End("peer", host, f"on {host}, {started}, torchrun ended with code {group.code}")
-        sentence, rank = replace_count(group).failure(limit)
+        # Ranks are numbered over all hosts here, so none of this host's is missing by its number.
+        sentence, rank = replace(group, plan=replace(group.plan, count=0)).failure(limit)
         if group.reason == DEADLINE:
             return End("late", host, f"on {host}, {sentence}", rank)
         return across.of_ranks(host, sentence, rank, journals)
@@ -201,11 +199,6 @@ class HostPart:
 
 def _errors(journals: Mapping[int, Journal]) -> bool:
     return any(journal.error for journal in journals.values())
-
-
-def replace_count(group: Group) -> Group:
-    """Return `group` as one that knows not which ranks of the world are this host's."""
-    return replace(group, plan=replace(group.plan, count=0))
 
 
 # -- where the hosts meet before torchrun does, since a host may have several addresses
@@ -264,17 +257,3 @@ def reach(
                 tried[endpoint[0]] = error.strerror or str(error)
         time.sleep(_POLL_S)
     return endpoints[0], None
-
-
-def interface_of(address: str) -> str | None:
-    """Return the interface that has this IPv4 address, None if none has."""
-    for _, name in socket.if_nameindex():
-        request = struct.pack("256s", name.encode()[:15])
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-            try:
-                answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
-            except OSError:  # it is down or has no IPv4 address
-                continue
-        if socket.inet_ntoa(answer[20:24]) == address:
-            return name
-    return None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import bandwidth, collectives, compiling, device, environment, libraries, step, store
-from .journal import RANK, SINGLE, Writer
+from .journal import RANK, Writer
 from .options import REHEARSAL_CPU
 from .processes import die_with_parent
 
@@ -163,6 +163,3 @@ def agent(failures: Path, arguments: list[str]) -> int:
         traceback.print_exc()
         return 1
     return 0
-
-
-__all__ = ["RANK", "SINGLE", "Rank", "agent", "main"]

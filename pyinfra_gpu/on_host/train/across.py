@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from . import calling, interfaces, rendezvous
+from ..smoke.listening import interface_of
+from . import calling, rendezvous
 from .errors import TrainError
 from .rendezvous import Met, Missed
 
@@ -141,6 +142,6 @@ def rendezvous_words(part: Across, run: str, met: Met) -> list[str]:
 
 def variables(met: Met) -> dict[str, str]:
     """Return the variables by which the ranks use the interface that leads to the others."""
-    interface = interfaces.interface_of(met.local)
+    interface = interface_of(met.local)
     names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     return dict.fromkeys(names, interface) if interface else {}
