@@ -6,22 +6,32 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: rehearsal test test-pytorch-source test-pytorch-whole test-real-driver test-debian13 test-cuda-wheel quick check deploy clean requirements
+.PHONY: gpu-kit rehearsal test test-pytorch-source test-pytorch-whole test-real-driver test-debian13 test-cuda-wheel quick night check deploy clean requirements
 
 rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearsal run
 
-# Lanes: processes beside one another, each with its own output. How many share the tests on hosts,
-# each with a lab of its own: make test REHEARSAL_LANES=1
-REHEARSAL_LANES ?= 2
+# In two calls, since importing pyinfra's command line, as unit and fake do, has gevent replace the
+# parts of Python that start and watch processes, which is what the other folders test.
+PYTEST = $(BIN)/python -m pytest -q -n 2 --durations=50
+ON_HOSTS = tests/on_host tests/rehearsal tests/gpu
 
 # Types are checked while torch is unpacked: each keeps one core busy, for half a minute.
 test: $(VENV)/installed
 	@$(MAKE) --no-print-directory --jobs=2 check $(VENV)/torch
-	@$(BIN)/python -m tests.suite all --rehearsal-lanes $(REHEARSAL_LANES)
+	@$(BIN)/python -m tests.needs --all
+	@$(PYTEST) --no-skips tests/unit tests/fake
+	@$(PYTEST) --no-skips $(ON_HOSTS)
 
-# What takes too long, or too much from the network, for `make test`; what they saw is kept in
-# tests/real/evidence/: real packages of a driver and of its kernel, hosts with Debian 13, and the
+# The long tables, some hours of both cores: every drift and field case, faults at every command,
+# 100,000 fuzz documents, every shell.
+night: $(VENV)/torch
+	@$(BIN)/python -m tests.needs --all
+	@$(PYTEST) --no-skips -m night tests/unit tests/fake
+	@$(PYTEST) --no-skips -m night $(ON_HOSTS)
+
+# What takes too long, or too much from the network, for `make test`; what they saw is
+# in docs/evidence.md: real packages of a driver and of its kernel, hosts with Debian 13, and the
 # CUDA build of torch.
 test-real-driver: $(VENV)/installed
 	@$(BIN)/python -m tests.real.own_driver
@@ -33,7 +43,8 @@ test-cuda-wheel: $(VENV)/installed
 	@$(BIN)/python -m tests.real.cuda_wheel
 
 quick: check
-	@$(BIN)/python -m tests.suite quick
+	@$(BIN)/python -m tests.needs
+	@$(PYTEST) tests/unit tests/fake
 
 check: $(VENV)/installed
 	@$(BIN)/ruff check .
@@ -49,6 +60,10 @@ test-pytorch-source: $(VENV)/installed
 WHOLE ?=
 test-pytorch-whole: $(VENV)/installed
 	@$(BIN)/python -m tests.pytorch_source.whole_build $(WHOLE)
+
+# What `tests/gpu/run OUT` needs on a machine with GPUs, where nothing of this project is installed.
+gpu-kit: $(VENV)/installed
+	@$(BIN)/python tests/gpu/pack.py build/gpu-kit
 
 deploy: $(VENV)/installed
 	@test -n "$(INVENTORY)" || { echo "usage: make deploy INVENTORY=inventories/lab.py" >&2; exit 1; }

@@ -14,7 +14,7 @@ what takes longer than half a minute there is one round.
 
 Peers come from the package index into FOLDER/peers, never into the project's environment. Each
 result is kept in FOLDER/results.json, and measured again only with `--again`; the table goes to
-standard output, the plot to FOLDER/compare.svg. The delay is of both directions together.
+standard output. The delay is of both directions together.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import look
-import plot
 
 from pyinfra_gpu.engine.login_shell import one_line
 from pyinfra_gpu_rehearsal import Lab, LabHost
@@ -215,22 +214,6 @@ def table(results: Results, delays: Sequence[int]) -> str:
     return "\n".join(rows)
 
 
-def drawn(results: Results, delays: Sequence[int]) -> str:
-    """Return the plot of all results."""
-    panels: dict[str, Mapping[str, plot.Line]] = {}
-    for delay in delays:
-        lines = {}
-        for name, title in NAMES.items():
-            keys = [key.split() for key in results if key.startswith(f"{name} {delay} ")]
-            counts = sorted(int(each[2]) for each in keys)
-            points = [(float(count), results[f"{name} {delay} {count}"][0]) for count in counts]
-            if points:
-                lines[title] = points
-        if lines:
-            panels[f"{delay} ms of delay"] = lines
-    return plot.svg(panels)
-
-
 def parsed() -> argparse.Namespace:
     """Return what the command line says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -280,7 +263,6 @@ def main() -> None:
             host.network("restore")
     print(f"\n{platform.machine()}, {os.cpu_count()} cores for controller and hosts; {versions}")
     print(table(results, delays))
-    (given.folder / "compare.svg").write_text(drawn(results, delays))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
+from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.requirements import install_packages, missing_packages
 
 # Program -> the Debian package it is in. Every shell that a host may have, for the probe, or that a
@@ -47,3 +48,10 @@ def missing(*, everything: bool) -> list[str]:
 def ensure(say: Callable[[str], None], *, everything: bool) -> None:
     """Install what is missing; raises LabError with the line to type where that cannot be done."""
     install_packages(missing(everything=everything), say, whose="the tests")
+
+
+if __name__ == "__main__":
+    try:
+        ensure(print, everything="--all" in sys.argv)
+    except LabError as error:
+        sys.exit(str(error))

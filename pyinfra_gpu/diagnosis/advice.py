@@ -30,7 +30,7 @@ class Advice(FileEntry):
 def advice(check_id: str) -> tuple[str, ...]:
     """Return the steps to take after this check has failed; empty where its sentence says all.
 
-    + check_id: as in the verdict, such as "S4.grad_equal"
+    + check_id: as in the verdict, such as "S4.grad_bitwise"
     """
     return known().get(check_id.rpartition(".")[2], ())
 

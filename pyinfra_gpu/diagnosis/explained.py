@@ -65,4 +65,4 @@ def ended_by_the_test(verdict: Verdict | AcrossVerdict) -> bool:
 def measured_by_the_test(verdict: Verdict | AcrossVerdict) -> bool:
     """Tell whether what failed is a figure that the test measured, and not the end of a rank."""
     check = verdict.check(verdict.failed.id) if verdict.failed else None
-    return check is not None and (check.measured is not None or check.expected is not None)
+    return check is not None and check.seconds is not None

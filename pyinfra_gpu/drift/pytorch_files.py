@@ -130,7 +130,7 @@ def _ours(spec: HostSpec, record: Record) -> set[str]:
     stamp = record.training.stamp_text
     noted = None if isinstance(stamp, Unknown) else TrainingStamp.read(stamp)
     return {
-        *((each.name for each in lock.packages) if lock else ()),
+        *(lock.lines if lock else ()),
         *(() if isinstance(needs, Unknown) else needs),
         *(noted.distributions if isinstance(noted, TrainingStamp) else ()),
     }

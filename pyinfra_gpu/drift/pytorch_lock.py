@@ -49,7 +49,7 @@ def lock_of(spec: HostSpec, record: Record) -> Lock | None:
     fits = (
         each
         for each in spec.pytorch.locks
-        if each.platform == platform and each.installer.version == spec.pytorch.uv_version
+        if each.platform == platform and each.installer_version == spec.pytorch.uv_version
     )
     return next(fits, None)
 
@@ -67,7 +67,9 @@ def missing(spec: HostSpec, record: Record) -> Finding | None:
     Where the host's platform is not known yet, as long as it has no Python, nothing is said.
     """
     wanted, platform = spec.pytorch, platform_of(spec, record)
-    if wanted.lock == "ignore" or platform is None or lock_of(spec, record):
+    if wanted.lock == "ignore" or wanted.building is not None:
+        return None
+    if platform is None or lock_of(spec, record):
         return None
     return no_lock(spec, str(platform))
 
@@ -76,8 +78,7 @@ def no_lock(spec: HostSpec, platform: str) -> Finding:
     """Return the finding that there is no lock for a platform, in words."""
     wanted = spec.pytorch
     found = f"no lock for {platform}"
-    built = f" built from {wanted.building.identity[:12]}" if wanted.building else ""
-    expected = f"one of torch {wanted.full_version}{built} and uv {wanted.uv_version} in {FOLDER}/"
+    expected = f"one of torch {wanted.full_version} and uv {wanted.uv_version} in {FOLDER}/"
     if wanted.lock == "required":
         action = f"run `{COMMAND} INVENTORY`, and keep what it writes in version control"
         expected += ", since pytorch_lock = 'required'"
@@ -96,7 +97,7 @@ def installer_differs(spec: HostSpec, record: Record) -> str | None:
     """Return in what the installer is not the lock's, in a few words; None where it is."""
     lock = lock_of(spec, record)
     noted = _digest(record, spec.paths.uv_lock)
-    if lock is None or isinstance(noted, Unknown) or noted == sha256(f"{lock.installer.line}\n"):
+    if lock is None or isinstance(noted, Unknown) or noted == sha256(f"{lock.installer}\n"):
         return None
     return "not installed by the lock" if noted is None else "installed by another lock"
 
@@ -130,9 +131,9 @@ def _others(lock: Lock, record: Record) -> list[str]:
     if isinstance(there, Unknown):
         return []
     return [
-        f"{each.name} {there.get(each.name, 'is gone')}, locked is {each.version}"
-        for each in lock.packages
-        if not _same(there.get(each.name), each.version)
+        f"{name} {there.get(name, 'is missing')}, locked is {version}"
+        for name, version in lock.versions.items()
+        if not _same(there.get(name), version)
     ]
 
 

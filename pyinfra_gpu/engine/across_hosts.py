@@ -15,9 +15,8 @@ from typing import Any
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 
 from pyinfra_gpu.engine.together import Together
-from pyinfra_gpu.on_host.smoke.judge import across
-from pyinfra_gpu.on_host.smoke.judge.across import Step
-from pyinfra_gpu.on_host.smoke.judge.ends import GONE, End, Part
+from pyinfra_gpu.on_host.smoke import across
+from pyinfra_gpu.on_host.smoke.across import GONE, End, Part, Step
 
 _PART = "part"
 _NONSENSE = "told something that cannot be judged: is it the same pyinfra-gpu there?"

@@ -40,10 +40,9 @@ def declared(host: Host) -> HostSpec:
 def _with_locks(spec: HostSpec) -> HostSpec:
     """Add the locks that there are for the declared torch, where data does not ignore them."""
     torch = spec.pytorch
-    if torch.lock == "ignore":
+    if torch.lock == "ignore" or torch.building is not None:
         return spec
-    source = torch.building.identity if torch.building else ""
-    locks = lock.read(Path.cwd(), torch.full_version, source)
+    locks = lock.read(Path.cwd(), torch.full_version)
     return replace(spec, pytorch=replace(torch, locks=locks))
 
 

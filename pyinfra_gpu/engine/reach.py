@@ -1,7 +1,7 @@
 """Who can connect to what a command on a host listens at: limited by root, where there is root.
 
 The commands run as the owner all the same. What was limited is not told by root: the command finds
-it out by trying (`on_host/smoke/launcher/network.py`).
+it out by trying (`on_host/smoke/listening.py`).
 """
 
 from __future__ import annotations
@@ -13,37 +13,29 @@ from typing import TYPE_CHECKING, Any
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.engine.privilege import as_owner, as_root
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.on_host.smoke.launcher.network import ALLOWED_LOOPBACK
+from pyinfra_gpu.on_host.smoke.listening import ALLOWED_LOOPBACK
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-_USES = ("reach/as_owner.sh",)
 _MOST = 64
 """Addresses of one host: who tells more is not believed to need them."""
 
 
-def alone(spec: HostSpec, record: Record, command: str) -> tuple[str, dict[str, Any]]:
-    """Return a command of the owner's such that nobody else can connect to it, and as whom to run.
+def limited(
+    spec: HostSpec, record: Record, command: str, seconds: float, addresses: Iterable[str] = ()
+) -> tuple[str, dict[str, Any]]:
+    """Return a command of the owner's, and as whom to run it, such that all it starts is ended
+    after so many seconds, and only the host itself and `addresses` can connect to it.
 
     + command: POSIX shell; every value in it must already be quoted
     """
     if not _limits(spec):
         return command, as_owner(spec, record)
-    words = (owner_name(spec, record), command)
-    return program("reach/alone.sh", *words, uses=_USES), as_root(spec)
-
-
-def of_group(
-    spec: HostSpec, record: Record, command: str, addresses: Iterable[str]
-) -> tuple[str, dict[str, Any]]:
-    """Return a command of the owner's such that `addresses` alone can connect; see `alone`."""
-    if not _limits(spec):
-        return command, as_owner(spec, record)
     allowed = " ".join(dict.fromkeys([*ALLOWED_LOOPBACK, *addresses]))
-    words = (owner_name(spec, record), command, allowed)
-    return program("reach/group.sh", *words, uses=_USES), as_root(spec)
+    words = (owner_name(spec, record), command, str(round(seconds)), allowed)
+    return program("reach/group.sh", *words, uses=("reach/as_owner.sh",)), as_root(spec)
 
 
 def addresses(words: Iterable[str]) -> list[str]:

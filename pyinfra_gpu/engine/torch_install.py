@@ -45,7 +45,7 @@ def install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -
     files may be missing although their names are there.
     """
     if spec.pytorch.building is not None:
-        yield from _install_built(spec, record, lock, complaint)
+        yield from _install_built(spec, record, complaint)
         return
     if spec.pytorch.nightly:
         yield from _install_nightly(spec, record, lock, complaint)
@@ -68,7 +68,7 @@ def install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -
     )
 
 
-def _install_built(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -> Commands:
+def _install_built(spec: HostSpec, record: Record, complaint: str) -> Commands:
     """Install the wheel that was built, if it is still the one that was proven."""
     wheel, paths = record.build.wheel, spec.paths
     what = f"install the built torch {spec.pytorch.full_version} ({complaint})"
@@ -86,12 +86,8 @@ def _install_built(spec: HostSpec, record: Record, lock: Lock | None, complaint:
     stamp = f"{paths.venv}/.pyinfra-gpu-build.json"
     noted = f"cp -T -- {quoted(manifest)} {quoted(stamp)}"
     proven = program("build/proven.sh", path, wheel.sha256, manifest)
-    if lock is None:
-        unlocked = quoted("rm", "-f", paths.torch_lock)
-        install = marked(spec, command, after=f"{noted} && {unlocked}")
-    else:
-        after = f"{quoted(*command, '--no-deps')} && {noted}"
-        install = yield from _by_lock(spec, record, lock, after=after)
+    unlocked = quoted("rm", "-f", paths.torch_lock)
+    install = marked(spec, command, after=f"{noted} && {unlocked}")
     yield long_step(spec, record, what, f"{proven} && {{ {install}; }}")
 
 
@@ -140,16 +136,15 @@ def _by_lock(
     lock: Lock,
     *,
     folders: Sequence[str] = (),
-    after: str = "true",
 ) -> Generator[PyinfraCommand, None, str]:
     """Fetch what the lock names, compare digests, and return the command that installs it.
 
-    + folders, after: see `lock_commands`
+    + folders: see `lock_commands`
     """
     content = lock.requirements.encode()
     yield write(STAGE, File(path=new_lock(spec), content=content), as_owner(spec, record))
     there = record.torch.distributions != {}  # without torch too, from a run that was cut off
-    fetch, install = lock_commands(spec, there=there, folders=folders, after=after)
+    fetch, install = lock_commands(spec, there=there, folders=folders)
     yield long_step(spec, record, f"fetch what {lock.path} names", fetch)
     return install
 

@@ -19,15 +19,12 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 
-def lock_commands(
-    spec: HostSpec, *, there: bool, folders: Sequence[str] = (), after: str = "true"
-) -> tuple[str, str]:
+def lock_commands(spec: HostSpec, *, there: bool, folders: Sequence[str] = ()) -> tuple[str, str]:
     """Return the shell commands that fetch, and that install, what a lock on the host names.
 
     + there: whether something is installed, and perhaps without its digest having been asked: then
       all of it is installed anew
     + folders: on the host, in which some of it lies
-    + after: a shell command that installs what belongs to it and is in no lock
     """
     command = [*uv_install(spec), *by_lock(new_lock(spec))]
     for each in folders:
@@ -35,8 +32,7 @@ def lock_commands(
     fetch = program("pytorch/fetch.sh", f"{spec.paths.cache}/pyinfra-gpu-fetched", *command)
     command += ["--compile-bytecode", *(["--reinstall"] if there else [])]
     noted = quoted("mv", "-f", "-T", new_lock(spec), spec.paths.torch_lock)
-    done = noted if after == "true" else f"{after} && {noted}"
-    return fetch, marked(spec, command, after=done)
+    return fetch, marked(spec, command, after=noted)
 
 
 def by_lock(path: str) -> list[str]:

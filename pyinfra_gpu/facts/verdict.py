@@ -46,8 +46,8 @@ PASSED: tuple[Status, ...] = ("pass", "warn")
 """A test that only warns has passed: its stamp counts, and its warnings are shown."""
 
 # Not Literal: that takes `true` for 1.
-Version1 = Annotated[int, Field(ge=1, le=1), WithJsonSchema({"const": 1})]
 Version2 = Annotated[int, Field(ge=2, le=2), WithJsonSchema({"const": 2})]
+Version3 = Annotated[int, Field(ge=3, le=3), WithJsonSchema({"const": 3})]
 
 
 def _when(name: str, values: list[str], then: Any, otherwise: Any = None) -> Any:
@@ -121,11 +121,11 @@ class Verdict(_Document):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "$id": "urn:pyinfra-gpu:smoke-verdict:2",
+            "$id": "urn:pyinfra-gpu:smoke-verdict:3",
             "allOf": [*_RULES, _when("mode", ["rehearsal-cpu"], {"gpus": {"maxItems": 0}})],
         }
     )
-    schema_version: Version2
+    schema_version: Version3
     fingerprint: Fingerprint | None = Field(
         description="As given by the caller: what the result depends on; null for a test by hand."
     )
@@ -166,9 +166,9 @@ class AcrossVerdict(_Document):
     """
 
     model_config = ConfigDict(
-        json_schema_extra={"$id": "urn:pyinfra-gpu:across-verdict:1", "allOf": [*_RULES]}
+        json_schema_extra={"$id": "urn:pyinfra-gpu:across-verdict:2", "allOf": [*_RULES]}
     )
-    schema_version: Version1
+    schema_version: Version2
     hosts: dict[str, Member] = Field(
         min_length=2, description="All hosts of the step; ranks meet at the first."
     )

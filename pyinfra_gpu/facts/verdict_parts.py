@@ -127,9 +127,7 @@ class Check(Part):
 
     id: str = Field(pattern=r"^S[0-9]\.[a-z0-9_]+$")
     status: CheckStatus
-    measured: Json = Field(description="What was found; its form depends on the check.")
-    expected: Json = Field(description="What should have been found.")
-    seconds: Seconds | None
+    seconds: Seconds | None = Field(description="null where nothing was measured.")
     detail: str = Field(description="One sentence; on a failure, what is wrong and where.")
 
 
@@ -209,6 +207,7 @@ class Metrics(Part):
     bf16_tflops: dict[str, Number] = Field({}, description="By GPU.")
     memory_gb_s: dict[str, Number] = Field({}, description="By GPU.")
     allreduce_busbw_gb_s: Number | None = None
+    host_copy_gb_s: Number | None = Field(None, description="To the one GPU, by its PCIe link.")
     allreduce_bytes: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
     link: dict[str, Link] = Field({}, description="By GPU.")
     transport: dict[str, Integer] = Field(

@@ -1,1 +1,1 @@
-"""Writing locks: what hosts install, resolved on the controller, as data with digests."""
+"""`pyinfra-gpu lock`: uv resolves what hosts install, and writes it with hashes."""

@@ -3,33 +3,64 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from pyinfra.context import ctx_host
+
+from pyinfra_gpu.drift.pytorch_lock import platform_of
+from pyinfra_gpu.engine.declared import declared
+from pyinfra_gpu.engine.look import Unanswered, answer
+from pyinfra_gpu.engine.uv import index_options, trusted_hosts
 from pyinfra_gpu.errors import SpecError
-from pyinfra_gpu.locking.download import download
-from pyinfra_gpu.locking.errors import LockingError
-from pyinfra_gpu.locking.needs import Wanted, needs
-from pyinfra_gpu.locking.resolve import Resolved, resolve
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
-from pyinfra_gpu.spec.lock import FOLDER, Lock, Platform, changes, load, path_of
-from pyinfra_gpu.text import one_line, wrapped
-from pyinfra_gpu.whole_file import replacing
+from pyinfra_gpu.report.check.running import visit
+from pyinfra_gpu.spec.lock import COMMAND, FOLDER, INSTALLER, Platform, load, path_of
+from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu.text import one_line, shortened
 
-Done = dict[Path, tuple[Wanted, Resolved]]
-"""What a run has locked, by the path of the lock."""
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+_DEADLINE_S = 3600.0
+_LONGEST_REASON = 400  # characters
+_OLDEST_GLIBC = "2.28"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Wanted:
+    """What one lock is to hold.
+
+    + requirements: what uv is asked for: torch and uv
+    + glibc: the oldest that torch's wheels load on, e.g. "2.28"; "" where it is not known
+    + indexes: options that name the declared ones, for pip and uv; trusted: pip's own
+    """
+
+    path: Path
+    platform: Platform
+    requirements: tuple[str, ...]
+    glibc: str
+    indexes: tuple[str, ...]
+    trusted: tuple[str, ...]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb ``lock``."""
     parser = subparsers.add_parser(
         "lock",
-        help="write what hosts install, with versions and digests, as data for their deploys",
+        help="write what hosts install, with versions and hashes, as data for their deploys",
         description="Resolve torch and everything around it for each kind of host of an inventory,"
-        f" and write it with digests below {FOLDER}/. Hosts are looked at for their Python and"
-        " machine; nothing is written there. Versions that are locked already stay.",
+        f" and write it with hashes below {FOLDER}/. Hosts are asked for their Python and machine;"
+        " nothing is written there. Versions that are locked already stay.",
         epilog="exit code: 0 every lock is written; 1 something could not be locked",
     )
     add_request(parser)
@@ -52,24 +83,34 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def handle(options: argparse.Namespace) -> int:
-    """Write the locks, say what changed in them, and return the exit code."""
+    """Write the locks, say what was written, and return the exit code."""
     platforms = [Platform.parse(each) for each in options.platform]
     if None in platforms:
         return _problem("--platform is a Python and a machine, such as 3.12-x86_64")
-    found = needs(request_of(options), [each for each in platforms if each])
-    failed = bool([_problem(each) for each in found.problems])
-    if not found.hosts and not failed:
-        return _problem("every host has pytorch_lock = 'ignore': there is nothing to lock")
-    done: Done = {}
-    for wanted, hosts in found.hosts.items():
+    found: dict[str, tuple[Wanted, ...] | str] = {}
+    names, problems = visit(
+        request_of(options),
+        partial(_of_host, [each for each in platforms if each]),
+        lambda one, _: found.update({one[0]: one[1]}),
+    )
+    hosts: dict[Wanted, list[str]] = {}
+    for name in names:
+        wanted = found[name]
+        if isinstance(wanted, str):
+            problems = (*problems, wanted)
+            continue
+        for each in wanted:
+            hosts.setdefault(each, []).append(name)
+    failed = bool([_problem(each) for each in problems])
+    if not hosts and not failed:
+        return _problem("nothing to lock: hosts ignore locks, or build torch from source")
+    for each, of in sorted(hosts.items()):
         try:
-            lines = _lock(wanted, hosts, done, upgrade=options.upgrade)
-        except (LockingError, SpecError, OSError) as error:
-            failed = bool(_problem(f"{', '.join(hosts)}: {error}"))
-        else:
-            failed = bool(show("\n".join(lines), "lock")) or failed
-    if options.download and done:
-        failed = bool(_download(done, Path(options.download))) or failed
+            failed = bool(show(_lock(each, of, upgrade=options.upgrade), "lock")) or failed
+            if options.download:
+                _download(each, options.download)
+        except (SpecError, OSError, subprocess.TimeoutExpired) as error:
+            failed = bool(_problem(f"{', '.join(of)}: {error}"))
     return 1 if failed else 0
 
 
@@ -78,56 +119,89 @@ def _problem(sentence: str) -> int:
     return 1
 
 
-def _lock(wanted: Wanted, hosts: Sequence[str], done: Done, *, upgrade: bool) -> list[str]:
-    """Write what is wanted, and return what is to be said of it.
-
-    + done: what this run has written; it is added there
-
-    Raises LockingError, also where two indexes serve different files for one lock;
-    SpecError where the lock that is there is none; OSError.
-    """
-    path = path_of(wanted.torch, wanted.platform, wanted.source.identity)
-    old = load(path) if path.exists() else None
-    resolved = resolve(wanted, None if upgrade else old)
-    if path in done:
-        _refuse_another(wanted, resolved.lock, *done[path])
-    done[path] = wanted, resolved
-    new = resolved.lock
-    tools = f" and {len(new.tools)} that build torch" if new.source else ""
-    what = f"{len(new.packages)} packages{tools}, for {', '.join(hosts)}"
-    if old is not None and old.text == new.text:
-        return wrapped(f"{path}: unchanged, {what}", "", "  ")
-    path.parent.mkdir(exist_ok=True)
-    with replacing(path, 0o644) as file:
-        file.write(new.text.encode("ascii"))
-    changed = changes(old, new)
-    return [
-        *wrapped(f"{path}: {'changed' if old else 'new'}, {what}", "", "  "),
-        *(line for each in changed for line in wrapped(each, "  ", "    ")),
-    ]
-
-
-def _refuse_another(wanted: Wanted, lock: Lock, other: Wanted, before: Resolved) -> None:
-    if before.lock == lock:
-        return
-    one, two = (" ".join(each.indexes) or "the package index" for each in (other, wanted))
-    differs = ", ".join(changes(before.lock, lock))
-    raise LockingError(
-        f"{one} and {two} serve different files for {lock.path} ({differs}): declare one index"
-        " for all these hosts"
+def _of_host(
+    platforms: Sequence[Platform], state: State, host: Host
+) -> tuple[str, tuple[Wanted, ...] | str]:
+    """Return a host's name and which locks it needs, or why that is not known."""
+    try:
+        with ctx_host.use(host):
+            spec = declared(host)
+            torch = spec.pytorch
+            if torch.lock == "ignore" or torch.building is not None:
+                return host.name, ()
+            seen: Sequence[Platform] = platforms
+            if not seen:
+                record = answer(state, host, spec)
+                if isinstance(record, Unanswered):
+                    raise SpecError(record.reason)
+                its = platform_of(spec, record)
+                if its is None:
+                    raise SpecError(f"pytorch_python = {torch.python!r} names no version there")
+                seen = (its,)
+    except Exception as error:  # one host's failure is one host's failure
+        why = str(error) if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
+        sentence = f"{host.name}: its Python and machine are not known: {why}"
+        return host.name, one_line(f"{sentence}; name them: --platform 3.12-x86_64")
+    release = catalogue().torch.get(torch.version)
+    return host.name, tuple(
+        Wanted(
+            path=path_of(torch.full_version, each),
+            platform=each,
+            requirements=(torch.requirement, f"{INSTALLER}=={torch.uv_version}"),
+            glibc=(release.glibc if release else None) or "",
+            indexes=tuple(index_options(spec)),
+            trusted=tuple(trusted_hosts(spec)),
+        )
+        for each in seen
     )
 
 
-def _download(done: Done, folder: Path) -> int:
-    """Fetch every file that the locks of this run name; return 1 where one could not be."""
-    files = {file.name: file for _, resolved in done.values() for file in resolved.files}
-    fetched = 0
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in sorted(files):
-            fetched += download(files[name], folder)
-    except (LockingError, OSError) as error:
-        return _problem(str(error))
-    size = sum((folder / name).stat().st_size for name in files) / 1e6
-    text = f"{folder}: {len(files)} files, {size:.0f} MB, {fetched} of them fetched now"
-    return show("\n".join(wrapped(text, "", "  ")), "lock")
+def _lock(wanted: Wanted, hosts: Sequence[str], *, upgrade: bool) -> str:
+    """Have uv write a lock, and return a line about it. Raises SpecError."""
+    path, platform = wanted.path, wanted.platform
+    before = load(path) if path.exists() else None
+    libc = f"manylinux_{wanted.glibc.replace('.', '_')}" if wanted.glibc else "unknown-linux-gnu"
+    command = [
+        *(_uv(), "pip", "compile", "--no-config", "--quiet", "--color", "never", "--refresh"),
+        *("--generate-hashes", "--no-annotate", "--custom-compile-command", COMMAND),
+        *("--only-binary", ":all:", "--no-python-downloads", "--python", sys.executable),
+        *("--python-version", platform.python, "--python-platform", f"{platform.machine}-{libc}"),
+        *(*wanted.indexes, "--output-file", str(path), *(["--upgrade"] if upgrade else []), "-"),
+    ]
+    path.parent.mkdir(exist_ok=True)
+    asked = f"{', '.join(wanted.requirements)} cannot be locked for {platform}"
+    _run(command, asked, "\n".join(wanted.requirements))
+    after = load(path)
+    said = "new" if before is None else "unchanged" if before == after else "changed"
+    return f"{path}: {said}, {len(after.lines)} packages, for {', '.join(hosts)}"
+
+
+def _uv() -> str:
+    beside = str(Path(sys.executable).parent)
+    found = shutil.which("uv", path=os.pathsep.join([beside, os.environ.get("PATH", os.defpath)]))
+    if found is None:
+        raise SpecError("uv is needed to resolve: run `pip install 'pyinfra-gpu[lock]'`")
+    return found
+
+
+def _download(wanted: Wanted, folder: str) -> None:
+    """Have pip fetch every file that a lock names into a folder. Raises SpecError."""
+    minor = int((wanted.glibc or _OLDEST_GLIBC).partition(".")[2])
+    tags = [f"manylinux_2_{each}" for each in range(minor, 4, -1)]
+    tags += ["manylinux2014", "manylinux2010", "manylinux1", "linux"]
+    command = [
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+        *("--no-deps", "--only-binary", ":all:", "--require-hashes", "--dest", folder),
+        *("--python-version", wanted.platform.python, "--requirement", str(wanted.path)),
+        *(word for tag in tags for word in ("--platform", f"{tag}_{wanted.platform.machine}")),
+        *(*wanted.indexes, *wanted.trusted),
+    ]
+    _run(command, f"what {wanted.path} names cannot be fetched into {folder}")
+
+
+def _run(command: list[str], problem: str, text: str = "") -> None:
+    done = subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+    )
+    if done.returncode != 0:
+        raise SpecError(f"{problem}: {shortened(done.stderr or done.stdout, _LONGEST_REASON)}")

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
 
-from .smoke.gpu.expected import KINDS_FILE
+from .smoke.gpus import KINDS_FILE
 
 _HERE = Path(__file__).parent
 _SMOKE = _HERE / "smoke"
@@ -46,10 +46,10 @@ def program(path: str, *arguments: str, uses: Sequence[str] = ()) -> str:
 def smoke_bundle(kinds: bytes) -> bytes:
     """Return the smoke test as a zipapp; the same sources and data give the same bytes, always.
 
-    + kinds: what is known of GPUs, as `smoke.gpu.expected` reads it
+    + kinds: what is known of GPUs, as `smoke.gpus` reads it
     """
     sources = _sources(_SMOKE)
-    data = {f"{_SMOKE.name}/gpu/{KINDS_FILE}": kinds}
+    data = {f"{_SMOKE.name}/{KINDS_FILE}": kinds}
     return pack({"__main__.py": _ENTRY, **sources, **data})
 
 
@@ -73,10 +73,7 @@ def _travelling() -> Iterator[Path]:
     for folder in ("train", "diagnosis"):
         yield from (each for each in (_HERE / folder).rglob("*") if each.suffix in _CODE_AND_DATA)
     yield from (_HERE / name for name in ("completion.py", "fingerprint.py", "terminal.py"))
-    yield from (_SMOKE / name for name in ("__init__.py", "files.py"))
-    names = ("__init__.py", "interfaces.py", "rendezvous.py")
-    yield from (_SMOKE / "launcher" / name for name in names)
-    yield from (_SMOKE / "gpu" / name for name in ("__init__.py", "nvidia_smi.py", "throttle.py"))
+    yield from (_SMOKE / name for name in ("__init__.py", "files.py", "nvidia_smi.py"))
 
 
 @cache

@@ -93,7 +93,7 @@ def _installer(spec: HostSpec, record: Record) -> str:
     return program(
         "pytorch/installer.sh",
         *(paths.tools, version, guard(as_root(spec))),
-        *(lock.installer.line if lock else "", folder(spec)),
+        *(lock.installer if lock else "", folder(spec)),
         *(*sources(spec), *trusted_hosts(spec)),
         uses=("files/root_only.sh",),
     )

@@ -13,7 +13,6 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.drift import pytorch_build as drift
 from pyinfra_gpu.drift.finding import Findings
-from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, looking, note, refuse, refused, verify
 from pyinfra_gpu.engine.fallback import given_up
@@ -80,11 +79,6 @@ def built(spec: HostSpec, record: Record) -> Commands:
         together().say(_KINDS, host.name, _kind(spec, record, acts=bool(found.acting)))
     if not found.acting:
         host.noop(drift.summary(spec, record) or "nothing is declared for it here")
-        return
-    if spec.pytorch.lock == "required" and lock_of(spec, record) is None:
-        # Its Python was not known before there was an environment, and hours begin here.
-        platform = platform_of(spec, record) or "a Python that cannot be told"
-        yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
         return
     if executing():
         yield from _have(spec, record)
@@ -222,7 +216,6 @@ def plan(spec: HostSpec, record: Record) -> dict[str, Any]:
     """Return what the program on the host is to build; see `on_host.build.plan.Plan`."""
     building, torch, paths = spec.pytorch.building, spec.pytorch, spec.paths
     assert building is not None  # noqa: S101 - see drift/pytorch_build.py
-    lock = lock_of(spec, record)
     return {
         "fingerprint": drift.fingerprint(spec, record),
         "ingredients": drift.ingredients(spec, record),
@@ -240,8 +233,6 @@ def plan(spec: HostSpec, record: Record) -> dict[str, Any]:
         "cache": paths.cache,
         "sources": sources(spec),
         "tools": list(catalogue().build_tools),
-        "tools_lock": lock.build_requirements if lock else None,
-        "torch_lock": lock.requirements if lock else None,
         "memory_mib": drift.memory_mib(spec, record),
         "rehearsal": spec.rehearsal,
     }

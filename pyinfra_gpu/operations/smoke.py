@@ -99,13 +99,14 @@ def _run(spec: HostSpec, record: Record, owed: str) -> Commands:
     record = fresh(spec, record)
     # The owner waits for the lock, so nothing that is waited for stands between root and them.
     command = locked(quoted(*_command(spec, record)), spec.paths.lock)
-    command, run_as = reach.alone(spec, record, command)
+    patience = LOCK_WAIT_S + 2 * spec.smoke.deadline_s
+    command, run_as = reach.limited(spec, record, command, patience)
     yield step(
         STAGE,
         f"smoke test, {spec.smoke.ranks} ranks ({owed})",
         command,
         run_as=run_as,
-        seconds=LOCK_WAIT_S + 2 * spec.smoke.deadline_s + deadlines.SERVICE,
+        seconds=patience + deadlines.SERVICE,
         stream=len(state.inventory) <= FEW,
         success=EXIT_CODES,
     )

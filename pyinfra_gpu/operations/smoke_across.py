@@ -26,9 +26,8 @@ from pyinfra_gpu.engine.transport import is_alive
 from pyinfra_gpu.engine.write import write, written
 from pyinfra_gpu.facts.verdict import AcrossVerdict, Stamp
 from pyinfra_gpu.host_names import FEW
-from pyinfra_gpu.on_host.smoke.judge.across import Step
-from pyinfra_gpu.on_host.smoke.judge.across import stamp as across_stamp
-from pyinfra_gpu.on_host.smoke.judge.ends import Part, read
+from pyinfra_gpu.on_host.smoke.across import Part, Step, read
+from pyinfra_gpu.on_host.smoke.across import stamp as across_stamp
 from pyinfra_gpu.operations.smoke import EXIT_CODES, STAGE, bundle, stamp_file
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
@@ -250,7 +249,8 @@ def _train(
     hosts, run_as = list(trained.step.hosts), as_owner(spec, record)
     verdict_file = spec.paths.across_verdict
     waiting = locked(quoted(*command), spec.paths.lock)
-    limited, limited_as = reach.of_group(spec, record, waiting, allowed)
+    patience = LOCK_WAIT_S + 2 * trained.step.deadline
+    limited, limited_as = reach.limited(spec, record, waiting, patience, allowed)
 
     def run() -> Part:
         host.log(f"{asked} ...")
@@ -261,8 +261,7 @@ def _train(
             limited_as,
             stream=len(hosts) <= FEW and host.name == hosts[0],
             _success_exit_codes=list(EXIT_CODES),
-            _stdin=trained.meeting.token,
-            seconds=LOCK_WAIT_S + 2 * trained.step.deadline,
+            seconds=patience,
         )
         part = ask(state, host, quoted("cat", f"{verdict_file}.part"), run_as, seconds=30)
         text = "\n".join(part.stdout) if part.ok else ""

@@ -26,7 +26,7 @@ _OTHERS_SHOWN = 3
 """Failed checks beside the one that counts."""
 GATE = {
     "rehearsal-1gpu": "one GPU is declared, and what one can prove is proven: the two-GPU gate is"
-    " not satisfied, since two ranks shared that GPU",
+    " not satisfied, and nothing is proven about two GPUs",
     "rehearsal-cpu": "no GPU was used: this proves nothing about GPUs",
 }
 

@@ -22,11 +22,11 @@ def _mode(given: Given) -> SmokeMode:
 
 
 def _ranks(given: Given, asked: int) -> int:
-    """One GPU is shared by two ranks, which is no less than two GPUs would be asked."""
+    """In mode gpu there is one rank a GPU, on one GPU alone as well."""
     mode = _mode(given)
     if mode == "gpu":
         return max(int(given["gpu_count"]), asked)
-    return 2 if mode == "rehearsal-1gpu" else asked
+    return 1 if mode == "rehearsal-1gpu" else asked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -108,6 +108,10 @@ def _refuse_source(given: Given, where: str) -> None:
 
 
 def _refuse_others(given: Given, where: str) -> None:
+    if given["pytorch_lock"] == "required":
+        problem, allowed = "cannot be met: a built torch is in no lock", "'if-there' with a build"
+        remedy = "remove pytorch_lock"
+        raise _error(where, "pytorch_lock", "required", problem, allowed, remedy)
     if given.stack.accelerator == "cpu":
         for key in ("pytorch_archs", "pytorch_nccl_url", "pytorch_cudnn"):
             if given.declares(key):

@@ -28,7 +28,7 @@ def smoke_digest() -> str:
 
 
 def gpu_kinds(known: Catalogue) -> Iterator[Mapping[str, object]]:
-    """Yield what a sound GPU of each kind shows, in the words of `on_host.smoke.gpu.expected`."""
+    """Yield what a sound GPU of each kind shows, in the words of `on_host.smoke.gpus`."""
     for gpu in known.gpus.values():
         for figures in gpu.figures:
             bounds = known.speed_bounds[figures.bounds]

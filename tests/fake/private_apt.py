@@ -6,10 +6,9 @@ import hashlib
 import os
 import shlex
 import shutil
+import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import starting
 
 from pyinfra_gpu.packages.apt.files import PREFERENCES
 
@@ -107,7 +106,7 @@ class PrivateApt:
             *("-o", "Dir::Bin::Methods=/usr/lib/apt/methods", *words),
         ]
         environment = {**os.environ, "LC_ALL": "C", "APT_CONFIG": "/dev/null"}
-        done = starting.run(
+        done = subprocess.run(
             command, text=True, stdout=-1, stderr=-2, timeout=60, env=environment, check=False
         )
         return done.stdout.splitlines()

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from warm import warm_program
+
+from tests import forked
 
 SCREEN = 24
 INVENTORY = """
@@ -33,7 +34,7 @@ def pyinfra(
     )
     known = {**os.environ, "PYINFRA_PROGRESS": "off", "HOME": str(tmp_path)}
     command = ["pyinfra", *options, str(fleet), "deploy.py"]
-    done = warm_program().run(command, known, 300, together=True)
+    done = forked.run(command, known, 300, together=True)
     return done.returncode, done.stdout.splitlines()
 
 

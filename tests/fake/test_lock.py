@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from built_host import TORCH_COMMIT, built_host
+from built_host import built_host
 from fake_host import FakeHost, FakeRun
+from locks import UV, locked, written
 
-from pyinfra_gpu.drift import pytorch, pytorch_build, pytorch_lock
+from pyinfra_gpu.drift import pytorch, pytorch_lock
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import differences, fingerprint
 from pyinfra_gpu.engine import nightlies
@@ -19,24 +20,17 @@ from pyinfra_gpu.engine.uv import constraint
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import Record, from_fields
-from pyinfra_gpu.operations.pytorch_build import plan
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.spec.lock import Lock, Locked, Platform, sha256
+from pyinfra_gpu.spec.lock import Lock, Platform, sha256
 
 PREFIX = "/opt/pyinfra-gpu"
 UV_LOCK = f"{PREFIX}/tools/lock.txt"
 TORCH_LOCK = f"{PREFIX}/venv/.pyinfra-gpu-lock.txt"
-LOCK = Lock(
-    torch="2.13.0+cpu",
-    platform=Platform(python="3.11", machine="x86_64"),
-    installer=Locked(name="uv", version="0.13.8", digests=("d" * 64,)),
-    packages=(
-        Locked(name="numpy", version="2.4.6", digests=("b" * 64,)),
-        Locked(name="torch", version="2.13.0+cpu", digests=("a" * 64,)),
-    ),
-)
-FILE = str(LOCK.path)
-INSTALLED = {UV_LOCK: sha256(f"{LOCK.installer.line}\n"), TORCH_LOCK: LOCK.sha256}
+NUMPY, TORCH = locked("numpy", "2.4.6", "b" * 64), locked("torch", "2.13.0+cpu")
+with tempfile.TemporaryDirectory() as made:
+    LOCK = written(Path(made), NUMPY, TORCH)
+    NEWER = written(Path(made), NUMPY, TORCH, uv=UV.replace("0.13.8", "0.13.7"))
+INSTALLED = {UV_LOCK: sha256(f"{UV}\n"), TORCH_LOCK: LOCK.sha256}
 DATA: dict[str, object] = {**FakeHost().data, "pytorch_lock": "if-there"}
 
 
@@ -55,8 +49,7 @@ def host(digests: dict[str, str] | None = None, **changes: object) -> FakeHost:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A project of its own, with the lock in it."""
-    (tmp_path / LOCK.path).parent.mkdir()
-    (tmp_path / LOCK.path).write_text(LOCK.text)
+    written(tmp_path, NUMPY, TORCH)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
 
@@ -93,7 +86,7 @@ DIFFERENT = {
     ),
     "a package is gone": (
         host(lists={"torch.distribution": ["torch-2.13.0+cpu.dist-info"]}),
-        Id.PYTORCH_LOCK_DIFFERS, "numpy is gone, locked is 2.4.6",
+        Id.PYTORCH_LOCK_DIFFERS, "numpy is missing, locked is 2.4.6",
     ),
     "uv was installed before there was a lock": (
         host({TORCH_LOCK: LOCK.sha256}), Id.PYTORCH_INSTALLER_DIFFERS,
@@ -113,8 +106,7 @@ def test_what_is_not_by_the_lock_is_repaired(what: str) -> None:
 
 
 def test_versions_are_compared_as_versions() -> None:
-    packages = (*LOCK.packages, Locked(name="fsspec", version="2026.9.0", digests=("f" * 64,)))
-    lock = replace(LOCK, packages=packages)
+    lock = replace(LOCK, lines={**LOCK.lines, "fsspec": locked("fsspec", "2026.9.0")})
     rows = ["torch-2.13.0+cpu.dist-info", "numpy-2.4.6.dist-info", "fsspec-2026.09.0.dist-info"]
     noted = {**INSTALLED, TORCH_LOCK: lock.sha256}
     assert judged(host(noted, lists={"torch.distribution": rows}), lock) == ()
@@ -136,7 +128,7 @@ NO_LOCK = {
     "it is for another machine": (
         replace(LOCK, platform=Platform(python="3.11", machine="aarch64")),
     ),
-    "it is of another uv": (replace(LOCK, installer=replace(LOCK.installer, version="0.13.7")),),
+    "it is of another uv": (NEWER,),
 }
 
 
@@ -186,7 +178,7 @@ def test_which_python_an_environment_will_have() -> None:
 
 def test_a_lock_that_is_none_is_one_sentence_before_any_host_is_contacted(folder: Path) -> None:
     (folder / LOCK.path).write_text("torch==2.13.0\n")
-    with pytest.raises(SpecError, match="line 1 is no package with its version and digest"):
+    with pytest.raises(SpecError, match=r"'torch==2\.13\.0' is not a package with its version"):
         FakeRun(host(), FakeHost(name="ws2")).prepare()
 
 
@@ -218,7 +210,7 @@ def test_what_is_there_without_torch_was_not_compared_either(rows: list[str]) ->
 def test_the_installer_comes_by_the_line_of_the_lock() -> None:
     run = FakeRun(host(OTHER_UV), FakeHost(name="ws2")).prepare().execute()
     (command,) = [each for each in run.executed("ws1") if "installer.sh" in each]
-    assert LOCK.installer.line in command
+    assert UV in command
 
 
 def test_what_training_adds_keeps_to_the_lock() -> None:
@@ -260,106 +252,38 @@ def test_with_a_required_lock_an_unknown_python_does_not_install_without_one() -
 
 def test_another_lock_means_another_smoke_test() -> None:
     one = fingerprint(*seen(host(), LOCK), "")
-    other = replace(LOCK, packages=LOCK.packages[1:])
+    other = replace(LOCK, lines={"torch": TORCH})
     assert differences(one, fingerprint(*seen(host(), other), "")) == ["installed packages"]
     assert differences(one, fingerprint(*seen(host(), LOCK), "")) == []
 
 
 # -- a torch that is built, and a nightly
 
-BUILT = replace(
-    LOCK, source=TORCH_COMMIT, packages=LOCK.packages[:1],
-    tools=(Locked(name="cmake", version="4.1", digests=("c" * 64,)),),
-)  # fmt: skip
-ASKED = {"pytorch_lock": "if-there"}
-NIGHTLY = {**ASKED, "pytorch_source": "nightly", "pytorch_version": "2.16.0.dev20261120"}
+NIGHTLY = {
+    "pytorch_lock": "if-there",
+    "pytorch_source": "nightly",
+    "pytorch_version": "2.16.0.dev20261120",
+}
 
 
-def built(digests: dict[str, str] | None = None, **changes: Any) -> FakeHost:
-    """A host whose torch was built and installed by a lock, but for what a test changes."""
-    noted = {**INSTALLED, TORCH_LOCK: BUILT.sha256} if digests is None else digests
-    entries = {UV_LOCK: f"81a4 0 root 90 {UV_LOCK}", TORCH_LOCK: None}
-    if TORCH_LOCK in noted:
-        entries[TORCH_LOCK] = f"81a4 1000 ubuntu 900 {TORCH_LOCK}"
-    data = {**ASKED, **changes.pop("data", {})}
-    return built_host(data=data, entries=entries, digests=noted, **changes)
-
-
-def test_a_built_torch_that_was_installed_by_its_lock_is_as_declared() -> None:
-    assert judged(built(stamp={}), BUILT) == ()
-
-
-def test_what_a_built_torch_needs_is_repaired_where_it_is_not_by_the_lock() -> None:
-    for digests in ({UV_LOCK: INSTALLED[UV_LOCK]}, {**INSTALLED, TORCH_LOCK: "0" * 64}):
-        (finding,) = judged(built(digests, stamp={}), BUILT)
-        assert (finding.id, finding.effect) == (Id.PYTORCH_LOCK_DIFFERS, "repair")
-
-
-def test_without_a_lock_for_a_build_or_a_nightly_it_is_said_or_stops() -> None:
-    (finding,) = judged(built(stamp={}))
-    assert (finding.id, finding.effect) == (Id.PYTORCH_LOCK_MISSING, "note")
-    assert "one of torch 2.13.0+cpu built from 5c4886908584 and uv 0.13.8 in" in finding.expected
-    nightly = [each.id for each in judged(host(data=NIGHTLY))]
-    assert Id.PYTORCH_LOCK_MISSING in nightly
-    for each in (built(stamp={}, data={"pytorch_lock": "required"}),
-                 host(data={**NIGHTLY, "pytorch_lock": "required"})):  # fmt: skip
-        (stop,) = [one for one in judged(each) if one.id == Id.PYTORCH_LOCK_MISSING]
-        assert stop.stops
-
-
-def test_a_build_is_not_begun_where_a_required_lock_is_missing(folder: Path) -> None:
-    """Which Python it is for is known only when there is an environment."""
-    data = {"pytorch_lock": "required", "pytorch_python": "/opt/own/python"}
-    of = FakeHost(data={**built().data, **data}, bare=True)
-    run = FakeRun(of, FakeHost(name="ws2")).prepare().execute()
-    assert run.failed() == {"ws1"}
-    assert not [each for each in run.executed("ws1") if "start.sh" in each]
-
-
-def test_a_build_is_told_its_lock(folder: Path) -> None:
-    of = built()
-    made = plan(*seen(of, BUILT))
-    assert (made["tools_lock"], made["torch_lock"]) == (
-        BUILT.build_requirements, BUILT.requirements,
-    )  # fmt: skip
-    assert (plan(*seen(of))["tools_lock"], plan(*seen(of))["torch_lock"]) == (None, None)
-    one, other = (pytorch_build.fingerprint(*seen(of, *locks)) for locks in ((), (BUILT,)))
-    assert one == other  # hours are not spent again for another version of a tool
-
-
-def test_a_built_wheel_is_installed_without_what_it_needs_and_that_by_the_lock(
-    folder: Path,
-) -> None:
-    (folder / BUILT.path).write_text(BUILT.text)
-    run = FakeRun(built({UV_LOCK: INSTALLED[UV_LOCK]}, wheel={}), FakeHost(name="ws2"))
-    run.prepare().execute()
-    commands = [
-        each for each in run.executed("ws1") if "--require-hashes" in each or ".new" in each
-    ]
-    written, fetched, installed = commands
-    assert f"{TORCH_LOCK}.new" in written
-    assert "fetch.sh" in fetched
-    assert "proven.sh" in installed
-    wheel = "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"
-    assert f"{wheel} --reinstall-package torch --no-deps && cp -T" in installed
-    assert installed.index("--require-hashes") < installed.index(f"{wheel} --reinstall")
-    assert f"mv -f -T {TORCH_LOCK}.new {TORCH_LOCK} &&" in installed
+def test_a_built_torch_needs_no_lock_and_gets_none() -> None:
+    assert judged(built_host(data={"pytorch_lock": "if-there"}, stamp={})) == ()
+    with pytest.raises(SpecError, match="a built torch is in no lock"):
+        built_host(data={"pytorch_lock": "required"}).spec()
 
 
 def test_where_its_fallback_is_installed_the_lock_holds_nothing() -> None:
     lists = {"torch.version_line": ["__version__ = '2.12.0+cpu'", "cuda = None"]}
-    of = built({UV_LOCK: INSTALLED[UV_LOCK]}, data={"pytorch_fallback": "2.12.0"}, lists=lists)
-    assert constraint(*seen(of, BUILT)) == []
-    assert constraint(*seen(built(stamp={}), BUILT)) == ["--constraint", TORCH_LOCK]
+    of = host(data={**NIGHTLY, "pytorch_fallback": "2.12.0"}, lists=lists)
+    assert constraint(*seen(of, LOCK)) == []
+    assert constraint(*seen(host(), LOCK)) == ["--constraint", TORCH_LOCK]
 
 
 def test_a_nightly_is_installed_by_its_lock_from_the_files_that_were_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = f"{NIGHTLY['pytorch_version']}+cpu"
-    packages = (LOCK.packages[0], replace(LOCK.packages[1], version=version))
-    lock = replace(LOCK, torch=version, packages=packages)
-    (folder / lock.path).write_text(lock.text)
+    written(folder, NUMPY, locked("torch", version), torch=version)
     names = [f"torch-{version}-cp311-cp311-linux_x86_64.whl", "pytorch_triton-3.6.0-x.whl"]
 
     def brought(state: object, host: object, spec: object, record: object, came: list[str]) -> bool:

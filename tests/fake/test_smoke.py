@@ -45,7 +45,7 @@ MODES: dict[str, tuple[FakeHost, str, str | None, str]] = {
         "4",
         "4",
     ),
-    "one real GPU": (GpuHost(data=ONE_GPU, plain=NO_STAMP), "rehearsal-1gpu", "1", "2"),
+    "one real GPU": (GpuHost(data=ONE_GPU, plain=NO_STAMP), "rehearsal-1gpu", "1", "1"),
     "simulated GPUs": (
         GpuHost(data={**TWO_GPUS, "rehearsal": True}, plain=NO_STAMP),
         "rehearsal-cpu",
@@ -89,10 +89,11 @@ def test_what_programs_do_not_use_by_data_is_not_tested() -> None:
     assert "--no-compile" in started_with(FakeHost(data=off, plain=NO_STAMP))
 
 
-def test_root_makes_a_network_for_the_test_and_the_owner_waits_and_runs_in_it() -> None:
+def test_root_limits_the_test_and_the_owner_waits_and_runs_in_it() -> None:
     host = FakeHost(data={**FakeHost().data, "owner": "trainer"}, plain=NO_STAMP)
     wrapper, waiting, words = unwrapped(started_by(host))
-    assert wrapper[-3:-1] == ["alone.sh", "trainer"]
+    assert (wrapper[-5], wrapper[-4]) == ("group.sh", "trainer")
+    assert wrapper[-2:] == ["1260", "127.0.0.0/9 ::1"]  # when all is ended, and who may connect
     assert waiting[3:6] == ["locked.sh", "/opt/pyinfra-gpu/.lock", "900"]
     assert "--open-network" not in words
 

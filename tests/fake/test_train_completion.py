@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-from warm import warm_program
 
 from pyinfra_gpu.on_host import completion
 from pyinfra_gpu.report.check import offering as choosing
 from pyinfra_gpu.report.train import offering
 from pyinfra_gpu.report.train.cli import add_parser
+from tests import forked
 
 PRESETS = {"training_presets": {"balanced": {}, "big": {}}}
 
@@ -92,7 +92,7 @@ def test_files_are_offered_only_where_a_file_is_meant(
         "COMP_LINE": line,
         "COMP_POINT": str(len(line)),
     }
-    warm_program().run(["pyinfra-gpu"], asked, 60, folder=tmp_path)
+    forked.run(["pyinfra-gpu"], asked, 60, folder=tmp_path)
     found = answer.read_text(encoding="utf-8").split("\v") if answer.exists() else []
     assert {each.strip() for each in found if each and not each.startswith("-")} == offered
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
 
 import pytest
 
-from tests.on_host import preloaded, smoke_runs
-from tests.on_host.preloaded import Preloaded
+from tests.on_host import smoke_runs
 from tests.on_host.smoke_runs import Plan, Run
 
 
@@ -19,26 +17,6 @@ def python() -> str:
     if found is None:
         pytest.skip(smoke_runs.NO_TORCH)
     return found
-
-
-@pytest.fixture(scope="session")
-def preloaded_python() -> Iterator[Preloaded]:
-    """A Python that has imported torch once for all tests that ask for it."""
-    found = smoke_runs.torch_python()
-    if found is None:
-        pytest.skip(smoke_runs.NO_TORCH)
-    with preloaded.serving(found) as serving:
-        yield serving
-
-
-@pytest.fixture(scope="session")
-def compiling_python() -> Iterator[Preloaded]:
-    """A Python that has imported torch's compiler too, and where torch compiles."""
-    found = smoke_runs.torch_python()
-    if found is None:
-        pytest.skip(smoke_runs.NO_TORCH)
-    with preloaded.serving(found, preloaded.COMPILER, preloaded.COMPILED) as serving:
-        yield serving
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +37,8 @@ def runs(
     # Not in the threads: two that make the first folder at once each make a place for all.
     folders = {name: tmp_path_factory.mktemp("run") for name in names}
 
-    def python_for(plan: Plan) -> str | Preloaded:
-        if not plan.preloaded:
-            return python
-        found = "compiling_python" if plan.compiled else "preloaded_python"
-        return cast("Preloaded", request.getfixturevalue(found))
-
-    pythons = {name: python_for(plans[name]) for name in names}
-
     def run(name: str) -> Run:
-        return smoke_runs.run(pythons[name], folders[name], plans[name])
+        return smoke_runs.run(python, folders[name], plans[name])
 
     with ThreadPoolExecutor(max_workers=3) as pool:
         started = {name: pool.submit(run, name) for name in names}

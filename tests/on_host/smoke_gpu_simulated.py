@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyinfra_gpu.on_host.smoke.gpu import host
-from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
-from pyinfra_gpu.on_host.smoke.judge.check import Expected
-from pyinfra_gpu.on_host.smoke.torch_location import TorchLocation
+from pyinfra_gpu.on_host.smoke import gpus
+from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.stacks.bundle import gpu_kinds
 
@@ -118,8 +115,8 @@ def tree(
     return root
 
 
-def executable(folder: Path, gpus: Sequence[Mapping[str, str]], users: str = "") -> dict[str, str]:
-    """Write a program `nvidia-smi` that prints `gpus`; return the PATH on which it is found.
+def executable(folder: Path, cards: Sequence[Mapping[str, str]], users: str = "") -> dict[str, str]:
+    """Write a program `nvidia-smi` that prints `cards`; return the PATH on which it is found.
 
     + users: the lines it prints for the processes that compute
     """
@@ -127,7 +124,7 @@ def executable(folder: Path, gpus: Sequence[Mapping[str, str]], users: str = "")
     program = folder / "nvidia-smi"
     program.write_text(
         "#!/usr/bin/env python3\n# simulated, for tests\nimport sys\n"
-        f"GPUS = {[dict(gpu) for gpu in gpus]!r}\n"
+        f"GPUS = {[dict(gpu) for gpu in cards]!r}\n"
         "what, _, fields = sys.argv[1].partition('=')\n"
         "if what == '--version':\n"
         f"    print({VERSION!r}, end='')\n"
@@ -149,37 +146,7 @@ def executable(folder: Path, gpus: Sequence[Mapping[str, str]], users: str = "")
 
 def sound_host(tmp_path: Path) -> dict[str, Any]:
     """Return the fact `gpu_host` of two sound RTX 5090."""
-    return host.read(Simulated(), tree(tmp_path))
+    return gpus.read(Simulated(), tree(tmp_path))
 
 
 KINDS = [*gpu_kinds(catalogue())]
-
-
-def expected(
-    mode: str = "gpu", gpus: int = 2, gpu_host: Mapping[str, Any] | None = None
-) -> Expected:
-    """Return what the launcher would know of such a host."""
-    return Expected(
-        ranks=2 if mode == "rehearsal-1gpu" else gpus,
-        allreduce_mib=64,
-        torch=TorchLocation("/venv/torch", "2.14.1+cu130", "/venv"),
-        removed=[],
-        mode=mode,
-        gpus=gpus,
-        gpu_host=copy.deepcopy(gpu_host),
-        gpu_kinds=KINDS,
-    )
-
-
-def bandwidth_facts(
-    gb_s: float = 26.0, gen: int | None = 5, width: int | None = 16
-) -> dict[int, dict[str, Any]]:
-    """Return the fact `bandwidth` of two ranks, GPU 1 on the given link, GPU 0 on Gen5 x16."""
-    sample = {"samples": 9, "gen": gen, "width": width, "sm_mhz": 2400, "power_w": 300.0}
-    sample |= {"temperature_c": 50, "throttle": ["sw_power_cap"]}
-    link_seen = {"0": {**sample, "gen": 5, "width": 16}, "1": sample}
-    result = {"bytes": 2**28, "world": 2, "runs": 20, "median_s": 0.01, "slowest_s": 0.02}
-    return {
-        0: {"bandwidth": {**result, "busbw_gb_s": gb_s, "link": link_seen, "link_error": None}},
-        1: {"bandwidth": {**result, "busbw_gb_s": gb_s + 0.1}},
-    }

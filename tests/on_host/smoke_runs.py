@@ -22,11 +22,12 @@ import jsonschema
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.stacks.bundle import smoke_bundle
-from tests.on_host.preloaded import COMPILED, UNCOMPILED, Preloaded
 
 _PACKAGE = Path(on_host.__file__).parent
 _SCHEMA = json.loads((_PACKAGE / "verdict.schema.json").read_text())
-_STOP_AT_ONCE = ("launcher/group.py", "_AFTER_FAILURE = 5.0", "_AFTER_FAILURE = 0.1")
+UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
+"""What compiling takes is time; the runs that are about it do without this."""
+_STOP_AT_ONCE = ("group.py", "_AFTER_FAILURE = 5.0", "_AFTER_FAILURE = 0.1")
 PASSED_BUT_NOT_PROOF, UNKNOWN, FAILED = 3, 3, 2
 NO_TORCH = "no torch here; set PYINFRA_GPU_TORCH_PYTHON to a Python that has it"
 
@@ -92,10 +93,6 @@ class Plan:
     ranks: int = 2
     mounts: str = ""
     """Shell commands in a mount namespace of its own, before the test; $1 is its directory."""
-    preloaded: bool = False
-    """Whether its processes are forks of a Python that has imported torch already."""
-    compiled: bool = False
-    """Whether that one has imported the compiler too; not where processes start for real."""
     check: str = ""
     """The check that must fail."""
     words: tuple[str, ...] = ()
@@ -108,26 +105,6 @@ def broken(check: str, words: str | tuple[str, ...], *parts: str, **how: Any) ->
     words = (words,) if isinstance(words, str) else words
     how["environment"] = {**UNCOMPILED, **how.get("environment", {})}
     return Plan(replacements, check=check, words=words, **how)
-
-
-def broken_preloaded(check: str, words: str | tuple[str, ...], *parts: str, **how: Any) -> Plan:
-    """Return such a plan for what does not depend on how processes start.
-
-    A rank that computes something wrong, or ends in the middle, does so in a forked interpreter
-    too, for a sixth of the processor's time. What is about leftovers, the environment that a user
-    gives, imports, libraries or compiling is for `broken`, and of the hangs one.
-    """
-    return broken(check, words, *parts, preloaded=True, **how)
-
-
-def broken_compiled(check: str, words: str | tuple[str, ...], *parts: str, **how: Any) -> Plan:
-    """Return such a preloaded plan in which torch.compile is not switched off.
-
-    It compiles for real, in processes that need not import the compiler; where they start for real,
-    they do that in test_smoke_run and on throwaway hosts.
-    """
-    how["environment"] = {**COMPILED, **how.get("environment", {})}
-    return broken_preloaded(check, words, *parts, compiled=True, **how)
 
 
 def bundle(*replacements: tuple[str, str, str]) -> bytes:
@@ -193,31 +170,9 @@ def processes_of(directory: Path) -> list[int]:
     return found
 
 
-def run(python: str | Preloaded, directory: Path, plan: Plan) -> Run:
-    """Run `plan` to its end, and see that no process of it is left.
-
-    + python: what to run it with; a `Preloaded` for a plan that may have one
-    """
-    program, patience = bundle(*plan.replacements), 2 * plan.deadline + 120
-    if isinstance(python, Preloaded):
-        assert plan.preloaded and not plan.mounts, "this is for a real interpreter"
-        code, output = _run_forked(python, directory, program, plan, patience)
-    else:
-        process = start(python, directory, program, plan)
-        output, _ = process.communicate(timeout=patience)
-        code = process.returncode
+def run(python: str, directory: Path, plan: Plan) -> Run:
+    """Run `plan` to its end, and see that no process of it is left."""
+    process = start(python, directory, bundle(*plan.replacements), plan)
+    output, _ = process.communicate(timeout=2 * plan.deadline + 120)
     assert processes_of(directory) == []
-    return Run(code, output, directory)
-
-
-def _run_forked(
-    python: Preloaded, directory: Path, program: bytes, plan: Plan, patience: int
-) -> tuple[int, str]:
-    printed = directory / "output"
-    arguments = _arguments(directory, program, plan)
-    with printed.open("wb") as file:
-        process = python.start(
-            arguments, stdout=file.fileno(), env={**os.environ, **plan.environment}
-        )
-    code = process.wait(patience)
-    return code, printed.read_text()
+    return Run(process.returncode, output, directory)

@@ -12,14 +12,14 @@ from test_across_pure import STEP, parts
 from pyinfra_gpu.engine.across_hosts import Trained
 from pyinfra_gpu.engine.together import Together
 from pyinfra_gpu.facts.verdict import AcrossVerdict
-from pyinfra_gpu.on_host.smoke.judge import ends
+from pyinfra_gpu.on_host.smoke import across
 
 
 @pytest.mark.parametrize(
     "text", ["[" * 60_000, '{"run_id":' * 9_000, '{"run_id": "run", "journals": [{"rank": 1e999}]}']
 )
 def test_a_part_that_no_launcher_leaves_is_none(text: str) -> None:
-    assert ends.read(text, "run") is None
+    assert across.read(text, "run") is None
 
 
 @pytest.mark.parametrize("odd", [None, 3, "x", [], {"a": []}, [[1]], float("nan"), "\x1b[2J"])

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke.launcher import rendezvous
-from pyinfra_gpu.on_host.smoke.launcher.rendezvous import Met, Missed
+from pyinfra_gpu.on_host.train import rendezvous
+from pyinfra_gpu.on_host.train.rendezvous import Met, Missed
 
 TOKEN, ANOTHER = b"\x5a" * 32, b"\x5b" * 32
 _PATIENCE_S = 30.0

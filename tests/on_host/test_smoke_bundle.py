@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.on_host.smoke import options
-from pyinfra_gpu.on_host.smoke.judge.check import measurements
-from pyinfra_gpu.on_host.smoke.launcher import stages
+from pyinfra_gpu.on_host.smoke.plans import checks_of
+from pyinfra_gpu.on_host.smoke.verdict import LABELS
+from pyinfra_gpu.on_host.smoke.worker import MEASUREMENTS
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.stacks.bundle import gpu_kinds, smoke_bundle, smoke_digest
 
@@ -50,10 +50,10 @@ def test_the_bundle_knows_the_gpus_of_the_compatibility_data(tmp_path: Path) -> 
     bundle = tmp_path / "smoke_test.pyz"
     bundle.write_bytes(smoke_bundle())
     program = (
-        "import dataclasses, json, sys; sys.path.insert(0, sys.argv[1])\n"
-        "from smoke.gpu import expected\n"
-        "known = expected.kinds()\n"
-        "print(json.dumps([known, dataclasses.asdict(expected.kind_of('NVIDIA H200', known))]))"
+        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from smoke import gpus\n"
+        "known = gpus.kinds()\n"
+        "print(json.dumps([known, gpus.kind_of('NVIDIA H200', known)]))"
     )
     run = subprocess.run(
         [sys.executable, "-S", "-c", program, str(bundle)],
@@ -82,7 +82,7 @@ def test_packing_does_not_depend_on_order() -> None:
 def test_the_bundle_holds_the_entry_and_every_module() -> None:
     names = zipfile.ZipFile(io.BytesIO(smoke_bundle())).namelist()
     sources = [str(path.relative_to(_SMOKE.parent)) for path in _SOURCES]
-    assert names == sorted(["__main__.py", "smoke/gpu/kinds.json", *sources])
+    assert names == sorted(["__main__.py", "smoke/kinds.json", *sources])
 
 
 @pytest.mark.parametrize("path", _SOURCES, ids=lambda path: str(path.relative_to(_SMOKE)))
@@ -102,10 +102,7 @@ def test_a_module_is_python_3_10_and_imports_only_the_standard_library_and_torch
 def test_the_launchers_half_never_imports_torch() -> None:
     program = (
         "import sys; sys.modules['torch'] = None\n"
-        "from pyinfra_gpu.on_host.smoke import options\n"
-        "from pyinfra_gpu.on_host.smoke.checks import single\n"
-        "from pyinfra_gpu.on_host.smoke.launcher import run\n"
-        "from pyinfra_gpu.on_host.smoke.ranks import worker\n"
+        "from pyinfra_gpu.on_host.smoke import across, launcher, worker\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -136,17 +133,6 @@ def test_a_python_without_torch_gets_a_failed_verdict(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "verdict.json").read_text())["status"] == "fail"
 
 
-@pytest.mark.parametrize("mode", options.MODES)
+@pytest.mark.parametrize("mode", LABELS)
 def test_every_fact_of_a_check_on_ranks_has_a_measurement(mode: str) -> None:
-    for name in measurements(stages.checks_of(mode)["S4"]):
-        folder, _, module = name.rpartition(".")
-        source = (_SMOKE / (folder or "ranks") / f"{module}.py").read_text()
-        assert "measure" in {
-            node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)
-        }
-
-
-def test_what_runs_in_ranks_and_what_judges_knows_no_launcher() -> None:
-    for folder in ("ranks", "checks", "gpu", "judge"):
-        for path in (_SMOKE / folder).glob("*.py"):
-            assert "launcher import" not in path.read_text(), path
+    assert {check.by for check in checks_of(mode) if check.by} <= {*MEASUREMENTS}

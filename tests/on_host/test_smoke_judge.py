@@ -1,122 +1,187 @@
-"""Every check on made-up facts: it passes on sound ones and fails on each kind of wrong one."""
+"""Every check on sound facts, and on each wrong one that it must notice."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke.judge import ranks, single
-from pyinfra_gpu.on_host.smoke.judge.check import Expected, Finding
-from tests.on_host.rank_facts import EXPECTED, TORCH, WRONGS, sound
-
-
-def _decide(facts: dict[int, dict[str, Any]]) -> dict[str, Finding]:
-    return {check.id: check.decide(facts, EXPECTED) for check in ranks.CHECKS}
-
-
-def test_rank_facts_pass_every_check() -> None:
-    findings = _decide({0: sound(0), 1: sound(1)})
-    assert [check_id for check_id, finding in findings.items() if not finding.ok] == []
-
-
-@pytest.mark.parametrize("name", WRONGS)
-def test_what_is_wrong_is_noticed_by_its_check_alone(name: str) -> None:
-    damage, noticing, words = WRONGS[name]
-    facts = {0: sound(0), 1: sound(1)}
-    if name == "the same data":  # both ranks must tell the same story
-        facts[0]["gradients"]["gathered_sha256"] = ["local0", "local0"]
-    damage(facts[1])
-    findings = {key: found for key, found in _decide(facts).items() if not found.ok}
-    assert list(findings) == noticing
-    assert words in findings[noticing[0]].detail
-    assert findings[noticing[0]].detail
-
-
-def test_every_check_is_among_those_shown_to_fail() -> None:
-    shown = {check for _, noticing, _ in WRONGS.values() for check in noticing}
-    assert shown == {check.id for check in ranks.CHECKS}
-
-
-def test_without_a_compiler_the_compiled_step_is_skipped_and_says_so() -> None:
-    facts = {0: sound(0), 1: sound(1)}
-    facts[1]["compiled_step"] = {"compiled": False}
-    found = _decide(facts)["S4.compiled_step"]
-    assert (found.ok, found.status) == (True, "skip")
-
-
-def test_objects_are_not_sent_where_torch_has_no_numpy_to_pack_them_by() -> None:
-    """The package index's wheels do not ask for it: S4.object_list failed on such a host."""
-    facts = {0: sound(0), 1: sound(1)}
-    for fact in facts.values():
-        fact["object_list"] = {"without_numpy": 2}
-    found = _decide(facts)["S4.object_list"]
-    assert (found.ok, found.status) == (True, "skip")
-    assert "no NumPy" in found.detail
-
-
-def test_a_collective_that_this_torchs_gloo_lacks_is_skipped_by_all_ranks_or_fails() -> None:
-    """A torch 2.6 built from source failed: its gloo has no reduce_scatter."""
-    facts = {0: sound(0), 1: sound(1)}
-    lacks = {"elements": 0, "wrong": 0, "unsupported": "ProcessGroupGloo does not support ..."}
-    facts[1]["reduce_scatter"] = lacks
-    assert not _decide(facts)["S4.reduce_scatter"].ok
-    facts[0]["reduce_scatter"] = lacks
-    found = _decide(facts)["S4.reduce_scatter"]
-    assert (found.ok, found.status) == (True, "skip")
-    assert "gloo has no reduce_scatter" in found.detail
-
-
-_LOCATION = {
-    "found": "/venv/lib/torch",
-    "packages": "/venv/lib",
-    "version": "2.13.0+cpu",
-    "python": "/venv/bin/python",
-    "by_pythonpath": False,
-}
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"found": None}, "/venv/bin/python finds no torch, expected it in /venv/lib"),
-        ({"found": "/home/torch"}, "import torch would take /home/torch"),
-        ({"found": "/home/torch", "by_pythonpath": True}, "remove PYTHONPATH"),
-    ],
+from pyinfra_gpu.on_host.smoke import bandwidth, collectives, libraries
+from pyinfra_gpu.on_host.smoke.check import Board, Check, Judged, Want
+from pyinfra_gpu.on_host.smoke.journal import Journal
+from pyinfra_gpu.on_host.smoke.plans import checks_of
+from tests.on_host.smoke_facts import (
+    HOST,
+    ON_CARDS,
+    ON_RANKS,
+    ON_THE_HOST,
+    WANT,
+    Break,
+    card,
+    launchers,
+    sound,
 )
-def test_a_torch_from_elsewhere_is_noticed_before_it_is_imported(
-    changes: dict[str, Any], words: str
+
+CHECKS = {check.id: check for check in checks_of("gpu")}
+
+
+def judged(check: Check, facts: Mapping[int, Mapping[str, Any]], want: Want = WANT) -> Judged:
+    try:
+        return Judged("pass", check.judge(facts, want))
+    except Judged as found:
+        return found
+
+
+@pytest.mark.parametrize("check_id", CHECKS)
+def test_sound_facts_pass(check_id: str) -> None:
+    facts = {0: {**sound(0), **launchers()}, 1: sound(1)}
+    found = judged(CHECKS[check_id], facts)
+    assert (found.status, found.detail) == (
+        "skip" if check_id == "S4.pairs_exact" else "pass",
+        found.detail,
+    )
+
+
+def test_a_test_on_gpus_has_about_forty_checks_and_on_a_cpu_twenty() -> None:
+    assert 35 <= len(checks_of("gpu")) <= 45
+    assert 18 <= len(checks_of("rehearsal-cpu")) <= 24
+    assert len({check.id for check in checks_of("gpu")}) == len(checks_of("gpu"))
+
+
+@pytest.mark.parametrize(("wrong", "check", "status", "words"), ON_RANKS)
+def test_what_is_wrong_on_one_rank_is_noticed(
+    wrong: Break, check: str, status: str, words: str
 ) -> None:
-    check = single.SINGLE_CHECKS[0]
-    assert check.decide({0: {"torch_location": _LOCATION}}, EXPECTED).ok
-    found = check.decide({0: {"torch_location": {**_LOCATION, **changes}}}, EXPECTED)
-    assert not found.ok
-    assert words in found.detail
-
-
-def test_a_process_that_imports_another_torch_is_noticed() -> None:
-    check = single.SINGLE_CHECKS[1]
-    assert check.decide({0: sound(0)}, EXPECTED).ok
-    wrong = sound(0)
-    wrong["identity"]["torch"] = "2.12.0"
-    assert "process 0 imported torch 2.12.0" in check.decide({0: wrong}, EXPECTED).detail
-
-
-@pytest.mark.parametrize("ended", [{"code": 1, "unfinished": []}, {"code": 0, "unfinished": [1]}])
-def test_a_run_that_did_not_end_well_is_not_finished(ended: dict[str, Any]) -> None:
-    assert ranks.FINISHED.decide({0: {"ended": {"code": 0, "unfinished": []}}}, EXPECTED).ok
-    assert not ranks.FINISHED.decide({0: {"ended": ended}}, EXPECTED).ok
-
-
-def test_no_predicted_drop_is_a_failure_and_not_a_division_by_zero() -> None:
     facts = {0: sound(0), 1: sound(1)}
-    for fact in facts.values():
-        fact["gradients"]["norm_squared"] = 0.0
-    assert not _decide(facts)["S4.loss_drop"].ok
+    wrong(facts[1])
+    found = judged(CHECKS[check], facts)
+    assert (found.status, words in found.detail) == (status, True), found.detail
 
 
-def test_more_than_two_ranks_say_that_the_mean_is_compared_with_a_bound() -> None:
+@pytest.mark.parametrize(("wrong", "check", "status", "words"), ON_THE_HOST)
+def test_what_is_wrong_on_the_host_is_noticed(
+    wrong: Break, check: str, status: str, words: str
+) -> None:
+    facts = launchers()
+    wrong(facts)
+    found = judged(CHECKS[check], {0: facts})
+    assert (found.status, words in found.detail) == (status, True), found.detail
+
+
+@pytest.mark.parametrize(("wrong", "check", "status", "words"), ON_CARDS)
+def test_what_is_wrong_with_a_gpu_is_noticed(
+    wrong: dict[str, Any], check: str, status: str, words: str
+) -> None:
+    want = replace(WANT, gpu_host={**HOST, "gpus": [card(0), {**card(1), **wrong}]})
+    found = judged(CHECKS[check], {0: launchers()}, want)
+    assert (found.status, words in found.detail) == (status, True), found.detail
+
+
+def test_a_slow_link_is_told_with_both_rates() -> None:
     facts = {0: sound(0), 1: sound(1)}
-    expected = Expected(ranks=3, allreduce_mib=4, torch=TORCH, removed=[])
-    check = next(check for check in ranks.CHECKS if check.id == "S4.grad_bitwise")
-    assert "no fixed order" in check.decide(facts, expected).detail
+    facts[0]["bandwidth"]["link"]["1"].update(gen=4, width=8)
+    found = judged(CHECKS["S4.link"], facts)
+    assert found.status == "warn"
+    assert "GPU 1 runs at Gen4 x8 under load, it could at Gen5 x16 (16 of 63 GB/s)" in found.detail
+    facts[0]["bandwidth"]["link"] = {}
+    facts[0]["bandwidth"]["link_error"] = "no answer"
+    assert "was not seen (no answer)" in judged(CHECKS["S4.link"], facts).detail
+
+
+def test_each_pair_of_three_gpus_must_have_been_compared() -> None:
+    want = replace(WANT, ranks=3)
+    facts: dict[int, dict[str, Any]] = {rank: {"pairs": {"results": []}} for rank in range(3)}
+    for pair in collectives.all_pairs(3):
+        for rank in pair:
+            facts[rank]["pairs"]["results"].append({"ranks": list(pair), "wrong": None})
+    assert judged(CHECKS["S4.pairs_exact"], facts, want).detail == "all 3 pairs"
+    facts[2]["pairs"]["results"][0]["wrong"] = "Mismatched"
+    assert (
+        "between GPUs 0 and 2: rank 2: Mis" in judged(CHECKS["S4.pairs_exact"], facts, want).detail
+    )
+    facts[2]["pairs"]["results"] = []
+    assert "GPUs 0 and 2 was not compared" in judged(CHECKS["S4.pairs_exact"], facts, want).detail
+
+
+def test_one_gpu_alone_is_not_judged_by_what_only_two_can_show() -> None:
+    want = replace(WANT, ranks=1, gpus=1, mode="rehearsal-1gpu")
+    facts = {0: {**sound(0), **launchers()}}
+    facts[0]["transport"]["ways"] = {}
+    for check in ("S4.bandwidth", "S4.transport", "S4.pairs_exact"):
+        assert judged(CHECKS[check], facts, want).status == "skip", check
+    assert judged(CHECKS["S4.gpus"], facts, want).status == "pass"
+
+
+def test_nvlink_carries_more_than_the_pcie_link() -> None:
+    want = replace(WANT, gpu_host={**HOST, "links": {"0-1": "NV18"}})
+    facts = {0: {**sound(0), **launchers()}, 1: sound(1)}
+    assert judged(bandwidth.CHECKS[1], facts, want).detail == "26.0 GB/s over NV18"
+    assert "have NVLink, but NCCL uses SHM" in judged(CHECKS["S4.transport"], facts, want).detail
+
+
+def test_torch_of_a_source_build_takes_the_toolkits_libraries() -> None:
+    facts = {0: sound(0)}
+    facts[0]["libraries"]["own"]["libnccl"] = []
+    facts[0]["libraries"]["mapped"]["libnccl"] = ["/usr/lib/libnccl.so.2"]
+    assert judged(libraries.CHECKS[1], facts).status == "pass"
+
+
+# -- the board
+
+
+def _journal(rank: int, *facts: str, **changes: Any) -> Journal:
+    known = {name: sound(rank)[name] for name in facts}
+    return Journal(rank, facts=known, seconds=dict.fromkeys(known, 0.1), **changes)
+
+
+def _board(*ids: str) -> Board:
+    return Board([CHECKS[check_id] for check_id in ids], WANT, lambda _: None)
+
+
+def test_a_check_waits_for_the_facts_of_all() -> None:
+    board = _board("S4.store", "S4.loss_drop")
+    board.update(board.checks, {0: _journal(0, "store")}, 2)
+    assert board.status("S4.store") is None
+    board.update(board.checks, {0: _journal(0, "store"), 1: _journal(1, "store")}, 2)
+    assert [each.status for each in board.results()] == ["pass", "skip"]
+    assert board.results()[1].detail == "not reached"
+
+
+def test_wrong_data_of_one_rank_says_more_than_its_peers_lost_connection() -> None:
+    board, wrong = _board("S4.store", "S4.allreduce_exact"), _journal(1, "all_reduce")
+    wrong.facts["all_reduce"]["float32"][-1]["wrong"] = "Mismatched"
+    board.update(board.checks, {0: _journal(0), 1: wrong}, 2)
+    assert board.failed is None
+    board.update(board.checks, {0: _journal(0), 1: wrong}, 2, ended=True)
+    board.close(board.checks, "a connection was lost", 0)
+    assert board.failed is not None
+    assert (board.failed.id, board.failed.rank) == ("S4.allreduce_exact", 1)
+
+
+def test_what_is_sound_on_one_rank_alone_has_not_passed() -> None:
+    board = _board("S4.store")
+    board.update(board.checks, {0: _journal(0, "store")}, 2, ended=True)
+    assert board.status("S4.store") is None
+    board.close(board.checks, "rank 1 was killed", 1)
+    assert board.results()[0].seconds is None
+    assert board.results()[0].detail == "rank 1 was killed"
+
+
+def test_a_failure_closes_later_stages_but_not_what_looks_back() -> None:
+    board = _board("S0.disk", "S2.libuv", "S5.leftovers")
+    facts = {**launchers(), **sound(0)}
+    facts["disk"]["free_mib"] = 1
+    board.decide(board.checks, facts)
+    assert [each.status for each in board.results()] == ["fail", "skip", "pass"]
+    assert board.results()[1].detail == "not reached, S0.disk failed"
+
+
+def test_a_failure_outranks_what_is_unknown() -> None:
+    board, facts = _board("S0.gpu_processes", "S0.disk"), launchers()
+    facts["gpu_host"]["processes"] = [{"pid": 1, "type": "C", "name": "x"}]
+    facts["disk"]["free_mib"] = 1
+    board.decide(board.checks, facts)
+    assert board.failed is not None
+    assert board.failed.id == "S0.disk"

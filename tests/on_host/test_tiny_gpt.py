@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import textwrap
 import tomllib
 from dataclasses import dataclass
@@ -13,30 +14,33 @@ from pathlib import Path
 import pytest
 
 from pyinfra_gpu.on_host.smoke import environment
+from pyinfra_gpu.on_host.smoke.options import REHEARSAL_CPU
 from tests.on_host import smoke_runs
-from tests.on_host.preloaded import Preloaded
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "tiny-gpt"
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """A copy of the trainer, and a Python that has imported torch already to run it."""
+    """A copy of the trainer, and a Python that has torch to run it."""
 
-    python: Preloaded
+    python: str
     folder: Path
 
     def run(self, *words: str) -> str:
         """Run a program of the folder, or a module, and return what it printed."""
-        printed = self.folder / "output"
-        with printed.open("wb") as output:
-            variables = environment.for_cpu(os.environ)
-            started = self.python.start(
-                words, stdout=output.fileno(), cwd=self.folder, env=variables
-            )
-        code, text = started.wait(300), printed.read_text()
-        assert code == 0, text
-        return text
+        variables = environment.clean(os.environ, REHEARSAL_CPU)
+        done = subprocess.run(
+            [self.python, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self.folder,
+            env=variables,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
 
     def run_text(self, program: str) -> str:
         """Run a text of Python beside the trainer."""
@@ -45,11 +49,12 @@ class Trainer:
 
 
 @pytest.fixture
-def trainer(preloaded_python: Preloaded, tmp_path: Path) -> Trainer:
-    if smoke_runs.torch_python("numpy") != preloaded_python.python:
+def trainer(tmp_path: Path) -> Trainer:
+    python = smoke_runs.torch_python("numpy")
+    if python is None:
         pytest.skip("no numpy beside torch; set PYINFRA_GPU_TORCH_PYTHON to a Python with both")
     shutil.copytree(_EXAMPLE, tmp_path / "tiny-gpt")
-    return Trainer(preloaded_python, tmp_path / "tiny-gpt")
+    return Trainer(python, tmp_path / "tiny-gpt")
 
 
 def _losses(output: str) -> list[float]:

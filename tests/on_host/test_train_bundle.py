@@ -125,7 +125,7 @@ def test_a_mistake_is_one_sentence(here: Here, words: tuple[str, ...]) -> None:
 def test_all_that_is_in_the_way_is_said_at_once_with_its_remedy(here: Here) -> None:
     began = time.monotonic()
     done = here.train("start", "big", "--", "--api-key=0123456789")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20
     assert done.returncode == 1
     for words in (
         "no smoke test has passed here",

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pyinfra_gpu.on_host.smoke.gpu.nvidia_smi import Answer
+from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
 from pyinfra_gpu.on_host.train import (
     across,
     checkpoints,
@@ -627,7 +627,7 @@ def test_a_command_that_does_not_end_is_ended_with_all_that_it_started(tmp_path:
     messenger.tell({"event": "failed"})
     assert len(messenger.pids()) == 1
     messenger.finish()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 100
     assert said == ["train: the command of training_notify took over 0 s"]
     pid = int((tmp_path / "pid").read_text())
     for _ in range(100):

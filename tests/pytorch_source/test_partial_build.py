@@ -2,7 +2,7 @@
 
 `make test-pytorch-source`, about six minutes of one core. The deploy configures and checks; c10,
 TensorPipe with libuv and the store are compiled by the same unit and program, killed and cut off
-from power in between. No wheel is made of it. What was measured goes to evidence/.
+from power in between. No wheel is made of it. What was measured goes to build/evidence/.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pyinfra_gpu_rehearsal.pytorch_source import (
 )
 
 HERE = Path(__file__).parent
-EVIDENCE = HERE / "evidence/partial_build.json"
+EVIDENCE = HERE.parents[1] / "build/evidence/partial_build.json"
 HOST = "gpu1"
 BUILD = "/opt/pyinfra-gpu/build"
 TREE = f"{BUILD}/source/build"
@@ -252,5 +252,5 @@ def test_what_was_measured_is_written_down(real: Real, request: pytest.FixtureRe
         "archive_sha256": real.archive.sha256,
         **real.figures,
     }
-    EVIDENCE.parent.mkdir(exist_ok=True)
+    EVIDENCE.parent.mkdir(parents=True, exist_ok=True)
     EVIDENCE.write_text(json.dumps(known, indent=1) + "\n")

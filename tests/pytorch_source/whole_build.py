@@ -5,7 +5,7 @@
 About three and a quarter hours of processor time, 5 GB of disk and, once, what the distribution's
 archive has of it. Ctrl-C stops the build in good order, and the next call goes on where it was, by
 the product's own way of doing so: nothing here knows of objects. What is there meanwhile is in
-.rehearsal-whole; what is left of it at the end is in evidence/.
+.rehearsal-whole; what is left of it at the end is in build/evidence/.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pyinfra_gpu_rehearsal.pytorch_source import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-EVIDENCE = Path(__file__).parent / "evidence"
+EVIDENCE = Path(__file__).parents[2] / "build/evidence"
 BUILDER, SECOND = "gpu1", "gpu2"
 BUILD = "/opt/pyinfra-gpu/build"
 STOPPED = 3
@@ -192,7 +192,7 @@ def spread(whole: Whole, archive: Archive) -> int:
     if not passed:
         print("\n".join(said.splitlines()[-60:]))
         return 1
-    EVIDENCE.mkdir(exist_ok=True)
+    EVIDENCE.mkdir(parents=True, exist_ok=True)
     (EVIDENCE / "whole_build.json").write_text(json.dumps(whole.figures, indent=1) + "\n")
     (EVIDENCE / "whole_build_wheel.json").write_text(json.dumps(manifest, indent=1) + "\n")
     (EVIDENCE / "whole_build_deploy.txt").write_text(said)

@@ -4,7 +4,7 @@
     python -m tests.real.cuda_wheel torch triton      these wheels alone, and no evidence
 
 Some eight minutes on two cores, 2.6 GB of wheels and 5.2 GB installed, all removed at the end; so
-no part of `make test`. What it saw is written to tests/real/evidence/, which is kept. Real are the
+no part of `make test`. What it saw is written to build/evidence/. Real are the
 wheels of torch and of everything it needs, uv, Triton with its ptxas, and the look; simulated are
 the GPUs on the bus and their driver. No GPU computed anything: not one of NVIDIA's kernels has run.
 """

@@ -3,7 +3,7 @@
     make test-real-driver
 
 Three minutes on two cores, and 300 MB from the distribution's archive the first time, so no part of
-`make test`. What it saw is written to tests/real/evidence/, which is kept. Real are the archive's
+`make test`. What it saw is written to build/evidence/. Real are the archive's
 packages, apt, dpkg, DKMS, gcc, modprobe and update-alternatives; the GPUs on the bus are simulated,
 and that a kernel of that name runs. No module can be loaded there: the run ends where it would be.
 """

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
 ROOT = Path(__file__).resolve().parents[2]
-EVIDENCE = Path(__file__).parent / "evidence"
+EVIDENCE = Path(__file__).parents[2] / "build/evidence"
 
 
 @dataclass
@@ -39,6 +39,7 @@ class Report:
         """Write the evidence NAME, and return an exit code: 0 only if nothing was wrong."""
         today = time.strftime("%Y-%m-%d", time.gmtime())
         path = EVIDENCE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join([f"# {title}, {today}\n", f"{about}\n", *self.parts]))
         print(f"{len(self.wrong)} wrong; {path.relative_to(ROOT)}")
         return int(bool(self.wrong))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from running import ON_HOST
-from warm import Process
 
 from pyinfra_gpu_rehearsal import LabHost
+from tests.forked import Process
 
 PLACE = "/var/lib/gate"
 _PROGRAM, _SETTINGS = "/usr/local/lib/gate.sh", "/etc/ssh/sshd_config.d/10-gate.conf"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -15,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from warm import PROJECT, Process, warm_program
-
 from pyinfra_gpu_rehearsal import Lab, LabHost
+from tests import forked
+from tests.forked import PROJECT, Process
 
 ON_HOST = Path(__file__).parent / "on_host"  # programs of the tests' own, for hosts
 INVENTORY = "inventories/rehearsal.py"
@@ -55,7 +54,6 @@ class Run:
     output: str
     report: dict[str, Any]
     seconds: float
-    cpu_seconds: float  # of the controller; unlike the others they say nothing of who else works
 
     def status(self, host: str) -> str:
         return str(self.report["hosts"][host]["status"])
@@ -122,37 +120,17 @@ class Check:
 
     code: int
     answer: dict[str, Any]
-    cpu_seconds: float
 
     def deviations(self, host: str) -> dict[str, dict[str, Any]]:
         return {each["id"]: each for each in self.answer["hosts"][host]["deviations"]}
-
-
-def _cpu_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def cheapest(attempt: Callable[[], float], limit: float) -> float:
-    """Return the fewest CPU seconds that ATTEMPT, tried up to three times, answers.
-
-    It is not tried again once it answers less than LIMIT. What shares the cores makes even these
-    seconds longer.
-    """
-    fewest = attempt()
-    for _ in range(2):
-        if fewest >= limit:
-            fewest = min(fewest, attempt())
-    return fewest
 
 
 @dataclass(frozen=True)
 class Deployer:
     """Runs pyinfra in the project's folder, with one lab's hosts.
 
-    + warm: in a process that has imported it already (see warm.py), and not by its program; the
+    + forks: a run is forked from a process that has imported pyinfra (tests/forked.py); the
       environment variable PYINFRA_GPU_COLD is for figures of what a user waits
-    + beside: the number of the process that is warm, for what runs at the same time
     + project: the folder whose policy is run
     """
 
@@ -162,8 +140,7 @@ class Deployer:
     # Half a minute of a smoke test is compiling, five seconds are its large all-reduces:
     # test_smoke_alone.py does both, the others do not.
     data: tuple[str, ...] = ("environment_dynamo=false", "smoke_allreduce_mib=1", SMOKE_PATIENCE)
-    warm: bool = "PYINFRA_GPU_COLD" not in os.environ
-    beside: int = 0
+    forks: bool = "PYINFRA_GPU_COLD" not in os.environ
     project: Path = PROJECT
     file: ClassVar[str] = "deploy.py"
 
@@ -186,19 +163,16 @@ class Deployer:
 
     def cold(self) -> Self:
         """Return the same, running the installed programs as a user does."""
-        return replace(self, warm=False)
+        return replace(self, forks=False)
 
     def start(self, *, limit: str | None = None) -> Process:
-        """Start a deploy in the background, as `deploy` runs it.
-
-        A warm process runs one at a time: what is run meanwhile is another's, by `beside`.
-        """
+        """Start a deploy in the background, as `deploy` runs it."""
         self._cut_off.unlink(missing_ok=True)
         chosen = ("--limit", limit) if limit else ()
         command = self.command("-y", *self.arguments, *chosen)
         environment = self.environment(self._cut_off)
-        if self.warm:
-            return warm_program(self.beside).start(command, environment, folder=self.project)
+        if self.forks:
+            return forked.Forked(command, environment, folder=self.project)
         return subprocess.Popen(
             command,
             cwd=self.project,
@@ -214,7 +188,7 @@ class Deployer:
         output = process.communicate(timeout=PATIENCE_S)[0]
         content = json.loads(self._cut_off.read_text()) if self._cut_off.exists() else {"hosts": {}}
         assert process.returncode is not None
-        return Run(process.returncode, output, content, seconds=0.0, cpu_seconds=0.0)
+        return Run(process.returncode, output, content, seconds=0.0)
 
     @property
     def _cut_off(self) -> Path:
@@ -229,7 +203,7 @@ class Deployer:
     ) -> Run:
         report = self.folder / f"report-{time.monotonic_ns()}.json"
         chosen = ("--limit", limit) if limit else ()
-        started, cpu = time.monotonic(), _cpu_of_children()
+        started = time.monotonic()
         done = self._done(
             self.command(*self.arguments, *arguments, *chosen, inventory=inventory),
             self.environment(report),
@@ -238,13 +212,13 @@ class Deployer:
         seconds = time.monotonic() - started
         text = done.stdout + done.stderr
         content = json.loads(report.read_text()) if report.exists() else {"hosts": {}}
-        return Run(done.returncode, text, content, seconds, _cpu_of_children() - cpu)
+        return Run(done.returncode, text, content, seconds)
 
     def _done(
         self, command: list[str], environment: dict[str, str], timeout: float
     ) -> subprocess.CompletedProcess[str]:
-        if self.warm:
-            return warm_program(self.beside).run(command, environment, timeout, folder=self.project)
+        if self.forks:
+            return forked.run(command, environment, timeout, folder=self.project)
         return subprocess.run(
             command,
             cwd=self.project,
@@ -266,14 +240,13 @@ class Deployer:
         """Run `pyinfra-gpu check --json` as a user would, and insist on an answer."""
         program = str(Path(sys.executable).parent / "pyinfra-gpu")
         chosen = ("--limit", limit) if limit else ()
-        cpu = _cpu_of_children()
         done = self._done(
             [program, "check", INVENTORY, "--json", *self.declared, *chosen],
             self.environment(self.folder / "unused.json"),
             timeout=PATIENCE_S,
         )
         assert done.stdout, done.stderr
-        return Check(done.returncode, json.loads(done.stdout), _cpu_of_children() - cpu)
+        return Check(done.returncode, json.loads(done.stdout))
 
     def train(
         self, action: str, *words: str, limit: str | None = None

@@ -1,44 +1,154 @@
-"""A fault at a boundary of a run: the next run converges, the one after changes nothing.
+"""A fault before command N of a run: the next run converges, the one after changes nothing.
 
-A random share, whose seed is in the ids; `benchmarks/fault_matrix.py` tries them all. Again:
-
-    PYINFRA_GPU_FAULT_SEED=4711                         the same share
-    PYINFRA_GPU_FAULTS=deploy:37:before:power,...       these cases and no others
+sshd on the host hands each command to a gate (gate.py), which holds the one at which the fault is
+to come. `make test` tries three cases, `make night` each fault before each command.
 """
 
 from __future__ import annotations
 
-import os
-import random
+import signal
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from attempt import Attempt
-from boundaries import (
-    FAULTS,
-    Case,
-    Numbered,
-    Scenario,
-    cases_of,
-    driver_update,
-    fresh_deploy,
-    undisturbed,
-)
+from drifts import R580
 from gate import Gate
-from running import GPU_HOST, ON_HOST, Deployer, Run
+from running import GPU_HOST, ON_HOST, PATIENCE_S, Deployer, OnlyDriver, usual_offer
 
-from pyinfra_gpu_rehearsal import Lab, LabHost
+from pyinfra_gpu_rehearsal import Lab, LabError, LabHost
+from tests.forked import Process
+from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
-SEED = int(os.environ.get("PYINFRA_GPU_FAULT_SEED") or random.SystemRandom().randrange(10**6))
-NAMED = [Case.read(text) for text in os.environ.get("PYINFRA_GPU_FAULTS", "").split(",") if text]
-SHARE = ("deploy", "deploy", "update")
-WANTED = NAMED or range(len(SHARE))
-# The host may be asked once more, or less, whether it is back from its reboot.
-LAST = 2
+BOOT_S = 300.0
+REBOOT_BEGINS_S = 3  # a reboot that was ordered just before begins two seconds later
+FAULTS = ("controller killed", "network cut", "power cut", "disk full", "rebooted")
+COMMANDS = {"deploy": 63, "update": 15}
+"""About as many commands as a run sends; where it ends before, nothing is left to try."""
+CASES = [
+    (scenario, number, fault)
+    for scenario, last in COMMANDS.items()
+    for number in range(1, last + 1)
+    for fault in FAULTS
+]
+ALWAYS = (
+    ("deploy", 9, "power cut"),
+    ("deploy", 21, "controller killed"),
+    ("update", 6, "rebooted"),
+)
+
+
+class Scenario(NamedTuple):
+    """A run, how its host is prepared, and the driver that is loaded at its end."""
+
+    prepared: Callable[[], LabHost]
+    deployer: Deployer
+    driver: str
+
+
+@pytest.fixture(scope="module")
+def scenarios(
+    gpu_lab: Lab, gpu_deployer: Deployer, gpu_converged: Callable[[], LabHost]
+) -> dict[str, Scenario]:
+    """Return a deploy of the bare host, and an update of the driver of one that is as declared."""
+    newest = R580[-1]
+    update = OnlyDriver(gpu_lab, gpu_deployer.folder, ("--data", f"driver_version={newest}"))
+
+    def bare() -> LabHost:
+        usual_offer(gpu_lab)
+        return gpu_lab.fresh(GPU_HOST)
+
+    def declared() -> LabHost:
+        host = gpu_converged()
+        gpu_lab.nvidia.publish(*R580)
+        return host
+
+    return {
+        "deploy": Scenario(bare, gpu_deployer, "580.95.05"),
+        "update": Scenario(declared, update, newest),
+    }
+
+
+def when_up(host: LabHost, act: Callable[[], object]) -> None:
+    """Do it; where the host reboots just then because it was told to, as soon as it is back."""
+    try:
+        act()
+    except LabError:
+        host.wait_ready(BOOT_S)
+        act()
+
+
+@pytest.fixture
+def healed(gpu_lab: Lab) -> Iterator[None]:
+    """Take what a test has done to the network and the disk of the host away again."""
+    yield
+    host = gpu_lab.host(GPU_HOST)
+    host.network("restore")
+    with suppress(LabError):
+        host.free_disk()
+
+
+def strike(fault: str, host: LabHost, gate: Gate, number: int, run: Process) -> str:
+    """Let the fault happen while the command waits; return what the run said that met it."""
+    if fault in ("controller killed", "power cut"):
+        if fault == "power cut":
+            host.power_off()
+        run.send_signal(signal.SIGKILL)
+        said = run.communicate(timeout=PATIENCE_S)[0]
+        host.power_on()
+    else:
+        if fault == "network cut":
+            host.network("cut")
+        elif fault == "rebooted":
+            when_up(host, gate.open)
+            when_up(host, host.reboot)
+        else:
+            when_up(host, host.fill_disk)
+            when_up(host, gate.open)
+            when_up(host, lambda: gate.decide(number, run=True))
+        said = run.communicate(timeout=PATIENCE_S)[0]
+        host.network("restore")
+        when_up(host, host.free_disk)
+        assert "Traceback" not in said, said
+        assert run.returncode in (0, 1), said
+    if fault in ("controller killed", "network cut"):
+        time.sleep(REBOOT_BEGINS_S)
+    host.wait_ready(BOOT_S)
+    gate.open()
+    if fault in ("controller killed", "network cut"):
+        gate.decide(number, run=False)
+    return said
+
+
+@pytest.mark.parametrize(("scenario", "number", "fault"), by_night(CASES, ALWAYS))
+def test_a_run_that_meets_a_fault_is_finished_by_the_next_one(
+    scenario: str, number: int, fault: str, scenarios: dict[str, Scenario], healed: None
+) -> None:
+    prepared, deployer, driver = scenarios[scenario]
+    host = prepared()
+    gate = Gate(host)
+    gate.install()
+    gate.renumber(hold=number)
+    run = deployer.start(limit=GPU_HOST)
+    try:
+        command = gate.wait_for(number, run, PATIENCE_S)
+        if command is None:
+            assert run.communicate()[0]
+            assert (scenario, number, fault) not in ALWAYS, "the run sends fewer commands now"
+            return
+        print(f"before command {number}: {command.words[:200]}")
+        print(strike(fault, host, gate, number, run))
+    finally:
+        run.kill()
+    deployer.converge(limit=GPU_HOST)
+    assert host.run("cat /sys/module/nvidia/version").stdout.strip() == driver
+    again = deployer.converge(limit=GPU_HOST)
+    assert again.changed(GPU_HOST) == [], again.output
 
 
 def test_the_gate_lets_programs_and_files_through_as_they_are(gpu_lab: Lab, tmp_path: Path) -> None:
@@ -62,50 +172,3 @@ def test_the_gate_lets_programs_and_files_through_as_they_are(gpu_lab: Lab, tmp_
     first, second = gate.commands()
     assert (first.number, first.text) == (1, program.rstrip("\n"))
     assert (second.number, "sftp" in second.text) == (2, True)
-
-
-@pytest.fixture(scope="module")
-def scenarios(
-    gpu_lab: Lab, gpu_deployer: Deployer, gpu_converged: Callable[[], LabHost]
-) -> dict[str, Scenario]:
-    """Return what is disturbed here, by its name."""
-    found = [
-        fresh_deploy(gpu_lab, gpu_deployer),
-        driver_update(gpu_lab, gpu_deployer.folder, gpu_converged),
-    ]
-    return {each.name: each for each in found}
-
-
-@pytest.fixture(scope="module")
-def runs(gpu_numbered: tuple[Run, Numbered], scenarios: dict[str, Scenario]) -> dict[str, Numbered]:
-    """Return the commands of both where nobody disturbs them, by the name of the scenario."""
-    run, update = undisturbed(scenarios["update"])
-    assert run.code == 0, run.output
-    return {"deploy": gpu_numbered[1], "update": update}
-
-
-def _chosen(index: int, runs: dict[str, Numbered]) -> Case:
-    """Return one of the share at random: before any command, or at any time within a long one."""
-    scenario, chance = SHARE[index], random.Random(f"{SEED} {index}")
-    run = runs[scenario]
-    fault = random.Random(SEED).sample(FAULTS, len(SHARE))[index]
-    moment = chance.choice(("before", "within"))
-    cases = [case for case in cases_of(scenario, run) if case.number <= len(run.commands) - LAST]
-    kind = [case for case in cases if (case.moment, case.fault) == (moment, fault)]
-    weights = [run.seconds(case.number) if moment == "within" else 1.0 for case in kind]
-    return chance.choices(kind, weights)[0]
-
-
-@pytest.mark.parametrize(
-    "wanted", WANTED, ids=[str(each) if NAMED else f"seed-{SEED}-{each}" for each in WANTED]
-)
-def test_a_run_that_meets_a_fault_is_finished_by_the_next_one(
-    wanted: Case | int, scenarios: dict[str, Scenario], runs: dict[str, Numbered]
-) -> None:
-    case = _chosen(wanted, runs) if isinstance(wanted, int) else wanted
-    run = runs[case.scenario]
-    print(f"PYINFRA_GPU_FAULTS={case} : {run.commands[case.number - 1].words[:200]}")
-    attempt = Attempt(scenarios[case.scenario], run, case)
-    problems = attempt.problems()
-    print(attempt.output)
-    assert problems == [], case

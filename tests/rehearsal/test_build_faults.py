@@ -1,15 +1,12 @@
 """A build of torch that meets a fault: what was compiled counts, and is compiled once.
 
-A share of two, by the seed in PYINFRA_GPU_FAULT_SEED; PYINFRA_GPU_BUILD_FAULTS=all tries them all,
-and with names, with commas between, those (`memory,second-operator`). From the lab's stand-in,
-which has nothing of PyTorch.
+`make test` tries two of them, `make night` all. From the lab's stand-in, which has nothing of
+PyTorch.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +21,7 @@ from running import Deployer, quietly, until
 from pyinfra_gpu.drift.pytorch_build import UNIT
 from pyinfra_gpu_rehearsal import Lab, LabHost
 from pyinfra_gpu_rehearsal.stand_in.serving import Served, serve_stand_in
+from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
@@ -118,7 +116,7 @@ def memory(trial: Trial) -> None:
 
 def second_operator(trial: Trial) -> None:
     with trial.deploying("compile", 30) as ended:
-        other = replace(trial.builder, beside=1).converge(limit=HOST)
+        other = trial.builder.converge(limit=HOST)
         first = ended()
     assert "No hosts remaining" not in first
     assert "start the build" not in other.output
@@ -168,13 +166,6 @@ FAULTS: dict[str, Callable[[Trial], None]] = {
     "build-killed": build_killed,
     "cache": cache_rotten,
 }
-SEED = os.environ.get("PYINFRA_GPU_FAULT_SEED") or random.SystemRandom().randrange(10**6)
-WANTED = os.environ.get("PYINFRA_GPU_BUILD_FAULTS", "")
-CHOSEN = (
-    [*FAULTS]
-    if WANTED == "all"
-    else [name for name in WANTED.split(",") if name] or random.Random(SEED).sample([*FAULTS], 2)
-)
 
 
 @pytest.fixture(scope="module")
@@ -207,11 +198,10 @@ def ready(lab: Lab, deployer: Deployer, served: Served) -> Callable[[], Trial]:
     return lambda: Trial(lab.restore(HOST, READY), builder)
 
 
-@pytest.mark.parametrize("fault", CHOSEN)
+@pytest.mark.parametrize("fault", by_night(FAULTS, ("network", "build-killed")))
 def test_a_build_that_meets_a_fault_is_finished_by_the_next_run(
     fault: str, ready: Callable[[], Trial]
 ) -> None:
-    print(f"PYINFRA_GPU_BUILD_FAULTS={fault}")
     trial = ready()
     # A run that finds the wheel in its cache builds nothing.
     cache = trial.builder.folder / f"cache-{next(NUMBERS)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from running import GPU_HOST, PATIENCE_S, Deployer, cheapest, hold_apt
+from running import GPU_HOST, PATIENCE_S, Deployer, hold_apt
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -30,18 +30,11 @@ def test_twenty_checks_of_a_healthy_host_find_nothing(
         quiet(gpu_deployer)
 
 
-def test_a_check_takes_one_channel_and_less_than_three_seconds(
-    host: LabHost, gpu_deployer: Deployer
-) -> None:
-    def attempt() -> float:
-        before = host.ssh_sessions()
-        checked = gpu_deployer.cold().check(limit=GPU_HOST)
-        assert checked.code == 0, checked.answer
-        assert host.ssh_sessions() - before == 1
-        return checked.cpu_seconds
-
-    # benchmarks/second_run.py measures how long it takes.
-    assert cheapest(attempt, limit=3) < 3
+def test_a_check_takes_one_channel(host: LabHost, gpu_deployer: Deployer) -> None:
+    before = host.ssh_sessions()
+    checked = gpu_deployer.cold().check(limit=GPU_HOST)
+    assert checked.code == 0, checked.answer
+    assert host.ssh_sessions() - before == 1
 
 
 def test_a_deploy_with_nothing_to_do_takes_one_channel(

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from forking import forking
 from running import PATIENCE_S, Deployer, hold_apt, without_smoke_test
-from warm import Process
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
+from tests.forked import Process
 
 pytestmark = pytest.mark.rehearsal
 
@@ -109,7 +108,7 @@ STAMP = f"{PREFIX}/smoke/stamp.json"
 def test_a_run_that_was_cut_off_is_finished_by_the_next(
     moment: str, how: str, deployer: Deployer, proven: Callable[[str], LabHost]
 ) -> None:
-    host = forking(proven("gpu2"))
+    host = proven("gpu2")
     host.run(f"rm -rf {PREFIX if moment == IN_TORCH_INSTALL else STAMP}")
     if (moment, how) == (IN_TORCH_INSTALL, "controller killed"):  # a power cut shows the whole way
         deployer = without_smoke_test(deployer)

@@ -1,13 +1,10 @@
 """What users and power cuts do to a host is seen, and repaired or left with a sentence.
 
-A share of `field_cases`, by a seed; all of them by PYINFRA_GPU_FIELD_CASES=all, some by their names
-in it, one a line.
+`make test` tries six of `field_cases`, `make night` all of them.
 """
 
 from __future__ import annotations
 
-import os
-import random
 import textwrap
 from collections.abc import Callable
 
@@ -17,21 +14,18 @@ from field_cases import CASES, NOTHING, OWNER, Case
 from running import GPU_HOST, PATIENCE_S, Deployer, Kept
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
+from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
-SEED = int(os.environ.get("PYINFRA_GPU_FAULT_SEED") or random.SystemRandom().randrange(10**6))
-ASKED = os.environ.get("PYINFRA_GPU_FIELD_CASES", "")
-SHARE = 6
-
-
-def chosen() -> list[str]:
-    """Return the names of the cases to try."""
-    if ASKED == "all":
-        return list(CASES)
-    if ASKED:
-        return [name for name in CASES if name in ASKED.splitlines()]
-    return random.Random(SEED).sample(list(CASES), SHARE)
+ALWAYS = (
+    "DKMS was cut off while it built, as the package was set up",
+    "apt's proxy is dead",
+    "a power cut emptied the digests of libcuda1",
+    "sudo pip made a package root's",
+    "the env file is a link into a home",
+    "a power cut emptied the index",
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +50,7 @@ def found(deployer: Deployer) -> dict[str, str]:
     return {id_: each["effect"] for id_, each in deviations.items() if id_ != "smoke.unproven"}
 
 
-@pytest.mark.parametrize("name", chosen())
+@pytest.mark.parametrize("name", by_night(CASES, ALWAYS))
 def test_what_users_and_power_cuts_do_is_seen_and_repaired(
     name: str, kept: Kept, gpu_deployer: Deployer, gpu_lab: Lab
 ) -> None:

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from forking import forking
 from harm import OWNERS as THEIRS
 from harm import PREFIX, harmless
 from running import ON_HOST, Deployer, Kept, OnlyStage, without_smoke_test
-from warm import PROJECT
 
 from pyinfra_gpu_rehearsal import LabHost
+from tests.forked import PROJECT
 
 OWNERS = (
     *("venv/.pyinfra-gpu-training.json", "state/verdict.json", "state/verdict.json.logs"),
@@ -31,7 +30,7 @@ CANARY = "can4ry \"of\" $HOME `id` \\ 'us'"
 @pytest.fixture(scope="module")
 def kept(proven: Callable[[str], LabHost]) -> Kept:
     """Return gpu1, completely deployed, which each test leaves proven."""
-    return Kept(lambda: forking(proven("gpu1")))
+    return Kept(lambda: proven("gpu1"))
 
 
 def plant(host: LabHost, kind: str, *names: str) -> None:

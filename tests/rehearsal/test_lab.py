@@ -44,7 +44,7 @@ def test_a_second_up_is_quick_and_changes_nothing(lab: Lab) -> None:
     said: list[str] = []
     started = time.monotonic()
     lab.up(2, say=said.append)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 200
     assert [host.boot_id() for host in lab.hosts()] == before
     assert said == []
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from running import INVENTORY, PATIENCE_S, Deployer
-from warm import PROJECT
 from wheels import index, sha256, wheel
 
+from pyinfra_gpu.spec.lock import load
 from pyinfra_gpu_rehearsal import LabHost
+from tests.forked import PROJECT
 
 pytestmark = pytest.mark.rehearsal
 
@@ -77,10 +78,12 @@ def test_a_host_without_the_internet_is_installed_by_its_lock(
         gpu1.put(each, f"{WHEELS}/{each.name}")
     project.converge(limit=HOST)
     assert project.converge(limit=HOST).changed(HOST) == []
-    assert gpu1.run(f"cat {TORCH_LOCK}").stdout == lock.read_text().partition("onment.\n")[2]
+    assert gpu1.run(f"cat {TORCH_LOCK}").stdout == load(lock).requirements
 
     right = lock.read_text()
-    lock.write_text(right.replace("sympy==1.14.0 --hash=sha256:e", "sympy==1.14.0 --hash=sha256:0"))
+    found = "sympy==1.14.0 \\\n    --hash=sha256:"
+    assert f"{found}e" in right
+    lock.write_text(right.replace(f"{found}e", f"{found}0"))
     assert "pytorch.lock-differs" in project.check(limit=HOST).deviations(HOST)
     refused = project.deploy(limit=HOST)
     (problem,) = refused.problems(HOST)
@@ -116,15 +119,17 @@ def test_a_nightly_and_what_it_needs_come_by_their_lock(
     project = Elsewhere(lab, tmp_path / "runs", data=data, project=copied(tmp_path / "own"))
 
     lock = project.lock(tmp_path / "wheels", *data)
-    assert f"torch=={NIGHTLY}+cpu --hash=sha256:{sha256(torch)}" in lock.read_text()
+    assert load(lock).lines["torch"] == f"torch=={NIGHTLY}+cpu --hash=sha256:{sha256(torch)}"
     assert {each.name.split("-")[0] for each in (tmp_path / "wheels").iterdir()} >= {
         "torch", "pytorch_triton", "typing_extensions", "uv",
     }  # fmt: skip
+    project.converge(limit=HOST)
     shutil.rmtree(served)  # the index has forgotten it: the kept files serve
+    gpu1.run("rm -rf /opt/pyinfra-gpu/venv/lib/python3*/site-packages/torch*")
     project.converge(limit=HOST)
     said = gpu1.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{ASKED}'").stdout
     assert said.split() == [NIGHTLY, TRITON]
-    assert gpu1.run(f"cat {TORCH_LOCK}").stdout == lock.read_text().partition("onment.\n")[2]
+    assert gpu1.run(f"cat {TORCH_LOCK}").stdout == load(lock).requirements
     assert project.converge(limit=HOST).changed(HOST) == []
 
     right = lock.read_text()

@@ -15,11 +15,9 @@ from typing import Any
 
 import pytest
 from running import Deployer, Run, quietly, until
-from test_locks import TORCH_LOCK, Elsewhere, copied
 from wheels import wheel
 
 from pyinfra_gpu.drift.pytorch_build import UNIT
-from pyinfra_gpu.spec.lock import parse
 from pyinfra_gpu_rehearsal import Lab, LabHost
 from pyinfra_gpu_rehearsal.stand_in.serving import Served, serve_stand_in
 from pyinfra_gpu_rehearsal.wheelhouse import describe, project_page
@@ -66,10 +64,6 @@ class Builder(Deployer):
 @pytest.fixture(scope="session")
 def builder(deployer: Deployer, lab: Lab, stand_in: Served) -> Deployer:
     return building(lab, deployer.folder, stand_in)
-
-
-class ByLock(Elsewhere, Builder):
-    """Runs in a project of its own, whose locks nobody else has."""
 
 
 def building(lab: Lab, folder: Path, tree: Served) -> Deployer:
@@ -195,37 +189,6 @@ def test_a_wheel_that_was_damaged_is_not_installed_and_made_again(
     builder.converge(limit=HOST)
     assert state(host)["compiled"] == before
     assert builder.converge(limit=HOST).changed(HOST) == []
-
-
-def test_what_builds_torch_and_what_it_needs_come_by_a_lock(
-    builder: Deployer, host: LabHost, lab: Lab, tmp_path: Path
-) -> None:
-    """The stand-in needs one package; what was compiled of it stays, the rest is made anew."""
-    known, source = state(host), builder.data
-    left = ["fetch", "configure", "check", "compile"]
-    text = json.dumps({**known, "status": "stopped", "done": left})
-    host.run(f"cat >{BUILD}/state.json", stdin=text)
-    host.run(f"rm -rf {BUILD}/tools {BUILD}/wheel.json")
-    host.run("rm -rf /opt/pyinfra-gpu/venv/lib/python3*/site-packages/torch*")
-    data = (*source, "pytorch_lock=required")
-    project = ByLock(lab, tmp_path, data=data, project=copied(tmp_path))
-    refused = project.run("--dry", limit=HOST)
-    assert refused.code == 1
-    assert "no lock for Python 3.11 on x86_64; expected one of torch 2.13.0+cpu built from" in (
-        " ".join(refused.output.split())
-    )
-    path = project.lock(tmp_path / "wheels", *source)
-    lock = parse(path.read_text(), path)
-    assert [each.name for each in lock.packages] == ["packaging"]
-    assert {"cmake", "ninja", "setuptools"} <= {each.name for each in lock.tools}
-    project.converge(limit=HOST)
-    assert json.loads(host.run(f"cat {BUILD}/wheel.json").stdout)["observed"]["locked"] is True
-    tools = host.run(f"cat {BUILD}/tools.txt").stdout.split()
-    named = {f"{each.name}=={each.version}" for each in lock.tools}
-    assert {each for each in tools if "==" in each} == named
-    assert host.run(f"cat {TORCH_LOCK}").stdout == lock.requirements
-    assert state(host)["compiled"] == known["compiled"]
-    assert project.converge(limit=HOST).changed(HOST) == []
 
 
 def test_one_host_builds_and_another_of_its_kind_gets_the_wheel(

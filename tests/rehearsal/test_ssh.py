@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from running import PATIENCE_S, PROJECT
-from warm import search_path
 
 from pyinfra_gpu_rehearsal import Lab
 
@@ -64,7 +63,7 @@ def test_the_one_tcp_connection_through_a_jump_host_is_tuned_too(lab: Lab, home:
     done = subprocess.run(
         [sys.executable, program, "behind"],
         cwd=PROJECT,
-        env={**os.environ, "HOME": str(home), "PYTHONPATH": search_path()},
+        env={**os.environ, "HOME": str(home), "PYTHONPATH": str(PROJECT)},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 from running import Deployer, without_smoke_test
-from warm import warm_program
 
 from pyinfra_gpu.spec import system_files
 from pyinfra_gpu_rehearsal import LabHost
@@ -138,7 +137,6 @@ def operators(deployer: Deployer) -> list[Deployer]:
     return [
         replace(
             without_smoke_test(deployer),
-            beside=number,
             data=(*deployer.data, f'environment_variables={{"OPERATOR": "{number}"}}'),
         )
         for number in range(2)
@@ -147,8 +145,6 @@ def operators(deployer: Deployer) -> list[Deployer]:
 
 def test_two_that_start_together_both_end_well(deployer: Deployer, host: LabHost) -> None:
     both, waited, acted = operators(deployer), 0, 0
-    for each in both:
-        warm_program(each.beside)  # has imported all, then: both begin at once
     for number in range(1, STARTS + 1):
         host.run(f"rm -f {PREFIX}/env/training.env {PREFIX}/bin/torchrun")
         started = time.time()

@@ -13,13 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import starting
-
 from pyinfra_gpu import spec
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
 from pyinfra_gpu.facts.record import Record
-from tests import memory
 
 NOBODY = 65534
 OWNER = pwd.getpwuid(NOBODY).pw_name
@@ -92,7 +89,7 @@ class Place:
         + tick: in seconds; what hangs is given up after five of them
         """
         program = text_of(ProbeRequest.for_spec(self.spec()))
-        done = starting.run(
+        done = subprocess.run(
             ["sh", "-c", f"PG_TICK={tick}\n{program}"],
             capture_output=True,
             check=True,
@@ -107,7 +104,7 @@ class Place:
 
     def run(self, command: str, text: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command of an operation's as root, with the folder of a user's own below it."""
-        return starting.run(
+        return subprocess.run(
             ["sh", "-c", command], input=text, capture_output=True, text=True, cwd="/", timeout=60
         )
 
@@ -128,7 +125,6 @@ def place() -> Iterator[Place]:
     """Give such a folder; below /tmp, which everybody can write to, root would refuse to work."""
     base = Path(tempfile.mkdtemp(prefix="pyinfra-gpu-hostile-", dir="/var/lib"))
     base.chmod(0o755)
-    in_memory = memory.has_own_mounts() and memory.mount(base, 0o755, 1)
     try:
         made = Place(base)
         for folder in (made.prefix, made.outside, made.trace):
@@ -139,8 +135,6 @@ def place() -> Iterator[Place]:
         shadow.chmod(0o600)
         yield made
     finally:
-        if in_memory:
-            memory.unmount(base)
         shutil.rmtree(base)
 
 

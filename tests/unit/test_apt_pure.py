@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 
 import pytest
-import starting
 
 from pyinfra_gpu.engine.ask import Answer
 from pyinfra_gpu.engine.package_manager import why
@@ -85,8 +85,8 @@ def test_versions_are_in_dpkgs_order(left: int) -> None:
 def test_our_order_is_dpkgs(pair: tuple[str, str]) -> None:
     """Where there is a dpkg, ask it."""
     try:
-        done = starting.run(["dpkg", "--compare-versions", pair[0], "lt", pair[1]], check=False)
-        equal = starting.run(["dpkg", "--compare-versions", pair[0], "eq", pair[1]], check=False)
+        done = subprocess.run(["dpkg", "--compare-versions", pair[0], "lt", pair[1]], check=False)
+        equal = subprocess.run(["dpkg", "--compare-versions", pair[0], "eq", pair[1]], check=False)
     except FileNotFoundError:
         pytest.skip("no dpkg on this machine")
     expected = 0 if equal.returncode == 0 else -1 if done.returncode == 0 else 1

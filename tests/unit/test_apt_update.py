@@ -51,4 +51,4 @@ def test_it_is_not_waited_for_longer_than_declared(tmp_path: Path, seconds: int)
     assert done.returncode == 100
     assert "4711" in done.stdout
     assert calls(tmp_path) == seconds + 1
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 200

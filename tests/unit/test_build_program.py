@@ -51,8 +51,6 @@ PLAN = Plan(
     cache="/opt/x/cache",
     sources=(),
     tools=(),
-    tools_lock=None,
-    torch_lock=None,
     memory_mib=32768,
     rehearsal=False,
 )
@@ -290,7 +288,7 @@ def test_what_failed_on_a_full_disk_can_be_written_down(
 
 def test_where_memory_runs_out_half_as_many_go_on_and_it_is_said(place: Place) -> None:
     state = begun(place)
-    state.save(jobs=8)
+    state.save(jobs=8, limit_mib=PLAN.memory_mib)
     run = Ninja(place.log, (1, FIRST), (0, ["[1/2] c", "[2/2] d"]))
     compiling.compile_all(PLAN, place, run, state)
     assert [words[-1] for words in run.words] == ["8", "4"]
@@ -298,6 +296,32 @@ def test_where_memory_runs_out_half_as_many_go_on_and_it_is_said(place: Place) -
         "memory ran out: the build goes on with 4 compilers side by side"
     ]
     assert (state.known["steps_done"], state.known["total"], state.known["compiled"]) == (4, 4, 4)
+
+
+def test_another_limit_of_memory_counts_the_compilers_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    state = begun(place)
+    state.save(jobs=1, limit_mib=4096)  # memory ran out, and pytorch_build_memory_gib was raised
+    run = Ninja(place.log, (0, ["[1/1] c"]), (0, []))
+    compiling.compile_all(CPU, place, run, State.begun(place, CPU.fingerprint))
+    compiling.compile_all(CPU, place, run, State.begun(place, CPU.fingerprint))
+    assert [words[-1] for words in run.words] == ["16", "16"]
+
+
+@pytest.mark.parametrize("text", ["", '{"fingerprint": "%s"}' % ("e" * 64)])
+def test_a_plan_that_cannot_be_read_is_said_to_who_follows_and_in_the_journal(
+    place: Place, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun(place).save(status="done")  # of the build before
+    (place.root / "plan.json").write_text(text)
+    assert running.build(place, "build.pyz") == 1
+    known = State(place).known
+    assert known["status"] == "failed"
+    assert known["fingerprint"] == ("e" * 64 if text else "0" * 64)
+    assert "run the deploy again" in known["error"]["sentence"]
+    assert capsys.readouterr().err == f"{known['error']['sentence']}\n"
 
 
 def test_what_makes_build_ninja_anew_is_no_part_of_the_progress(place: Place) -> None:
@@ -316,7 +340,7 @@ def test_what_makes_build_ninja_anew_is_no_part_of_the_progress(place: Place) ->
 
 def test_one_compiler_that_needs_too_much_is_the_end(place: Place) -> None:
     state = begun(place)
-    state.save(jobs=1)
+    state.save(jobs=1, limit_mib=PLAN.memory_mib)
     with pytest.raises(BuildError, match="one compiler alone needs more than the 32768 MiB"):
         compiling.compile_all(PLAN, place, Ninja(place.log, (1, FIRST)), state)
 

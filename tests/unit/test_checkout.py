@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import starting
 from fake_host import DATA, FakeHost
 
 from pyinfra_gpu.drift import training
@@ -42,7 +41,7 @@ def without_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def git(folder: Path, *words: str) -> str:
     command = ["git", "-c", "protocol.file.allow=always", "-C", str(folder), *words]
-    return starting.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def committed(folder: Path, **files: str) -> str:
@@ -95,13 +94,13 @@ class Place:
         command = program(
             "training/checkout.sh", str(self.folder), str(self.repo), commit, seen, *flags
         )
-        return starting.run(
+        return subprocess.run(
             ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60
         )
 
     def looked_at(self) -> TrainingRecord:
         request = replace(ProbeRequest.for_paths(self.paths), owner="-")
-        said = starting.run(
+        said = subprocess.run(
             ["sh", "-c", text_of(request)], capture_output=True, text=True, check=True, timeout=60
         )
         return from_fields(read_fields(said.stdout.splitlines())).training
@@ -237,7 +236,7 @@ def test_what_is_said_to_be_typed_puts_changes_out_of_the_way(place: Place, wher
     (stops,) = [each for each in found if each.stops]
     assert stops.action.startswith(f"commit or {' and '.join(f'`{each}`' for each in commands)} ")
     for command in commands:
-        starting.run(["sh", "-c", command], cwd=place.folder, check=True, capture_output=True)
+        subprocess.run(["sh", "-c", command], cwd=place.folder, check=True, capture_output=True)
     assert place.looked_at().dirty_count == 0
 
 

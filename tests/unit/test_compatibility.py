@@ -233,7 +233,7 @@ def test_what_data_alone_shows_is_said_before_any_host_is_asked(
 
 
 @pytest.mark.parametrize(
-    ("data", "found", "sentence"), BY_HOST, ids=[str(case[:2]) for case in BY_HOST]
+    ("data", "found", "sentence"), BY_HOST, ids=[str(case[0]) for case in BY_HOST]
 )
 def test_what_a_host_shows_is_said_with_what_was_found_there(
     data: dict[str, object], found: dict[str, Any], sentence: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,28 +10,14 @@ from pathlib import Path
 import pytest
 from drifts import DRIFTS
 from field_cases import CASES
-from gpu_host import bare_gpu_host
-from proven_host import proven_host, record_of
-from test_check import upgraded
 from test_house_layers import ROOMS
 
 from pyinfra_gpu import cli
-from pyinfra_gpu.diagnosis.catalogue import catalogue
-from pyinfra_gpu.diagnosis.matcher import explain
-from pyinfra_gpu.diagnosis.render import render as render_diagnosis
 from pyinfra_gpu.drift.finding import Id, Stage
-from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.drift.host import judge as judge_stages
-from pyinfra_gpu.report.check.answer import EXIT_CODES, Answer
-from pyinfra_gpu.report.check.judge import judge
-from pyinfra_gpu.report.check.render import render
-from pyinfra_gpu.report.plain import finding_as_json
-from pyinfra_gpu.report.table import render as render_run
+from pyinfra_gpu.report.check.answer import EXIT_CODES
 from pyinfra_gpu.spec import allowed_keys
-from pyinfra_gpu.stacks.bundle import smoke_digest
 
 PROJECT = Path(__file__).resolve().parents[2]
-README = (PROJECT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = {
     str(path.relative_to(PROJECT)): path.read_text(encoding="utf-8")
     for path in (
@@ -125,104 +110,11 @@ def test_every_target_of_make_is_one(name: str) -> None:
         assert target in targets, target
 
 
-def test_the_readme_is_a_page() -> None:
-    """Lines that a terminal would wrap are rows of tables, links, and commands with a comment."""
-    assert len(README.splitlines()) <= 200
-    wide = [line for line in README.splitlines() if len(line) > 80]
-    assert [line for line in wide if not re.match(r"\|.*\|$|.*\]\(|.*  # |ssh ", line)] == []
-
-
 def test_the_rooms_stand_in_their_order() -> None:
-    (block,) = blocks(DOCUMENTS["docs/architecture.md"], "  deploy.py, tasks/")
+    fenced = re.findall(FENCED, DOCUMENTS["docs/architecture.md"], re.MULTILINE | re.DOTALL)
+    block = next(each for each in fenced if each.startswith("  deploy.py, tasks/"))
     (_, *rooms, _) = re.findall(r"^  (\w[^ ]*(?:, [^ ]+)*)  ", block, re.MULTILINE)
     assert ", ".join(rooms).split(", ") == [*reversed(ROOMS)]
-
-
-def blocks(text: str, beginning: str) -> list[str]:
-    """The block of a document that begins so, cut where it leaves lines out."""
-    fenced = re.findall(FENCED, text, re.MULTILINE | re.DOTALL)
-    block = next(each for each in fenced if each.startswith(beginning))
-    return [part.strip("\n") for part in re.split(r"^ *\.\.\.$", block, flags=re.MULTILINE)]
-
-
-def test_the_check_in_the_readme_is_what_is_printed() -> None:
-    data: dict[str, object] = {"smoke": "auto"}
-    healthy = proven_host(data=data)
-    passed = fingerprint(healthy.spec(), record_of(healthy), smoke_digest())
-    stamp = json.dumps({"fingerprint": passed, "status": "pass", "mode": "gpu"})
-    night = upgraded()
-    night.data |= data
-    night.plain |= {"smoke.stamp": stamp}
-    night.lists["nvidia.package"] = [
-        row.replace(" 1 1", " 0 1") for row in night.lists["nvidia.package"]
-    ]
-    answer = judge(night.spec(), record_of(night))
-    shown = render(Answer(inventory="x", checked="x", seconds=1.0, hosts=(answer,)))
-    for part in blocks(README, "ws1  DRIFT"):
-        assert f"{part}\n" in f"{shown}\n", shown
-
-
-def test_the_explanation_in_the_readme_is_what_is_printed() -> None:
-    (first, *_) = parts = blocks(README, "CUDA-06")
-    log = " ".join(re.findall(r"^  (?:>|  )(.*)$", first.partition("\nWhy")[0], re.MULTILINE))
-    shown = render_diagnosis(explain(" ".join(log.split())), catalogue())
-    for part in parts:
-        assert part in shown, shown
-
-
-def lines_of(text: str) -> str:
-    """The lines of a text without their indentation, and without the empty ones."""
-    return "".join(f"\n{line.strip()}" for line in text.splitlines() if line.strip()) + "\n"
-
-
-def test_the_code_that_contributing_shows_is_in_the_tree() -> None:
-    tree = [
-        lines_of(path.read_text(encoding="utf-8"))
-        for folder in ("pyinfra_gpu", "tests")
-        for kind in ("py", "yaml")
-        for path in (PROJECT / folder).rglob(f"*.{kind}")
-    ]
-    code = r"^ *```(?:python|yaml)\n(.*?)^ *```$"
-    shown = re.findall(code, DOCUMENTS["CONTRIBUTING.md"], re.MULTILINE | re.DOTALL)
-    assert shown
-    for block in shown:
-        for part in re.split(r"^ *\.\.\.$", block, flags=re.MULTILINE):
-            assert any(lines_of(part) in text for text in tree), part
-
-
-def test_the_table_of_a_run_in_the_readme_is_what_is_printed() -> None:
-    """Its stages are judged anew on a bare host; what that one took and measured is its own."""
-    host = bare_gpu_host(
-        data={
-            **proven_host().data, "smoke": "auto", "rehearsal": True, "pytorch_version": "2.13.0",
-            "pytorch_build": "cpu", "pytorch_lock": "ignore",
-        }
-    )  # fmt: skip
-    took = {"pytorch": 66.2, "smoke": 85.6}
-    stages = [
-        {
-            "stage": each.stage.value,
-            "found": [
-                finding.found
-                for finding in each.findings
-                if finding.id is not Id.PYTORCH_FETCHED_MEANWHILE  # which a plan alone notes
-            ]
-            or [each.summary],
-            "changed": [finding.action for finding in each.findings if finding.acts],
-            "deviations": [finding_as_json(finding) for finding in each.findings],
-            "warnings": [],
-            "problem": None,
-            "unreadable": False,
-            "seconds": took[each.stage.value],
-        }
-        for each in judge_stages(host.spec(), record_of(host))
-        if each.stage.value in took
-    ]
-    run = {"status": "changed", "rehearsal": True, "stages": stages, "smoke": None}
-    shown = render_run({"dry": False, "hosts": {"gpu1": run}})
-    first, *_, last = blocks(README, "stage       found")
-    table, summary = first.partition("\n\n")[0], last.rpartition("\n\n")[2]
-    assert shown == f"{table}\n\n{summary}"
 
 
 @pytest.mark.parametrize("name", ["docs/check.md", "examples/nightly/README.md"])

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import starting
 
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.spec import env_file, resolve
@@ -64,7 +63,7 @@ def test_a_shell_that_sources_the_file_gets_the_value_and_runs_nothing(
     file.write_text(env_file.render(spec_with(KEY=value)), encoding="utf-8")
     command = [shell, "sh"] if shell == "busybox" else [shell]
     script = f'set -a; . {file}; printf "%s" "$KEY"'
-    done = starting.run([*command, "-c", script], capture_output=True, check=True)
+    done = subprocess.run([*command, "-c", script], capture_output=True, check=True)
     assert done.stdout.decode() == value
 
 

@@ -14,7 +14,6 @@ import pytest
 from pyinfra.api import FactBase
 from pyinfra.api.arguments import all_global_arguments
 from pyinfra.api.exceptions import FactProcessError, FactValueError
-from warm import warm_program
 
 from pyinfra_gpu.facts import (
     cuda,
@@ -40,6 +39,7 @@ from pyinfra_gpu.facts.probe import ProbeRequest, command
 from pyinfra_gpu.facts.record import Record, RecordFact
 from pyinfra_gpu.packages import own_files
 from pyinfra_gpu.spec import Paths, system_files
+from tests import forked
 
 ANSWER = (
     (Path(__file__).parent / "fixtures" / "probe" / "ubuntu2404-2x-rtx5090.txt")
@@ -215,7 +215,7 @@ def test_the_command_carries_every_value_as_one_quoted_word() -> None:
 
 def pyinfra(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     known = {**os.environ, "PYINFRA_PROGRESS": "off"}
-    return warm_program().run(["pyinfra", *words], known, 300, folder=folder)
+    return forked.run(["pyinfra", *words], known, 300, folder=folder)
 
 
 def test_pyinfra_prints_a_record_as_json(tmp_path: Path) -> None:

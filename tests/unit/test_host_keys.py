@@ -16,7 +16,6 @@ from types import SimpleNamespace
 
 import paramiko
 import pytest
-import starting
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors import ssh as connector
 
@@ -30,7 +29,7 @@ def new_key(path: Path, kind: str = "ed25519") -> str:
     # As few bits as are accepted: of RSA's, 3072 take half a second of a processor.
     size = ["-b", "2048"] if kind == "rsa" else []
     quiet = ["ssh-keygen", "-q", "-t", kind, *size, "-N", "", "-C", "", "-f", str(path)]
-    starting.run(quiet, check=True)
+    subprocess.run(quiet, check=True)
     return path.with_suffix(".pub").read_text(encoding="utf-8").strip()
 
 
@@ -85,7 +84,7 @@ def ssh_accepts(served: Served, known: Path, strictness: str, host: str = "127.0
         *("-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={known}"),
         *("-o", "GlobalKnownHostsFile=none", "-o", f"StrictHostKeyChecking={strictness}"),
     ]
-    done = starting.run(
+    done = subprocess.run(
         ["ssh", *options, host, "true"], capture_output=True, text=True, timeout=30, check=False
     )
     assert done.returncode == 0 or "Host key verification failed" in done.stderr, done.stderr
@@ -125,7 +124,7 @@ def config(served: Served, known: Path, host: str = "127.0.0.1") -> str:
 def hashed(name: str, folder: Path) -> str:
     file = folder / "to_hash"
     file.write_text(f"{name} ssh-ed25519 {'A' * 68}\n", encoding="utf-8")
-    starting.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
     return file.read_text(encoding="utf-8").split()[0]
 
 
@@ -230,7 +229,7 @@ def test_a_certificate_is_judged_as_ssh_judges_it(
     how, text, reason = CERTIFICATES[case]
     authority, own = new_key(tmp_path / "ca", kind), new_key(tmp_path / "host")
     quiet = ["ssh-keygen", "-q", "-s", str(tmp_path / "ca"), "-I", "me", *how]
-    starting.run([*quiet, str(tmp_path / "host.pub")], check=True)
+    subprocess.run([*quiet, str(tmp_path / "host.pub")], check=True)
     here = replace(served, port=serving(tmp_path / "host", tmp_path / "host-cert.pub"))
     known = tmp_path / "known"
     words = {"name": here.name, "ca": authority, "own": own, "other": served.other}
@@ -244,7 +243,7 @@ def test_a_certificate_of_which_a_bit_is_changed_or_missing_is_none(tmp_path: Pa
     new_key(tmp_path / "ca")
     new_key(tmp_path / "host")
     quiet = ["ssh-keygen", "-q", "-s", str(tmp_path / "ca"), "-I", "me", *OF_HOST]
-    starting.run([*quiet, str(tmp_path / "host.pub")], check=True)
+    subprocess.run([*quiet, str(tmp_path / "host.pub")], check=True)
     blob = base64.b64decode((tmp_path / "host-cert.pub").read_text().split()[1])
     whole = host_certificate.read(blob)
     assert whole is not None

@@ -7,7 +7,6 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -92,34 +91,6 @@ def test_every_group_data_file_holds_only_right_values(path: Path) -> None:
 def group_data(name: str) -> dict[str, object]:
     module = runpy.run_path(str(PROJECT / "group_data" / f"{name}.py"))
     return {key: value for key, value in module.items() if key.islower() and key[0] != "_"}
-
-
-def test_the_story_fits_on_a_page() -> None:
-    lines = (PROJECT / "deploy.py").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 45
-
-
-def functions() -> Iterator[tuple[str, int]]:
-    for folder in ("pyinfra_gpu", "pyinfra_gpu_rehearsal"):
-        for path in sorted((PROJECT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                    length = (node.end_lineno or node.lineno) - node.lineno + 1
-                    yield f"{path.relative_to(PROJECT)}: {node.name}", length
-
-
-def test_a_function_fits_on_a_screen() -> None:
-    lengths = dict(functions())
-    assert len(lengths) > 3000
-    assert {name: length for name, length in lengths.items() if length > 45} == {}
-
-
-def test_a_file_has_one_subject() -> None:
-    folders = (PROJECT / "pyinfra_gpu", PROJECT / "pyinfra_gpu_rehearsal")
-    files = [path for folder in folders for path in folder.rglob("*.py")]
-    lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in files}
-    assert len(lengths) > 400
-    assert {name: length for name, length in lengths.items() if length > 400} == {}
 
 
 def test_the_controller_never_imports_torch() -> None:

@@ -27,7 +27,7 @@ CASES = [f"{path.stem}: {name}" for path in sorted(FOLDER.glob("*.txt")) for nam
 
 
 def judged(case: str) -> list[str]:
-    """Name each finding, its effect and whether it stops the run, and each stage left open."""
+    """Name each finding, its effect and whether it stops the run; and what cannot be told."""
     name, _, declared = case.partition(": ")
     record = parse((FOLDER / f"{name}.txt").read_text().splitlines())
     stages = judge(resolve(DECLARED[declared], "ws1"), record)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from test_lock_installing import uv
-from warm import warm_program
 from wheels import index, server, sha256, wheel
 
-from pyinfra_gpu.spec.lock import parse
+from pyinfra_gpu.spec.lock import load
 from pyinfra_gpu.stacks import catalogue
+from tests import forked
 
 PROJECT = Path(__file__).resolve().parents[2]
 FILE = Path("locks/torch-2.13.0+cpu-py3.12-x86_64.txt")
@@ -38,7 +38,7 @@ class Project:
         beside = f"{Path(uv()).parent}{os.pathsep}{os.environ['PATH']}"
         known = {"PATH": beside, "PYTHONPATH": str(PROJECT), "HOME": str(self.folder / "home")}
         command = ["pyinfra-gpu", "lock", "inventory.py", *arguments]
-        return warm_program().run(command, known, 300, folder=self.folder)
+        return forked.run(command, known, 300, folder=self.folder)
 
 
 @pytest.fixture
@@ -62,96 +62,56 @@ def project(tmp_path: Path) -> Iterator[Project]:
 def test_a_lock_is_written_kept_and_brought_up_to_date(project: Project) -> None:
     done = project.lock(*PLATFORM)
     assert (done.returncode, done.stderr) == (0, "")
-    said = " ".join(done.stdout.split())
-    assert said == f"{FILE}: new, 2 packages, for w1.invalid, w2.invalid"
-    text = (project.folder / FILE).read_text()
-    lock = parse(text, FILE)
-    tiny, torch = lock.packages
-    assert torch.digests == (sha256(next(project.wheels.glob("torch*.whl"))),)
-    assert (tiny.version, lock.installer.version) == ("1.0", UV_VERSION)
+    assert done.stdout == f"{FILE}: new, 2 packages, for w1.invalid, w2.invalid\n"
+    path = project.folder / FILE
+    text, lock = path.read_text(), load(path)
+    assert sha256(next(project.wheels.glob("torch*.whl"))) in lock.lines["torch"]
+    assert (lock.versions["tiny"], lock.installer_version) == ("1.0", UV_VERSION)
     assert project.url not in text
 
     wheel(project.wheels, "tiny", "1.1")
     project.serves()
-    done = project.lock(*PLATFORM)
-    assert "unchanged, 2 packages" in done.stdout  # what is locked stays
-    assert (project.folder / FILE).read_text() == text
+    assert "unchanged, 2 packages" in project.lock(*PLATFORM).stdout  # what is locked stays
+    assert path.read_text() == text
 
-    done = project.lock(*PLATFORM, "--upgrade")
-    assert done.returncode == 0
-    assert done.stdout.splitlines()[-1] == "  tiny 1.0 -> 1.1"
-    assert "changed, 2 packages" in done.stdout
+    assert "changed, 2 packages" in project.lock(*PLATFORM, "--upgrade").stdout
+    assert load(path).versions["tiny"] == "1.1"
     assert [each.name for each in (project.folder / "locks").iterdir()] == [FILE.name]
 
 
-def test_a_file_that_was_exchanged_under_its_version_catches_the_eye(project: Project) -> None:
-    project.lock(*PLATFORM)
-    wheel(project.wheels, "tiny", "1.0", text="somebody else's")
-    project.serves()
-    done = project.lock(*PLATFORM)
-    assert done.stdout.splitlines()[-1] == "  tiny 1.0: ANOTHER DIGEST, same version"
-
-
-def test_every_file_is_fetched_once_and_compared(project: Project) -> None:
+def test_every_file_is_fetched_and_compared(project: Project) -> None:
     target = project.folder / "fetched"
     done = project.lock(*PLATFORM, "--download", str(target))
     assert done.returncode == 0, done.stderr
-    assert "3 files, 0 MB, 3 of them fetched now" in " ".join(done.stdout.split())
     assert {each.name: sha256(each) for each in target.iterdir()} == {
         each.name: sha256(each) for each in project.wheels.glob("*.whl")
     }
-    damaged = next(target.glob("tiny*"))
-    damaged.write_bytes(b"")
-    done = project.lock(*PLATFORM, "--download", str(target))
-    assert "1 of them fetched now" in " ".join(done.stdout.split())
-    assert sha256(damaged) == sha256(project.wheels / damaged.name)
-
-
-def test_a_file_that_is_not_the_one_the_index_tells_of_is_not_kept(project: Project) -> None:
-    target = project.folder / "fetched"
-    page = project.folder / "simple" / "tiny" / "index.html"
-    digest = sha256(next(project.wheels.glob("tiny*.whl")))
-    page.write_text(page.read_text().replace(f"sha256={digest}", f"sha256={'0' * 64}"))
+    next(target.glob("tiny*")).unlink()
+    wheel(project.wheels, "tiny", "1.0", text="somebody else's")
+    project.serves()
     done = project.lock(*PLATFORM, "--download", str(target))
     assert done.returncode == 1
-    assert "what was sent has the digest" in done.stderr
+    assert "cannot be fetched into" in done.stderr
     assert list(target.glob("*tiny*")) == []
-
-
-def test_two_indexes_that_differ_are_refused_for_one_lock(
-    project: Project, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    other = tmp_path_factory.mktemp("other")
-    wheel(other / "w", "torch", "2.13.0+cpu", text="another build")
-    wheel(other / "w", "uv", UV_VERSION)
-    with server(index(other / "w", other / "simple")) as (url, _):
-        data = {"stack": "cpu-torch2.13", "pytorch_index_url": url}
-        text = (project.folder / "inventory.py").read_text()
-        (project.folder / "inventory.py").write_text(f"{text}cpu.append(('ws3', {data!r}))\n")
-        done = project.lock(*PLATFORM)
-    assert done.returncode == 1
-    assert "serve different files for locks/" in done.stderr
-    assert "torch 2.13.0+cpu: ANOTHER DIGEST" in done.stderr
 
 
 def test_what_cannot_be_locked_is_one_sentence_with_what_to_do(project: Project) -> None:
     done = project.lock()
     assert done.returncode == 1
     first, second = done.stderr.splitlines()
-    assert first.startswith("! w1.invalid: its Python and machine cannot be told: could not be")
+    assert first.startswith("! w1.invalid: its Python and machine are not known: could not be")
     assert "--platform 3.12-x86_64" in first
     assert second.startswith("! w2.invalid")
 
     done = project.lock(*PLATFORM, "--data", "pytorch_version=2.14.0")
     (line,) = done.stderr.splitlines()
-    assert "nothing fits torch==2.14.0+cpu with Python 3.12 on x86_64" in line
-    assert "declare a pytorch_version, pytorch_build or pytorch_python" in line
+    assert "torch==2.14.0+cpu, uv==" in line
+    assert "cannot be locked for Python 3.12 on x86_64" in line
 
     done = project.lock(*PLATFORM, "--data", "pytorch_index_url=http://127.0.0.1:9/")
     (line,) = done.stderr.splitlines()
-    assert "an index cannot be read" in line
-    assert "pytorch_index_url" in line
-    assert not (project.folder / "locks").exists()
+    assert "http://127.0.0.1:9/" in line
+    assert not (project.folder / FILE).exists()
 
 
 def test_a_lock_that_is_none_is_told_of_and_left_alone(project: Project) -> None:
@@ -162,7 +122,7 @@ def test_a_lock_that_is_none_is_told_of_and_left_alone(project: Project) -> None
         done = project.lock(*PLATFORM)
         assert (done.returncode, done.stdout) == (1, "")
         assert f"/{FILE}: " in done.stderr
-        assert "take it back from version control" in done.stderr
+        assert "restore it from version control" in done.stderr
         assert damaged.read_bytes() == content
 
 

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+from locks import locked, written
 from wheels import index, server, sha256, wheel
 
 from pyinfra_gpu.compatibility import resolve
@@ -21,7 +22,7 @@ from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.uv import install_command, installing_mark, lock_commands
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec
-from pyinfra_gpu.spec.lock import Lock, Locked, Platform
+from pyinfra_gpu.spec.lock import Lock
 
 VERSION = "2.13.0+cpu"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -59,15 +60,8 @@ class Place:
         packages = []
         for path in self.wheels.glob("*-none-any.whl"):
             name, version = path.name.split("-")[:2]
-            packages.append(
-                Locked(name=name, version=version, digests=(digests.get(name, sha256(path)),))
-            )
-        return Lock(
-            torch=VERSION,
-            platform=Platform(python=PYTHON, machine="x86_64"),
-            installer=Locked(name="uv", version="0", digests=("0" * 64,)),
-            packages=tuple(packages),
-        )
+            packages.append(locked(name, version, digests.get(name, sha256(path))))
+        return written(self.wheels.parent, *packages, platform=f"{PYTHON}-x86_64")
 
     def sends(self, lock: Lock) -> None:
         """Do what the operation does before its commands."""
@@ -211,48 +205,6 @@ def test_from_a_web_server_it_is_the_same(place: Place) -> None:
     assert (place.site / "torch").is_dir()
 
 
-def test_what_is_in_no_lock_is_installed_with_it_or_not_at_all(place: Place) -> None:
-    """As a built torch is: a wheel by its path, whose needs the lock names."""
-    (torch,) = place.wheels.glob("torch-*.whl")
-    built = torch.rename(place.wheels.parent / torch.name)
-    lock = place.lock()
-    assert [each.name for each in lock.packages] == ["tiny"]
-    wheel = shlex.join(install_command(place.spec, "--no-deps", str(built)))
-    for after, expected in (("false", False), (wheel, True)):
-        place.sends(lock)
-        fetch, install = lock_commands(place.spec, there=False, after=after)
-        assert ran(fetch).returncode == 0
-        assert (ran(install).returncode == 0) is expected
-        assert place.mark.exists() is not expected
-        assert Path(place.spec.paths.torch_lock).exists() is expected
-    assert (place.site / "torch").is_dir()
-    installed(place)  # with a lock that names nothing, as for a torch without needs
-    place.sends(replace(lock, packages=()))
-    assert [place.runs(which).returncode for which in (0, 1)] == [0, 0]
-
-
-def test_what_training_adds_leaves_a_torch_that_no_index_has(place: Place) -> None:
-    """A torch that was built, or a nightly that is forgotten: held by the override alone."""
-    (torch,) = place.wheels.glob("torch-*.whl")
-    built = torch.rename(place.wheels.parent / torch.name)
-    lock = place.lock()
-    place.sends(lock)
-    wheel_command = shlex.join(install_command(place.spec, "--no-deps", str(built)))
-    for command in lock_commands(place.spec, there=False, after=wheel_command):
-        assert ran(command).returncode == 0
-    before = (place.site / "torch/__init__.py").stat().st_ino
-    wheel(place.wheels, "extra", "1.0", requires="torch>=2")
-    prefix = Path(place.spec.paths.prefix)
-    (prefix / "override.txt").write_text(f"torch=={VERSION}\n")
-    (prefix / "requirements.txt").write_text("extra\ntorch\n")
-    options = ("--override", str(prefix / "override.txt"), "--constraint")
-    options += (place.spec.paths.torch_lock, "--requirement", str(prefix / "requirements.txt"))
-    done = ran(shlex.join(install_command(place.spec, *options)))
-    assert done.returncode == 0, done.stderr
-    assert (place.site / "extra").is_dir()
-    assert (place.site / "torch/__init__.py").stat().st_ino == before
-
-
 def test_files_that_no_index_has_come_from_their_folders_by_the_same_lock(
     place: Place, tmp_path: Path
 ) -> None:
@@ -316,8 +268,8 @@ def kept_environments() -> tempfile.TemporaryDirectory[str]:
     program = Path(kept.name, "python3")
     program.write_text(f"""#!/bin/sh
 [ "$1 $2 $3" = "-I -m venv" ] || exec {real} "$@"
-if [ -e {once} ]; then exec cp -al {once} "$4"; fi
-{real} "$@" && cp -al "$4" {once}.new && exec mv {once}.new {once}
+if [ -e {once} ]; then exec cp -a {once} "$4"; fi
+{real} "$@" && cp -a "$4" {once}.new && exec mv {once}.new {once}
 """)
     program.chmod(0o755)
     return kept

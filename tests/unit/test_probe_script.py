@@ -7,12 +7,12 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-import starting
 import verdicts
 
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
@@ -239,7 +239,7 @@ def test_the_answer_comes_in_few_pieces(tree: Tree, shell: str) -> None:
     furnish(tree)
     program = Path(__file__).parent / "fixtures/probe/pieces.py"
     words = [sys.executable, "-I", program, *tree.words(shell)]
-    told = starting.run(words, capture_output=True, check=True, cwd="/", env=tree.variables)
+    told = subprocess.run(words, capture_output=True, check=True, cwd="/", env=tree.variables)
     pieces = [int(size) for size in told.stdout.split()]
     assert len(pieces) <= sum(pieces) // 4096 + 1, pieces
 

@@ -12,7 +12,7 @@ import pytest
 
 from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE, read_fields
 from pyinfra_gpu.facts.gpus import parse
-from pyinfra_gpu.on_host.smoke.gpu.expected import kind_of
+from pyinfra_gpu.on_host.smoke.gpus import kind_of
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.stacks.bundle import gpu_kinds
 from pyinfra_gpu_rehearsal import LabError
@@ -238,7 +238,7 @@ def test_a_machine_s_cards_are_in_the_compatibility_data(name: str) -> None:
     assert f"10de:{card.device.removeprefix('0x')}" in known.pci_ids
     kind = kind_of(card.name, [*gpu_kinds(catalogue())])
     assert (kind is None) == (not known.figures)
-    assert kind is None or ".".join(map(str, kind.capability)) == card.capability
+    assert kind is None or ".".join(map(str, kind["capability"])) == card.capability
 
 
 def test_a_card_of_which_too_little_is_known_is_not_simulated() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.drift.driver_running import SERVICES
+from tests.night import by_night
 
 SHELLS = {"dash": ["dash"], "busybox": ["busybox", "sh"], "bash": ["bash", "--posix"]}
 MODULES = ("nvidia", "nvidia_modeset", "nvidia_drm", "nvidia_uvm")
@@ -87,7 +88,7 @@ class Desk:
         assert {path.name for path in (self.base / "sys/module").iterdir()} == set(MODULES)
 
 
-@pytest.fixture(params=sorted(SHELLS))
+@pytest.fixture(params=by_night(sorted(SHELLS), ["dash"]))
 def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Desk:
     if shutil.which(SHELLS[request.param][0]) is None:
         pytest.skip(f"{request.param} is not on this machine")

@@ -63,8 +63,8 @@ FAIL: dict[str, Any] = {
     "status": "fail",
     "proof": False,
     "checks": [
-        verdicts.check("S4.finished", "fail", detail="rank 1 raised"),
-        verdicts.check("S5.shared_files", "fail", detail="/dev/shm/nccl-x is left"),
+        verdicts.check("S4.finished", "fail", detail="rank 1 raised", seconds=None),
+        verdicts.check("S5.leftovers", "fail", detail="/dev/shm/nccl-x is left"),
     ],
     "failed": {
         "id": "S4.finished",
@@ -128,7 +128,7 @@ def test_a_failure_says_what_the_line_why_what_to_do_and_where() -> None:
     text = shown(FAIL)
     order = [
         "FAIL S4.finished: rank 1",
-        "FAIL S5.shared_files",
+        "FAIL S5.leftovers",
         "seen: Error while creating",
         "why (NCCL-04): /dev/shm is full",
         "1. df -h /dev/shm\n     shows",
@@ -150,22 +150,18 @@ def test_a_failure_that_nothing_explains_shows_its_last_lines() -> None:
 
 
 def test_a_wrong_number_that_was_measured_comes_with_what_to_do_and_no_log() -> None:
-    check = verdicts.check("S4.broadcast", "fail", measured={"wrong": 1}, detail="wrong")
-    failed = verdicts.failed("S4.broadcast", "1 element wrong", tail=["a stack"])
+    check = verdicts.check("S4.collectives", "fail", detail="wrong")
+    failed = verdicts.failed("S4.collectives", "1 element wrong", tail=["a stack"])
     text = shown({**UNEXPLAINED, "checks": [check], "failed": failed})
     assert "1. run the test again by hand" in text
     assert "a stack" not in text
 
 
 def test_advice_is_for_checks_that_there_are() -> None:
-    from pyinfra_gpu.on_host.smoke.gpu import checks as gpu
-    from pyinfra_gpu.on_host.smoke.judge import across
-    from pyinfra_gpu.on_host.smoke.launcher import stages
+    from pyinfra_gpu.on_host.smoke import across
+    from pyinfra_gpu.on_host.smoke.plans import checks_of
 
-    known = {check.id for check in across.CHECKS}
-    known |= {each.id for mode in ("rehearsal-cpu", "gpu") for checks in
-              stages.checks_of(mode).values() for each in checks}  # fmt: skip
-    known |= {check.id for check in gpu.RANK_CHECKS}
+    known = {check.id for check in (*across.CHECKS, *checks_of("gpu"))}
     assert set(smoke_advice.known()) <= {name.rpartition(".")[2] for name in known}
 
 
@@ -275,9 +271,9 @@ def test_evidence_is_read_as_far_as_it_is_evidence() -> None:
 @pytest.mark.parametrize(
     ("check", "sentence", "ended"),
     [
-        ({"measured": [3], "expected": [2]}, "rank 0 reports world_size 3", True),
-        ({"measured": None, "expected": None}, "rank 1 was ended by signal 9 (SIGKILL)", False),
-        ({"measured": None}, "rank 1 was still at 'init' after 150 s (the deadline)", True),
+        ({}, "rank 0 reports world_size 3", True),
+        ({"seconds": None}, "rank 1 was ended by signal 9 (SIGKILL)", False),
+        ({"seconds": None}, "rank 1 was still at 'init' after 150 s (the deadline)", True),
     ],
     ids=["measured", "killed", "deadline"],
 )

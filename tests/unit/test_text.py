@@ -130,7 +130,7 @@ def test_no_line_of_a_sentence_is_wider_than_the_terminal_for_a_command(width: i
 def test_one_long_word_is_wrapped_in_time_that_grows_with_its_length(words: str) -> None:
     started = time.process_time()
     text.row([words], [40])
-    assert time.process_time() - started < 10  # it took half an hour
+    assert time.process_time() - started < 100  # it took half an hour
 
 
 def test_a_cell_breaks_no_name_at_a_hyphen() -> None:

@@ -10,14 +10,14 @@ from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Stamp, Verdict
 from pyinfra_gpu.on_host.diagnosis.matcher import Diagnosis, Finding
-from pyinfra_gpu.on_host.smoke.judge.verdict import LABELS
+from pyinfra_gpu.on_host.smoke.verdict import LABELS
 
 FINISHED = "2026-11-21T08:12:45Z"
 
 
 def check(check_id: str, status: str = "pass", **changes: Any) -> dict[str, Any]:
     """One check."""
-    values = {"measured": None, "expected": None, "seconds": 0.1, "detail": ""}
+    values = {"seconds": 0.1, "detail": ""}
     return {"id": check_id, "status": status, **values, **changes}
 
 
@@ -59,7 +59,7 @@ def document(**changes: Any) -> dict[str, Any]:
     """A verdict that the schema takes: a pass on the CPU."""
     mode = changes.get("mode", "rehearsal-cpu")
     return {
-        "schema_version": 2,
+        "schema_version": 3,
         "mode": mode,
         "label": LABELS.get(mode, "?"),
         "status": "pass",
@@ -84,7 +84,7 @@ def document(**changes: Any) -> dict[str, Any]:
         "environment": {"removed": {}},
         "gpus": [],
         "ranks": [rank(0), rank(1)],
-        "checks": [check("S4.finite")],
+        "checks": [check("S4.loss_drop")],
         "metrics": {},
         "xids_new": [],
         "failed": None,
@@ -100,7 +100,7 @@ def across(**changes: Any) -> dict[str, Any]:
     """One host's verdict of a step that two hosts trained together."""
     members = {"ws1": {"ranks": 2, "fingerprint": "a"}, "ws2": {"ranks": 2, "fingerprint": "b"}}
     return {
-        "schema_version": 1,
+        "schema_version": 2,
         "mode": "gpu",
         "label": "gpu: NCCL across 2 hosts",
         "status": "pass",

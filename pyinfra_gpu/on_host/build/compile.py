@@ -82,10 +82,12 @@ def compile_all(plan: Plan, place: Place, run: Commands, state: State) -> None:
         gone = unclean.prune(place.build, float(state.known["synced"]))
         state.note(f"the machine went down meanwhile: {gone} outputs were deleted and made again")
         state.save(unclean=False, steps_done=0, total=0)  # ninja counts what is gone once more
-    jobs = int(state.known["jobs"]) or settings.jobs(plan, place.source)
+    # Fewer than memory allows where it ran out before, until somebody declares another limit.
+    same = state.known.get("limit_mib") == plan.memory_mib
+    jobs = (int(state.known["jobs"]) if same else 0) or settings.jobs(plan, place.source)
     _manifest(place, run)
     while True:
-        state.save(jobs=jobs)
+        state.save(jobs=jobs, limit_mib=plan.memory_mib)
         status, lines = _ninja(place, run, state, jobs)
         if status == 0:
             state.save(steps_done=int(state.known["total"]))

@@ -28,8 +28,6 @@ class Plan:
     + python: the interpreter the wheel is for; uv: the installer; sources: its options for where
       packages come from
     + tools: requirements of the build beside the tree's own, with their versions
-    + tools_lock, torch_lock: what builds torch, and what it needs, as requirements with digests;
-      None where there is no lock, and then the places decide
     + memory_mib: that the build may use
     + rehearsal: a tree that calls itself a stand-in is allowed
     """
@@ -50,8 +48,6 @@ class Plan:
     cache: str
     sources: tuple[str, ...]
     tools: tuple[str, ...]
-    tools_lock: str | None
-    torch_lock: str | None
     memory_mib: int
     rehearsal: bool
 

@@ -43,16 +43,10 @@ def prove(plan: Plan, place: Place, run: Commands, program: str) -> None:
 
 
 def install(plan: Plan, place: Place, run: Commands) -> None:
-    """Install the wheel, and what it needs: by the lock, where there is one."""
+    """Install the wheel, and what it needs."""
     wheel = str(the_wheel(place))
     what = "installing the wheel in an empty environment"
-    if plan.torch_lock is None:
-        requirements.install_into(plan, place.proof, [wheel], run, what=what)
-        return
-    needed = "installing what the wheel needs"
-    requirements.install_locked(plan, place.proof, plan.torch_lock, run, what=needed)
-    requirements.install_into(plan, place.proof, ["--no-deps", wheel], run, what=what)
-    requirements.check(plan, place.proof, run)
+    requirements.install_into(plan, place.proof, [wheel], run, what=what)
 
 
 def judge(

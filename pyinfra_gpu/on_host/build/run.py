@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -17,7 +18,7 @@ from .commands import Commands
 from .compile import compile_all
 from .configure import configure
 from .errors import BuildError, StoppedError
-from .files import remove, sync
+from .files import read_json, remove, sync
 from .place import Place
 from .plan import Plan
 from .prove import prove
@@ -59,7 +60,10 @@ def build(place: Place, program: str) -> int:
     with alone(place) as mine:
         if not mine:
             return 0
-        plan = Plan.read(place.root)
+        try:
+            plan = Plan.read(place.root)
+        except BuildError as error:
+            return _unplanned(place, error)
         state = State.begun(place, plan.fingerprint)
         with suppress(OSError):  # where there is none, the first program says so
             place.reserve.write_bytes(os.urandom(_RESERVE))
@@ -85,6 +89,18 @@ def build(place: Place, program: str) -> int:
         state.progress(100)
         state.save(status=DONE, phase="prove", left_s=0)
         return 0
+
+
+def _unplanned(place: Place, error: BuildError) -> int:
+    """Say that the plan cannot be read, in the journal and to whoever follows; return 1.
+
+    The state is no longer that of the build before.
+    """
+    sys.stderr.write(f"{error.sentence}\n")
+    fingerprint = str(read_json(place.root / "plan.json").get("fingerprint"))
+    _failed(place, State.begun(place, fingerprint if len(fingerprint) == 64 else "0" * 64), error)
+    _ready()
+    return 1
 
 
 def _failed(place: Place, state: State, error: BuildError) -> None:

@@ -70,7 +70,7 @@ class State:
         self.save(notes=[*self.known["notes"], sentence][-20:])
 
 
-_KEPT = ("done", "percent", "total", "synced", "notes", "jobs", "compiled", "stand_in")
+_KEPT = ("done", "percent", "total", "synced", "notes", "jobs", "limit_mib", "compiled", "stand_in")
 _FRESH: dict[str, Any] = {
     "phase": "fetch",
     "done": [],
@@ -81,6 +81,7 @@ _FRESH: dict[str, Any] = {
     "memory_mib": None,
     "synced": 0.0,
     "jobs": 0,
+    "limit_mib": 0,
     "compiled": 0,
     "notes": [],
     "stand_in": False,

@@ -84,7 +84,6 @@ def write_manifest(plan: Plan, place: Place, run: Commands, proven: dict[str, An
                 "commit": plan.commit,
                 "submodules": _submodules(place, run),
                 "nccl": nccl_tag(place.source),
-                "locked": plan.torch_lock is not None,
                 "compiler": _first_line(run, [run.environment.get("CXX", "g++"), "--version"]),
                 "python": platform.python_version(),
                 "glibc": platform.libc_ver()[1],

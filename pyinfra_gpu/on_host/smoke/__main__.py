@@ -1,4 +1,4 @@
-"""Entry: `python smoke_test.pyz --mode ... ` starts the launcher, `--worker` one rank."""
+"""Entry: `python smoke_test.pyz --mode ...` starts the launcher; other first words are its own."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import json
 import sys
 from pathlib import Path
 
-from . import options
-
 
 def main() -> int:
     """Run what the command line asks for and return the exit code."""
-    asked = options.parse(sys.argv[1:])
-    if isinstance(asked, options.WorkerOptions):
-        from .ranks import worker
+    word, arguments = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
+    if word in ("--rank", "--single"):
+        from . import worker
 
-        return worker.run(asked)
-    if isinstance(asked, options.SingleOptions):
-        from .checks import single
+        return worker.main(word.removeprefix("--"), arguments[0])
+    if word == "--torchrun":
+        from . import worker
 
-        return single.start(asked) if asked.device is None else single.run(asked)
-    if isinstance(asked, options.PrecisionOptions):
-        from .gpu import precision
+        return worker.agent(Path(arguments[0]), arguments[1:])
+    if word == "--precision":
+        from . import precision
 
-        return precision.main(asked.format, asked.device)
-    from .launcher import part, run
+        return precision.main(arguments[0])
+    if word == "--conclude":
+        from . import part
 
-    if isinstance(asked, options.ConcludeOptions):
-        return part.conclude(asked, json.load(sys.stdin))
-    return run.run(asked, bundle=Path(__file__).parents[1])
+        return part.conclude(Path(arguments[0]), json.load(sys.stdin))
+    from . import launcher, options
+
+    return launcher.main(options.parse(sys.argv[1:]), bundle=Path(__file__).parents[1])
 
 
 if __name__ == "__main__":

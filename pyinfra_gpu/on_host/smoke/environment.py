@@ -7,20 +7,27 @@ from pathlib import Path
 
 from .options import REHEARSAL_CPU
 
-_PREFIXES = ("NCCL_", "GLOO_", "TORCHELASTIC_")
-_SEARCH_PATHS = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME")
-_RENDEZVOUS = (
+OF_TORCHRUN = (
     *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE"),
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
 )
-# other collectives beside each one; and with "DETAIL" DDP over gloo crashes in torch 2.13
-_OF_TORCH = ("TORCH_DISTRIBUTED_DEBUG",)
+_STRAYS = (
+    # another library, another Python
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME"),
+    # other collectives beside each one; and with "DETAIL" DDP over gloo crashes in torch 2.13
+    "TORCH_DISTRIBUTED_DEBUG",
+)
+_STRAY_PREFIXES = ("NCCL_", "GLOO_", "TORCHELASTIC_", "TORCH_FR_", "TORCH_NCCL_")
 _OF_CUDA = (
     # another choice or order of devices, another numerical mode, another way to launch
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING"),
     *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
 )
-_OF_CUDA_PREFIX = "TORCH_NCCL_"
+_OF_COMPILERS = ("TORCHINDUCTOR_", "TRITON_", "TORCH_COMPILE_DEBUG")
+"""They say where and how compilers work, which the test says itself: removed without a word."""
+OFF = {"TORCHDYNAMO_DISABLE": "1", "TORCH_COMPILE_DISABLE": "1"}
+"""The variables with which torch does not compile; torch takes "1" alone, and nothing else."""
 _FOR_ALL = {
     # one thread a rank, or the ranks fight for the cores they share
     "OMP_NUM_THREADS": "1",
@@ -32,70 +39,72 @@ _FOR_ALL = {
     "PYTHONNOUSERSITE": "1",
 }
 _FOR_CPU = {
-    **_FOR_ALL,
-    # gloo otherwise resolves the hostname to choose its interface, which fails, or takes a name
-    # server's time, where the hostname does not resolve; all ranks are on this host
+    # gloo otherwise resolves the hostname to choose its interface, which may take a name server's
+    # time; all ranks are on this host
     "GLOO_SOCKET_IFNAME": "lo",
     # finding out which vector instructions the C++ compiler can use takes 10 s of compiling
     "TORCHINDUCTOR_VEC_ISA_OK": "0",
 }
 _FOR_GPU = {
-    **_FOR_ALL,
     # torch numbers the devices as nvidia-smi does
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-    # the flight recorder keeps the last collectives, and writes them down when it is asked to
-    "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
-    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-    # where NCCL's processes find each other; a file such as /etc/nccl.conf may name an interface
-    # that a test without any other network does not have
+    # where NCCL's processes find each other; its own choice is tried once, see `transport`
     "NCCL_SOCKET_IFNAME": "lo",
+    # the flight recorder keeps the last collectives, and writes them down when it is asked to
+    "TORCH_FR_BUFFER_SIZE": "2000",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",  # its name before
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
 }
-_LOGS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
-_RECORDER = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+RECORDINGS, PIPES = "recordings", "pipes"
+"""Folders: where flight recorders write, a file a rank, and where they wait to be asked to."""
 
 
 def stray(environment: Mapping[str, str], mode: str = REHEARSAL_CPU) -> dict[str, str]:
-    """Return the variables in `environment` that must not reach a smoke test in `mode`.
+    """Return the variables that must not reach a smoke test in `mode`.
 
     They choose another library, another rendezvous or another transport than the host would
     use; a result obtained with them says nothing about the next shell.
     """
-    gpu = mode != REHEARSAL_CPU
+    strays = (*_STRAYS, *OF_TORCHRUN, *(() if mode == REHEARSAL_CPU else _OF_CUDA))
     return {
         name: value
         for name, value in sorted(environment.items())
-        if name.startswith(_PREFIXES)
-        or name in _SEARCH_PATHS
-        or name in (*_RENDEZVOUS, *_OF_TORCH)
-        or (gpu and (name in _OF_CUDA or name.startswith(_OF_CUDA_PREFIX)))
+        if name in strays or name.startswith(_STRAY_PREFIXES)
     }
 
 
-def stray_in_rank(environment: Mapping[str, str], mode: str = REHEARSAL_CPU) -> list[str]:
-    """Return the names of `stray` that neither torchrun nor the launcher has put there."""
-    ours = [*_FOR_CPU] if mode == REHEARSAL_CPU else [*_FOR_GPU, *_LOGS, *_RECORDER]
-    return [
-        name
-        for name in stray(environment, mode)
-        if name not in (*_RENDEZVOUS, *ours) and not name.startswith("TORCHELASTIC_")
-    ]
+def clean(environment: Mapping[str, str], mode: str, *, compiling: bool = True) -> dict[str, str]:
+    """Return `environment` as the processes of a test in `mode` need it.
 
-
-def clean(environment: Mapping[str, str], mode: str) -> dict[str, str]:
-    """Return `environment` as the processes of a test in `mode` need it: without strays, with
-    ours.
+    + compiling: whether torch.compile is meant to be used
     """
     strays = stray(environment, mode)
-    kept = {name: value for name, value in environment.items() if name not in strays}
-    return {**kept, **(_FOR_CPU if mode == REHEARSAL_CPU else _FOR_GPU)}
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in strays and not name.startswith(_OF_COMPILERS)
+    }
+    own = _FOR_CPU if mode == REHEARSAL_CPU else _FOR_GPU
+    return {**kept, **_FOR_ALL, **own, **({} if compiling else OFF)}
 
 
-def for_cpu(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return `environment` as ranks on CPUs need it: without strays, with ours."""
-    return clean(environment, REHEARSAL_CPU)
+def of_nccl(directory: Path) -> dict[str, str]:
+    """Return the variables with which NCCL tells its choices, and its flight recorder what it
+    holds, in files below `directory`.
+    """
+    recording = str(directory / RECORDINGS / "rank")
+    return {
+        "NCCL_DEBUG": "INFO",
+        # P2P, SHM and NET print a line a channel; TUNING or COLL would print one a call
+        "NCCL_DEBUG_SUBSYS": "INIT,ENV,BOOTSTRAP,P2P,SHM,NET,GRAPH",
+        "NCCL_DEBUG_FILE": str(directory / "nccl.%h.%p.log"),
+        "TORCH_FR_DUMP_TEMP_FILE": recording,
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": recording,
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(directory / PIPES / "rank"),
+    }
 
 
-def flight_recorder(directory: Path) -> dict[str, str]:
-    """Return the variables with which the flight recorder writes below `directory` when asked."""
-    files = (directory / "flight_recorder_", directory / "flight_recorder_ask_")
-    return dict(zip(_RECORDER, map(str, files), strict=True))
+def caches(directory: Path) -> dict[str, str]:
+    """Return the variables with which compilers keep their caches below `directory` only."""
+    folders = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+    return {name: str(directory / folder) for name, folder in folders.items()}

@@ -1,7 +1,7 @@
-"""A rank's journal: one JSON object a line, appended by the rank and followed by the launcher.
+"""What a process writes down while it measures: one JSON object a line, followed by the launcher.
 
-A line is written by one system call, so whoever reads sees whole lines, in order, up to the
-moment a rank dies. Times are CLOCK_MONOTONIC, which all processes of a host share.
+A line is written by one system call, so a reader sees whole lines, in order, up to the moment a
+process dies. Times are CLOCK_MONOTONIC, which all processes of a host share.
 """
 
 from __future__ import annotations
@@ -15,35 +15,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-RANK = "rank"
-"""Whose journal it is, in the file's name: a rank's ..."""
-SINGLE = "single"
-"""... or that of the process that tries one device."""
+RANK, SINGLE = "rank", "single"
+"""Whose journal it is, in the file's name: a rank's, or that of the process of one device."""
 
 
 class Writer:
-    """The side of the rank, or of another process (`kind`) that writes down what it measures."""
+    """The side of the process that measures."""
 
-    def __init__(self, directory: Path, rank: int, kind: str = RANK) -> None:
-        path = directory / f"{kind}{rank}.jsonl"
+    def __init__(self, directory: Path, kind: str, number: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(path, flags, 0o644)
-        self._step = "start"
+        self._file = os.open(directory / f"{kind}{number}.jsonl", flags, 0o644)
+        local = os.environ.get("LOCAL_RANK", str(number))
+        self._append("started", pid=os.getpid(), local_rank=int(local))
 
     def _append(self, kind: str, **content: Any) -> None:
         line = json.dumps({"kind": kind, "time": time.monotonic(), **content})
         os.write(self._file, line.encode() + b"\n")
 
-    def started(self, **content: Any) -> None:
-        """Say that this process lives; `content` is what is known before torch is imported."""
-        self._append("started", **content)
-
     def step(self, name: str) -> None:
-        """Say what comes next, so that a rank that stops there is seen to have stopped there."""
-        self._step = name
+        """Say what comes next, so that a process that stops there is seen to have stopped there."""
         self._append("step", name=name)
 
-    def fact(self, name: str, value: Any, seconds: float) -> None:
+    def fact(self, name: str, value: Any, seconds: float = 0.0) -> None:
         """Record what was measured."""
         self._append("fact", name=name, value=value, seconds=round(seconds, 4))
 
@@ -57,9 +50,8 @@ class Writer:
         self.fact(name, value, time.monotonic() - began)
 
     def error(self, error: BaseException) -> None:
-        """Record the exception that ends this rank."""
-        text = f"{type(error).__name__}: {error}"
-        self._append("error", step=self._step, error=text.strip()[:2000])
+        """Record the exception that ends this process."""
+        self._append("error", error=f"{type(error).__name__}: {error}".strip()[:2000])
 
     def finished(self) -> None:
         """Say that all work is done."""
@@ -68,12 +60,11 @@ class Writer:
 
 @dataclass
 class Journal:
-    """What the launcher knows of one rank."""
+    """What is known of one process. `gone` is when it was first seen to have ended."""
 
     rank: int
     pid: int = 0
-    local_rank: int | None = None
-    """Its number among those of one host; None where that is its rank."""
+    local_rank: int = 0
     started: float | None = None
     steps: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -82,19 +73,28 @@ class Journal:
     error_time: float | None = None
     finished: bool = False
     gone: float | None = None
-    """When the launcher first saw that the process had ended."""
+    read: int = 0
 
     @property
     def step(self) -> str:
-        """Return what the rank was last seen doing."""
+        """Return what the process was last seen doing."""
         return self.steps[-1] if self.steps else "start"
 
-    def take(self, line: dict[str, Any]) -> None:
-        """Take one line of the journal in."""
+    def follow(self, path: Path) -> bool:
+        """Take in what was appended since the last call; return whether there was anything."""
+        with path.open("rb") as file:
+            file.seek(self.read)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]  # a line cut short by a full disk is never taken
+        self.read += len(whole)
+        for line in whole.splitlines():
+            self._take(json.loads(line))
+        return bool(whole)
+
+    def _take(self, line: dict[str, Any]) -> None:
         kind = line["kind"]
         if kind == "started":
-            self.started, self.pid = line["time"], line["pid"]
-            self.local_rank = line.get("local_rank")
+            self.started, self.pid, self.local_rank = line["time"], line["pid"], line["local_rank"]
         elif kind == "step":
             self.steps.append(line["name"])
         elif kind == "fact":
@@ -106,30 +106,10 @@ class Journal:
             self.finished = True
 
 
-class Reader:
-    """Follows the journals of all ranks in a directory, or of all processes of another `kind`."""
-
-    def __init__(self, directory: Path, kind: str = RANK) -> None:
-        self._directory = directory
-        self._kind = kind
-        self._offsets: dict[int, int] = {}
-        self.journals: dict[int, Journal] = {}
-
-    def follow(self) -> bool:
-        """Read what was appended since the last call; return whether there was anything."""
-        news = False
-        for path in sorted(self._directory.glob(f"{self._kind}*.jsonl")):
-            rank = int(path.stem.removeprefix(self._kind))
-            news = self._follow_one(path, rank) or news
-        return news
-
-    def _follow_one(self, path: Path, rank: int) -> bool:
-        with path.open("rb") as file:
-            file.seek(self._offsets.get(rank, 0))
-            new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]  # a line cut short by a full disk is never taken
-        self._offsets[rank] = self._offsets.get(rank, 0) + len(whole)
-        journal = self.journals.setdefault(rank, Journal(rank))
-        for line in whole.splitlines():
-            journal.take(json.loads(line))
-        return bool(whole)
+def follow(directory: Path, kind: str, journals: dict[int, Journal]) -> bool:
+    """Bring `journals` (number -> journal) up to date; return whether there was anything new."""
+    news = False
+    for path in sorted(directory.glob(f"{kind}*.jsonl")):
+        number = int(path.stem.removeprefix(kind))
+        news = journals.setdefault(number, Journal(number)).follow(path) or news
+    return news

@@ -1,89 +1,101 @@
-"""Linux process control the standard library lacks: who descends from whom, and dying together."""
+"""Processes that can be ended, whatever happens to whom.
+
+torchrun puts each rank in a session of its own, so no process group holds them all. All that a run
+starts carries its mark in the environment instead, by which it is found; and what the launcher
+starts is killed by the kernel when the launcher ends, as the ranks are with torchrun.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
-import sys
-from dataclasses import dataclass
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+MARK = "PYINFRA_GPU_SMOKE_TEST"
+"""The variable that all processes of a test carry; its value names launcher and folder."""
+TERM_GRACE = 2.0
+_KILL_LIMIT = 5.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None)  # loaded here: as little as possible is done after a fork
 
 
-@dataclass(frozen=True)
-class Process:
-    """One process as /proc/PID/stat shows it."""
-
-    pid: int
-    parent: int
-    state: str
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, however that ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def read(pid: int) -> Process | None:
-    """Return process `pid`, None if there is none (a zombie is one, in state "Z")."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    state, parent = text[text.rindex(")") + 1 :].split()[:2]  # the name may hold anything
-    return Process(pid, int(parent), state)
+def start(
+    command: Sequence[str], environment: Mapping[str, str], directory: Path, log: Path
+) -> subprocess.Popen[bytes]:
+    """Start `command` in a session of its own, with the mark, its output in `log`."""
+    launcher = os.getpid()
+    mark = f"{launcher}:{directory}"
+
+    def before_exec() -> None:
+        die_with_parent()
+        if os.getppid() != launcher:  # it ended before the line above took effect
+            os._exit(1)
+
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            env={**environment, MARK: mark},
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=before_exec,  # safe: the launcher has one thread
+        )
 
 
 def alive(pid: int) -> bool:
     """Return whether `pid` still runs: it exists and is not a zombie."""
-    process = read(pid)
-    return process is not None and process.state not in "ZX"
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return text[text.rindex(")") + 2] not in "ZX"  # the name before it may hold anything
 
 
-def descendants(ancestor: int) -> list[Process]:
-    """Return all processes below `ancestor`, zombies included."""
-    found = [read(int(name)) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
-    children: dict[int, list[Process]] = {}
-    for process in found:
-        if process is not None:
-            children.setdefault(process.parent, []).append(process)
-    below: list[Process] = []
-    waiting = [ancestor]
-    while waiting:
-        direct = children.get(waiting.pop(), [])
-        below.extend(direct)
-        waiting.extend(process.pid for process in direct)
-    return below
-
-
-def adopt_orphans() -> None:
-    """Make orphaned descendants children of this process, so that `descendants` finds them all."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, however that ends.
-
-    Belongs to the parent's thread that forked us; survives exec; is not inherited by children.
+def marked(directory: Path, *, own: bool = True) -> list[int]:
+    """Return the processes that this launcher started in `directory`, or with own=False those that
+    another one started there or below.
     """
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    found = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        try:
+            variables = (process / "environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:  # it has ended, or is another user's
+            continue
+        mark = next((each for each in variables if each.startswith(f"{MARK}=")), "")
+        launcher, _, folder = mark.removeprefix(f"{MARK}=").partition(":")
+        same = folder == str(directory) and launcher == str(os.getpid())
+        other = launcher != str(os.getpid()) and f"{folder}/".startswith(f"{directory}/")
+        if mark and (same if own else other):
+            found.append(int(process.name))
+    return sorted(found)
 
 
-def tie_to(launcher_pid: int, generations: int) -> None:
-    """Die with this process's parent; leave at once if the launcher has ended already.
+def end(directory: Path) -> None:
+    """End all that this launcher started in `directory`: SIGTERM, TERM_GRACE seconds later SIGKILL.
 
-    + generations: how far above this process the launcher is, 1 for its parent
+    Raises TimeoutError if a process survives SIGKILL (stuck in the kernel).
     """
-    die_with_parent()
-    above: Process | None = read(os.getpid())
-    for _ in range(generations):
-        above = read(above.parent) if above is not None else None
-    if above is None or above.pid != launcher_pid:
-        sys.exit("the launcher of this smoke test has ended")
-
-
-def _prctl(option: int, value: int) -> None:
-    if _LIBC.prctl(option, value, 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"prctl({option}): {os.strerror(number)}")
-
-
-_LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here, as little as possible is done after fork
+    began = time.monotonic()
+    while left := [pid for pid in marked(directory) if alive(pid)]:
+        waited = time.monotonic() - began
+        if waited > TERM_GRACE + _KILL_LIMIT:
+            raise TimeoutError(f"processes {left} survive SIGKILL")
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGTERM if waited < TERM_GRACE else signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.1)

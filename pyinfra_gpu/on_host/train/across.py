@@ -17,10 +17,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..smoke.launcher import interfaces, rendezvous
-from ..smoke.launcher.rendezvous import Met, Missed
-from . import calling
+from . import calling, interfaces, rendezvous
 from .errors import TrainError
+from .rendezvous import Met, Missed
 
 MEETING_S = 60
 _LARGEST = 64 << 10

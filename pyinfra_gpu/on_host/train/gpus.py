@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..smoke.gpu import nvidia_smi
-from ..smoke.gpu.nvidia_smi import Run, Table, integer
+from ..smoke import nvidia_smi
+from ..smoke.nvidia_smi import Run, Table, integer
 from .errors import TrainError
 
 _FIELDS = ("index", "uuid", "memory.total", "memory.used", "name")

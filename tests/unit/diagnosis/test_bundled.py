@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import sys
 from pathlib import Path
+from subprocess import run
 
 import pytest
-from starting import run
 
 from pyinfra_gpu import own_cache
 from pyinfra_gpu.diagnosis import bundled, catalogue

@@ -92,7 +92,6 @@ import pytest
 
 from pyinfra_gpu.diagnosis.matcher import explain
 
-ONE_LANE = True  # all logs are judged once, for all of these tests
 LOGS = Path(__file__).parent / "logs"
 MOST_WRONG = 3  # of the 60 known failures
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...smoke.launcher.rendezvous import Met
 from .. import across, environment, units
+from ..rendezvous import Met
 from . import child, failure, group, messages, notify
 from .logs import Log
 from .metrics import Metrics

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ...smoke.gpu import nvidia_smi, throttle
-from ...smoke.gpu.nvidia_smi import Run, bitmask, number
+from ...smoke import nvidia_smi
+from ...smoke.nvidia_smi import Run, bitmask, number, reasons
 from ...terminal import shortened
 
 _LIMIT_S = 5.0
@@ -89,7 +89,7 @@ def _gpu(row: Mapping[str, str]) -> Gpu:
 
 
 def _throttled(cell: str | None) -> str:
-    names = throttle.reasons(bitmask(cell[:32] if cell else None) or 0)
+    names = reasons(bitmask(cell[:32] if cell else None) or 0)
     return next((word for name, word in _THROTTLED.items() if name in names), "")
 
 

@@ -1,0 +1,234 @@
+"""S4 on GPUs: how fast a large all-reduce is, and what the PCIe link does meanwhile.
+
+An idle GPU drops its link to generation 1, so only what is seen under load counts.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import nvidia_smi
+from .check import Check, Facts, Want, fail, skip, warn
+from .device import seconds, synchronize
+from .gpus import on_nvlink, tested
+from .nvidia_smi import Run, bitmask, integer, number, reasons
+
+if TYPE_CHECKING:
+    import torch
+
+    from .worker import Rank
+
+_MIB = 256
+_WARM_UPS, _RUNS = 5, 20
+_SAMPLES = 4
+"""So often the links are looked at under load; nvidia-smi takes 0.1 s for it, or seconds."""
+_LOAD_LIMIT = 8.0
+"""Seconds for that; a host whose nvidia-smi takes longer has its links not seen."""
+_ROUND_SECONDS, _LARGEST_ROUND = 0.2, 500
+_FIELDS = (
+    *("index", "pcie.link.gen.current", "pcie.link.width.current"),
+    *("clocks.current.sm", "power.draw", "temperature.gpu", "clocks_event_reasons.active"),
+)
+LINK_WARN, LINK_FAIL = 0.25, 0.10
+"""Fractions of the loaded PCIe link's one-way rate for all-reduce bus bandwidth. No figure is
+published for two stock RTX 5090; through host memory 0.35 to 0.6 is expected (derived)."""
+_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+"""GB/s of one PCIe lane in one direction, by generation (PCI-SIG, after line coding)."""
+
+
+class Sampler:
+    """Asks nvidia-smi again and again from a thread, until it is told to stop."""
+
+    def __init__(self, run: Run = nvidia_smi.run) -> None:
+        self._run = run
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self.samples: list[dict[str, dict[str, Any]]] = []
+        self.error: str | None = None
+
+    def start(self) -> None:
+        """Begin: the links are loaded from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._stop.wait(0.05):
+            table = nvidia_smi.query(self._run, "gpu", _FIELDS)
+            self.error = self.error or table.error
+            if table.rows and not self._stop.is_set():
+                self.samples.append({row.get("index", ""): _of_row(row) for row in table.rows})
+
+
+def _of_row(row: Mapping[str, str]) -> dict[str, Any]:
+    get = row.get
+    return {
+        "gen": integer(get("pcie.link.gen.current")),
+        "width": integer(get("pcie.link.width.current")),
+        "sm_mhz": integer(get("clocks.current.sm")),
+        "power_w": number(get("power.draw")),
+        "temperature_c": integer(get("temperature.gpu")),
+        "throttle": bitmask(get("clocks_event_reasons.active")),
+    }
+
+
+def summary(samples: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Return per GPU index the largest of what was seen, since a link only falls back where there
+    is a pause; `throttle` are all reasons seen; None: not told by this driver.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for sample in samples:
+        for index, seen in sample.items():
+            best = found.setdefault(index, {"samples": 0, **dict.fromkeys(seen)})
+            best["samples"] += 1
+            for key, value in seen.items():
+                if key == "throttle" and value is not None:
+                    best[key] = (best[key] or 0) | value
+                elif value is not None:
+                    best[key] = value if best[key] is None else max(best[key], value)
+    for best in found.values():
+        best["throttle"] = reasons(best["throttle"]) if best["throttle"] is not None else None
+        best["gb_s"] = link_rate(best)
+    return found
+
+
+def link_rate(seen: Mapping[str, Any]) -> float | None:
+    """Return a PCIe link's one-way rate in GB/s, None where it is not known."""
+    lane, width = _LANE.get(seen["gen"]), seen["width"]
+    return None if lane is None or not width else round(lane * width, 3)
+
+
+def measure(it: Rank, mib: int = _MIB, run: Run = nvidia_smi.run) -> None:
+    """Record the fact `bandwidth`; rank 0 also samples every GPU's link for all of them.
+
+    One rank alone reduces nothing, so it copies from the host instead.
+    """
+    import torch
+    import torch.distributed as dist
+
+    size = mib * 2**20
+    with it.journal.measuring("bandwidth") as value:
+        tensor = torch.ones(size // 4, dtype=torch.float32, device=it.device)
+        work: Callable[[], object] = lambda: dist.all_reduce(tensor)  # noqa: E731
+        if it.world_size == 1:
+            source = torch.ones(size // 4, pin_memory=it.device.type == "cuda")
+            work = lambda: tensor.copy_(source, non_blocking=True)  # noqa: E731
+        sampler = Sampler(run) if it.rank == 0 else None
+        until = time.monotonic() + _LOAD_LIMIT
+
+        def more() -> bool:
+            """Whether this rank wants the links to be kept loaded, having seen too little."""
+            hopeless = sampler is None or (sampler.error is not None and not sampler.samples)
+            return not (hopeless or (sampler and len(sampler.samples) >= _SAMPLES)) and (
+                time.monotonic() < until
+            )
+
+        took = _loop(tensor, work, sampler, more)
+        if sampler:
+            sampler.stop()
+            value["link"], value["link_error"] = summary(sampler.samples), sampler.error
+        # Bus bandwidth is what a link carries in one direction whatever the number of ranks, as
+        # nccl-tests defines it; for two ranks bytes / time.
+        median = statistics.median(took)
+        factor = 2 * (it.world_size - 1) / it.world_size or 1.0
+        value["bytes"], value["median_s"] = size, round(median, 6)
+        value["busbw_gb_s"] = round(size / median * factor / 1e9, 3)
+
+
+def _loop(
+    tensor: torch.Tensor,
+    work: Callable[[], object],
+    sampler: Sampler | None,
+    more: Callable[[], bool],
+) -> list[float]:
+    """Return the seconds of each measured run, then load the links as long as a rank wants it."""
+    device = tensor.device
+    for _ in range(_WARM_UPS):
+        work()
+    synchronize(device)
+    if sampler:
+        sampler.start()
+    took = []
+    for _ in range(_RUNS):
+        # The values would overflow after some 120 doublings, and the speed must not depend on it.
+        tensor.fill_(1.0)
+        synchronize(device)
+        took.append(seconds(device, work))
+    # All ranks must agree on the number, or they would wait for each other for ever.
+    slowest = _largest(statistics.median(took), device)
+    each_round = min(_LARGEST_ROUND, math.ceil(_ROUND_SECONDS / max(slowest, 1e-6)))
+    while _largest(float(more()), device):
+        for _ in range(each_round):
+            tensor.fill_(1.0)
+            work()
+        synchronize(device)
+    return took
+
+
+def _largest(value: float, device: torch.device) -> float:
+    """Return the largest of all ranks' values."""
+    import torch
+    import torch.distributed as dist
+
+    tensor = torch.tensor([value], dtype=torch.float64, device=device)
+    dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+    return float(tensor)
+
+
+def _link(facts: Facts, want: Want) -> str:
+    """The PCIe link while it carried data; an idle one is slowed down to save power."""
+    found = facts[0]["bandwidth"]
+    for gpu in tested(want):
+        index, seen = gpu["index"], found["link"].get(str(gpu["index"]), {})
+        if None in (seen.get("gen"), seen.get("width")):
+            why = found["link_error"] or "nvidia-smi does not tell"
+            warn(f"GPU {index}: its loaded link was not seen ({why})", index)
+        best = {"gen": gpu["gen_max"], "width": gpu["width_max"]}
+        if None in best.values():
+            continue
+        if any(seen[key] < best[key] for key in best):
+            rates = link_rate(seen), link_rate(best)
+            speeds = f" ({rates[0]:.0f} of {rates[1]:.0f} GB/s)" if all(rates) else ""
+            could = f"it could at {_shown(best)}{speeds}: slot, riser or shared lanes"
+            warn(f"GPU {index} runs at {_shown(seen)} under load, {could}", index)
+    return ", ".join(sorted({_shown(seen) for seen in found["link"].values()}))
+
+
+def _shown(link: Mapping[str, Any]) -> str:
+    return f"Gen{link['gen']} x{link['width']}"
+
+
+def _bandwidth(facts: Facts, want: Want) -> str:
+    """Against the slowest loaded PCIe link, unless NVLink carries the data."""
+    if want.ranks == 1:
+        copied = facts[0]["bandwidth"]["busbw_gb_s"]
+        skip(f"one GPU: no all-reduce; it copies {copied:.1f} GB/s from the host")
+    speeds = {rank: fact["bandwidth"]["busbw_gb_s"] for rank, fact in facts.items()}
+    slowest = min(speeds, key=lambda rank: speeds[rank])
+    text = f"{speeds[slowest]:.1f} GB/s"
+    if nvlink := on_nvlink(want):
+        return f"{text} over {nvlink}"
+    rates = [rate for seen in facts[0]["bandwidth"]["link"].values() if (rate := link_rate(seen))]
+    if not rates:
+        return f"{text}, not judged: the loaded link was not seen"
+    share = speeds[slowest] / min(rates)
+    detail = f"{text}, {share:.0%} of the loaded link's {min(rates):.0f} GB/s"
+    if share < LINK_FAIL:
+        fail(detail, slowest)
+    if share < LINK_WARN:
+        warn(detail, slowest)
+    return detail
+
+
+CHECKS = (
+    Check("S4.link", ("bandwidth",), _link, by="bandwidth"),
+    Check("S4.bandwidth", ("bandwidth",), _bandwidth, by="bandwidth"),
+)

@@ -1,0 +1,125 @@
+"""S3: `torch.compile` with empty caches, and proof that what ran was a compiled kernel.
+
+A compile that fails may fall back to eager execution with a warning that nobody reads, and the
+result is right all the same. So the result proves nothing here; what does is that the profiler
+sees none of the eager operations, that a kernel was generated, and that its binary lies in a cache
+directory that was empty before.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import environment
+from .check import Check, Facts, Want, fail, skip, warn
+
+_COMPILERS = {"cpu": ("CXX", "g++"), "cuda": ("CC", "gcc", "clang", "CXX", "g++")}
+"""What inductor on the CPU, and Triton on a GPU, look for: a variable, then programs."""
+_BINARIES = {"cpu": "*.so", "cuda": "*.cubin"}
+
+
+def measure(device: str, cache: Path) -> dict[str, Any]:
+    """Return the fact "compile": a small function, eager and compiled, on `device`.
+
+    + cache: where compilers keep what they make, and nothing else
+    """
+    kind = device.partition(":")[0]
+    names = (os.environ.get(name, name) for name in _COMPILERS[kind])
+    fact: dict[str, Any] = {
+        "disabled": [name for name in environment.OFF if os.environ.get(name) == "1"],
+        "compiler": next((path for name in names if (path := shutil.which(name))), None),
+        "python_headers": (Path(sysconfig.get_path("include")) / "Python.h").exists(),
+        "error": None,
+        "wrong": None,
+    }
+    if fact["disabled"]:
+        return fact
+    import torch
+    from torch._dynamo.utils import counters
+    from torch._inductor import metrics
+
+    generator = torch.Generator().manual_seed(4)
+    inputs = [torch.randn(64, 1024, generator=generator).to(device) for _ in range(2)]
+    eager = _function(*inputs)
+    counters.clear()
+    metrics.reset()
+    # fullgraph: whatever cannot be compiled is an error and not a silent break of the graph
+    compiled = torch.compile(_function, fullgraph=True)
+    try:
+        result = compiled(*inputs)
+    except Exception as error:  # every layer of the compiler has its own
+        traceback.print_exc()
+        text = str(error).strip() or "without a message"
+        fact["error"] = f"{type(error).__name__}: {text.splitlines()[0]}"[:300]
+        return fact
+    try:  # sums of 1024 products in single precision, whose order the compiler may choose
+        torch.testing.assert_close(result, eager, rtol=1e-4, atol=1e-5)
+    except AssertionError as error:
+        fact["wrong"] = " ".join(str(error).split())
+    fact["graphs"] = int(counters["stats"]["unique_graphs"])
+    fact["kernels"] = int(metrics.generated_kernel_count)
+    fact["eager"] = _operations(_function, inputs)
+    fact["compiled"] = _operations(compiled, inputs)
+    fact["binaries"] = len([*cache.rglob(_BINARIES[kind])])
+    return fact
+
+
+def _function(first: Any, second: Any) -> Any:
+    """Pointwise work, then a reduction: what a compiler fuses into one kernel."""
+    return (first * second + 1).abs().sum(dim=1)
+
+
+def _operations(function: Any, inputs: list[Any]) -> list[str]:
+    """Return the tensor operations that the profiler sees in one call."""
+    from torch.autograd import profiler
+
+    with profiler.profile(use_kineto=False) as profile:
+        function(*inputs)
+    return sorted({event.name for event in profile.function_events if "aten::" in event.name})
+
+
+def _compile(facts: Facts, want: Want) -> str:
+    for number, fact in facts.items():
+        found = fact["compile"]
+        if found["disabled"] and not want.compile:
+            skip("torch.compile is not used on this host, by data")
+        if found["disabled"]:
+            names = " and ".join(found["disabled"])
+            warn(f"torch.compile was not tried: {names}=1 is set here and switches it off", number)
+        if found["error"]:
+            _failed(number, found, want)
+        if found["wrong"]:
+            fail(f"what torch.compile made computes something else: {found['wrong']}", number)
+        counts = {key: found[key] for key in ("graphs", "kernels", "binaries")}
+        what = None
+        if found["compiled"]:
+            what = f"it ran {', '.join(found['compiled'])}"
+        elif not all(counts.values()):
+            what = ", ".join(f"{count} {key}" for key, count in counts.items())
+        elif not found["eager"]:
+            what = "the profiler saw no operations in eager mode either, so this shows nothing"
+        if what:
+            fail(
+                f"torch.compile silently ran the function without a compiled kernel: {what}", number
+            )
+    return f"{counts['kernels']} kernel(s) generated and run"
+
+
+def _failed(number: int, found: Mapping[str, Any], want: Want) -> None:
+    """Say why; without a compiler only a host without a GPU can still train, uncompiled."""
+    lacking = None
+    if found["compiler"] is None:
+        lacking = "no C++ compiler is installed (g++)"
+    elif not found["python_headers"]:
+        lacking = "Python's headers are not installed (Python.h)"
+    detail = f"torch.compile does not work: {lacking + '; ' if lacking else ''}{found['error']}"
+    (warn if lacking and want.on_cpu else fail)(detail, number)
+
+
+CHECKS = (Check("S3.compile", ("compile",), _compile, each=True),)

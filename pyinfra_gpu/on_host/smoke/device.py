@@ -1,0 +1,301 @@
+"""S1 on GPU hosts: what one GPU does alone, its identity, its arithmetic, its memory, its speed.
+
+What is measured takes the device, so that the CPU can stand in for a GPU in tests.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from .check import Check, Facts, Want, fail, warn
+from .gpus import kind_of
+from .journal import Writer
+
+if TYPE_CHECKING:
+    import torch
+
+_MEMORY_BYTES = 2**30
+_BLOCK_BYTES = 2**26
+_WARM_SECONDS = 0.3
+"""An idle GPU needs some tenths of a second to raise its clocks."""
+_MULTIPLIERS = (0x9E3779B97F4A7C15 - 2**64, 0x6A09E667F3BCC909)
+"""Odd, so each word's value is its own; about half of all bits set, and other bits each pass."""
+MATMUL_BOUNDS = {"float32": 2.0**-20, "bfloat16": 2.0**-8}
+"""On |error| / (|A| |B|) for sums of 512 products. Single precision shows some 1e-7 and TF32 in
+its place 1e-4; bfloat16's result is rounded to 2^-9, and twice that covers a split sum."""
+_UNITS = {"bf16_tflops": "bf16 TFLOP/s", "memory_gb_s": "GB/s of memory"}
+_APART = 0.85
+"""Equal GPUs differ by less, in silicon and cooling; the slowest sets everyone's pace."""
+
+
+def measure(index: int, journal: Writer) -> None:
+    """Record the facts of the GPU `index`: cuda, device, matmul, memory, speed.
+
+    Raises torch's own error where the GPU cannot even be used; the steps before it are recorded.
+    """
+    import torch
+
+    with journal.measuring("cuda") as value:
+        value["torch_cuda"] = torch.version.cuda
+        value["arch_list"] = torch.cuda.get_arch_list()
+        value["nccl"] = nccl_version()
+        value["available"] = torch.cuda.is_available()
+        value["devices"] = torch.cuda.device_count()
+    device = torch.device("cuda", index)
+    with journal.measuring("device") as value:
+        torch.cuda.set_device(device)
+        value.update(identity(index))
+    with journal.measuring("matmul") as value:
+        value.update({kind: matmul(device, kind) for kind in MATMUL_BOUNDS})
+    with journal.measuring("memory") as value:
+        value.update(memory(device, _MEMORY_BYTES))
+    with journal.measuring("speed") as value:
+        value.update(speed(device, 8192, 2**30))
+
+
+def nccl_version() -> str | None:
+    """Return the version of the NCCL that is loaded, None for a torch without NCCL."""
+    import torch
+
+    if not hasattr(torch._C, "_nccl_version"):
+        return None
+    nccl: Any = torch.cuda.nccl
+    return ".".join(str(part) for part in nccl.version())
+
+
+def identity(index: int) -> dict[str, Any]:
+    """Return how torch sees the GPU `index`, its `uuid` in nvidia-smi's form."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(index)
+    uuid = str(properties.uuid)
+    return {
+        "uuid": uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}",
+        "name": properties.name,
+        "capability": [properties.major, properties.minor],
+        "nccl": nccl_version(),
+    }
+
+
+def matmul(device: torch.device, kind: str, size: int = 512) -> dict[str, Any]:
+    """Return the largest error of one product against the CPU's in double precision.
+
+    `ratio` is |error| / (|A| |B|), element by element: the measure in which rounding errors are
+    bounded, whatever cancels in the sum. TF32 in place of fp32 shows as a ratio near 1e-4.
+    """
+    import torch
+
+    torch.set_float32_matmul_precision("highest")
+    generator = torch.Generator().manual_seed(4711)
+    left, right = (
+        torch.randn(size, size, generator=generator).to(getattr(torch, kind)) for _ in range(2)
+    )
+    product = (left.to(device) @ right.to(device)).cpu().double()
+    left, right = left.double(), right.double()
+    error = (product - left @ right).abs() / (left.abs() @ right.abs())
+    non_finite = int((~torch.isfinite(product)).sum())
+    return {"elements": error.numel(), "non_finite": non_finite, "ratio": float(error.max())}
+
+
+def memory(device: torch.device, size: int) -> dict[str, Any]:
+    """Write `size` bytes of which every word has its own value, then read all of them back.
+
+    Twice, with other values. All is written before anything is read, so a word that aliases
+    another (a broken address line) is seen too; `wrong` counts words of 8 bytes.
+    """
+    import torch
+
+    words = size // 8
+    buffer = torch.empty(words, dtype=torch.int64, device=device)
+    block = min(words, _BLOCK_BYTES // 8)
+    wrong, first = 0, None
+
+    def values(multiplier: int) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+        for start in range(0, words, block):
+            here = buffer[start : start + block]
+            numbers = torch.arange(start + 1, start + 1 + here.numel(), device=device)
+            yield start, here, numbers * multiplier  # wraps around, as integers of 64 bits do
+
+    for multiplier in _MULTIPLIERS:
+        for _, here, wanted in values(multiplier):
+            here.copy_(wanted)
+        for start, here, wanted in values(multiplier):
+            differ = here != wanted
+            count = int(differ.sum())
+            if count and first is None:
+                place = int(differ.nonzero()[0])
+                first = [start + place, int(here[place]), int(wanted[place])]
+            wrong += count
+    passes = len(_MULTIPLIERS)
+    return {"bytes": size, "words": words, "passes": passes, "wrong": wrong, "first": first}
+
+
+def speed(device: torch.device, size: int, copy_bytes: int) -> dict[str, Any]:
+    """Return bf16 TFLOP/s of a `size` cubed product, and GB/s of a copy (read plus written)."""
+    import torch
+
+    left, right = (torch.randn(size, size, dtype=torch.bfloat16, device=device) for _ in range(2))
+    product = _median_seconds(device, lambda: left @ right)
+    source = torch.ones(copy_bytes, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    copy = _median_seconds(device, lambda: target.copy_(source))
+    return {
+        "bf16_tflops": round(2 * size**3 / product / 1e12, 2),
+        "memory_gb_s": round(2 * copy_bytes / copy / 1e9, 1),
+    }
+
+
+def _median_seconds(device: torch.device, work: Callable[[], object]) -> float:
+    """Return the median time of `work`, after it has kept the device busy for a while."""
+    warm = time.monotonic() + _WARM_SECONDS
+    while time.monotonic() < warm:
+        seconds(device, work)
+    return statistics.median(seconds(device, work) for _ in range(10))
+
+
+def seconds(device: torch.device, work: Callable[[], object]) -> float:
+    """Return how long `work` takes on the device, by its own clock where it has one."""
+    import torch
+
+    if device.type != "cuda":
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+    event: Any = torch.cuda.Event
+    start, end = (event(enable_timing=True) for _ in range(2))
+    start.record()
+    work()
+    end.record()
+    end.synchronize()
+    milliseconds: float = start.elapsed_time(end)
+    return milliseconds / 1000
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all it was given."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def covers(arch_list: list[str], capability: tuple[int, int]) -> str | None:
+    """Return how `arch_list` serves a GPU of `capability`: "binary", "ptx" (compiled when first
+    used), or None.
+
+    A binary for sm_86 runs on any 8.x with x >= 6; PTX for compute_80 on 8.0 and all later. With
+    the suffix "a" either runs on exactly that GPU, with "f" on its family: the same major number
+    and no smaller minor one (CUDA programming guide, "Compute Capabilities").
+    """
+    best = None
+    for name in arch_list:
+        kind, _, rest = name.partition("_")
+        digits, suffix = rest.rstrip("af"), rest[len(rest.rstrip("af")) :]
+        if not digits.isdigit() or len(digits) < 2:
+            continue
+        built = int(digits[:-1]), int(digits[-1])
+        family = built[0] == capability[0] and built[1] <= capability[1]
+        exact = built == capability
+        if kind == "sm" and (exact if suffix == "a" else family):
+            return "binary"
+        runs = {"a": exact, "f": family}.get(suffix, built <= capability)
+        if kind == "compute" and runs:
+            best = "ptx"
+    return best
+
+
+def _cuda(facts: Facts, want: Want) -> str:
+    """Whether torch's GPU n is nvidia-smi's GPU n, and a GPU of a known kind what it must be."""
+    hosts = {gpu["index"]: gpu for gpu in want.gpu_host.get("gpus", [])}
+    for index, fact in facts.items():
+        cuda, host = fact["cuda"], hosts.get(index, {})
+        if cuda["torch_cuda"] is None:
+            fail("this torch is built for the CPU: install one built for CUDA", index)
+        if not cuda["available"] or cuda["devices"] < want.gpus:
+            fail(f"torch sees {cuda['devices']} GPUs, {want.gpus} are declared", index)
+        if cuda["nccl"] is None:
+            fail("this torch has no NCCL", index)
+        device = fact.get("device")
+        if device is None or host.get("mig") == "Enabled":
+            continue  # torch names the part it may use, nvidia-smi the whole
+        if host.get("uuid") != device["uuid"]:
+            fail(f"torch's GPU {index} is {device['uuid']}, nvidia-smi's {host.get('uuid')}", index)
+        kind = kind_of(device["name"], want.kinds)
+        if kind and [*device["capability"]] != [*kind["capability"]]:
+            fail(f"{device['name']} reports capability {device['capability']}", index)
+    return f"CUDA {cuda['torch_cuda']}, NCCL {cuda['nccl']}"
+
+
+def _arch(facts: Facts, _: Want) -> str:
+    for index, fact in facts.items():
+        archs, (major, minor) = fact["cuda"]["arch_list"], fact["device"]["capability"]
+        name = f"sm_{major}{minor}"
+        way = covers(archs, (major, minor))
+        if way is None:
+            wanted = f"{name} or one that runs there"
+            fail(f"torch has no kernels for GPU {index} ({wanted}): {' '.join(archs)}", index)
+        if way == "ptx":
+            listed = " ".join(archs)
+            warn(f"torch has only PTX for GPU {index}, compiled at first use: {listed}", index)
+    return name
+
+
+def _matmul(facts: Facts, _: Want) -> str:
+    shown = []
+    for kind, bound in MATMUL_BOUNDS.items():
+        for index, fact in facts.items():
+            result = fact["matmul"][kind]
+            if result["non_finite"] or not result["ratio"] <= bound:
+                what = f"error {result['ratio']:.2g}, bound {bound:.2g}"
+                if result["non_finite"]:
+                    what = f"{result['non_finite']} elements infinite or undefined"
+                fail(f"GPU {index} multiplies wrongly in {kind}: {what}", index)
+        shown.append(f"{kind} error {max(f['matmul'][kind]['ratio'] for f in facts.values()):.1e}")
+    return ", ".join(shown)
+
+
+def _memory(facts: Facts, _: Want) -> str:
+    for index, fact in facts.items():
+        result = fact["memory"]
+        if result["wrong"] or not result["words"]:
+            place, found, wanted = result["first"] or (0, 0, 0)
+            counted = f"{result['wrong']} of {result['words']} words read back wrong"
+            first = f"the first is {place}: {found:#x} in place of {wanted:#x}"
+            fail(f"GPU {index}: {counted}, {first}", index)
+    return f"{result['bytes'] // 2**20} MiB, {result['passes']} passes"
+
+
+def _speed(facts: Facts, want: Want) -> str:
+    """Against what a GPU of this kind shows; of an unknown kind, only shown."""
+    slow = []
+    for index, fact in facts.items():
+        kind = kind_of(fact["device"]["name"], want.kinds)
+        for key in _UNITS if kind else ():
+            assert kind is not None  # noqa: S101 - for mypy
+            reached, nominal = fact["speed"][key], kind[key]
+            share = reached / nominal
+            shown = f"GPU {index} reaches {reached:.0f} {_UNITS[key]}, {share:.0%} of {nominal:g}"
+            if share < kind["fail"]:
+                fail(f"{shown} ({kind['source']})", index)
+            if share < kind["warn"]:
+                slow.append((f"{shown} ({kind['source']})", index))
+    if slow:
+        warn(*slow[0])
+    speeds = {index: fact["speed"]["bf16_tflops"] for index, fact in facts.items()}
+    slowest, fastest = min(speeds, key=lambda index: speeds[index]), max(speeds.values())
+    if speeds[slowest] < _APART * fastest:
+        shown = f"GPU {slowest} reaches {speeds[slowest]:.0f} bf16 TFLOP/s"
+        warn(f"{shown}, another {fastest:.0f}", slowest)
+    return ", ".join(f"{each:.0f} TFLOP/s" for each in speeds.values())
+
+
+CHECKS = (
+    Check("S1.cuda", ("cuda", "device"), _cuda, each=True),
+    Check("S1.arch", ("cuda", "device"), _arch, each=True),
+    Check("S1.matmul", ("matmul",), _matmul, each=True),
+    Check("S1.memory", ("memory",), _memory, each=True),
+    Check("S1.speed", ("device", "speed"), _speed, each=True),
+)

@@ -1,0 +1,356 @@
+"""S0 and S5 on GPU hosts: what nvidia-smi, /proc and /sys say before and after the test."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import nvidia_smi, xid
+from .check import Check, Facts, Want, fail, skip, unknown, warn
+from .nvidia_smi import Run, bitmask, integer, known, number, reasons
+
+KINDS_FILE = "kinds.json"
+"""Beside this file, in the bundle: what sound GPUs show, see `stacks.bundle.gpu_kinds`."""
+NEEDED_MIB = 6 * 1024
+"""Free GPU memory for one process: 1 GiB pattern, 2 GiB to copy, 256 MiB reduced, CUDA itself."""
+_MEMORY_TOLERANCE = 0.02
+_GROWN_MIB = 1024
+"""More than what a driver keeps for itself after a first use."""
+_BLACKWELL = 10
+"""From this major capability on, only the open kernel modules drive a GPU."""
+_DESKTOP = "C+G"
+"""A type of process that draws and may compute: a desktop's programs, not somebody's work."""
+_HARMFUL = {
+    "hw_slowdown": "the hardware halves its clock or worse",
+    "sw_thermal_slowdown": "too hot, check fans and air flow",
+    "hw_thermal_slowdown": "far too hot, check fans and air flow",
+    "hw_power_brake_slowdown": "the power supply asks for less, check its cables",
+}
+"""What a sound host does not show. Reaching the power limit under load is what GPUs do."""
+_FIELDS = (
+    *("index", "uuid", "name", "pci.bus_id", "driver_version", "compute_cap"),
+    *("memory.total", "memory.used", "compute_mode", "persistence_mode", "mig.mode.current"),
+    "ecc.errors.uncorrected.volatile.total",
+    *("remapped_rows.pending", "remapped_rows.failure"),
+    *("pcie.link.gen.max", "pcie.link.width.max"),
+    *("power.limit", "clocks_event_reasons.active"),
+)
+_PROCESS_FIELDS = ("pid", "process_name", "gpu_uuid")
+
+Gpu = Mapping[str, Any]
+
+
+def kinds() -> Sequence[Mapping[str, Any]]:
+    """Return what this bundle knows of GPUs; raises OSError where it was packed without."""
+    found: list[Mapping[str, Any]] = json.loads(pkgutil.get_data(__package__, KINDS_FILE) or "[]")
+    return found
+
+
+def kind_of(name: str, kinds: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return what is expected of the GPU nvidia-smi calls `name`, None if it is not known."""
+    return next((each for each in kinds if re.search(each["pattern"], name)), None)
+
+
+def read(run: Run = nvidia_smi.run, root: Path = Path("/")) -> dict[str, Any]:
+    """Return the fact `gpu_host`. Never raises: what could not be read is None or an error text.
+
+    + run: how nvidia-smi is called; root: where /proc and /sys are
+    """
+    table = nvidia_smi.query(run, "gpu", _FIELDS)
+    gpus = sorted((_gpu(row) for row in table.rows), key=lambda gpu: int(gpu["index"]))
+    word = _text(root / "proc/driver/nvidia/version") or ""
+    version = re.search(r"NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", word)
+    driven = root / "proc/driver/nvidia/gpus"
+    nvml = re.search(r"NVML version\s*:\s*([\d.]+)", run(["nvidia-smi", "--version"]).text)
+    return {
+        "gpus": gpus,
+        "error": table.error,
+        "driven": len(list(driven.iterdir())) if driven.is_dir() else None,
+        "module": _text(root / "sys/module/nvidia/version") or (version[1] if version else None),
+        # The loaded module's own word; a package's name is only that of what is installed.
+        "open": "Open Kernel Module" in word if "NVRM version" in word else None,
+        "nvml": nvml[1] if nvml else None,
+        "processes": _processes(run) if gpus else None,
+        "links": _links(run(["nvidia-smi", "topo", "-m"]).text) if len(gpus) > 1 else {},
+    }
+
+
+def _gpu(row: Mapping[str, str]) -> dict[str, Any]:
+    """Return one GPU's facts; what this driver or GPU does not tell is None."""
+    get = row.get
+    capability = re.fullmatch(r"(\d+)\.(\d+)", known(get("compute_cap")) or "")
+    index = integer(get("index"))
+    return {
+        "index": -1 if index is None else index,
+        "uuid": known(get("uuid")),
+        "name": known(get("name")) or "unnamed GPU",
+        "pci": xid.pci_address(get("pci.bus_id", "")),
+        "driver": known(get("driver_version")),
+        "cc": [int(part) for part in capability.groups()] if capability else None,
+        "memory_mib": integer(get("memory.total")),
+        "memory_used_mib": integer(get("memory.used")),
+        "compute_mode": known(get("compute_mode")),
+        "persistence": known(get("persistence_mode")),
+        "mig": known(get("mig.mode.current")),
+        "ecc_uncorrected": integer(get("ecc.errors.uncorrected.volatile.total")),
+        "remap_pending": known(get("remapped_rows.pending")),
+        "remap_failure": known(get("remapped_rows.failure")),
+        "gen_max": integer(get("pcie.link.gen.max")),
+        "width_max": integer(get("pcie.link.width.max")),
+        "power_limit_w": number(get("power.limit")),
+        "throttle_mask": bitmask(get("clocks_event_reasons.active")),
+    }
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _processes(run: Run) -> list[dict[str, Any]] | None:
+    """Return the processes with a CUDA context on any GPU, None where that cannot be read."""
+    table = nvidia_smi.query(run, "compute-apps", _PROCESS_FIELDS)
+    if table.error is not None:
+        return None
+    text = run(["nvidia-smi", "-q", "-d", "PIDS"]).text if table.rows else ""
+    types = dict(re.findall(r"Process ID\s*:\s*(\d+)\s+Type\s*:\s*(\S+)", text))
+    return [
+        {
+            "pid": integer(row.get("pid")),
+            "type": types.get(row.get("pid", "")),
+            "name": known(row.get("process_name")),
+        }
+        for row in table.rows
+    ]
+
+
+def _links(text: str) -> dict[str, str]:
+    """Return the GPU-to-GPU part of `nvidia-smi topo`, as "0-1" -> "NV18", "PHB", "GNS", ..."""
+    columns: list[str] = []
+    found = {}
+    # Header cells are underlined with escapes on a terminal, and on some drivers off it too.
+    for cells in map(str.split, re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()):
+        if not columns and cells[:1] == ["GPU0"]:
+            columns = [cell for cell in cells if re.fullmatch(r"GPU\d+", cell)]
+        elif columns and cells and re.fullmatch(r"GPU\d+", cells[0]):
+            for column, cell in zip(columns, cells[1:], strict=False):
+                if int(cells[0][3:]) < int(column[3:]):
+                    found[f"{cells[0][3:]}-{column[3:]}"] = cell
+    return found
+
+
+def on_nvlink(want: Want) -> str | None:
+    """Return the link between two GPUs where NVLink connects all, None elsewhere."""
+    links = [*((want.gpu_host.get("links") or {}).values())]
+    return links[0] if links and all(way.startswith("NV") for way in links) else None
+
+
+def tested(want: Want) -> list[Gpu]:
+    """Return the GPUs that this test uses, as nvidia-smi lists them."""
+    return [gpu for gpu in want.gpu_host.get("gpus", []) if gpu["index"] < max(want.gpus, 1)]
+
+
+# -- S0
+
+
+def _gpus(facts: Facts, want: Want) -> str:
+    host = facts[0]["gpu_host"]
+    names, uuids = ([gpu[key] for gpu in host["gpus"]] for key in ("name", "uuid"))
+    if host["error"]:
+        fail(f"nvidia-smi: {host['error']}")
+    if (host["driven"] or 0) > len(names):
+        fail(f"the kernel module drives {host['driven']} GPUs, nvidia-smi lists {len(names)}")
+    if len(names) < want.gpus or not names:
+        fail(f"nvidia-smi lists {len(names)} GPUs, {want.gpus} are declared")
+    if None in uuids:
+        unknown(f"nvidia-smi names no UUID for GPU {uuids.index(None)}")
+    if len(set(uuids)) < len(uuids):
+        fail("two GPUs have the same UUID")
+    if len(names) > want.gpus:
+        warn(f"nvidia-smi lists {len(names)} GPUs, only {want.gpus} declared and tested")
+    return ", ".join(sorted(set(names)))
+
+
+def _driver(facts: Facts, _: Want) -> str:
+    """Kernel module, management library and what nvidia-smi reports must be one version."""
+    host = facts[0]["gpu_host"]
+    drivers = sorted({gpu["driver"] for gpu in host["gpus"] if gpu["driver"]})
+    module, nvml = host["module"], host["nvml"]
+    if len(drivers) != 1:
+        unknown("nvidia-smi does not name one driver version")
+    driver = drivers[0]
+    if module is not None and module != driver:
+        fail(f"the loaded module is {module}, the driver's libraries are {driver}: reboot")
+    # NVML's version may be the driver's without the last number: 580.95 of 580.95.05.
+    if nvml is not None and not f"{driver}.".startswith(f"{nvml}."):
+        fail(f"the NVML library is {nvml}, the driver is {driver}")
+    need = [gpu["name"] for gpu in host["gpus"] if (gpu["cc"] or [0])[0] >= _BLACKWELL]
+    if host["open"] is False and need:
+        fail(f"the proprietary kernel module is loaded, {need[0]} needs the open one")
+    if module is None or host["open"] is None:
+        warn(f"driver {driver}; the loaded module's own version and kind cannot be read")
+    return f"driver {driver}, {'open' if host['open'] else 'proprietary'} kernel module"
+
+
+def _state(_: Facts, want: Want) -> str:
+    """The first failure of any tested GPU counts, or else the first warning."""
+    found = [(gpu["index"], *each) for gpu in tested(want) for each in _faults(gpu, want)]
+    if not tested(want):
+        skip("nvidia-smi lists no GPU")
+    for index, serious, sentence in sorted(found, key=lambda each: not each[1]):
+        (fail if serious else warn)(f"GPU {index}: {sentence}", index)
+    return "compute mode, MIG, memory rows, persistence"
+
+
+def _faults(gpu: Gpu, want: Want) -> Iterator[tuple[bool, str]]:
+    """Yield what is wrong with one GPU, and whether that fails the test."""
+    at = f"nvidia-smi -i {gpu['index']}"
+    mode = gpu["compute_mode"]
+    if mode == "Exclusive_Process":
+        yield False, f"compute mode {mode}: one program at a time may use it; {at} -c DEFAULT"
+    elif mode not in ("Default", None):
+        yield True, f"compute mode {mode} forbids this test: {at} -c DEFAULT"
+    if gpu["mig"] == "Enabled":
+        yield want.ranks > 1, f"it is divided (MIG), and ranks need whole GPUs: {at} -mig 0"
+    if gpu["remap_failure"] == "Yes":
+        yield True, "its memory has failed rows that cannot be replaced: exchange the GPU"
+    if gpu["ecc_uncorrected"]:
+        count = gpu["ecc_uncorrected"]
+        yield True, f"{count} uncorrected memory errors since its last reset: reset the GPU"
+    if gpu["remap_pending"] == "Yes":
+        yield False, "failed memory rows wait to be replaced: reset the GPU"
+    if gpu["persistence"] == "Disabled":
+        fix = "systemctl enable --now nvidia-persistenced, with --persistence-mode"
+        yield False, f"persistence is off, each first use takes seconds: {fix}"
+
+
+def _processes_check(facts: Facts, _: Want) -> str:
+    """Somebody's work and this test would disturb each other."""
+    found = facts[0]["gpu_host"]["processes"]
+    if found is None:
+        warn("it cannot be read who else uses the GPUs")
+    names = ", ".join(f"{each['name'] or 'a program'} (pid {each['pid']})" for each in found[:3])
+    if any(each["type"] != _DESKTOP for each in found):
+        unknown(f"GPUs are in use by {names}: try again when that has ended")
+    if found:
+        warn(f"the GPUs also draw for {names}")
+    return "nobody else uses the GPUs"
+
+
+def _memory(_: Facts, want: Want) -> str:
+    gpus = tested(want)
+    if not gpus:
+        skip("nvidia-smi lists no GPU")
+    for gpu in gpus:
+        total, used, index = gpu["memory_mib"], gpu["memory_used_mib"], gpu["index"]
+        if None not in (total, used) and total - used < NEEDED_MIB:
+            free = f"{total - used} MiB of {total} MiB are free"
+            fail(f"GPU {index}: {free}, the test needs {NEEDED_MIB}", index)
+    for gpu in gpus:
+        total, used, index = gpu["memory_mib"], gpu["memory_used_mib"], gpu["index"]
+        if None in (total, used):
+            warn(f"GPU {index}: its free memory cannot be read", index)
+        size = (kind_of(gpu["name"], want.kinds) or {}).get("memory_mib")
+        if size and abs(total - size) > _MEMORY_TOLERANCE * size:
+            warn(f"GPU {index}: {total} MiB of memory, a {gpu['name']} has {size}", index)
+    return f"{min(gpu['memory_mib'] - gpu['memory_used_mib'] for gpu in gpus)} MiB free"
+
+
+BEFORE = (
+    Check("S0.gpus", ("gpu_host",), _gpus),
+    Check("S0.driver", ("gpu_host",), _driver),
+    Check("S0.gpu_state", ("gpu_host",), _state),
+    Check("S0.gpu_processes", ("gpu_host",), _processes_check),
+    Check("S0.gpu_memory", ("gpu_host",), _memory),
+)
+
+
+# -- S5
+
+
+def after(pids: Collection[int], loaded: Any, run: Run = nvidia_smi.run) -> dict[str, Any]:
+    """Return the fact `gpu_after`.
+
+    + pids: every process the test started; those alone can be blamed on it
+    + loaded: what rank 0 saw of the GPUs under load, None if it did not come so far
+    """
+    table = nvidia_smi.query(run, "gpu", _FIELDS)
+    processes = _processes(run) or []
+    return {
+        "gpus": [_gpu(row) for row in table.rows],
+        "error": table.error,
+        "loaded": loaded,
+        "own": [each["pid"] for each in processes if each["pid"] in pids],
+    }
+
+
+def _throttle(facts: Facts, want: Want) -> str:
+    """What slowed the GPUs down, seen under load by rank 0 or, failing that, right afterwards."""
+    after = facts[0]["gpu_after"]
+    masks = {gpu["index"]: gpu["throttle_mask"] for gpu in after["gpus"]}
+    seen = {index: reasons(mask) for index, mask in masks.items() if mask is not None}
+    loaded = {int(index): gpu["throttle"] for index, gpu in (after["loaded"] or {}).items()}
+    seen |= {index: names for index, names in loaded.items() if names is not None}
+    if not seen:
+        skip("nvidia-smi does not tell why clocks are low")
+    for index, names in seen.items():
+        bad = next((name for name in names if name in _HARMFUL), None)
+        if bad and index < max(want.gpus, 1):
+            warn(f"GPU {index} is slowed down ({bad}): {_HARMFUL[bad]}", index)
+    return "under load" if loaded else "right after the test"
+
+
+def _gpu_leftovers(facts: Facts, want: Want) -> str:
+    after, before = facts[0]["gpu_after"], want.gpu_host.get("gpus", [])
+    if after["error"]:
+        fail(f"nvidia-smi, after the test: {after['error']}")
+    if len(after["gpus"]) < len(before):
+        fail(f"{len(before) - len(after['gpus'])} GPUs are lost")
+    if after["own"]:
+        fail(f"processes of this test still hold a GPU: {', '.join(map(str, after['own']))}")
+    used = {gpu["uuid"]: gpu["memory_used_mib"] for gpu in before}
+    for gpu in after["gpus"]:
+        now, earlier = gpu["memory_used_mib"], used.get(gpu["uuid"])
+        if None not in (now, earlier) and now - earlier > _GROWN_MIB:
+            warn(f"memory in use has grown on GPU {gpu['index']}", gpu["index"])
+    return "no process and no memory is left"
+
+
+def _xids(facts: Facts, _: Want) -> str:
+    events = facts[0]["xids"]
+    if events is None:
+        skip("the kernel's log cannot be read")
+    for event in sorted(events, key=lambda event: not event["serious"]):
+        name = f"Xid {event['number']}" if event["kind"] == "xid" else event["kind"].upper()
+        detail = f"{name} on {event['pci']}: {event['text']}; {event['advice']}"
+        (fail if event["serious"] else warn)(detail)
+    return "no new GPU error in the kernel's log"
+
+
+AFTER = (
+    Check("S5.xids", ("xids",), _xids),
+    Check("S5.throttle", ("gpu_after",), _throttle),
+    Check("S5.gpu_leftovers", ("gpu_after",), _gpu_leftovers),
+)
+
+
+def record(gpu: Gpu, loaded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one GPU for the verdict's `gpus`, with its link under load (None: not seen)."""
+    idle = gpu["throttle_mask"]
+    names = ("index", "uuid", "name", "pci", "driver", "cc", "memory_mib", "power_limit_w")
+    return {
+        **{key: gpu[key] for key in names},
+        "pcie": {
+            "gen_loaded": loaded.get("gen"),
+            "width_loaded": loaded.get("width"),
+            "gen_max": gpu["gen_max"],
+            "width_max": gpu["width_max"],
+        },
+        "throttle": loaded.get("throttle") or (reasons(idle) if idle is not None else []),
+    }

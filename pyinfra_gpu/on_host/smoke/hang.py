@@ -1,0 +1,190 @@
+"""What is learnt from a hang: where every process stands, and which layer it hangs in."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .environment import PIPES, RECORDINGS
+from .journal import Journal
+from .options import REHEARSAL_CPU
+
+EXTRA_S = 60
+"""Seconds beyond the test's deadline that all reruns together may take."""
+_EACH_S = 15
+_STACK_WAIT = 0.3
+_RECORDER_WAIT = 2.0
+_ANALYSER_S = 30
+_WATCHDOG = "Watchdog caught collective operation timeout"
+_STACK_BEGINS = "(most recent call first):"
+_CALL = re.compile(r'\s*File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)')
+
+
+def ask_for_stacks(journals: Iterable[Journal], directory: Path) -> None:
+    """Have every process that still runs write down where it is, and NCCL's flight recorder in it
+    the last collectives: that one waits at a named pipe.
+    """
+    for journal in journals:
+        if journal.pid and journal.gone is None:
+            try:
+                os.kill(journal.pid, signal.SIGUSR1)
+            except ProcessLookupError:
+                continue
+    asked = 0
+    for pipe in (directory / PIPES).glob("*"):
+        try:
+            file = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # nobody reads it: the rank has gone
+            continue
+        os.write(file, b"1\n")
+        os.close(file)
+        asked += 1
+    limit = time.monotonic() + _RECORDER_WAIT
+    time.sleep(_STACK_WAIT)
+    while asked > len(recordings(directory)) and time.monotonic() < limit:
+        time.sleep(_STACK_WAIT)
+
+
+def main_stack(lines: Sequence[str]) -> list[str]:
+    """Return the calls of the thread that faulthandler calls the current one, for people: from
+    the outermost to the innermost, as tracebacks are read, and each short enough for one line.
+    """
+    begins = [number for number, line in enumerate(lines) if _STACK_BEGINS in line]
+    current = [number for number in begins if lines[number].startswith("Current")] or begins
+    if not current:
+        return list(lines)
+    end = next((number for number in begins if number > current[-1]), len(lines))
+    calls = [_CALL.sub(_in_short, line) for line in lines[current[-1] + 1 : end] if line.strip()]
+    return ["it stood here, the innermost call last:", *reversed(calls)]
+
+
+def _in_short(call: re.Match[str]) -> str:
+    path = call["path"]
+    for folder in ("/site-packages/", ".pyz/"):
+        path = path.rpartition(folder)[2]
+    return f"  {path}:{call['line']} in {call['function']}"
+
+
+def recordings(directory: Path) -> list[Path]:
+    """Return the files in which flight recorders wrote, one a rank, named by its number."""
+    files = (directory / RECORDINGS).glob("rank*")
+    return sorted(path for path in files if path.stat().st_size)
+
+
+def collectives(directory: Path) -> list[str]:
+    """Return what torch's analyser of flight recordings says of those in `directory`."""
+    if not recordings(directory):
+        return []
+    command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace"]
+    command += [str(directory / RECORDINGS), "--prefix", "rank", "--allow-incomplete-ranks"]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_ANALYSER_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [f"the flight recordings in {directory} could not be analysed: {error}"]
+    return done.stdout.decode(errors="replace").splitlines()
+
+
+def watchdog_spoke(log: Iterable[str]) -> bool:
+    """Return whether NCCL's watchdog ended a rank, by its log: that too is a hang, which was
+    noticed by somebody else first.
+    """
+    return any(_WATCHDOG in line for line in log)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One more try of the all-reduce.
+
+    + variables: set for it, or removed where None
+    + layer: what to look at if it passes with them, though it hung without
+    """
+
+    name: str
+    variables: Mapping[str, str | None]
+    layer: str
+
+
+UNCHANGED = Variant("unchanged", {}, "")
+_ON_CPU = (
+    UNCHANGED,
+    Variant(
+        "gloo on the hostname's interface",
+        {"GLOO_SOCKET_IFNAME": None},
+        "gloo over the loopback interface",
+    ),
+)
+_NO_P2P = {"NCCL_P2P_DISABLE": "1"}
+_ON_GPUS = (
+    UNCHANGED,
+    Variant(
+        "NCCL_P2P_DISABLE=1",
+        _NO_P2P,
+        "direct copies from GPU to GPU move no data; IOMMU or ACS is in the way, or a driver patch",
+    ),
+    Variant(
+        "NCCL_SHM_DISABLE=1 over the loopback interface",
+        {**_NO_P2P, "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket"},
+        "NCCL's shared-memory transport; look at /dev/shm and its size",
+    ),
+    Variant(
+        "NCCL_CUMEM_HOST_ENABLE=0",
+        {"NCCL_CUMEM_HOST_ENABLE": "0"},
+        "NCCL's host memory by way of cuMem: the driver, or the container's settings",
+    ),
+)
+OWN_CHOICE = Variant("NCCL's own choice", {"NCCL_SOCKET_IFNAME": None}, "")
+
+
+def variants(mode: str) -> Sequence[Variant]:
+    """Return what to try in `mode`, the unchanged one first."""
+    return _ON_CPU if mode == REHEARSAL_CPU else _ON_GPUS
+
+
+PASSED, HUNG, UNREACHED = "passed", "hung", "not reached"
+"""How a try ended; UNREACHED: before any rank came to an all-reduce, so it tells nothing."""
+Attempt = Callable[[Variant, float], str]
+"""Try the all-reduce until a moment on the monotonic clock; return how that ended."""
+
+
+def locate(
+    tries: Sequence[Variant], attempt: Attempt, until: float, stopped: Callable[[], bool]
+) -> tuple[list[dict[str, Any]], str]:
+    """Repeat the all-reduce, changing one thing at a time, until it passes.
+
+    + until: when all must have ended, on the monotonic clock
+    + stopped: whether the test was asked to end
+
+    Returns what was tried, and in one sentence what that shows. Only what passes after the
+    unchanged one hung shows anything.
+    """
+    results: list[dict[str, Any]] = []
+    for variant in tries:
+        began = time.monotonic()
+        if until - began < 1 or stopped():
+            return results, "there was no time left for further tries"
+        result = attempt(variant, min(until, began + _EACH_S))
+        seconds = round(time.monotonic() - began, 2)
+        results.append({"name": variant.name, "result": result, "seconds": seconds})
+        if result == PASSED and variant is tries[0]:
+            return results, "a small all-reduce alone passes here, so the hang is not in its layers"
+        if result == PASSED:
+            return results, f"it passes with {variant.name}, which points to this: {variant.layer}"
+        if result == UNREACHED and variant is tries[0]:
+            slow = f"came to no all-reduce in {seconds:.0f} s, so where it hangs is not known"
+            return results, f"a further try {slow}"
+    return results, f"none of {len(results)} tries with other settings passes"

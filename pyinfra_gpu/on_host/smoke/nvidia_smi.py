@@ -1,0 +1,138 @@
+"""Asking nvidia-smi, whose fields, spellings and gaps differ between drivers and GPUs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+_LIMIT = 20.0
+"""Seconds; without persistence a driver first initialises every GPU, which takes some each."""
+_INVALID = re.compile(r'Field "([^"]+)" is not a valid field to query')
+_BROKEN = re.compile(r"\[(?:GPU requires reset|Reset Required|GPU is lost)\]", re.IGNORECASE)
+_OLDER = {"clocks_event_reasons.active": "clocks_throttle_reasons.active"}
+"""Fields that drivers have renamed: the present name, then the one older drivers know."""
+_REASONS = (
+    *("gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost"),
+    *("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"),
+    "display_clock_setting",
+)
+"""The bits of nvml.h's nvmlClocksEventReason*, from the lowest."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed; `code` is None where it could not be run or did not end."""
+
+    code: int | None
+    text: str
+
+    @property
+    def ok(self) -> bool:
+        """Return whether the command succeeded."""
+        return self.code == 0
+
+
+Run = Callable[[Sequence[str]], Answer]
+"""How a command is run; tests hand in their own."""
+
+
+def run(command: Sequence[str], limit: float = _LIMIT) -> Answer:
+    """Run `command` for at most so many seconds. Never raises: the reason becomes the text."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Answer(None, f"{command[0]} did not answer within {limit:.0f} s")
+    except OSError as error:
+        return Answer(None, f"{command[0]} cannot be run: {error.strerror}")
+    return Answer(done.returncode, done.stdout.decode(errors="replace"))
+
+
+@dataclass(frozen=True)
+class Table:
+    """One row a GPU (or process), field name -> text; `error` says what else it said."""
+
+    rows: list[dict[str, str]]
+    error: str | None = None
+
+
+def query(run: Run, what: str, fields: Sequence[str]) -> Table:
+    """Ask for `fields`; those this driver does not know are left out, or asked by an older name.
+
+    + what: "gpu" or "compute-apps"
+    """
+    asked = list(fields)
+    while asked:
+        arguments = [f"--query-{what}={','.join(asked)}", "--format=csv,noheader,nounits"]
+        answer = run(["nvidia-smi", *arguments])
+        if answer.ok:
+            return _parse(answer.text, asked)
+        field = _INVALID.search(answer.text)
+        if field is None or field[1] not in asked:
+            first = next((line.strip() for line in answer.text.splitlines() if line.strip()), "")
+            return Table([], first or f"nvidia-smi ended with {answer.code}")
+        place = asked.index(field[1])
+        asked[place : place + 1] = [_OLDER[field[1]]] if field[1] in _OLDER else []
+    return Table([], "nvidia-smi knows none of the fields asked for")
+
+
+def _parse(text: str, asked: Sequence[str]) -> Table:
+    """A line without as many values as fields is somebody's message (an error about one GPU, say),
+    and becomes the table's error; so does what nvidia-smi says of a GPU that answers no more.
+    """
+    present = {older: name for name, older in _OLDER.items()}
+    rows, stray = [], None
+    for line in filter(None, map(str.strip, text.splitlines())):
+        values = [value.strip() for value in line.split(",")]
+        if len(values) == len(asked):
+            rows.append(dict(zip((present.get(n, n) for n in asked), values, strict=True)))
+            broken = next((value for value in values if _BROKEN.fullmatch(value)), None)
+            if broken is not None:
+                stray = stray or f"GPU {values[0]}: {broken.strip('[]')}"
+        elif "no running" not in line.lower():
+            stray = stray or line
+    return Table(rows, stray)
+
+
+def known(value: str | None) -> str | None:
+    """Return a field's text, None where the driver has no value, as in "[N/A]", "[GPU is lost]"."""
+    text = (value or "").strip()
+    bare = text.lower()
+    missing = ("", "n/a", "not supported", "not available", "not found", "err!")
+    if bare in missing or bare.startswith(("[", "unknown", "insufficient")):
+        return None
+    return text
+
+
+def number(value: str | None) -> float | None:
+    """Return the number in a field, None where there is none."""
+    found = re.match(r"-?\d+(?:\.\d+)?", known(value) or "")
+    return float(found[0]) if found else None
+
+
+def integer(value: str | None) -> int | None:
+    """Return a field as a whole number, None where there is none."""
+    found = number(value)
+    return None if found is None else int(found)
+
+
+def bitmask(value: str | None) -> int | None:
+    """Return a hexadecimal field ("0x0000000000000004"), None where there is none."""
+    text = known(value)
+    return int(text, 16) if text and re.fullmatch(r"0[xX][0-9a-fA-F]+", text) else None
+
+
+def reasons(mask: int) -> list[str]:
+    """Return why a clock is lower than it could be; a bit not known is named by its value."""
+    bits = [place for place in range(mask.bit_length()) if mask >> place & 1]
+    return [
+        _REASONS[bit] if bit < len(_REASONS) else f"unknown reason {1 << bit:#x}" for bit in bits
+    ]

@@ -1,0 +1,336 @@
+"""S4 on GPUs, the precision ladder: which number formats this GPU really computes with.
+
+A capability number is no evidence: kernels for a format may be missing in a library that says it
+supports the GPU. Each format is tried with a real product, in a process of its own, since an error
+of CUDA spoils everything its process does afterwards. The inputs are made in the format itself, as
+random codes with random scales, so that their exact values are known; what comes out can differ
+from the product in double precision only by the hardware's own rounding.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .check import Check, Facts, Want, fail, warn
+from .device import seconds
+from .processes import die_with_parent
+
+if TYPE_CHECKING:
+    import torch as torch_types
+
+NATIVE, UNSUPPORTED, FAILED, NOT_RUN = "native", "unsupported (expected)", "failed", "not run"
+FORMATS = ("bf16", "fp8", "mxfp8", "nvfp4", "mxfp4")
+"""In the order of the ladder: each needs a newer GPU than the one before."""
+TOLERANCE = 2.0**-7
+"""On |error| / (|A| |B|): a result in bf16 is rounded to 2^-9, and tensor cores for 8-bit floats
+add up with some 13 bits; a wrong scale or a wrong block is off by tens of per cent."""
+_SINCE = {"bf16": (8, 0), "fp8": (8, 9), "mxfp8": (10, 0), "nvfp4": (10, 0), "mxfp4": (10, 0)}
+"""The first compute capability with tensor cores for the format (CUDA programming guide)."""
+_ONLY_MAJOR = {"mxfp4": 10}
+"""torch runs MXFP4 on B200 and B300 alone (ScaledBlas.cpp, since 2.10)."""
+_REFUSAL = re.compile(
+    r"MXFP4 scaling (?:only )?supported|only supported on CUDA devices with compute capability"
+)
+"""What torch says where the format is not for this GPU or this build of torch."""
+_NO_KERNEL = (
+    r"no kernel image|CUBLAS_STATUS_(?:NOT_SUPPORTED|ARCH_MISMATCH)|operation not supported"
+)
+_FAULT = re.compile(rf"CUDA error: (?!{_NO_KERNEL})|illegal memory access|launch failure")
+"""What is wrong on any GPU; that a library has no kernel for this one is none of it. cuBLAS says so
+by NOT_SUPPORTED, as of MXFP8 and NVFP4 on a GPU older than 10.0."""
+_MARK = "precision: "
+_EACH_S = 20.0
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""What the codes 0 to 7 of a 4-bit float mean; 8 to 15 are the same, negative (OCP MX, 5.3.3)."""
+_ROWS, _COLUMNS, _DEPTH = 384, 256, 512
+"""Three different sizes, so that nothing transposed by mistake can fit."""
+_SPEED_SIZE, _SPEED_RUNS = 4096, 10
+
+
+class MissingError(Exception):
+    """This torch has no such format or operation."""
+
+
+def main(name: str) -> int:
+    """Try format `name` on the first GPU; print the outcome as one line; for the child."""
+    import torch
+
+    device = torch.device("cuda", 0)
+    outcome: dict[str, Any] = {}
+    try:
+        outcome["capability"] = list(torch.cuda.get_device_capability(device))
+        torch.cuda.set_device(device)
+        outcome |= probe(device, name)
+    except MissingError as error:
+        outcome["missing"] = str(error)
+    except Exception as error:
+        outcome["error"] = f"{type(error).__name__}: {error}"[:1000]
+    print(_MARK + json.dumps(outcome), flush=True)
+    return 0
+
+
+def ladder(command: Sequence[str], environment: Mapping[str, str], limit: float) -> dict[str, Any]:
+    """Return the fact `precision`: each format's status, and the best one that works.
+
+    + command: starts this program; limit: seconds for all; what is not reached is "not run"
+    """
+    until = time.monotonic() + limit
+    formats: dict[str, dict[str, Any]] = {}
+    capability: list[int] | None = None
+    for name in FORMATS:
+        began = time.monotonic()
+        left = min(_EACH_S, until - began)
+        if left <= 0:
+            formats[name] = {"status": NOT_RUN, "reason": "no time was left"}
+            continue
+        found = _attempt([*command, "--precision", name], environment, left)
+        capability = found.get("capability") or capability
+        taken = round(time.monotonic() - began, 2)
+        formats[name] = {**judged(name, found, capability), "seconds": taken}
+    native = [name for name in FORMATS if formats[name]["status"] == NATIVE]
+    return {"formats": formats, "best": native[-1] if native else None}
+
+
+def _attempt(
+    command: Sequence[str], environment: Mapping[str, str], limit: float
+) -> dict[str, Any]:
+    """Run one child; return what it printed, or under "crash" how it ended without a word."""
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=limit,
+            check=False,
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # safe: the launcher has one thread
+        )
+    except subprocess.TimeoutExpired:
+        return {"crash": f"did not end within {limit:.0f} s"}
+    lines = done.stdout.decode(errors="replace").splitlines()
+    for line in reversed(lines):
+        if line.startswith(_MARK):
+            found: dict[str, Any] = json.loads(line.removeprefix(_MARK))
+            return found
+    last = " | ".join(line.strip() for line in lines[-5:] if line.strip())
+    code = done.returncode
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return {"crash": f"ended with {how}: {last or 'without a word'}"}
+
+
+def judged(
+    name: str, outcome: Mapping[str, Any], capability: Sequence[int] | None
+) -> dict[str, Any]:
+    """Return status, reason and figures of one format.
+
+    Wrong numbers are a failure even where the format is not expected to work: it was offered. An
+    error is expected only where GPU or torch is known not to have the format; without the GPU's
+    capability nothing is known, and nothing is excused.
+    """
+    if "ratio" in outcome:
+        wrong = outcome["non_finite"] or not outcome["ratio"] <= TOLERANCE
+        figures = {key: outcome[key] for key in ("ratio", "tflops")}
+        status, reason = (FAILED, "wrong numbers") if wrong else (NATIVE, "")
+        return {"status": status, "reason": reason, **figures}
+    if "missing" in outcome:
+        return {"status": UNSUPPORTED, "reason": outcome["missing"]}
+    if "crash" in outcome:
+        return {"status": FAILED, "reason": outcome["crash"]}
+    error = str(outcome["error"])
+    lacks = capability is not None and not supports(name, capability)
+    expected = not _FAULT.search(error) and (_REFUSAL.search(error) or lacks)
+    return {"status": UNSUPPORTED if expected else FAILED, "reason": error.splitlines()[0][:300]}
+
+
+def supports(name: str, capability: Sequence[int]) -> bool:
+    """Return whether a GPU of `capability` has the format, as torch can use it."""
+    if _ONLY_MAJOR.get(name, capability[0]) != capability[0]:
+        return False
+    return tuple(capability) >= _SINCE[name]
+
+
+def _precision(facts: Facts, _: Want) -> str:
+    """bf16 must work, and nothing may give wrong numbers; what else fails is a warning."""
+    found = facts[0]["precision"]
+    for name, entry in found["formats"].items():
+        wrong = entry["status"] == FAILED and "ratio" in entry
+        if wrong or (name == "bf16" and entry["status"] != NATIVE):
+            fail(f"{name} {entry['status']}: {entry['reason']}")
+    for name, entry in found["formats"].items():
+        if entry["status"] in (FAILED, NOT_RUN):
+            warn(f"{name} {entry['status']}: {entry['reason']}; use {found['best']}")
+    short = (f"{name} {each['status'].split()[0]}" for name, each in found["formats"].items())
+    return f"{', '.join(short)}; best {found['best']}"
+
+
+CHECKS = (Check("S4.precision", ("precision",), _precision),)
+
+
+# -- one product
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix of rows x depth: as the operation takes it, and its exact values."""
+
+    data: torch_types.Tensor
+    scale: torch_types.Tensor | None
+    exact: torch_types.Tensor
+
+
+def probe(device: torch_types.device, name: str) -> dict[str, Any]:
+    """Return the largest error of one product in format `name`, and its speed.
+
+    Raises MissingError where torch has not got it, torch's own error where the GPU refuses it.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(4711)
+    left = _MAKERS[name](generator, _ROWS, _DEPTH)
+    right = _MAKERS[name](generator, _COLUMNS, _DEPTH)
+    product = _operation(device, name, left, right)().cpu().double()
+    bound = left.exact.abs() @ right.exact.abs().t()
+    error = (product - left.exact @ right.exact.t()).abs() / bound
+    found = {"non_finite": int((~torch.isfinite(product)).sum()), "ratio": float(error.max())}
+    if device.type != "cuda":  # whose speed nobody asks for
+        return {**found, "tflops": None}
+    large = _MAKERS[name](generator, _SPEED_SIZE, _SPEED_SIZE)
+    work = _operation(device, name, large, large)
+    for _ in range(_SPEED_RUNS):
+        work()
+    fastest = min(seconds(device, work) for _ in range(_SPEED_RUNS))
+    return {**found, "tflops": round(2 * _SPEED_SIZE**3 / fastest / 1e12, 1)}
+
+
+def _operation(
+    device: torch_types.device, name: str, left: Operand, right: Operand
+) -> Callable[[], torch_types.Tensor]:
+    """Return left @ right.T as it is done in format `name`, on the device, giving bfloat16."""
+    import torch
+
+    a, b = _on(device, left.data), _on(device, right.data).t()
+    if left.scale is None or right.scale is None:
+        return lambda: a @ b
+    scale_a, scale_b = left.scale.to(device), right.scale.to(device)
+    kind, functional = torch.bfloat16, torch.nn.functional
+    if name == "mxfp4":  # it has to be asked for by name: torch does not know it by its scales
+        if not hasattr(functional, "scaled_mm"):
+            raise MissingError(f"torch {torch.__version__} has no torch.nn.functional.scaled_mm")
+        recipe = functional.ScalingType.BlockWise1x32
+        order = functional.SwizzleType.SWIZZLE_32_4_4
+        return lambda: functional.scaled_mm(
+            a, b, scale_a, recipe, scale_b, recipe, order, order, output_dtype=kind
+        )
+    # torch tells tensor-wise fp8, MXFP8 and NVFP4 apart by the types and sizes of the scales.
+    return lambda: torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=kind)
+
+
+def _on(device: torch_types.device, data: torch_types.Tensor) -> torch_types.Tensor:
+    import torch
+
+    if data.element_size() > 1:
+        return data.to(device)
+    # copied as bytes: not every torch can copy 4-bit floats from one device to another
+    return data.view(torch.uint8).to(device).view(data.dtype)
+
+
+def _kind(name: str) -> Any:
+    import torch
+
+    if not hasattr(torch, name):
+        raise MissingError(f"torch {torch.__version__} has no torch.{name}")
+    return getattr(torch, name)
+
+
+def _normal(generator: Any, rows: int, depth: int) -> Any:
+    import torch
+
+    # mostly positive: then little cancels, and a wrong block changes the sum by much
+    return torch.randn(rows, depth, generator=generator) + 1
+
+
+def _bf16(generator: Any, rows: int, depth: int) -> Operand:
+    data = _normal(generator, rows, depth).to(_kind("bfloat16"))
+    return Operand(data, None, data.double())
+
+
+def _fp8(generator: Any, rows: int, depth: int) -> Operand:
+    import torch
+
+    data = _normal(generator, rows, depth).to(_kind("float8_e4m3fn"))
+    return Operand(data, torch.tensor(0.5), data.double() * 0.5)
+
+
+def _mxfp8(generator: Any, rows: int, depth: int) -> Operand:
+    data = _normal(generator, rows, depth).to(_kind("float8_e4m3fn"))
+    return _blocked(data, data.double(), _powers_of_two(generator, rows, depth // 32), 32)
+
+
+def _nvfp4(generator: Any, rows: int, depth: int) -> Operand:
+    import torch
+
+    data, values = _codes(generator, rows, depth)
+    scale = torch.rand(rows, depth // 16, generator=generator) + 0.5
+    return _blocked(data, values, scale.to(_kind("float8_e4m3fn")), 16)
+
+
+def _mxfp4(generator: Any, rows: int, depth: int) -> Operand:
+    data, values = _codes(generator, rows, depth)
+    return _blocked(data, values, _powers_of_two(generator, rows, depth // 32), 32)
+
+
+_MAKERS: dict[str, Callable[[Any, int, int], Operand]] = {
+    "bf16": _bf16,
+    "fp8": _fp8,
+    "mxfp8": _mxfp8,
+    "nvfp4": _nvfp4,
+    "mxfp4": _mxfp4,
+}
+
+
+def _powers_of_two(generator: Any, rows: int, columns: int) -> Any:
+    import torch
+
+    exponents = torch.randint(-2, 3, (rows, columns), generator=generator)
+    return (2.0**exponents).to(_kind("float8_e8m0fnu"))
+
+
+def _codes(generator: Any, rows: int, depth: int) -> tuple[Any, Any]:
+    """Return random 4-bit floats, two a byte with the first in the low half, and their values."""
+    import torch
+
+    kind = _kind("float4_e2m1fn_x2")
+    codes = torch.randint(8, (rows, depth), generator=generator, dtype=torch.uint8)
+    negative = torch.rand(rows, depth, generator=generator) < 0.25
+    values = torch.tensor(E2M1, dtype=torch.float64)[codes.long()]
+    codes = codes | (negative.to(torch.uint8) << 3)
+    packed = codes[:, 0::2] | (codes[:, 1::2] << 4)
+    return packed.contiguous().view(kind), torch.where(negative, -values, values)
+
+
+def _blocked(data: Any, values: Any, scale: Any, block: int) -> Operand:
+    exact = values * scale.float().double().repeat_interleave(block, dim=1)
+    return Operand(data, swizzled(scale), exact)
+
+
+def swizzled(scale: torch_types.Tensor) -> torch_types.Tensor:
+    """Return `scale` (rows x columns, multiples of 128 and 4) in the order tensor cores read it.
+
+    In tiles of 128 x 4, row by row; in a tile, the scale of row r and column c is at
+    (r mod 32) * 16 + (r div 32) * 4 + c (cuBLAS, "1D block scaling factors layout").
+    """
+    import torch
+
+    rows, columns = scale.shape
+    tiles = scale.view(torch.uint8).view(rows // 128, 4, 32, columns // 4, 4)
+    order = tiles.permute(0, 3, 2, 1, 4).contiguous()
+    flat: torch_types.Tensor = order.flatten().view(scale.dtype)
+    return flat

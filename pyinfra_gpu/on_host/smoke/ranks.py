@@ -1,0 +1,57 @@
+"""S4: which processes the ranks are, and which GPU each of them had."""
+
+from __future__ import annotations
+
+from . import bandwidth, collectives, precision, step, store, transport
+from .check import Check, Facts, Want, fail, pairs
+from .libraries import imported
+
+
+def _ranks(facts: Facts, want: Want) -> str:
+    imported(facts, want)
+    host = next(iter(facts.values()))["identity"]["host"]
+    for rank, fact in facts.items():
+        identity = fact["identity"]
+        if left := [name for name in identity["strays"] if not name.startswith("TORCHELASTIC_")]:
+            fail(f"rank {rank} was started with {', '.join(left)} set", rank)
+        found = {key: identity[key] for key in ("rank", "world_size", "host")}
+        wanted = {"rank": rank, "world_size": want.ranks, "host": host}
+        if found != wanted:
+            fail(f"rank {rank} reports {pairs(found)}; expected {pairs(wanted)}", rank)
+    if len({fact["identity"]["pid"] for fact in facts.values()}) < len(facts):
+        fail("two ranks are the same process")
+    return f"torch {want.torch}"
+
+
+def _gpus(facts: Facts, want: Want) -> str:
+    """Whether each rank has a GPU of its own, one of those the host lists, and the same NCCL."""
+    listed = {gpu["uuid"] for gpu in want.gpu_host.get("gpus", [])}
+    divided = any(gpu["mig"] == "Enabled" for gpu in want.gpu_host.get("gpus", []))
+    first = next(iter(facts.values()))["gpu"]["nccl"]
+    for rank, fact in facts.items():
+        gpu = fact["gpu"]
+        if gpu["uuid"] not in listed and not divided:
+            fail(f"rank {rank} is on {gpu['uuid']}, which nvidia-smi does not list", rank)
+        if gpu["nccl"] != first:
+            fail(f"rank {rank} has NCCL {gpu['nccl']}, another {first}", rank)
+    if len({fact["gpu"]["uuid"] for fact in facts.values()}) < len(facts):
+        fail("two ranks share a GPU")
+    return "a GPU for each rank"
+
+
+FIRST = (Check("S4.ranks", ("identity",), _ranks, each=True), *store.CHECKS)
+CHECKS = (*FIRST, *collectives.CHECKS, *step.CHECKS)
+"""On any host."""
+ON_GPUS = (
+    FIRST[0],
+    Check("S4.gpus", ("gpu",), _gpus),
+    *FIRST[1:],
+    *collectives.CHECKS,
+    # A broken path between two GPUs is to be seen before the step that would hang on it.
+    *collectives.ON_GPUS,
+    *step.CHECKS,
+    *bandwidth.CHECKS,
+)
+AFTERWARDS = (*transport.CHECKS, *precision.CHECKS)
+"""On GPU hosts, decided by the launcher when the ranks have ended."""
+ACROSS = tuple(check for check in CHECKS if check.across)

@@ -1,1 +1,0 @@
-"""What runs inside the ranks: measures, writes facts to a journal, decides nothing."""

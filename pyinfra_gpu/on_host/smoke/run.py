@@ -1,0 +1,365 @@
+"""One test, from the first look at the host to the verdict; it never imports torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from . import (
+    environment,
+    files,
+    gpus,
+    hang,
+    host,
+    libraries,
+    listening,
+    precision,
+    ranks,
+    transport,
+    verdict,
+    xid,
+)
+from .check import Board, Check, Want, status_of
+from .collectives import ALL_REDUCE
+from .group import Group, Plan
+from .journal import SINGLE, Journal
+from .options import GPU, REHEARSAL_1GPU, Options
+from .plans import RANKS_ENDED, SINGLES_ENDED, checks_of, plan_of_ranks
+from .verdict import Announcer
+
+_UNTIL = {"S0": 0.06, "S1": 0.25, "S2": 0.30, "S3": 0.50, "S4": 0.94, "S5": 1.0}
+"""The share of the whole deadline at which each stage must have ended: what one leaves unused is
+there for the next, and their sum can never exceed the whole."""
+_LADDER_S = 60.0
+_LINES_SHOWN = 15
+"""Of a failed rank's log; the verdict has more, the log all."""
+
+
+class Test:
+    """One test, from the first look at the host to the verdict."""
+
+    def __init__(
+        self, options: Options, bundle: Path, interruption: Callable[[], str | None]
+    ) -> None:
+        self._options, self._bundle, self._interruption = options, bundle, interruption
+        self._began, self._started = time.monotonic(), _now()
+        self._gpus = gpus.read() if options.mode == GPU else None
+        found = len(self._gpus["gpus"]) if self._gpus else 0
+        declared = options.gpus or max(found, 1)
+        one = options.mode == GPU and (options.gpus or found) == 1
+        self._mode = REHEARSAL_1GPU if one else options.mode
+        self._say = Announcer(self._mode)
+        self._removed = environment.stray(os.environ, self._mode)
+        self._torch = libraries.locate()
+        self._directory = options.logs
+        self._board = Board(
+            checks_of(self._mode),
+            Want(
+                ranks=(options.ranks or 2) if self._gpus is None else declared,
+                allreduce_mib=options.allreduce_mib,
+                mode=self._mode,
+                torch=self._torch.version,
+                torch_path=self._torch.found,
+                devices=1 if self._gpus is None else declared,
+                gpus=declared if self._gpus else 0,
+                gpu_host=self._gpus or {},
+                kinds=gpus.kinds() if self._gpus else (),
+                compile=options.compile,
+            ),
+            self._say.check,
+        )
+        self._want = self._board.want
+        self._times: dict[str, list[float]] = {}
+        self._groups: list[Group] = []
+        self._ranks: Group | None = None
+        self._reruns: list[dict[str, Any]] = []
+        self._remark: str | None = None
+        self._afterwards: dict[str, Any] = {}
+        self._xids: list[dict[str, Any]] | None = []
+        self._kernel: list[str] | None = None
+        self._cursor, self._shared = host.mark(), host.shared_files()
+        self._listens = {"to": listening.ANYONE, "how": "smoke_limit_network is False"}
+        if options.limit_network:
+            self._listens = listening.to_whom(listening.ITSELF)
+
+    def _checks(self, *stages: str) -> list[Check]:
+        return [check for check in self._board.checks if check.id[:2] in stages]
+
+    def run(self) -> int:
+        """Run all stages; a stage runs only if nothing failed before it. Return the exit code."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory.mkdir()
+        label = verdict.LABELS[self._mode].partition(": ")[2]
+        self._say.say(f"{self._options.host}: {label}")
+        if self._listens["to"] == listening.ANYONE:
+            self._say.say(f"others can connect to this test: {self._listens['how']}")
+        for stage in (self._try_host, self._try_devices, self._try_ranks):
+            if not self._board.failed:
+                stage()
+        if self._groups:
+            self._look_back()
+        self._stop()
+        shutil.rmtree(self._directory / "compiled", ignore_errors=True)
+        return self._conclude()
+
+    # -- the time that each stage has
+
+    def _limit(self, stage: str) -> tuple[float, str]:
+        """Note that `stage` runs, and that others have ended; return until when it may, in words
+        as well.
+        """
+        until = self._began + _UNTIL[stage] * self._options.deadline
+        if stage not in self._times:
+            self._stop()
+            self._times[stage] = [time.monotonic(), until]
+        had = round(until - self._times[stage][0])
+        return until, f"{had} s ({stage}'s deadline)"
+
+    def _stop(self) -> None:
+        for each in self._times.values():
+            if len(each) == 2:
+                each.append(time.monotonic())
+
+    def _stages(self) -> list[dict[str, Any]]:
+        """Return one entry a stage as in the verdict; one that never began was skipped."""
+        entries = []
+        for stage in _UNTIL:
+            results = [each for each in self._board.results() if each.id[:2] == stage]
+            ran = [each for each in results if each.detail[:11] != "not reached"]
+            began, until, ended = self._times.get(stage, [0.0, 0.0, 0.0])
+            seconds, limit = round(ended - began, 3), round(until - began, 3)
+            here = bool(ran) and stage in self._times
+            entries.append(
+                {
+                    "id": stage,
+                    "status": status_of(ran) if ran else "skip",
+                    # What one process does at once is over before it was seen to begin.
+                    "seconds": seconds if here else (0.0 if ran else None),
+                    "deadline_s": limit if here else None,
+                }
+            )
+        return entries
+
+    # -- the stages
+
+    def _try_host(self) -> None:
+        """S0."""
+        self._limit("S0")
+        began = time.monotonic()
+        facts = host.before(self._directory, self._removed, self._mode)
+        facts["gpu_host"] = self._gpus
+        self._board.decide(self._checks("S0"), facts, time.monotonic() - began)
+
+    def _try_devices(self) -> None:
+        """S1 to S3, after a look at which torch would be imported."""
+        self._limit("S1")
+        by_path = "PYTHONPATH" in self._removed
+        torch = {**asdict(self._torch), "python": sys.executable, "by_pythonpath": by_path}
+        self._board.decide([libraries.LOCATED], {"torch": torch})
+        if self._board.failed:
+            return
+        wanted = [c for c in self._checks("S1", "S2", "S3") if c.id != SINGLES_ENDED.id]
+        settings = {"directory": str(self._directory), "mode": self._mode}
+        commands = [
+            [sys.executable, str(self._bundle), "--single", json.dumps({**settings, "device": n})]
+            for n in range(self._want.devices)
+        ]
+        clean = environment.clean(os.environ, self._mode, compiling=self._options.compile)
+        plan = Plan(
+            commands, clean, self._directory, SINGLE, self._want.devices, wanted, SINGLES_ENDED
+        )
+
+        def limit() -> tuple[float, str]:
+            undecided = self._board.undecided(wanted)
+            return self._limit(undecided[0].id[:2] if undecided else "S3")
+
+        self._run(plan, limit)
+
+    def _run(self, plan: Plan, limit: Callable[[], tuple[float, str]]) -> Group:
+        group = Group(plan)
+        self._groups.append(group)
+        group.run(self._board, limit, self._interruption)
+        return group
+
+    def _try_ranks(self) -> None:
+        """S4."""
+        until, _ = self._limit("S4")
+        wanted = [c for c in self._checks("S4") if c not in (RANKS_ENDED, *ranks.AFTERWARDS)]
+        compiled = self._board.status("S3.compile") == "pass"
+        caches = environment.caches(self._directory / "compiled" / "ranks")
+        plan = self._plan(self._directory, wanted, caches, compiled=compiled)
+        group = self._ranks = self._run(plan, lambda: self._limit("S4"))
+        if group.hung or any(hang.watchdog_spoke(group.tail(rank)) for rank in group.journals):
+            self._stop()
+            self._look_for_the_layer()
+        elif self._gpus is not None and not self._board.failed:
+            self._after_ranks(until)
+
+    def _plan(
+        self,
+        directory: Path,
+        checks: Sequence[Check],
+        variables: Mapping[str, str | None],
+        *,
+        measure: Sequence[str] = (),
+        compiled: bool = False,
+    ) -> Plan:
+        return plan_of_ranks(
+            self._options,
+            self._mode,
+            self._want.ranks,
+            self._bundle,
+            directory,
+            checks,
+            variables,
+            measure=measure,
+            compiled=compiled,
+        )
+
+    def _after_ranks(self, until: float) -> None:
+        """Read which way NCCL's data went, try its own choice and the number formats."""
+        own_until = min(until, time.monotonic() + 30)
+        result, group = self._try_again(hang.OWN_CHOICE, own_until)
+        seen = transport.read(group.plan.directory)
+        why = group.failure("its time")[0] if result != hang.PASSED else ""
+        clean = environment.clean(os.environ, self._mode)
+        left = max(1.0, min(_LADDER_S, until - time.monotonic()))
+        self._afterwards = {
+            "transport": transport.read(self._directory),
+            "own_choice": {"result": result, "interfaces": seen["interfaces"], "why": why},
+            "precision": precision.ladder([sys.executable, str(self._bundle)], clean, left),
+        }
+        self._board.decide(ranks.AFTERWARDS, self._afterwards)
+
+    def _look_for_the_layer(self) -> None:
+        """Repeat the all-reduce alone, with one thing changed each time."""
+        self._say.say("a hang; small all-reduces are tried to find out where")
+        self._reruns, self._remark = hang.locate(
+            hang.variants(self._mode),
+            lambda variant, until: self._try_again(variant, until)[0],
+            time.monotonic() + hang.EXTRA_S,
+            lambda: self._interruption() is not None,
+        )
+
+    def _try_again(self, variant: hang.Variant, until: float) -> tuple[str, Group]:
+        """Return how a small all-reduce ends with `variant`, and what ran."""
+        count = len([*self._directory.glob("rerun*")])
+        directory = self._directory / f"rerun{count}"
+        directory.mkdir()
+        board = Board([ALL_REDUCE, RANKS_ENDED], replace(self._want, allreduce_mib=1), lambda _: 0)
+        measure = ["small_all_reduce"]
+        group = Group(self._plan(directory, [ALL_REDUCE], variant.variables, measure=measure))
+        group.run(board, lambda: (until, "the try's time"), self._interruption)
+        if not board.failed:
+            return hang.PASSED, group
+        begun = [journal for journal in group.journals.values() if "init" in journal.steps]
+        return (hang.HUNG if len(begun) == self._want.ranks else hang.UNREACHED), group
+
+    def _look_back(self) -> None:
+        """S5, whatever came before: what the test has left is there all the same."""
+        self._limit("S5")
+        began = time.monotonic()
+        pids = {journal.pid for group in self._groups for journal in group.journals.values()}
+        left = {pid for group in self._groups for pid in group.left}
+        self._kernel = host.since(self._cursor)
+        facts = host.after(self._kernel, self._cursor, pids, left, self._shared)
+        if self._gpus is not None:
+            self._xids = None if self._kernel is None else xid.parse(self._kernel)
+            facts["xids"] = self._xids
+            facts["gpu_after"] = gpus.after(pids, verdict.loaded(self._journals()))
+        self._board.decide(self._checks("S5"), facts, time.monotonic() - began)
+
+    def _journals(self) -> dict[int, Journal]:
+        return self._ranks.journals if self._ranks else {}
+
+    # -- the end
+
+    def _conclude(self) -> int:
+        """Write verdict and evidence, and say how it went; return the exit code."""
+        document = self._document()
+        if document["status"] != "pass":
+            document["evidence"] = self._evidence()
+        files.write(self._options.output, document)
+        for check in document["checks"]:
+            if check["status"] == "warn":
+                self._say.say(f"WARN {check['id']}: {check['detail']}")
+        status = document["status"].upper()
+        if failed := document["failed"]:
+            for line in failed["tail"][-_LINES_SHOWN:]:
+                self._say.quote(line)
+            self._say.say(f"{status} {failed['id']}: {failed['sentence']}")
+        else:
+            proof = "" if document["proof"] else ", not proof of a host with several GPUs"
+            self._say.say(f"{status}{proof}, in {document['duration_s']:.1f} s")
+        self._say.say(f"verdict: {self._options.output}")
+        return verdict.exit_code(document["status"], self._mode)
+
+    def _evidence(self) -> str | None:
+        """Keep what explains the result; a verdict without it is better than none."""
+        remarks = [
+            f"{each.id}: {each.detail}"
+            for each in self._board.results()
+            if each.status in ("fail", "unknown", "warn")
+        ]
+        remarks += [self._remark] if self._remark else []
+        rank = self._board.failed.rank if self._board.failed else None
+        try:
+            path = verdict.evidence(self._directory, self._groups, rank, self._kernel, remarks)
+        except OSError as error:
+            self._say.say(f"the evidence could not be kept: {error}")
+            return None
+        return str(path)
+
+    def _document(self) -> dict[str, Any]:
+        options, results = self._options, self._board.results()
+        status = status_of(results)
+        last = self._groups[-1] if self._groups else None
+        loaded = verdict.loaded(self._journals()) or {}
+        listed = self._gpus["gpus"] if self._gpus else []
+        return {
+            "schema_version": verdict.SCHEMA_VERSION,
+            "mode": self._mode,
+            "label": verdict.LABELS[self._mode],
+            "status": status,
+            "proof": verdict.proves(status, self._mode),
+            "host": options.host,
+            "fingerprint": options.fingerprint,
+            "started": self._started,
+            "finished": _now(),
+            "duration_s": round(time.monotonic() - self._began, 3),
+            "deadline_s": options.deadline,
+            "deadline_extra_s": hang.EXTRA_S if self._reruns else 0,
+            "stages": self._stages(),
+            "software": verdict.software(self._torch, self._bundle),
+            "environment": {"removed": self._removed},
+            "listens": self._listens,
+            "gpus": [gpus.record(gpu, loaded.get(str(gpu["index"]), {})) for gpu in listed],
+            "ranks": verdict.ranks(self._ranks),
+            "checks": [each.as_json() for each in results],
+            "metrics": self._metrics(),
+            "xids_new": self._xids,
+            "failed": verdict.failed(self._board.failed, last, self._remark),
+            "reruns": self._reruns,
+            "evidence": None,
+            "rerun_command": verdict.rerun_command(options, self._bundle),
+            "logs": str(self._directory),
+        }
+
+    def _metrics(self) -> dict[str, Any]:
+        label = verdict.LABELS[self._mode]
+        found = verdict.metrics(self._journals(), self._want.ranks, self._began, label)
+        if self._gpus is not None and self._groups:
+            devices = self._groups[0].journals
+            found |= verdict.gpu_metrics(devices, self._journals(), self._afterwards)
+        return found
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

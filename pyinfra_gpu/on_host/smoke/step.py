@@ -1,0 +1,312 @@
+"""S4: one training step under DistributedDataParallel, each of its results recorded.
+
+The learning rate is chosen so that the loss must fall by LOSS_DROP: to first order, a step of
+size lr along the gradient g lowers the loss by lr * |g|^2. So a single figure covers the forward
+pass, the backward pass, the averaging and the optimizer; a sum in place of a mean doubles it.
+
+Then the step once more, compiled and with bfloat16 where autocast puts it: as people train.
+"""
+
+# No `from __future__ import annotations`: DDP compares the hook's annotations with the types.
+
+import ctypes
+import hashlib
+import importlib
+import math
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from .check import Check, Facts, Want, fail, pairs, skip
+from .collectives import difference
+
+if TYPE_CHECKING:
+    import torch
+
+    from .worker import Rank
+
+VOCABULARY = 8192
+"""The first loss of an untrained model is its logarithm, 9.01."""
+SEQUENCE = 64
+_BATCH = 8
+LOSS_DROP = 0.02
+"""Small enough for the first order to hold within one per cent, large against fp32 rounding."""
+LOSS_TOLERANCE = 0.2
+DROP_TOLERANCE = 0.1
+BF16_TOLERANCE = 1e-2
+"""Of a loss; bfloat16 has three significant digits, and a mean over 512 tokens most of them."""
+
+
+def measure(it: "Rank") -> None:
+    """Record initial parameters, gradients, losses and final parameters of one step."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    from .model import SmallGpt
+
+    averaged: list[torch.Tensor] = []
+    local: list[torch.Tensor] = []
+    group: Any = dist.group.WORLD
+
+    def hook(
+        group: Any,
+        bucket: dist.GradBucket,  # type: ignore[name-defined, unused-ignore]
+    ) -> torch.futures.Future[torch.Tensor]:
+        """Average as DDP does without a hook, after taking a copy."""
+        averaged.extend(bucket.parameters())
+        local.append(bucket.buffer().clone())
+        return default_hooks.allreduce_hook(group, bucket)
+
+    with it.journal.measuring("parameters_before") as value:
+        torch.manual_seed(1000 + it.rank)  # ranks differ, so equal ones prove DDP's broadcast
+        model = torch.nn.parallel.DistributedDataParallel(SmallGpt().to(it.device))
+        model.register_comm_hook(group, hook)
+        value["sha256"] = sha256(model.parameters())
+    tokens, targets = batch(it.rank, it.device)
+    with it.journal.measuring("gradients") as value:
+        before = model(tokens, targets)
+        before.backward()
+        value.update(_gradients(list(model.parameters()), averaged, local, it.world_size))
+    lr = LOSS_DROP / (value["norm_squared"] or float("inf"))  # zero is for the judge to see
+    with it.journal.measuring("step") as value:
+        torch.optim.SGD(model.parameters(), lr=lr).step()
+        with torch.no_grad():
+            after = model(tokens, targets)
+        value.update(lr=lr, loss_before=before.item(), loss_after=after.item())
+        value["non_finite"] = sum(map(_non_finite, model.parameters()))
+        value["sha256"] = sha256(model.parameters())
+
+
+def _gradients(
+    parameters: list[Any], averaged: list[Any], local: list["torch.Tensor"], ranks: int
+) -> dict[str, Any]:
+    """Compare the averaged gradients with the mean of all ranks' local ones.
+
+    + averaged: the parameters whose gradients were; local: what they were before, in that order
+    """
+    import torch
+    import torch.distributed as dist
+
+    def gradient(parameter: Any) -> torch.Tensor:
+        return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+    every = [gradient(parameter) for parameter in parameters]
+    # Where nothing was exchanged, the gradients are still the local ones.
+    mean = torch.cat([gradient(each).flatten() for each in averaged or parameters])
+    mine = torch.cat(local) if local else mean
+    everyone = [torch.empty_like(mine) for _ in range(ranks)]
+    dist.all_gather(everyone, mine)
+    return {
+        "elements": sum(each.numel() for each in parameters),
+        "averaged": sum(each.numel() for each in averaged),
+        "norm_squared": sum(float(each.double().square().sum()) for each in every),
+        "non_finite": sum(map(_non_finite, every)),
+        "local_sha256": sha256([mine]),
+        "gathered_sha256": [sha256([piece]) for piece in everyone],
+        "sha256": sha256(every),
+        "wrong": _not_the_mean(mean, everyone),
+    }
+
+
+def _not_the_mean(mean: "torch.Tensor", everyone: list["torch.Tensor"]) -> str | None:
+    """For two ranks the mean is one addition, whose order does not matter: all bits must agree.
+    For more, the order is the back end's: the bound is that of any order in single precision.
+    """
+    import torch
+
+    ranks = len(everyone)
+    if ranks <= 2:
+        wanted = sum((piece / ranks for piece in everyone[1:]), everyone[0] / ranks)
+        if torch.equal(mean.view(torch.int32), wanted.view(torch.int32)):
+            return None
+        return difference(mean, wanted) or "other bits of the same value"
+    exact = torch.stack(everyone).double()
+    bound = 2 * ranks * 2.0**-24 * exact.abs().mean(0) + 2.0**-126
+    wrong = ~((mean.double() - exact.mean(0)).abs() <= bound)
+    first = wrong.nonzero().flatten()[:1].tolist()
+    return f"{int(wrong.sum())} of {mean.numel()} elements, the first {first[0]}" if first else None
+
+
+def batch(rank: int, device: "torch.device") -> tuple["torch.Tensor", "torch.Tensor"]:
+    """Return the tokens of `rank` and what follows each of them."""
+    import torch
+
+    generator = torch.Generator().manual_seed(2000 + rank)
+    text = torch.randint(VOCABULARY, (_BATCH, SEQUENCE + 1), generator=generator)
+    return text[:, :-1].contiguous().to(device), text[:, 1:].contiguous().to(device)
+
+
+def sha256(tensors: "Iterable[torch.Tensor]") -> str:
+    """Return the SHA-256 over the bytes of `tensors` in order; there may be no numpy."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        here = tensor.detach().contiguous().cpu()
+        size = here.numel() * here.element_size()
+        if size:
+            digest.update((ctypes.c_char * size).from_address(here.data_ptr()))
+    return digest.hexdigest()
+
+
+def _non_finite(tensor: "torch.Tensor") -> int:
+    import torch
+
+    return int((~torch.isfinite(tensor)).sum())
+
+
+# -- compiled
+
+
+def compiled(it: "Rank") -> None:
+    """Record the fact "compiled_step"; where torch.compile does not work here, only that."""
+    import torch
+
+    from .model import SmallGpt
+
+    with it.journal.measuring("compiled_step") as value:
+        value["compiled"] = it.compiled
+        if not it.compiled:
+            return
+        torch.manual_seed(3000)
+        # Each layer is compiled twice, which takes a C++ compiler 10 s; without any there are
+        # still the embeddings, the norm, the head and the loss.
+        model = SmallGpt(0 if it.device.type == "cpu" else 2).to(it.device)
+        tokens, targets = batch(it.rank, it.device)
+        with torch.no_grad():
+            value["eager_loss"] = float(model(tokens, targets))
+        # Every rank loads the compiler. Then one fills the cache from which the others read: all
+        # at once they would fight for the cores to compile the same.
+        importlib.import_module("torch._inductor.compile_fx")
+        _meet(it, "loaded")
+        if it.rank == 0:
+            value.update(_compiled(model, tokens, targets))
+        _meet(it, "first")
+        if it.rank != 0:
+            value.update(_compiled(model, tokens, targets))
+        _meet(it, "all")
+
+
+def _meet(it: "Rank", name: str) -> None:
+    """Wait for the other ranks at the store.
+
+    A collective would be NCCL's, whose watchdog ends a rank that waits in one for longer than a
+    minute: a compiler on slow cores takes that. A hang is the launcher's to end, here too.
+    """
+    from torch.distributed import distributed_c10d
+
+    store = distributed_c10d._get_default_store()
+    here = f"compiled_step/{name}"
+    if store.add(here, 1) == it.world_size:
+        store.set(f"{here}/complete", "")
+    store.wait([f"{here}/complete"], timedelta(hours=1))
+
+
+def _compiled(model: Any, tokens: "torch.Tensor", targets: "torch.Tensor") -> dict[str, Any]:
+    import torch
+
+    step: Any = torch.compile(model, fullgraph=True)
+    with torch.autocast(tokens.device.type, torch.bfloat16):
+        loss = step(tokens, targets)
+    loss.backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    missing = sum(gradient is None for gradient in gradients)
+    bad = sum(_non_finite(each) for each in gradients if each is not None)
+    return {"loss": float(loss.detach()), "missing": missing, "non_finite": bad}
+
+
+# -- judged
+
+
+def _mean_gradient(facts: Facts, want: Want) -> str:
+    for rank, fact in facts.items():
+        gradients = fact["gradients"]
+        missing = gradients["elements"] - gradients["averaged"]
+        if missing == gradients["elements"]:
+            fail(f"rank {rank} exchanged no gradient at all: each rank trained by itself", rank)
+        if missing:
+            fail(f"rank {rank} left {missing} gradient elements out of the averaging", rank)
+        if gradients["wrong"]:
+            fail(f"rank {rank}: averaged gradients are not the mean: {gradients['wrong']}", rank)
+    return "bit for bit" if want.ranks <= 2 else "within rounding (above two ranks in any order)"
+
+
+def _training_step(facts: Facts, _: Want) -> str:
+    """Parameters and gradients that must be equal on all ranks, or differ, and be finite."""
+    gradients = {rank: fact["gradients"] for rank, fact in facts.items()}
+    local = [each["local_sha256"] for each in gradients.values()]
+    for rank, each in gradients.items():
+        if each["gathered_sha256"] != local:
+            fail(f"rank {rank} did not receive the other ranks' local gradients unchanged", rank)
+    if len(set(local)) < len(local):
+        fail("two ranks have the same local gradient, so they had the same data")
+    for name, what in (
+        ("parameters_before", "parameters before the step"),
+        ("gradients", "averaged gradients"),
+        ("step", "parameters after the step"),
+    ):
+        if len({fact[name]["sha256"] for fact in facts.values()}) > 1:
+            fail(f"the ranks' {what} are not the same bytes")
+    wanted = math.log(VOCABULARY)
+    for rank, fact in facts.items():
+        step = fact["step"]
+        losses = (step["loss_before"], step["loss_after"])
+        counts = {
+            "gradients": gradients[rank]["non_finite"],
+            "parameters": step["non_finite"],
+            "losses": sum(not math.isfinite(loss) for loss in losses),
+        }
+        if any(counts.values()):
+            fail(f"rank {rank} has infinite or undefined numbers: {pairs(counts)}", rank)
+        if not abs(losses[0] - wanted) <= LOSS_TOLERANCE:
+            shown = f"rank {rank} starts at loss {losses[0]:.4f}, untrained it must be"
+            fail(f"{shown} {wanted:.4f} +- {LOSS_TOLERANCE}", rank)
+    return f"first loss {losses[0]:.3f}, ln V = {wanted:.3f}"
+
+
+def loss_drop(facts: Facts) -> dict[str, float]:
+    """Return the figures of the step: the mean losses before and after, lr * |g|^2, their ratio."""
+    steps = [fact["step"] for fact in facts.values()]
+    before, after = (
+        sum(step[name] for step in steps) / len(steps) for name in ("loss_before", "loss_after")
+    )
+    predicted = steps[0]["lr"] * next(iter(facts.values()))["gradients"]["norm_squared"]
+    return {
+        "loss0": before,
+        "loss1": after,
+        "loss_drop": before - after,
+        "loss_drop_predicted": predicted,
+        "taylor_ratio": (before - after) / predicted if predicted else math.nan,
+        "lr": steps[0]["lr"],
+    }
+
+
+def _loss_drop(facts: Facts, _: Want) -> str:
+    drop = loss_drop(facts)
+    text = f"measured/predicted = {drop['taylor_ratio']:.4f}"
+    if not abs(drop["taylor_ratio"] - 1) <= DROP_TOLERANCE:
+        fail(f"the loss fell by {drop['loss_drop']:.6f}, {text}")
+    return text
+
+
+def _compiled_step(facts: Facts, _: Want) -> str:
+    for rank, fact in facts.items():
+        step = fact["compiled_step"]
+        if not step["compiled"]:
+            skip("nothing is compiled here")
+        if step["missing"] or step["non_finite"]:
+            counts = {"without a gradient": step["missing"], "not finite": step["non_finite"]}
+            fail(f"rank {rank}, compiled: {pairs(counts)}", rank)
+        apart = abs(step["loss"] - step["eager_loss"]) / abs(step["eager_loss"])
+        if not apart <= BF16_TOLERANCE:
+            losses = f"{step['loss']:.4f}, in eager mode {step['eager_loss']:.4f}"
+            fail(f"rank {rank}: the compiled bfloat16 step has loss {losses}", rank)
+    return f"bf16, {apart:.1e} from eager"
+
+
+_ALL = ("parameters_before", "gradients", "step")
+CHECKS = (
+    Check("S4.grad_bitwise", ("gradients",), _mean_gradient, by="step", across=True),
+    Check("S4.training_step", _ALL, _training_step, by="step", across=True),
+    Check("S4.loss_drop", ("gradients", "step"), _loss_drop, by="step", across=True),
+    Check("S4.compiled_step", ("compiled_step",), _compiled_step, each=True, by="compiled"),
+)

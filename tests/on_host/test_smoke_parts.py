@@ -1,0 +1,468 @@
+"""The parts of the smoke test that need no run: what is read, how an end is explained."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyinfra_gpu.on_host.smoke import (
+    bandwidth,
+    device,
+    environment,
+    gpus,
+    group,
+    hang,
+    host,
+    libraries,
+    nvidia_smi,
+    options,
+    precision,
+    transport,
+    xid,
+)
+from pyinfra_gpu.on_host.smoke.check import Check
+from pyinfra_gpu.on_host.smoke.group import Group, Plan
+from pyinfra_gpu.on_host.smoke.journal import Journal, Writer, follow
+from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
+from tests.on_host.smoke_gpu_simulated import PROPRIETARY, Simulated, rtx_5090, sound_host, tree
+
+# -- the command line
+
+
+def _parsed(tmp_path: Path, *words: str) -> options.Options:
+    return options.parse(["--output", str(tmp_path / "v.json"), *words])
+
+
+def test_what_is_not_asked_for_has_a_default(tmp_path: Path) -> None:
+    asked = _parsed(tmp_path, "--mode", "gpu")
+    assert (asked.deadline, asked.allreduce_mib, asked.ranks, asked.gpus) == (180, 256, None, None)
+    assert (asked.compile, asked.limit_network, asked.across) == (True, True, None)
+    assert asked.logs == tmp_path / "v.json.logs"
+    assert _parsed(tmp_path, "--mode", "rehearsal-cpu").allreduce_mib == 64
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--mode", "tpu"], "invalid choice: 'tpu'"),
+        (["--mode", "rehearsal-1gpu"], "invalid choice"),
+        (["--mode", "rehearsal-cpu", "--ranks", "1"], "1 rank is possible only in a step"),
+        (["--mode", "gpu", "--gpus", "0"], "'0' is not a whole number 1 to 16"),
+        (["--mode", "gpu", "--deadline", "9"], "10 to 3600"),
+        (["--mode", "gpu", "--allreduce-mib", "3"], "'3' is not a power of two"),
+        (["--mode", "gpu", "--fingerprint", "C0"], "'C0' is not hexadecimal"),
+        (["--mode", "gpu", "--output", "v.json"], "'v.json' is not an absolute path"),
+        (["--mode", "gpu", "--output", "/nowhere/v.json"], "/nowhere does not exist"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        _parsed(tmp_path, *words)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert said.count("\n") == 1
+
+
+# -- the environment
+
+
+def test_what_makes_another_run_of_it_is_removed_and_told() -> None:
+    mine = {
+        "HOME": "/home/me",
+        "NCCL_P2P_DISABLE": "1",
+        "TORCH_FR_BUFFER_SIZE": "0",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "0",
+        "PYTHONPATH": "/x",
+        "RANK": "0",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "TORCHINDUCTOR_CACHE_DIR": "/mine",
+        "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+        "TRITON_CACHE_DIR": "/mine",
+    }
+    told = environment.stray(mine, "gpu")
+    assert {"HOME", "TRITON_CACHE_DIR"}.isdisjoint(told)
+    assert {"TORCH_FR_BUFFER_SIZE", "RANK", "CUDA_VISIBLE_DEVICES"} <= set(told)
+    assert "CUDA_VISIBLE_DEVICES" not in environment.stray(mine)
+    clean = environment.clean(mine, "gpu")
+    assert clean["TORCH_FR_BUFFER_SIZE"] == clean["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "2000"
+    assert clean["NCCL_SOCKET_IFNAME"] == "lo"
+    ours = {*environment.caches(Path("/x")), "TORCHINDUCTOR_FORCE_DISABLE_CACHES"}
+    assert ours.isdisjoint(clean)
+
+
+def test_torch_compile_is_off_by_data_alone() -> None:
+    mine = {"TORCHDYNAMO_DISABLE": "true"}
+    assert environment.clean(mine, "gpu") == {**environment.clean({}, "gpu"), **mine}
+    off = environment.clean({}, "rehearsal-cpu", compiling=False)
+    assert off["TORCHDYNAMO_DISABLE"] == off["TORCH_COMPILE_DISABLE"] == "1"
+
+
+# -- journals, and how a run that did not finish is explained
+
+
+def test_a_journal_is_read_as_it_grows_and_never_half_a_line(tmp_path: Path) -> None:
+    writer, journals = Writer(tmp_path, "rank", 1), {}
+    with writer.measuring("store") as value:
+        value["port"] = 7
+    assert follow(tmp_path, "rank", journals)
+    assert (journals[1].facts, journals[1].step) == ({"store": {"port": 7}}, "store")
+    assert not follow(tmp_path, "rank", journals)
+    with (tmp_path / "rank1.jsonl").open("a") as file:
+        file.write('{"kind": "fini')
+    assert not follow(tmp_path, "rank", journals)
+    assert not journals[1].finished
+
+
+def _group(*journals: Journal, codes: Mapping[int, int] | None = None, code: int = 1) -> Group:
+    nothing = Check("S4.finished", ("ended",), lambda _facts, _want: "")
+    plan = Plan([["x"]], {}, Path("/x"), "rank", 2, [], nothing)
+    made = Group(plan, {journal.rank: journal for journal in journals})
+    made.codes, made.code = dict(codes or {}), code
+    return made
+
+
+def _rank(number: int, **changes: Any) -> Journal:
+    return Journal(number, **{"pid": 10 + number, "steps": ["import", "step"], **changes})
+
+
+ENDS: list[tuple[Group, str, int | None]] = [
+    (
+        _group(_rank(0, error="lost", error_time=1.0), _rank(1, gone=2.0), codes={0: 1, 1: -9}),
+        "rank 1 (pid 11) was ended by signal 9 (SIGKILL) at 'step', before its work was done",
+        1,
+    ),
+    (
+        _group(_rank(0, gone=3.0), _rank(1, gone=2.0), codes={0: -15}),
+        "rank 1 (pid 11) ended without an error at 'step', before its work was done",
+        1,
+    ),
+    (
+        _group(
+            _rank(0, error="E: second\nmore", error_time=2.0),
+            _rank(1, error="E: first\nmore", error_time=1.0),
+            codes={0: -6, 1: 1},
+        ),
+        "rank 1 (pid 11) raised at 'step': E: first",
+        1,
+    ),
+    (_group(), "rank 0 never started, torchrun ended with exit code 1", None),
+    (
+        _group(_rank(0, finished=True), codes={1: 1}),
+        "rank 1 never started, torchrun ended with exit code 1",
+        1,
+    ),
+    (
+        _group(_rank(0, finished=True), _rank(1, finished=True), codes={1: -6}),
+        "rank 1 was ended by signal 6 (SIGABRT) after its work was done",
+        1,
+    ),
+    (
+        _group(_rank(0, finished=True), _rank(1, finished=True), code=3),
+        "torchrun ended with exit code 3",
+        None,
+    ),
+    (
+        _group(_rank(0, finished=True), _rank(1), codes={1: -15}),
+        "rank 1 (pid 11) was ended by signal 15 (SIGTERM) at 'step', before its work was done",
+        1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("ended", "sentence", "rank"), ENDS)
+def test_the_first_cause_of_an_end_is_named(ended: Group, sentence: str, rank: int | None) -> None:
+    assert ended.failure("5 s") == (sentence, rank)
+
+
+def test_of_a_hang_the_one_that_came_least_far_is_named() -> None:
+    late = _group(_rank(0), _rank(1, steps=["import"]))
+    late.reason = group.DEADLINE
+    assert late.failure("5 s (S4's deadline)") == (
+        "rank 1 was still at 'import' after 5 s (S4's deadline)",
+        1,
+    )
+    late.journals[1].steps.append("step")
+    assert late.failure("5 s") == ("all ranks were still at 'step' after 5 s", None)
+    del late.journals[0]
+    assert late.failure("5 s") == ("rank 0 had not started after 5 s", 0)
+
+
+def test_standard_error_is_shown_though_something_was_printed(tmp_path: Path) -> None:
+    folder = tmp_path / "logs" / "x" / "attempt_0" / "0"
+    folder.mkdir(parents=True)
+    (folder / "stdout.log").write_text("one word\n")
+    (folder / "stderr.log").write_text("Traceback\nValueError: x\n")
+    made = Group(Plan([], {}, tmp_path, "rank", 1, [], _group().plan.ended), {0: Journal(0)})
+    assert [path.name for path in made.logs_of(0)] == ["stderr.log", "stdout.log"]
+    assert made.tail(0) == ["Traceback", "ValueError: x"]
+
+
+# -- hangs
+
+
+def _tried(*results: str) -> tuple[list[str], str]:
+    answers = iter(results)
+    tries, remark = hang.locate(
+        hang.variants("gpu"), lambda _variant, _until: next(answers), 1e18, lambda: False
+    )
+    return [each["result"] for each in tries], remark
+
+
+def test_what_passes_with_one_thing_changed_names_the_layer() -> None:
+    assert "so the hang is not in its layers" in _tried("passed")[1]
+    assert "IOMMU or ACS is in the way" in _tried("hung", "passed")[1]
+    assert "look at /dev/shm" in _tried("hung", "hung", "passed")[1]
+    assert _tried("hung", "hung", "hung", "hung")[1] == (
+        "none of 4 tries with other settings passes"
+    )
+    assert "where it hangs is not known" in _tried("not reached")[1]
+    assert hang.locate(hang.variants("gpu"), lambda *_: "hung", 0.0, lambda: False)[0] == []
+
+
+def test_of_a_stack_file_the_main_threads_calls_are_shown_innermost_last() -> None:
+    lines = [
+        "Thread 0x1 (most recent call first):",
+        '  File "/x/wait.py", line 1 in wait',
+        "Current thread 0x2 (most recent call first):",
+        '  File "/venv/lib/site-packages/torch/d.py", line 7 in all_reduce',
+        '  File "/x/smoke_test.pyz/smoke/step.py", line 9 in measure',
+    ]
+    assert hang.main_stack(lines)[1:] == [
+        "  smoke/step.py:9 in measure",
+        "  torch/d.py:7 in all_reduce",
+    ]
+
+
+# -- nvidia-smi, /proc and logs
+
+
+def test_two_gpus_are_read_whole(tmp_path: Path) -> None:
+    read = sound_host(tmp_path)
+    assert [gpu["name"] for gpu in read["gpus"]] == ["NVIDIA GeForce RTX 5090"] * 2
+    first = read["gpus"][0]
+    assert (first["pci"], first["cc"], first["gen_max"]) == ("0000:01:00.0", [12, 0], 5)
+    assert (first["mig"], first["ecc_uncorrected"], first["power_limit_w"]) == (None, None, 575.0)
+    assert (read["driven"], read["module"], read["open"]) == (2, "580.95.05", True)
+    assert (read["nvml"], read["links"], read["processes"]) == ("580.95", {"0-1": "PHB"}, [])
+
+
+def test_an_older_driver_knows_other_fields(tmp_path: Path) -> None:
+    older = Simulated(unknown=["clocks_event_reasons.active", "remapped_rows.pending"])
+    read = gpus.read(older, tree(tmp_path, version=None, proc=PROPRIETARY))
+    assert read["gpus"][0]["throttle_mask"] == 1
+    assert read["gpus"][0]["remap_pending"] is None
+    assert (read["module"], read["open"]) == ("580.95.05", False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer(9, "NVIDIA-SMI has failed because it couldn't\nmore\n"), "NVIDIA-SMI has failed"),
+        (Answer(None, "nvidia-smi did not answer within 20 s"), "did not answer within 20 s"),
+        (Answer(0, "Unable to determine the device handle for GPU0000\n"), "Unable to determine"),
+        (Answer(5, ""), "nvidia-smi ended with 5"),
+    ],
+)
+def test_what_nvidia_smi_says_in_place_of_gpus_is_the_error(
+    answer: Answer, error: str, tmp_path: Path
+) -> None:
+    broken = Simulated()
+    broken.extra["--query-gpu"] = answer
+    read = gpus.read(broken, tree(tmp_path))
+    assert read["gpus"] == []
+    assert error in read["error"]
+
+
+def test_a_gpu_that_is_lost_is_an_error_beside_the_others(tmp_path: Path) -> None:
+    lost = Simulated([rtx_5090(0), {**rtx_5090(1), "memory.used": "[GPU is lost]"}])
+    read = gpus.read(lost, tree(tmp_path))
+    assert read["error"] == "GPU 1: GPU is lost"
+    assert read["gpus"][1]["memory_used_mib"] is None
+
+
+def test_a_desktops_programs_are_told_from_work(tmp_path: Path) -> None:
+    busy = Simulated()
+    busy.processes = ["41, /usr/bin/gnome-shell, GPU-0", "42, python, GPU-1"]
+    busy.types = "Process ID : 41\n  Type : C+G\nProcess ID : 42\n  Type : C\n"
+    found = gpus.read(busy, tree(tmp_path))["processes"]
+    assert [(each["pid"], each["type"]) for each in found] == [(41, "C+G"), (42, "C")]
+
+
+def test_reasons_for_a_low_clock_are_named() -> None:
+    assert nvidia_smi.reasons(0x44) == ["sw_power_cap", "hw_thermal_slowdown"]
+    assert nvidia_smi.reasons(0x1000) == ["unknown reason 0x1000"]
+
+
+def test_the_best_of_a_link_that_was_seen_counts() -> None:
+    seen = {"gen": 1, "width": 16, "sm_mhz": 1, "power_w": 1.0, "temperature_c": 1, "throttle": 4}
+    found = bandwidth.summary([{"0": seen}, {"0": {**seen, "gen": 5, "throttle": 8}}])["0"]
+    assert (found["samples"], found["gen"], found["gb_s"]) == (2, 5, 63.008)
+    assert found["throttle"] == ["sw_power_cap", "hw_slowdown"]
+
+
+LINES: list[tuple[str, dict[str, Any] | None]] = [
+    (
+        "NVRM: Xid (PCI:0000:01:00): 79, pid='<unknown>', GPU has fallen off the bus.",
+        {"number": 79, "class": "bus", "pci": "0000:01:00.0", "serious": True},
+    ),
+    ("NVRM: Xid (PCI:0000:41:00): 63, Row remapping", {"class": "memory", "serious": False}),
+    ("NVRM: Xid (PCI:0000:41:00 GPU-I:05): 43, pid=7", {"class": "application", "number": 43}),
+    ("NVRM: Xid (PCI:0000:41:00): 999, x", {"class": "unknown", "serious": True}),
+    (
+        "NVRM: Xid (PCI:0000:41:00): 154, GPU recovery action changed from 0x1 (x) to 0x0 (None)",
+        {"class": "recovery", "serious": False},
+    ),
+    ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, LTSSM Fault Up", {"kind": "sxid"}),
+    (
+        "nvidia 0000:01:00.0: PCIe Bus Error: severity=Correctable, type=Physical Layer",
+        {"kind": "aer", "serious": False, "pci": "0000:01:00.0"},
+    ),
+    (
+        "pcieport 0000:00:01.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=x",
+        {"kind": "aer", "serious": True},
+    ),
+    ("NVRM: GPU at PCI:0000:01:00: it has fallen off the bus", {"kind": "fallen"}),
+    ("usb 1-1: new device", None),
+]
+
+
+@pytest.mark.parametrize(("line", "wanted"), LINES)
+def test_gpu_errors_in_the_kernels_log_are_read(line: str, wanted: dict[str, Any] | None) -> None:
+    found = xid.parse([f"[  12.3] {line}"])
+    assert bool(found) == (wanted is not None)
+    for event in found:
+        assert {key: event[key] for key in wanted or ()} == wanted
+        assert event["advice"]
+
+
+def test_a_process_that_the_kernel_killed_is_this_tests_own_or_not() -> None:
+    lines = ["Out of memory: Killed process 41 (python)", "python[42]: segfault at 0", "mce: error"]
+    cursor = host.Cursor(reason="")
+    found = host.after(lines, cursor, {41}, [], host.shared_files())["kernel"]
+    assert (len(found["own"]), len(found["hardware"]), found["lines"]) == (1, 1, 3)
+    assert host.after(None, cursor, {41}, [], host.shared_files())["kernel"]["lines"] is None
+
+
+def test_nccls_log_tells_ways_and_the_interface_it_took(tmp_path: Path) -> None:
+    (tmp_path / "nccl.box.1.log").write_text(
+        "box:1:1 [0] NCCL INFO Bootstrap: Using docker0:172.17.0.1<0>\n"
+        "box:1:1 [0] NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>\n"
+        "box:1:1 [0] NCCL INFO NCCL version 2.28.3+cuda13.0\n"
+        "box:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read\n"
+        "box:1:9 [0] NCCL INFO Channel 01 : 1[c3000] -> 0[3000] via SHM/direct/direct comm 0x5\n"
+        "box:1:9 [0] NCCL INFO Channel 02/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
+    )
+    found = transport.read(tmp_path)
+    assert found["ways"] == {"NET/Socket": 1, "P2P/CUMEM/read": 1, "SHM/direct/direct": 1}
+    assert (found["versions"], found["interfaces"]) == (["2.28.3"], ["docker0"])
+    assert transport.read(tmp_path / "none")["logs"] == 0
+
+
+def test_mapped_libraries_are_told_by_name_with_and_without_a_hash() -> None:
+    row = "7f00-7f01 r-xp 00000000 00:00 1                  "
+    lines = [f"{row}/a/libnccl.so.2", f"{row}/b/libcudart-1234abcd.so.13", f"{row}/c/libm.so.6"]
+    assert libraries.parse([*lines, "7f00-7f01 rw-p 0 00:00 0"]) == {
+        "libcudart": ["/b/libcudart-1234abcd.so.13"],
+        "libnccl": ["/a/libnccl.so.2"],
+    }
+
+
+# -- one GPU
+
+
+@pytest.mark.parametrize(
+    ("archs", "capability", "way"),
+    [
+        (["sm_80", "sm_90"], (8, 6), "binary"),
+        (["sm_90"], (8, 9), None),
+        (["sm_90a"], (9, 0), "binary"),
+        (["sm_90a"], (9, 1), None),
+        (["sm_120f"], (12, 1), "binary"),
+        (["compute_80"], (12, 0), "ptx"),
+        (["compute_90a"], (10, 0), None),
+        (["compute_100f"], (12, 0), None),
+        (["gfx90a", "sm_"], (9, 0), None),
+    ],
+)
+def test_what_torch_has_code_for(
+    archs: list[str], capability: tuple[int, int], way: str | None
+) -> None:
+    assert device.covers(archs, capability) == way
+
+
+JUDGED: list[tuple[str, dict[str, Any], list[int] | None, str]] = [
+    ("bf16", {"ratio": 0.001, "non_finite": 0, "tflops": 1.0}, [12, 0], "native"),
+    ("fp8", {"ratio": 0.5, "non_finite": 0, "tflops": 1.0}, [8, 0], "failed"),
+    ("fp8", {"ratio": 0.001, "non_finite": 1, "tflops": 1.0}, [12, 0], "failed"),
+    ("nvfp4", {"missing": "torch has no float4"}, [12, 0], "unsupported (expected)"),
+    ("fp8", {"crash": "signal 11"}, [8, 0], "failed"),
+    ("mxfp8", {"error": "CUBLAS_STATUS_NOT_SUPPORTED"}, [9, 0], "unsupported (expected)"),
+    ("mxfp8", {"error": "CUBLAS_STATUS_NOT_SUPPORTED"}, [12, 0], "failed"),
+    ("mxfp8", {"error": "CUBLAS_STATUS_NOT_SUPPORTED"}, None, "failed"),
+    ("mxfp4", {"error": "MXFP4 scaling only supported in x"}, [12, 0], "unsupported (expected)"),
+    ("nvfp4", {"error": "CUDA error: an illegal memory access"}, [9, 0], "failed"),
+]
+
+
+@pytest.mark.parametrize(("name", "outcome", "capability", "status"), JUDGED)
+def test_a_number_format_is_judged_by_what_it_computed(
+    name: str, outcome: dict[str, Any], capability: list[int] | None, status: str
+) -> None:
+    assert precision.judged(name, outcome, capability)["status"] == status
+
+
+def test_the_ladder_runs_each_format_in_a_process_and_names_the_best(tmp_path: Path) -> None:
+    program = tmp_path / "child.py"
+    program.write_text(
+        "import json, os, sys\n"
+        "name = sys.argv[2]\n"
+        "if name == 'mxfp8': os.abort()\n"
+        "found = {'capability': [12, 0], 'ratio': 0.001, 'non_finite': 0, 'tflops': 9.0}\n"
+        "if name == 'mxfp4': found = {'missing': 'none here'}\n"
+        "print('a word'); print('precision: ' + json.dumps(found))\n"
+    )
+    found = precision.ladder(["python3", str(program)], os.environ, 60)
+    statuses = {name: each["status"].split()[0] for name, each in found["formats"].items()}
+    assert statuses == {
+        "bf16": "native",
+        "fp8": "native",
+        "mxfp8": "failed",
+        "nvfp4": "native",
+        "mxfp4": "unsupported",
+    }
+    assert found["best"] == "nvfp4"
+    assert "signal 6" in found["formats"]["mxfp8"]["reason"]
+    assert precision.ladder(["python3"], {}, 0)["formats"]["bf16"]["status"] == "not run"
+
+
+@pytest.mark.torch
+def test_the_cpu_stands_in_for_a_gpu(python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    cpu = torch.device("cpu")
+    for kind, bound in device.MATMUL_BOUNDS.items():
+        assert device.matmul(cpu, kind, 64)["ratio"] < bound
+    assert device.memory(cpu, 2**16)["wrong"] == 0
+    assert device.speed(cpu, 64, 2**10)["bf16_tflops"] >= 0
+    for name in ("bf16", "fp8"):
+        assert precision.probe(cpu, name)["ratio"] < precision.TOLERANCE
+    scale = torch.arange(128 * 4).view(128, 4).to(torch.uint8)
+    assert precision.swizzled(scale)[16:20].tolist() == scale[1].tolist()
+    whole: Callable[..., Any] = torch.arange
+
+    def broken(*words: Any, **how: Any) -> Any:
+        made = whole(*words, **how)
+        if broken.calls % 2:  # type: ignore[attr-defined]
+            made[3] += 1
+        broken.calls += 1  # type: ignore[attr-defined]
+        return made
+
+    broken.calls = 0  # type: ignore[attr-defined]
+    monkeypatch.setattr(torch, "arange", broken)
+    assert device.memory(cpu, 2**10)["wrong"] == 2

@@ -1,0 +1,314 @@
+"""The smoke test for real: sound, broken in each layer, and ended from outside.
+
+All other breakages are rows for the judge, in `smoke_facts`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu.stacks.bundle import smoke_bundle
+from tests.on_host import smoke_runs
+from tests.on_host.smoke_runs import (
+    FAILED,
+    PASSED_BUT_NOT_PROOF,
+    UNCOMPILED,
+    UNKNOWN,
+    Plan,
+    Run,
+    broken,
+    processes_of,
+)
+
+pytestmark = pytest.mark.torch
+
+_ALL_REDUCE = "            dist.all_reduce(tensor)\n            synchronize(it.device)\n"
+_STEP = "        torch.optim.SGD("
+_SLEEP = "__import__('time').sleep(10**6)"
+_COMPILED = {"TORCHDYNAMO_DISABLE": "0"}
+
+PLANS = {
+    "a rank sleeps for ever": broken(  # first, because others run while it waits
+        "S4.grad_bitwise",
+        ("all ranks were still at 'gradients' after", "a small all-reduce alone passes here"),
+        *(
+            "step.py",
+            "        before = model(",
+            f"        if it.rank: {_SLEEP}\n        before = model(",
+        ),
+        *("hang.py", "_EACH_S = 15", "_EACH_S = 50"),  # a busy machine takes longer
+        deadline=90,
+    ),
+    "sound": Plan(allreduce_mib=64),
+    "stray variables, three ranks": Plan(
+        ranks=3, environment={**UNCOMPILED, "NCCL_P2P_DISABLE": "1", "TORCH_FR_BUFFER_SIZE": "0"}
+    ),
+    "one bit of one element of 64 MiB is wrong": broken(
+        "S4.allreduce_exact",
+        ("64 MiB float32, repeat 1", "Mismatched elements: 1 / 16777216", "(12345678,)"),
+        "collectives.py",
+        _ALL_REDUCE,
+        "            dist.all_reduce(tensor)\n"
+        "            if it.rank == 1 and size == 2**26: tensor[12345678] += 1\n"
+        "            synchronize(it.device)\n",
+        allreduce_mib=64,
+    ),
+    "a rank skips one all-reduce": broken(
+        "S4.allreduce_exact",
+        "Mismatched elements",
+        "collectives.py",
+        _ALL_REDUCE,
+        "            if it.rank or size != 4096 or repeat != 1: dist.all_reduce(tensor)\n"
+        "            synchronize(it.device)\n",
+    ),
+    "gradients are summed in place of averaged": broken(
+        "S4.grad_bitwise",
+        "are not the mean",
+        "step.py",
+        "return default_hooks.allreduce_hook(group, bucket)",
+        "work = dist.all_reduce(bucket.buffer(), async_op=True)\n"
+        "        return work.get_future().then(lambda done: done.value()[0])",
+    ),
+    "no gradient is exchanged": broken(
+        "S4.grad_bitwise",
+        "exchanged no gradient at all",
+        *("step.py", "        before.backward()\n", "        pass\n"),
+        "step.py",
+        "        before = model(tokens, targets)\n",
+        "        with model.no_sync():\n            before = model(tokens, targets)\n"
+        "            before.backward()\n",
+    ),
+    "a parameter differs after the step": broken(
+        "S4.training_step",
+        "parameters after the step are not the same",
+        "step.py",
+        _STEP,
+        f"        model.module.norm.weight.data[3] *= 1 + it.rank * 1e-6\n{_STEP}",
+    ),
+    "a rank is killed": broken(
+        "S4.grad_bitwise",
+        ("rank 1 (pid", "was ended by signal 9 (SIGKILL) at 'gradients'"),
+        "step.py",
+        "        before.backward()\n",
+        "        import os\n        if it.rank: os.kill(os.getpid(), 9)\n"
+        "        before.backward()\n",
+    ),
+    "a rank raises": broken(
+        "S4.grad_bitwise",
+        ("rank 1 (pid", "raised at 'gradients': MemoryError: too much"),
+        "step.py",
+        "        before.backward()\n",
+        "        print('a word', flush=True)\n"
+        "        if it.rank: raise MemoryError('too much')\n        before.backward()\n",
+    ),
+    "the store is served without libuv": broken(
+        "S4.store",
+        ("served by a rank", "pt_tcpstore"),
+        environment={"USE_LIBUV": "0", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+    ),
+    "a process outlives the test": broken(
+        "S5.leftovers",
+        "left processes",
+        "worker.py",
+        "    dist.destroy_process_group()\n",
+        "    dist.destroy_process_group()\n    import subprocess\n"
+        "    subprocess.Popen(['sleep', '1000'], start_new_session=True)\n",
+    ),
+    "compiling falls back to eager in silence": broken(
+        "S3.compile",
+        ("silently ran the function without a compiled kernel", "aten::mul"),
+        "compiling.py",
+        "torch.compile(_function, fullgraph=True)",
+        "torch.compile(_function, fullgraph=True, backend='eager')",
+        environment=_COMPILED,
+    ),
+    "torch dies on import": broken(
+        "S1.import",
+        ("process 0 (pid", "was ended by signal 6 (SIGABRT) at 'import'"),
+        *("worker.py", "        import torch\n    identity", "        os.abort()\n    identity"),
+    ),
+    "shared memory is full": broken(
+        "S0.shm",
+        (
+            "16 MiB cannot be allocated in /dev/shm (20 MiB, 2 free): No space left on device",
+            "largest files: somebodys (18 MiB)",
+        ),
+        mounts="mount -t tmpfs -o size=20m tmpfs /dev/shm;"
+        " dd if=/dev/zero of=/dev/shm/somebodys bs=1M count=18 status=none",
+    ),
+}
+BROKEN = [name for name, plan in PLANS.items() if plan.check]
+
+
+@pytest.mark.parametrize("plan", BROKEN)
+def test_this_is_noticed_and_is_no_pass(plan: str, runs: Callable[[str], Run]) -> None:
+    run, wanted = runs(plan), PLANS[plan]
+    failed = run.verdict["failed"]
+    assert failed is not None, run.output
+    assert (failed["id"], run.code, run.passed) == (wanted.check, FAILED, False), run.output
+    for words in wanted.words:
+        assert words in failed["sentence"]
+    later = [stage for stage in run.verdict["stages"] if wanted.check[:2] < stage["id"] < "S5"]
+    assert {stage["status"] for stage in later} <= {"skip"}
+    assert any(wanted.check in entry["text"] for entry in run.evidence())
+
+
+@pytest.mark.parametrize("plan", ["a rank sleeps for ever"])
+def test_a_hang_leaves_the_stack_of_the_rank(plan: str, runs: Callable[[str], Run]) -> None:
+    run = runs(plan)
+    tail = run.verdict["failed"]["tail"]
+    assert any("step.py" in line and "in measure" in line for line in tail)
+    assert [rerun["result"] for rerun in run.verdict["reruns"]] == ["passed"]
+    assert run.verdict["deadline_extra_s"] == 60
+
+
+@pytest.mark.parametrize("plan", ["a rank raises"])
+def test_the_evidence_begins_with_the_traceback_of_the_rank_that_failed_first(
+    plan: str, runs: Callable[[str], Run]
+) -> None:
+    run = runs(plan)
+    first, second, *rest = run.evidence()
+    assert (first["source"], first["rank"], first["text"]) == ("rank", 1, "MemoryError: too much")
+    assert "Traceback" in second["text"]  # and not what it printed to standard output
+    assert any("a word" in entry["text"] for entry in rest)
+    assert "MemoryError: too much" in run.verdict["failed"]["tail"][-1]
+
+
+@pytest.mark.parametrize("plan", ["sound"])
+def test_a_sound_machine_passes_with_every_figure(plan: str, runs: Callable[[str], Run]) -> None:
+    run = runs(plan)
+    assert run.code == PASSED_BUT_NOT_PROOF, run.output
+    verdict = run.verdict
+    assert (verdict["status"], verdict["proof"]) == ("pass", False)
+    assert {check["status"] for check in verdict["checks"]} == {"pass"}
+    assert 0.99 < verdict["metrics"]["taylor_ratio"] < 1.01
+    assert {entry["bytes"] for entry in verdict["metrics"]["allreduce"]} >= {4, 4096, 2**20, 2**26}
+    assert [rank["exit"] for rank in verdict["ranks"]] == [0, 0]
+    assert (verdict["fingerprint"], verdict["mode"]) == ("c0ffee", "rehearsal-cpu")
+    assert all(line.startswith("[rehearsal-cpu] ") for line in run.output.splitlines())
+    assert max(map(len, run.output.splitlines())) <= 80
+    assert [stage["status"] for stage in verdict["stages"]] == ["pass"] * 6
+    assert (verdict["evidence"], verdict["reruns"], verdict["deadline_extra_s"]) == (None, [], 0)
+    assert not (Path(verdict["logs"]) / "compiled").exists()
+    command = shlex.split(verdict["rerun_command"])
+    assert command[1:4] == [str(run.directory / "smoke_test.pyz"), "--mode", "rehearsal-cpu"]
+    assert command[-1] == str(run.directory / "verdict.by-hand.json")
+
+
+@pytest.mark.parametrize("plan", ["stray variables, three ranks"])
+def test_stray_variables_are_kept_from_the_ranks_and_degrade_the_result(
+    plan: str, runs: Callable[[str], Run]
+) -> None:
+    run = runs(plan)
+    assert (run.verdict["status"], run.code) == ("warn", PASSED_BUT_NOT_PROOF), run.output
+    assert "NCCL_P2P_DISABLE, TORCH_FR_BUFFER_SIZE" in run.check("S0.environment")["detail"]
+    assert run.status("S4.ranks") == "pass"
+    assert "TORCHDYNAMO_DISABLE=1 is set here" in run.check("S3.compile")["detail"]
+    assert "within rounding" in run.check("S4.grad_bitwise")["detail"]
+
+
+def test_a_torch_that_pythonpath_puts_first_is_refused_before_any_rank_starts(
+    python: str, tmp_path: Path
+) -> None:
+    fake = tmp_path / "elsewhere" / "torch"
+    fake.mkdir(parents=True)
+    (fake / "__init__.py").write_text("raise SystemExit('the wrong torch was imported')")
+    path = {"PYTHONPATH": str(fake.parent)}
+    run = smoke_runs.run(python, tmp_path, Plan(environment=path))
+    assert (run.code, run.verdict["failed"]["id"]) == (FAILED, "S1.torch")
+    assert "remove PYTHONPATH" in run.verdict["failed"]["sentence"]
+    assert run.verdict["environment"]["removed"] == path
+    assert run.verdict["ranks"] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_whoever_ends_the_launcher_ends_all_ranks_and_leaves_whole_files(
+    number: signal.Signals, python: str, tmp_path: Path
+) -> None:
+    plan = Plan(allreduce_mib=64, environment=UNCOMPILED)
+    process = smoke_runs.start(python, tmp_path, smoke_bundle(), plan)
+    journals = [tmp_path / "verdict.json.logs" / f"rank{rank}.jsonl" for rank in (0, 1)]
+    limit = time.monotonic() + 300
+    while not all(path.exists() and "torch_path" in path.read_text() for path in journals):
+        assert time.monotonic() < limit, "the ranks did not start"
+        time.sleep(0.05)
+    assert len(processes_of(tmp_path)) >= 4  # launcher, torchrun, two ranks
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=120)
+    limit = time.monotonic() + 30
+    while processes_of(tmp_path) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert processes_of(tmp_path) == []
+    if number == signal.SIGKILL:
+        assert not (tmp_path / "verdict.json").exists()
+    else:
+        run = Run(process.returncode, output, tmp_path)
+        assert (run.code, run.verdict["status"]) == (UNKNOWN, "unknown")
+        assert run.verdict["failed"]["sentence"] == "the test was interrupted by SIGTERM"
+
+
+def test_a_second_test_on_the_same_host_waits_for_the_first(python: str, tmp_path: Path) -> None:
+    locked = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        process = smoke_runs.start(python, tmp_path, smoke_bundle())
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        assert any("waiting for another smoke test on this host to end" in line for line in lines)
+        process.terminate()
+        output, _ = process.communicate(timeout=120)
+    finally:
+        os.close(locked)
+    assert process.returncode == FAILED
+    assert "another smoke test still runs" in output
+    assert not (tmp_path / "verdict.json").exists()
+
+
+def test_what_an_earlier_test_left_must_be_ended_first(python: str, tmp_path: Path) -> None:
+    mark = f"1:{tmp_path / 'verdict.json.logs'}"
+    left = subprocess.Popen(["sleep", "1000"], env={"PYINFRA_GPU_SMOKE_TEST": mark})
+    try:
+        run = smoke_runs.run(python, tmp_path, Plan())
+    finally:
+        left.kill()
+        left.wait()
+    assert (run.code, run.verdict["failed"]["id"]) == (FAILED, "S0.others"), run.output
+    assert f"kill {left.pid}" in run.verdict["failed"]["sentence"]
+
+
+def test_a_verdict_is_written_though_its_evidence_cannot_be(python: str, tmp_path: Path) -> None:
+    plan = broken(
+        *("S0.disk", ""),
+        *("host.py", "_DISK_WISHED_MIB = 64, 1024", "_DISK_WISHED_MIB = 10**9, 10**9"),
+        *("verdict.py", "write_text(directory / ", "write_text(directory / 'none' / "),
+    )
+    run = smoke_runs.run(python, tmp_path, plan)
+    assert (run.code, run.verdict["failed"]["id"]) == (FAILED, "S0.disk"), run.output
+    assert run.verdict["evidence"] is None
+    assert "the evidence could not be kept" in run.output
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_host_without_gpus_fails_the_test_for_gpus_at_once(
+    gpus: int, python: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "smoke_test.pyz"
+    file.write_bytes(smoke_bundle())
+    command = [python, str(file), "--mode", "gpu", "--gpus", str(gpus)]
+    output = tmp_path / "verdict.json"
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    done = subprocess.run([*command, "--output", str(output)], env=environment, timeout=300)
+    run = Run(done.returncode, "", tmp_path)
+    mode = "gpu" if gpus > 1 else "rehearsal-1gpu"
+    assert (run.code, run.verdict["mode"], run.verdict["status"]) == (FAILED, mode, "fail")
+    assert run.verdict["failed"]["id"] == "S0.gpus"
+    assert {each["status"] for each in run.verdict["stages"][1:]} == {"skip"}
