@@ -40,7 +40,7 @@ def proven_state(
 
 
 def _changed(before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """Name what is not as it was; a proof of an earlier release does not say what that was."""
+    """Name what is not as it was."""
     told = [
         f"{name} ({_difference(_parts(before[name]), _parts(value))})"
         for name, value in now.items()

@@ -24,7 +24,7 @@ class _Note(BaseModel):
 class Proof(_Note):
     """That the toolkit, or the driver's library, was seen to work in the state `fingerprint`.
 
-    + state: what that was the digest of; a proof of an earlier release does not say it
+    + state: what that was the digest of
     """
 
     fingerprint: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
 
@@ -23,17 +23,15 @@ from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock, why
-from pyinfra_gpu.engine.privilege import as_root, guard
+from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, step
 from pyinfra_gpu.engine.transaction import update
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.openpgp import fingerprints
-from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
-    from pyinfra.api.command import PyinfraCommand
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
@@ -112,20 +110,12 @@ def _written(
         if found.of(id_):
             ours = File(path=path, content=text.encode(), mode=MODE)
             yield write(STAGE, ours, as_root(spec))
-    if found.of(Id.DRIVER_PINS_DIFFER):
-        yield from (_removed(path, as_root(spec)) for path in files.former)
     listed = (
         *(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS, Id.DRIVER_SOURCE_TWICE),
         Id.DRIVER_ARCHIVE_INCOMPLETE,
     )
     if found.of(*listed):
         yield FunctionCommand(_update, (spec,), {})
-
-
-def _removed(path: str, run_as: dict[str, Any]) -> PyinfraCommand:
-    what = f"remove {path}, which an earlier version wrote"
-    command = program("files/remove.sh", path, guard(run_as), uses=("files/root_only.sh",))
-    return step(STAGE, what, command, run_as=run_as, seconds=deadlines.PLAIN)
 
 
 def _fetch_keyring(

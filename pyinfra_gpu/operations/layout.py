@@ -32,9 +32,7 @@ def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
     programs write that run as the owner. What belongs to somebody else is set aside under the
     name ``NAME.before-pyinfra-gpu``, or, where nothing in it is run or believed, taken over.
 
-    Hosts deployed by version 0.1, where all of it was the owner's, are brought over: nothing is
-    lost, the installer and the proofs are made anew. Something that is not a directory at one of
-    these paths is somebody's; it is named and left.
+    Something that is not a directory at one of these paths is somebody's; it is named and left.
 
     **Example:**
 
@@ -64,8 +62,6 @@ def command(spec: HostSpec, record: Record) -> str:
         paths.prefix,
         made_for(spec, record),
         *(_names(kept), _names(anew), _names(drift.owners(spec)), _names([paths.venv])),
-        # An earlier version kept in one directory what is in two now: program, verdict and logs.
-        *(_names([paths.smoke]), _names([paths.state])),
         uses=("files/root_only.sh", "files/set_aside.sh"),
     )
 

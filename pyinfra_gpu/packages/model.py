@@ -17,18 +17,16 @@ class Files:
     + pins: which of its packages may be taken
     + unattended: what keeps upgrades that nobody asked for off its packages
     + archive: components of the distribution's own archive that its lists do not name
-    + former: where the pins of earlier versions of this project are
     """
 
     sources: str
     pins: str
     unattended: str
     archive: str
-    former: tuple[str, ...] = ()
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Every path that is in use."""
+        """Every path."""
         return (self.sources, self.pins, self.unattended, self.archive)
 
 

@@ -362,13 +362,6 @@ def test_where_there_is_no_pin_package_our_pins_say_that_they_stand_alone() -> N
     assert files.PREFERENCES in written
 
 
-def test_pins_at_their_former_place_are_removed_once_ours_are_written() -> None:
-    made, _ = executed(GpuHost(texts={files.PREFERENCES: None}))
-    (former,) = files.FILES.former
-    (removed,) = [c for c in made.executed("ws1") if former in c]
-    assert "rm -f --" in removed
-
-
 def keyring_answer(keyring: bytes) -> dict[str, Any]:
     return {"apt-helper": [base64.b64encode(keyring).decode()]}
 

@@ -247,7 +247,7 @@ def test_another_owner_gets_directories_anew_and_nothing_is_given_away_below_the
     run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
     (command,) = [command for command in run.executed("ws1") if "directories.sh" in command]
     assert "directories.sh /opt/pyinfra-gpu alice 'bin env' 'tools smoke train'" in command
-    assert "'cache training state' venv smoke state" in command
+    assert "'cache training state' venv" in command
     assert not [each for each in run.executed("ws1") if "chown -R" in each]
 
 
@@ -278,8 +278,8 @@ def test_an_owner_whom_the_host_does_not_know_is_refused_before_anything_is_writ
     assert run.executed("ws1") == []
 
 
-def deployed_earlier() -> FakeHost:
-    """A host that version 0.1 deployed: all of it is the owner's, and there is no state."""
+def given_away() -> FakeHost:
+    """A prefix that somebody gave to the owner, by `chown -R`, and which has no state."""
     names = ("", "/tools", "/bin", "/env", "/smoke", "/cache", "/training", "/venv")
     entries: dict[str, str | None] = {
         f"{PREFIX}{name}": f"41ed 1000 ubuntu 4096 {PREFIX}{name}" for name in names
@@ -292,8 +292,8 @@ def deployed_earlier() -> FakeHost:
     )
 
 
-def test_a_host_of_an_earlier_version_is_brought_over_and_the_plan_says_so() -> None:
-    host = deployed_earlier()
+def test_a_prefix_that_was_given_to_the_owner_is_taken_back_and_the_plan_says_so() -> None:
+    host = given_away()
     found = layout.judge(host.spec(), from_fields(read_fields(host.probe_lines())))
     assert {each.id for each in found} == {
         Id.LAYOUT_DIRECTORY_MISSING,

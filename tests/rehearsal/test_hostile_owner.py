@@ -1,4 +1,4 @@
-"""A real host whose owner is hostile, one of an earlier version, and one with secrets."""
+"""A real host whose owner is hostile, and one with secrets."""
 
 from __future__ import annotations
 
@@ -80,41 +80,6 @@ def test_each_stage_alone_runs_nothing_of_a_hostile_owners_as_root(
             run = alone.deploy(limit="gpu1")
             assert run.report["hosts"]["gpu1"]["stages"], run.output
     assert "0" not in planted_ran_as(host)
-
-
-def as_earlier_versions_left_it(host: LabHost) -> None:
-    """Give all of it to the owner, and put back together what is in two directories now."""
-    host.run(
-        f"cd {PREFIX} && rm -r train bin/train"
-        " && mv smoke/* state/ && rmdir smoke && mv state smoke"
-        " && chown -R ubuntu: . && rm -f .lock && su ubuntu -c 'touch .lock'"
-    )
-
-
-def test_a_host_of_the_version_before_is_brought_over_and_nothing_is_lost(
-    kept: Kept, deployer: Deployer
-) -> None:
-    with kept.lent() as host:
-        as_earlier_versions_left_it(host)
-        mine = f"{PREFIX}/training/training/notes {PREFIX}/bin/mine"
-        host.run(f"touch {mine}", root=False)
-        torch = host.run(f"stat -c %i {PREFIX}/venv/bin/python").stdout
-        seen = deployer.dry(limit="gpu1")
-        assert seen.code == 0, seen.output
-        found = "; ".join(seen.stage("gpu1", "layout")["found"])
-        assert f"{PREFIX}, {PREFIX}/tools and 4 more belong to ubuntu" in found
-        assert "layout.not-roots" in deployer.check(limit="gpu1").deviations("gpu1")
-        brought = deployer.converge(limit="gpu1")
-        stages = {change.split(":")[0] for change in brought.changed("gpu1")}
-        assert stages == {"layout", "pytorch", "environment", "training", "smoke"}
-        assert host.run(f"stat -c %i {PREFIX}/venv/bin/python").stdout == torch
-        assert set(host.run(f"ls {mine}").stdout.split()) == {*mine.split()}
-        owners = host.run(f"cd {PREFIX} && stat -c %U . tools bin env smoke .lock").stdout.split()
-        assert owners == ["root"] * 6
-        theirs = host.run(f"cd {PREFIX} && stat -c %U venv cache training state").stdout.split()
-        assert theirs == ["ubuntu"] * 4
-        host.run(f"rm -r {mine} {PREFIX}/tools.before-pyinfra-gpu")
-        assert deployer.converge(limit="gpu1").changed("gpu1") == []
 
 
 @contextmanager

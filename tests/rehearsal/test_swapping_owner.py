@@ -21,8 +21,8 @@ pytestmark = pytest.mark.rehearsal
 
 HOST = "gpu1"
 COUNT = int(os.environ.get("PYINFRA_GPU_SWAPS", "3"))
-EARLIER = 3
-"""Each so-many-th deploy finds a prefix that is all the owner's, as earlier versions left it."""
+GIVEN_AWAY = 3
+"""Each so-many-th deploy finds a prefix that is all the owner's."""
 BAIT = "/srv/bait"
 FOLDERS = (
     *("bin", "env", "smoke", "tools", "train", "proofs", "venv", "cache", "training", "state"),
@@ -74,11 +74,11 @@ class Race:
 
 
 def deploys(deployer: Deployer, number: int) -> list[Deployer]:
-    """Return what is deployed in this round: all stages, or those that bring a prefix over.
+    """Return what is deployed in this round: all stages, or those that take a prefix back.
 
     They are run alone, so that none waits for torch and uv to be installed anew.
     """
-    if (number + 1) % EARLIER:
+    if (number + 1) % GIVEN_AWAY:
         return [without_smoke_test(deployer)]
     stages = ("base", "environment")
     return [OnlyStage(lab=deployer.lab, folder=deployer.folder, stage=name) for name in stages]
@@ -97,9 +97,9 @@ def test_an_owner_who_swaps_paths_during_deploys_leads_root_nowhere(
         " && cp /etc/shadow file && cp file training.env && chmod 600 file"
     )
     while done < COUNT:
-        earlier = (done + 1) % EARLIER == 0
+        given_away = (done + 1) % GIVEN_AWAY == 0
         host.run(UNFINISHED, check=False)
-        if earlier:
+        if given_away:
             host.run(f"chown -R ubuntu: {PREFIX}")
         # Where all is the owner's, so are the programs that root itself installed there.
         with harmless(host, without=(PREFIX[1:],)):
@@ -112,13 +112,13 @@ def test_an_owner_who_swaps_paths_during_deploys_leads_root_nowhere(
         # A git whose directory was exchanged while it worked cannot remove its locks, and may leave
         # no directory at all.
         host.run(f"find {PREFIX}/training/training/.git -name '*.lock' -delete", check=False)
-        if earlier:
+        if given_away:
             host.run(f"cd {PREFIX} && rm -rf tools && cp -a /root/tools .")
     print(json.dumps({"deploys": done, "swaps": race.swaps}), *sorted(set(race.changed)), sep="\n")
     print(*sorted(set(race.refused)), sep="\n")
     assert all(race.swaps[name] > 100 for name in OWNERS), race.swaps
     assert "environment: write training.env" in race.changed
-    assert race.swaps["bin"] or COUNT < EARLIER
+    assert race.swaps["bin"] or COUNT < GIVEN_AWAY
     settled = without_smoke_test(deployer)
     settled.converge(limit=HOST)
     assert settled.converge(limit=HOST).changed(HOST) == []

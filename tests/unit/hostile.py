@@ -55,10 +55,10 @@ class Place:
             {"stack": "cpu-torch2.13", "prefix": str(self.prefix), "owner": OWNER}, "here"
         )
 
-    def furnish(self, *, earlier: bool) -> None:
+    def furnish(self, *, given_away: bool) -> None:
         """Make the prefix as a deploy leaves it.
 
-        + earlier: as version 0.1 did, where all of it was the owner's
+        + given_away: and as somebody left it who gave all of it to the owner
         """
         for name in (*ROOTS, *OWNERS):
             (self.prefix / name).mkdir(exist_ok=True)
@@ -69,9 +69,7 @@ class Place:
         (self.prefix / ".lock").touch(0o640)
         os.chown(self.prefix / ".lock", 0, NOBODY)
         given = [*OWNERS, *THEIRS, "venv/bin/python"]
-        if earlier:
-            (self.prefix / "state/verdict.json").rename(self.prefix / "smoke/verdict.json")
-            (self.prefix / "state").rmdir()
+        if given_away:
             given = [str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*")] + [""]
         for name in given:
             os.chown(self.prefix / name, NOBODY, NOBODY, follow_symlinks=False)

@@ -400,7 +400,7 @@ CHANGED: dict[str, tuple[dict[str, object], str]] = {
     "one more": ({"cuda_archs": ["9.0", "12.0"]}, "cuda_archs (12.0 came)"),
     "one less": ({"the toolkit": ["a 1"]}, "the toolkit (b 1 went)"),
     "the order": ({"the toolkit": ["b 1", "a 1"]}, "the toolkit (in another order)"),
-    "what an earlier release did not keep": ({"new": "x"}, "something it depends on"),
+    "what was not noted": ({"new": "x"}, "something it depends on"),
 }
 
 

@@ -88,14 +88,14 @@ FEW = {"state/verdict.json", "bin/torchrun", "venv"}
 """Where a crowd is put: it takes seconds to make one."""
 
 
-@pytest.mark.parametrize("earlier", [False, True], ids=["now", "earlier version"])
+@pytest.mark.parametrize("given_away", [False, True], ids=["now", "given away"])
 @pytest.mark.parametrize("what", PLACES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_the_owner_puts_there_leads_root_nowhere(
-    place: Place, kind: str, what: str, earlier: bool
+    place: Place, kind: str, what: str, given_away: bool
 ) -> None:
     """What the owner can exchange is exchanged; what only root can, an owner cannot."""
-    place.furnish(earlier=earlier)
+    place.furnish(given_away=given_away)
     names = FEW & {*PLACES[what]} if "100,000" in kind else PLACES[what]
     for path in (place.prefix / name for name in names):
         if os.path.lexists(path) and path.parent.stat().st_uid == NOBODY:
@@ -105,17 +105,17 @@ def test_whatever_the_owner_puts_there_leads_root_nowhere(
     record = place.look(DEADLINE_S)
     assert time.monotonic() - started < 10 * DEADLINE_S
     harmless(place, before)
-    if earlier:
+    if given_away:
         assert isinstance(record.smoke.stamp, Unknown) or record.smoke.stamp is None
     deploy(place, record)
     harmless(place, before)
 
 
-@pytest.mark.parametrize("earlier", [False, True], ids=["now", "earlier version"])
+@pytest.mark.parametrize("given_away", [False, True], ids=["now", "given away"])
 def test_the_owners_programs_run_as_the_owner_and_as_nobody_else(
-    place: Place, earlier: bool
+    place: Place, given_away: bool
 ) -> None:
-    place.furnish(earlier=earlier)
+    place.furnish(given_away=given_away)
     record = place.look()
     assert record.torch.uv == "0.13.8"
     assert place.ran_as() == {str(NOBODY)}
@@ -123,7 +123,7 @@ def test_the_owners_programs_run_as_the_owner_and_as_nobody_else(
 
 def test_what_the_owner_says_of_roots_files_does_not_count(place: Place) -> None:
     """The owner may be another process of the same user: it can write into the pipe, too."""
-    place.furnish(earlier=False)
+    place.furnish(given_away=False)
     python = place.prefix / "venv/bin/python"
     lines = [
         f"layout.stat =41ed 0 root 4096 {place.prefix}/tools",
@@ -148,7 +148,7 @@ def test_a_proof_that_is_not_roots_counts_no_more_while_somebody_uses_the_gpus(
     place: Place,
 ) -> None:
     """The list of who has them open took the place of what stands where."""
-    place.furnish(earlier=False)
+    place.furnish(given_away=False)
     proof, root = place.prefix / "proofs/libcuda.json", place.base / "root"
     proof.write_text("{}\n")
     os.chown(proof, NOBODY, NOBODY)
@@ -165,7 +165,7 @@ def test_a_proof_that_is_not_roots_counts_no_more_while_somebody_uses_the_gpus(
 
 def test_root_takes_no_lock_that_somebody_else_can_exchange(place: Place) -> None:
     """flock(1) makes the file where there is none: through a link, wherever that leads."""
-    place.furnish(earlier=True)
+    place.furnish(given_away=True)
     (place.prefix / ".lock").unlink()
     (place.prefix / ".lock").symlink_to(place.outside / "nologin")
     before = place.state_outside()
@@ -180,7 +180,7 @@ def test_root_takes_no_lock_that_somebody_else_can_exchange(place: Place) -> Non
 
 def test_nobody_but_root_and_the_owner_can_hold_the_lock(place: Place) -> None:
     """Whoever can open a file can lock it: a read-only open of anybody's stalled each deploy."""
-    place.furnish(earlier=False)
+    place.furnish(given_away=False)
     lock = place.prefix / ".lock"
     lock.chmod(0o644)
     with lock.open() as opened:
@@ -199,7 +199,7 @@ def test_nobody_but_root_and_the_owner_can_hold_the_lock(place: Place) -> None:
 
 
 def test_who_holds_the_lock_is_told(place: Place) -> None:
-    place.furnish(earlier=False)
+    place.furnish(given_away=False)
     lock = place.prefix / ".lock"
     with subprocess.Popen(["flock", lock, "-c", "echo; read _"], stdin=-1, stdout=-1) as holder:
         assert holder.stdout is not None
@@ -216,7 +216,7 @@ def test_who_holds_the_lock_is_told(place: Place) -> None:
 def test_a_process_that_stays_behind_and_keeps_the_pipe_does_not_keep_the_look(
     place: Place,
 ) -> None:
-    place.furnish(earlier=False)
+    place.furnish(given_away=False)
     python = place.prefix / "venv/bin/python"
     python.write_text("#!/bin/sh\ntrap '' TERM\nsetsid sleep 60 >/proc/$PPID/fd/1 &\nsleep 60\n")
     started = time.monotonic()
@@ -226,13 +226,13 @@ def test_a_process_that_stays_behind_and_keeps_the_pipe_does_not_keep_the_look(
     assert record.layout.open is None
 
 
-def test_a_host_of_the_version_before_is_brought_over_and_nothing_is_lost(place: Place) -> None:
-    place.furnish(earlier=True)
+def test_a_prefix_that_was_given_away_is_taken_back_and_nothing_is_lost(place: Place) -> None:
+    place.furnish(given_away=True)
     (place.prefix / "bin/mine").write_text("a script of the user's")
     (place.prefix / "training/training/notes").write_text("a person's work")
     (place.prefix / "cache/wheel").write_text("wheel")
     found = layout.judge(place.spec(), place.look())
-    assert {each.id for each in found} == {Id.LAYOUT_NOT_ROOTS, Id.LAYOUT_DIRECTORY_MISSING}
+    assert {each.id for each in found} == {Id.LAYOUT_NOT_ROOTS}
     done = place.run(directories(place.spec(), place.look()))
     assert done.returncode == 0, done.stderr
     assert f"{place.prefix}/tools is kept as" in done.stdout
@@ -255,7 +255,7 @@ def test_a_host_of_the_version_before_is_brought_over_and_nothing_is_lost(place:
 
 
 def test_a_new_owner_gets_directories_of_their_own_and_the_old_ones_are_kept(place: Place) -> None:
-    place.furnish(earlier=False)
+    place.furnish(given_away=False)
     for name in ("cache", "training", "venv"):
         os.chown(place.prefix / name, 1, 1)
     (place.prefix / "training/notes").write_text("a person's work")
@@ -272,7 +272,7 @@ def test_a_new_owner_gets_directories_of_their_own_and_the_old_ones_are_kept(pla
 
 @pytest.mark.parametrize("name", ["bin", "env", "tools", "cache", "state"])
 def test_a_link_below_the_prefix_is_refused_with_a_sentence(place: Place, name: str) -> None:
-    place.furnish(earlier=False)
+    place.furnish(given_away=False)
     hostile.replace(place, place.prefix / name, "a link to a directory of root's")
     before = place.state_outside()
     assert [each.id for each in layout.judge(place.spec(), place.look()) if each.stops] == [
@@ -289,7 +289,7 @@ def test_a_user_who_swaps_directories_as_fast_as_can_be_leads_root_nowhere(place
         name = ("bin", "env", "smoke", "tools", "cache")[number % 5]
         place.prefix.rename(place.base / f"old{number}")
         place.prefix.mkdir()
-        place.furnish(earlier=True)
+        place.furnish(given_away=True)
         with hostile.swapping(place.prefix / name, place.outside):
             deploy(place)
         harmless(place, before)
@@ -297,7 +297,7 @@ def test_a_user_who_swaps_directories_as_fast_as_can_be_leads_root_nowhere(place
 
 
 def test_a_prefix_whose_way_somebody_else_can_change_is_told(place: Place) -> None:
-    place.furnish(earlier=False)
+    place.furnish(given_away=False)
     assert place.look().layout.open is None
     os.chown(place.base, NOBODY, NOBODY)
     assert place.look().layout.open == str(place.base)

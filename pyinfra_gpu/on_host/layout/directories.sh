@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the directories below a prefix what they should be: root's, and the owner's.
 #
-#   sh directories.sh PREFIX OWNER KEPT ANEW OWNERS PRESENT EARLIER LATER
+#   sh directories.sh PREFIX OWNER KEPT ANEW OWNERS PRESENT
 #
 # PREFIX   absolute path; root's
 # OWNER    user whose the OWNERS are; empty: all is made by and for whoever runs this
@@ -9,13 +9,12 @@
 # ANEW     root's too; what belongs to somebody else is set aside: root runs or believes what is in it
 # OWNERS   the owner's; what belongs to somebody else is set aside
 # PRESENT  as OWNERS, but never made here
-# EARLIER  what an earlier version had in the place of ANEW's directory of that name: becomes LATER
 #
 # Nothing below these directories is touched, and no link is followed: once PREFIX is root's, nobody
 # else can exchange what is directly below it. An empty directory is not worth setting aside.
 set -eu
 umask 022
-prefix=$1 owner=$2 kept=$3 anew=$4 owners=$5 present=$6 earlier=$prefix/$7 later=$prefix/$8
+prefix=$1 owner=$2 kept=$3 anew=$4 owners=$5 present=$6
 
 fail() {
 	echo "$*" >&2
@@ -58,9 +57,6 @@ anew_unless_of() {
 
 if ! is_there "$prefix"; then mkdir -p -- "$prefix"; fi
 made "$prefix" 0 0
-if is_there "$earlier" && [ ! -e "$later" ] && [ ! -h "$later" ]; then
-	if [ ! "$owner" ] || [ "$(whose "$earlier")" != 0 ]; then mv -T -- "$earlier" "$later"; fi
-fi
 for name in $kept; do made "$prefix/$name" 0 0; done
 for name in $anew; do
 	anew_unless_of 0 "$prefix/$name"

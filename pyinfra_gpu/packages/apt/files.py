@@ -14,7 +14,6 @@ SOURCES = f"{SOURCES_FOLDER}/pyinfra-gpu-nvidia.list"
 # Before `nvidia-driver-pin`, the file of NVIDIA's own pin packages: apt reads them by name, and the
 # first record that matches counts. That one takes a driver of Ubuntu's archive just as gladly.
 PREFERENCES = "/etc/apt/preferences.d/00pyinfra-gpu-nvidia"
-_FORMER_PREFERENCES = "/etc/apt/preferences.d/pyinfra-gpu-nvidia"
 UNATTENDED = "/etc/apt/apt.conf.d/52pyinfra-gpu-unattended-upgrades"
 ARCHIVE = f"{SOURCES_FOLDER}/pyinfra-gpu-distribution.list"
 FILES = Files(
@@ -22,7 +21,6 @@ FILES = Files(
     pins=PREFERENCES,
     unattended=UNATTENDED,
     archive=ARCHIVE,
-    former=(_FORMER_PREFERENCES,),
 )
 
 DRIVER = (
