@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
+    from pyinfra_gpu.engine.look import Unanswered
     from pyinfra_gpu.facts.record import Record
 
 EXPLAINED, MISTAKE, UNEXPLAINED = 0, 1, 2
@@ -126,7 +127,7 @@ def _facts(inventory: str, options: argparse.Namespace) -> dict[str, str] | None
     return facts_of(seen[0])
 
 
-def _look(state: State, host: Host) -> Record | object:
+def _look(state: State, host: Host) -> Record | Unanswered:
     from pyinfra.context import ctx_host
 
     from pyinfra_gpu.engine.declared import declared

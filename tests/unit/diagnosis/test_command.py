@@ -1,4 +1,4 @@
-"""Why a command of ours failed: the cause, the line that says it and what to do, in one sentence."""
+"""Why a command of ours failed: the cause, the line that says it and the first step."""
 
 from __future__ import annotations
 
