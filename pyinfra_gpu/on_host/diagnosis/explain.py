@@ -49,7 +49,8 @@ _WAITED = re.compile(
 )
 _ENDED_WELL = re.compile(
     r"\b[Tt]raining (?:is |was )?(?:complete|completed|done|finished)\b(?! with error)"
-    r"|'train_runtime': \d|`max_(?:epochs|steps|time)=[^`]{1,40}` reached|^exit(?: code)?[:= ]{1,3}0$"
+    r"|'train_runtime': \d|`max_(?:epochs|steps|time)=[^`]{1,40}` reached"
+    r"|^exit(?: code)?[:= ]{1,3}0$"
     r"|\b(?:successfully (?:finished|completed|installed|built)|completed successfully)\b"
     r"|^Successfully (?:installed|built|tagged) \S|WorkerState\.SUCCEEDED|\bexited with code 0$"
     r"|^[= ]{0,40}\d{1,5} passed\b[^\n]{0,60} in [\d.]{1,9}s|^Job succeeded$|\brc=0$|^Complete!$"
