@@ -30,7 +30,9 @@ _SOON_OVER = 5  # lines that a log may have after a warning that was its last wo
 _STILL_WORKING = 3  # lines of progress after a message: it ended nothing
 _SAFE = re.compile(r"[\w./:@%+,-]{1,200}")  # what a shell takes literally
 
-_KERNEL = re.compile(r"\bkernel: |^\[ {0,10}\d{1,8}\.\d{6}\] |Killed process \d|^NVRM:")
+_KERNEL = re.compile(
+    r"\bkernel: |^\[ {0,10}\d{1,8}\.\d{6}\] |^\[\w{3} \w{3} {1,2}\d{1,2} [\d:]{8} \d{4}\] "
+    r"|Killed process \d|^NVRM:")
 _ERROR = re.compile(
     r"\b(?:E|FATAL|fatal|Fatal|Error|error|ERROR)\b ?[:!\]]|(?:^|[\[ ])[EF]\d{3,4} \d\d:\d\d:"
 )
@@ -41,7 +43,7 @@ _WARNING = re.compile(
 )
 _GOES_ON = re.compile(
     r"\b(?:[Rr]etrying|will retry|[Tt]rying (?:again|next|another)|[Ff]all(?:ing|s|en)? ?back"
-    r"|[Rr]ecovered|(?<!Exception )(?<!have been )[Ii]gnor(?:ed|ing)|[Ss]kipp(?:ed|ing)"
+    r"|[Rr]ecovered|(?<!Exception )(?<!have been )(?<!\()[Ii]gnor(?:ed|ing)|[Ss]kipp(?:ed|ing)"
     r"|[Cc]ontinuing)\b(?!=)"
 )
 _WAITED = re.compile(
@@ -56,6 +58,12 @@ _ENDED_WELL = re.compile(
     r"|^[= ]{0,40}\d{1,5} passed\b[^\n]{0,60} in [\d.]{1,9}s|^Job succeeded$|\brc=0$|^Complete!$"
     r"|^(?:Installed|Audited) \d{1,5} packages? in|\bDKMS: install completed|^\[100%\] Built target"
 )
+_TRAINED_WELL = re.compile(
+    r"\b[Tt]raining (?:is |was |has )?(?:complete|completed|done|finished)\b(?! with error)"
+    r"|'train_runtime': \d|`max_(?:epochs|steps|time)=[^`]{1,40}` reached|\bCOMPLETED {1,10}0:0\b"
+    r"|\b[Ss]aved \S{0,120}\bfinal\.\w{2,12}\b|\b[Ff]inal (?:model|weights) (?:is |was )?saved\b|\bexits successfully\b"
+)
+_REBOOT = re.compile(r"[#$] (?:sudo )?(?:systemctl )?reboot\b|[#$] sudo shutdown -r\b")
 _FAILED = re.compile(r"\b(?:error|failed|failure|fatal|killed|abort(?:ed|ing)|exception)\b", re.I)
 
 
@@ -170,15 +178,24 @@ def _search(streams: Sequence[Stream], known: Catalogue) -> tuple[list[_Hit], li
         found = _specific([*_hits(stream, known, inside)], known)
         hits += found if not _ended_well(stream) else [h for h in found if h.standing == "kernel"]
         failed += own if not _ended_well(stream) else []
-    over = _restarted_well(streams)
-    hits = sorted((h for h in hits if h.number > over), key=lambda hit: hit.number)
-    return hits, sorted((f for f in failed if f.number > over), key=lambda each: each.number)
+    hits.sort(key=lambda hit: hit.number)
+    failed.sort(key=lambda each: each.number)
+    over = max(_restarted_well(streams), _last(streams, _TRAINED_WELL))
+    if over and not any(each.number > over and not each.aside for each in failed):
+        # What the kernel says afterwards ended nothing: it is of another day or program.
+        hits = [h for h in hits if h.number > over and h.standing != "kernel"]
+        failed = [each for each in failed if each.number > over]
+    booted = _last(streams, _REBOOT)
+    if booted and not any(each.number > booted for each in (*hits, *failed)):
+        return [], []  # the reboot cured it, as far as the log goes on
+    return hits, failed
 
 
 def _hits(stream: Stream, known: Catalogue, inside: Mapping[int, Failure]) -> Iterator[_Hit]:
+    one_line = stream.text.replace("\n", " ")  # a message may be broken where it has a space
     for entry in known.entries.values():
         for message in entry.match:
-            if message.anchor not in stream.text:
+            if message.anchor not in one_line:
                 continue
             for count, found in enumerate(message.find(stream.text)):
                 if count >= _MOST_PLACES:
@@ -248,6 +265,19 @@ def _restarted_well(streams: Sequence[Stream]) -> int:
     return max(ends, default=0)
 
 
+def _last(streams: Sequence[Stream], what: re.Pattern[str]) -> int:
+    """Return the number of the last line of the logs that says so; 0 if none does."""
+    return max(
+        (
+            line.number
+            for stream in streams
+            for line, shown in zip(stream.lines, stream.shown, strict=True)
+            if what.search(shown[:LOOKED_AT])
+        ),
+        default=0,
+    )
+
+
 def _specific(hits: Sequence[_Hit], known: Catalogue) -> list[_Hit]:
     """Return the hits without those that a more specific message covers."""
     kept: list[_Hit] = []
@@ -298,11 +328,19 @@ def _decide(
             for hit in roots
             if hit.overcome and any(known.hides(hit.entry.name, name) for name in ended)
         ]
-        pool = [hit for hit in lasting if not hit.entry.weak] or lasting
+        strong = [hit for hit in lasting if not hit.entry.weak]
+        told = [hit for hit in lasting if hit.standing == "kernel" and hit.entry.weak]
+        pool = _without_effects([*strong, *told], known) if strong else lasting
+        pool = [hit for hit in pool if not hit.entry.weak] or pool
         if not pool and not failed and rank is None:
             pool = [hit for hit in roots if not hit.entry.weak and _last_word(hit)]
-    names = {hit.entry.name for hit in pool}
-    return [hit for hit in pool if not any(known.hides(n, hit.entry.name) for n in names)]
+    return _without_effects(pool, known)
+
+
+def _without_effects(hits: Sequence[_Hit], known: Catalogue) -> list[_Hit]:
+    """Return the hits that follow from none of the others."""
+    names = {hit.entry.name for hit in hits}
+    return [hit for hit in hits if not any(known.hides(n, hit.entry.name) for n in names)]
 
 
 def _last_word(hit: _Hit) -> bool:

@@ -39,6 +39,7 @@ _PREFIX = re.compile(
   | \[[ ]{{0,10}}\d{{1,10}}\.\d{{3,9}}\][ ]
   | \[[A-Z][a-z]{{2}}[ ]{_DAY}[ ]\d{{4}}\][ ]
   | kernel:[ ]
+  | \[?(?P<host>[\w.@-]{{1,60}})\]?:?[ ](?=\[(?:rank|default)\d) # pdsh, srun and scripts
   | (?P<label>[\w.-]{{1,60}})[ ]{{0,20}}\|(?:[ ]|$)              # docker compose, Ray
   | \((?P<worker>[\w.=,:\ -]{{0,80}}pid=\d{{1,8}}[\w.=,:\ -]{{0,80}})\)[ ]
   | \#\d{{1,4}}[ ]\d{{1,6}}\.\d{{1,4}}(?:[ ]|$)                  # BuildKit
@@ -146,7 +147,7 @@ def _line(number: int, source: str, whole: str, labelled: bool) -> Line:
             rank = int(said)
         elif found["local"]:
             local = int(found["local"])
-        label = label or found["label"] or found["worker"] or ""
+        label = label or found["label"] or found["host"] or found["worker"] or ""
     rank = local if rank is None else rank
     return Line(number, source, rank, "" if label.isdigit() else label, count, whole[place:], whole)
 
@@ -262,8 +263,9 @@ def failures(stream: Stream) -> list[Failure]:
     depth: int | None = None  # indentation of the traceback that is open
     start: int | None = None
     aside = chained = carries = False
+    indent = 0
     for place, line in enumerate(stream.lines):
-        text = line.text.strip()
+        text, before = line.text.strip(), indent
         indent = len(line.text) - len(line.text.lstrip())
         if text.endswith(_TRACEBACK):
             carries = carries or bool(_CARRIES.match(text))
@@ -279,7 +281,7 @@ def failures(stream: Stream) -> list[Failure]:
             or _LAST_WORDS.match(text)
             or (
                 depth is not None
-                and indent <= depth
+                and indent <= depth < before  # right below the frames
                 and _ANY_EXCEPTION.match(text)
                 and not _OTHER_MESSAGE.match(text)
             )
@@ -312,6 +314,7 @@ def _begins_another(line: Line, text: str, prefixes: int) -> bool:
     return bool(
         line.prefixes > prefixes
         or text.endswith(_TRACEBACK)
+        or text.startswith("Fatal Python error: ")
         or _CHAINED.match(text)
         or _EXCEPTION.match(text)
         or _OTHER_MESSAGE.match(text)
