@@ -227,7 +227,7 @@ def explained(**told: Any) -> dict[str, str]:
 
 
 LOST = explained(secondary=True, ended=99.0, facts=["its ranks lost those of the other"])
-CAUSE = explained(cause="The GPU's memory is full.", id="CUDA-17", fix=["Halve it"])
+CAUSE = explained(cause="The GPU's memory is full.", id="cuda-out-of-memory", fix=["Halve it"])
 
 
 @pytest.mark.parametrize(("first", "second"), [(LOST, CAUSE), (CAUSE, LOST)])

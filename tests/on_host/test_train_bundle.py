@@ -15,14 +15,14 @@ import jsonschema
 import pytest
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.diagnosis import bundled
+from pyinfra_gpu.diagnosis.catalogue import for_hosts
 from pyinfra_gpu.on_host.train.record import boot_id
 
 SCHEMA = json.loads((Path(on_host.__file__).parent / "train/run.schema.json").read_text())
 
 
 def bundle() -> bytes:
-    return on_host.train_bundle(sys.executable, bundled.for_hosts())
+    return on_host.train_bundle(sys.executable, for_hosts())
 
 
 def test_the_same_sources_give_the_same_bytes() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import adapted, unwritten, words
+from . import checkpoints, room, unwritten, words
 from .record import Run
 from .watch.history import History
 
+_LITTLE_MIB = 64  # free on a disk that is full for all that training writes
 _KILLED = (-9, 128 + 9)  # by SIGKILL; of torchrun itself, or of the one process of a preset
 
 
@@ -53,7 +55,7 @@ def facts(run: Run, first: int | None) -> Iterator[str]:
         yield f"rank {first} of {run.nproc} failed first; the others were ended after it"
     if last is not None and last.exit is not None and last.exit not in (0, 1):
         yield f"exit code {last.exit}{_signal(last.exit)}"
-    for folder, free in adapted.full(run).items():
+    for folder, free in full(run).items():
         yield f"the disk that holds {folder} is full now: {free} MiB are free"
 
 
@@ -95,3 +97,34 @@ def own_words(run: Run, history: History, now: float) -> Iterator[str]:
     if history.not_finite:
         at, word = history.not_finite
         yield f"train: the loss is {word} since step {at if at is not None else 0}"
+
+
+def places(run: Run) -> list[Path]:
+    """Return the folders that a run writes to, each on a file system of its own."""
+    folders = [run.folder.parent]
+    if run.checkpoints:
+        folders.append(room.above(checkpoints.folder_of(run.checkpoints)))
+    found: dict[object, Path] = {}
+    for folder in folders:
+        try:
+            found.setdefault(_device(folder), folder)
+        except OSError:
+            continue
+    return [*found.values()]
+
+
+def _device(folder: Path) -> object:
+    return folder.stat().st_dev
+
+
+def full(run: Run) -> dict[Path, int]:
+    """Return of these folders those whose disk is full now, and the MiB that are free there."""
+    found = {}
+    for folder in places(run):
+        try:
+            free = shutil.disk_usage(folder).free >> 20
+        except OSError:
+            continue
+        if free < _LITTLE_MIB:
+            found[folder] = free
+    return found

@@ -11,7 +11,7 @@ from . import retyped, rundir
 from .presets import PresetError, resolved
 from .record import Run
 
-MEMORY = "CUDA-17"
+MEMORY = "cuda-out-of-memory"
 """The catalogue's entry for a GPU whose memory is full."""
 
 # What programs call them; a separator may be -, _ or ., and any other word may stand before.

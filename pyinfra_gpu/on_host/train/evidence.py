@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..diagnosis.log import Source
 from .explanation import LAST_LINES
 from .record import Run, rank_of, tail_of, unstamped
 
@@ -18,14 +17,14 @@ Kernel = Callable[[float], Sequence[str]]
 """Returns the kernel's lines since a moment, as far as this user may read them."""
 
 
-def logs(run: Run) -> list[Source]:
-    """Return the ends of the logs, that of the rank that failed first before the others."""
+def logs(run: Run) -> dict[str, str]:
+    """Return the ends of the logs by name, that of the rank that failed first before the others."""
     first = run.first_failed_rank
     ends = sorted(run.logs()[:_MOST_LOGS], key=lambda log: rank_of(log) != first)
-    found = [Source(_text(log), rank_of(log)) for log in ends]
+    found = {f"rank {rank_of(log)}": _text(log) for log in ends}
     if run.last is not None:
-        found.append(Source(_text(_launcher_log(run))))
-    return [each for each in found if each.text]
+        found["launcher"] = _text(_launcher_log(run))
+    return {name: text for name, text in found.items() if text}
 
 
 def launchers_last_words(run: Run) -> list[str]:
@@ -62,12 +61,12 @@ def _shown(run: Run, first: int | None) -> Path | None:
     return min(run.logs(), key=lambda log: rank_of(log) != (first or 0), default=None)
 
 
-def kernel_said(run: Run, kernel: Kernel) -> list[str]:
+def kernel_said(run: Run, kernel: Kernel) -> str:
     """Return what the kernel said during the last attempt that can end a program."""
     started = run.last.started if run.last else None
     telling = ("Out of memory", "oom-kill", "Killed process", "Xid", "NVRM", "I/O error")
     lines = kernel(started) if started is not None else ()
-    return ["\n".join(line for line in lines if any(word in line for word in telling))]
+    return "\n".join(line for line in lines if any(word in line for word in telling))
 
 
 def kernel_lines(since: float) -> Sequence[str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from ..diagnosis.log import Source
 from . import calling, rundir
 from .record import Run, moment, rank_of, tail_of
 from .running import failure
@@ -18,14 +17,14 @@ _MUCH = 20  # characters
 _MISSING = re.compile(r"No such file or directory: '([^'\n]{1,300})'")
 
 
-def not_shared(run: Run, logs: Sequence[Source]) -> str | None:
+def not_shared(run: Run, logs: Mapping[str, str]) -> str | None:
     """Return, in words of ours, which file of a checkpoint another host's rank left only there.
 
     None where the ends of the logs tell of no such file.
     """
     if not run.across or not run.checkpoints:
         return None
-    ends = ("\n".join(log.text.splitlines()[-_LAST_WORDS:]) for log in logs)
+    ends = ("\n".join(text.splitlines()[-_LAST_WORDS:]) for text in logs.values())
     missing = (found for end in ends for found in _MISSING.findall(end))
     inside = (name for name in missing if _below(Path(name), run.checkpoints))
     if (first := next(inside, None)) is None:

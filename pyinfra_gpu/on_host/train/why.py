@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..diagnosis.entries import Catalogue, carried
-from ..diagnosis.log import Source
-from ..diagnosis.matcher import Diagnosis, Finding, diagnose
-from . import account, adapted, calling, evidence, together
+from ..diagnosis.causes import Catalogue, carried
+from ..diagnosis.explain import Answer, Found, explain
+from . import account, calling, evidence, together
 from .advice import MEMORY, smaller
 from .evidence import Kernel
 from .explanation import LAST_LINES, Explanation
 from .record import Run, settled_run
 from .watch.history import History
 
-_DISK_FULL = "HOST-01"
+_DISK_FULL = "disk-full"
 _GOING = {"starting": "is starting", "stopping": "is being ended"}
-_FOLLOWS = ("STORE-02", "STORE-06", "STORE-10", "STORE-12", "NCCL-11", "NCCL-12")
+_FOLLOWS = {
+    "launcher-repeats",
+    "nccl-peer-gone",
+    "nccl-reason-missing",
+    "store-connection-lost",
+    "store-key-timeout",
+    "store-not-reached",
+}
 """Entries that say only that another process ended or was not heard of any more."""
 
 _RESUMES = re.compile(r"`(?:pyinfra-gpu )?train (?:\S{1,300} )?resume\b")
@@ -103,15 +109,16 @@ def _nothing_failed(seen: _Seen) -> Explanation | None:
 
 
 def _failed(
-    seen: _Seen, known: Catalogue, kernel: Iterable[str], *, advised: tuple[str, str], go_on: str
+    seen: _Seen, known: Catalogue, kernel: str, *, advised: tuple[str, str], go_on: str
 ) -> Explanation:
     run, logs = seen.run, evidence.logs(seen.run)
     if (sentence := together.not_shared(run, logs)) is not None:
         # It is what the rank's own error means, and that alone would be the cause.
-        diagnosis = diagnose([Source(sentence)], known)
+        answer = explain({"train": sentence}, known)
     else:
-        diagnosis = diagnose([*logs, *map(Source, kernel), *map(Source, seen.ours)], known)
-    found = _explained(seen, diagnosis, known, advised)
+        texts = {**logs, "kernel": kernel, "train": "\n".join(seen.ours)}
+        answer = explain({name: text for name, text in texts.items() if text}, known)
+    found = _explained(seen, answer, known, advised)
     found = replace(found, ended=together.failed_at(run, found.evidence) or found.ended)
     said = any(_RESUMES.search(each) for each in found.fix)
     if said or found.id == MEMORY or not run.failed:
@@ -122,10 +129,10 @@ def _failed(
 
 
 def _explained(
-    seen: _Seen, diagnosis: Diagnosis, known: Catalogue, advised: tuple[str, str]
+    seen: _Seen, answer: Answer, known: Catalogue, advised: tuple[str, str]
 ) -> Explanation:
     run, first = seen.run, seen.run.first_failed_rank
-    root = next((each for each in diagnosis.findings if each.kind == "root"), None)
+    root = next(iter(answer.found), None)
     found = Explanation(
         run=run.name,
         what=seen.what,
@@ -138,32 +145,31 @@ def _explained(
         facts = (*found.facts, _elsewhere(run.name, seen.others))
         return replace(found, evidence=lost, facts=facts, secondary=True)
     if root is None:
-        last = tuple(evidence.last_words(run, first)) or diagnosis.tail[-LAST_LINES:]
-        return replace(found, evidence=last, more=calling.typed(*evidence.more(run, first)))
+        last = evidence.last_words(run, first) or answer.unexplained.splitlines()[-LAST_LINES:]
+        return replace(found, evidence=tuple(last), more=calling.typed(*evidence.more(run, first)))
     return replace(
         found,
-        id=root.id,
+        id=root.name,
         rank=root.rank if first is None else first,
-        evidence=root.shown_by,
+        evidence=(root.line,),
         cause=root.cause,
         fix=tuple(map(calling.said, _fix(run, root, *advised))),
-        passing=root.passing,
+        passing=known.entries[root.name].transient,
     )
 
 
 def _peer_lost(
-    run: Run, root: Finding | None, first: int | None, known: Catalogue
+    run: Run, root: Found | None, first: int | None, known: Catalogue
 ) -> tuple[str, ...]:
     """Return the lines by which the ranks here only tell that others ended; empty if they do not.
 
     What a rank said last is what ended it: an error of its own would stand there.
     """
     if root is not None:
-        return (root.evidence,) if root.id in _FOLLOWS else ()
+        return (root.line,) if root.name in _FOLLOWS else ()
     last = evidence.last_words(run, first) or evidence.launchers_last_words(run)
-    said = diagnose([Source("\n".join(last), first)], known)
-    follows = {*said.suppressed, *(each.id for each in said.findings)} & {*_FOLLOWS}
-    return tuple(last[-1:]) if follows else ()
+    said = explain({f"rank {first or 0}": "\n".join(last)}, known)
+    return tuple(last[-1:]) if _FOLLOWS & {each.name for each in said.found} else ()
 
 
 def _elsewhere(run: str, others: Sequence[str]) -> str:
@@ -178,8 +184,8 @@ def _elsewhere(run: str, others: Sequence[str]) -> str:
     return f"its ranks lost those of {' and '.join(others)}: the cause may be there, see {there}"
 
 
-def _fix(run: Run, root: Finding, smaller_preset: str, gpus: str) -> tuple[str, ...]:
+def _fix(run: Run, root: Found, smaller_preset: str, gpus: str) -> tuple[str, ...]:
     """Return what to do; of memory, first in the words of this run's own command line."""
-    steps = tuple(together.on_all_hosts(run, each) for each in adapted.adapted(run, root))
-    ours = smaller(run, smaller_preset, gpus) if root.id == MEMORY else ()
+    steps = tuple(together.on_all_hosts(run, str(each)) for each in root.fix)
+    ours = smaller(run, smaller_preset, gpus) if root.name == MEMORY else ()
     return (*ours, *steps[:2]) if ours else steps

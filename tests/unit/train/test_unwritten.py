@@ -19,7 +19,7 @@ from pyinfra_gpu.on_host.train.site import Site
 from pyinfra_gpu.on_host.train.why import why
 
 TINY = presets.resolved({"tiny": {"file": "a.py"}}, "tiny").as_json()
-CAUSE = Cause("HOST-01", "The disk is full.", passing=False)
+CAUSE = Cause("disk-full", "The disk is full.", passing=False)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_full_disk_does_not_keep_a_run_running(
         stop.stop(site, options.parse(["stop", run.name]).run)
     monkeypatch.setattr(files, "write", write)
     (attempt,) = run.settled()["attempts"]  # there is room again
-    assert (attempt["exit"], attempt["outcome"], attempt["cause"]) == (1, "failed", "HOST-01")
+    assert (attempt["exit"], attempt["outcome"], attempt["cause"]) == (1, "failed", "disk-full")
     assert run.read()["attempts"] == [attempt]
     assert run.read()["state"] == "ended"
     assert unwritten.kept(run.folder) == []
