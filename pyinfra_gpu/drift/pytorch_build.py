@@ -53,7 +53,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
         return []
     wanted, now = fingerprint(spec, record), running(record)
     if is_installed(spec, record) or has_wheel(spec, record):
-        return [*_stand_in(record), *_beside(now)]
+        return _notes(record)
     expected = f"torch {spec.pytorch.full_version} built from {_commit(spec)}"
     if now is not None and now.fingerprint != wanted:
         return [
@@ -94,35 +94,35 @@ def _commit(spec: HostSpec) -> str:
     return str(spec.pytorch.building and spec.pytorch.building.commit)[:12]
 
 
-def _stand_in(record: Record) -> list[Finding]:
-    """Say so wherever the host is judged: nothing of PyTorch is in such a torch."""
-    stamp = record.build.stamp
-    if not isinstance(stamp, Manifest) or not stamp.stand_in:
-        return []
-    return [
-        Finding(
-            id=Id.PYTORCH_BUILD_STAND_IN,
-            found="the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it",
-            expected="a torch that trains",
-            effect="note",
-            action="left as it is: the source declared is a stand-in",
-        )
-    ]
+def _notes(record: Record) -> list[Finding]:
+    """Say what is to be known where a declared torch is there.
 
-
-def _beside(now: BuildState | None) -> list[Finding]:
-    """Say that a build goes on where nothing waits for one: somebody declares another torch."""
-    if now is None:
-        return []
-    return [
-        Finding(
-            id=Id.PYTORCH_BUILD_RUNNING,
-            found=f"another torch is being built here: {now.phase}",
-            expected="the declared one alone, which is there",
-            effect="note",
-            action="left as it is",
-        )
-    ]
+    Nothing of PyTorch is in a stand-in; and a build goes on that nothing waits for where somebody
+    declares another torch.
+    """
+    stamp, now, found = record.build.stamp, running(record), []
+    if isinstance(stamp, Manifest) and stamp.stand_in:
+        found += [
+            Finding(
+                id=Id.PYTORCH_BUILD_STAND_IN,
+                found="the installed torch is the rehearsal's stand-in, with nothing of PyTorch in"
+                " it",
+                expected="a torch that trains",
+                effect="note",
+                action="left as it is: the source declared is a stand-in",
+            )
+        ]
+    if now is not None:
+        found += [
+            Finding(
+                id=Id.PYTORCH_BUILD_RUNNING,
+                found=f"another torch is being built here: {now.phase}",
+                expected="the declared one alone, which is there",
+                effect="note",
+                action="left as it is",
+            )
+        ]
+    return found
 
 
 def _without(record: Record, wanted: str) -> str:

@@ -43,7 +43,7 @@ _FETCHING = RLock()
 _SHOWN = 3
 _KEPT = "kept.json"
 _NEWEST_GLIBC = 60
-_TRITON = re.compile(rb"^Requires-Dist: *((?:pytorch-)?triton) *\(?== *([^;)\s]+)", re.MULTILINE)
+_TRITON = re.compile(r"^Requires-Dist: *((?:pytorch-)?triton) *\(?== *([^;)\s]+)", re.MULTILINE)
 _THERE = re.compile(r"\(from versions: ([^)]*)\)")
 
 
@@ -76,7 +76,8 @@ def brought(state: State, host: Host, spec: HostSpec, record: Record, came: list
         if wanted is None:
             raise NightlyError("is for a Python that cannot be told")
         with _FETCHING:
-            place, files = kept(version, wanted, _indexes(spec), host.log)
+            options = [*index_options(spec), *trusted_hosts(spec)]
+            place, files = kept(version, wanted, options, host.log)
         for file, sha256 in files.items():
             at = f"{folder_of(spec)}/{file.partition('-')[0]}"
             send(state, host, as_owner(spec, record), at, place / file, sha256)
@@ -86,10 +87,6 @@ def brought(state: State, host: Host, spec: HostSpec, record: Record, came: list
     except (TransferError, OSError) as error:
         return failed(host, STAGE, f"{name} could not be transferred: {error}: run again")
     return True
-
-
-def _indexes(spec: HostSpec) -> list[str]:
-    return [*index_options(spec), *trusted_hosts(spec)]
 
 
 def kept(
@@ -110,9 +107,12 @@ def kept(
     with tempfile.TemporaryDirectory(prefix=".part.", dir=place) as part:
         torch = _downloaded(f"torch=={version}", wanted, options, Path(part))
         found = [torch]
-        if asked := _TRITON.search(metadata(torch)):
-            name, exactly = (each.decode("ascii") for each in asked.groups())
-            found.append(_downloaded(f"{name}=={exactly}", wanted, options, Path(part)))
+        with zipfile.ZipFile(torch) as archive:
+            (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+            asked = _TRITON.search(archive.read(name).decode())
+        if asked:
+            exactly = f"{asked[1]}=={asked[2]}"
+            found.append(_downloaded(exactly, wanted, options, Path(part)))
         for each in found:
             each.replace(place / each.name)
     files = {each.name: digest(place / each.name) for each in found}
@@ -179,13 +179,3 @@ def _day(version: str) -> int:
     """Return the date in a nightly's version as a number, 0 for others."""
     found = re.search(r"\.dev(\d{8})", version)
     return int(found[1]) if found else 0
-
-
-def metadata(wheel: Path) -> bytes:
-    """Return what a wheel says of itself. Raises NightlyError where it is none."""
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            names = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
-            return archive.read(names[0]) if names else b""
-    except zipfile.BadZipFile as error:
-        raise NightlyError(f"cannot be kept: {wheel.name} is no wheel ({error})") from error

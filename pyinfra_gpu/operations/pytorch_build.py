@@ -30,7 +30,7 @@ from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.on_host import build_bundle, program
 from pyinfra_gpu.on_host.build.plan import Place, Plan, shown
-from pyinfra_gpu.on_host.build.run import SAYS
+from pyinfra_gpu.on_host.build.steps import SAYS
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -77,23 +77,19 @@ def built(spec: HostSpec, record: Record) -> Commands:
         yield refusal
         return
     if spec.pytorch.building is not None and executing():
-        together().say(_KINDS, host.name, _kind(spec, record, acts=bool(found.acting)))
+        kind = {
+            "ingredients": drift.ingredients(spec, record),
+            "acts": bool(found.acting),
+            "wheel": record.build.wheel if drift.has_wheel(spec, record) else None,
+            "run_as": as_owner(spec, record),
+            "build": spec.paths.build,
+        }
+        together().say(_KINDS, host.name, kind)
     if not found.acting:
         host.noop(drift.summary(spec, record) or "nothing is declared for it here")
         return
     yield from _have(spec, record) if executing() else _start(spec, record)
     yield verify(drift, spec, *found.acting.ids)
-
-
-def _kind(spec: HostSpec, record: Record, *, acts: bool) -> dict[str, Any]:
-    """Return what the other hosts have to know of this one."""
-    return {
-        "ingredients": drift.ingredients(spec, record),
-        "acts": acts,
-        "wheel": record.build.wheel if drift.has_wheel(spec, record) else None,
-        "run_as": as_owner(spec, record),
-        "build": spec.paths.build,
-    }
 
 
 def _have(spec: HostSpec, record: Record) -> Commands:
@@ -110,18 +106,15 @@ def _have(spec: HostSpec, record: Record) -> Commands:
     if builder == host.name:
         yield from _start(spec, record)
         yield FunctionCommand(_followed, (spec, record), {})
-    elif builder not in said:
+    elif builder not in able:
+        why = "which this run leaves out or has given up"
+        if builder in said:
+            names = ", ".join(drift.changed(said[builder]["ingredients"], mine))
+            why = f"which is of another kind ({names} differ)" if names else "whose wheel is gone"
         yield refuse(
             STAGE,
-            f"{spec.host}: torch is built on {builder}, which this run leaves out or has given up:"
-            f" run it for {builder} too, or set pytorch_builder = {spec.host!r}",
-        )
-    elif builder not in same:
-        names = ", ".join(drift.changed(said[builder]["ingredients"], mine))
-        yield refuse(
-            STAGE,
-            f"{spec.host}: pytorch_builder {builder} is of another kind ({names} differ): its wheel"
-            " is not for this host: remove pytorch_builder, and each kind builds its own",
+            f"{spec.host}: torch is built on {builder}, {why}: run it for {builder} too, or remove"
+            " pytorch_builder, and each kind builds its own",
         )
     else:
         host.log(f"torch is built on {builder}: waiting for its wheel")

@@ -22,7 +22,7 @@ from test_build_program import PLAN, git, programs
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import preflight
 from pyinfra_gpu.errors import SpecError
-from pyinfra_gpu.on_host.build import run as building
+from pyinfra_gpu.on_host.build import steps
 from pyinfra_gpu.on_host.build.plan import BuildError, Place
 
 SOURCE: dict[str, object] = {
@@ -209,8 +209,8 @@ def whole(repositories: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 def fetched(place: Place, url: str, commit: str) -> None:
     run = programs(place.root)
-    building.fetch(replace(PLAN, git=url, commit=commit), place, run)
-    assert building.wrong_with(place.source, commit, run) is None
+    steps.fetch(replace(PLAN, git=url, commit=commit), place, run)
+    assert steps.wrong_with(place.source, commit, run) is None
 
 
 def _elsewhere(tree: Path) -> None:
@@ -229,6 +229,10 @@ DAMAGES: dict[str, Damage] = {
     "a submodule is half cloned, its name alone": lambda tree: (
         shutil.rmtree(tree / f".git/modules/{INNER}"),
         (tree / f".git/modules/{INNER}").mkdir(),
+    ),
+    "a git that was killed in it left its lock": lambda tree: (
+        (tree / ".git/index.lock").touch(),
+        (tree / "file").unlink(),
     ),
     "its own repository is half": lambda tree: shutil.rmtree(tree / ".git/objects"),
     "it is at another commit": lambda tree: git(tree, "commit", "-q", "--allow-empty", "-m", "y"),

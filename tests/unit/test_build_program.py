@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from pyinfra_gpu.on_host.build import __main__ as running
 from pyinfra_gpu.on_host.build import plan as planned
-from pyinfra_gpu.on_host.build import prove
-from pyinfra_gpu.on_host.build import run as running
+from pyinfra_gpu.on_host.build import prove, steps
 from pyinfra_gpu.on_host.build.plan import SCIKIT, SETUPTOOLS, BuildError, Place, Plan
-from pyinfra_gpu.on_host.build.run import Programs, failure
+from pyinfra_gpu.on_host.build.steps import Programs, failure
 
 COMMIT = "ab" * 20
 PLAN = Plan(
@@ -81,22 +81,22 @@ def git(folder: Path, *words: str) -> str:
 def test_the_entry_point_is_what_the_tree_names(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "setup.py").write_text("")
     (tmp_path / "pyproject.toml").write_text(text)
-    assert running.backend(tmp_path) == expected
+    assert steps.backend(tmp_path) == expected
 
 
 def test_a_tree_of_another_backend_is_refused_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[build-system]\nbuild-backend = "hatchling.build"\n')
     with pytest.raises(BuildError, match=r"names the build backend hatchling\.build"):
-        running.backend(tmp_path)
+        steps.backend(tmp_path)
 
 
 def test_what_a_tree_needs_is_read_from_both_places(tmp_path: Path) -> None:
     text = '[build-system]\nrequires = [\n    "setuptools[x]>=70",  # why\n    "wheel",\n]\n[a]\n'
     (tmp_path / "pyproject.toml").write_text(text)
-    assert running.requires(tmp_path) == ["setuptools[x]>=70", "wheel"]
+    assert steps.requires(tmp_path) == ["setuptools[x]>=70", "wheel"]
     more = tmp_path / "requirements-build.txt"
     more.write_text("numpy>=2\n")
-    assert running.requires(tmp_path)[2:] == ["--requirement", str(more)]
+    assert steps.requires(tmp_path)[2:] == ["--requirement", str(more)]
 
 
 # -- after configuring
@@ -104,7 +104,7 @@ def test_what_a_tree_needs_is_read_from_both_places(tmp_path: Path) -> None:
 
 def checked(plan: Plan, place: Place, ninja: str, log: str) -> None:
     (place.build / "build.ninja").write_text(ninja)
-    running.check(plan, place, log.splitlines())
+    steps.check(plan, place, log.splitlines())
 
 
 def test_a_build_as_it_is_declared_passes(place: Place) -> None:
@@ -140,7 +140,7 @@ def test_what_is_not_as_declared_is_one_sentence_before_anything_is_compiled(
 
 
 def test_a_stand_in_is_built_in_rehearsals_alone(place: Place) -> None:
-    (place.source / running.STAND_IN).write_text("")
+    (place.source / steps.STAND_IN).write_text("")
     checked(replace(PLAN, rehearsal=True), place, LIBUV + CODE, SUMMARY)
     with pytest.raises(BuildError, match="calls itself a stand-in for rehearsals"):
         checked(PLAN, place, LIBUV + CODE, SUMMARY)
@@ -203,26 +203,24 @@ def test_where_memory_runs_out_half_as_many_go_on_and_it_is_said(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Ninja((1, FIRST), (0, []))
-    running.compile_all(CPU, place, run)
+    steps.compile_all(CPU, place, run)
     assert run.jobs == ["16", "8"]
     said = capsys.readouterr().out
-    assert (
-        said == f"{running.SAYS}memory ran out: the build goes on with 8 compilers side by side\n"
-    )
+    assert said == f"{steps.SAYS}memory ran out: the build goes on with 8 compilers side by side\n"
 
 
 @pytest.mark.usefixtures("cores")
 def test_another_limit_of_memory_counts_the_compilers_again(place: Place) -> None:
     run = Ninja((0, []), (1, FIRST), (0, []), (0, []))
     for gib in (4, 64, 128):  # after memory ran out with 64, it was raised
-        running.compile_all(replace(CPU, memory_mib=gib * 1024), place, run)
+        steps.compile_all(replace(CPU, memory_mib=gib * 1024), place, run)
     assert run.jobs == ["2", "32", "16", "64"]
 
 
 def test_one_compiler_that_needs_too_much_is_the_end(place: Place) -> None:
     plan = replace(CPU, memory_mib=2048)
     with pytest.raises(BuildError, match="one compiler alone needs more than the 2048 MiB"):
-        running.compile_all(plan, place, Ninja((1, FIRST)))
+        steps.compile_all(plan, place, Ninja((1, FIRST)))
 
 
 # -- the first error
@@ -283,7 +281,7 @@ def phases(monkeypatch: pytest.MonkeyPatch, place: Place) -> list[str]:
     """Do nothing in all phases but note them, as on a host with ccache; return the notes."""
     done: list[str] = []
     names = ("fetch", "tools", "configure", "compile_all", "make_wheel")
-    for module, name in (*((running, name) for name in names), (prove, "prove")):
+    for module, name in (*((steps, name) for name in names), (prove, "prove")):
         monkeypatch.setattr(module, name, lambda *given, name=name: done.append(name))
     monkeypatch.setattr(running.shutil, "which", lambda *given, **more: "/usr/bin/ccache")
     (place.root / "plan.json").write_text(json.dumps(asdict(PLAN)))
@@ -317,7 +315,7 @@ def test_a_wheel_that_is_proven_is_all_there_is_to_do(place: Place, phases: list
     place.wheels.mkdir()
     wheel = place.wheels / "torch-x.whl"
     wheel.write_bytes(b"x")
-    known = {"fingerprint": PLAN.fingerprint, "file": wheel.name, "sha256": running.digest(wheel)}
+    known = {"fingerprint": PLAN.fingerprint, "file": wheel.name, "sha256": steps.digest(wheel)}
     place.manifest.write_text(json.dumps(known))
     assert running.build(place, "build.pyz") == 0
     assert phases == []
@@ -330,7 +328,7 @@ def test_a_wheel_that_is_proven_is_all_there_is_to_do(place: Place, phases: list
 def test_what_failed_on_a_full_disk_can_be_written_down(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = running.write_whole
+    written = steps.write_whole
 
     def write(path: Path, text: str) -> None:
         """Fail as long as the disk is full."""
@@ -340,10 +338,10 @@ def test_what_failed_on_a_full_disk_can_be_written_down(
         written(path, text)
 
     def full(*given: Any) -> None:
-        monkeypatch.setattr(running, "write_whole", write)
+        monkeypatch.setattr(steps, "write_whole", write)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(running, "fetch", full)
+    monkeypatch.setattr(steps, "fetch", full)
     assert running.build(place, "build.pyz") == 1
     assert state(place)["phase"] == "fetch"
     assert "cannot go on: [Errno 28] No space left" in state(place)["error"]["sentence"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .plan import BuildError, Place, Plan
-from .run import Programs, digest, install, is_stand_in, remove, sync, text_of, write_whole
+from .steps import Programs, digest, install, is_stand_in, remove, sync, text_of, write_whole
 
 ANSWER = "pyinfra-gpu-proof "
 """Begins the one line in which the process that imported torch tells what it found."""

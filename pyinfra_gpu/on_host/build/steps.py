@@ -1,18 +1,16 @@
-"""The build from its first phase to its last. What an earlier one finished is left as it is."""
+"""What a build does, step by step. What an earlier one finished is left as it is."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,11 +24,9 @@ SAYS = "pyinfra-gpu: "
 STAND_IN = "STAND-IN"
 """A file of this name says that a tree is none of PyTorch's, but one of our rehearsals."""
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_RESERVE = 64 << 10
 _SHOWN = 3
 _CLEAN = ("clean", "--quiet", "-ffdx")
-_TAIL = 400
+_TAIL, _ALL = 400, 100_000
 """Lines that are kept of what a program printed, to find its first error in."""
 
 _ERROR = re.compile(
@@ -112,12 +108,9 @@ class Programs:
         self.environment = dict(environment)
 
     def run(self, words: Sequence[str], *, what: str, **more: Any) -> list[str]:
-        """Run a program; return the last lines that it printed.
+        """Run a program, as `tried` does, and raise BuildError where it fails.
 
-        + what: what it does, for the sentence where it fails, e.g. "configuring"
-        + more: as `tried` takes it
-
-        Raises BuildError where it fails.
+        + what: what it does, for the sentence, e.g. "configuring"
         """
         status, lines = self.tried(words, **more)
         if status != 0:
@@ -125,22 +118,17 @@ class Programs:
         return lines
 
     def tried(
-        self,
-        words: Sequence[str],
-        *,
-        cwd: Path | None = None,
-        more: Mapping[str, str] | None = None,
-        hear: Callable[[str], None] = lambda line: None,
+        self, words: Sequence[str], *, cwd: Path | None = None, keep: int = _TAIL, **more: str
     ) -> tuple[int, list[str]]:
         """Run a program; return its exit status and the last lines that it printed.
 
-        + more: variables beside those of all programs; hear: is given each line
+        + more: variables beside those of all programs
         """
         print(f"+ {shlex.join(words)}", flush=True)
-        kept: deque[str] = deque(maxlen=_TAIL)
+        kept: deque[str] = deque(maxlen=keep)
         try:
             running = subprocess.Popen(
-                [*words], cwd=cwd, env={**self.environment, **(more or {})}, text=True,
+                [*words], cwd=cwd, env={**self.environment, **more}, text=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 errors="replace",
             )  # fmt: skip
@@ -150,7 +138,6 @@ class Programs:
             for line in running.stdout or ():
                 print(line.rstrip("\n"), flush=True)
                 kept.append(line.rstrip("\n"))
-                hear(kept[-1])
         return running.returncode, [*kept]
 
 
@@ -198,6 +185,10 @@ def _fetch_into(plan: Plan, tree: Path, run: Programs) -> None:
     if not (tree / ".git").exists():
         remove(tree)
         run.run(["git", "init", "--quiet", str(tree)], what="making a repository")
+    for lock in [
+        *(tree / ".git").rglob("*.lock")
+    ]:  # of a git that was killed: one builds at a time
+        lock.unlink()
     _fetch_commit(git, url, plan.commit, run)
     steps = {
         "checking out": ["checkout", "--quiet", "--force", "--detach", plan.commit],
@@ -354,9 +345,8 @@ def configure(plan: Plan, place: Place, run: Programs) -> None:
     inner = ["submodule", "--quiet", "foreach", "--recursive", f"git {' '.join(_CLEAN)}"]
     for clean in (_CLEAN, inner):
         run.run(["git", "-C", str(place.source), *clean], what="cleaning the checkout")
-    lines: list[str] = []
     words = planned.configure_words(plan, place, backend(place.source))
-    run.run(words, what="configuring", cwd=place.source, hear=lines.append)
+    lines = run.run(words, what="configuring", cwd=place.source, keep=_ALL)
     if not (place.build / "build.ninja").exists():
         raise BuildError(
             "configuring ended well and left no build/build.ninja: the tree was not configured for"
@@ -429,7 +419,7 @@ def compile_all(plan: Plan, place: Place, run: Programs) -> None:
     label = "stand-in" if is_stand_in(place.source) else "%W left"
     while True:
         words = planned.compile_words(place, str(number))
-        status, lines = run.tried(words, more={"NINJA_STATUS": f"[%f/%t] {label}, "})
+        status, lines = run.tried(words, NINJA_STATUS=f"[%f/%t] {label}, ")
         if status == 0:
             return
         if not any(_KILLED.search(line) for line in lines):
@@ -446,8 +436,9 @@ def compile_all(plan: Plan, place: Place, run: Programs) -> None:
 def make_wheel(plan: Plan, place: Place, run: Programs) -> None:
     """Have exactly one wheel in the folder of wheels, with the declared name."""
     remove(place.made)
-    more = {"MAX_JOBS": str(planned.jobs(plan, counts_flash=False))}
-    run.run(planned.wheel_words(place, backend(place.source)), what="making the wheel", more=more)
+    number = str(planned.jobs(plan, counts_flash=False))
+    words = planned.wheel_words(place, backend(place.source))
+    run.run(words, what="making the wheel", MAX_JOBS=number)
     found = sorted(place.made.glob("*.whl"))
     if len(found) != 1:
         raise BuildError(f"the build left {len(found)} wheels, and one is expected")
@@ -460,94 +451,3 @@ def make_wheel(plan: Plan, place: Place, run: Programs) -> None:
     remove(place.wheels)
     sync(place.root)
     place.made.rename(place.wheels)
-
-
-# -- all of it
-
-
-class State:
-    """How far the build is, for whoever asks: state.json, always whole."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self.known: dict[str, Any] = {"fingerprint": "0" * 64, "boot": text_of(_BOOT_ID)}
-
-    def save(self, phase: str, error: BuildError | None = None) -> None:
-        """Write down the phase, and why it failed. Raises OSError."""
-        told = None
-        if error is not None:
-            lines = [line[:400] for line in error.lines[:12]]
-            told = {"sentence": error.sentence[:1000], "lines": lines}
-        self.known.update(phase=phase, error=told)
-        write_whole(self._place.state, json.dumps(self.known) + "\n")
-
-
-def build(place: Place, program: str) -> int:
-    """Build what the plan says; return 0 where the wheel is there and proven.
-
-    + program: path of this program, which the proof runs in an environment of its own
-    """
-    state = State(place)
-    try:
-        os.chdir(place.root)
-        place.pid.write_text(f"{os.getpid()}\n")
-        state.save("plan")
-        # Some room of the disk, so that a full one can be told.
-        place.reserve.write_bytes(os.urandom(_RESERVE))
-        plan = Plan.read(place.root)
-        state.known["fingerprint"] = plan.fingerprint
-        _phases(plan, place, state, program)
-    except BuildError as error:
-        return _failed(place, state, error)
-    except OSError as error:
-        return _failed(place, state, BuildError(f"the build cannot go on: {error}"))
-    except Exception as error:  # whatever it is, whoever asks is to hear of it
-        _failed(place, state, BuildError(f"the build broke: {type(error).__name__}: {error}"))
-        raise
-    finally:
-        for each in (place.pid, place.reserve):
-            each.unlink(missing_ok=True)
-    return 0
-
-
-def _failed(place: Place, state: State, error: BuildError) -> int:
-    sys.stderr.write(": ".join([error.sentence, *error.lines[:1]]) + "\n")
-    place.reserve.unlink(missing_ok=True)
-    with suppress(OSError):
-        state.save(state.known.get("phase", "plan"), error)
-    return 1
-
-
-def _phases(plan: Plan, place: Place, state: State, program: str) -> None:
-    from .prove import is_proven, prove  # which needs what is here
-
-    if is_proven(plan, place):
-        state.save("prove")
-        return
-    run = Programs(planned.environment(plan, place, os.environ.get("HOME", "/")))
-    if shutil.which("ccache", path=run.environment["PATH"]) is None:
-        raise BuildError("ccache is missing, without which nothing is built: install it")
-    if text_of(place.boot) != state.known["boot"]:
-        # What a power cut leaves may be empty or half, whatever its time says, and ninja would link
-        # it. What is compiled is in ccache, which compares a digest before it gives anything.
-        remove(place.part)
-        remove(place.configured)
-        write_whole(place.boot, state.known["boot"])
-
-    def begin(phase: str) -> None:
-        state.save(phase)
-        say(f"{phase} (stand-in)" if is_stand_in(place.source) else phase)
-
-    begin("fetch")
-    fetch(plan, place, run)
-    begin("requirements")
-    tools(plan, place, run)
-    if text_of(place.configured) != plan.fingerprint:
-        begin("configure")
-        configure(plan, place, run)
-    begin("compile")
-    compile_all(plan, place, run)
-    begin("wheel")
-    make_wheel(plan, place, run)
-    begin("prove")
-    prove(plan, place, run, program)
