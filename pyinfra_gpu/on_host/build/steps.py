@@ -293,10 +293,10 @@ def requires(tree: Path) -> list[str]:
     ends at the first bracket with which it is one.
     """
     begun = re.search(r"^requires\s*=\s*(\[.*)", text_of(tree / "pyproject.toml"), re.M | re.S)
-    found: list[str] = []
-    for end in re.finditer(r"\]", begun[1]) if begun else ():
+    listed, found = begun[1] if begun else "", list[str]()
+    for end in re.finditer(r"\]", listed):
         with suppress(SyntaxError, ValueError):
-            found = [str(each) for each in ast.literal_eval(begun[1][: end.end()])]
+            found = [str(each) for each in ast.literal_eval(listed[: end.end()])]
             break
     more = tree / "requirements-build.txt"
     return [*found, "--requirement", str(more)] if more.exists() else found
