@@ -77,8 +77,8 @@ def fetch(
             owners = as_user(state, host, read, run_as)
             _done(state, host, StringCommand(owners, ">", quoted(staged)))
             bounded = _Bounded(file, manifest.size)
-            guard(host)
-            host.get_file(staged, bounded, _timeout=deadlines.INSTALL)
+            with _sftp(host):
+                host.get_file(staged, bounded, _timeout=deadlines.INSTALL)
             if bounded.digest.hexdigest() != manifest.sha256:
                 raise TransferError(f"{host.name} has another wheel there than it has proven")
         with replacing(place / _MANIFEST, 0o644) as target:
@@ -99,8 +99,8 @@ def send(
     Raises TransferError, and OSError.
     """
     with _staged(state, host) as staged:
-        guard(host)
-        host.put_file(str(wheel), staged, _timeout=deadlines.INSTALL)
+        with _sftp(host):
+            host.put_file(str(wheel), staged, _timeout=deadlines.INSTALL)
         accept = program("build/accept.sh", folder, wheel.name, sha256)
         owners = as_user(state, host, accept, run_as)
         _done(state, host, StringCommand("cat", quoted(staged), "|", owners))
@@ -121,6 +121,18 @@ def _staged(state: State, host: Host) -> Iterator[str]:
         yield f"{made[-1]}/wheel"
     finally:
         ask(state, host, quoted("rm", "-rf", made[-1]), _LOGIN, seconds=deadlines.PLAIN)
+
+
+@contextmanager
+def _sftp(host: Host) -> Iterator[None]:
+    """Have a file transfer bounded, and whatever it raises as TransferError."""
+    guard(host)
+    try:
+        yield
+    except TransferError:
+        raise
+    except Exception as error:
+        raise TransferError(f"the file transfer (SFTP) failed: {error!r}") from error
 
 
 def _done(state: State, host: Host, command: str | StringCommand) -> tuple[str, ...]:

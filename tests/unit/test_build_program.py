@@ -172,6 +172,21 @@ def test_everything_is_compiled_through_ccache(place: Place) -> None:
     assert "CMAKE_CUDA_COMPILER_LAUNCHER" not in planned.environment(CPU, place, "/home/x")
 
 
+def test_what_a_build_would_run_is_shown_of_both_backends(place: Place) -> None:
+    lines = [*planned.shown(PLAN, place)]
+    assert lines[0] == f"source: https://example.org/pytorch {COMMIT}"
+    build, python = place.build, place.tools / "bin/python"
+    for expected in (
+        *("USE_NUMA=0", "TORCH_CUDA_ARCH_LIST='9.0;12.0'", "CUDACXX=/usr/local/cuda-13.0/bin/nvcc"),
+        *("PYTORCH_BUILD_VERSION=2.14.1+cu130", f"compile: ninja -C {build} -j JOBS"),
+        f"  configure: {python} setup.py build --cmake-only",
+        f"  wheel: {python} -m build --wheel --no-isolation -Cbuild-dir=build --outdir"
+        f" {place.made} {place.source}",
+    ):
+        assert expected in lines
+    assert any(line.startswith("  configure: cmake -S . -B build -G Ninja") for line in lines)
+
+
 # -- compiling
 
 

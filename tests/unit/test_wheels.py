@@ -132,3 +132,13 @@ def test_the_cache_keeps_the_newest_builds_alone(build: Path) -> None:
     fetched(build)
     kept = sorted(each.name for each in wheels.folder().iterdir())
     assert kept == [*(f"{number:064d}" for number in (3, 4, 5)), manifest().fingerprint]
+
+
+def test_a_host_without_sftp_is_one_sentence(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object, **more: object) -> bool:
+        raise RuntimeError("Unable to establish SFTP connection")
+
+    monkeypatch.setattr(HOST, "get_file", refuse)
+    with pytest.raises(wheels.TransferError, match=r"\(SFTP\) failed: .*Unable to establish"):
+        fetched(build)
+    assert left() == []

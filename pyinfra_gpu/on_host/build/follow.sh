@@ -20,7 +20,7 @@ for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 done
 systemctl $manager is-active --quiet "$unit" || end=ended
 if [ "$invocation" ]; then
-	journalctl $manager --quiet --no-pager --output=cat "_SYSTEMD_INVOCATION_ID=$invocation" |
+	journalctl $manager --quiet --no-pager --output=cat --lines=4000 "_SYSTEMD_INVOCATION_ID=$invocation" |
 		awk '/^pyinfra-gpu: / { print substr($0, 1, 200) } /^\[[0-9]+\/[0-9]+\] / { step = $0 }
 			END { if (step) print substr(step, 1, 200) }' | tail -n 30
 fi
