@@ -210,7 +210,9 @@ def whole(repositories: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
 def fetched(place: Place, url: str, commit: str) -> None:
     run = programs(place.root)
     steps.fetch(replace(PLAN, git=url, commit=commit), place, run)
-    assert steps.wrong_with(place.source, commit, run) is None
+    assert place.fetched.read_text() == commit == git(place.source, "rev-parse", "HEAD")
+    assert git(place.source, "status", "--porcelain", "--ignore-submodules=none") == ""
+    assert git(place.source, "submodule", "status", "--recursive")[:1] not in ("-", "+", "U")
 
 
 def _elsewhere(tree: Path) -> None:
@@ -280,7 +282,7 @@ def test_a_tag_that_stands_in_the_place_of_a_commit_is_one_sentence(
     tag = git(origin, "rev-parse", "v2")
     with pytest.raises(BuildError, match=f"{tag} is a tag, which may be moved: set .* {commit}"):
         fetched(place, url, tag)
-    assert not place.source.exists()
+    assert not place.fetched.exists()
 
 
 def test_a_submodule_whose_commit_is_nowhere_is_one_sentence(
@@ -293,7 +295,7 @@ def test_a_submodule_whose_commit_is_nowhere_is_one_sentence(
     with pytest.raises(BuildError, match="fetching the submodules failed") as refused:
         fetched(place, url, commit)
     assert "\n" not in refused.value.lines[0]
-    assert not place.source.exists()
+    assert not place.fetched.exists()
 
 
 def test_a_commit_that_the_repository_does_not_have_is_one_sentence(
@@ -302,4 +304,4 @@ def test_a_commit_that_the_repository_does_not_have_is_one_sentence(
     place, url, _ = served
     with pytest.raises(BuildError, match=r"has no commit 0{39}1: set pytorch_commit to what"):
         fetched(place, url, "0" * 39 + "1")
-    assert not place.source.exists()
+    assert not place.fetched.exists()

@@ -309,21 +309,24 @@ ALL = ["fetch", "tools", "configure", "compile_all", "make_wheel", "prove"]
 def test_what_was_configured_for_this_plan_in_this_boot_is_not_configured_again(
     place: Place, phases: list[str]
 ) -> None:
+    place.fetched.write_text(PLAN.commit)
     assert running.build(place, "build.pyz") == 0
     assert phases == ALL
     assert (state(place)["phase"], state(place)["error"]) == ("prove", None)
     assert not place.pid.exists()
     phases.clear()
     place.configured.write_text(PLAN.fingerprint)
-    place.part.mkdir()
     assert running.build(place, "build.pyz") == 0
     assert phases == [each for each in ALL if each != "configure"]
-    assert place.part.exists()
     phases.clear()
     place.boot.write_text("another")  # what is there may be what a power cut left of it
     assert running.build(place, "build.pyz") == 0
     assert phases == ALL
-    assert not place.part.exists()
+    assert place.build.exists()
+    place.fetched.unlink()  # it was still being fetched
+    place.boot.write_text("another")
+    assert running.build(place, "build.pyz") == 0
+    assert not place.source.exists()
 
 
 def test_a_wheel_that_is_proven_is_all_there_is_to_do(place: Place, phases: list[str]) -> None:

@@ -92,8 +92,7 @@ def _phases(plan: Plan, place: Place, state: State, program: str) -> None:
     if steps.text_of(place.boot) != state.known["boot"]:
         # What a power cut leaves may be empty or half, whatever its time says, and ninja would link
         # it. What is compiled is in ccache, which compares a digest before it gives anything.
-        steps.remove(place.part)
-        steps.remove(place.configured)
+        steps.remove(place.configured if place.fetched.exists() else place.source)
         steps.write_whole(place.boot, state.known["boot"])
 
     def begin(phase: str) -> None:

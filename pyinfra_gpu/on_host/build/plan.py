@@ -39,7 +39,7 @@ class BuildError(Exception):
 class Place:
     """One build's folder.
 
-    + source: the tree, only when it is whole; part: the tree as long as it is fetched
+    + source: the tree; fetched: holds its commit, once all of it is there and on disk
     + build: CMake's folder, where PyTorch's own build has it
     + configured: in it, and holds the fingerprint of the plan for which it was made
     + boot: in which boot of the machine the last build was at work
@@ -51,7 +51,7 @@ class Place:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.state, self.pid, self.boot = root / "state.json", root / "pid", root / "boot"
-        self.source, self.part = root / "source", root / "source.part"
+        self.source, self.fetched = root / "source", root / "fetched"
         self.build = self.source / "build"
         self.configured = self.build / ".pyinfra-gpu-configured"
         self.tools, self.proof = root / "tools", root / "proof"

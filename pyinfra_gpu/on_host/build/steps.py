@@ -24,7 +24,6 @@ SAYS = "pyinfra-gpu: "
 STAND_IN = "STAND-IN"
 """A file of this name says that a tree is none of PyTorch's, but one of our rehearsals."""
 
-_SHOWN = 3
 _CLEAN = ("clean", "--quiet", "-ffdx")
 _TAIL, _ALL = 400, 100_000
 """Lines that are kept of what a program printed, to find its first error in."""
@@ -162,51 +161,46 @@ def _is_error(line: str) -> bool:
 
 
 def fetch(plan: Plan, place: Place, run: Programs) -> None:
-    """Have the commit in `source`, complete with its submodules. What was cut off goes on."""
-    if place.source.exists():
-        if wrong_with(place.source, plan.commit, run) is None:
-            return
-        # Its objects serve for another commit, too; it has that name again when it is whole.
-        remove(place.part)
-        shutil.move(str(place.source), str(place.part))
+    """Have the commit in `source`, complete with its submodules. What was cut off goes on.
+
+    PyTorch itself only looks whether any of six files of the submodules is there.
+    """
+    if text_of(place.fetched) != plan.commit:
+        remove(place.fetched)
     try:
-        _fetch_into(plan, place.part, run)
+        _fetch_into(plan, place.source, run)
     except BuildError:
-        if _is_sound(place.part, run):  # the network was cut: what came stays
+        if _is_sound(place.source, run):  # the network was cut: what came stays
             raise
-        remove(place.part)
-        _fetch_into(plan, place.part, run)
+        remove(place.source)
+        _fetch_into(plan, place.source, run)
     sync(place.root)
-    place.part.rename(place.source)
+    write_whole(place.fetched, plan.commit)
 
 
 def _fetch_into(plan: Plan, tree: Path, run: Programs) -> None:
+    """Have what is missing fetched, and what was changed put back; files of a build stay."""
     git, url = ["git", "-C", str(tree)], plan.git
     if not (tree / ".git").exists():
         remove(tree)
         run.run(["git", "init", "--quiet", str(tree)], what="making a repository")
-    for lock in [
-        *(tree / ".git").rglob("*.lock")
-    ]:  # of a git that was killed: one builds at a time
+    for lock in [*(tree / ".git").rglob("*.lock")]:  # of a git that was killed: no other is at work
         lock.unlink()
     _fetch_commit(git, url, plan.commit, run)
-    steps = {
-        "checking out": ["checkout", "--quiet", "--force", "--detach", plan.commit],
-        "cleaning the checkout": [*_CLEAN],
-    }
-    if run.tried([*git, "cat-file", "-e", f"{plan.commit}:.gitmodules"])[0] == 0:
-        # Relative addresses of submodules count from the remote's.
-        run.tried([*git, "remote", "remove", "origin"])
-        steps["naming the repository"] = ["remote", "add", "origin", url]
-        steps["reading .gitmodules"] = ["submodule", "--quiet", "sync", "--recursive"]
-        # Else git takes submodules from no path: a tree must not choose it.
-        local = ["-c", "protocol.file.allow=always"] if url.startswith("file:") else []
-        update = ["submodule", "--quiet", "update", "--init", "--recursive", "--force"]
-        steps["fetching the submodules"] = [*local, *update]
-    for what, words in steps.items():
-        run.run([*git, *words], what=what)
-    if wrong := wrong_with(tree, plan.commit, run):
-        raise BuildError(f"the source is not whole after fetching it from {url}: {wrong}")
+    force = ["checkout", "--quiet", "--force", "--detach", plan.commit]
+    run.run([*git, *force], what="checking out")
+    if not (tree / ".gitmodules").exists():
+        return
+    # Relative addresses of submodules count from the remote's.
+    run.tried([*git, "remote", "remove", "origin"])
+    # Else git takes submodules from no path: a tree must not choose it.
+    local = ["-c", "protocol.file.allow=always"] if url.startswith("file:") else []
+    for words in (
+        ["remote", "add", "origin", url],
+        ["submodule", "--quiet", "sync", "--recursive"],
+        [*local, "submodule", "--quiet", "update", "--init", "--recursive", "--force"],
+    ):
+        run.run([*git, *words], what="fetching the submodules")
 
 
 def _fetch_commit(git: list[str], url: str, commit: str, run: Programs) -> None:
@@ -245,25 +239,6 @@ def _is_sound(tree: Path, run: Programs) -> bool:
         found += [each.parent.parent for each in own.glob("**/modules/**/objects/pack")]
     verify = ["rev-parse", "--quiet", "--verify", "HEAD^{tree}"]
     return all(run.tried(["git", "--git-dir", str(each), *verify])[0] == 0 for each in found)
-
-
-def wrong_with(tree: Path, commit: str, run: Programs) -> str | None:
-    """Return in what a checkout is not the commit, whole and clean; None where it is.
-
-    PyTorch itself only looks whether any of six files of the submodules is there.
-    """
-    git = ["git", "-C", str(tree)]
-    head = run.tried([*git, "rev-parse", "HEAD"])[1]
-    if head[-1:] != [commit]:
-        return f"it is at {head[-1] if head else 'nothing'}, not at {commit}"
-    status, rows = run.tried([*git, "submodule", "status", "--recursive"])
-    if wrong := [row for row in rows if status != 0 or row[:1] in "-+U"]:
-        return f"submodules are missing or at another commit: {', '.join(wrong[:_SHOWN])}"
-    clean = ["status", "--porcelain", "--untracked-files=no", "--ignore-submodules=none"]
-    status, rows = run.tried([*git, *clean])
-    if status != 0 or rows:
-        return f"files in it were changed: {', '.join(row[3:] for row in rows[:_SHOWN])}"
-    return None
 
 
 # -- what a tree says of itself
