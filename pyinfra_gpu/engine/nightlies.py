@@ -148,10 +148,13 @@ def _downloaded(requirement: str, wanted: Platform, options: Sequence[str], plac
     for platform in (*platforms, f"manylinux2014{linux}", f"linux{linux}"):
         words += ["--platform", platform]
     before = {*place.iterdir()}
-    pip = subprocess.run(
-        [sys.executable, "-m", "pip", *words, *options, requirement],
-        capture_output=True, text=True, timeout=deadlines.INSTALL, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    try:
+        pip = subprocess.run(
+            [sys.executable, "-m", "pip", *words, *options, requirement],
+            capture_output=True, text=True, timeout=deadlines.INSTALL, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise NightlyError(f"cannot be had: pip took more than {deadlines.INSTALL:g} s") from error
     found = {*place.iterdir()} - before
     if pip.returncode == 0 and len(found) == 1:
         return found.pop()
