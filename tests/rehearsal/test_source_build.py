@@ -104,8 +104,8 @@ def compiled(host: LabHost) -> int:
 
 
 def finished(host: LabHost) -> int:
-    """Return how many commands ninja finished in all runs of the build; it notes each."""
-    return int(host.run(f"grep -vc '^#' {BUILD}/source/build/.ninja_log").stdout)
+    """Return how many files ninja compiled and linked in all runs of the build; it notes each."""
+    return int(host.run(f"grep -cE '\\.(o|a|so)\\s' {BUILD}/source/build/.ninja_log").stdout)
 
 
 def is_at(host: LabHost, number: int) -> Callable[[], bool]:
