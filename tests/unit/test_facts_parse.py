@@ -221,7 +221,6 @@ SOURCES = {
     "build.wheel": ["build.wheel"],
     "build.state": ["build.state"],
     "build.pid": ["build.pid"],
-    "build.cudnn": ["build.cudnn"],
     "torch.version_line": ["torch.version", "torch.git_version", "torch.cuda"],
     "torch.damaged": ["torch.damaged"],
     "torch.foreign": ["torch.foreign"],
