@@ -32,7 +32,8 @@ _SAFE = re.compile(r"[\w./:@%+,-]{1,200}")  # what a shell takes literally
 
 _KERNEL = re.compile(
     r"\bkernel: |^\[ {0,10}\d{1,8}\.\d{6}\] |^\[\w{3} \w{3} {1,2}\d{1,2} [\d:]{8} \d{4}\] "
-    r"|Killed process \d|^NVRM:")
+    r"|Killed process \d|^NVRM:"
+)
 _ERROR = re.compile(
     r"\b(?:E|FATAL|fatal|Fatal|Error|error|ERROR)\b ?[:!\]]|(?:^|[\[ ])[EF]\d{3,4} \d\d:\d\d:"
 )
