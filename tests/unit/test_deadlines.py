@@ -67,7 +67,7 @@ def test_a_program_that_lasts_is_begun_and_listened_to_within_a_time() -> None:
     begun = [path for path, _, name in calls() if name == "transport.start"]
     assert begun == ["engine/wire.py"]
     listening = [path for path, _, name in calls() if last(name) == "line"]
-    assert listening == ["engine/following.py", "engine/lease.py", "engine/meanwhile.py"]
+    assert listening == ["engine/following.py", "engine/lease.py"]
     for path in listening:
         assert "with within(" in (PRODUCT / path).read_text(encoding="utf-8")
 
