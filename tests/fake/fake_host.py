@@ -167,6 +167,7 @@ class FakeHost:
     ) -> list[str]:
         plain: dict[str, str | None] = {
             **_PLAIN,
+            "system.hostname": self.name,
             "environment.text": environment.declared(wanted)[wanted.paths.env_file][0],
             **(noted or {}),
             "smoke.verdict": None,
