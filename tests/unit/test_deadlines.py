@@ -94,7 +94,7 @@ def test_an_operation_of_pyinfras_is_only_used_inside_one_of_ours() -> None:
 def test_a_connection_is_only_opened_within_a_time() -> None:
     """By the look and after a reboot; the rest is pyinfra's own, and the transport bounds it."""
     for path, call, name in calls():
-        if last(name) == "connect" and path != "engine/host_keys.py":
+        if last(name) == "connect" and path != "engine/transport.py":
             assert path in ("engine/look.py", "engine/reboot.py"), f"{path}:{call.lineno}"
             assert "with within(" in (PRODUCT / path).read_text(encoding="utf-8"), path
 
