@@ -254,7 +254,7 @@ NO_FILE = "FileNotFoundError: [Errno 2] No such file or directory: 'train.bin'"
     [
         (BROKEN_OFF, 2, [("failed", "download-broke-off"), ("finished", None)]),
         (BROKEN_OFF, 0, [("failed", "download-broke-off")]),
-        (NO_FILE, 2, [("failed", None)]),
+        (NO_FILE, 2, [("failed", "file-not-found")]),
         ("nobody knows this", 2, [("failed", None)]),
     ],
 )
