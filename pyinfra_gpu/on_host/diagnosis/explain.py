@@ -32,7 +32,8 @@ _SAFE = re.compile(r"[\w./:@%+,-]{1,200}")  # what a shell takes literally
 
 _KERNEL = re.compile(
     r"\bkernel: |^\[ {0,10}\d{1,8}\.\d{6}\] |^\[\w{3} \w{3} {1,2}\d{1,2} [\d:]{8} \d{4}\] "
-    r"|Killed process \d|^NVRM:")
+    r"|Killed process \d|^NVRM:"
+)
 _ERROR = re.compile(
     r"\b(?:E|FATAL|fatal|Fatal|Error|error|ERROR)\b ?[:!\]]|(?:^|[\[ ])[EF]\d{3,4} \d\d:\d\d:"
 )
@@ -380,7 +381,7 @@ def _found(hit: _Hit, whole: Sequence[str], host: Mapping[str, str]) -> Found:
         hint, line, more = told
         cause, fix, fields = hint.cause, hint.fix or fix, {**fields, **more}
         if hint.host:
-            shown, source = f"{shown} ({line})", source
+            cause = f"{cause.rstrip('.')}: {line}."
     cause = _filled(cause, lambda name: fields.get(name, name.upper()))
     steps = tuple(
         Step(*(_filled(part, lambda name: _typed(fields, name)) for part in (step.text, step.run)))
