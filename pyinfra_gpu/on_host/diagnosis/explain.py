@@ -392,7 +392,7 @@ def _found(hit: _Hit, whole: Sequence[str], host: Mapping[str, str]) -> Found:
         hint, line, more = told
         cause, fix, fields = hint.cause, hint.fix or fix, {**fields, **more}
         if hint.host:
-            shown, source = f"{shown} ({line})", source
+            cause = f"{cause.rstrip('.')}: {line}."
     cause = _filled(cause, lambda name: fields.get(name, name.upper()))
     steps = tuple(
         Step(*(_filled(part, lambda name: _typed(fields, name)) for part in (step.text, step.run)))

@@ -242,7 +242,7 @@ _OTHER_MESSAGE = re.compile(
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Failure:
     """An exception that was printed, with those it was raised from.
 
@@ -253,7 +253,7 @@ class Failure:
 
     stream: Stream
     start: int
-    spans: tuple[tuple[int, int], ...]
+    spans: list[tuple[int, int]]
     aside: bool
     carries: bool
 
@@ -296,11 +296,11 @@ def failures(stream: Stream) -> list[Failure]:
             last = found[-1] if found else None
             quoted = last and depth is None and place - last.spans[-1][0] <= _QUOTED_WITHIN
             if last and (chained or carries or quoted):
-                carries = last.carries or carries
-                found[-1] = replace(last, spans=(*last.spans, span), carries=carries)
+                last.spans.append(span)
+                last.carries = last.carries or carries
             else:
                 begin = place if start is None else start
-                found.append(Failure(stream, begin, (span,), aside, carries=False))
+                found.append(Failure(stream, begin, [span], aside, carries=False))
             depth = start = None
             aside = chained = carries = False
     return found
