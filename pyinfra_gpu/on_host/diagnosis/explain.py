@@ -62,7 +62,8 @@ _ENDED_WELL = re.compile(
 _TRAINED_WELL = re.compile(
     r"\b[Tt]raining (?:is |was |has )?(?:complete|completed|done|finished)\b(?! with error)"
     r"|'train_runtime': \d|`max_(?:epochs|steps|time)=[^`]{1,40}` reached|\bCOMPLETED {1,10}0:0\b"
-    r"|\b[Ss]aved \S{0,120}\bfinal\.\w{2,12}\b|\b[Ff]inal (?:model|weights) (?:is |was )?saved\b|\bexits successfully\b"
+    r"|\b[Ss]aved \S{0,120}\bfinal\.\w{2,12}\b|\b[Ff]inal (?:model|weights) (?:is |was )?saved\b"
+    r"|\bexits successfully\b"
 )
 _REBOOT = re.compile(r"[#$] (?:sudo )?(?:systemctl )?reboot\b|[#$] sudo shutdown -r\b")
 _FAILED = re.compile(r"\b(?:error|failed|failure|fatal|killed|abort(?:ed|ing)|exception)\b", re.I)
@@ -144,13 +145,13 @@ def explain(
     + texts: source -> its text, such as "rank 1"; those that are believed first come first
     + host: fact -> detail, which decide between the causes of one message
     """
-    lines, first_failed = text.attributed(text.read(texts))
+    lines, first_failed, told = text.attributed(text.read(texts))
     streams = text.streams(lines)
     hits, failed = _search(streams, catalogue)
     failed = [
         each for each in failed if not (each.aside or _went_on(each.stream, each.spans[-1][1]))
     ]
-    roots = _decide(hits, failed, first_failed, catalogue)
+    roots = _decide(hits, failed, first_failed, told, catalogue)
     if not roots:
         shown = "\n".join(text.tail(lines, _TAIL))
         trouble = bool(failed or hits) or any(
@@ -304,7 +305,11 @@ def _covers(one: _Hit, other: _Hit, known: Catalogue) -> bool:
 
 
 def _decide(
-    hits: Sequence[_Hit], failed: Sequence[Failure], rank: int | None, known: Catalogue
+    hits: Sequence[_Hit],
+    failed: Sequence[Failure],
+    rank: int | None,
+    told: frozenset[int],
+    known: Catalogue,
 ) -> list[_Hit]:
     explained = {hit.failure for hit in hits if hit.failure and _tells(hit)}
     unknown = [each for each in failed if each not in explained]
@@ -315,8 +320,14 @@ def _decide(
         mine = [each for each in unknown if each.stream.rank in (rank, None)]
         if own and not mine and all(hit.entry.weak for hit in own):
             start = own[0].number
-            own += [h for h in roots if h not in own and not h.entry.weak
-                    and h.standing == "exception" and h.number < start]  # fmt: skip
+            own += [
+                hit
+                for hit in roots
+                if not hit.entry.weak
+                and hit.standing == "exception"
+                and (hit.number < start or (told and hit.stream.rank not in told))
+                and hit not in own
+            ]
             mine = [each for each in unknown if each.number < start]
         roots, unknown = own, mine
     lasting = [hit for hit in roots if not hit.overcome]
@@ -381,7 +392,7 @@ def _found(hit: _Hit, whole: Sequence[str], host: Mapping[str, str]) -> Found:
         hint, line, more = told
         cause, fix, fields = hint.cause, hint.fix or fix, {**fields, **more}
         if hint.host:
-            shown, source = f"{shown} ({line})", source
+            cause = f"{cause.rstrip('.')}: {line}."
     cause = _filled(cause, lambda name: fields.get(name, name.upper()))
     steps = tuple(
         Step(*(_filled(part, lambda name: _typed(fields, name)) for part in (step.text, step.run)))

@@ -180,10 +180,15 @@ _HEAD = re.compile(r"(rank|exitcode|time)\s{0,20}:\s{0,4}(-?[\w:.-]{1,40})")
 _FAILED = re.compile(r"failed \(exitcode: -?\d{1,4}\) local_rank: (\d{1,4}) \(pid: \d{1,9}\)")
 
 
-def attributed(lines: Sequence[Line]) -> tuple[list[Line], int | None]:
-    """Give each line of torchrun's summary to its rank; return the rank that failed first."""
+def attributed(lines: Sequence[Line]) -> tuple[list[Line], int | None, frozenset[int]]:
+    """Give each line of torchrun's summary to its rank.
+
+    Returns also the rank that failed first, and all ranks that the summary tells of: those of
+    its host, while others may have failed elsewhere.
+    """
     result = list(lines)
     roots: list[tuple[bool, str, int]] = []
+    ranks: set[int] = set()
     early: int | None = None
     for place, line in enumerate(lines):
         text = line.text.strip()
@@ -199,10 +204,11 @@ def attributed(lines: Sequence[Line]) -> tuple[list[Line], int | None]:
         if not told.get("rank", "").isdigit():
             continue
         rank = int(told["rank"])
+        ranks.add(rank)
         result[place:end] = [replace(each, rank=rank) for each in result[place:end]]
         if place and lines[place - 1].text.strip() == ROOT_CAUSE:
             roots.append((told.get("exitcode") == "-15", told.get("time", ""), rank))
-    return result, min(roots)[2] if roots else early
+    return result, min(roots)[2] if roots else early, frozenset(ranks)
 
 
 def ends_item(text: str) -> bool:

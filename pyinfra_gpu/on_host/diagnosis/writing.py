@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..terminal import WIDTH, one_line
+from ..terminal import WIDTH, one_line, without_escapes
 from .causes import Step
 from .explain import Answer, Found
 
@@ -37,17 +37,17 @@ def lines(answer: Answer, *, width: int = WIDTH, colour: bool = False) -> list[s
 
 def cause(found: Found, *, width: int = WIDTH, colour: bool = False) -> list[str]:
     """Return the lines that say what is wrong, and which line says so."""
-    rank = "" if found.rank is None else f" of rank {found.rank}"
+    rank = "" if found.rank is None else f"rank {found.rank}"
+    where = ", ".join(dict.fromkeys(filter(None, (one_line(found.source), rank))))
     text = Text(_glued(found.cause))
     text.stylize("bold red", 0, len(found.short))
-    source = f" in {one_line(found.source)}" if found.source else ""
     shown = one_line(found.line)
     if len(shown) > _SHOWN_WITH:
         shown = f"{shown[: _SHOWN_WITH - 3]}..."
     return [
         *_laid_out(text, width, colour),
         "",
-        *_laid_out(Text(f"Seen{source}{rank} ({found.name})"), width),
+        *_laid_out(Text(f"Seen in {where or 'the log'} ({found.name})"), width),
         *_laid_out(_indented(shown, "> "), width),
     ]
 
@@ -88,11 +88,14 @@ def _without_cause(answer: Answer, width: int) -> Iterator[str]:
     yield from _laid_out(Text(what), width)
     yield from ("", "It ends with")
     for line in answer.unexplained.splitlines():
-        shown = one_line(line.replace("\t", "    "))
+        shown = without_escapes(line).expandtabs(4).rstrip()
         yield f"  {shown}" if len(shown) <= width - 2 else f"  {shown[: width - 5]}..."
 
 
 def _indented(text: str, before: str = "") -> RenderableType:
+    """Return a paragraph that hangs behind what stands before it."""
+    if not before:
+        return Padding(Text(_glued(text)), (0, 0, 0, 2))
     grid = Table.grid()
     grid.add_row(Text(before), Text(_glued(text)))
     return Padding(grid, (0, 0, 0, 2))

@@ -46,7 +46,7 @@ def test_a_log_is_explained_at_eighty_columns(
     assert command(monkeypatch, stdin=LOG.encode()) == 0
     out = capsys.readouterr().out
     for words in (
-        "\nSeen in standard input of rank 1 (cuda-out-of-memory)\n  > ",
+        "\nSeen in standard input, rank 1 (cuda-out-of-memory)\n  > ",
         "torch.OutOfMemoryError: CUDA out of memory.",
         "\nWhat to do\n  1. ",
         "\n       nvidia-smi",
