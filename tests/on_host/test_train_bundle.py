@@ -293,7 +293,11 @@ def test_the_owner_is_told_by_the_declared_command_and_never_a_secret(here: Here
     first, second, third = told = messages(here)
     assert [each["event"] for each in told] == ["failed", "resumed", "finished"]
     assert {each["run"] for each in told} == {document["run"]}
-    assert (first["cause"], first["waits"]["after"], first["exit"]) == ("download-broke-off", "failure", 1)
+    assert (first["cause"], first["waits"]["after"], first["exit"]) == (
+        "download-broke-off",
+        "failure",
+        1,
+    )
     assert first["why"].startswith("A download broke off")
     assert (second["attempt"], second["waits"], second["resumed_from"]) == (2, None, None)
     assert (third["step"], third["steps"], third["loss"], third["exit"]) == (2, 2, 0.25, 0)
