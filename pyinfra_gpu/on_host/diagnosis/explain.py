@@ -188,7 +188,7 @@ def _search(streams: Sequence[Stream], known: Catalogue) -> tuple[list[_Hit], li
         hits = [h for h in hits if h.number > over and h.standing != "kernel"]
         failed = [each for each in failed if each.number > over]
     booted = _last(streams, _REBOOT)
-    if booted and not any(each.number > booted for each in (*hits, *failed)):
+    if booted > max([each.number for each in hits] + [each.number for each in failed], default=0):
         return [], []  # the reboot cured it, as far as the log goes on
     return hits, failed
 
@@ -341,8 +341,8 @@ def _decide(
             if hit.overcome and any(known.hides(hit.entry.name, name) for name in ended)
         ]
         strong = [hit for hit in lasting if not hit.entry.weak]
-        told = [hit for hit in lasting if hit.standing == "kernel" and hit.entry.weak]
-        pool = _without_effects([*strong, *told], known) if strong else lasting
+        kernel = [hit for hit in lasting if hit.standing == "kernel" and hit.entry.weak]
+        pool = _without_effects([*strong, *kernel], known) if strong else lasting
         pool = [hit for hit in pool if not hit.entry.weak] or pool
         if not pool and not failed and rank is None:
             pool = [hit for hit in roots if not hit.entry.weak and _last_word(hit)]
