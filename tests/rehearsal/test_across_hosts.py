@@ -16,6 +16,7 @@ from running import ON_HOST, PATIENCE_S, Deployer, OnlySmoke
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 from tests.forked import Process
+from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
@@ -235,14 +236,14 @@ def _nothing_left(host: LabHost, seconds: float) -> None:
         time.sleep(0.5)
 
 
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ("network", "the connection to gpu2 was lost in the middle of the step"),
-        ("power", "the connection to gpu2 was lost in the middle of the step"),
-        ("kill", "on gpu2, rank"),
-    ],
-)
+LOST = [
+    ("network", "the connection to gpu2 was lost in the middle of the step"),
+    ("power", "the connection to gpu2 was lost in the middle of the step"),
+    ("kill", "on gpu2, rank"),
+]
+
+
+@pytest.mark.parametrize(("how", "words"), by_night(LOST, LOST[:1]))
 def test_a_host_that_is_lost_in_the_middle_is_named_and_the_others_end(
     how: str, words: str, together: OnlySmoke, lab: Lab
 ) -> None:
