@@ -21,6 +21,7 @@ from pyinfra_gpu.facts.pytorch_build import Manifest
 CONTENT = bytes(range(256)) * 400
 FILE = "torch-2.14.1+cu130-cp312-cp312-linux_x86_64.whl"
 NOBODY: dict[str, Any] = {}
+STAGED: list[Path] = []
 
 
 def manifest(fingerprint: str = "ab" * 32, content: bytes = CONTENT) -> Manifest:
@@ -51,6 +52,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         commands.append(str(command))
         done = subprocess.run(commands[-1], shell=True, capture_output=True, text=True)
         lines = tuple(f"{done.stdout}{done.stderr}".splitlines())
+        STAGED.extend(Path(each) for each in lines if each.startswith("/var/tmp/"))
         return Answer(ok=done.returncode == 0, stdout=tuple(done.stdout.splitlines()), lines=lines)
 
     monkeypatch.setattr(wheels, "ask", ask)
@@ -73,8 +75,8 @@ def fetched(build: Path) -> Path:
 
 def left() -> list[str]:
     """Return what lies in the cache, and on the host beside the build."""
-    staged = [*Path("/var/tmp").glob("pyinfra-gpu-wheel.*")]
-    return sorted(each.name for each in (*wheels.folder().glob("*/*"), *staged))
+    there = [each for each in STAGED if each.exists()]
+    return sorted(each.name for each in (*wheels.folder().glob("*/*"), *there))
 
 
 def test_a_wheel_is_in_the_cache_then_and_is_not_fetched_again(
