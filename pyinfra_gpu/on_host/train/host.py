@@ -109,11 +109,15 @@ def load() -> Site:
     return site
 
 
-def asked_by() -> str:
-    """Return who calls: a person of this host, or of the controller that says so."""
+def from_controller() -> str:
+    """Return who calls from the controller; "" where somebody calls on this host."""
     there = os.environ.get(_ASKED_BY, "")
-    if there and there.isprintable():
-        return f"{there[:80]}, from the controller"
+    return there[:80] if there.isprintable() else "somebody"
+
+
+def asked_by() -> str:
+    if there := from_controller():
+        return f"{there}, from the controller"
     return f"{os.environ.get('SUDO_USER') or getpass.getuser()}, on this host"
 
 

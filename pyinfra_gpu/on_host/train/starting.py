@@ -182,7 +182,7 @@ def _tell(site: Site, run: Run, what: str) -> None:
     if now_.state == "queued":
         what = waits_for(site, now_)
     print(f"{run.run} {what}")
-    if "controller" not in host.asked_by():
+    if not host.from_controller():
         for words in ("watch", "logs -f", "stop"):
             print(f"  train {words} {run.run}")
 
@@ -304,7 +304,8 @@ def stop(site: Site, name: str | None, *, across: bool = False) -> int:
         say(f"warning: {run.run} is one of {others} together, and fails there: see `stop --across`")
     waited = run.state == "waiting"
     if not run.waits_for_boot:
-        say(f"{run.run} has up to {site.stop_grace_s} s to end by itself")
+        if sys.stderr.isatty():
+            say(f"{run.run} has up to {site.stop_grace_s} s to end by itself ...")
         try:
             units.stop(run.run, site.stop_grace_s + _BESIDE_S)
         except KeyboardInterrupt:

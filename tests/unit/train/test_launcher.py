@@ -103,15 +103,17 @@ NEWER = {"UTC", "StrEnum", "tomllib", "ExceptionGroup", "TaskGroup", "batched", 
 def test_the_launcher_has_nothing_of_a_newer_python() -> None:
     """`datetime.UTC` made every command on Ubuntu 22.04 a traceback."""
     folder = Path(on_host.__file__).parent
-    for path in (*folder.glob("train/*.py"), folder / "terminal.py", folder / "fingerprint.py"):
+    names = ("terminal.py", "fingerprint.py", "smoke/files.py", "smoke/nvidia_smi.py")
+    others = (*folder.glob("diagnosis/*.py"), *(folder / name for name in names))
+    for path in (*folder.glob("train/*.py"), *others):
         tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 10))
-        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        used |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         imported = (
             node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)
         )
-        names |= {alias.name for node in imported for alias in node.names}
-        assert not names & NEWER, path
+        used |= {alias.name for node in imported for alias in node.names}
+        assert not used & NEWER, path
         assert not any(isinstance(node, ast.TryStar) for node in ast.walk(tree))
     assert host.moment("2026-11-22T20:00:00.123Z") == 1795377600.123
     assert host.moment("no time") is None
