@@ -196,6 +196,15 @@ class Run(_Checked):
         """Return the logs of the last attempt's ranks, by rank."""
         return sorted(self.attempt().glob("rank*.log"), key=rank_of)
 
+    def go_on_from_newest(self, site: Site) -> None:
+        """Have the command begin at the newest complete checkpoint, or at the beginning."""
+        preset = self.settings()
+        point = self.newest() if preset.resume else None
+        resumed = {"checkpoint": str(point.path), "step": point.step} if point else None
+        given = (site, preset, self.folder, self.ranks, self.words)
+        self.command = presets.command(*given, hosts=len(self.across or "1"), resumed=resumed)
+        self.resumed_from = str(point.path) if point else None
+
     def settings(self) -> presets.Preset:
         return presets.from_json(str(self.preset), self.spec)
 

@@ -21,7 +21,6 @@ from .checks import Asked
 from .host import CPU, Site, TrainError, now
 from .metrics import last_steps
 from .runs import Run
-from .supervise import go_on_from
 
 _BESIDE_S = 60  # that systemd may take, beside the grace
 
@@ -272,7 +271,7 @@ def go_on(
     after_reboot = run.settings().resume_after_reboot and part is None
     units.ensure(site, after_reboot)
     before = run.as_json()
-    go_on_from(site, run)
+    run.go_on_from_newest(site)
     run.part, run.devices, run.queue = part, asked.devices, asked.queue
     run.retries = asked.retries if more.get("retries") is not None else run.retries
     run.state, run.waits, run.after_reboot = "starting", None, after_reboot

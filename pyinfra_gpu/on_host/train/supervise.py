@@ -204,7 +204,7 @@ class Supervisor:
             self.sleep(left)
         if self.stopping:
             return False
-        go_on_from(self.site, self.run)
+        self.run.go_on_from_newest(self.site)
         return True
 
     def tell(self, event: str, last: Metric, **more: Any) -> None:
@@ -231,17 +231,6 @@ class Supervisor:
                 **more,
             }
         )
-
-
-def go_on_from(site: Site, run: Run) -> None:
-    """Have a run's command begin at its newest complete checkpoint, or at the beginning."""
-    preset = run.settings()
-    point = run.newest() if preset.resume else None
-    resumed = {"checkpoint": str(point.path), "step": point.step} if point else None
-    hosts = len(run.across or "1")
-    given = (site, preset, run.folder, run.ranks, run.words)
-    run.command = presets.command(*given, hosts=hosts, resumed=resumed)
-    run.resumed_from = str(point.path) if point else None
 
 
 class Program:
