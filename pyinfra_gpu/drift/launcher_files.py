@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.diagnosis import bundled
+from pyinfra_gpu.diagnosis import catalogue
 from pyinfra_gpu.on_host.train.host import VERSION
 from pyinfra_gpu.spec import env_file
 
@@ -33,9 +33,9 @@ def program(interpreter: str) -> bytes:
 
     + interpreter: absolute; see `on_host.train_bundle`
 
-    Raises StacksError where what is known of failures is malformed.
+    Raises CatalogueError where what is known of failures is malformed.
     """
-    return on_host.train_bundle(interpreter, bundled.for_hosts())
+    return on_host.train_bundle(interpreter, catalogue.for_hosts())
 
 
 def _site(spec: HostSpec, training: TrainingSpec) -> bytes:

@@ -57,7 +57,7 @@ def train_bundle(interpreter: str, catalogue: bytes) -> bytes:
     """Return the launcher of training runs as a program that is run by its path.
 
     + interpreter: absolute; it is run isolated, without what is installed beside it
-    + catalogue: what is known of failures, as `diagnosis.entries` reads it
+    + catalogue: what is known of failures, as `diagnosis.causes` reads it
     """
     sources = {"on_host/__init__.py": b"", "on_host/diagnosis/catalogue.json": catalogue}
     for path in _travelling():

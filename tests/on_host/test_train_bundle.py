@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.diagnosis import bundled
+from pyinfra_gpu.diagnosis.catalogue import for_hosts
 from pyinfra_gpu.on_host.train.host import boot_id
 
 
 def bundle() -> bytes:
-    return on_host.train_bundle(sys.executable, bundled.for_hosts())
+    return on_host.train_bundle(sys.executable, for_hosts())
 
 
 def test_the_same_sources_give_the_same_bytes() -> None:
@@ -252,9 +252,9 @@ NO_FILE = "FileNotFoundError: [Errno 2] No such file or directory: 'train.bin'"
 @pytest.mark.parametrize(
     ("why", "retries", "outcomes"),
     [
-        (BROKEN_OFF, 2, [("failed", "HOST-52"), ("finished", None)]),
-        (BROKEN_OFF, 0, [("failed", "HOST-52")]),
-        (NO_FILE, 2, [("failed", "HOST-79")]),
+        (BROKEN_OFF, 2, [("failed", "download-broke-off"), ("finished", None)]),
+        (BROKEN_OFF, 0, [("failed", "download-broke-off")]),
+        (NO_FILE, 2, [("failed", "file-not-found")]),
         ("nobody knows this", 2, [("failed", None)]),
     ],
 )
@@ -285,8 +285,12 @@ def test_the_owner_is_told_by_the_declared_command_and_never_a_secret(here: Here
     first, second, third = told = messages(here)
     assert [each["event"] for each in told] == ["failed", "resumed", "finished"]
     assert {each["run"] for each in told} == {document["run"]}
-    assert (first["cause"], first["waits"]["after"], first["exit"]) == ("HOST-52", "failure", 1)
-    assert first["why"].startswith("A download broke off")
+    assert (first["cause"], first["waits"]["after"], first["exit"]) == (
+        "download-broke-off",
+        "failure",
+        1,
+    )
+    assert first["why"].startswith("A server broke off a download")
     assert (second["attempt"], second["waits"], second["resumed_from"]) == (2, None, None)
     assert (third["step"], third["steps"], third["loss"], third["exit"]) == (2, 2, 0.25, 0)
     both = json.dumps(told) + (here.folder / "told.env").read_text()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..terminal import bounded, columns, paragraph, shortened, step, unbroken, wrapped
-from . import checkpoints, runs, starting, units
+from . import checkpoints, runs, starting
 from .host import Site, above, moment
 from .metrics import History
 from .runs import Run, rank_of
@@ -23,6 +23,7 @@ HEIGHT = 24
 _TAIL = 256 << 10
 _MOST_LOGS = 16
 _LAST_LINES = 6
+_MEMORY = "cuda-out-of-memory"
 _KERNEL = ("Out of memory", "oom-kill", "Killed process", "Xid", "NVRM", "I/O error")
 _SIGNALS = {6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 _BATCH = re.compile(r"(?!.*(?:total|global|effective))(?:[\w.-]*[._-])?batch[._-]?size")
@@ -120,41 +121,25 @@ def explain(site: Site, run: Run) -> Explanation:
 
 def diagnosed(run: Run, found: Explanation, ours: list[str]) -> None:
     """Fill in the cause by the catalogue: the only place here that knows `on_host.diagnosis`."""
-    from ..diagnosis.entries import carried
-    from ..diagnosis.log import Source
-    from ..diagnosis.matcher import diagnose
-    from ..diagnosis.steps import filled
+    from ..diagnosis.causes import carried
+    from ..diagnosis.explain import explain
 
-    first = found.rank
+    first, known = found.rank, carried()
     logs = sorted(run.logs()[:_MOST_LOGS], key=lambda log: rank_of(log) != first)
-    sources = [Source(_text(log), rank_of(log)) for log in logs]
-    sources += [Source(text) for text in (_text(_launcher(run)), _kernel(run), *ours) if text]
-    diagnosis = diagnose(sources, carried())
-    root = next((each for each in diagnosis.findings if each.kind == "root"), None)
-    if root is None:
+    texts = {f"rank {rank_of(log)}": _text(log) for log in logs}
+    texts |= {"launcher": _text(_launcher(run)), "kernel": _kernel(run), "train": "\n".join(ours)}
+    answer = explain({name: text for name, text in texts.items() if text}, known)
+    if not answer.found:
         shown = logs[0] if logs and _text(logs[0]).strip() else _launcher(run)
         found.evidence = _text(shown).splitlines()[-_LAST_LINES:]
         return
-    folders = [str(folder) for folder, _ in _disks(run)]
-    places = {
-        "run": run.run, "preset": run.preset or "PRESET", "unit": units.unit(run.run),
-        "python": (run.command or ["python"])[0], "rank": str(first or 0),
-        "folder": folders[0] if folders else "", "folders": " ".join(folders),
-    }  # fmt: skip
-
-    def command(typed: str) -> str:
-        verb, _, names = typed.partition(" ")
-        if verb == "unset":
-            return f"take {names.replace(' ', ', ')} out of its variables"
-        return f"`{typed.removeprefix('export ')}`"
-
-    found.id, found.cause, found.passing = root.id, root.cause, root.passing
+    root = answer.found[0]
+    found.id, found.cause = root.name, root.cause
+    found.passing = known.entries[root.name].transient
     found.rank = root.rank if first is None else first
-    found.evidence = [*root.shown_by]
-    found.fix = [
-        filled(each, lambda place: places.get(place, ""), command) for each in root.run_fix
-    ]
-    if root.id == "CUDA-17":  # the GPU's memory is full
+    found.evidence = [root.line]
+    found.fix = [str(step) for step in root.fix]
+    if root.name == _MEMORY:
         found.fix[:0] = _smaller(run)
 
 
@@ -172,7 +157,7 @@ def _what_else(run: Run, found: Explanation) -> None:
     if run.across:
         others = ", ".join(name for name in run.across)
         found.facts.append(f"it was one run of {others}: see `train why {run.run}` there too")
-    if not run.wrong or found.id == "CUDA-17":
+    if not run.wrong or found.id == _MEMORY:
         return
     try:
         point = run.newest() if run.settings().resume else None

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.diagnosis import bundled
+from pyinfra_gpu.diagnosis.catalogue import for_hosts
 from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
 from pyinfra_gpu.on_host.train import (
     checkpoints,
@@ -616,10 +616,10 @@ FAILURES = sorted((Path(__file__).parent / "failures").glob("*.log"))
 def test_each_usual_failure_is_one_screen_with_its_cause(
     path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyinfra_gpu.on_host.diagnosis import entries
+    from pyinfra_gpu.on_host.diagnosis import causes
 
-    catalogue = entries.unpacked(bundled.for_hosts())
-    monkeypatch.setattr(entries, "carried", lambda: catalogue)
+    catalogue = causes.unpacked(for_hosts())
+    monkeypatch.setattr(causes, "carried", lambda: catalogue)
     attempt = {"exit": -9} if path.stem == "killed_rank" else {}
     arguments = {"device-batch-size": 16, "total-batch-size": 512}
     spec = {"file": "train.py", "arguments": arguments}
