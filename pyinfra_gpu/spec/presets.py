@@ -112,6 +112,12 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= runs.LONGEST and value.isprintable()
 
 
+def _named(name: object) -> str:
+    """Return a name as it may be shown: what follows a "=" was meant to be its value."""
+    before, equals, _ = str(name).partition("=")
+    return repr(f"{before}=..." if equals else before)[:60]
+
+
 def _wrong(problem: str, remedy: str) -> BadValueError:
     return BadValueError(f"is wrong: {problem}", remedy=remedy)
 
@@ -123,7 +129,7 @@ def _check(name: str, given: object) -> None:
     for key in given:
         if key not in _KEYS:
             hint = runs.nearest(str(key), _KEYS, "keys of a preset are")
-            raise _wrong(f"preset {name} has the key {key!r:.60}, which nothing reads", hint)
+            raise _wrong(f"preset {name} has the key {_named(key)}, which nothing reads", hint)
     try:
         Preset.model_validate(given)
     except ValidationError as error:
@@ -132,7 +138,9 @@ def _check(name: str, given: object) -> None:
         inside = f" of {below[0]}" if below and isinstance(given[key], Mapping) else ""
         if below[-1:] == ["[key]"]:
             remedy = "use letters, digits, _, . and -, without dashes before it"
-            raise _wrong(f"{key} of preset {name} has the name {below[0]!r:.60}", remedy) from None
+            raise _wrong(
+                f"{key} of preset {name} has the name {_named(below[0])}", remedy
+            ) from None
         raise _wrong(f"{key}{inside} of preset {name}: {first['msg']}", f"correct {key}") from None
     for variable, value in given.get("variables", {}).items():
         if variable in FORBIDDEN:

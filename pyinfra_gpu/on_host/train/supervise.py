@@ -176,6 +176,7 @@ class Supervisor:
                 why = f"retry {retries + 1} of {run.retries}, after {attempt.cause}, which passes"
                 waits = {"after": "failure", "for": why, "until": now(wait)}
                 self.change(state="waiting", waits=waits)
+                units.end_others(self.run.run)
                 self.tell("failed", last, cause=cause["id"], why=cause["cause"])
                 if self._waited(wait):
                     return True

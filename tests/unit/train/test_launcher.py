@@ -300,6 +300,17 @@ def test_the_rank_that_failed_first_is_read_from_torchruns_summary() -> None:
     assert summary.when == time.mktime((2026, 11, 22, 19, 0, 0, 0, 0, -1))
 
 
+def test_what_a_failed_attempt_left_is_ended_before_the_next_one(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as left:
+        for name in (units.unit("another"), units.unit(NAME)):
+            own, group = tmp_path / "cgroup", tmp_path / "app.slice" / name
+            put(own, f"1:cpu:/\n0::/app.slice/{name}\n")
+            put(group / "inner/cgroup.procs", f"{left.pid}\n{os.getpid()}\n")
+            assert left.poll() is None
+            units.end_others(NAME, own, str(tmp_path))
+        assert left.wait(10) == -9
+
+
 # -- who has what
 
 
