@@ -45,7 +45,6 @@ class Id(StrEnum):
     PREFLIGHT_MEMORY_TOO_SMALL = "preflight.memory-too-small"
     PREFLIGHT_SHARED_MEMORY_CLOSED = "preflight.shared-memory-closed"
     PREFLIGHT_SHARED_MEMORY_SMALL = "preflight.shared-memory-small"
-    PREFLIGHT_CUDNN_MISSING = "preflight.cudnn-missing"
     PREFLIGHT_PRELOAD_BROKEN = "preflight.preload-broken"
     PREFLIGHT_PRELOADED = "preflight.preloaded"
     PREFLIGHT_GPU_COUNT_DIFFERS = "preflight.gpu-count-differs"

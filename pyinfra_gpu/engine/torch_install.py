@@ -119,11 +119,8 @@ def _install_nightly(spec: HostSpec, record: Record, lock: Lock | None, complain
         by_lock = yield from _by_lock(spec, record, lock, folders=folders)
         yield long_step(spec, record, what, by_lock)
         return
-    install = program(
-        "pytorch/nightly.sh",
-        nightlies.folder_of(spec),
-        *(*install_command(spec), *_anew(record)),
-    )
+    files = [f"{nightlies.folder_of(spec)}/{name.partition('-')[0]}/{name}" for name in came]
+    install = quoted(*install_command(spec, *files), *_anew(record))
     mark, unlocked = quoted(installing_mark(spec)), quoted("rm", "-f", spec.paths.torch_lock)
     command = f"touch {mark} && {install} && {unlocked} && sync -f {mark} && rm {mark}"
     yield long_step(spec, record, what, command)

@@ -104,7 +104,12 @@ def start(host: Host, command: str, *, seconds: float) -> LastingCommand | None:
 
 
 def as_run(state: State, host: Host, text: str, run_as: dict[str, Any]) -> str:
-    """Return a command with what makes it another user's, as `start` takes it.
+    """Return a command with what makes it another user's, as `start` takes it; see `as_user`."""
+    return str(as_user(state, host, text, run_as).get_raw_value())
+
+
+def as_user(state: State, host: Host, text: str, run_as: dict[str, Any]) -> StringCommand:
+    """Return a command with what makes it another user's, to be part of another one.
 
     + text: POSIX shell; every value in it must already be quoted
     + run_as: pyinfra's global arguments from `pyinfra_gpu.engine.privilege`
@@ -113,8 +118,7 @@ def as_run(state: State, host: Host, text: str, run_as: dict[str, Any]) -> str:
     chosen = {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
     for key in ("_timeout", "_get_pty", "_stdin", "_success_exit_codes"):
         chosen.pop(key, None)
-    made = make_unix_command_for_host(state, host, StringCommand(text), **chosen)
-    return str(made.get_raw_value())
+    return make_unix_command_for_host(state, host, StringCommand(text), **chosen)
 
 
 @contextmanager

@@ -83,7 +83,13 @@ _LISTS = {
     "system.os": ['PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"', 'VERSION_ID="12"', "ID=debian"],
     "gpus.device": [],
     "packages.installed": [
-        *("g++ 4:12.2.0-3", "git 1:2.39.5", "python3-dev 3.11.2-1", "python3-venv 3.11.2-1"),
+        *(
+            "g++ 4:12.2.0-3",
+            "ccache 4.7.5-1",
+            "git 1:2.39.5",
+            "python3-dev 3.11.2-1",
+            "python3-venv 3.11.2-1",
+        ),
     ],
     "packages.half_configured": [],
     "layout.hidden": [],
@@ -124,7 +130,6 @@ _NEVER = (
     "training.damaged",
     "packages.settings",
     "torch.elsewhere",
-    "build.cudnn",
     "system.preload_problem",
     "owned.preload_problem",
 )
