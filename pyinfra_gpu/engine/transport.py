@@ -139,7 +139,7 @@ class _Transport(paramiko.Transport):
         error: Exception | None = super().get_exception()
         if isinstance(error, paramiko.SSHException) and str(error).startswith(_NO_BANNER):
             why = str(error).removeprefix(_NO_BANNER)
-            why = why or f"it hung up, or said nothing for {GREETING_S} s"
+            why = why or "it hung up"
             return paramiko.SSHException(f"no greeting of an SSH server came: {why}")
         if error is None or isinstance(error, paramiko.SSHException | OSError | EOFError):
             return error
@@ -155,18 +155,30 @@ def make_transport(sock: Any, **kwargs: Any) -> paramiko.Transport:
     + kwargs: paramiko's own transport arguments, passed on unchanged
 
     paramiko leaves Nagle's algorithm on, which with delayed ACKs costs about 40 ms a command, and
-    waits for ever on a peer that vanished without a word.
+    waits for ever on a peer that vanished without a word. Raises OSError where a host says nothing.
     """
     if isinstance(sock, socket.socket) and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux only, see tcp(7); in milliseconds
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_S * 1000)
+        _await_greeting(sock)
     fair = _Socket(sock)
     transport = _Transport(fair, **kwargs)  # type: ignore[arg-type]
     fair.transport = transport
-    transport.banner_timeout = GREETING_S
     transport.set_keepalive(KEEPALIVE_S)
     return transport
+
+
+def _await_greeting(sock: socket.socket) -> None:
+    """Wait for the first byte: an SSH server speaks first. Raises OSError where none comes."""
+    before = sock.gettimeout()
+    sock.settimeout(GREETING_S)
+    try:
+        sock.recv(1, socket.MSG_PEEK)
+    except TimeoutError:
+        raise OSError(f"it said nothing for {GREETING_S} s") from None
+    finally:
+        sock.settimeout(before)
 
 
 CONNECT_KWARGS: dict[str, Any] = {"transport_factory": make_transport}
