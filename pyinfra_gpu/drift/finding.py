@@ -143,7 +143,6 @@ class Id(StrEnum):
     PYTORCH_LOCK_MISSING = "pytorch.lock-missing"
     PYTORCH_INSTALLER_MISSING = "pytorch.installer-missing"
     PYTORCH_INSTALLER_DIFFERS = "pytorch.installer-differs"
-    PYTORCH_FETCHED_MEANWHILE = "pytorch.fetched-meanwhile"
     PYTORCH_ENVIRONMENT_MISSING = "pytorch.environment-missing"
     PYTORCH_ENVIRONMENT_BROKEN = "pytorch.environment-broken"
     PYTORCH_PYTHON_DIFFERS = "pytorch.python-differs"

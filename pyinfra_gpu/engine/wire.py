@@ -31,7 +31,6 @@ from pyinfra.connectors.util import (
 
 from pyinfra_gpu.engine import deadlines, transport
 from pyinfra_gpu.engine.transport import LastingCommand, RemoteCommand, client_of, drop
-from pyinfra_gpu.engine.turns import is_waiting
 from pyinfra_gpu.text import without_escapes
 
 if TYPE_CHECKING:
@@ -127,8 +126,7 @@ def within(seconds: float, what: str) -> Iterator[None]:
     """Give up what is inside after so many seconds, whatever it is waiting for.
 
     Time in which nothing at all can go on does not count: pyinfra asks for a password of sudo's
-    by a call that stops every host's work, and nobody has to type against the clock. Nor does the
-    time until it is this host's turn to log in.
+    by a call that stops every host's work, and nobody has to type against the clock.
 
     Raises TimeoutError, an OSError, which says what took too long.
     """
@@ -138,7 +136,7 @@ def within(seconds: float, what: str) -> Iterator[None]:
 
     def count() -> None:
         nonlocal left
-        left -= 0 if is_waiting(waiting) else tick
+        left -= tick
         if left <= 0:
             waiting.throw(over)
 

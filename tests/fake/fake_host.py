@@ -31,7 +31,7 @@ from tasks.driver import driver
 from tasks.environment import environment as environment_task
 from tasks.libcuda import libcuda
 from tasks.preflight import preflight
-from tasks.pytorch import meanwhile, pytorch
+from tasks.pytorch import pytorch
 from tasks.smoke import smoke
 from tasks.training import training
 
@@ -44,7 +44,7 @@ DATA: dict[str, object] = {
     "pytorch_lock": "ignore",  # test_lock.py has hosts with a lock, and without one
 }
 TASKS = (
-    *(preflight, meanwhile, driver, base, cuda, libcuda, pytorch),
+    *(preflight, driver, base, cuda, libcuda, pytorch),
     *(environment_task, training, smoke),
 )
 PROBE = "pyinfra-gpu-probe"  # in the text of the probe, and in no other command
@@ -172,6 +172,7 @@ class FakeHost:
     ) -> list[str]:
         plain: dict[str, str | None] = {
             **_PLAIN,
+            "system.hostname": self.name,
             "environment.text": environment.declared(wanted)[wanted.paths.env_file][0],
             **(noted or {}),
             "smoke.verdict": None,

@@ -205,7 +205,7 @@ SOURCES = {
     "storage.volatile": ["storage.volatile"],
     "storage.usr": ["storage.usr_mib"],
     "storage.var": ["storage.var_mib"],
-    "storage.shm": ["storage.shm_mib"],
+    "storage.shm": ["storage.shm_mib", "storage.shm_free_mib"],
     "storage.noexec": ["storage.noexec"],
     "storage.inodes": ["storage.inodes"],
     "layout.asked": ["layout.entries"],
