@@ -24,10 +24,6 @@ class _Document(BaseModel):
         """Return what a host wrote; `Unknown` with the reason where it is no such document."""
         return document.read(cls, text)
 
-    def as_json(self) -> dict[str, Any]:
-        """The document as plain JSON."""
-        return self.model_dump(mode="json")
-
 
 class BuildFailure(_Document):
     """Why a build stopped: a sentence, and what a program printed, the first error first."""
