@@ -89,7 +89,6 @@ RULES: tuple[Rule, ...] = (
     Rule("build-newer-than-driver", hardware.build_newer_than_driver),
     Rule("compiler-too-new", software.compiler_too_new),
     Rule("compiler-too-old", software.compiler_too_old),
-    Rule("more-ranks-than-gpus", hardware.more_ranks_than_gpus),
 )
 
 OF_WHEELS = frozenset(

@@ -327,19 +327,5 @@ def build_newer_than_driver(case: Case) -> Problem | None:
     )
 
 
-def more_ranks_than_gpus(case: Case) -> Problem | None:
-    """NCCL refuses two ranks on one GPU."""
-    gpus, smoke = case.spec.gpu.count, case.spec.smoke
-    if smoke.mode != "gpu" or gpus < 2 or smoke.run == "skip" or smoke.ranks <= gpus:
-        return None
-    return Problem(
-        key="smoke_ranks",
-        value=smoke.ranks,
-        found=f"is more than the {gpus} GPUs of gpu_count",
-        allowed="one rank per GPU",
-        changes=((("smoke_ranks", gpus),),),
-    )
-
-
 def _capability(arch: int) -> Version:
     return Version(f"{arch // 10}.{arch % 10}")

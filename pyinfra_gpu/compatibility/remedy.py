@@ -80,7 +80,7 @@ def _with(spec: HostSpec, known: Catalogue, key: str, value: object) -> HostSpec
     after = _with_value(spec, known, key, value)
     if key != "cuda_archs" and spec.cuda.archs == _default_archs(spec, known):
         # Not declared, so they follow what they were derived from.
-        return replace(after, cuda=replace(after.cuda, archs=_default_archs(after, known)))
+        return after.but(cuda=after.cuda.but(archs=_default_archs(after, known)))
     return after
 
 
@@ -103,15 +103,15 @@ def _with_value(spec: HostSpec, known: Catalogue, key: str, value: object) -> Ho
         archs = _default_archs(spec, known)
         if isinstance(value, list):
             archs = tuple(int(capability.replace(".", "")) for capability in value)
-        return replace(spec, cuda=replace(spec.cuda, archs=archs))
+        return spec.but(cuda=spec.cuda.but(archs=archs))
     if key == "pytorch_archs" and spec.pytorch.building and isinstance(value, list):
-        building = replace(spec.pytorch.building, archs=tuple(value))
-        return replace(spec, pytorch=replace(spec.pytorch, building=building))
+        building = spec.pytorch.building.but(archs=tuple(value))
+        return spec.but(pytorch=spec.pytorch.but(building=building))
     if key == "gpu_model":
         model = None if value is None else known.gpus[str(value)]
         capability = None if model is None else model.compute_capability
-        gpu = replace(spec.gpu, model=model.name if model else None, compute_capability=capability)
-        return replace(spec, gpu=gpu)
+        gpu = spec.gpu.but(model=model.name if model else None, compute_capability=capability)
+        return spec.but(gpu=gpu)
     part, field = {
         "driver_modules": ("driver", "modules"),
         "driver_source": ("driver", "source"),
@@ -123,28 +123,25 @@ def _with_value(spec: HostSpec, known: Catalogue, key: str, value: object) -> Ho
         "pytorch_index_url": ("pytorch", "index_url"),
         "pytorch_extra_index_url": ("pytorch", "extra_index_url"),
         "gpu_count": ("gpu", "count"),
-        "smoke_ranks": ("smoke", "ranks"),
         "smoke": ("smoke", "run"),
     }[key]
-    return replace(spec, **{part: replace(getattr(spec, part), **{field: value})})
+    return spec.but(**{part: getattr(spec, part).but(**{field: value})})
 
 
 def _with_stack(spec: HostSpec, known: Catalogue, name: str) -> HostSpec:
     stack = known.stacks[name]
-    driver = replace(
-        spec.driver,
+    driver = spec.driver.but(
         branch=stack.driver.branch if stack.driver else None,
         minimum=stack.driver.minimum if stack.driver else None,
     )
     gpu = spec.gpu
     if stack.accelerator == "cpu":
-        gpu = replace(gpu, count=0, model=None, compute_capability=None)
-    spec = replace(
-        spec,
+        gpu = gpu.but(count=0, model=None, compute_capability=None)
+    spec = spec.but(
         stack=name,
         accelerator=stack.accelerator,
         driver=driver,
-        cuda=replace(spec.cuda, release=stack.cuda),
+        cuda=spec.cuda.but(release=stack.cuda),
         gpu=gpu,
     )
     return _with_torch(spec, known, version=stack.torch.version, build=stack.torch.build)
@@ -159,10 +156,9 @@ def _with_driver(spec: HostSpec, known: Catalogue, key: str, value: object) -> H
     if branch is None or cuda is None:
         return spec
     minimum = known.minimum_driver(known.stacks[spec.stack], branch, cuda)
-    return replace(
-        spec,
-        driver=replace(spec.driver, branch=branch, minimum=minimum),
-        cuda=replace(spec.cuda, release=cuda),
+    return spec.but(
+        driver=spec.driver.but(branch=branch, minimum=minimum),
+        cuda=spec.cuda.but(release=cuda),
     )
 
 
@@ -175,12 +171,11 @@ def _with_torch(
     index, extra = now.index_url, now.extra_index_url
     if (index, extra) == known.indexes(stack, now.version, now.build):
         index, extra = known.indexes(stack, version, build)
-    torch = replace(
-        now,
+    torch = now.but(
         version=version,
         build=build,
         index_url=index,
         extra_index_url=extra,
         local_version=not known.serves(version, build),
     )
-    return replace(spec, pytorch=torch)
+    return spec.but(pytorch=torch)

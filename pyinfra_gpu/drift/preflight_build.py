@@ -13,8 +13,7 @@ from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.spec import HostSpec
-    from pyinfra_gpu.spec.pytorch_build import BuildSpec
+    from pyinfra_gpu.spec import BuildSpec, HostSpec
 
 _LOWER = "another host build, by `pytorch_builder`"
 

@@ -82,10 +82,6 @@ BY_DATA = [
         "gpu_count = 0 leaves the NVIDIA stack r580-cu130 without a GPU; allowed: 1 to 16 with an NVIDIA stack; fix: set stack = 'cpu-torch2.13', or set gpu_count to the number of GPUs",
     ),
     (
-        {"gpu_count": 2, "smoke_ranks": 3},
-        "smoke_ranks = 3 is more than the 2 GPUs of gpu_count; allowed: one rank per GPU; fix: set smoke_ranks = 2",
-    ),
-    (
         {"driver_version": "595.71.05"},
         "driver_version = '595.71.05' is not a version of branch 580; allowed: a version that begins with 580, or None; fix: set driver_branch = 595",
     ),
