@@ -153,6 +153,10 @@ def arch(item: str) -> int:
 
 
 archs = sequence(arch)
+packages = sequence(package)
+compiler = matching(r"(gcc|clang)-[1-9]\d?", "is not a compiler with its major number")
+name = matching(r"[a-z0-9][a-z0-9-]{0,39}", "is not a short lower-case name")
+owner = matching(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", "is not a user name")
 
 
 def capabilities(value: object) -> tuple[str, ...]:
