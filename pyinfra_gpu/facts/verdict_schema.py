@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.facts.verdict import AcrossVerdict, Verdict
 
 _SHORT_LIST = re.compile(r"(?:\[|\{)[^\[\]{}]{1,300}(?:\]|\})")
@@ -18,7 +17,6 @@ _FOLDER = Path(on_host.__file__).parent
 FILES: dict[Path, type[BaseModel]] = {
     _FOLDER / "verdict.schema.json": Verdict,
     _FOLDER / "across.schema.json": AcrossVerdict,
-    _FOLDER / "build.schema.json": BuildState,
 }
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 VENV = "python3-venv"  # Debian splits the venv module's ensurepip off python3
 GIT = "git"
 COMPILER = "g++"  # Inductor compiles C++; Triton a small module for each kernel
+CCACHE = "ccache"  # torch is compiled through it: what a power cut spoilt is not compiled again
 HEADERS = "python3-dev"  # that module includes Python.h
 
 
@@ -26,7 +27,7 @@ def needed(spec: HostSpec, system_python: object = None) -> tuple[str, ...]:
     if spec.training:
         names.add(GIT)
     if spec.pytorch.building and spec.pytorch.building.builder in (None, spec.host):
-        names |= {GIT, COMPILER, HEADERS}
+        names |= {GIT, COMPILER, HEADERS, CCACHE}
     if spec.environment.dynamo:
         named = spec.pytorch.python.removeprefix("/usr/bin/").removeprefix("python")
         own = named == "3" or f"{system_python}.".startswith(f"{named}.")

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.diagnosis.advice import advice
+from pyinfra_gpu.diagnosis.advice import ADVICE
 from pyinfra_gpu.diagnosis.explained import Explained, measured_by_the_test
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Verdict, finite
 from pyinfra_gpu.facts.verdict_parts import AllReduce, Failed, Metrics
 from pyinfra_gpu.host_names import brief
-from pyinfra_gpu.text import WIDTH, bounded, command, cut, one_line, shortened, step, wrapped
+from pyinfra_gpu.text import WIDTH, bounded, command, cut, one_line, shortened, wrapped
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.on_host.diagnosis.matcher import Finding
+    from pyinfra_gpu.on_host.diagnosis.causes import Step
+    from pyinfra_gpu.on_host.diagnosis.explain import Found
 
 MOST_LINES = 24
 """For one host: a terminal's height. What does not fit is on the host, and in the JSON report."""
@@ -227,26 +228,25 @@ def _failure(test: Explained) -> list[str]:
     if root := test.root:
         shown += _explained(root, room)
     elif measured_by_the_test(verdict):  # the ranks' logs say nothing of it
-        shown += _steps(advice(failed.id), room)
+        shown += _steps(ADVICE.get(failed.id, ()), room)
     else:
         shown += _tail(test, failed, room)
     return shown + where
 
 
-def _explained(finding: Finding, room: int) -> list[str]:
-    """Return the line that shows it, why it happens, and as many steps as there is room for."""
-    cause = finding.cause.replace("`", "")
-    shown: list[str] = []
-    for line in finding.shown_by:
-        shown += wrapped(f"seen: {shortened(line, 140)}", "  ", "    ")
-    shown += wrapped(f"why ({finding.id}): {shortened(cause, 300)}", "  ", "    ")
-    return shown + _steps(finding.fix, room - len(shown))
+def _explained(found: Found, room: int) -> list[str]:
+    """Return why it happens, the line that shows it, and as many steps as there is room for."""
+    from pyinfra_gpu.on_host.diagnosis import writing
+
+    shown = [f"  {line}" for line in writing.cause(found, width=WIDTH - 2) if line]
+    return shown + _steps(found.fix, room - len(shown))
 
 
-def _steps(steps: Sequence[str], room: int) -> list[str]:
+def _steps(steps: Sequence[Step], room: int) -> list[str]:
+    from pyinfra_gpu.on_host.diagnosis import writing
+
     shown: list[str] = []
-    for number, text in enumerate(steps, 1):
-        each = step(number, text)
+    for number, each in enumerate(writing.steps(steps), 1):
         if number > 1 and len(shown) + len(each) >= room:
             more = len(steps) - number + 1
             shown.append(f"  and {more} more step{'s' if more > 1 else ''}, in the JSON report")
@@ -257,7 +257,7 @@ def _steps(steps: Sequence[str], room: int) -> list[str]:
 
 def _tail(test: Explained, failed: Failed, room: int) -> list[str]:
     """Return the last lines where nothing known explains the failure; the last one whole."""
-    tail = failed.tail or (test.diagnosis.tail if test.diagnosis else ())
+    tail = failed.tail or (tuple(test.diagnosis.unexplained.splitlines()) if test.diagnosis else ())
     tail = tuple(line for line in tail if line.strip(" ^~|"))  # Python underlines with these
     if not tail:
         return []

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidato
 from pydantic.fields import FieldInfo
 
 from pyinfra_gpu.on_host.smoke.options import LARGEST_MIB
+from pyinfra_gpu.spec import presets as of_runs
 from pyinfra_gpu.spec import types as t
 from pyinfra_gpu.spec.lock import Lock
 from pyinfra_gpu.spec.paths import Paths
@@ -37,7 +38,7 @@ Archs = Annotated[tuple[int, ...], PlainValidator(t.archs)]
 Branch = Annotated[int, PlainValidator(t.number_of(lambda: [*catalogue().driver_branches],
                                                    "a known driver branch"))]
 Capabilities = Annotated[tuple[str, ...], PlainValidator(t.capabilities)]
-Command = Annotated[tuple[str, ...], PlainValidator(t.command)]
+Command = Annotated[tuple[str, ...], PlainValidator(of_runs.command)]
 Commit = Annotated[str, PlainValidator(t.commit)]
 Compiler = Annotated[str, PlainValidator(t.compiler)]
 CudaRelease = Annotated[str, _one_of(lambda: catalogue().cuda, "a CUDA release this project knows")]
@@ -234,8 +235,6 @@ class BuildSpec(Section):
         name="pytorch_build_memory_gib", example=32)
     cuda: bool = True
     members: tuple[str, ...] = ()
-    nccl_url: str | None = None
-    cudnn: str | None = None
 
     @property
     def settings(self) -> dict[str, str]:
@@ -244,25 +243,11 @@ class BuildSpec(Section):
         return {**_BY_CHANCE, **cuda, "USE_SYSTEM_NCCL": "0", **dict(self.flags)}
 
     @property
-    def takes_cudnn(self) -> bool:
-        """Whether a cuDNN of the host's goes into the wheel."""
-        return self.cuda and self.settings["USE_CUDNN"] == "1"
-
-    @property
     def cudnn_headers(self) -> tuple[str, ...]:
         """The folders in which NVIDIA's packages of cuDNN put their headers, where it is used."""
         places = (f"/usr/include/{each}-linux-gnu" for each in ("x86_64", "aarch64"))
-        return ("/usr/include", *places) if self.takes_cudnn else ()
-
-    @property
-    def origin(self) -> dict[str, str]:
-        """The source as the build's plan has it."""
-        return {"git": str(self.git_url), "commit": str(self.commit)}
-
-    @property
-    def identity(self) -> str:
-        """What the source is, wherever it comes from."""
-        return str(self.commit)
+        used = self.cuda and self.settings["USE_CUDNN"] == "1"
+        return ("/usr/include", *places) if used else ()
 
 
 _BY_CHANCE = {
@@ -474,9 +459,6 @@ class HostSpec(Section):
     privilege: Privilege = key(
         "sudo", "'none' writes nothing outside prefix and installs no system package",
         example="none")
-    lease_wait_s: int = key(
-        3600, "seconds to wait for another run that works on the host; 0 = do not wait for it",
-        example=0, ge=0, le=86400)
     look_timeout_s: int = key(
         60, "seconds a host has to be connected to and looked at; after that it is given up",
         example=180, ge=10, le=3600)

@@ -16,8 +16,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import SecretStr
 
 from pyinfra_gpu.errors import SECRET_NAME, nearest
-from pyinfra_gpu.on_host.train import presets as on_host
-from pyinfra_gpu.on_host.train.preset_values import is_text
+from pyinfra_gpu.spec import presets as of_runs
 from pyinfra_gpu.spec import variables as env
 
 LONGEST_PREFIX = 200  # Linux reads 255 bytes of a script's first line, and we append up to 40
@@ -454,26 +453,4 @@ def variables(value: object) -> tuple[tuple[str, SecretStr], ...]:
 
 def presets(value: object) -> str:
     """Accept a dict of presets, each right by itself and with what it extends; as JSON."""
-    try:
-        found = on_host.check(value)
-    except on_host.PresetError as error:
-        raise Bad(f"is wrong: {error.problem}", remedy=error.remedy) from None
-    for preset, given in found.items():
-        for name in given.get("variables", {}):
-            if name in env.FORBIDDEN:
-                problem = f"is wrong: preset {preset} sets {name}, which is not set because"
-                remedy = f"take {name} out of 'variables' of {preset}"
-                raise Bad(f"{problem} {env.FORBIDDEN[name]}", remedy=remedy)
-    return json.dumps(found)
-
-
-def command(value: object) -> tuple[str, ...]:
-    """Accept a command as a list of words, without a secret: every user of a host can read it."""
-    if not isinstance(value, list | tuple) or not all(map(is_text, value)):
-        raise Bad(f"is {kind(value)}, not a list of texts")
-    words = tuple(value)
-    if words and not words[0].startswith("/"):
-        raise Bad("begins with a word that is no absolute path")
-    if word := on_host.secret_in(words):
-        raise Bad(f"has a secret in {word}", remedy="put it into a file of the owner's")
-    return words
+    return json.dumps(of_runs.presets(value))

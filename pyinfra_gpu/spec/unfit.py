@@ -74,7 +74,7 @@ def _presets(asked: HostSpec, spec: HostSpec) -> Iterator[Problem]:
     gpus, model, key = spec.accelerator == "nvidia", spec.gpu.model, "training_presets"
     mib = catalogue().gpus[model].memory_mib if gpus and model else None
     for name in declared:
-        preset = presets.resolved(declared, name)
+        preset = presets.from_json(name, declared[name])
         if gpus and preset.ranks is not None and preset.ranks > spec.gpu.count:
             found = f"is wrong: preset {name} has {preset.ranks} ranks, one for each GPU"
             remedy = f"set 'ranks' of {name} to {spec.gpu.count}, or None for all GPUs"

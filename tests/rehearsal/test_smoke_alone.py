@@ -11,6 +11,7 @@ import pytest
 import verdicts
 from running import PATIENCE_S, SMOKE_PATIENCE, Deployer, OnlySmoke
 
+from pyinfra_gpu.on_host.diagnosis.explain import Answer
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
@@ -96,10 +97,11 @@ def test_a_failed_test_says_what_why_and_where_on_one_screen(
     verdict: dict[str, Any] = run.report["hosts"]["gpu1"]["smoke"]
     assert verdict["failed"]["id"].startswith("S4.")
     assert exception[:10] in verdict["failed"]["sentence"]
-    assert verdict["diagnosis"]["unclassified"] is not known
+    diagnosis = Answer.from_json(verdict.pop("diagnosis"))
+    assert bool(diagnosis.found) is known
     if known:
-        assert "libcudart.so.13" in verdict["diagnosis"]["findings"][0]["evidence"]
-    shown = smoke_report.lines("gpu1", verdicts.explained(verdict))
+        assert "libcudart.so.13" in diagnosis.found[0].line
+    shown = smoke_report.lines("gpu1", verdicts.explained(verdict, diagnosis))
     assert len(shown) < 25
     assert max(map(len, shown)) <= 80
     for line in shown:

@@ -21,6 +21,8 @@ from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import Verdict
 from pyinfra_gpu.facts.verdict_parts import Metrics
+from pyinfra_gpu.on_host.diagnosis.causes import Step
+from pyinfra_gpu.on_host.diagnosis.explain import Found
 from pyinfra_gpu.report.check import cli as check_cli
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.past import Past
@@ -204,7 +206,7 @@ def test_whatever_a_host_says_is_escaped() -> None:
         f"gpu{EVIL}",
         stage("driver", wrong),
         stage("smoke", finding(Id.SMOKE_UNPROVEN, "note")),
-        smoke=verdicts.explained(failed),
+        smoke=verdicts.explained(failed, verdicts.answer(verdicts.found())),
         facts=FACTS,
     )
     told_host = replace(
@@ -383,31 +385,25 @@ def test_a_page_that_fails_in_the_middle_leaves_nothing(
     assert [path.name for path in tmp_path.glob("*report*")] == ["report.html"]
 
 
-def failed_page(**diagnosis: Any) -> str:
+def failed_page(*causes: Found) -> str:
     failed = verdicts.failed("S4.finished", f"rank 1 raised {EVIL}", tail=[EVIL, "the end"])
-    verdict = {**VERDICT, "status": "fail", "failed": failed, "diagnosis": diagnosis}
-    return page(answer(host("ws1", SMOKE_OWED, smoke=verdicts.explained(verdict))))
+    verdict = {**VERDICT, "status": "fail", "failed": failed}
+    test = verdicts.explained(verdict, verdicts.answer(*causes, unexplained="x"))
+    return page(answer(host("ws1", SMOKE_OWED, smoke=test)))
 
 
 def test_a_failed_smoke_test_shows_the_line_why_and_what_to_do() -> None:
-    finding = {
-        "id": "HOST-01",
-        "layer": "host",
-        "kind": "root",
-        "evidence": EVIL,
-        "cause": f"full, see `df -h {EVIL}`",
-        "fix": ["run `rm x`"],
-    }
-    text = failed_page(findings=[finding])
+    cause = f"full, see `df -h {EVIL}`"
+    text = failed_page(verdicts.found(line=EVIL, cause=cause, fix=(Step("Remove it", "rm x"),)))
     assert "rank 1 raised" in text
-    assert "run <code>rm x</code>" in text
+    assert "Remove it: <code>rm x</code>" in text
     assert "full, see <code>df -h" in text
     assert "<script>" not in text
     assert "the end" not in text
 
 
 def test_a_failed_smoke_test_that_nothing_explains_shows_its_last_lines() -> None:
-    text = failed_page(findings=[])
+    text = failed_page()
     assert "the end" in text
     assert "<script>" not in text
 

@@ -164,7 +164,7 @@ def test_the_verdict_of_a_failed_test_that_a_look_found_comes_with_its_diagnosis
     found = run.last_smoke(record("ubuntu2404-2x-rtx5090", f"smoke.verdict ={text}"))
     assert isinstance(found, Explained)
     assert found.root is not None
-    assert found.as_json()["diagnosis"]["findings"][0]["id"] == "HOST-01"
+    assert found.as_json()["diagnosis"]["found"][0]["name"] == "disk-full"
     assert run.last_smoke(None) is None
 
 

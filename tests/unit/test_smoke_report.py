@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from typing import Any
 
 import pytest
 import verdicts
 
-from pyinfra_gpu.diagnosis import advice as smoke_advice
-from pyinfra_gpu.diagnosis.evidence import of_file, of_verdict
-from pyinfra_gpu.diagnosis.explained import Explained, ended_by_the_test
+from pyinfra_gpu.diagnosis.advice import ADVICE
+from pyinfra_gpu.diagnosis.explained import Explained, ended_by_the_test, of_file, of_verdict
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
+from pyinfra_gpu.on_host.diagnosis.causes import Step
+from pyinfra_gpu.on_host.diagnosis.explain import Answer
 from pyinfra_gpu.report import smoke as smoke_report
-from pyinfra_gpu.stacks import StacksError
 
 PASS: dict[str, Any] = verdicts.document(
     mode="gpu",
@@ -46,18 +45,16 @@ PASS: dict[str, Any] = verdicts.document(
     rerun_command="/opt/pyinfra-gpu/venv/bin/python /opt/pyinfra-gpu/smoke/smoke_test.pyz"
     " --mode gpu --host ws1 --gpus 2 --deadline 180 --output /opt/pyinfra-gpu/smoke/by-hand.json",
 )
-FINDING: dict[str, Any] = {
-    "id": "NCCL-04",
-    "layer": "nccl",
-    "kind": "root",
-    "evidence": "Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)",
-    "cause": "`/dev/shm` is full, and NCCL puts its buffers there.",
-    "fix": [
-        "`df -h /dev/shm` shows what is free",
-        "`rm /dev/shm/nccl-*`",
-        "in a container, start it with `docker run --shm-size=1g` " + "and so on " * 12,
-    ],
-}
+SHM_FULL = verdicts.answer(
+    verdicts.found(
+        fix=(
+            Step("See what is free", "df -h /dev/shm"),
+            Step("Remove what ended runs left", "rm /dev/shm/nccl-*"),
+            Step("In a container, start it with `docker run --shm-size=1g` " + "and so on " * 12),
+        )
+    )
+)
+UNKNOWN = verdicts.answer(unexplained="line 39")
 FAIL: dict[str, Any] = {
     **PASS,
     "status": "fail",
@@ -73,22 +70,21 @@ FAIL: dict[str, Any] = {
         "log": None,
         "tail": [f"line {n}" for n in range(10, 40)],
     },
-    "diagnosis": {"findings": [FINDING], "suppressed": [], "unclassified": False, "tail": []},
-}
-UNEXPLAINED = {
-    **FAIL,
-    "diagnosis": {"findings": [], "suppressed": [], "unclassified": True, "tail": ["line 39"]},
 }
 STAMP: dict[str, Any] = verdicts.across_stamp()
 
 
-def shown(verdict: dict[str, Any]) -> str:
-    return "\n".join(smoke_report.lines("ws1", verdicts.explained(verdict)))
+def shown(verdict: dict[str, Any], diagnosis: Answer | None = None) -> str:
+    return "\n".join(smoke_report.lines("ws1", verdicts.explained(verdict, diagnosis)))
 
 
-@pytest.mark.parametrize("verdict", [PASS, FAIL, UNEXPLAINED], ids=["pass", "fail", "unknown"])
-def test_it_fits_a_terminal(verdict: dict[str, Any]) -> None:
-    lines = shown(verdict).splitlines()
+@pytest.mark.parametrize(
+    ("verdict", "diagnosis"),
+    [(PASS, None), (FAIL, SHM_FULL), (FAIL, UNKNOWN)],
+    ids=["pass", "fail", "unknown"],
+)
+def test_it_fits_a_terminal(verdict: dict[str, Any], diagnosis: Answer | None) -> None:
+    lines = shown(verdict, diagnosis).splitlines()
     assert len(lines) < 25
     assert max(map(len, lines)) <= 80
 
@@ -125,14 +121,15 @@ def test_a_degraded_pass_shows_its_warnings() -> None:
 
 
 def test_a_failure_says_what_the_line_why_what_to_do_and_where() -> None:
-    text = shown(FAIL)
+    text = shown(FAIL, SHM_FULL)
     order = [
         "FAIL S4.finished: rank 1",
         "FAIL S5.leftovers",
-        "seen: Error while creating",
-        "why (NCCL-04): /dev/shm is full",
-        "1. df -h /dev/shm\n     shows",
-        "  2. rm /dev/shm/nccl-*\n",
+        "  /dev/shm is full. NCCL puts",
+        "nccl-shm-full",
+        "> Error while creating",
+        "  1. See what is free:\n       df -h /dev/shm\n",
+        "  2. Remove what ended runs left:\n       rm /dev/shm/nccl-*\n",
         "docker run --shm-size=1g",
         "all there is: /opt",
         "by hand there:\n    /opt/pyinfra-gpu/venv/bin/python",
@@ -143,17 +140,17 @@ def test_a_failure_says_what_the_line_why_what_to_do_and_where() -> None:
 
 
 def test_a_failure_that_nothing_explains_shows_its_last_lines() -> None:
-    text = shown(UNEXPLAINED)
+    text = shown(FAIL, UNKNOWN)
     assert "no known failure explains it" in text
     assert "  | line 39" in text
-    assert "why" not in text
+    assert "1. " not in text
 
 
 def test_a_wrong_number_that_was_measured_comes_with_what_to_do_and_no_log() -> None:
     check = verdicts.check("S4.collectives", "fail", detail="wrong")
     failed = verdicts.failed("S4.collectives", "1 element wrong", tail=["a stack"])
-    text = shown({**UNEXPLAINED, "checks": [check], "failed": failed})
-    assert "1. run the test again by hand" in text
+    text = shown({**FAIL, "checks": [check], "failed": failed}, UNKNOWN)
+    assert "1. Run the test again by hand" in text
     assert "a stack" not in text
 
 
@@ -162,22 +159,12 @@ def test_advice_is_for_checks_that_there_are() -> None:
     from pyinfra_gpu.on_host.smoke.plans import checks_of
 
     known = {check.id for check in (*across.CHECKS, *checks_of("gpu"))}
-    assert set(smoke_advice.known()) <= {name.rpartition(".")[2] for name in known}
-
-
-def test_advice_that_is_given_twice_or_says_nothing_is_refused() -> None:
-    entry = "one:\n  checks: [finite]\n  fix: ['do this']\n  source: made up\n"
-    assert smoke_advice.read_advice(entry) == {"finite": ("do this",)}
-    for wrong in (entry + entry.replace("one:", "two:"), entry.replace("['do this']", "[]"),
-                  entry.replace("  source: made up\n", ""), entry + "  more: x\n"):  # fmt: skip
-        with pytest.raises(StacksError, match=r"catalogue/checks\.yaml"):
-            smoke_advice.read_advice(wrong)
+    assert {*ADVICE} <= known
 
 
 def test_a_long_list_of_steps_is_cut_and_says_so() -> None:
-    verdict = copy.deepcopy(FAIL)
-    verdict["diagnosis"]["findings"][0]["fix"] = [f"do this, {'x ' * 60}" for _ in range(9)]
-    text = shown(verdict)
+    fix = tuple(Step(f"do this, {'x ' * 60}") for _ in range(9))
+    text = shown(FAIL, verdicts.answer(verdicts.found(fix=fix)))
     assert len(text.splitlines()) < 25
     assert "more steps, in the JSON report" in text
     assert "by hand there" in text
@@ -192,9 +179,8 @@ def test_the_command_by_hand_is_one_that_a_shell_takes() -> None:
 
 def test_a_long_command_is_broken_where_a_shell_does_not_mind() -> None:
     command = "run --with 'a quoted part that is not broken' " + "--more words " * 9 + '"and " \''
-    verdict = copy.deepcopy(FAIL)
-    verdict["diagnosis"]["findings"][0]["fix"] = [f"first: `{command}`"]
-    lines = shown(verdict).splitlines()
+    fix = (Step("first", command),)
+    lines = shown(FAIL, verdicts.answer(verdicts.found(fix=fix))).splitlines()
     assert max(map(len, lines)) <= 80
     start = next(number for number, line in enumerate(lines) if "run --with" in line)
     assert "'a quoted part that is not broken'" in lines[start]
@@ -205,18 +191,15 @@ DAMAGE = [None, 3, "text", [], {}, [None, 3], 10**30, "\x1b[2Jtext"]
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=str)
-@pytest.mark.parametrize("name", sorted({*PASS, *FAIL} - {"diagnosis"}))
+@pytest.mark.parametrize("name", sorted({*PASS, *FAIL}))
 def test_a_damaged_verdict_is_none_or_can_be_shown(name: str, damage: object) -> None:
-    for verdict in (PASS, FAIL, UNEXPLAINED):
-        document = {**verdict, name: damage}
-        diagnosis = document.pop("diagnosis", None)
-        found = Verdict.read(json.dumps(document))
+    for verdict, diagnosis in ((PASS, None), (FAIL, SHM_FULL), (FAIL, UNKNOWN)):
+        found = Verdict.read(json.dumps({**verdict, name: damage}))
         if isinstance(found, Unknown):
             assert found.reason
             continue
         assert isinstance(found, Verdict)
-        known = verdicts.diagnosis(**diagnosis) if diagnosis else None
-        lines = smoke_report.lines("ws1", Explained(found, known))
+        lines = smoke_report.lines("ws1", Explained(found, diagnosis))
         assert lines
         assert "\x1b" not in "".join(lines)
 
@@ -262,10 +245,12 @@ def test_a_failed_step_across_hosts_names_the_host_that_was_lost() -> None:
 
 def test_evidence_is_read_as_far_as_it_is_evidence() -> None:
     text = '[{"source": "rank", "rank": 1, "text": "a"}, {"rank": 2}, 3, {"text": "b"}]'
-    assert [(each.text, each.rank) for each in of_file(text)] == [("a", 1), ("b", None)]
-    assert of_file('[{"text": "cut o') == []
-    assert of_file("3") == []
-    assert of_file("[" * 60_000) == []
+    assert of_file(text) == {"rank 1": "a", "log": "b"}
+    two = '[{"rank": 1, "text": "a"}, {"rank": 1, "text": "b"}, {"rank": 0, "text": "c"}]'
+    assert of_file(two) == {"rank 1": "a\nb", "rank 0": "c"}
+    assert of_file('[{"text": "cut o') == {}
+    assert of_file("3") == {}
+    assert of_file("[" * 60_000) == {}
 
 
 @pytest.mark.parametrize(
@@ -290,6 +275,6 @@ def test_torchruns_log_is_no_evidence_where_the_test_itself_ended_it(
 
 
 def test_the_verdicts_own_lines_stand_in_for_evidence() -> None:
-    (source,) = of_verdict(verdicts.explained(FAIL).verdict)
-    assert (source.rank, source.text.splitlines()[-1]) == (1, "line 39")
-    assert of_verdict(verdicts.explained(PASS).verdict) == []
+    ((source, text),) = of_verdict(verdicts.explained(FAIL).verdict).items()
+    assert (source, text.splitlines()[-1]) == ("rank 1", "line 39")
+    assert of_verdict(verdicts.explained(PASS).verdict) == {}

@@ -10,7 +10,7 @@ from getpass import getpass
 
 import click
 
-from pyinfra_gpu.on_host.train.offering import offer
+from pyinfra_gpu.on_host.completion import offer
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check import offering, past
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer, Verdict

@@ -335,9 +335,9 @@ def _failed(test: Explained) -> FailureView | None:
         return None
     return FailureView(
         what=f"{failed.id}: {failed.sentence}",
-        evidence=root.shown_by if root else (),
+        evidence=(root.line,) if root else (),
         cause=_code(root.cause if root else ""),
-        fix=tuple(_code(step) for step in root.fix) if root else (),
+        fix=tuple(_code(str(step)) for step in root.fix) if root else (),
         tail="" if root else "\n".join(failed.tail[-_TAIL:]),
     )
 

@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from pyinfra_gpu.facts.verdict import finite
 from pyinfra_gpu.facts.verdict_parts import Metrics
-from pyinfra_gpu.on_host.train.words import bounds
-from pyinfra_gpu.on_host.train.words import loss as told_loss
+from pyinfra_gpu.on_host.train.watch import bounds
+from pyinfra_gpu.on_host.train.watch import loss_words as told_loss
 
 _WIDTH, _HEIGHT = 340, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 12, 22, 28
