@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyinfra_gpu.spec.types import Bad
 
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.on_host.train import presets
@@ -16,6 +15,7 @@ from pyinfra_gpu.on_host.train.host import TrainError
 from pyinfra_gpu.on_host.train.presets import Preset
 from pyinfra_gpu.spec import presets as spec
 from pyinfra_gpu.spec import resolve
+from pyinfra_gpu.spec.types import Bad
 from pyinfra_gpu.stacks import catalogue
 
 PROJECT = Path(__file__).resolve().parents[3]
