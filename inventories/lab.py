@@ -159,20 +159,10 @@ cpu: list[str] = []
 #         the repository torch is built from, a mirror of it, or a bundle; default: None
 #     "pytorch_commit": "5c48869085840e9cbb80e2a4d2b5e5d7c3a1f602",
 #         the commit of pytorch_git_url to build; default: None
-#     "pytorch_source_url": "https://mirror.example.org/pytorch-v2.14.1.tar.gz",
-#         the archive of a release, in the place of a repository; default: None
-#     "pytorch_source_sha256": "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-#         the SHA-256 of pytorch_source_url; default: None
 #     "pytorch_archs": ["12.0"],
 #         what torch is compiled for; None = the gpu_model's; default: None
 #     "pytorch_flags": {"USE_MKLDNN": "0"},
 #         options of the build beside those that this project sets; default: {}
-#     "pytorch_nccl_url": "https://mirror.example.org/nccl.git",
-#         where the tag of NCCL that the source pins is fetched from; None = NVIDIA's, GitHub;
-#         default: None
-#     "pytorch_cudnn": "/opt/cudnn-9.20",
-#         the folder with include and lib of the cuDNN that torch is built with; None = the
-#         system's; default: None
 #     "pytorch_builder": "ws1",
 #         the host that builds; None = the first of its kind; default: None
 #     "pytorch_build_memory_gib": 32,

@@ -47,6 +47,7 @@ class Id(StrEnum):
     PREFLIGHT_SHARED_MEMORY_SMALL = "preflight.shared-memory-small"
     PREFLIGHT_PRELOAD_BROKEN = "preflight.preload-broken"
     PREFLIGHT_PRELOADED = "preflight.preloaded"
+    PREFLIGHT_KEYS_IGNORED = "preflight.keys-ignored"
     PREFLIGHT_GPU_COUNT_DIFFERS = "preflight.gpu-count-differs"
     PREFLIGHT_GPU_MODEL_DIFFERS = "preflight.gpu-model-differs"
     PREFLIGHT_GPU_WINDOW_MISSING = "preflight.gpu-window-missing"

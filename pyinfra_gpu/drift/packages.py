@@ -40,7 +40,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
 
 
 def _missing(spec: HostSpec, record: Record) -> list[Finding]:
-    absent = packages.missing(spec, record.packages.installed)
+    absent = packages.missing(spec, record.packages.installed, record.system.python3)
     if not absent:
         return []
     names = ", ".join(absent)

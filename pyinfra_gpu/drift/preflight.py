@@ -78,6 +78,7 @@ def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
 def _obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
     found = [
         _operating_system(spec, record),
+        _ignored(spec),
         _prefix(spec, record),
         _owner(spec, record),
         _disk(spec, record),
@@ -250,6 +251,18 @@ def _room(mib: float) -> str:
 
 def _needed(gib: float) -> str:
     return f"{gib:g} GiB" if gib >= 1 else f"{gib * 1024:.0f} MiB"
+
+
+def _ignored(spec: HostSpec) -> Finding | None:
+    if not spec.ignored:
+        return None
+    return Finding(
+        id=Id.PREFLIGHT_KEYS_IGNORED,
+        found=f"{some(spec.ignored, _NAMED)} of its data is for hosts with GPUs",
+        expected=f"nothing that the stack {spec.stack} does not read",
+        effect="note",
+        action="left alone, as in a default for all hosts",
+    )
 
 
 def _memory(spec: HostSpec, record: Record) -> Finding | CannotTell | None:

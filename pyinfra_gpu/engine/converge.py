@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pyinfra_gpu.spec import HostSpec
 
+_NO_SPEC = "`spec` has to be what pyinfra_gpu.engine.declared.declared(host) returns"
 _SEE_ABOVE = "a command failed; what it printed stands above, at this host's name"
 Commands = Generator[Any, None, None]
 """What an operation yields: pyinfra commands, or strings that become shell commands."""
@@ -109,6 +110,9 @@ def looking(
     def decorator(body: Body) -> ConvergingOperation:
         def wrapper(spec: HostSpec) -> Commands:
             if _was_refused():
+                return
+            if not hasattr(spec, "paths"):
+                yield refuse(stage, f"{host.name}: {_NO_SPEC}, and this is {type(spec).__name__}")
                 return
             watch = journal.Stopwatch(stage)
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from pyinfra_gpu.drift.pytorch_build import declared as kind
 from pyinfra_gpu.drift.smoke_across import MOST_RANKS, RANKS, listed
 from pyinfra_gpu.errors import SpecError, sentence
 from pyinfra_gpu.spec import lock
-from pyinfra_gpu.spec.values import LONGEST_LIST
+from pyinfra_gpu.spec.types import LONGEST_LIST
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -34,7 +33,7 @@ def declared(host: Host) -> HostSpec:
     if across is None:
         return wanted
     known = _with_members(across, host)
-    return replace(wanted, smoke=replace(wanted.smoke, across=known))
+    return wanted.but(smoke=wanted.smoke.but(across=known))
 
 
 def _with_locks(spec: HostSpec) -> HostSpec:
@@ -43,7 +42,7 @@ def _with_locks(spec: HostSpec) -> HostSpec:
     if torch.lock == "ignore" or torch.building is not None:
         return spec
     locks = lock.read(Path.cwd(), torch.full_version)
-    return replace(spec, pytorch=replace(torch, locks=locks))
+    return spec.but(pytorch=torch.but(locks=locks))
 
 
 def _with_builders(spec: HostSpec, host: Host) -> HostSpec:
@@ -64,8 +63,8 @@ def _with_builders(spec: HostSpec, host: Host) -> HostSpec:
             sentence(where, "pytorch_builder", builder, problem, allowed=there, remedy=remedy)
         )
     _refuse_another_kind(spec, host)
-    known = replace(building, members=members)
-    return replace(spec, pytorch=replace(spec.pytorch, building=known))
+    known = building.but(members=members)
+    return spec.but(pytorch=spec.pytorch.but(building=known))
 
 
 def _refuse_another_kind(spec: HostSpec, host: Host) -> None:
@@ -96,9 +95,9 @@ def _with_members(across: AcrossSpec, host: Host) -> AcrossSpec:
         members = [each.name for each in inventory.get_group(across.hosts)]
     else:
         known = ", ".join(name for name in inventory.groups if name != "all")
-        return replace(across, impossible=f"it names no group of this inventory, which has {known}")
+        return across.but(impossible=f"it names no group of this inventory, which has {known}")
     impossible = _impossible(across, host, members)
-    return replace(across, members=tuple(members), impossible=impossible)
+    return across.but(members=tuple(members), impossible=impossible)
 
 
 def _impossible(across: AcrossSpec, host: Host, members: list[str]) -> str | None:

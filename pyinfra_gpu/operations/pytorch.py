@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -160,7 +159,7 @@ def _owners_step(
 
 def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
     """Make an environment beside the one that is there, prove it, and put it in its place."""
-    new = replace(spec, paths=beside(spec.paths))
+    new = spec.but(paths=beside(spec.paths))
     leftover = quoted(new.paths.venv)
     yield _owners_step(
         spec,

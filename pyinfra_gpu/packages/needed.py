@@ -15,8 +15,10 @@ CCACHE = "ccache"  # torch is compiled through it: what a power cut spoilt is no
 HEADERS = "python3-dev"  # that module includes Python.h
 
 
-def needed(spec: HostSpec) -> tuple[str, ...]:
+def needed(spec: HostSpec, system_python: object = None) -> tuple[str, ...]:
     """Return the Debian package names this specification needs on the host, sorted.
+
+    + system_python: the version of the distribution's own Python, e.g. "3.12.3", where it is known
 
     Without a compiler and Python's headers `torch.compile` fails at its first use. The headers
     are those of the distribution's own Python: another one has to bring its own.
@@ -27,7 +29,9 @@ def needed(spec: HostSpec) -> tuple[str, ...]:
     if spec.pytorch.building and spec.pytorch.building.builder in (None, spec.host):
         names |= {GIT, COMPILER, HEADERS, CCACHE}
     if spec.environment.dynamo:
-        names |= {COMPILER, HEADERS} if spec.pytorch.python == "python3" else {COMPILER}
+        named = spec.pytorch.python.removeprefix("/usr/bin/").removeprefix("python")
+        own = named == "3" or f"{system_python}.".startswith(f"{named}.")
+        names |= {COMPILER, HEADERS} if own else {COMPILER}
     return tuple(sorted(names))
 
 
@@ -39,7 +43,9 @@ class NotTold(Protocol):
         """One clause that says why."""
 
 
-def missing(spec: HostSpec, installed: Mapping[str, str] | NotTold) -> list[str]:
+def missing(
+    spec: HostSpec, installed: Mapping[str, str] | NotTold, system_python: object = None
+) -> list[str]:
     """Return the needed packages that are not completely installed, in order.
 
     + installed: name -> version; where it is not told, nothing counts as missing
@@ -49,4 +55,4 @@ def missing(spec: HostSpec, installed: Mapping[str, str] | NotTold) -> list[str]
     """
     if spec.privilege == "none" or not isinstance(installed, Mapping):
         return []
-    return [name for name in needed(spec) if name not in installed]
+    return [name for name in needed(spec, system_python) if name not in installed]

@@ -13,8 +13,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyinfra_gpu.spec.host import KEYS, STAGES
-from pyinfra_gpu.spec.key import Default, Key
+from pyinfra_gpu.spec.model import KEYS, STAGES, Key
 from pyinfra_gpu.stacks import Catalogue, catalogue
 
 COMMAND = "python -m pyinfra_gpu.spec.document"
@@ -67,7 +66,7 @@ def block() -> str:
 
 def _commented(key: Key) -> list[str]:
     """Return a key as a line of a host's data, and its meaning below it."""
-    shows_default = key.default is not None and not isinstance(key.default, Default | dict)
+    shows_default = key.default is not None and not isinstance(key.default, dict)
     value = key.default if shows_default else key.example
     about = key.description if shows_default else f"{key.description}; default: {key.default_text}"
     shown = f'"{value}"' if isinstance(value, str) else repr(value).replace("'", '"')

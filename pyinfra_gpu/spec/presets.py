@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from pyinfra_gpu.on_host.train import presets as runs
-from pyinfra_gpu.spec.values import BadValueError, kind
-from pyinfra_gpu.spec.variables import FORBIDDEN
+from pyinfra_gpu.spec.variables import FORBIDDEN, Bad, kind
 
 LONGEST_CHAIN = 50
 """Presets that one may extend, each through the next."""
@@ -62,10 +61,10 @@ _KEYS = tuple(Preset.model_fields)
 def presets(value: object) -> dict[str, dict[str, Any]]:
     """Accept a dict of presets, and return each with what it extends."""
     if not isinstance(value, Mapping):
-        raise BadValueError(f"is {kind(value)}, not a dict of presets")
+        raise Bad(f"is {kind(value)}, not a dict of presets")
     for name, given in value.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise _wrong(f"{name!r:.60} is no name of a preset", "name it by a-z, 0-9, _ and -")
+            raise _wrong(f"{_told(name)} is no name of a preset", "name it by a-z, 0-9, _ and -")
         _check(name, given)
     found = {name: resolved(value, name) for name in value}
     for name, given in found.items():
@@ -99,12 +98,12 @@ def resolved(known: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any
 def command(value: object) -> tuple[str, ...]:
     """Accept a command as a list of words, without a secret: every user of a host can read it."""
     if not isinstance(value, list | tuple) or not all(map(_is_text, value)):
-        raise BadValueError(f"is {kind(value)}, not a list of texts")
+        raise Bad(f"is {kind(value)}, not a list of texts")
     words = tuple(value)
     if words and not words[0].startswith("/"):
-        raise BadValueError("begins with a word that is no absolute path")
+        raise Bad("begins with a word that is no absolute path")
     if word := runs.secret_in(words):
-        raise BadValueError(f"has a secret in {word}", remedy="put it into a file of the owner's")
+        raise Bad(f"has a secret in {word}", remedy="put it into a file of the owner's")
     return words
 
 
@@ -112,14 +111,14 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= runs.LONGEST and value.isprintable()
 
 
-def _named(name: object) -> str:
-    """Return a name as it may be shown: what follows a "=" was meant to be its value."""
-    before, equals, _ = str(name).partition("=")
-    return repr(f"{before}=..." if equals else before)[:60]
+def _told(name: object) -> str:
+    """Return a name as an error may show it: what is none may be a secret that lost its place."""
+    plain = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9 _.-]{1,60}", name)
+    return repr(name) if plain else "(no name)"
 
 
-def _wrong(problem: str, remedy: str) -> BadValueError:
-    return BadValueError(f"is wrong: {problem}", remedy=remedy)
+def _wrong(problem: str, remedy: str) -> Bad:
+    return Bad(f"is wrong: {problem}", remedy=remedy)
 
 
 def _check(name: str, given: object) -> None:
@@ -129,7 +128,7 @@ def _check(name: str, given: object) -> None:
     for key in given:
         if key not in _KEYS:
             hint = runs.nearest(str(key), _KEYS, "keys of a preset are")
-            raise _wrong(f"preset {name} has the key {_named(key)}, which nothing reads", hint)
+            raise _wrong(f"preset {name} has the key {_told(key)}, which nothing reads", hint)
     try:
         Preset.model_validate(given)
     except ValidationError as error:
@@ -138,9 +137,7 @@ def _check(name: str, given: object) -> None:
         inside = f" of {below[0]}" if below and isinstance(given[key], Mapping) else ""
         if below[-1:] == ["[key]"]:
             remedy = "use letters, digits, _, . and -, without dashes before it"
-            raise _wrong(
-                f"{key} of preset {name} has the name {_named(below[0])}", remedy
-            ) from None
+            raise _wrong(f"{key} of preset {name} has the name {_told(below[0])}", remedy) from None
         raise _wrong(f"{key}{inside} of preset {name}: {first['msg']}", f"correct {key}") from None
     for variable, value in given.get("variables", {}).items():
         if variable in FORBIDDEN:

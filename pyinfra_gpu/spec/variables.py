@@ -5,7 +5,42 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pyinfra_gpu.spec.values import BadValueError, kind
+
+class Bad(ValueError):  # noqa: N818 (it is raised some sixty times)
+    """What is wrong with a value.
+
+    + suggestion: the value that was probably meant
+    + remedy: what to do, where that is more than setting a value; KEY stands for the key
+    + allowed: what is allowed, where the key's own description does not say it
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        suggestion: object = None,
+        remedy: str | None = None,
+        allowed: str | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.problem, self.suggestion = problem, suggestion
+        self.remedy, self.allowed = remedy, allowed
+
+
+def kind(value: object) -> str:
+    """Return what a value is, in words for a person who never saw Python's type names."""
+    words: tuple[tuple[type, str], ...] = (
+        (type(None), "nothing (None)"),
+        (bool, "a yes/no value"),
+        (int, "a whole number"),
+        (float, "a number with a decimal point"),
+        (str, "text"),
+        (dict, "a dict"),
+        (list, "a list"),
+        (set, "a set"),
+    )
+    return next((word for type_, word in words if isinstance(value, type_)), type(value).__name__)
+
 
 LONGEST_VALUE = 4096  # characters
 
@@ -60,13 +95,13 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def variables(value: object) -> tuple[tuple[str, str], ...]:
     """Accept a dict of text to text with allowed names; return its items sorted by name."""
     if not isinstance(value, Mapping):
-        raise BadValueError(f"is {kind(value)}, not a dict of names and texts")
+        raise Bad(f"is {kind(value)}, not a dict of names and texts")
     for number, (name, content) in enumerate(value.items(), 1):
         _check_name(name, number)
         _check_content(str(name), content)
         _check_meaning(str(name), str(content))
     if "PYTORCH_CUDA_ALLOC_CONF" in value and "PYTORCH_ALLOC_CONF" in value:
-        raise BadValueError(
+        raise Bad(
             "sets PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF, and torch reads only the first",
             remedy="remove one of the two",
         )
@@ -75,12 +110,12 @@ def variables(value: object) -> tuple[tuple[str, str], ...]:
 
 def _check_name(name: object, number: int) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise BadValueError(
+        raise Bad(
             f"has a name that is not letters, digits and _, in its entry {number}",
             remedy="rename or remove that variable",
         )
     if name in FORBIDDEN:
-        raise BadValueError(
+        raise Bad(
             f"sets {name}, which is not written because {FORBIDDEN[name]}",
             remedy=f"remove {name} from it",
         )
@@ -88,18 +123,18 @@ def _check_name(name: object, number: int) -> None:
 
 def _check_content(name: str, content: object) -> None:
     if not isinstance(content, str):
-        raise BadValueError(
+        raise Bad(
             f"gives {name} {kind(content)}, not text",
             remedy=f"write it in quotes, {name!r}: 'TEXT'",
         )
     if any(_unreadable(ord(c)) for c in content):
-        raise BadValueError(
+        raise Bad(
             f"gives {name} a line break, NUL or another control character or no character at all, "
             "which an env file cannot hold",
             remedy=f"give {name} a value on one line, of printable characters",
         )
     if len(content) > LONGEST_VALUE:
-        raise BadValueError(
+        raise Bad(
             f"gives {name} {len(content)} characters, more than {LONGEST_VALUE}",
             remedy=f"put the content of {name} into a file and give the file's name",
         )
@@ -121,12 +156,12 @@ def _check_meaning(name: str, content: str) -> None:
     """Refuse values that do the opposite of what they seem to say."""
     off = content.casefold() in ("0", "false", "no", "off")
     if name == "TORCHDYNAMO_SUPPRESS_ERRORS" and off:
-        raise BadValueError(
+        raise Bad(
             f"sets {name} to {content!r}, which switches it on: torch takes any text for yes",
             remedy=f"remove {name} from it",
         )
     if name == "TRITON_LIBCUDA_PATH" and re.search(r"(^|/)(stubs|compat)(/|$)", content):
-        raise BadValueError(
+        raise Bad(
             f"points {name} into stubs or compat, where libcuda is not the driver's",
             remedy=f"remove {name}, or name the directory of the driver's libcuda.so.1",
         )

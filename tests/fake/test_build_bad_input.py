@@ -33,10 +33,10 @@ SOURCE: dict[str, object] = {
 DATA: dict[str, tuple[dict[str, object], str, str]] = {
     # name: (data beside a build's, KEY = VALUE, remedy)
     "a tag, which may move": (
-        {"pytorch_commit": "v2.14.1"}, "pytorch_commit = 'v2.14.1'", "pytorch_commit = '",
+        {"pytorch_commit": "v2.14.1"}, "pytorch_commit = 'v2.14.1'", "git ls-remote URL main",
     ),
     "a commit that was shortened": (
-        {"pytorch_commit": "5c488690"}, "pytorch_commit = '5c488690'", "pytorch_commit = '",
+        {"pytorch_commit": "5c488690"}, "pytorch_commit = '5c488690'", "git ls-remote URL main",
     ),
     "an arch that the toolkit cannot make": (
         {"pytorch_archs": ["12.0", "13.9"]}, "pytorch_archs = ['12.0', '13.9']", "pytorch_archs = ",
@@ -46,21 +46,21 @@ DATA: dict[str, tuple[dict[str, object], str, str]] = {
     ),
     "USE_TENSORPIPE=0": (
         {"pytorch_flags": {"USE_TENSORPIPE": 0}},
-        "pytorch_flags = {'USE_TENSORPIPE': '0'}", "remove USE_TENSORPIPE",
+        "pytorch_flags = {'USE_TENSORPIPE': 0}", "remove USE_TENSORPIPE",
     ),
     "USE_SYSTEM_LIBS=1": (
         {"pytorch_flags": {"USE_SYSTEM_LIBS": 1}},
-        "pytorch_flags = {'USE_SYSTEM_LIBS': '1'}", "remove USE_SYSTEM_LIBS",
+        "pytorch_flags = {'USE_SYSTEM_LIBS': 1}", "remove USE_SYSTEM_LIBS",
     ),
     "a flag without effect": (
-        {"pytorch_flags": {"USE_LIBUV": 1}}, "pytorch_flags = {'USE_LIBUV': '1'}", "remove USE_LIB",
+        {"pytorch_flags": {"USE_LIBUV": 1}}, "pytorch_flags = {'USE_LIBUV': 1}", "remove USE_LIB",
     ),
     "a flag that contradicts another key": (
         {"pytorch_flags": {"TORCH_CUDA_ARCH_LIST": "9.0"}},
         "pytorch_flags = {'TORCH_CUDA_ARCH_LIST': '9.0'}", "set pytorch_archs",
     ),
     "a flag that contradicts the stack": (
-        {"pytorch_flags": {"USE_CUDA": 0}}, "pytorch_flags = {'USE_CUDA': '0'}", "remove USE_CUDA",
+        {"pytorch_flags": {"USE_CUDA": 0}}, "pytorch_flags = {'USE_CUDA': 0}", "remove USE_CUDA",
     ),
 }  # fmt: skip
 

@@ -56,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def seen(of: FakeHost, *locks: Lock) -> tuple[HostSpec, Record]:
     spec = of.spec()
-    spec = replace(spec, pytorch=replace(spec.pytorch, locks=locks))
+    spec = spec.but(pytorch=spec.pytorch.but(locks=locks))
     return spec, from_fields(read_fields(of.probe_lines()))
 
 

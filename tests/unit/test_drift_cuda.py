@@ -284,7 +284,7 @@ def test_a_bare_host_lacks_toolkit_and_compiler() -> None:
 
 def test_a_cpu_host_has_no_toolkit_to_judge() -> None:
     host = bare_gpu_host(data={"stack": "cpu-torch2.13"})
-    wanted = replace(host.spec(), accelerator="cpu")
+    wanted = host.spec().but(accelerator="cpu")
     assert cuda.judge(wanted, record_of(host)) == []
     assert cuda.needed(wanted, record_of(host)) == ()
 

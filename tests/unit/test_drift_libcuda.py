@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -338,7 +337,7 @@ def test_a_bare_host_only_lacks_the_proof() -> None:
 
 def test_a_cpu_host_has_no_libcuda_to_judge() -> None:
     host = bare_gpu_host()
-    wanted = replace(host.spec(), accelerator="cpu")
+    wanted = host.spec().but(accelerator="cpu")
     assert libcuda.judge(wanted, record_of(host)) == []
 
 

@@ -26,3 +26,15 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 def test_what_is_needed(what: str) -> None:
     data, names = CASES[what]
     assert needed(resolve({"stack": "cpu-torch2.13", **data}, "ws1")) == names
+
+
+@pytest.mark.parametrize(
+    ("python", "headers"),
+    [("/usr/bin/python3", True), ("3.12", True), ("3.12.3", True), ("python3.12", True),
+     ("/usr/bin/python3.12", True), ("3.1", False), ("3.13", False), ("/opt/python3", False)],
+)  # fmt: skip
+def test_the_distributions_own_python_has_its_headers_by_whatever_name(
+    python: str, headers: bool
+) -> None:
+    spec = resolve({"stack": "cpu-torch2.13", "pytorch_python": python}, "ws1")
+    assert ("python3-dev" in needed(spec, "3.12.3")) is headers

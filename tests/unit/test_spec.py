@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import types
 from typing import Any
 
+import pydantic
 import pytest
 from product_code import attributes_read
+from pydantic import SecretStr
 
 from pyinfra_gpu.compatibility import resolve
-from pyinfra_gpu.spec import STAGES, HostSpec, Paths, PytorchSpec, allowed_keys, check_data
-from pyinfra_gpu.spec.key import Default
+from pyinfra_gpu.spec import STAGES, HostSpec, Paths, allowed_keys, check_data, env_file
 
 REPO = "https://github.com/karpathy/nanochat"
 COMMIT = "92d63d4a1f0e5b7c8d9e0f1a2b3c4d5e6f708192"
@@ -25,14 +25,9 @@ NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/{arc
 ACROSS = {"smoke_across_hosts": True}
 PRESETS = {"tiny": {"file": "train.py", "arguments": {"steps": 10}}}
 TORCH = "https://github.com/pytorch/pytorch"
-ARCHIVE = "https://mirror.example.org/pytorch-v2.14.1.tar.gz"
 SOURCE: dict[str, object] = {
     "pytorch_source": "source", "pytorch_git_url": TORCH, "pytorch_commit": COMMIT,
     "gpu_model": "RTX 5090",
-}  # fmt: skip
-TARBALL: dict[str, object] = {
-    "pytorch_source": "source", "pytorch_source_url": ARCHIVE, "gpu_model": "RTX 5090",
-    "pytorch_source_sha256": "01" * 32,
 }  # fmt: skip
 EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "stack": ("stack", "r580-cu130", "cpu-torch2.13", "cpu-torch2.13", {}),
@@ -91,10 +86,6 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "pytorch_fallback": ("pytorch.fallback", None, "2.13.0", "2.13.0", SOURCE),
     "pytorch_git_url": ("pytorch.building.git_url", None, TORCH, TORCH, SOURCE),
     "pytorch_commit": ("pytorch.building.commit", None, COMMIT.upper(), COMMIT, SOURCE),
-    "pytorch_source_url": ("pytorch.building.source_url", None, ARCHIVE, ARCHIVE, TARBALL),
-    "pytorch_source_sha256": (
-        "pytorch.building.source_sha256", None, "AB" * 32, "ab" * 32, TARBALL,
-    ),
     "pytorch_archs": (
         "pytorch.building.archs", None, ["12.0", "9.0"], ("9.0", "12.0"), SOURCE,
     ),
@@ -102,16 +93,12 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
         "pytorch.building.flags", None, {"USE_MKLDNN": False, "BLAS": "Eigen"},
         (("BLAS", "Eigen"), ("USE_MKLDNN", "0")), SOURCE,
     ),
-    "pytorch_nccl_url": (
-        "pytorch.building.nccl_url", None, "file:///srv/nccl.git", "file:///srv/nccl.git", SOURCE,
-    ),
-    "pytorch_cudnn": ("pytorch.building.cudnn", None, "/opt/cudnn/", "/opt/cudnn", SOURCE),
     "pytorch_builder": ("pytorch.building.builder", None, "ws1", "ws1", SOURCE),
     "pytorch_build_memory_gib": ("pytorch.building.memory_gib", None, 32, 32.0, SOURCE),
     "environment_name": ("environment.name", "training", "nano-1", "nano-1", {}),
     "environment_variables": (
         "environment.variables", (), {"NCCL_DEBUG": "WARN", "A": ""},
-        (("A", ""), ("NCCL_DEBUG", "WARN")), {},
+        (("A", SecretStr("")), ("NCCL_DEBUG", SecretStr("WARN"))), {},
     ),
     "environment_dynamo": ("environment.dynamo", True, False, False, {}),
     "training_repo": ("training.repo", None, REPO, REPO, {"training_commit": COMMIT}),
@@ -128,7 +115,7 @@ EFFECT: dict[str, tuple[str, object, object, object, dict[str, object]]] = {
     "training_reboot_wait_s": ("training.reboot_wait_s", None, 3600, 3600, TRAINING),
     "training_notify": ("training.notify", None, ["/bin/x", "a"], ("/bin/x", "a"), TRAINING),
     "smoke": ("smoke.run", "auto", "skip", "skip", {}),
-    "smoke_ranks": ("smoke.ranks", 2, 4, 4, {"gpu_count": 4}),
+    "smoke_ranks": ("smoke.ranks", 2, 4, 4, CPU),
     "smoke_deadline_s": ("smoke.deadline_s", 180, 3600, 3600, {}),
     "smoke_allreduce_mib": ("smoke.allreduce_mib", 256, 1, 1, {}),
     "smoke_accept": ("smoke.accept", "proof", "two-gpus", "two-gpus", {}),
@@ -182,7 +169,7 @@ def test_none_takes_back_what_a_more_general_layer_said_where_there_is_a_default
     key: str,
 ) -> None:
     path, default, *_ = EFFECT[key]
-    if allowed_keys()[key].default is None or isinstance(allowed_keys()[key].default, Default):
+    if allowed_keys()[key].default is None:
         assert at(resolve({key: None}, "lab-1"), path) == default
 
 
@@ -205,10 +192,9 @@ def test_a_spec_is_frozen_hashable_and_the_same_each_time(data: dict[str, object
     assert len({first, second}) == 1
     assert repr(first) == repr(second)
     assert resolve(data, "lab-2") != first
-    parts = (getattr(first, field.name) for field in dataclasses.fields(first))
-    for part in (first, *(part for part in parts if dataclasses.is_dataclass(part))):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(part, dataclasses.fields(part)[0].name, None)
+    for part in (first, first.driver, first.smoke, first.pytorch):
+        with pytest.raises(pydantic.ValidationError, match="frozen"):
+            setattr(part, next(iter(type(part).model_fields)), None)
 
 
 def test_the_order_of_variables_in_data_does_not_matter() -> None:
@@ -220,7 +206,7 @@ def test_changing_the_data_afterwards_does_not_change_the_spec() -> None:
     variables = {"A": "1"}
     spec = resolve({"environment_variables": variables}, "h")
     variables["A"] = "2"
-    assert spec.environment.variables == (("A", "1"),)
+    assert spec.environment.variables == (("A", SecretStr("1")),)
 
 
 def test_pyinfras_own_data_and_code_in_group_data_pass() -> None:
@@ -239,7 +225,7 @@ def test_pyinfras_own_data_and_code_in_group_data_pass() -> None:
 
 def test_all_paths_lie_below_the_prefix() -> None:
     paths = Paths(prefix="/opt/x", name="nano")
-    assert {name: getattr(paths, name) for name in dir(Paths) if not name.startswith("_")} == {
+    assert {name: getattr(paths, name) for name in dir(paths) if not name.startswith("_")} == {
         "prefix": "/opt/x",
         "name": "nano",
         "venv": "/opt/x/venv",
@@ -316,24 +302,6 @@ def test_torch_is_asked_for_by_build_only_where_an_index_names_it(
     assert (torch.index_url, torch.extra_index_url) == (index, extra)
 
 
-def test_a_pytorch_spec_made_by_hand_names_its_build() -> None:
-    torch = PytorchSpec(
-        source="wheel",
-        version="2.13.0",
-        build="cpu",
-        python="python3",
-        environments_kept=2,
-        index_url=None,
-        extra_index_url=None,
-        wheels=None,
-        lock="if-there",
-        fallback=None,
-        building=None,
-        uv_version="1",
-    )
-    assert torch.requirement == "torch==2.13.0+cpu"
-
-
 @pytest.mark.parametrize(
     ("data", "minimum"),
     [
@@ -390,6 +358,8 @@ def test_the_page_of_keys_shows_both_sizes_of_the_all_reduce() -> None:
         "file:///srv/git/repo.git",
         "git@github.com:a/b.git",
         "me@lab-1.example.org:~/repo",
+        "gitlab.lab:team/x.git",
+        "my_alias:team/repo",
     ],
 )
 def test_every_form_of_git_url_passes(repo: str) -> None:
@@ -427,7 +397,7 @@ def test_a_python_is_a_command_a_path_or_a_version(python: str) -> None:
 )
 def test_ordinary_environment_variables_pass_unchanged(variables: dict[str, str]) -> None:
     spec = resolve({"environment_variables": variables}, "h")
-    assert dict(spec.environment.variables) == variables
+    assert env_file.variables(spec).items() >= variables.items()
 
 
 @pytest.mark.parametrize(
@@ -453,3 +423,70 @@ def test_ordinary_environment_variables_pass_unchanged(variables: dict[str, str]
 def test_the_ends_of_each_range_are_inside(key: str, values: tuple[object, ...]) -> None:
     for value in values:
         resolve({key: value}, "h")
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"driver_source": "nvidia", "cuda_toolkit": True, "driver_branch": 580}], ids=str
+)
+def test_without_root_the_driver_is_only_judged_and_no_toolkit_is_installed(
+    said: dict[str, object],
+) -> None:
+    spec = resolve({**said, "privilege": "none"}, "h")
+    assert (spec.driver.source, spec.cuda.toolkit) == ("present", False)
+    assert (spec.driver.branch, spec.driver.minimum) == (580, "580.65.06")
+
+
+def test_a_cpu_host_ignores_what_is_said_of_a_gpus_driver_and_names_the_keys() -> None:
+    said = {"driver_hold": False, "cuda_release": "13.0", "libcuda_toolkit_link": True}
+    spec = resolve({**CPU, **said, "driver_modules": "open", "driver_version": None}, "h")
+    assert spec.ignored == tuple(said)
+    assert spec.but(ignored=()) == resolve(CPU, "h")
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(2, 2), (8, 8), (1, 1)])
+def test_where_there_are_gpus_each_has_one_rank_whatever_smoke_ranks_says(
+    count: int, ranks: int
+) -> None:
+    assert resolve({"smoke_ranks": 4, "gpu_count": count}, "h").smoke.ranks == ranks
+
+
+def test_no_secret_is_in_the_text_of_a_spec() -> None:
+    presets = {"t": {"file": "t.py", "variables": {"A": "canary"}}}
+    data = {**TRAINING, "training_presets": presets, "environment_variables": {"A": "canary"}}
+    spec = resolve({**data, "training_notify": ["/bin/x", "canary"]}, "h")
+    assert "canary" not in f"{spec!r} {spec} {spec.environment!r} {spec.training!r}"
+
+
+@pytest.mark.parametrize(
+    ("data", "archs"),
+    [
+        ({}, (75, 80, 86, 90, 100, 120)),  # those of torch's wheel
+        ({"cuda_archs": []}, (75, 80, 86, 90, 100, 120)),
+        ({"stack": "r580-cu126"}, (50, 60, 70, 75, 80, 86, 90)),
+        ({"pytorch_build": "cu126"}, (75, 80, 86, 90)),  # CUDA 13.0 makes none for the others
+        ({"rehearsal": True, "pytorch_version": "2.13.0", "pytorch_build": "cpu"},
+         (75, 80, 86, 90, 100, 120)),  # those of the stack's own torch
+        ({"gpu_model": "RTX 5090"}, (120,)),
+        ({"gpu_model": "H100"}, (90,)),
+        ({"gpu_model": "L4"}, (89,)),
+        ({"gpu_model": "B300"}, (103,)),
+        ({"gpu_model": "B300", "stack": "r580-cu128"}, (100,)),  # 12.8 does not know 10.3 yet
+        ({"gpu_model": "RTX 5090", "cuda_archs": ["9.0"]}, (90,)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_nvcc_makes_code_for_the_declared_gpu_or_for_what_torch_serves(
+    data: dict[str, object], archs: tuple[int, ...]
+) -> None:
+    assert resolve(data, "h").cuda.archs == archs
+
+
+def test_the_repository_of_a_release_and_machine_fills_the_placeholders() -> None:
+    repository = resolve({}, "h").driver.repository
+    assert repository is not None
+    assert repository.url_for("debian12", "sbsa") == (
+        "https://developer.download.nvidia.com/compute/cuda/repos/debian12/sbsa"
+    )
+    flat = resolve({"driver_repository_url": "http://10.0.0.1:8080/cuda/"}, "h").driver.repository
+    assert flat is not None
+    assert flat.url_for("debian12", "x86_64") == "http://10.0.0.1:8080/cuda"

@@ -15,7 +15,7 @@ from pyinfra_gpu.on_host.train.host import TrainError
 from pyinfra_gpu.on_host.train.presets import Preset
 from pyinfra_gpu.spec import presets as spec
 from pyinfra_gpu.spec import resolve
-from pyinfra_gpu.spec.values import BadValueError
+from pyinfra_gpu.spec.types import Bad
 from pyinfra_gpu.stacks import catalogue
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -274,7 +274,7 @@ def test_extends_merges_arguments_and_replaces_the_rest() -> None:
 def test_a_module_of_its_own_takes_the_place_of_a_file() -> None:
     given = {"a": {"file": "a.py"}, "b": {"extends": "a", "file": None, "module": "b.c"}}
     assert (whole(given, "b").file, whole(given, "b").module) == (None, "b.c")
-    with pytest.raises(BadValueError, match="a module and a file"):
+    with pytest.raises(Bad, match="a module and a file"):
         spec.presets({"a": {"file": "a.py", "module": "b"}})
 
 
