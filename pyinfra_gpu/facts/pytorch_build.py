@@ -53,13 +53,6 @@ class BuildState(_Document):
     + alive: whether its process is there, where it is followed; the file does not say
     """
 
-    model_config = ConfigDict(
-        frozen=True,
-        strict=True,
-        extra="ignore",
-        json_schema_extra={"$id": "urn:pyinfra-gpu:build-state:1"},
-    )
-
     fingerprint: _Digest
     status: Literal["running", "done", "failed", "stopped"]
     phase: Literal["fetch", "requirements", "configure", "check", "compile", "wheel", "prove"]

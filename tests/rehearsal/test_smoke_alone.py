@@ -12,6 +12,7 @@ import verdicts
 from running import PATIENCE_S, SMOKE_PATIENCE, Deployer, OnlySmoke
 
 from pyinfra_gpu.report import smoke as smoke_report
+from pyinfra_gpu.report.screen import printed
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
@@ -99,9 +100,8 @@ def test_a_failed_test_says_what_why_and_where_on_one_screen(
     assert verdict["diagnosis"]["unclassified"] is not known
     if known:
         assert "libcudart.so.13" in verdict["diagnosis"]["findings"][0]["evidence"]
-    shown = smoke_report.lines("gpu1", verdicts.explained(verdict))
-    assert len(shown) < 25
-    assert max(map(len, shown)) <= 80
+    shown = printed(smoke_report.blocks({"gpu1": verdicts.explained(verdict)})).splitlines()
+    assert len(shown) < 30
     for line in shown:
         assert line in run.output
     assert host.run(f"test -e {FOLDER}/stamp.json", check=False).returncode != 0
