@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu_rehearsal.apt_repository import source_line
 from pyinfra_gpu_rehearsal.base_image import BaseImage
-from pyinfra_gpu_rehearsal.commands import run
-from pyinfra_gpu_rehearsal.namespaces import remove_tree
+from pyinfra_gpu_rehearsal.commands import remove_tree, run
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware, write_kernel, write_programs
 from pyinfra_gpu_rehearsal.nvidia.repository import NvidiaRepository
 from pyinfra_gpu_rehearsal.state import write_atomically
@@ -48,13 +46,6 @@ def make_key(path: Path, comment: str) -> str:
     return " ".join(public.read_text().split()[:2])
 
 
-def free_port() -> int:
-    """Return a port of this machine that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def _put(path: Path, text: str, mode: int = 0o644) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -80,14 +71,12 @@ def write_identity(host: LabHost, image: BaseImage, repository: str, directory: 
     line = source_line(repository, image.codename, signed_by=signed_by)
     _put(own / "etc/apt/sources.list", line)
     home = own / "home/ubuntu"
-    remove_tree(home)  # without root, what is there is another user's already
+    remove_tree(home)
     _put(home / ".ssh/authorized_keys", f"{lab_key} rehearsal\n", 0o600)
     (home / ".ssh").chmod(0o700)
     # A folder that is in two layers has the upper one's owner and mode.
     home.chmod((image.root / "home/ubuntu").stat().st_mode & 0o7777)
-    host.namespaces.run(
-        ["chown", "-R", "1000:1000", home], purpose=f"making the home of {host.name}"
-    )
+    run(["chown", "-R", "1000:1000", home], purpose=f"making the home of {host.name}")
 
 
 def write_machine(host: LabHost, image: BaseImage, repository: NvidiaRepository) -> None:
@@ -117,8 +106,7 @@ def write_client_files(hosts: Iterable[LabHost], directory: Path) -> None:
     blocks: list[str] = []
     for host in hosts:
         public = host.folder / "own" / f"{HOST_KEY}.pub"
-        where = host.where if host.where == host.address else f"[{host.address}]:{host.port}"
-        known.append(f"{where} {' '.join(public.read_text().split()[:2])}")
+        known.append(f"{host.address} {' '.join(public.read_text().split()[:2])}")
         blocks.append(
             f"Host {host.name}\n"
             f"    HostName {host.address}\n"

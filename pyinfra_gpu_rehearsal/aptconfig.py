@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pyinfra_gpu.packages.apt.sources import read
+from pyinfra_gpu.packages.model import Source
 from pyinfra_gpu_rehearsal.commands import run
 from pyinfra_gpu_rehearsal.errors import LabError
 
@@ -27,20 +29,11 @@ ACQUIRE = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
-    """One archive: where it is, which suites and components of it are used, whose key signs it."""
-
-    uri: str
-    suites: tuple[str, ...]
-    components: tuple[str, ...]
-    signed_by: str | None
-
-    def lines(self) -> list[str]:
-        """Return the entry in apt's one-line form, one line a suite."""
-        option = f" [signed-by={self.signed_by}]" if self.signed_by else ""
-        rest = " ".join(self.components)
-        return [f"deb{option} {self.uri} {suite} {rest}".rstrip() for suite in self.suites]
+def lines(source: Source) -> list[str]:
+    """Return a source in apt's one-line form, one line a suite."""
+    option = f" [signed-by={source.signed_by}]" if source.signed_by else ""
+    rest = " ".join(source.components)
+    return [f"deb{option} {source.uri} {suite} {rest}".rstrip() for suite in source.suites]
 
 
 def os_release(text: str) -> dict[str, str]:
@@ -51,69 +44,6 @@ def os_release(text: str) -> dict[str, str]:
         if equals and not key.startswith("#"):
             pairs[key] = " ".join(shlex.split(value))
     return pairs
-
-
-def _one_line(line: str) -> Source | None:
-    match = re.match(r"^deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<rest>\S.*)$", line.strip())
-    if match is None:
-        return None
-    words = match["rest"].split("#")[0].split()
-    if len(words) < 2:
-        return None
-    options = dict(o.split("=", 1) for o in (match["options"] or "").split() if "=" in o)
-    return Source(
-        uri=words[0],
-        suites=(words[1],),
-        components=tuple(words[2:]),
-        signed_by=options.get("signed-by"),
-    )
-
-
-def parse_list(text: str) -> list[Source]:
-    """Parse the text of a sources.list file (one-line form)."""
-    found = (_one_line(line) for line in text.splitlines())
-    return [source for source in found if source is not None]
-
-
-def _stanza(text: str) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    key = ""
-    for line in text.splitlines():
-        if line.startswith("#"):
-            continue
-        if line[:1] in (" ", "\t") and key:
-            fields[key] += "\n" + line.strip()
-        elif ":" in line:
-            name, _, value = line.partition(":")
-            key = name.strip().lower()
-            fields[key] = value.strip()
-    return fields
-
-
-def parse_deb822(text: str) -> list[Source]:
-    """Parse the text of a .sources file (deb822 form).
-
-    An entry whose key is written into the file itself (Signed-By with a PGP block) is taken
-    without its key: the archive keyring of the machine decides then.
-    """
-    sources: list[Source] = []
-    for part in re.split(r"\n\s*\n", text):
-        fields = _stanza(part)
-        if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes") == "no":
-            continue
-        signed = fields.get("signed-by") or None
-        if signed and "\n" in signed:
-            signed = None
-        sources.extend(
-            Source(
-                uri=uri,
-                suites=tuple(fields.get("suites", "").split()),
-                components=tuple(fields.get("components", "").split()),
-                signed_by=signed,
-            )
-            for uri in fields.get("uris", "").split()
-        )
-    return sources
 
 
 def of_distribution(sources: Iterable[Source], release: Mapping[str, str]) -> list[Source]:
@@ -127,16 +57,13 @@ def of_distribution(sources: Iterable[Source], release: Mapping[str, str]) -> li
     for source in sources:
         suites = tuple(suite for suite in source.suites if suite.rstrip("/") in allowed)
         key = source.signed_by or ""
-        own_key = not key or any(f"{name}-archive" in Path(key).name for name in DISTRIBUTIONS)
+        own_key = not key.startswith("/") or any(
+            f"{name}-archive" in Path(key).name for name in DISTRIBUTIONS
+        )
         if suites and own_key and "main" in source.components:
-            kept.append(
-                Source(
-                    uri=source.uri,
-                    suites=suites,
-                    components=source.components,
-                    signed_by=source.signed_by,
-                )
-            )
+            # A key that stands in the file itself: the machine's archive keyring has it, too.
+            path = source.signed_by if key.startswith("/") else None
+            kept.append(replace(source, suites=suites, signed_by=path))
     return kept
 
 
@@ -156,7 +83,7 @@ class AptConfiguration:
 
     def sources_text(self) -> str:
         """Return the archives as the text of a sources.list file."""
-        return "\n".join(line for source in self.sources for line in source.lines()) + "\n"
+        return "\n".join(line for source in self.sources for line in lines(source)) + "\n"
 
 
 def read_machine(root: Path = Path("/")) -> AptConfiguration:
@@ -176,8 +103,7 @@ def read_machine(root: Path = Path("/")) -> AptConfiguration:
     sources: list[Source] = []
     for path in [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]:
         if path.suffix in (".list", ".sources") and path.is_file():
-            parse = parse_list if path.suffix == ".list" else parse_deb822
-            sources.extend(parse(path.read_text(errors="replace")))
+            sources += read(str(path), path.read_text(errors="replace").splitlines())
     own = of_distribution(sources, release)
     if not own:
         raise LabError(

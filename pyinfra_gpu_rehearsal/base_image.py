@@ -19,10 +19,8 @@ from pathlib import Path
 
 from pyinfra_gpu_rehearsal.apt_repository import FORMAT, KEY_NAME, make_repository
 from pyinfra_gpu_rehearsal.aptconfig import AptConfiguration
-from pyinfra_gpu_rehearsal.commands import run
+from pyinfra_gpu_rehearsal.commands import remove_tree, run
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.namespaces import remove_tree
-from pyinfra_gpu_rehearsal.placing import USER_NAMESPACE, is_root
 from pyinfra_gpu_rehearsal.state import cache_folder, locked
 
 Say = Callable[[str], None]
@@ -59,7 +57,7 @@ MASKED = (
 )
 
 # Should mmdebstrap be killed, the file systems it mounts into the tree go with its namespaces, and
-# removing the tree cannot reach into them. (Without root it makes such namespaces itself.)
+# removing the tree cannot reach into them.
 ALONE = (
     "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child",
     "--mount-proc",
@@ -122,7 +120,6 @@ def image_digest(apt: AptConfiguration, more: Sequence[str] = ()) -> str:
         *DPKG_OPTIONS,
         FORMAT,
         platform.machine(),
-        str(os.geteuid()),  # without root the tree's owners are this user's sub-ids
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
@@ -146,12 +143,10 @@ def _bootstrap(apt: AptConfiguration, more: Sequence[str], work: Path) -> None:
     """Make the tree WORK/root with mmdebstrap, as the machine's own apt is configured."""
     lists = (" ".join(MASKED), " ".join(INSTALLABLE_ALONE), *INSTALLABLE)
     hook = f'sh {shlex.quote(str(FINISH))} "$1" {shlex.join(lists)}'
-    # Without root mmdebstrap hands over an archive; its tree's owners are to be this user's ids.
-    target = work / ("root" if is_root() else "root.tar")
     command: list[str | Path] = [
-        *(ALONE if is_root() else ()),
+        *ALONE,
         "mmdebstrap",
-        f"--mode={'root' if is_root() else 'unshare'}",
+        "--mode=root",
         "--quiet",
         "--variant=apt",
         f"--include={','.join([PACKAGES, *more])}",
@@ -160,7 +155,7 @@ def _bootstrap(apt: AptConfiguration, more: Sequence[str], work: Path) -> None:
         *(f"--dpkgopt={option}" for option in DPKG_OPTIONS),
         f"--customize-hook={hook}",
         apt.codename,
-        target,
+        work / "root",
         "-",
     ]
     run(
@@ -170,15 +165,6 @@ def _bootstrap(apt: AptConfiguration, more: Sequence[str], work: Path) -> None:
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
         timeout=1800,
     )
-    if not is_root():
-        (work / "root").mkdir()
-        unpack: list[str | Path] = ["tar", "--extract", "--numeric-owner", "--exclude=./dev/*"]
-        run(
-            [*USER_NAMESPACE, *unpack, "--directory", work / "root", "--file", target],
-            purpose="unpacking the base image",
-            timeout=600,
-        )
-        target.unlink()
 
 
 def _build(apt: AptConfiguration, more: Sequence[str], folder: Path) -> None:

@@ -5,18 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.nvidia.hardware import CONNECT_GPUS
-from pyinfra_gpu_rehearsal.placing import is_root
 
 ON_HOST = Path(__file__).parent / "on_host"
 
 # A host's root may do all that stays within the host, but not touch the real kernel or disks.
 _TAKEN = "-sys_module,-sys_rawio,-sys_time,-mknod"
 FEWER_RIGHTS = ("setpriv", f"--bounding-set={_TAKEN}", f"--inh-caps={_TAKEN}")
-
-
-def overlay_option() -> str:
-    """Return the option an overlay needs without root: its notes in attributes a user may write."""
-    return "" if is_root() else ",userxattr"
 
 
 def button_command(folder: Path, group: Path, name: str) -> list[str]:
@@ -26,4 +20,4 @@ def button_command(folder: Path, group: Path, name: str) -> list[str]:
     + group: the control group of what is on while the host is.
     """
     program = ["sh", str(ON_HOST / "button.sh"), str(folder), str(group), name, str(CONNECT_GPUS)]
-    return ["env", f"OVERLAY={overlay_option()}", *program, *FEWER_RIGHTS]
+    return [*program, *FEWER_RIGHTS]

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.aptconfig import RELEASES
+from pyinfra_gpu_rehearsal.commands import remove_tree
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.host import LabHost
 from pyinfra_gpu_rehearsal.lab import NONE_UP, Lab
-from pyinfra_gpu_rehearsal.namespaces import remove_tree
 from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES
 from pyinfra_gpu_rehearsal.run import run as rehearse
 from pyinfra_gpu_rehearsal.state import Machine, cache_folder, local_prefix
@@ -83,9 +83,9 @@ def _row(lab: Lab, host: LabHost) -> tuple[str, str, str, str, str, str]:
     command = f"ssh -F {lab.shown_ssh_config} {host.name}"
     machine = host.machine.name if host.machine else "no GPU"
     if not host.is_on():
-        return host.name, host.where, "off", "-", machine, command
+        return host.name, host.address, "off", "-", machine, command
     state = host.run("systemctl is-system-running", check=False).stdout.strip() or "booting"
-    return host.name, host.where, state, f"{host.boot_age():.0f} s", machine, command
+    return host.name, host.address, state, f"{host.boot_age():.0f} s", machine, command
 
 
 def _table(lab: Lab) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -69,3 +70,9 @@ def run(
         said = last_line(done.stderr or done.stdout)
         raise LabError(f"{purpose} failed: {words[0]} exit {done.returncode}: {said}")
     return done
+
+
+def remove_tree(path: Path) -> None:
+    """Remove the folder PATH, if it is there."""
+    if path.exists():
+        shutil.rmtree(path)

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from pyinfra_gpu_rehearsal.commands import last_line, run
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.placing import USER_NAMESPACE, is_root, launcher
 
 ENTER_GROUP = Path(__file__).parent / "on_host/enter_group.sh"
 
@@ -93,9 +92,7 @@ class Group:
         """
         if not self.path.exists():
             return
-        # A user's session on a host owns groups too: only the host's root can remove those.
-        owners = () if is_root() else USER_NAMESPACE
-        command = [*owners, "find", str(self.path), "-depth", "-type", "d", "-exec", "rmdir"]
+        command = ["find", str(self.path), "-depth", "-type", "d", "-exec", "rmdir"]
         for _ in range(100):
             # Each time: what `start` left behind when it was killed may enter only now.
             self.kill()
@@ -108,7 +105,7 @@ class Group:
     def start(self, command: Sequence[str | Path], *, log: Path, purpose: str) -> None:
         """Start COMMAND in this group, detached from the caller, its output appended to LOG."""
         self.make()
-        words = [*launcher(self.path), "sh", ENTER_GROUP, self.path, log, *command]
+        words = ["sh", ENTER_GROUP, self.path, log, *command]
         run(words, purpose=purpose)
 
     def only_process(self, *, comm: str, purpose: str, timeout: float = 5) -> int:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu_rehearsal import delay_line
 from pyinfra_gpu_rehearsal.commands import run
-from pyinfra_gpu_rehearsal.control_group import wait_until_ready
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.network import ip_batch
-from pyinfra_gpu_rehearsal.placing import is_root
 
 if TYPE_CHECKING:
     from pyinfra_gpu_rehearsal.host_processes import HostProcesses
@@ -20,9 +16,7 @@ LONGEST_DELAY_MS = 5000
 DISK_MIB = 16
 
 ON_HOST = Path(__file__).parent / "on_host"
-FILL, FILL_MEMORY, FREE = (
-    ON_HOST / name for name in ("fill_disk.sh", "fill_disk_in_memory.sh", "free_disk.sh")
-)
+FILL, FREE = ON_HOST / "fill_disk.sh", ON_HOST / "free_disk.sh"
 
 
 def change_network(host: HostProcesses, what: str, ms: int) -> None:
@@ -38,17 +32,17 @@ def change_network(host: HostProcesses, what: str, ms: int) -> None:
         _attach(host, holder, "nomaster")
         return
     _attach(host, holder, "master br0")
-    if what == "delay" and not _delay_in_kernel(host, holder, ms):
-        _delay_by_line(host, holder, ms)
+    if what == "delay":
+        _delay(host, holder, ms)
 
 
 def _attach(host: HostProcesses, holder: int, where: str) -> None:
     line = f"link set {host.name} {where}"
-    ip_batch(host.namespaces, holder, [line], purpose=f"changing the network of {host.name}")
+    ip_batch(holder, [line], purpose=f"changing the network of {host.name}")
 
 
-def _inside(host: HostProcesses, pid: int, *words: str) -> list[str]:
-    return [*host.namespaces.enter(), "nsenter", f"--net=/proc/{pid}/ns/net", *words]
+def _inside(pid: int, *words: str) -> list[str]:
+    return ["nsenter", f"--net=/proc/{pid}/ns/net", *words]
 
 
 def _ends(host: HostProcesses, holder: int) -> list[tuple[int, str]]:
@@ -58,46 +52,19 @@ def _ends(host: HostProcesses, holder: int) -> list[tuple[int, str]]:
     return [(holder, host.name), (own, "eth0")]
 
 
-def _delay_in_kernel(host: HostProcesses, holder: int, ms: int) -> bool:
-    """Let the kernel delay what leaves each end of the veth pair; False where it cannot."""
+def _delay(host: HostProcesses, holder: int, ms: int) -> None:
+    """Let the kernel delay what leaves each end of the veth pair."""
     for pid, device in _ends(host, holder):
         rule = ["tc", "qdisc", "replace", "dev", device, "root", "netem"]
         words = [*rule, "delay", f"{ms}ms", "limit", "100000"]
-        if run(_inside(host, pid, *words), purpose="", check=False).returncode != 0:
-            return False
-    return True
-
-
-def _delay_by_line(host: HostProcesses, holder: int, ms: int) -> None:
-    """Put a slow line between the host and the bridge."""
-    near, far = f"slow{host.last}", f"slow{host.last}b"
-    purpose = f"slowing the network of {host.name}"
-    ip_batch(
-        host.namespaces,
-        holder,
-        [
-            f"link set {host.name} nomaster arp off",
-            f"link add {near} arp off type veth peer name {far}",
-            f"link set {near} up",
-            f"link set {far} master br0 up",
-        ],
-        purpose=purpose,
-    )
-    group, log = host.group.sub("delay"), host.folder / "delay.log"
-    log.write_text("")
-    program = [sys.executable, "-I", delay_line.__file__, host.name, near, str(ms)]
-    group.start(_inside(host, holder, *program), log=log, purpose=purpose)
-    wait_until_ready(group, log, purpose=purpose)
+        run(_inside(pid, *words), purpose="delaying packets, which needs the kernel's netem,")
 
 
 def _quicken(host: HostProcesses, holder: int) -> None:
     """Take away any delay."""
-    host.group.sub("delay").remove()
-    words = ["ip", "link", "del", f"slow{host.last}"]
-    run(_inside(host, holder, *words), purpose="", check=False)  # it may not be there
     for pid, device in _ends(host, holder):
         words = ["tc", "qdisc", "del", "dev", device, "root"]
-        run(_inside(host, pid, *words), purpose="", check=False)  # there may be none
+        run(_inside(pid, *words), purpose="", check=False)  # there may be none
 
 
 def image_file(host: HostProcesses) -> Path:
@@ -110,9 +77,6 @@ def fill_disk(host: HostProcesses) -> None:
     if host.run("mountpoint -q /dev/.full", check=False).returncode == 0:
         return
     image, purpose = image_file(host), f"filling the disk of {host.name}"
-    if not is_root():
-        host.enter(FILL_MEMORY, purpose=purpose)
-        return
     release_disk(host)
     with image.open("wb") as content:
         content.truncate(DISK_MIB * 1024 * 1024)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import secrets
 import socket
-import sys
 import time
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal import faults, network, port_forward
+from pyinfra_gpu_rehearsal import faults, network
 from pyinfra_gpu_rehearsal.boot import button_command
 from pyinfra_gpu_rehearsal.commands import last_line
-from pyinfra_gpu_rehearsal.control_group import wait_until_ready
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.host_processes import SSH_PORT, HostProcesses
+from pyinfra_gpu_rehearsal.host_processes import HostProcesses
 from pyinfra_gpu_rehearsal.nvidia.gpu import GpuControls
 
 
@@ -32,26 +30,10 @@ class LabHost(HostProcesses):
     def connect(self) -> None:
         """Make the host's network, which stays while the host is switched off and on."""
         purpose = f"making the network of {self.name}"
-        self.namespaces.start(
-            self.network_holder, network.HOLDER, log=self.folder / "console.log", purpose=purpose
-        )
+        self.network_holder.start(network.HOLDER, log=self.folder / "console.log", purpose=purpose)
         own = self.network_holder.only_process(comm="sleep", purpose=purpose)
         holder = self.bridge.only_process(comm="sleep", purpose=purpose)
-        network.set_up_host(
-            self.namespaces, self.subnet, self.name, self.last, holder=holder, host=own
-        )
-        if self.address != self.subnet.address(self.last):
-            self._forward_port()
-
-    def _forward_port(self) -> None:
-        """Let a port of this machine lead to the host."""
-        group, log = self.group.sub("port-forward"), self.folder / "port-forward.log"
-        log.write_text("")
-        target = self.namespaces.holder.only_process(comm="sleep", purpose="entering")
-        words = [str(self.port), str(target), self.subnet.address(self.last), str(SSH_PORT)]
-        program = [sys.executable, "-I", port_forward.__file__, *words]
-        group.start(program, log=log, purpose=f"forwarding a port to {self.name}")
-        wait_until_ready(group, log, purpose=f"forwarding a port to {self.name}")
+        network.set_up_host(self.subnet, self.name, self.last, holder=holder, host=own)
 
     def power_on(self) -> None:
         """Switch the host on; nothing happens where it is on. Does not wait: wait_ready()."""
@@ -62,8 +44,7 @@ class LabHost(HostProcesses):
             comm="sleep", purpose=f"finding the network of {self.name}"
         )
         command = button_command(self.folder, self.power.path, self.name)
-        self.namespaces.start(
-            self.power.sub("button"),
+        self.power.sub("button").start(
             ["nsenter", f"--net=/proc/{holder}/ns/net", *command],
             log=self.folder / "console.log",
             purpose=f"switching {self.name} on",
@@ -99,9 +80,7 @@ class LabHost(HostProcesses):
             folder.chmod(0o755)
         log = self.folder / "console.log"
         command: list[str | Path] = ["sh", "-c", 'nice rm -rf -- "$1"/*', "sh", trash]
-        self.namespaces.start(
-            self.group.sub("trash"), command, log=log, purpose=f"emptying {self.name}"
-        )
+        self.group.sub("trash").start(command, log=log, purpose=f"emptying {self.name}")
 
     def wait_ready(self, timeout: float = 60) -> None:
         """Wait until the host has booted without a failed unit and answers SSH.

@@ -9,7 +9,6 @@ from pyinfra_gpu_rehearsal.boot import FEWER_RIGHTS
 from pyinfra_gpu_rehearsal.commands import last_line, run
 from pyinfra_gpu_rehearsal.control_group import Group
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.namespaces import Namespaces
 from pyinfra_gpu_rehearsal.network import Subnet
 from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
 from pyinfra_gpu_rehearsal.state import HostRecord
@@ -25,29 +24,20 @@ class HostProcesses:
 
     user = "ubuntu"
 
-    def __init__(
-        self, record: HostRecord, *, subnet: Subnet, namespaces: Namespaces, folder: Path
-    ) -> None:
+    def __init__(self, record: HostRecord, *, subnet: Subnet, lab: Group, folder: Path) -> None:
         self.name = record.name
         self.last = record.last
         self.machine = machine_named(record.machine) if record.machine else None
         self.subnet = subnet
-        # Where SSH reaches it; among themselves hosts use subnet.address(last).
-        self.address = "127.0.0.1" if record.forwarded_port else subnet.address(record.last)
-        self.port = record.forwarded_port or SSH_PORT
-        self.namespaces = namespaces
-        self.group = namespaces.group.sub(record.name)
-        self.bridge = namespaces.group.sub("bridge")  # of the process that holds the lab's network
+        self.address = subnet.address(record.last)
+        self.port = SSH_PORT
+        self.group = lab.sub(record.name)
+        self.bridge = lab.sub("bridge")  # of the process that holds the lab's network
         self.folder = folder
         self.upper = folder / "up"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.address!r})"
-
-    @property
-    def where(self) -> str:
-        """The address SSH reaches it at, with the port where that is not the usual one."""
-        return self.address if self.port == SSH_PORT else f"{self.address}:{self.port}"
 
     # -- processes
 
@@ -143,7 +133,7 @@ class HostProcesses:
         pid = self.pid()
         if pid is None:
             raise LabError(f"{self.name} is off: `pyinfra-gpu rehearsal power-on {self.name}`")
-        return [*self.namespaces.enter(), "nsenter", f"--target={pid}", *NAMESPACES, "--"]
+        return ["nsenter", f"--target={pid}", *NAMESPACES, "--"]
 
     def boot_id(self) -> str:
         """Return the id of the host's current boot."""

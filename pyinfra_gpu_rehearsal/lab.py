@@ -11,16 +11,16 @@ from pathlib import Path
 from pyinfra_gpu_rehearsal import access, faults, network, server, services, snapshots
 from pyinfra_gpu_rehearsal.aptconfig import of_release, read_machine
 from pyinfra_gpu_rehearsal.base_image import BaseImage, Say, ensure_base_image
+from pyinfra_gpu_rehearsal.commands import remove_tree
 from pyinfra_gpu_rehearsal.control_group import Group
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.git_repository import publish
 from pyinfra_gpu_rehearsal.host import LabHost
 from pyinfra_gpu_rehearsal.kind import USUAL, Kind
-from pyinfra_gpu_rehearsal.namespaces import Namespaces, remove_tree
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware
 from pyinfra_gpu_rehearsal.nvidia.machines import machine_named
 from pyinfra_gpu_rehearsal.nvidia.repository import NvidiaRepository
-from pyinfra_gpu_rehearsal.placing import is_root, lab_place, point
+from pyinfra_gpu_rehearsal.placing import lab_place, point
 from pyinfra_gpu_rehearsal.requirements import available, ensure_packages
 from pyinfra_gpu_rehearsal.state import (
     HostRecord,
@@ -133,14 +133,14 @@ class Lab:
         return network.Subnet(lab_id=record.lab_id, number=record.subnet)
 
     @staticmethod
-    def _namespaces(record: LabRecord) -> Namespaces:
-        return Namespaces(Group(Path(record.group)))
+    def _group(record: LabRecord) -> Group:
+        return Group(Path(record.group))
 
     def _host(self, record: LabRecord, host: HostRecord) -> LabHost:
         return LabHost(
             host,
             subnet=self._subnet(record),
-            namespaces=self._namespaces(record),
+            lab=self._group(record),
             folder=self.directory / "hosts" / host.name,
         )
 
@@ -255,13 +255,11 @@ class Lab:
 
     def _start_services(self, record: LabRecord, www: Path, say: Say) -> None:
         """Make sure the lab's network and file server are there."""
-        subnet, namespaces = self._subnet(record), self._namespaces(record)
-        if services.are_there(namespaces, subnet):
+        subnet, group = self._subnet(record), self._group(record)
+        if services.are_there(group, subnet):
             return
-        services.remove(record.lab_id, namespaces.group.path)
-        if not is_root():
-            say("without root: hosts are reached at ports of 127.0.0.1, a full disk is in memory")
-        services.start(namespaces, subnet, www, self.directory / "services.log")
+        services.remove(record.lab_id, group.path)
+        services.start(group, subnet, www, self.directory / "services.log")
 
     def _make_hosts(
         self, record: LabRecord, image: BaseImage, count: int, machine: str, say: Say
@@ -284,7 +282,7 @@ class Lab:
         if machine and machine not in {known.machine for known in record.hosts.values()}:
             say(f"no host is new, so none became {machine!r}: `down` first, or ask for more hosts")
         if started:
-            names_up = ", ".join(f"{host.name} ({host.where})" for host in started)
+            names_up = ", ".join(f"{host.name} ({host.address})" for host in started)
             say(f"{names_up}: ready after {time.monotonic() - begun:.1f} s")
 
     def _start_host(self, record: LabRecord, image: BaseImage, name: str, machine: str) -> LabHost:
@@ -292,10 +290,7 @@ class Lab:
         known = record.hosts.get(name)
         if known is None:
             last = network.FIRST_HOST + int(name.removeprefix("gpu")) - 1
-            port = 0 if is_root() else access.free_port()
-            known = record.hosts[name] = HostRecord(
-                name=name, last=last, forwarded_port=port, machine=machine
-            )
+            known = record.hosts[name] = HostRecord(name=name, last=last, machine=machine)
             record.save(self.directory)
         host = self._host(record, known)
         host.group.remove()

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from pyinfra_gpu_rehearsal.commands import run
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.namespaces import Namespaces
-from pyinfra_gpu_rehearsal.placing import is_root
 
 FIRST_HOST = 11
 MOST_HOSTS = 200
@@ -85,12 +83,10 @@ class Subnet:
         return f"pgpu-{self.lab_id}"
 
 
-def ip_batch(
-    namespaces: Namespaces, pid: int | None, lines: Sequence[str], *, purpose: str
-) -> None:
-    """Run the `ip` commands LINES in the network namespace of process PID (None: the lab's)."""
+def ip_batch(pid: int | None, lines: Sequence[str], *, purpose: str) -> None:
+    """Run the `ip` commands LINES in the network namespace of process PID (None: the machine's)."""
     enter = [] if pid is None else ["nsenter", f"--net=/proc/{pid}/ns/net"]
-    namespaces.run([*enter, "ip", "-batch", "-"], stdin="\n".join(lines) + "\n", purpose=purpose)
+    run([*enter, "ip", "-batch", "-"], stdin="\n".join(lines) + "\n", purpose=purpose)
 
 
 def link_exists(name: str) -> bool:
@@ -105,16 +101,10 @@ def remove_link(name: str) -> None:
         run(["ip", "link", "del", name], purpose=f"removing {name}", check=False)
 
 
-def reachable(subnet: Subnet) -> bool:
-    """Tell whether this machine's link to the lab is there, where the machine has one."""
-    return link_exists(subnet.link) or not is_root()
-
-
-def set_up_lab(namespaces: Namespaces, subnet: Subnet, holder: int) -> None:
+def set_up_lab(subnet: Subnet, holder: int) -> None:
     """Make the bridge in the namespace of process HOLDER and this machine's link to it."""
     services, machine = subnet.address(SERVICES), subnet.address(MACHINE)
     ip_batch(
-        namespaces,
         holder,
         [
             "link set lo up",
@@ -125,7 +115,6 @@ def set_up_lab(namespaces: Namespaces, subnet: Subnet, holder: int) -> None:
         purpose="making the lab's network",
     )
     ip_batch(
-        namespaces,
         None,
         [
             f"link add {subnet.link} address {subnet.mac(MACHINE)} type veth"
@@ -137,20 +126,16 @@ def set_up_lab(namespaces: Namespaces, subnet: Subnet, holder: int) -> None:
         purpose="making this machine's link to the lab",
     )
     ip_batch(
-        namespaces,
         holder,
         ["link set machine master br0 up", *_neighbours(subnet, "br0", (MACHINE,))],
         purpose="making the lab's network",
     )
 
 
-def set_up_host(
-    namespaces: Namespaces, subnet: Subnet, name: str, last: int, *, holder: int, host: int
-) -> None:
+def set_up_host(subnet: Subnet, name: str, last: int, *, holder: int, host: int) -> None:
     """Connect the namespace of process HOST, as address(LAST), to the lab's bridge."""
     purpose = f"connecting {name}"
     ip_batch(
-        namespaces,
         holder,
         [
             f"link add {name} type veth peer name eth0 address {subnet.mac(last)} netns {host}",
@@ -160,7 +145,6 @@ def set_up_host(
         purpose=purpose,
     )
     ip_batch(
-        namespaces,
         host,
         [
             "link set lo up",
@@ -170,7 +154,7 @@ def set_up_host(
         ],
         purpose=purpose,
     )
-    ip_batch(namespaces, None, _neighbours(subnet, subnet.link, (last,)), purpose=purpose)
+    ip_batch(None, _neighbours(subnet, subnet.link, (last,)), purpose=purpose)
 
 
 def _neighbours(subnet: Subnet, device: str, lasts: Iterable[int]) -> list[str]:

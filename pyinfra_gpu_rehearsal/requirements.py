@@ -9,10 +9,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.boot import overlay_option
 from pyinfra_gpu_rehearsal.commands import run, search_path
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.placing import USER_NAMESPACE, is_root, lab_place
+from pyinfra_gpu_rehearsal.placing import is_root, lab_place
 
 # Program -> the Debian package it is in.
 PROGRAMS = {
@@ -41,9 +40,8 @@ def missing_packages(*, gpu: bool = False) -> list[str]:
 
     + gpu: also what simulated GPUs need.
     """
-    programs = PROGRAMS if is_root() else {**PROGRAMS, "newuidmap": "uidmap"}
     search = search_path(os.environ.get("PATH", os.defpath))
-    missing = {pkg for name, pkg in programs.items() if shutil.which(name, path=search) is None}
+    missing = {pkg for name, pkg in PROGRAMS.items() if shutil.which(name, path=search) is None}
     if gpu:
         missing |= {pkg for name, pkg in GPU_PROGRAMS.items() if shutil.which(name) is None}
         missing |= set() if C_HEADERS.exists() else {"libc6-dev"}
@@ -95,17 +93,16 @@ def available() -> str | None:
     lacking = [name for name in NAMESPACES if not Path("/proc/self/ns", name).exists()]
     if lacking:
         return f"throwaway hosts need namespaces this kernel lacks: {', '.join(lacking)}"
+    if not is_root():
+        return "throwaway hosts need root: use sudo"
     missing = missing_packages()
-    if missing and (not is_root() or shutil.which("apt-get") is None):
+    if missing and shutil.which("apt-get") is None:
         return f"throwaway hosts need some packages: run `{_install_line(missing)}`"
-    owners = () if is_root() else USER_NAMESPACE
-    tried = [*owners, *(() if owners else ("unshare",)), *EVERY_NAMESPACE]
     try:
-        run([*tried, "sh", str(TRY_MOUNTS), overlay_option()], purpose="trying namespaces")
+        run(["unshare", *EVERY_NAMESPACE, "sh", TRY_MOUNTS], purpose="trying namespaces")
         lab_place("probe")
     except LabError as error:
-        remedy = "" if is_root() else ": use sudo"
-        return f"throwaway hosts cannot be made here{remedy} ({error})"
+        return f"throwaway hosts cannot be made here ({error})"
     return None
 
 

@@ -7,32 +7,30 @@ from pathlib import Path
 
 from pyinfra_gpu_rehearsal import network, server
 from pyinfra_gpu_rehearsal.control_group import Group, wait_until_ready
-from pyinfra_gpu_rehearsal.namespaces import Namespaces
 
 
-def are_there(namespaces: Namespaces, subnet: network.Subnet) -> bool:
+def are_there(lab: Group, subnet: network.Subnet) -> bool:
     """Tell whether both run, and this machine reaches the network."""
-    groups = [namespaces.group.sub(name) for name in ("bridge", "files")]
-    return all(group.populated() for group in groups) and network.reachable(subnet)
+    groups = [lab.sub(name) for name in ("bridge", "files")]
+    return all(group.populated() for group in groups) and network.link_exists(subnet.link)
 
 
-def start(namespaces: Namespaces, subnet: network.Subnet, www: Path, log: Path) -> None:
+def start(lab: Group, subnet: network.Subnet, www: Path, log: Path) -> None:
     """Make the network, and have the folder WWW served in it.
 
     + log: what both print, begun anew
 
     Raises LabError where one of them does not start.
     """
-    bridge, files = namespaces.group.sub("bridge"), namespaces.group.sub("files")
+    bridge, files = lab.sub("bridge"), lab.sub("files")
     log.write_text("")
-    namespaces.prepare(log)
-    namespaces.start(bridge, network.HOLDER, log=log, purpose="making a network")
+    bridge.start(network.HOLDER, log=log, purpose="making a network")
     holder = bridge.only_process(comm="sleep", purpose="making a network")
-    network.set_up_lab(namespaces, subnet, holder)
+    network.set_up_lab(subnet, holder)
     inside = ["nsenter", f"--net=/proc/{holder}/ns/net"]
     program: list[str | Path] = [sys.executable, "-I", Path(server.__file__), www]
     words = [*inside, *program, subnet.address(network.SERVICES), str(server.PORT)]
-    namespaces.start(files, words, log=log, purpose="starting the file server")
+    files.start(words, log=log, purpose="starting the file server")
     wait_until_ready(files, log, purpose="starting the file server")
 
 

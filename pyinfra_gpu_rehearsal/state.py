@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.placing import NAMES, is_root
+from pyinfra_gpu_rehearsal.placing import NAMES
 
 RECORD = "lab.json"
 INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
@@ -65,7 +65,6 @@ class HostRecord:
     name: str
     last: int  # the last byte of its address
     made: bool = False  # it was ready once: its files are worth keeping
-    forwarded_port: int = 0  # of this machine, which leads to it, where only a port does
     machine: str = ""  # the simulated machine it is, "" = without GPU
 
 
@@ -129,11 +128,8 @@ def new_lab_id() -> str:
 
 
 def _run_folder() -> Path:
-    """Return where this user's list of labs is: gone, as the labs are, after a restart."""
-    if is_root():
-        return Path("/run/pyinfra-gpu")
-    run = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(run, "pyinfra-gpu") if run else cache_folder() / "running"
+    """Return where the list of labs is: gone, as the labs are, after a restart."""
+    return Path("/run/pyinfra-gpu")
 
 
 def cache_folder() -> Path:

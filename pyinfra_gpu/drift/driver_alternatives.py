@@ -92,7 +92,7 @@ def _differs(name: str, there: Alternative | None) -> Finding:
 def module_wanted(spec: HostSpec, record: Record) -> str:
     """Return the module that `modprobe nvidia` has to load."""
     own = archive(spec, record)
-    return _NAME if own is None else own.module(spec.driver.modules)
+    return _NAME if own is None else own.modules[spec.driver.modules]
 
 
 def _module_name(spec: HostSpec, record: Record) -> list[Finding]:

@@ -7,34 +7,44 @@ that names the file, the place in it and what belongs there.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Hashable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING
 
+import yaml
 from packaging.version import Version
-from pydantic import TypeAdapter
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-from pyinfra_gpu.stacks import reading
-from pyinfra_gpu.stacks.archives import Archive, ArchiveRelease
+from pyinfra_gpu.errors import SpecError, shown
+from pyinfra_gpu.stacks import model
 from pyinfra_gpu.stacks.model import (
+    Archive,
+    ArchiveRelease,
     CudaRelease,
-    DistributionPackages,
     DriverBranch,
+    Extent,
+    Flavour,
     Gpu,
-    Repositories,
     Repository,
-    SpeedBounds,
     Stack,
     StackDriver,
     StackTorch,
-    ToolkitTemplate,
+    Table,
+    Text,
     TorchBuild,
     TorchRelease,
     WheelArchs,
+    Whole,
 )
-from pyinfra_gpu.stacks.reading import FileEntry, StacksError, Table, keyed, refuse_unknown
+from pyinfra_gpu.text import one_line
+
+if TYPE_CHECKING:
+    from yaml import SafeLoader as _SafeLoader
+else:  # the C parser is several times faster and differs in nothing we use
+    _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 __all__ = [
     "Archive",
@@ -56,30 +66,38 @@ __all__ = [
 ]
 
 STACKS_FILE = Path(__file__).with_name("stacks.yaml")
+NAMED = {
+    "stacks": "name", "cuda": "release", "torch": "version", "gpus": "name",
+    "driver_branches": "branch",
+}  # fmt: skip
+"""Table -> the field in which its entries know their own name, which is not written in the file."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Catalogue(FileEntry):
+class StacksError(SpecError):
+    """The data file of the project is malformed; the message is one sentence."""
+
+
+class Catalogue(model.Entry):
     """All of stacks.yaml."""
 
-    default_stack: reading.Text
-    torch_index: reading.Text
-    torch_nightly_index: reading.Text
+    default_stack: Text
+    torch_index: Text
+    torch_nightly_index: Text
     build_disk_gib: int
-    build_tools: tuple[reading.Text, ...]
-    stacks: Annotated[Table[str, Stack], keyed(Stack)]
-    cuda: Annotated[Table[str, CudaRelease], keyed(CudaRelease)]
-    torch: Annotated[Table[str, TorchRelease], keyed(TorchRelease)]
+    build_tools: tuple[Text, ...]
+    stacks: Table[str, Stack]
+    cuda: Table[str, CudaRelease]
+    torch: Table[str, TorchRelease]
     wheel_archs: Table[str, Table[str, WheelArchs]]
-    strict_cuda: reading.Version
-    nccl_minimum: Table[str, reading.Version]
-    gpus: Annotated[Table[str, Gpu], keyed(Gpu)]
-    speed_bounds: Table[str, SpeedBounds]
-    driver_branches: Annotated[Table[reading.Whole, DriverBranch], keyed(DriverBranch)]
-    repositories: Repositories
-    distributions: Table[str, DistributionPackages]
+    strict_cuda: model.Version
+    nccl_minimum: Table[str, model.Version]
+    gpus: Table[str, Gpu]
+    speed_bounds: Table[str, model.SpeedBounds]
+    driver_branches: Table[Whole, DriverBranch]
+    repositories: model.Repositories
+    distributions: Table[str, model.DistributionPackages]
     archives: Table[str, Archive]
-    toolkit_template: ToolkitTemplate
+    toolkit_template: model.ToolkitTemplate
 
     def index_of(self, build: str) -> str:
         """Return the URL of PyTorch's own index of one build."""
@@ -160,11 +178,7 @@ class Catalogue(FileEntry):
         return self.repositories.arch.get(machine)
 
     def driver_packages(
-        self,
-        os_id: str,
-        branch: int,
-        modules: Literal["open", "proprietary"],
-        packages: Literal["compute", "full"],
+        self, os_id: str, branch: int, modules: Flavour, packages: Extent
     ) -> tuple[str, ...] | None:
         """Return the packages that are a driver on a distribution; None = none known."""
         known = self.distributions.get(os_id)
@@ -216,14 +230,93 @@ def parse(text: str, source: str) -> Catalogue:
     Raises StacksError on YAML errors, unknown or missing fields, wrong types, and names that point
     nowhere.
     """
-    data = reading.read(text, source, _model())
-    _check_references(data, source)
-    return data
+    data = _load(text, source)
+    if isinstance(data, dict):
+        for table, field in NAMED.items():
+            for name, body in _mapping(data.get(table)).items():
+                if field in _mapping(body):
+                    it = "is not a field: it is the entry's name"
+                    raise _wrong(source, f"{table}.{name}.{field}", it)
+                if isinstance(body, dict):
+                    body[field] = name
+    try:
+        found = Catalogue.model_validate(data)
+    except ValidationError as error:
+        raise _sentence(source, error.errors(include_url=False)[0]) from None
+    _check_references(found, source)
+    return found
 
 
-@functools.cache
-def _model() -> TypeAdapter[Catalogue]:
-    return TypeAdapter(Catalogue)
+def _mapping(value: object) -> Mapping[object, object]:
+    return value if isinstance(value, dict) else {}
+
+
+class _StrictLoader(_SafeLoader):
+    """SafeLoader that refuses a key given twice, which YAML forbids and PyYAML silently accepts."""
+
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Hashable, object]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _load(text: str, source: str) -> object:
+    try:
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (it is a SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise StacksError(
+            one_line(f"{source}{line}: is not valid YAML ({error.problem}); correct that line")
+        ) from None
+    except (yaml.YAMLError, TypeError) as error:
+        raise StacksError(one_line(f"{source}: is not valid YAML ({error}); correct it")) from None
+
+
+_IT = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a field",
+    "string_type": "must be text; versions stay in quotes",
+    "string_too_short": "must be text; versions stay in quotes",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number of at least 0",
+    "greater_than_equal": "must be a number of at least 0",
+    "tuple_type": "must be a list",
+    "mapping_type": "must be a mapping",
+    "model_type": "must be a mapping",
+}
+"""Kind of pydantic's error -> its words in our sentence; of others, pydantic's own."""
+
+
+def _sentence(source: str, error: ErrorDetails) -> StacksError:
+    path = [str(part) for part in error["loc"]]
+    it = _IT.get(error["type"], error["msg"])
+    if error["type"] == "literal_error":
+        it = "must be one of " + ", ".join(re.findall("'([^']*)'", error["ctx"]["expected"]))
+    if path[-1:] == ["[key]"]:
+        path.pop()
+        it = "must be a name in quotes" if error["type"] == "string_type" else it
+    place = ".".join(path) or "the file"
+    found = "" if error["type"] == "missing" else shown(place, error["input"])
+    return _wrong(source, place, it, found)
+
+
+def _wrong(source: str, place: str, it: str, found: str = "") -> StacksError:
+    found = f" = {found}" if found else ""
+    return StacksError(one_line(f"{source}: {place}{found} is wrong: it {it}; correct the file"))
+
+
+def _refuse_unknown(source: str, place: str, name: object, names: Collection[object]) -> None:
+    if name not in names:
+        listed = ", ".join(str(each) for each in names)
+        raise _wrong(source, place, f"must be one of {listed}", shown(place, name))
 
 
 def _check_references(data: Catalogue, source: str) -> None:
@@ -231,24 +324,24 @@ def _check_references(data: Catalogue, source: str) -> None:
     for gpu in data.gpus.values():
         for number, figures in enumerate(gpu.figures):
             place = f"gpus.{gpu.name}.figures.{number}"
-            refuse_unknown(source, f"{place}.bounds", figures.bounds, data.speed_bounds)
+            _refuse_unknown(source, f"{place}.bounds", figures.bounds, data.speed_bounds)
             if figures.memory_as_listed and gpu.memory_mib is None:
                 it = "has a memory_mib to be as listed"
-                raise reading.wrong(source, f"{place}.memory_as_listed", it)
+                raise _wrong(source, f"{place}.memory_as_listed", it)
     _check_stacks(data, source)
 
 
 def _check_stacks(data: Catalogue, source: str) -> None:
 
     def known(place: str, name: object, names: Collection[object]) -> None:
-        refuse_unknown(source, place, name, names)
+        _refuse_unknown(source, place, name, names)
 
     known("default_stack", data.default_stack, data.stacks)
     for stack in data.stacks.values():
         place = f"stacks.{stack.name}"
         if {stack.driver is None, stack.cuda is None} != {stack.accelerator == "cpu"}:
             it = "has a driver and a cuda release if, and only if, it is nvidia"
-            raise reading.wrong(source, place, it)
+            raise _wrong(source, place, it)
         if stack.driver is not None:
             known(f"{place}.driver.branch", stack.driver.branch, data.driver_branches)
         if stack.cuda is not None:

@@ -3,50 +3,72 @@
 Versions are text. Compute capabilities as numbers are times ten: 120 for "12.0".
 """
 
-# Without `from __future__ import annotations`: pydantic would evaluate the text of each annotation,
-# which takes 10 ms of every run.
+# Without `from __future__ import annotations`: pydantic would evaluate the text of each annotation.
 
 import re
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Strict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, Strict
+from pydantic_core import PydanticCustomError
 
-from pyinfra_gpu.stacks.reading import (
-    FileEntry,
-    Flag,
-    Table,
-    Text,
-    Version,
-    Whole,
-    expected,
-    matching,
-)
+T = TypeVar("T")
+K = TypeVar("K")
+Flavour = Literal["open", "proprietary"]
+Extent = Literal["compute", "full"]
 
+
+class Entry(BaseModel):
+    """An entry of the file, with exactly these fields; nobody can change it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _expected(what: str) -> PydanticCustomError:
+    return PydanticCustomError("expected", "must be {what}", {"what": what})
+
+
+def _matching(pattern: str, what: str) -> AfterValidator:
+    compiled = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if not compiled.fullmatch(text):
+            raise _expected(what)
+        return text
+
+    return AfterValidator(check)
+
+
+Text = Annotated[str, Strict(), Field(min_length=1)]
+Whole = Annotated[int, Strict()]
+Version = Annotated[Text, _matching(r"\d+(\.\d+)*", "a version such as '13.0'")]
+Table = Annotated[Mapping[K, T], AfterValidator(MappingProxyType)]
+_KERNEL = re.compile(r"(?P<series>\d+\.\d+)\.\d+-\d+-(?P<flavour>[a-z0-9-]+)")
 _PACKAGE = r"[a-z0-9][a-z0-9+.-]*"
 
 
 def _template(placeholder: str) -> object:
     pattern = rf"{_PACKAGE}{re.escape('{' + placeholder + '}')}"
-    return matching(pattern, f"a package name that ends in {{{placeholder}}}")
+    return _matching(pattern, f"a package name that ends in {{{placeholder}}}")
 
 
 def _range(value: object) -> tuple[int, int | None]:
     """Accept [lowest, highest]; null as the highest is None, no end."""
     if not isinstance(value, list):
-        raise expected("a list")
+        raise _expected("a list")
     whole = [item for item in value if isinstance(item, int) and not isinstance(item, bool)]
     if len(value) == 2 and whole == value and whole[0] <= whole[1]:
         return whole[0], whole[1]
     if len(value) == 2 and len(whole) == 1 and value[1] is None:
         return whole[0], None
-    raise expected("[lowest, highest]")
+    raise _expected("[lowest, highest]")
 
 
 def _closed_range(value: object) -> tuple[int, int]:
     lowest, highest = _range(value)
     if highest is None:
-        raise expected("[lowest, highest]")
+        raise _expected("[lowest, highest]")
     return lowest, highest
 
 
@@ -54,14 +76,8 @@ def _expression(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise expected(f"a regular expression ({error})") from None
+        raise _expected(f"a regular expression ({error})") from None
     return text
-
-
-def _two(value: object) -> object:
-    if isinstance(value, list) and len(value) != 2:
-        raise expected("a list of 2 versions")
-    return value
 
 
 def _within(branches: tuple[int, int | None], branch: int) -> bool:
@@ -79,23 +95,21 @@ Range = Annotated[tuple[int, int], PlainValidator(_closed_range)]
 Size = Annotated[float, Strict(), Field(ge=0)]
 PackageName = Annotated[
     Text,
-    matching(
+    _matching(
         rf"{_PACKAGE}(\{{branch\}}(-{_PACKAGE})?)?",
         "a package name, in which only {branch} is replaced",
     ),
 ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StackDriver(FileEntry):
+class StackDriver(Entry):
     """The driver a stack installs: branch, and oldest version that will do."""
 
     branch: Whole
     minimum: Version
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StackTorch(FileEntry):
+class StackTorch(Entry):
     """The torch a stack installs and the indexes to ask; None as `index_url` is the package
     index.
     """
@@ -106,11 +120,8 @@ class StackTorch(FileEntry):
     extra_index_url: Text | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stack(FileEntry):
+class Stack(Entry):
     """One coherent set of versions; `driver` and `cuda` are None where there is no GPU."""
-
-    KEYED_BY: ClassVar[str] = "name"
 
     name: str
     summary: Text
@@ -123,13 +134,10 @@ class Stack(FileEntry):
     minimum_ram_gib: Size
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CudaRelease(FileEntry):
+class CudaRelease(Entry):
     """One CUDA release; compiler ranges are majors with both ends included, None = no bound
     known.
     """
-
-    KEYED_BY: ClassVar[str] = "release"
 
     release: str
     minimum_driver: Version
@@ -139,46 +147,39 @@ class CudaRelease(FileEntry):
     archs: tuple[Whole, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TorchBuild(FileEntry):
+class TorchBuild(Entry):
     """What one build of a torch release brings along; None = not noted."""
 
     nccl: Version | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TorchRelease(FileEntry):
+class TorchRelease(Entry):
     """One torch release; `python` is (oldest, newest) minor with wheels, `pypi` machine ->
     build.
     """
 
-    KEYED_BY: ClassVar[str] = "version"
-
     version: str
-    python: Annotated[tuple[Version, Version], BeforeValidator(_two)]
+    python: tuple[Version, Version]
     glibc: Version | None
     pypi: Table[str, Text]
     builds: Table[str, TorchBuild]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WheelArchs(FileEntry):
+class WheelArchs(Entry):
     """GPU code in a wheel: compute capabilities times ten, and the newest PTX or None."""
 
     archs: tuple[Whole, ...]
     ptx: Whole | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpeedBounds(FileEntry):
+class SpeedBounds(Entry):
     """Fractions of a vendor's figure: below `warn` a GPU is slow, below `fail` it is broken."""
 
     warn: Size
     fail: Size
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figures(FileEntry):
+class Figures(Entry):
     """What a sound GPU of one kind shows in the smoke test.
 
     + pattern: for what the driver calls it; + bounds: one of `Catalogue.speed_bounds`
@@ -190,14 +191,11 @@ class Figures(FileEntry):
     memory_gb_s: Size
     bounds: Text
     source: Text
-    memory_as_listed: Flag = False
+    memory_as_listed: Annotated[bool, Strict()] = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu(FileEntry):
+class Gpu(Entry):
     """One GPU model; of its `figures`, the first that fits the driver's name is meant."""
-
-    KEYED_BY: ClassVar[str] = "name"
 
     name: str
     compute_capability: Version
@@ -209,11 +207,8 @@ class Gpu(FileEntry):
     figures: tuple[Figures, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DriverBranch(FileEntry):
+class DriverBranch(Entry):
     """One driver branch; `oldest` and `newest` are the compute capabilities it serves."""
-
-    KEYED_BY: ClassVar[str] = "branch"
 
     branch: Whole
     cuda: Version | None
@@ -223,8 +218,7 @@ class DriverBranch(FileEntry):
     support: Text
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Repository(FileEntry):
+class Repository(Entry):
     """NVIDIA's repository of one distribution release.
 
     + distro: its name in the URL, e.g. "ubuntu2404"
@@ -234,11 +228,11 @@ class Repository(FileEntry):
     + oldest_toolkit: the oldest CUDA release it carries; None = all we know
     """
 
-    distro: Annotated[Text, matching(r"[a-z]+\d+", "a distribution and its digits")]
+    distro: Annotated[Text, _matching(r"[a-z]+\d+", "a distribution and its digits")]
     branches: OpenRange
     oldest_toolkit: Version | None
-    key_fingerprint: Annotated[Text, matching(r"[0-9A-F]{40}", "40 upper-case hexadecimal digits")]
-    keyring_sha256: Annotated[Text, matching(r"[0-9a-f]{64}", "64 lower-case hexadecimal digits")]
+    key_fingerprint: Annotated[Text, _matching(r"[0-9A-F]{40}", "40 upper-case hexadecimal digits")]
+    keyring_sha256: Annotated[Text, _matching(r"[0-9a-f]{64}", "64 lower-case hexadecimal digits")]
 
     def carries(self, branch: int) -> bool:
         """Return whether it has packages of a driver branch."""
@@ -250,47 +244,39 @@ class Repository(FileEntry):
         return oldest is None or _numbers(release) >= _numbers(oldest)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Repositories(FileEntry):
+class Repositories(Entry):
     """All of NVIDIA's repositories; `arch` maps a machine to its name in the URL."""
 
     url: Annotated[
         Text,
-        matching(r"https://\S*\{distro\}\S*\{arch\}\S*", "a URL with {distro} and {arch}"),
+        _matching(r"https://\S*\{distro\}\S*\{arch\}\S*", "a URL with {distro} and {arch}"),
     ]
     arch: Table[str, Text]
     releases: Table[
-        Annotated[str, matching(r"\w+ [\d.]+", "a distribution and its release, 'debian 12'")],
+        Annotated[str, _matching(r"\w+ [\d.]+", "a distribution and its release, 'debian 12'")],
         Repository,
     ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Flavour(FileEntry):
+class Packages(Entry):
     """What to install for one flavour of kernel modules, as templates with `{branch}`."""
 
     compute: tuple[PackageName, ...]
     full: tuple[PackageName, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackageRule(FileEntry):
+class PackageRule(Entry):
     """The packages of a range of branches; a flavour is None where they no longer have it."""
 
     branches: OpenRange
-    open: Flavour | None
-    proprietary: Flavour | None
+    open: Packages | None
+    proprietary: Packages | None
 
     def covers(self, branch: int) -> bool:
         """Return whether the rule is the one of `branch`."""
         return _within(self.branches, branch)
 
-    def packages(
-        self,
-        branch: int,
-        modules: Literal["open", "proprietary"],
-        packages: Literal["compute", "full"],
-    ) -> tuple[str, ...] | None:
+    def packages(self, branch: int, modules: Flavour, packages: Extent) -> tuple[str, ...] | None:
         """Return the names of a flavour's packages; None where there is no such flavour."""
         flavour = self.open if modules == "open" else self.proprietary
         if flavour is None:
@@ -299,8 +285,7 @@ class PackageRule(FileEntry):
         return tuple(name.replace("{branch}", str(branch)) for name in names)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackageNames(FileEntry):
+class PackageNames(Entry):
     """Packages whose names hold a kernel, a branch or a version."""
 
     headers: Annotated[Text, _template("kernel")]
@@ -308,24 +293,89 @@ class PackageNames(FileEntry):
     pin_version: Annotated[Text, _template("version")]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DistributionPackages(FileEntry):
+class DistributionPackages(Entry):
     """What one distribution calls a driver's packages."""
 
     names: PackageNames
     rules: tuple[PackageRule, ...]
 
-    def driver(
-        self,
-        branch: int,
-        modules: Literal["open", "proprietary"],
-        packages: Literal["compute", "full"],
-    ) -> tuple[str, ...] | None:
+    def driver(self, branch: int, modules: Flavour, packages: Extent) -> tuple[str, ...] | None:
         """Return the packages to install for a branch, or None where none are known."""
         for rule in self.rules:
             if rule.covers(branch) and (names := rule.packages(branch, modules, packages)):
                 return names
         return None
+
+
+KernelPackage = Annotated[
+    Text,
+    _matching(
+        r"[a-z0-9-]+-\{branch\}-[a-z-]+\{(kernel|series)\}",
+        "a package name that ends in {kernel} or {series}",
+    ),
+]
+
+
+class ArchiveRelease(Entry):
+    """One release's archive: its code name, and the driver branches it offers."""
+
+    codename: Annotated[Text, _matching(r"[a-z]+", "a code name")]
+    branches: tuple[Whole, ...]
+
+
+class KernelPackages(Entry):
+    """Packages with modules, as templates: for one kernel, and for the newest of its series."""
+
+    kernel: KernelPackage
+    series: KernelPackage
+
+
+class Archive(Entry):
+    """What one distribution's own archive has of the driver; see stacks.yaml for each field."""
+
+    labels: tuple[Text, ...]
+    components: tuple[Text, ...]
+    releases: Table[str, ArchiveRelease]
+    rules: tuple[PackageRule, ...]
+    companions: Table[Flavour, tuple[PackageName, ...]]
+    apart: tuple[Text, ...]
+    series: str
+    prebuilt: Table[Flavour, KernelPackages] | None
+    modules: Table[Flavour, Text]
+    alternatives: Table[Flavour, Table[str, Text]]
+
+    def driver(self, branch: int, modules: Flavour, packages: Extent) -> tuple[str, ...] | None:
+        """Return the packages to install for a branch, or None where none are known."""
+        for rule in self.rules:
+            if rule.covers(branch):
+                return rule.packages(branch, modules, packages)
+        return None
+
+    def beside(self, branch: int, modules: Flavour) -> tuple[str, ...]:
+        """Return the packages that have to be asked for in the driver's version, too."""
+        return tuple(name.replace("{branch}", str(branch)) for name in self.companions[modules])
+
+    def kernel_package(self, branch: int, modules: Flavour, kernel: str) -> str | None:
+        """Return the package with the modules for a kernel (`uname -r`); None where DKMS builds."""
+        if self.prebuilt is None:
+            return None
+        name = self.prebuilt[modules].kernel
+        return name.replace("{branch}", str(branch)).replace("{kernel}", kernel)
+
+    def series_package(self, branch: int, modules: Flavour, kernel: str) -> str | None:
+        """Return the package that leads to the modules for the newest kernel of the same series.
+
+        None where DKMS builds them, and for a kernel whose name tells no series.
+        """
+        match = _KERNEL.fullmatch(kernel)
+        if self.prebuilt is None or match is None:
+            return None
+        name = self.prebuilt[modules].series.replace("{branch}", str(branch))
+        return name.replace("{series}", f"{match['flavour']}-{match['series']}")
+
+    def leads(self, modules: Flavour) -> dict[str, str]:
+        """Return where the alternatives have to lead: group -> path."""
+        return dict(self.alternatives[modules])
 
 
 ToolkitTemplate = Annotated[Text, _template("release")]

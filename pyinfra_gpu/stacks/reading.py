@@ -23,7 +23,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from pyinfra_gpu.errors import SpecError, shown
+from pyinfra_gpu.errors import shown
+from pyinfra_gpu.stacks import StacksError
 from pyinfra_gpu.text import one_line
 
 if TYPE_CHECKING:
@@ -33,10 +34,6 @@ else:  # the C parser is several times faster and differs in nothing we use
 
 T = TypeVar("T")
 K = TypeVar("K")
-
-
-class StacksError(SpecError):
-    """A data file of the project is malformed; the message is one sentence."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

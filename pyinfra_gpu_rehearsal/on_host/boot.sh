@@ -8,7 +8,7 @@ echo 0 >"$1/cgroup.procs"
 rm -rf work/work/incompat
 # `lower` names the layers of the snapshot that the host was restored from, each with a colon.
 layers=$(cat lower 2>/dev/null || :)own:base
-mount -t overlay overlay -o "lowerdir=$layers,upperdir=up,workdir=work,volatile$OVERLAY" root
+mount -t overlay overlay -o "lowerdir=$layers,upperdir=up,workdir=work,volatile" root
 hostname "$2"
 cd root
 mount -t proc -o nosuid,nodev,noexec proc proc

@@ -4,7 +4,6 @@
 # GROUP         the control group of what is on while the host is
 # CONNECT_GPUS  the program that shows the host its simulated hardware
 # RIGHTS        the words that take rights away from the host's root
-# OVERLAY       (environment) more options for mounting an overlay
 
 here=$(dirname "$0")
 cd "$1" || exit 1

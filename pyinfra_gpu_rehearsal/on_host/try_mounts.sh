@@ -1,8 +1,7 @@
 # Tries what a host's boot mounts, in namespaces that are gone at once.
-#   sh try_mounts.sh OPTIONS                more options for the overlay, or ""
 set -eu
 mount -t sysfs -o ro sysfs /sys
 mount -t tmpfs try /tmp
 cd /tmp
 mkdir low up work root
-mount -t overlay overlay -o "lowerdir=low,upperdir=up,workdir=work,volatile$1" root
+mount -t overlay overlay -o "lowerdir=low,upperdir=up,workdir=work,volatile" root

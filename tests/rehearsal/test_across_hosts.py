@@ -16,6 +16,7 @@ from running import ON_HOST, PATIENCE_S, Deployer, OnlySmoke
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 from tests.forked import Process
+from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
@@ -95,7 +96,7 @@ def _attempts(lab: Lab, process: Process) -> Attempts:
 def _from_a_third_machine(host: LabHost, *words: str) -> dict[str, str]:
     """Connect from the lab's own machine, on the hosts' network and none of them."""
     pid = host.bridge.only_process(comm="sleep", purpose="finding the third machine")
-    enter = [*host.namespaces.enter(), "nsenter", f"--net=/proc/{pid}/ns/net"]
+    enter = ["nsenter", f"--net=/proc/{pid}/ns/net"]
     command = [*enter, sys.executable, "-I", str(CONNECT), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))
@@ -235,14 +236,14 @@ def _nothing_left(host: LabHost, seconds: float) -> None:
         time.sleep(0.5)
 
 
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ("network", "the connection to gpu2 was lost in the middle of the step"),
-        ("power", "the connection to gpu2 was lost in the middle of the step"),
-        ("kill", "on gpu2, rank"),
-    ],
-)
+LOST = [
+    ("network", "the connection to gpu2 was lost in the middle of the step"),
+    ("power", "the connection to gpu2 was lost in the middle of the step"),
+    ("kill", "on gpu2, rank"),
+]
+
+
+@pytest.mark.parametrize(("how", "words"), by_night(LOST, LOST[:1]))
 def test_a_host_that_is_lost_in_the_middle_is_named_and_the_others_end(
     how: str, words: str, together: OnlySmoke, lab: Lab
 ) -> None:

@@ -13,6 +13,7 @@ from pyinfra_gpu.packages.apt.files import PREFERENCES
 from pyinfra_gpu_rehearsal import Lab, LabHost
 from pyinfra_gpu_rehearsal.nvidia.archive import DKMS
 from pyinfra_gpu_rehearsal.nvidia.kernels import HELPER
+from tests.night import by_night
 
 GUARD = Path(__file__).parents[2] / "pyinfra_gpu/on_host/packages/apt/guard.sh"
 PIN = "nvidia-driver-pinning-"
@@ -57,7 +58,9 @@ def moves(deployer: Deployer, version: str) -> Run:
     return deployer.deploy("--data", f"driver_version={version}", limit=GPU_HOST)
 
 
-@pytest.mark.parametrize("kind", REFUSALS)
+@pytest.mark.parametrize(
+    "kind", by_night(REFUSALS, ("transitional", "replaced-key", "removes-desktop"))
+)
 def test_a_bad_repository_is_refused_before_dpkg_starts(
     kind: str, host: LabHost, repository: Lab, gpu_deployer: Deployer
 ) -> None:
@@ -73,7 +76,9 @@ def test_a_bad_repository_is_refused_before_dpkg_starts(
     assert host.run("cat /sys/module/nvidia/version").stdout.strip() == "580.82.07"
 
 
-@pytest.mark.parametrize("kind", ["mixed-origin", "newer-leaf", "no-pins"])
+@pytest.mark.parametrize(
+    "kind", by_night(("mixed-origin", "newer-leaf", "no-pins"), ("mixed-origin",))
+)
 def test_a_repository_with_tempting_packages_does_not_tempt(
     kind: str, host: LabHost, repository: Lab, gpu_deployer: Deployer
 ) -> None:

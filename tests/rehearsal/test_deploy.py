@@ -12,6 +12,7 @@ import pytest
 from running import ON_HOST, PATIENCE_S, PROVEN, Bare, Deployer, Kept, Run, written_files
 
 from pyinfra_gpu_rehearsal import Lab, LabHost, snapshots
+from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
@@ -190,7 +191,19 @@ DRIFTS: dict[str, tuple[str, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("drift", DRIFTS)
+ALWAYS = (
+    "the env file is edited",
+    "the virtual environment's Python vanished",
+    "a library of torch is overwritten",
+    "the repository is at another commit",
+    "a dependency is removed",
+    "the smoke stamp is half-written",
+    "our directory's owner is changed",
+    "a needed package is removed",
+)
+
+
+@pytest.mark.parametrize("drift", by_night(DRIFTS, ALWAYS))
 def test_drift_is_seen_by_a_dry_run_and_repaired_alone(
     drift: str, kept: Kept, deployer: Deployer
 ) -> None:

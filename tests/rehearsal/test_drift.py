@@ -97,16 +97,11 @@ def nothing_left(deployer: Deployer) -> None:
 ALWAYS = (
     "the driver was upgraded under the loaded module",
     "the module is not built for the newest kernel",
-    "the pins are removed",
     "a hold is removed",
     "the source list points at another release",
-    "the blacklist is edited",
-    "persistenced is off",
     "a driver package is half installed",
     "libcuda.so is missing",
     "the linker's cache is stale",
-    "the compiler is out of range",
-    "the env file is edited",
     "torch was swapped, as `uv sync` in a project does",
 )
 
@@ -145,7 +140,7 @@ _RANDOM = random.Random(len(DRIFTS))
 PAIRS = [(one, other) for one, other in (_RANDOM.sample(_MIXABLE, 2) for _ in range(8))]
 
 
-@pytest.mark.parametrize(("one", "other"), by_night(PAIRS, PAIRS[:2]))
+@pytest.mark.parametrize(("one", "other"), by_night(PAIRS, PAIRS[:1]))
 def test_two_drifts_at_once_are_both_seen_and_repaired(
     one: str, other: str, kept: Kept, gpu_deployer: Deployer, gpu_lab: Lab
 ) -> None:

@@ -219,7 +219,7 @@ def test_an_archive_that_lacks_the_branch_is_refused_with_the_way_out() -> None:
 def test_an_older_gpu_takes_the_branch_that_there_is() -> None:
     host = debian(lists={"nvidia.package": []}, data={"stack": "r580-cu126"})
     (said,) = stops(host)
-    assert "set driver_branch = 535" in said
+    assert "set stack = 'r535-cu126'" in said
 
 
 @pytest.mark.parametrize(

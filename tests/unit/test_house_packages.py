@@ -21,7 +21,7 @@ ALLOWED = {
     # What the data of stacks.yaml looks like.
     "pyinfra_gpu/stacks/": r"debian 12'|\{\"debian\": ",
     # From which distribution on a library is new enough.
-    "pyinfra_gpu/compatibility/software.py": r"Debian 11 or Ubuntu 22.04 at least",
+    "pyinfra_gpu/compatibility.py": r"Debian 11 or Ubuntu 22.04 at least",
     # Leftovers beside kernels are no kernels, whoever left them.
     "pyinfra_gpu/on_host/probe/kernel.sh": r"\*\.dpkg-\*",
     # A proof is one file that runs alone; it asks whose a library is where there is one to ask.

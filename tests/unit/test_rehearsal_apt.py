@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pyinfra_gpu.packages.apt.sources import read
+from pyinfra_gpu.packages.model import Source
 from pyinfra_gpu_rehearsal.apt_repository import (
     make_repository,
     source_line,
@@ -19,13 +21,11 @@ from pyinfra_gpu_rehearsal.apt_repository import (
 )
 from pyinfra_gpu_rehearsal.aptconfig import (
     AptConfiguration,
-    Source,
     acquire_options,
+    lines,
     of_distribution,
     of_release,
     os_release,
-    parse_deb822,
-    parse_list,
     read_machine,
 )
 from pyinfra_gpu_rehearsal.errors import LabError
@@ -44,55 +44,6 @@ def test_os_release_is_read_with_and_without_quotes() -> None:
         "PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)",
         "EMPTY": "",
     }
-
-
-def test_one_line_entries_are_read_and_everything_else_is_passed_over() -> None:
-    text = (
-        "# deb http://commented.example/debian bookworm main\n"
-        "deb-src http://mirror.example/debian bookworm main\n"
-        "deb http://mirror.example/debian bookworm main contrib # with a comment\n"
-        "deb [arch=amd64 signed-by=/usr/share/keyrings/a.gpg] https://b.example/d x main\n"
-        "deb\n"
-        "nonsense\n"
-    )
-    assert parse_list(text) == [
-        Source(
-            uri="http://mirror.example/debian",
-            suites=("bookworm",),
-            components=("main", "contrib"),
-            signed_by=None,
-        ),
-        Source(
-            uri="https://b.example/d",
-            suites=("x",),
-            components=("main",),
-            signed_by="/usr/share/keyrings/a.gpg",
-        ),
-    ]
-
-
-def test_deb822_entries_are_read_with_comments_folded_lines_and_disabled_ones() -> None:
-    text = (
-        "Types: deb deb-src\n# a comment\nURIs: http://one.example/debian http://two.example/d\n"
-        "Suites: bookworm\n bookworm-updates\nComponents: main\n"
-        "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
-        "\n"
-        "Types: deb\nEnabled: no\nURIs: http://off.example\nSuites: bookworm\nComponents: main\n"
-        "\n\n"
-        "Types: deb-src\nURIs: http://source.example\nSuites: bookworm\nComponents: main\n"
-        "\n"
-        "Types: deb\nURIs: http://inline.example\nSuites: bookworm\nComponents: main\n"
-        "Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc\n"
-    )
-    found = parse_deb822(text)
-    assert [source.uri for source in found] == [
-        "http://one.example/debian",
-        "http://two.example/d",
-        "http://inline.example",
-    ]
-    assert found[0].suites == ("bookworm", "bookworm-updates")
-    assert found[0].signed_by == "/usr/share/keyrings/debian-archive-keyring.gpg"
-    assert found[2].signed_by is None
 
 
 @pytest.mark.parametrize(
@@ -115,19 +66,30 @@ def test_deb822_entries_are_read_with_comments_folded_lines_and_disabled_ones() 
 def test_only_archives_of_the_distribution_itself_are_used(
     line: str, release: dict[str, str], kept: bool
 ) -> None:
-    assert bool(of_distribution(parse_list(line), release)) is kept
+    assert bool(of_distribution(read("x.list", [line]), release)) is kept
 
 
 def test_an_entry_is_written_as_it_was_read_one_line_a_suite() -> None:
-    (source,) = parse_deb822(
-        "Types: deb\nURIs: http://m.example/d\nSuites: a b\nComponents: main x\nSigned-By: /k.gpg\n"
+    source = Source(
+        file="a.list",
+        uri="http://m.example/d",
+        suites=("a", "b"),
+        components=("main", "x"),
+        signed_by="/k.gpg",
     )
-    lines = source.lines()
-    assert lines == [
+    assert lines(source) == [
         "deb [signed-by=/k.gpg] http://m.example/d a main x",
         "deb [signed-by=/k.gpg] http://m.example/d b main x",
     ]
-    assert [entry.suites for entry in parse_list("\n".join(lines))] == [("a",), ("b",)]
+
+
+def test_a_key_inside_a_list_is_left_to_the_machines_keyring() -> None:
+    inline = [
+        *("Types: deb", "URIs: http://m.example/d", "Suites: bookworm", "Components: main"),
+        *("Signed-By:", " -----BEGIN PGP PUBLIC KEY BLOCK-----"),
+    ]
+    (source,) = of_distribution(read("x.sources", inline), BOOKWORM)
+    assert source.signed_by is None
 
 
 def test_of_apts_options_only_those_that_say_how_archives_are_reached_are_kept() -> None:
@@ -162,6 +124,7 @@ def test_a_machine_hosts_cannot_be_made_from_is_refused_with_one_sentence(
 
 def machine(distribution: str = "debian") -> AptConfiguration:
     main = Source(
+        file="sources.list",
         uri="http://m.example/debian",
         suites=("bookworm", "bookworm-updates"),
         components=("main",),

@@ -17,7 +17,7 @@ from pyinfra_gpu_rehearsal import lab as lab_module
 from pyinfra_gpu_rehearsal.commands import last_line, run
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.network import Subnet, choose_subnet, occupied_networks
-from pyinfra_gpu_rehearsal.placing import cgroup_mount, own_group, topmost_writable
+from pyinfra_gpu_rehearsal.placing import cgroup_mount
 from pyinfra_gpu_rehearsal.state import HostRecord, LabRecord, Machine, locked
 from pyinfra_gpu_rehearsal.wheelhouse import (
     Wheel,
@@ -93,19 +93,6 @@ def test_control_groups_are_found_on_unified_and_hybrid_machines() -> None:
 
 def lab_record(lab_id: str, **more: str) -> LabRecord:
     return LabRecord(lab_id=lab_id, subnet=1, group=f"/groups/pyinfra-gpu-{lab_id}", **more)
-
-
-def test_a_part_of_the_tree_of_control_groups_is_found_from_what_the_user_may_write(
-    tmp_path: Path,
-) -> None:
-    own = own_group("1:cpu:/x\n0::/user/manager/app\n", tmp_path)
-    assert own == tmp_path / "user/manager/app"
-    assert own_group("1:cpu:/x\n", tmp_path) == tmp_path
-    own.mkdir(parents=True)
-    for group in (own, own.parent):
-        (group / "cgroup.procs").touch()
-    assert topmost_writable(own, tmp_path) == own.parent
-    assert topmost_writable(tmp_path / "user", tmp_path) is None
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -212,15 +199,15 @@ def test_missing_packages_are_named_in_one_line_where_they_cannot_be_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def which(name: str, path: str | None = None) -> str | None:
-        return None if name in ("mmdebstrap", "newuidmap") else f"/usr/bin/{name}"
+        return None if name == "mmdebstrap" else f"/usr/bin/{name}"
 
     monkeypatch.setattr(requirements, "is_root", lambda: False)
     monkeypatch.setattr(requirements.shutil, "which", which)
-    line = "sudo apt-get install -y --no-install-recommends mmdebstrap uidmap"
+    line = "sudo apt-get install -y --no-install-recommends mmdebstrap"
     with pytest.raises(LabError, match=f"^throwaway hosts need some packages: run `{line}`$"):
         requirements.ensure_packages(print)
     if sys.platform == "linux":
-        assert requirements.available() == f"throwaway hosts need some packages: run `{line}`"
+        assert requirements.available() == "throwaway hosts need root: use sudo"
 
 
 def test_simulated_gpus_need_a_compiler_and_gpg_besides(monkeypatch: pytest.MonkeyPatch) -> None:

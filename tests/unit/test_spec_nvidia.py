@@ -56,7 +56,7 @@ WRONG: list[tuple[dict[str, object], str, str, str]] = [
     ({"cuda_archs": ["sm_120"]}, "['sm_120']", "not a compute capability", "set cuda_archs = ['12.0']"),
     ({"cuda_archs": ["90a"]}, "['90a']", "not a compute capability", "set cuda_archs = ['9.0']"),
     ({"cuda_archs": ["Blackwell"]}, "['Blackwell']", "'Blackwell', which is not", "set e.g. cuda_archs"),
-    ({"cuda_archs": ["12.0", "7.0"]}, "['7.0', '12.0']", "7.0, for which CUDA 13.0", "cuda_release = '12.8'"),
+    ({"cuda_archs": ["12.0", "7.0"]}, "['7.0', '12.0']", "7.0, for which CUDA 13.0", "cuda_archs = ['12.0']"),
     ({"cuda_archs": ["5.0", "10.9"]}, "['5.0', '10.9']", "5.0, 10.9, for", "set cuda_archs = None"),
     ({"cuda_toolkit": False, "cuda_version": "13.0.3"}, "'13.0.3'", "needs a toolkit", "cuda_toolkit = True"),
     ({"cuda_toolkit": False, "cuda_archs": ["12.0"]}, "('12.0',)", "needs a toolkit", "remove cuda_archs"),

@@ -6,8 +6,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from .step import SEQUENCE, VOCABULARY
-
 _WIDTH = 128
 _HEADS = 4
 _LAYERS = 2
@@ -38,18 +36,18 @@ class _Block(nn.Module):  # type: ignore[misc, unused-ignore]  # Any where torch
 
 
 class SmallGpt(nn.Module):  # type: ignore[misc, unused-ignore]
-    """Next-token loss of a decoder whose first loss is ln(VOCABULARY), by its small weights.
+    """Next-token loss of a decoder whose first loss is ln(vocabulary), by its small weights.
 
     The head is not zero-initialised: with it at zero no gradient would reach the layers below.
     """
 
-    def __init__(self, layers: int = _LAYERS) -> None:
+    def __init__(self, vocabulary: int, length: int, layers: int = _LAYERS) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(VOCABULARY, _WIDTH)
-        self.positions = nn.Embedding(SEQUENCE, _WIDTH)
+        self.tokens = nn.Embedding(vocabulary, _WIDTH)
+        self.positions = nn.Embedding(length, _WIDTH)
         self.blocks = nn.Sequential(*(_Block() for _ in range(layers)))
         self.norm = nn.LayerNorm(_WIDTH)
-        self.head = nn.Linear(_WIDTH, VOCABULARY, bias=False)
+        self.head = nn.Linear(_WIDTH, vocabulary, bias=False)
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=0.02)

@@ -60,7 +60,9 @@ def measure(it: "Rank") -> None:
 
     with it.journal.measuring("parameters_before") as value:
         torch.manual_seed(1000 + it.rank)  # ranks differ, so equal ones prove DDP's broadcast
-        model = torch.nn.parallel.DistributedDataParallel(SmallGpt().to(it.device))
+        model = torch.nn.parallel.DistributedDataParallel(
+            SmallGpt(VOCABULARY, SEQUENCE).to(it.device)
+        )
         model.register_comm_hook(group, hook)
         value["sha256"] = sha256(model.parameters())
     tokens, targets = batch(it.rank, it.device)
@@ -170,7 +172,7 @@ def compiled(it: "Rank") -> None:
         torch.manual_seed(3000)
         # Each layer is compiled twice, which takes a C++ compiler 10 s; without any there are
         # still the embeddings, the norm, the head and the loss.
-        model = SmallGpt(0 if it.device.type == "cpu" else 2).to(it.device)
+        model = SmallGpt(VOCABULARY, SEQUENCE, 0 if it.device.type == "cpu" else 2).to(it.device)
         tokens, targets = batch(it.rank, it.device)
         with torch.no_grad():
             value["eager_loss"] = float(model(tokens, targets))

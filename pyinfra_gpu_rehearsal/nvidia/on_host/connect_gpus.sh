@@ -14,4 +14,4 @@ if [ -e run/rehearsal/osrelease ]; then
   mount --bind run/rehearsal/osrelease proc/sys/kernel/osrelease
 fi
 layers="lowerdir=sys/module,upperdir=run/rehearsal/module,workdir=run/rehearsal/work"
-mount -t overlay overlay -o "$layers$OVERLAY" sys/module
+mount -t overlay overlay -o "$layers" sys/module
