@@ -1,4 +1,4 @@
-"""What of a smoke test's verdict the diagnosis goes by: its evidence, and the advice for a check."""
+"""What the diagnosis takes of a verdict: its evidence, and the advice for a check."""
 
 from __future__ import annotations
 
