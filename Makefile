@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: gpu-kit rehearsal test test-pytorch-source test-pytorch-whole test-real-driver test-debian13 test-cuda-wheel quick night check deploy clean requirements
+.PHONY: gpu-kit rehearsal test test-pytorch-source test-real-driver test-debian13 test-cuda-wheel quick night check deploy clean requirements
 
 rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearsal run
@@ -54,12 +54,6 @@ check: $(VENV)/installed
 # A part of the real PyTorch, really built on a throwaway Debian 13; outside CI. Six minutes of a core.
 test-pytorch-source: $(VENV)/installed
 	@$(BIN)/python -m pytest tests/pytorch_source -q
-
-# All of it: three hours of a core's time, on two throwaway hosts; a run that is stopped is gone on
-# with by the next. make test-pytorch-whole WHOLE="--until 40" stops after 40 steps, to try it.
-WHOLE ?=
-test-pytorch-whole: $(VENV)/installed
-	@$(BIN)/python -m tests.pytorch_source.whole_build $(WHOLE)
 
 # What `tests/gpu/run OUT` needs on a machine with GPUs, where nothing of this project is installed.
 gpu-kit: $(VENV)/installed

@@ -25,12 +25,11 @@ if not settled(wanted):
     from tasks.environment import environment
     from tasks.libcuda import libcuda
     from tasks.preflight import preflight
-    from tasks.pytorch import meanwhile, pytorch
+    from tasks.pytorch import pytorch
     from tasks.smoke import smoke
     from tasks.training import training
 
     preflight(wanted)
-    meanwhile(wanted)
     driver(wanted)
     base(wanted)
     cuda(wanted)

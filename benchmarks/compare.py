@@ -34,7 +34,7 @@ from pathlib import Path
 
 import look
 
-from pyinfra_gpu.engine.login_shell import one_line
+from pyinfra_gpu.engine.transport import one_line
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
 PROJECT = Path(__file__).resolve().parents[1]

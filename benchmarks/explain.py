@@ -1,65 +1,28 @@
-"""How often the catalogue names the right cause: `python benchmarks/explain.py FOLDER [--lost]`.
+"""How often `explain` names the right cause: `python benchmarks/explain.py FOLDER [--lost]`.
 
-FOLDER holds sets of logs, each with an `expected.json` in old ids; `explain-ids` says which entry
-has which of them now ("-": out of scope). Until the matcher reads the new entries itself, they are
-given to it here in its own form, without hints.
+FOLDER holds sets of logs, each with an `expected.json` in old numbers; `explain-ids` says which
+entry has which of them now ("-": out of scope).
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
-import yaml
-
-from pyinfra_gpu.on_host.diagnosis import entries, matcher, patterns
-from pyinfra_gpu.on_host.diagnosis.causes import message
-from pyinfra_gpu.on_host.diagnosis.log import Source
-from pyinfra_gpu.on_host.diagnosis.steps import Step
+from pyinfra_gpu.diagnosis.catalogue import catalogue
+from pyinfra_gpu.on_host.diagnosis.explain import explain
 
 HERE = Path(__file__).parent
-CATALOGUE = HERE.parent / "pyinfra_gpu" / "diagnosis" / "causes"
-SECTION: dict[str, str] = {}  # entry -> the layer that the matcher takes it for
-
-
-def searched(source: str) -> list[patterns.Pattern]:
-    """Return what finds a message; of a regular expression, what finds each alternative."""
-    if not source.startswith("re:"):
-        found = message(source)
-        return [patterns.Pattern(found.regular.replace(r"[ \n]", " "), found.anchor)]
-    alternatives = [""]
-    for part, depth in patterns._parts(source[3:].strip()):
-        if part == "|" and depth == 0:
-            alternatives.append("")
-        else:
-            alternatives[-1] += part
-    made = map(patterns.pattern, alternatives)
-    return [each for each in made if len(each.anchor) >= 4]  # others: listed as errors by `read`
-
-
-def catalogue() -> entries.Catalogue:
-    """Return the new entries in the form that the matcher reads."""
-    made = []
-    for file in sorted(CATALOGUE.glob("*.yaml")):
-        content = yaml.safe_load(file.read_text())
-        for name, each in content.items():
-            SECTION[name] = "host" if file.stem == "packages" else file.stem
-            found = tuple(one for source in each["match"] for one in searched(source))
-            made.append(
-                entries.Entry(
-                    id=name,
-                    kind=each.get("kind", "root"),
-                    patterns=found,
-                    cause=each["cause"],
-                    fix=(Step("-", "-"),),
-                    weak=each.get("weak", False),
-                    explains=frozenset(each.get("hides", ())),
-                )
-            )
-    entries.Entry.layer = property(lambda entry: SECTION[entry.id])  # type: ignore[assignment]
-    return entries.Catalogue(tuple(made))
+ROWS = {
+    "named": "the right cause",
+    "wrong": "another cause",
+    "silent": "no cause, where there is one",
+    "quiet": "no cause, as nothing failed or is known",
+    "invented": "a cause, where nothing failed or is known",
+    "out of scope": "(causes that the catalogue leaves out)",
+}
 
 
 def main() -> None:
@@ -75,18 +38,19 @@ def main() -> None:
             text = (file.parent / log).read_bytes().decode("utf-8", "replace")
             right = {names[each] for each in answer["roots"]}
             also = {names[each] for each in answer.get("also_right", [])}
-            findings = matcher.diagnose([Source(text)], known).findings
-            found = {each.id for each in findings if each.kind == "root"}
+            found = [each.name for each in explain({log: text}, known).found[:1]]
             if not right:
-                result = "invented" if found else "healthy or unknown, silent"
+                result = "invented" if found else "quiet"
             elif right == {"-"}:
-                result = "out of scope, named" if found else "out of scope, silent"
+                result = "out of scope"
             else:
-                result = "silent" if not found else "named" if found <= right | also else "wrong"
-            scored[result].append(f"{file.parent.name}/{log} {sorted(right)} {sorted(found)}")
-    for result, logs in sorted(scored.items()):
-        print(f"{len(logs):6} {result}")
-    for result in ("wrong", "silent", "invented", "out of scope, silent", "out of scope, named"):
+                result = "silent" if not found else "named" if found[0] in right | also else "wrong"
+            scored[result].append(f"{file.parent.name}/{log} {sorted(right)} {found}")
+    count = Counter({result: len(logs) for result, logs in scored.items()})
+    print("| logs | `explain` says |\n|---:|---|")
+    for result, words in ROWS.items():
+        print(f"| {count[result]} | {words} |")
+    for result in ("wrong", "silent", "invented"):
         for log in scored[result] if "--lost" in sys.argv else ():
             print(f"{result}: {log}")
 

@@ -60,8 +60,6 @@ cpu: list[str] = []
 #         None
 #     "privilege": "sudo",
 #         'none' writes nothing outside prefix and installs no system package
-#     "lease_wait_s": 3600,
-#         seconds to wait for another run that works on the host; 0 = do not wait for it
 #     "look_timeout_s": 60,
 #         seconds a host has to be connected to and looked at; after that it is given up
 #

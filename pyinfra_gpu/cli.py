@@ -42,7 +42,7 @@ def _completion_verb(verbs: Any) -> None:
 _VERBS: dict[str, Callable[[Any], None]] = {
     "check": partial(_of, "report.check"),
     "report": partial(_of, "report.html"),
-    "explain": partial(_of, "diagnosis"),
+    "explain": partial(_of, "explain"),
     TRAIN: partial(_of, "report.train"),
     "lock": partial(_of, "locking"),
     "collect": partial(_of, "report.collect"),

@@ -31,7 +31,7 @@ PACKAGES = (
     "procps,netbase,libpam-systemd,kmod,less,util-linux,curl,busybox"
 )
 # What a deploy may install on a host, offline: in the repository, not in the image.
-INSTALLABLE = ("python3-venv", "git", "g++", "gcc", "python3-dev")
+INSTALLABLE = ("python3-venv", "git", "g++", "gcc", "python3-dev", "ccache")
 # The same, without what they recommend: that of dkms is the headers of the distribution's kernel.
 INSTALLABLE_ALONE = ("dkms",)
 

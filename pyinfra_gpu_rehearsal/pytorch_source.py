@@ -1,4 +1,4 @@
-"""Real PyTorch source for throwaway hosts: what Debian 13 has of it, as a release's archive.
+"""Real PyTorch source for throwaway hosts: what Debian 13 has of it, as a git repository.
 
 Debian takes the folder third_party out of PyTorch, and with it TensorPipe and libuv. They are put
 back from Debian's own source packages, so that the tree builds a store with libuv as PyTorch's own
@@ -7,21 +7,20 @@ does. Everything comes from the archives that this machine's apt knows, checked 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.aptconfig import AptConfiguration, of_release, read_machine
 from pyinfra_gpu_rehearsal.base_image import BaseImage, Say, ensure_base_image
 from pyinfra_gpu_rehearsal.commands import run
 from pyinfra_gpu_rehearsal.errors import LabError
+from pyinfra_gpu_rehearsal.git_repository import publish
 from pyinfra_gpu_rehearsal.kind import Kind
 from pyinfra_gpu_rehearsal.requirements import ensure_packages, install_packages
 from pyinfra_gpu_rehearsal.state import cache_folder, locked
@@ -34,20 +33,18 @@ SOURCES = {"pytorch": CODENAME, "libuv1": CODENAME, "tensorpipe": "sid"}
 """Source packages, and the release that each is from: the TensorPipe that PyTorch pins from 2.12 on
 is in sid."""
 
-_RECIPE = 3
+_RECIPE = 4
 """Raised where the tree is put together in another way than before."""
 
 BUILD_PACKAGES = (
-    "g++", "python3-dev", "python3-venv", "pkgconf", "libssl-dev", "flatbuffers-compiler",
+    "ccache", "g++", "git", "python3-dev", "python3-venv", "pkgconf", "libssl-dev",
+    "flatbuffers-compiler",
     "libblas-dev", "libcpp-httplib-dev", "libcpuinfo-dev", "libeigen3-dev", "libflatbuffers-dev",
     "libfmt-dev", "libfp16-dev", "libfxdiv-dev", "libgloo-dev", "liblapack-dev", "libnop-dev",
     "libonnx-dev", "libprotobuf-dev", "libpsimd-dev", "libpthreadpool-dev", "libsleef-dev",
     "libtensorpipe-dev", "nlohmann-json3-dev", "protobuf-compiler", "pybind11-dev",
 )  # fmt: skip
 """What Debian's tree takes from the system, and what compiles it."""
-
-_MADE = 1_735_689_600
-"""The time that files of the archive have."""
 
 FLAGS = {
     "BLAS": "Generic",
@@ -76,28 +73,28 @@ FLAGS = {
 
 
 @dataclass(frozen=True)
-class Archive:
-    """The tree as one file.
+class Repository:
+    """The tree as a bare git repository.
 
     + packages: the source packages it is made of, with their versions
     """
 
     path: Path
-    sha256: str
+    commit: str
     packages: tuple[str, ...]
 
 
-def declared(url: str, archive: Archive) -> tuple[str, ...]:
+def declared(url: str, tree: Repository) -> tuple[str, ...]:
     """Return what a host declares to build the tree, as KEY=VALUE.
 
-    + url: the folder that the archive is served from
+    + url: where the repository is served
     """
     data = {
         "training_requirements": "null",
         "pytorch_source": "source",
         "pytorch_version": VERSION,
-        "pytorch_source_url": f"{url}/{archive.path.name}",
-        "pytorch_source_sha256": archive.sha256,
+        "pytorch_git_url": url,
+        "pytorch_commit": tree.commit,
         "pytorch_flags": json.dumps(FLAGS),
     }
     return tuple(f"{name}={value}" for name, value in data.items())
@@ -114,26 +111,12 @@ DEBIAN_13 = Kind(
 )
 """Hosts of Debian 13 that have what builds PyTorch, and no torch in their index."""
 
-RUNS_ON = ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy==1.13.1")
-"""What the wheel of 2.6 needs, by its setup.py, beside what builds it."""
 
-DEBIAN_13_WHOLE = replace(
-    DEBIAN_13,
-    packages=(*BUILD_PACKAGES, "ccache"),
-    wheels=(*(DEBIAN_13.wheels or ()), *RUNS_ON),
-)
-"""The same, on which the wheel of all of it can be installed.
-
-With ccache: where one file of the tree had to be mended, what is not touched by it is not compiled
-for hours again.
-"""
-
-
-def ensure_archive(say: Say) -> Archive:
+def ensure_repository(say: Say) -> Repository:
     """Return the tree, fetched and put together first where the cache has none."""
     ensure_packages(say)
     image, folder = _image(say), cache_folder() / f"pytorch-{VERSION}-{RELEASE}-{_RECIPE}"
-    archive, named = folder / f"pytorch-{VERSION}.tar", folder / "packages.txt"
+    bare, named = folder / "pytorch.git", folder / "packages.txt"
     with locked(cache_folder() / f"{folder.name}.lock"):
         if not named.exists():
             say(f"fetching Debian's source of PyTorch {VERSION} (once) ...")
@@ -142,11 +125,10 @@ def ensure_archive(say: Say) -> Archive:
                 names = _put_together(image, Path(work))
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
-                _pack(Path(work) / "pytorch", archive)
-                named.write_text("\n".join(names) + "\n")
-    with archive.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return Archive(archive, digest, tuple(named.read_text().split("\n")[:-1]))
+                commit = publish(Path(work) / "pytorch", bare)
+                named.write_text("\n".join([commit, *names]) + "\n")
+    commit, *names = named.read_text().split("\n")[:-1]
+    return Repository(bare, commit, tuple(names))
 
 
 def _missing() -> list[str]:
@@ -179,6 +161,8 @@ def _put_together(image: BaseImage, work: Path) -> list[str]:
     # Debian's libnop is nothing but its headers.
     shutil.copytree(image.root / "usr/include/nop", inner / "libnop/include/nop")
     _generate(image, work / "pytorch/torch/csrc/jit/serialization")
+    for each in [*(work / "pytorch").rglob(".gitignore")]:  # all that is there is the tree
+        each.unlink()
     return names
 
 
@@ -264,19 +248,3 @@ def _apt(machine: AptConfiguration, folder: Path) -> Iterator[dict[str, str]]:
     named = folder / "apt.conf"
     named.write_text("".join(f'{name} "{value}";\n' for name, value in settings.items()))
     yield {**os.environ, "APT_CONFIG": str(named)}
-
-
-def _pack(tree: Path, target: Path) -> None:
-    """Pack TREE so that the same files make the same archive."""
-
-    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        entry.uid = entry.gid = 0
-        entry.mtime = _MADE
-        entry.uname = entry.gname = ""
-        entry.mode &= 0o755
-        return entry
-
-    part = target.with_suffix(".part")
-    with tarfile.open(part, "w") as archive:
-        archive.add(tree, arcname=f"pytorch-{VERSION}", filter=plain)
-    part.replace(target)

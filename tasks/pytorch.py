@@ -7,12 +7,6 @@ from pyinfra_gpu.operations import pytorch_build
 from pyinfra_gpu.spec import HostSpec
 
 
-@deploy("Meanwhile")
-def meanwhile(wanted: HostSpec) -> None:
-    """Let torch come over the network while the driver is installed and its modules compile."""
-    operations.fetched(name="Begin to fetch torch", spec=wanted)
-
-
 @deploy("PyTorch")
 def pytorch(wanted: HostSpec) -> None:
     """First uv, then the environment, then torch itself, built before where data says so."""

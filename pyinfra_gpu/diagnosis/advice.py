@@ -1,57 +1,49 @@
-"""What to do about a failed check whose figure the smoke test measured itself: data, read once."""
+"""What to do about a failed check of the smoke test that no log explains: its figure is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from typing import Annotated, ClassVar
+from pyinfra_gpu.on_host.diagnosis.causes import Step
 
-from pydantic import Field, TypeAdapter
+_WRONG_DATA = (
+    Step(
+        "Run the test again by hand. The same wrong element again means a software fault, another"
+        " one a fault of memory or link."
+    ),
+    Step(
+        "On GPUs, run it with `NCCL_P2P_DISABLE=1` as well. If that passes, the path from GPU to"
+        " GPU damages data (IOMMU or ACS settings, a patched driver)."
+    ),
+    Step("On a CPU host, test the memory", "memtester 1G 1"),
+)
+_WRONG_STEP = (
+    Step(
+        "Compare with another host that has the same torch. If the figures differ, suspect this"
+        " host's memory or GPU, otherwise torch itself."
+    ),
+)
+_OTHER_TORCH = (
+    Step(
+        "Find what leads the ranks to it, .pth files too", "env | grep -E 'PYTHONPATH|PYTHONHOME'"
+    ),
+    Step("Install the declared torch again", "pyinfra INVENTORY deploy.py"),
+)
+_NO_LIBUV = (Step("Install a torch that was built with libuv, as the official wheels are."),)
 
-from pyinfra_gpu.stacks.reading import FileEntry, Table, Text, keyed, read, wrong
-
-_NAME = "catalogue/checks.yaml"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Advice(FileEntry):
-    """The steps to take after any of these checks; `source` tells where they are from."""
-
-    KEYED_BY: ClassVar[str] = "name"
-
-    name: str
-    checks: tuple[Text, ...]
-    fix: Annotated[tuple[Text, ...], Field(min_length=1)]
-    source: Text
-
-
-def advice(check_id: str) -> tuple[str, ...]:
-    """Return the steps to take after this check has failed; empty where its sentence says all.
-
-    + check_id: as in the verdict, such as "S4.grad_bitwise"
-    """
-    return known().get(check_id.rpartition(".")[2], ())
-
-
-@cache
-def known() -> Mapping[str, tuple[str, ...]]:
-    """Return check's id without its stage -> steps.
-
-    Raises StacksError, with file, entry and reason in one sentence, if the data is wrong.
-    """
-    text = (files("pyinfra_gpu.diagnosis") / _NAME).read_text(encoding="utf-8")
-    return read_advice(text)
-
-
-def read_advice(text: str) -> dict[str, tuple[str, ...]]:
-    """Return what the YAML `text` holds, in the same form; raises StacksError as `known` does."""
-    steps: dict[str, tuple[str, ...]] = {}
-    model = TypeAdapter(Annotated[Table[str, Advice], keyed(Advice)])
-    for entry in read(text, _NAME, model).values():
-        for check in entry.checks:
-            if check in steps:
-                raise wrong(_NAME, f"{entry.name}.checks", "must have one advice a check", check)
-            steps[check] = entry.fix
-    return steps
+ADVICE = {
+    "S1.import": _OTHER_TORCH,
+    "S1.torch": _OTHER_TORCH,
+    "S2.libuv": _NO_LIBUV,
+    "S4.collectives": _WRONG_DATA,
+    "S4.grad_bitwise": _WRONG_DATA,
+    "S4.loss_drop": _WRONG_STEP,
+    "S4.pairs_exact": _WRONG_DATA,
+    "S4.store": _NO_LIBUV,
+    "S4.training_step": _WRONG_STEP,
+    "S5.leftovers": (
+        Step("See what was left", "ps -o pid,ppid,stat,wchan:20,cmd -e | grep smoke_test"),
+    ),
+    "S6.software": (
+        Step("Install the same torch on all hosts of the group", "pyinfra INVENTORY deploy.py"),
+    ),
+}
+"""Check's id, as in the verdict -> the steps to take after it has failed."""

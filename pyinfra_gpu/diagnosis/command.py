@@ -1,4 +1,4 @@
-"""Why a command of ours failed on a host: the line that says it and what to do, in one sentence."""
+"""Why a command of ours failed on a host, in one sentence."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ _LATEST = 400  # lines: a build prints thousands, and says at its end why it sto
 
 
 def explain_lines(lines: Sequence[str], *, said_by: str = "") -> str | None:
-    """Return the cause, the line that shows it and what to do; None where none is known.
+    """Return the cause, the line that shows it and the first step; None where none is known.
 
     + lines: what the command printed
-    + said_by: who printed them, for a person who reads the line in our sentence; "" = it shows
+    + said_by: the program that printed them, where the line does not show it
 
     The catalogue is read at the first call: a run in which nothing fails never needs it.
     """
-    from pyinfra_gpu.diagnosis.matcher import explain
+    from pyinfra_gpu.diagnosis.catalogue import catalogue
+    from pyinfra_gpu.on_host.diagnosis.explain import explain
 
-    found = explain("\n".join(lines[-_LATEST:])).findings
-    root = next((each for each in found if each.kind == "root"), None)
-    if root is None:
+    found = explain({said_by: "\n".join(lines[-_LATEST:])}, catalogue()).found
+    if not found:
         return None
-    said = shortened(root.evidence, _LONGEST_LINE)
-    if said_by:
-        said = f"{said_by}: {said}"
-    cause = f"{root.clause} ({said})" if root.clause else said
-    return f"{cause}; {root.remedy or root.fix[0]}"
+    said = shortened(found[0].line, _LONGEST_LINE)
+    said = f"{said_by}: {said}" if said_by else said
+    return f"{found[0].short.rstrip('.')} ({said}). {found[0].fix[0]}"

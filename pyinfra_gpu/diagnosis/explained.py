@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+
+from pyinfra_gpu.facts import document
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.facts.verdict import AcrossVerdict, Verdict
-    from pyinfra_gpu.on_host.diagnosis.matcher import Diagnosis, Finding
+    from pyinfra_gpu.on_host.diagnosis.explain import Answer, Found
+
+EVIDENCE_LIMIT = 768 * 1024
+"""Bytes of an evidence file; the test itself keeps its own below 512 KiB."""
 
 
 @dataclass(frozen=True)
@@ -19,38 +27,35 @@ class Explained:
     """
 
     verdict: Verdict | AcrossVerdict
-    diagnosis: Diagnosis | None = None
+    diagnosis: Answer | None = None
 
     @property
-    def root(self) -> Finding | None:
-        """The finding that explains the failure, None where nothing known does."""
-        found = self.diagnosis.findings if self.diagnosis else ()
-        return next((each for each in found if each.kind == "root"), None)
+    def root(self) -> Found | None:
+        """The root cause, None where nothing known explains the failure."""
+        return next(iter(self.diagnosis.found), None) if self.diagnosis else None
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as it came, a failed one with its `diagnosis`."""
-        document = self.verdict.as_json()
-        if self.diagnosis is None:
-            return document
-        return {**document, "diagnosis": self.diagnosis.as_json()}
+        known = {"diagnosis": self.diagnosis.as_json()} if self.diagnosis else {}
+        return {**self.verdict.as_json(), **known}
 
 
 def explained(verdict: Verdict | AcrossVerdict, record: Record, evidence: str = "") -> Explained:
     """Return a verdict, that of a failed test with what `pyinfra-gpu explain` says of it.
 
-    + record: of the host, whose facts decide between two readings of a message
+    + record: of the host, which decides between two readings of a message
     + evidence: the file that the test left; without it, the lines in the verdict have to do
 
     What reads logs is imported where a test has failed: a run with nothing to do is quicker so.
     """
     if verdict.passed:
         return Explained(verdict)
-    from pyinfra_gpu.diagnosis.evidence import of_file, of_verdict
+    from pyinfra_gpu.diagnosis.catalogue import catalogue
     from pyinfra_gpu.diagnosis.host_facts import facts_of
-    from pyinfra_gpu.diagnosis.matcher import diagnose
+    from pyinfra_gpu.on_host.diagnosis.explain import explain
 
-    sources = of_file(evidence, ended=ended_by_the_test(verdict)) or of_verdict(verdict)
-    return Explained(verdict, diagnose(sources, facts_of(record)))
+    texts = of_file(evidence, ended=ended_by_the_test(verdict)) or of_verdict(verdict)
+    return Explained(verdict, explain(texts, catalogue(), facts_of(record)))
 
 
 def ended_by_the_test(verdict: Verdict | AcrossVerdict) -> bool:
@@ -66,3 +71,45 @@ def measured_by_the_test(verdict: Verdict | AcrossVerdict) -> bool:
     """Tell whether what failed is a figure that the test measured, and not the end of a rank."""
     check = verdict.check(verdict.failed.id) if verdict.failed else None
     return check is not None and check.seconds is not None
+
+
+class _Entry(BaseModel):
+    """The end of one log."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+    source: str = ""
+    rank: Annotated[int, Field(ge=0, le=document.LARGEST)] | None = None
+    text: str
+
+    @property
+    def name(self) -> str:
+        """Where it is from, such as "rank 1" or "kernel"."""
+        return self.source or "log" if self.rank is None else f"rank {self.rank}"
+
+
+class _Evidence(RootModel[tuple[Any, ...]]):
+    """The file that a failed test leaves: entries, the first cause's first."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+def of_verdict(verdict: Verdict | AcrossVerdict) -> dict[str, str]:
+    """Return the last lines that the verdict holds, by where they are from."""
+    if verdict.failed is None or not (text := "\n".join(verdict.failed.tail)).strip():
+        return {}
+    return {_Entry.model_construct(rank=verdict.failed.rank).name: text}
+
+
+def of_file(text: str, *, ended: bool = False) -> dict[str, str]:
+    """Return the texts of an evidence file by where they are from; what is malformed is left out.
+
+    + ended: whether the test itself ended torchrun, whose own log is then left out
+    """
+    found = document.read(_Evidence, text, limit=EVIDENCE_LIMIT)
+    texts: dict[str, str] = {}
+    for value in found.root if isinstance(found, _Evidence) else ():
+        with suppress(ValidationError):
+            entry = _Entry.model_validate(value)
+            if not (ended and entry.source == "torchrun"):
+                texts[entry.name] = "\n".join([*filter(None, [texts.get(entry.name)]), entry.text])
+    return texts

@@ -1,108 +1,141 @@
-"""From what a look at a host saw, and from the catalogue's words, to what decides a reading."""
+"""What one look at a host says about the cause of a failure there."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.on_host.diagnosis.host_facts import YES_OR_NO, Condition, HostFacts
-from pyinfra_gpu.stacks import catalogue as stacks
-from pyinfra_gpu.stacks.reading import expected, misplaced
+from pyinfra_gpu.facts.storage import SHARED_MEMORY
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record, TorchRecord
+    from pyinfra_gpu.facts.record import Record
 
 T = TypeVar("T")
 
-_SIZE = re.compile(r"(<|>=) (\d{1,9})")
 _LIBRARY = re.compile(r"/libcuda\.so\.(\d[\d.]*)$")
+_FULL_DISK, _FULL_SHM, _SMALL_SHM, _LITTLE_RAM = 256, 64, 1024, 16 << 10  # MiB
+_FEW_INODES = 100
+_SHOWN = 3  # processes, folders
 
 
-def facts_of(record: Record) -> HostFacts:
-    """Return what a look at the host tells.
+def facts_of(record: Record) -> dict[str, str]:
+    """Return fact -> detail, such as "gpu-busy" -> "a GPU is used by pid 812 (python3)".
 
-    The probe cannot tell whether torch has libuv, nor whether a run was in a container:
-    whoever knows adds it with `dataclasses.replace`.
+    A fact that does not hold, or is unknown, is left out.
     """
+    return {name: detail for name, ask in FACTS.items() if (detail := ask(record))}
+
+
+def _module_differs(record: Record) -> str:
+    loaded, path = record.driver.loaded, record.driver.libcuda
+    library = _LIBRARY.search(path) if isinstance(path, str) else None
+    if not isinstance(loaded, str) or library is None or library[1] == loaded:
+        return ""
+    return f"the loaded module is {loaded}, libcuda is {library[1]}"
+
+
+def _module_missing(record: Record) -> str:
     driver = record.driver
-    library = _LIBRARY.search(driver.libcuda) if isinstance(driver.libcuda, str) else None
-    return HostFacts(
-        driver_loaded=None if isinstance(driver.loaded, Unknown) else driver.loaded is not None,
-        driver_version=_known(driver.loaded),
-        library_version=library[1] if library else None,
-        compat_on_path=_compat_on_path(record),
-        # None: the machine was not booted through EFI, hence without Secure Boot.
-        secure_boot=_known(record.system.secure_boot, default=False),
-        key_enrolled=_known(driver.mok),
-        nouveau=_nouveau(record),
-        torch_cuda=_torch_cuda(record.torch),
-        gpus=_names(record),
-        shm_mib=_known(record.storage.shm_mib, default=0),
-    )
+    if driver.loaded is not None or driver.on_disk is not None or not _known(record.gpus.devices):
+        return ""
+    return f"no nvidia module is loaded, or installed for kernel {record.system.kernel}"
 
 
-def read_conditions(facts: object) -> tuple[Condition, ...]:
-    """Return the conditions of one case of the catalogue.
-
-    + facts: `{compat_on_path: yes}`: a yes or no for what `YES_OR_NO` lists; `gpu`: a part of a
-      GPU's name; `shm_mib`: "< N" or ">= N"
-
-    Raises pydantic's errors for anything else, as its validators do.
-    """
-    if not isinstance(facts, dict):
-        raise expected("a mapping")
-    return tuple(_condition(str(name), value) for name, value in facts.items())
+def _gpu_lost(record: Record) -> str:
+    devices = _known(record.gpus.devices) or ()
+    lost = [gpu.address for gpu in devices if gpu.driver is None]
+    if not lost or not isinstance(record.driver.loaded, str):
+        return ""
+    return f"of {len(devices)} GPUs on PCI, no driver is bound to {some(lost, _SHOWN)}"
 
 
-def _condition(name: str, value: object) -> Condition:
-    if name in YES_OR_NO:
-        if isinstance(value, bool):
-            return Condition(name, value)
-        raise misplaced(name, "must be yes or no")
-    if name == "gpu":
-        if isinstance(value, str) and value:
-            return Condition(name, value)
-        raise misplaced(name, "must be text")
-    if name == "shm_mib":
-        if isinstance(value, str) and _SIZE.fullmatch(value):
-            return Condition(name, value)
-        raise misplaced(name, 'must be "< N" or ">= N" in MiB')
-    listed = ", ".join(sorted((*YES_OR_NO, "gpu", "shm_mib")))
-    raise misplaced(name, f"is not a field; the fields are {listed}")
+def _shm_small(record: Record) -> str:
+    size = record.storage.shm_mib
+    if size is None:
+        return f"there is no {SHARED_MEMORY}"
+    return f"{SHARED_MEMORY} has {size} MiB" if _below(_SMALL_SHM, size) else ""
 
 
-def _compat_on_path(record: Record) -> bool | None:
-    """The cache is in the loader's order, so its first libcuda.so.1 is the one it takes."""
-    found = record.libcuda.cache
-    if isinstance(found, Unknown):
-        return None
-    first = next((entry for entry in found if entry.name == "libcuda.so.1"), None)
-    return first is not None and any("/compat" in path for path in (first.path, first.real or ""))
+def _shm_full(record: Record) -> str:
+    free = record.storage.shm_free_mib
+    return f"{SHARED_MEMORY} has {free} MiB free" if _below(_FULL_SHM, free) else ""
 
 
-def _torch_cuda(torch: TorchRecord) -> bool | None:
-    if not isinstance(torch.version, str) or isinstance(torch.cuda, Unknown):
-        return None
-    return torch.cuda is not None
+def _secure_boot(record: Record) -> str:
+    enrolled = record.driver.mok
+    if record.system.secure_boot is not True or enrolled is True:
+        return ""
+    known = "" if enrolled is False else " known to be"
+    return f"Secure Boot is on, and the key that signs modules is not{known} enrolled"
 
 
-def _nouveau(record: Record) -> bool | None:
-    loaded, devices = record.driver.nouveau, record.gpus.devices
-    bound = not isinstance(devices, Unknown) and any(gpu.driver == "nouveau" for gpu in devices)
-    return True if bound else _known(loaded)
+def _compat_on_path(record: Record) -> str:
+    """The loader takes the first libcuda.so.1 of its cache."""
+    cache = _known(record.libcuda.cache) or ()
+    first = next((entry for entry in cache if entry.name == "libcuda.so.1"), None)
+    paths = (first.path, first.real or "") if first else ()
+    return next((f"the loader takes {path}" for path in paths if "/compat" in path), "")
 
 
-def _names(record: Record) -> tuple[str, ...] | None:
-    """Only a PCI id that the compatibility data has seen on a real card has a name."""
-    if isinstance(record.gpus.devices, Unknown):
-        return None
-    ids = [f"{gpu.vendor}:{gpu.device}".replace("0x", "") for gpu in record.gpus.devices]
-    names = [name for name, gpu in stacks().gpus.items() if set(ids) & set(gpu.pci_ids)]
-    return tuple(names) or None
+def _disk_full(record: Record) -> str:
+    room = record.storage
+    places = {"the prefix": room.free_mib, "/usr": room.usr_mib, "/var": room.var_mib}
+    full = [
+        f"{name} has {free} MiB free" for name, free in places.items() if _below(_FULL_DISK, free)
+    ]
+    inodes = _known(room.inodes) or {}
+    full += [f"{path} has {n} inodes free" for path, n in inodes.items() if n < _FEW_INODES]
+    return some(full, _SHOWN)
 
 
-def _known(value: T | Unknown | None, *, default: T | None = None) -> T | None:
-    if isinstance(value, Unknown):
-        return None
-    return default if value is None else value
+def _memory_low(record: Record) -> str:
+    size = record.system.ram_mib
+    return f"the host has {size} MiB of RAM" if _below(_LITTLE_RAM, size) else ""
+
+
+def _gpu_busy(record: Record) -> str:
+    users = _known(record.driver.users)
+    return f"a GPU is used by {some(users, _SHOWN)}" if users else ""
+
+
+def _nouveau_loaded(record: Record) -> str:
+    bound = {gpu.driver for gpu in _known(record.gpus.devices) or ()}
+    for name, loaded in (("nouveau", record.driver.nouveau), ("nova", record.driver.nova)):
+        if loaded is True or name in bound:
+            return f"{name} is loaded"
+    return ""
+
+
+def _no_libcuda(record: Record) -> str:
+    return "the loader's cache has no libcuda.so.1" if record.driver.libcuda is None else ""
+
+
+FACTS: Mapping[str, Callable[[Record], str]] = MappingProxyType(
+    {
+        "module-differs-from-library": _module_differs,
+        "module-missing": _module_missing,
+        "gpu-lost": _gpu_lost,
+        "shm-small": _shm_small,
+        "shm-full": _shm_full,
+        "secure-boot": _secure_boot,
+        "compat-on-path": _compat_on_path,
+        "disk-full": _disk_full,
+        "memory-low": _memory_low,
+        "gpu-busy": _gpu_busy,
+        "nouveau-loaded": _nouveau_loaded,
+        "no-libcuda": _no_libcuda,
+    }
+)
+"""The names that hints of the catalogue use (`host: NAME`) -> what returns the detail, or ""."""
+
+
+def _below(limit: int, size: int | Unknown | None) -> bool:
+    return isinstance(size, int) and size < limit
+
+
+def _known(value: T | Unknown) -> T | None:
+    return None if isinstance(value, Unknown) else value

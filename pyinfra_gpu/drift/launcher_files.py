@@ -7,15 +7,14 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu import on_host
-from pyinfra_gpu.diagnosis import bundled
-from pyinfra_gpu.on_host.train.site import VERSION
+from pyinfra_gpu.diagnosis import catalogue
+from pyinfra_gpu.on_host.train.host import VERSION
 from pyinfra_gpu.spec import env_file
 
 if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec, TrainingSpec
 
 _STARTS_S = 300  # that a start has, its worktree included
-_BESIDE_S = 40  # of stopping, beside the grace
 
 
 def declared(spec: HostSpec, training: TrainingSpec) -> dict[str, tuple[bytes, str]]:
@@ -34,9 +33,9 @@ def program(interpreter: str) -> bytes:
 
     + interpreter: absolute; see `on_host.train_bundle`
 
-    Raises StacksError where what is known of failures is malformed.
+    Raises CatalogueError where what is known of failures is malformed.
     """
-    return on_host.train_bundle(interpreter, bundled.for_hosts())
+    return on_host.train_bundle(interpreter, catalogue.for_hosts())
 
 
 def _site(spec: HostSpec, training: TrainingSpec) -> bytes:
@@ -78,11 +77,11 @@ def _unit(spec: HostSpec, training: TrainingSpec) -> bytes:
         "[Service]",
         "Type=notify",
         f"ExecStart={spec.paths.train} supervise %i",
-        # The supervisor is asked, and asks the ranks; whatever is left behind it is killed.
-        "KillMode=mixed",
+        # All that the run has started is asked to end, then killed; so is what is left behind it.
+        "KillMode=control-group",
         "SendSIGKILL=yes",
         f"TimeoutStartSec={_STARTS_S}",
-        f"TimeoutStopSec={training.stop_grace_s + _BESIDE_S}",
+        f"TimeoutStopSec={training.stop_grace_s}",
         # Where memory runs out, one rank is killed, and the supervisor says which.
         "OOMPolicy=continue",
         "Slice=app.slice",

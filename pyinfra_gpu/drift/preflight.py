@@ -213,11 +213,6 @@ def _unused_kernels(record: Record) -> str:
     return f"the packages of kernel {some([*old], 3)}, which is not used" if old else "files there"
 
 
-def takes_gib(ids: set[Id]) -> float:
-    """Return what is taken, below /usr and /var together, by what these findings bring."""
-    return sum(sum(_TAKES_GIB[each]) for each in ids & set(_TAKES_GIB))
-
-
 def _system_disk(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
     """Compare with what driver and toolkit take below /usr, and their packages on the way there.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift import pytorch_build, pytorch_files, pytorch_lock, pytorch_meanwhile
+from pyinfra_gpu.drift import pytorch_build, pytorch_files, pytorch_lock
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
 
@@ -43,9 +43,6 @@ INSTALLER = (
 )
 """What `pytorch.installer` repairs, or stops at: it comes first, and nothing is touched yet."""
 
-MEANWHILE = (Id.PYTORCH_FETCHED_MEANWHILE,)
-"""What `pytorch.fetched` acts upon."""
-
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that this stage cannot do without.
@@ -75,10 +72,8 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     found = [*_installer(spec, record), *anew, *_torch(spec, record)]
     if not anew:
         found += pytorch_files.judge(spec, record)
-    notes = [pytorch_lock.missing(spec, record)]
-    if any(each.id is Id.PYTORCH_NOT_INSTALLED for each in found):
-        notes.append(pytorch_meanwhile.judge(spec, record))
-    return [*found, *(each for each in notes if each)]
+    no_lock = pytorch_lock.missing(spec, record)
+    return [*found, no_lock] if no_lock else found
 
 
 def _installer(spec: HostSpec, record: Record) -> list[Finding]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyinfra_gpu.drift.finding import Finding, Id, Stage, stop
 from pyinfra_gpu.drift.pytorch_lock import platform_of
-from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
 
 if TYPE_CHECKING:
@@ -31,14 +30,13 @@ UNIT = "pyinfra-gpu-build.service"
 _LEFT_MIB = 1024
 """Of a host's memory that a build leaves alone, however little there is."""
 
-_RECIPE = 1
+_RECIPE = 2
 """Of our own steps: raised where a wheel that they made before is not what they make now."""
 
 
 def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
     """Return the facts that a build cannot do without."""
-    build = record.build
-    return (build.pid, build.cudnn, record.torch.version) if spec.pytorch.building else ()
+    return (record.build.pid, record.torch.version) if spec.pytorch.building else ()
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -46,82 +44,94 @@ def summary(spec: HostSpec, record: Record) -> str:
     stamp = record.build.stamp
     if spec.pytorch.building is None or not isinstance(stamp, Manifest):
         return ""
-    label = " of a stand-in" if stamp.stand_in else ""
-    return f"built{label} from {spec.pytorch.building.identity[:12]}"
+    return f"built{' of a stand-in' if stamp.stand_in else ''} from {_commit(spec)}"
 
 
 def judge(spec: HostSpec, record: Record) -> list[Finding]:
     """Return whether the wheel of the declared build is missing where it has to be installed."""
-    building = spec.pytorch.building
-    if building is None:
+    if spec.pytorch.building is None:
         return []
-    wanted, running = fingerprint(spec, record), record.build.running
+    wanted, now = fingerprint(spec, record), running(record)
     if is_installed(spec, record) or has_wheel(spec, record):
-        return [*_stand_in(record), *_beside(running)]
-    expected = f"torch {spec.pytorch.full_version} built from {building.identity[:12]}"
-    if running is not None and running.fingerprint != wanted:
+        return _notes(record)
+    expected = f"torch {spec.pytorch.full_version} built from {_commit(spec)}"
+    if now is not None and now.fingerprint != wanted:
         return [
             stop(
                 Id.PYTORCH_BUILD_OCCUPIED,
-                found=f"another torch is being built here: {running.told()}",
+                found=f"another torch is being built here: {now.phase}",
                 expected=expected,
                 action=f"let it end, or end it there: `systemctl stop {UNIT}`",
             )
         ]
-    if running is not None:
-        id_, found, action = Id.PYTORCH_BUILD_RUNNING, running.told(), "follow the build"
-        found = f"torch is being built: {found}"
+    if now is not None:
+        id_, action = Id.PYTORCH_BUILD_RUNNING, "follow the build"
+        found = f"torch is being built: {now.phase} ({log(spec)} there shows it)"
     else:
-        id_, found = Id.PYTORCH_BUILD_MISSING, _without(record, wanted)
-        action = f"build of torch {spec.pytorch.full_version}"
-    if spec.pytorch.fallback is None:
-        return [Finding(id=id_, found=found, expected=expected, effect="repair", action=action)]
-    # The run that cannot build it goes on with the fallback, and the next one tries again.
+        id_, action = Id.PYTORCH_BUILD_MISSING, f"build of torch {spec.pytorch.full_version}"
+        found = _without(record, wanted)
+    # With a fallback the run that cannot build it goes on, and the next one tries again.
+    least = spec.pytorch.fallback is not None
+    effect: Any = "report" if least else "repair"
     return [
-        Finding(
-            id=id_, found=found, expected=expected, effect="report", action=action, repeats=True
-        )
+        Finding(id=id_, found=found, expected=expected, effect=effect, action=action, repeats=least)
     ]
 
 
-def _stand_in(record: Record) -> list[Finding]:
-    """Say so wherever the host is judged: nothing of PyTorch is in such a torch."""
-    stamp = record.build.stamp
-    if not isinstance(stamp, Manifest) or not stamp.stand_in:
-        return []
-    return [
-        Finding(
-            id=Id.PYTORCH_BUILD_STAND_IN,
-            found="the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it",
-            expected="a torch that trains",
-            effect="note",
-            action="left as it is: the source declared is a stand-in",
-        )
-    ]
+def log(spec: HostSpec) -> str:
+    """Return the command that shows the journal of a build, for a person."""
+    return f"`journalctl {'--user ' if spec.privilege == 'none' else ''}-u {UNIT}`"
 
 
-def _beside(running: BuildState | None) -> list[Finding]:
-    """Say that a build goes on where nothing waits for one: somebody declares another torch."""
-    if running is None:
-        return []
-    return [
-        Finding(
-            id=Id.PYTORCH_BUILD_RUNNING,
-            found=f"another torch is being built here: {running.told()}",
-            expected="the declared one alone, which is there",
-            effect="note",
-            action="left as it is",
-        )
-    ]
+def running(record: Record) -> BuildState | None:
+    """Return the build that goes on, None where none does; a number outlives a power cut."""
+    state = record.build.state
+    here = isinstance(state, BuildState) and state.boot == record.system.boot_id
+    return state if here and isinstance(record.build.pid, str) else None  # type: ignore[return-value]
+
+
+def _commit(spec: HostSpec) -> str:
+    return str(spec.pytorch.building and spec.pytorch.building.commit)[:12]
+
+
+def _notes(record: Record) -> list[Finding]:
+    """Say what is to be known where a declared torch is there.
+
+    Nothing of PyTorch is in a stand-in; and a build goes on that nothing waits for where somebody
+    declares another torch.
+    """
+    stamp, now, found = record.build.stamp, running(record), []
+    if isinstance(stamp, Manifest) and stamp.stand_in:
+        found += [
+            Finding(
+                id=Id.PYTORCH_BUILD_STAND_IN,
+                found="the installed torch is the rehearsal's stand-in, with nothing of PyTorch in"
+                " it",
+                expected="a torch that trains",
+                effect="note",
+                action="left as it is: the source declared is a stand-in",
+            )
+        ]
+    if now is not None:
+        found += [
+            Finding(
+                id=Id.PYTORCH_BUILD_RUNNING,
+                found=f"another torch is being built here: {now.phase}",
+                expected="the declared one alone, which is there",
+                effect="note",
+                action="left as it is",
+            )
+        ]
+    return found
 
 
 def _without(record: Record, wanted: str) -> str:
     state = record.build.state
-    if isinstance(state, Unknown) or state is None or state.fingerprint != wanted:
+    if not isinstance(state, BuildState) or state.fingerprint != wanted:
         return "no wheel of this build"
     if state.error is not None:
-        return f"its build failed ({state.error.sentence})"
-    return f"its build was cut off: {state.told()}"
+        return f"its build failed ({state.error})"
+    return f"its build was cut off: {state.phase}"
 
 
 def is_installed(spec: HostSpec, record: Record) -> bool:
@@ -152,14 +162,14 @@ def differs(spec: HostSpec, record: Record) -> Finding | None:
     elif stamp.fingerprint != fingerprint(spec, record):
         names = ", ".join(changed(stamp.ingredients, ingredients(spec, record)))
         found = f"torch of another build: {names or 'its note'} changed"
-    elif building.commit and record.torch.git_version not in (building.commit, None):
+    elif record.torch.git_version not in (building.commit, None):
         found = f"torch of commit {str(record.torch.git_version)[:12]}"
     else:
         return None
     return Finding(
         id=Id.PYTORCH_BUILD_DIFFERS,
         found=found,
-        expected=f"torch {spec.pytorch.full_version} built from {building.identity[:12]}",
+        expected=f"torch {spec.pytorch.full_version} built from {_commit(spec)}",
         effect="repair",
         action=f"torch {spec.pytorch.full_version}",
     )
@@ -168,17 +178,14 @@ def differs(spec: HostSpec, record: Record) -> Finding | None:
 def ingredients(spec: HostSpec, record: Record) -> dict[str, Any]:
     """Return everything declared or given by which one build is another than the next, by name.
 
-    What only the builder can say follows from these and stands in the wheel's manifest: submodules
-    and NCCL's tag from the commit; glibc from the platform, and so does which compiler, by its
-    major number. An update of it within that number is no reason to build for hours.
+    What only the builder can say follows from these: submodules and NCCL's tag from the commit;
+    glibc and the compiler's minor number from the platform. An update of these is no reason to
+    build for hours.
     """
     system, platform = record.system, platform_of(spec, record)
-    building = spec.pytorch.building
-    taken, cudnn = building is not None and building.takes_cudnn, record.build.cudnn
     return {
         "the recipe": _RECIPE,
         **declared(spec),
-        **({"cuDNN": None if isinstance(cudnn, Unknown) else cudnn} if taken else {}),
         "Python": None if platform is None else platform.python,
         "the platform": f"{system.os_id} {system.os_version} {system.architecture}",
     }
@@ -189,7 +196,7 @@ def declared(spec: HostSpec) -> dict[str, Any]:
     torch, building = spec.pytorch, spec.pytorch.building
     assert building is not None  # noqa: S101 - whoever asks has looked
     return {
-        "the source": building.identity,
+        "the source": building.commit,
         "the version": torch.full_version,
         "flags": [list(pair) for pair in sorted(building.settings.items())],
         "architectures": list(building.archs),

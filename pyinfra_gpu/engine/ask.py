@@ -39,7 +39,7 @@ class Answer:
 def ask(
     state: State,
     host: Host,
-    command: str,
+    command: str | StringCommand,
     run_as: dict[str, Any],
     *,
     seconds: float,

@@ -32,7 +32,7 @@ from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.util import parse_cli_arg
 
 from pyinfra_gpu import host_names
-from pyinfra_gpu.engine import folding, groups, journal
+from pyinfra_gpu.engine import folding, groups, journal, transport
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import Ended, on_signal
 from pyinfra_gpu.engine.hidden import hidden
@@ -158,6 +158,7 @@ def problems(arguments: Sequence[str]) -> list[str]:
 
 def _looked_at(arguments: Sequence[str]) -> tuple[list[str], list[Host]]:
     """Return what is wrong with a command line, and the hosts that it means, as far as it came."""
+    transport.install()
     options = _parse(arguments)
     if options is None or not options.get("inventory"):
         return [], []  # pyinfra's own usage errors and --version are pyinfra's to answer

@@ -125,7 +125,6 @@ def looking(
                 yield refuse(stage, broken(state, host.name, stage, error))
             finally:
                 watch.stop()
-                lease.over(host)
 
         return _with_privilege(wrapper, documented or body, claims)
 
@@ -137,17 +136,18 @@ def _commands(
 ) -> Commands:
     """Yield what the body does of a host that can be looked at, and is this run's to write on."""
     record = look(spec)
-    if record is not None:
-        journal.saw(record)
-        try:
-            if lease.ensure(state, host, spec, wanted=acts(spec, record)):
-                forget()
-                record = look(spec)
-        except lease.LeaseError as error:
-            yield refuse(stage, f"{host.name}: {error}")
-            return
     if record is None:
         yield unreadable(stage)
+        return
+    journal.saw(record)
+    refusal = lease.other_name(host, record)
+    if refusal is None and acts(spec, record):
+        try:
+            lease.ensure(state, host, spec)
+        except lease.LeaseError as error:
+            refusal = str(error)
+    if refusal:
+        yield refuse(stage, f"{host.name}: {refusal}")
     else:
         yield from body(spec, record)
 

@@ -1,36 +1,34 @@
 """Nightlies: torch's wheel and triton's, kept by the controller from the first use on.
 
-The index forgets them after two or three months, and has none of some days. So the files of a date
-are fetched once, kept with their digests, and installed from there on every host, later too; no
-other date ever takes their place.
+The index forgets them after two or three months, and has none of some days. So pip downloads the
+files of a date once; they are kept with their digests, and installed from there on every host,
+later too. No other date ever takes their place.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-import urllib.error
-import urllib.request
+import sys
+import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urljoin, urlsplit
 
-from gevent.lock import RLock  # type: ignore[import-untyped]  # pyinfra's own event loop
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import Version
+from gevent import subprocess  # type: ignore[import-untyped]  # pyinfra's own event loop
+from gevent.lock import RLock  # type: ignore[import-untyped]
 
 from pyinfra_gpu.drift.pytorch import STAGE
 from pyinfra_gpu.drift.pytorch_lock import platform_of
+from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.fallback import given_up
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import failed
+from pyinfra_gpu.engine.uv import index_options, trusted_hosts
 from pyinfra_gpu.engine.wheels import TransferError, digest, send
+from pyinfra_gpu.text import one_line, shortened
 from pyinfra_gpu.whole_file import replacing
 
 if TYPE_CHECKING:
@@ -42,34 +40,15 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec.lock import Platform
 
 _FETCHING = RLock()
-_DEADLINE_S = 60.0
-_BLOCK = 1 << 20
-_LARGEST_PAGE = 32 << 20
 _SHOWN = 3
 _KEPT = "kept.json"
-_LINK = re.compile(r"<a\s[^>]*?href=\"([^\"]+)\"", re.IGNORECASE)
-_TRITON = re.compile(rb"^Requires-Dist: *((?:pytorch-)?triton) *\(?== *([^;)\s]+)", re.MULTILINE)
+_NEWEST_GLIBC = 60
+_TRITON = re.compile(r"^Requires-Dist: *((?:pytorch-)?triton) *\(?== *([^;)\s]+)", re.MULTILINE)
+_THERE = re.compile(r"\(from versions: ([^)]*)\)")
 
 
 class NightlyError(Exception):
     """A nightly cannot be had: one sentence."""
-
-
-@dataclass(frozen=True)
-class File:
-    """A wheel of an index, or one that is kept.
-
-    + sha256: as the index says; empty where it says none
-    """
-
-    name: str
-    url: str
-    sha256: str
-
-    @property
-    def project(self) -> str:
-        """The project's name as the file spells it."""
-        return self.name.partition("-")[0]
 
 
 def folder() -> Path:
@@ -91,175 +70,115 @@ def brought(state: State, host: Host, spec: HostSpec, record: Record, came: list
 
     + came: is given the names of the files; empty where a declared fallback takes their place
     """
-    wanted, run_as = platform_of(spec, record), as_owner(spec, record)
-    name = f"{host.name}: the nightly torch {spec.pytorch.full_version}"
+    wanted, version = platform_of(spec, record), spec.pytorch.full_version
+    name = f"{host.name}: the nightly torch {version}"
     try:
         if wanted is None:
             raise NightlyError("is for a Python that cannot be told")
-        indexes = [url for url in (spec.pytorch.extra_index_url, spec.pytorch.index_url) if url]
-        place, files = kept(spec.pytorch.full_version, wanted, indexes, host.log)
-        for file in files:
-            at = f"{folder_of(spec)}/{file.project}"
-            send(state, host, run_as, at, place / file.name, file.sha256, host.log)
-        came.extend(file.name for file in files)
+        with _FETCHING:
+            options = [*index_options(spec), *trusted_hosts(spec)]
+            place, files = kept(version, wanted, options, host.log)
+        for file, sha256 in files.items():
+            at = f"{folder_of(spec)}/{file.partition('-')[0]}"
+            send(state, host, as_owner(spec, record), at, place / file, sha256)
+        came.extend(files)
     except NightlyError as error:
         return given_up(host, STAGE, spec, f"{name} {error}")
     except (TransferError, OSError) as error:
-        return failed(host, STAGE, f"{name} did not come over: {error}; the next run goes on")
+        return failed(host, STAGE, f"{name} could not be transferred: {error}: run again")
     return True
 
 
 def kept(
-    version: str, wanted: Platform, indexes: Sequence[str], told: Callable[[str], object]
-) -> tuple[Path, list[File]]:
-    """Return the folder of the kept files and what they are, fetched where they are not there.
+    version: str, wanted: Platform, options: Sequence[str], told: Callable[[str], object]
+) -> tuple[Path, dict[str, str]]:
+    """Return the folder of the kept files and their digests, fetched where they are not there.
 
     + version: with its build, "2.16.0.dev20261120+cu130"
-    + indexes: in the order in which they are believed; told: is given a line before files come
+    + options: pip's, for where packages come from; told: is given a line before files come
 
     Raises NightlyError, and OSError.
     """
-    with _FETCHING:
-        return _kept(version, wanted, indexes, told)
-
-
-def _kept(
-    version: str, wanted: Platform, indexes: Sequence[str], told: Callable[[str], object]
-) -> tuple[Path, list[File]]:
     place = folder() / f"{version}-cp{wanted.python}-{wanted.machine}"
-    known = place / _KEPT
-    if known.exists():
-        files = _noted(known)
-        for file in files:
-            if not (place / file.name).exists() or digest(place / file.name) != file.sha256:
-                raise NightlyError(
-                    f"was kept in {place}, and {file.name} there was changed or removed since:"
-                    " restore it from a backup, or remove that folder and the index is asked again"
-                )
-        return place, files
+    if (place / _KEPT).exists():
+        return place, _compared(place)
     told(f"keep torch {version}: the index forgets nightlies ...")
     place.mkdir(parents=True, exist_ok=True)
-    files = _fetched(version, wanted, indexes, place)
-    text = {"files": [{"name": f.name, "url": f.url, "sha256": f.sha256} for f in files]}
-    with replacing(known, 0o644) as target:
-        target.write((json.dumps(text, indent=1) + "\n").encode())
+    with tempfile.TemporaryDirectory(prefix=".part.", dir=place) as part:
+        torch = _downloaded(f"torch=={version}", wanted, options, Path(part))
+        found = [torch]
+        with zipfile.ZipFile(torch) as archive:
+            (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+            asked = _TRITON.search(archive.read(name).decode())
+        if asked:
+            exactly = f"{asked[1]}=={asked[2]}"
+            found.append(_downloaded(exactly, wanted, options, Path(part)))
+        for each in found:
+            each.replace(place / each.name)
+    files = {each.name: digest(place / each.name) for each in found}
+    with replacing(place / _KEPT, 0o644) as target:
+        target.write((json.dumps(files, indent=1) + "\n").encode())
     return place, files
 
 
-def _noted(known: Path) -> list[File]:
-    """Return which files are kept, as was noted when they were fetched."""
+def _compared(place: Path) -> dict[str, str]:
+    """Return which files are kept, where each still has the digest that it came with."""
+    restore = "restore it from a backup, or remove that folder and the index is asked again"
     try:
-        return [File(**each) for each in json.loads(known.read_text(encoding="utf-8"))["files"]]
-    except (ValueError, TypeError, KeyError) as error:
-        raise NightlyError(
-            f"was kept, and {known} cannot be read ({error}): restore it from a backup, or remove"
-            " its folder and the index is asked again"
-        ) from error
+        files = {str(n): str(d) for n, d in json.loads((place / _KEPT).read_text()).items()}
+    except (ValueError, AttributeError) as error:
+        raise NightlyError(f"was kept, and {place}/{_KEPT} cannot be read: {restore}") from error
+    for name, sha256 in files.items():
+        if not (place / name).exists() or digest(place / name) != sha256:
+            raise NightlyError(
+                f"was kept in {place}, and {name} there was changed or removed since: {restore}"
+            )
+    return files
 
 
-def _fetched(version: str, wanted: Platform, indexes: Sequence[str], place: Path) -> list[File]:
-    """Fetch torch's wheel, and the triton that it asks for by its very version."""
-    torch = _download(_found(indexes, "torch", version, wanted), place)
-    asked = _TRITON.search(metadata(place / torch.name))
-    if asked is None:
-        return [torch]
-    name, version = (each.decode("ascii") for each in asked.groups())
-    return [torch, _download(_found(indexes, name, version, wanted), place)]
+def _downloaded(requirement: str, wanted: Platform, options: Sequence[str], place: Path) -> Path:
+    """Have pip download one wheel for a host's platform; it compares the index's digest."""
+    own, linux = f"cp{wanted.python.replace('.', '')}", f"_{wanted.machine}"
+    platforms = [f"manylinux_2_{minor}{linux}" for minor in range(_NEWEST_GLIBC, 4, -1)]
+    words = ["download", "--isolated", "--no-deps", "--no-cache-dir", "--only-binary", ":all:"]
+    words += ["--disable-pip-version-check", "--no-input", "--quiet", "--dest", str(place)]
+    words += ["--implementation", "cp", "--python-version", wanted.python]
+    for abi in (own, "abi3", "none"):
+        words += ["--abi", abi]
+    for platform in (*platforms, f"manylinux2014{linux}", f"linux{linux}"):
+        words += ["--platform", platform]
+    before = {*place.iterdir()}
+    try:
+        pip = subprocess.run(
+            [sys.executable, "-m", "pip", *words, *options, requirement],
+            capture_output=True, text=True, timeout=deadlines.INSTALL, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise NightlyError(f"cannot be had: pip took more than {deadlines.INSTALL:g} s") from error
+    found = {*place.iterdir()} - before
+    if pip.returncode == 0 and len(found) == 1:
+        return found.pop()
+    if there := _THERE.search(pip.stderr):
+        raise NightlyError(_absent(requirement, wanted, options, there[1]))
+    why = one_line(pip.stderr.partition("ERROR: ")[2] or pip.stderr) or "pip said nothing"
+    raise NightlyError(f"cannot be had: {shortened(why, 400)}")
 
 
-def _found(indexes: Sequence[str], project: str, version: str, wanted: Platform) -> File:
-    """Return the wheel of one version for a platform.
-
-    Raises NightlyError, which names the nearest versions there are.
-    """
-    there: dict[Version, File] = {}
-    for index in indexes:
-        there = {**_wheels(index, project, wanted), **there}
-    exact = there.get(Version(version))
-    if exact is not None:
-        return exact
-    kin = [each for each in there if each.is_devrelease is Version(version).is_devrelease]
-    where, platform = " and ".join(indexes), f"Python {wanted.python} on {wanted.machine}"
-    near = sorted(kin, key=lambda each: abs(_day(each) - _day(Version(version))))[:_SHOWN]
-    named = ", ".join(str(each) for each in sorted(near)) or "no version at all"
-    raise NightlyError(
-        f"cannot be had: {where} has no {project} {version} for {platform} (nightlies leave it"
-        f" after 60 to 90 days, and some days have none); it has {named}: set pytorch_version to"
-        " one of those"
+def _absent(requirement: str, wanted: Platform, options: Sequence[str], there: str) -> str:
+    """Say that the index does not have it, and which the nearest are that it has."""
+    name, _, version = requirement.partition("==")
+    day, kin = _day(version), [each.strip() for each in there.split(",")]
+    near = sorted((each for each in kin if bool(_day(each)) is bool(day)), key=_day)
+    near = sorted(sorted(near, key=lambda each: abs(_day(each) - day))[:_SHOWN])
+    where = " and ".join(each for each in options if "://" in each)
+    return (
+        f"cannot be had: {where} has no {name} {version} for Python {wanted.python} on"
+        f" {wanted.machine} (nightlies leave it after 60 to 90 days, and some days have none); it"
+        f" has {', '.join(near) or 'no version at all'}: set pytorch_version to one of those"
     )
 
 
-def _day(version: Version) -> int:
+def _day(version: str) -> int:
     """Return the date in a nightly's version as a number, 0 for others."""
-    return version.dev or 0
-
-
-def _wheels(index: str, project: str, wanted: Platform) -> dict[Version, File]:
-    """Return the wheels of a project that fit a platform, by version."""
-    url = f"{index.rstrip('/')}/{project}/"
-    found: dict[Version, File] = {}
-    for link in _LINK.findall(_page(url)):
-        target = urljoin(url, unescape(link))
-        name = unquote(urlsplit(target).path.rpartition("/")[2])
-        try:
-            named, version, _, tags = parse_wheel_filename(name)
-        except InvalidWheelFilename:
-            continue
-        if named != canonicalize_name(project) or "/" in name:
-            continue
-        if any(_fits(tag.interpreter, tag.abi, tag.platform, wanted) for tag in tags):
-            stated = re.search(r"sha256=([0-9a-f]{64})", urlsplit(target).fragment)
-            plain = target.partition("#")[0]
-            found[version] = File(name=name, url=plain, sha256=stated[1] if stated else "")
-    return found
-
-
-def _fits(interpreter: str, abi: str, platform: str, wanted: Platform) -> bool:
-    own = f"cp{wanted.python.replace('.', '')}"
-    python = (interpreter == own and abi in (own, "abi3", "none")) or interpreter == "py3"
-    return python and (platform == "any" or platform.endswith(f"_{wanted.machine}"))
-
-
-def _page(url: str) -> str:
-    """Return a page of an index; empty where the index has no such project."""
-    try:
-        with urllib.request.urlopen(url, timeout=_DEADLINE_S) as answer:  # noqa: S310 - data says which
-            return str(answer.read(_LARGEST_PAGE).decode("utf-8", "replace"))
-    except urllib.error.HTTPError as error:
-        if error.code in (403, 404):
-            return ""
-        raise NightlyError(f"cannot be had: {url} answers {error.code} {error.reason}") from error
-    except OSError as error:
-        raise NightlyError(f"cannot be had: {url} cannot be read: {error}") from error
-
-
-def _download(file: File, place: Path) -> File:
-    """Fetch a wheel into the folder; return it with the digest that it has."""
-    target, made = place / file.name, hashlib.sha256()
-    try:
-        with (
-            replacing(target, 0o644) as output,
-            urllib.request.urlopen(file.url, timeout=_DEADLINE_S) as answer,  # noqa: S310
-        ):
-            while block := answer.read(_BLOCK):
-                made.update(block)
-                output.write(block)
-            found = made.hexdigest()
-            if file.sha256 and found != file.sha256:
-                raise NightlyError(
-                    f"cannot be kept: {file.name} has the digest {found}, and the index says"
-                    f" {file.sha256}: find out who changed it (a mirror, a proxy)"
-                )
-    except OSError as error:
-        raise NightlyError(f"cannot be kept: {file.name} cannot be fetched: {error}") from error
-    return File(name=file.name, url=file.url, sha256=found)
-
-
-def metadata(wheel: Path) -> bytes:
-    """Return what a wheel says of itself. Raises NightlyError where it is none."""
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            names = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
-            return archive.read(names[0]) if names else b""
-    except zipfile.BadZipFile as error:
-        raise NightlyError(f"cannot be kept: {wheel.name} is no wheel ({error})") from error
+    found = re.search(r"\.dev(\d{8})", version)
+    return int(found[1]) if found else 0

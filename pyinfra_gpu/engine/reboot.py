@@ -11,7 +11,7 @@ from pyinfra.connectors.util import clear_askpass_cache
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.drift.driver_running import SERVICES, uncured
-from pyinfra_gpu.engine import deadlines, lease, meanwhile
+from pyinfra_gpu.engine import deadlines, lease
 from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget
 from pyinfra_gpu.engine.privilege import as_root
@@ -58,7 +58,6 @@ def restart(state: State, host: Host, stage: str, spec: HostSpec, why: str, reas
     if not hasattr(host.connector, "client") and host.name.startswith("@local"):
         sentence = f"{host.name}: a reboot is owed ({why}), and this run works on that very machine"
         return failed(host, stage, f"{sentence}: run `sudo systemctl reboot`, then run again")
-    meanwhile.wait(state, host, spec)
     answer = ask(
         state,
         host,

@@ -15,7 +15,7 @@ from pyinfra import context
 from pyinfra_gpu.drift.concern import history_of, judged, unread
 from pyinfra_gpu.drift.finding import Stage
 from pyinfra_gpu.drift.host import CONCERNS
-from pyinfra_gpu.engine import journal
+from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.converge import note_findings
 from pyinfra_gpu.engine.look import look
 
@@ -43,7 +43,7 @@ def settled(spec: HostSpec) -> bool:
     watch = journal.Stopwatch(Stage.PREFLIGHT)
     try:
         record = look(spec, beforehand=True)
-        found = None if record is None else _judged(spec, record)
+        found = None if record is None or _is_named_twice(record) else _judged(spec, record)
     except Exception:  # the operation that comes to it says so, of this host alone
         return False
     if record is None or found is None:
@@ -56,6 +56,10 @@ def settled(spec: HostSpec) -> bool:
         note_findings(concern.STAGE, spec, findings)
     book.settled.add(context.host.name)
     return True
+
+
+def _is_named_twice(record: Record) -> bool:
+    return lease.other_name(context.host, record) is not None
 
 
 def _is_counted_on(spec: HostSpec) -> bool:

@@ -65,7 +65,7 @@ def step(
     commands = [command]
     if lock is not None:
         guard = privilege.guard(run_as)
-        commands = [_locked(command, lock, wait, guard) for wait in (_AT_FIRST_S, LOCK_WAIT_S)]
+        commands = [locked(command, lock, guard, wait) for wait in (_AT_FIRST_S, LOCK_WAIT_S)]
         seconds += LOCK_WAIT_S
     arguments = {**run_as, "_timeout": seconds, "_success_exit_codes": list(success)}
     return FunctionCommand(_run, (stage, what, commands, arguments, stream), {})
@@ -79,15 +79,11 @@ def patient(seconds: float, commands: Iterator[Any]) -> Iterator[Any]:
         yield made
 
 
-def locked(command: str, lock: str, guard: str = "") -> str:
+def locked(command: str, lock: str, guard: str = "", seconds: int = LOCK_WAIT_S) -> str:
     """Return `command` such that it waits for whoever holds the lock file; see `step`.
 
     + guard: what `pyinfra_gpu.engine.privilege.guard` returns for who runs it
     """
-    return _locked(command, lock, LOCK_WAIT_S, guard)
-
-
-def _locked(command: str, lock: str, seconds: int, guard: str) -> str:
     uses = ("files/root_only.sh",) if guard else ()
     return program("files/locked.sh", lock, str(seconds), guard, command, uses=uses)
 

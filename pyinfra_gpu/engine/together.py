@@ -52,12 +52,8 @@ class Together(BaseStateCallback):
         """Return those of `hosts` that have left, or are given up, without a word on a topic."""
         return (set(hosts) - self.said(topic).keys()) & (self._left | self._given_up())
 
-    def hear(
-        self, topic: str, hosts: Iterable[str], seconds: float, *, over: str = ""
-    ) -> dict[str, Any]:
+    def hear(self, topic: str, hosts: Iterable[str], seconds: float) -> dict[str, Any]:
         """Return what each of `hosts` says on a topic, waiting for it for at most `seconds`.
-
-        + over: another topic; who has said something on that will say nothing on this one
 
         A host that has left, or that the run has given up, is not waited for: it is not in what
         is returned, unless it had said something before.
@@ -65,8 +61,7 @@ class Together(BaseStateCallback):
         wanted = set(hosts)
         limit = time.monotonic() + seconds
         while time.monotonic() < limit:
-            told = self.said(topic).keys() | (self.said(over).keys() if over else set())
-            if not wanted - told - self.silent(topic, wanted):
+            if not wanted - self.said(topic).keys() - self.silent(topic, wanted):
                 break
             gevent.sleep(_POLL_S)
         return {host: value for host, value in self.said(topic).items() if host in wanted}

@@ -9,7 +9,7 @@ from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift import pytorch_build
-from pyinfra_gpu.engine import deadlines, meanwhile, nightlies
+from pyinfra_gpu.engine import deadlines, nightlies
 from pyinfra_gpu.engine.converge import Commands, refuse
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import quoted, step
@@ -50,7 +50,6 @@ def install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -
     if spec.pytorch.nightly:
         yield from _install_nightly(spec, record, lock, complaint)
         return
-    yield from meanwhile.awaited(spec)
     if lock is None:
         command = install_command(spec, spec.pytorch.requirement)
         command += _anew(record)
@@ -64,7 +63,7 @@ def install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -
         spec,
         record,
         f"install torch {spec.pytorch.full_version}{by} ({complaint})",
-        f"{meanwhile.cleared(spec)}; {install}",
+        install,
     )
 
 
@@ -120,11 +119,8 @@ def _install_nightly(spec: HostSpec, record: Record, lock: Lock | None, complain
         by_lock = yield from _by_lock(spec, record, lock, folders=folders)
         yield long_step(spec, record, what, by_lock)
         return
-    install = program(
-        "pytorch/nightly.sh",
-        nightlies.folder_of(spec),
-        *(*install_command(spec), *_anew(record)),
-    )
+    files = [f"{nightlies.folder_of(spec)}/{name.partition('-')[0]}/{name}" for name in came]
+    install = quoted(*install_command(spec, *files), *_anew(record))
     mark, unlocked = quoted(installing_mark(spec)), quoted("rm", "-f", spec.paths.torch_lock)
     command = f"touch {mark} && {install} && {unlocked} && sync -f {mark} && rm {mark}"
     yield long_step(spec, record, what, command)

@@ -41,20 +41,6 @@ def by_lock(path: str) -> list[str]:
     return [*exactly, "--requirement", path]
 
 
-def fetch_meanwhile(spec: HostSpec, place: str, locked: str | None) -> str:
-    """Return the shell command that fetches torch, before there is an environment.
-
-    + place: a folder of the owner's that is made, and removed again
-    + locked: the path of the lock on the host, where there is one
-
-    By the same uv from the same places as it is installed later, into the same cache.
-    """
-    base = ["--no-managed-python"]  # the host's own, which the environment is made from
-    what = by_lock(locked) if locked else [spec.pytorch.requirement]
-    command = [*uv_install(spec, python=spec.pytorch.python), *base, *what]
-    return program("pytorch/fetch.sh", place, *command)
-
-
 def new_lock(spec: HostSpec) -> str:
     """Return the path of the lock that is being installed; it gets its name when it is."""
     return f"{spec.paths.torch_lock}.new"
@@ -88,15 +74,12 @@ def install_command(spec: HostSpec, *requirements: str) -> list[str]:
     return [*uv_install(spec), "--compile-bytecode", *requirements]
 
 
-def uv_install(spec: HostSpec, *, python: str | None = None) -> list[str]:
-    """Return uv's command line for installing something from the declared places.
-
-    + python: for which Python; None for that of the virtual environment
-    """
+def uv_install(spec: HostSpec) -> list[str]:
+    """Return uv's command line for installing something from the declared places."""
     paths = spec.paths
     return [
         *(paths.uv, "pip", "install", "--no-config", "--cache-dir", paths.cache),
-        *("--python", python or paths.python, *sources(spec)),
+        *("--python", paths.python, *sources(spec)),
     ]
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
+import re
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gevent.lock import RLock  # type: ignore[import-untyped]  # pyinfra's own event loop
+from pyinfra.api.command import StringCommand
 
 from pyinfra_gpu import own_cache
 from pyinfra_gpu.engine import deadlines
-from pyinfra_gpu.engine.ask import Answer, ask
+from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.steps import quoted
+from pyinfra_gpu.engine.wire import as_user, guard
 from pyinfra_gpu.facts.pytorch_build import Manifest
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.text import shortened
@@ -27,28 +28,16 @@ if TYPE_CHECKING:
     from pyinfra.api.state import State
 
 _FETCHING = RLock()
-_PIECE = 8 << 20  # bytes that go over in one command
 _MOST = 4
 """Builds of which the cache keeps the wheel; the oldest goes first."""
 
 _MANIFEST = "wheel.json"
+_MADE = re.compile(r"/var/tmp/pyinfra-gpu-wheel\.\w+")  # noqa: S108 - as stage.sh makes it
+_LOGIN: dict[str, Any] = {"_sudo": False}
 
 
 class TransferError(Exception):
-    """A wheel did not come over: a clause that says why."""
-
-
-class NotBuiltError(TransferError):
-    """There is no wheel to bring: its builder could not make it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cached:
-    """A wheel in the cache, whole: its file, and its manifest as text and as a type."""
-
-    path: Path
-    text: str
-    manifest: Manifest
+    """A wheel could not be transferred: a clause that says why."""
 
 
 def folder() -> Path:
@@ -56,127 +45,124 @@ def folder() -> Path:
     return own_cache.folder("wheels")
 
 
-def cached(fingerprint: str) -> Cached | None:
-    """Return the wheel of a build; None where the cache has none, or none that is whole."""
+def cached(fingerprint: str) -> tuple[Path, Manifest] | None:
+    """Return the wheel of a build and what it is; None where the cache has none that is whole."""
     place = folder() / fingerprint
     try:
-        text = (place / _MANIFEST).read_text(encoding="utf-8")
-        manifest = Manifest.read(text)
+        manifest = Manifest.read((place / _MANIFEST).read_text(encoding="utf-8"))
         if not isinstance(manifest, Manifest) or manifest.fingerprint != fingerprint:
             return None
         path = place / manifest.file
-        whole = path.stat().st_size == manifest.size and digest(path) == manifest.sha256
+        return (path, manifest) if digest(path) == manifest.sha256 else None
     except (OSError, ValueError):
         return None
-    return Cached(path=path, text=text, manifest=manifest) if whole else None
 
 
 def fetch(
     state: State, host: Host, run_as: dict[str, Any], build: str, manifest: Manifest
-) -> Cached:
-    """Bring the wheel that a host built into the cache; a piece that is there is not sent again.
+) -> tuple[Path, Manifest]:
+    """Bring the wheel that a host built into the cache, where it is not there yet.
 
-    + build: the build's folder on the host
+    + run_as: the owner's; build: the build's folder on the host
 
-    Raises TransferError.
+    Raises TransferError, and OSError.
     """
     with _FETCHING:  # several hosts may wait for one wheel
-        return cached(manifest.fingerprint) or _fetched(state, host, run_as, build, manifest)
-
-
-def _fetched(
-    state: State, host: Host, run_as: dict[str, Any], build: str, manifest: Manifest
-) -> Cached:
-    place = folder() / manifest.fingerprint
-    place.mkdir(parents=True, exist_ok=True)
-    part = place / f"{manifest.file}.part"
-    with part.open("ab") as file:
-        while (have := file.tell()) < manifest.size:
-            words = (f"{build}/wheels/{manifest.file}", str(have), str(_PIECE))
-            answer = _asked(state, host, program("build/send.sh", *words), run_as)
-            piece = _decoded("".join(answer.stdout))
-            if not piece or have + len(piece) > manifest.size:
-                part.unlink()
-                raise TransferError(f"{host.name} sent another wheel than it has proven")
-            file.write(piece)
-            file.flush()
-    if digest(part) != manifest.sha256:
-        part.unlink()
-        raise TransferError(f"the wheel of {host.name} arrived with another digest")
-    part.replace(place / manifest.file)
-    text = manifest.model_dump_json(indent=1) + "\n"
-    with replacing(place / _MANIFEST, 0o644) as target:
-        target.write(text.encode())
-    _bound()
-    return Cached(path=place / manifest.file, text=text, manifest=manifest)
+        if found := cached(manifest.fingerprint):
+            return found
+        place = folder() / manifest.fingerprint
+        place.mkdir(parents=True, exist_ok=True)
+        with _staged(state, host) as staged, replacing(place / manifest.file, 0o644) as file:
+            read = quoted("head", "-c", str(manifest.size + 1), f"{build}/wheels/{manifest.file}")
+            owners = as_user(state, host, read, run_as)
+            _done(state, host, StringCommand(owners, ">", quoted(staged)))
+            bounded = _Bounded(file, manifest.size)
+            with _sftp(host):
+                host.get_file(staged, bounded, _timeout=deadlines.INSTALL)
+            if bounded.digest.hexdigest() != manifest.sha256:
+                raise TransferError(f"{host.name} has another wheel there than it has proven")
+        with replacing(place / _MANIFEST, 0o644) as target:
+            target.write(manifest.model_dump_json(indent=1).encode())
+        places = [each for each in folder().iterdir() if each.is_dir()]
+        for each in sorted(places, key=lambda place: place.stat().st_mtime)[:-_MOST]:
+            shutil.rmtree(each, ignore_errors=True)
+        return place / manifest.file, manifest
 
 
 def send(
-    state: State,
-    host: Host,
-    run_as: dict[str, Any],
-    folder: str,
-    wheel: Path,
-    sha256: str,
-    told: Callable[[str], object],
+    state: State, host: Host, run_as: dict[str, Any], folder: str, wheel: Path, sha256: str
 ) -> None:
-    """Bring a wheel of the controller's to a folder of a host, as far as it is not there yet.
+    """Bring a wheel of the controller's to a folder of a host; other wheels in that folder go.
 
-    + run_as: the owner's; told: is given a line now and then
+    + run_as: the owner's
 
-    Other wheels in that folder go. Nothing says yet what the wheel is. Raises TransferError.
+    Raises TransferError, and OSError.
     """
-    target, size = f"{folder}/{wheel.name}", wheel.stat().st_size
-    length = ["stat", "-c", "length %s", "--", f"{target}.part"]
-    known = ask(state, host, quoted(*length), run_as, seconds=deadlines.PLAIN)
-    have = min(_length(known) or 0, size)
-    with wheel.open("rb") as file:
-        while have < size:
-            file.seek(have)
-            piece = file.read(_PIECE)
-            command = program("build/receive.sh", target, str(have))
-            text = base64.encodebytes(piece).decode("ascii")
-            answer = _asked(state, host, command, run_as, _stdin=text)
-            if _length(answer) != have + len(piece):
-                raise TransferError("a piece of the wheel did not arrive whole")
-            have += len(piece)
-            if size > _PIECE:
-                told(f"wheel: {have >> 20} of {size >> 20} MiB sent")
-    _asked(state, host, program("build/accept.sh", target, sha256), run_as)
+    with _staged(state, host) as staged:
+        with _sftp(host):
+            host.put_file(str(wheel), staged, _timeout=deadlines.INSTALL)
+        accept = program("build/accept.sh", folder, wheel.name, sha256)
+        owners = as_user(state, host, accept, run_as)
+        _done(state, host, StringCommand("cat", quoted(staged), "|", owners))
 
 
-def _asked(state: State, host: Host, command: str, run_as: dict[str, Any], **more: Any) -> Answer:
-    answer = ask(state, host, command, run_as, seconds=deadlines.SERVICE, **more)
-    if not answer.ok:
-        last = answer.lines[-1] if answer.lines else "the command said nothing"
-        raise TransferError(shortened(last, 300))
-    return answer
+@contextmanager
+def _staged(state: State, host: Host) -> Iterator[str]:
+    """Yield the path of a file in a folder of the login user's own, which is removed again.
 
-
-def _length(answer: Answer) -> int | None:
-    """Return the length that the host tells of its part."""
-    for line in answer.stdout:
-        word, _, number = line.partition(" ")
-        if word == "length" and number.isascii() and number.isdigit() and len(number) < 16:
-            return int(number)
-    return None
-
-
-def _decoded(text: str) -> bytes:
+    pyinfra's own way beside sudo is a file in /tmp with a name that anybody can guess. Nobody else
+    can write here, and between it and what the owner has a pipe leads: whoever logs in, root too,
+    opens nothing that the owner can write.
+    """
+    made = [each for each in _done(state, host, program("build/stage.sh")) if _MADE.fullmatch(each)]
+    if not made:
+        raise TransferError("no folder could be made in /var/tmp there")
     try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise TransferError(f"what was sent is no wheel ({error})") from error
+        yield f"{made[-1]}/wheel"
+    finally:
+        ask(state, host, quoted("rm", "-rf", made[-1]), _LOGIN, seconds=deadlines.PLAIN)
+
+
+@contextmanager
+def _sftp(host: Host) -> Iterator[None]:
+    """Have a file transfer bounded, and whatever it raises as TransferError."""
+    guard(host)
+    try:
+        yield
+    except TransferError:
+        raise
+    except Exception as error:
+        raise TransferError(f"the file transfer (SFTP) failed: {error!r}") from error
+
+
+def _done(state: State, host: Host, command: str | StringCommand) -> tuple[str, ...]:
+    """Run a command as whoever logs in; return what it printed."""
+    answer = ask(state, host, command, _LOGIN, seconds=deadlines.SERVICE)
+    if not answer.ok:
+        raise TransferError(shortened(["the command said nothing", *answer.lines][-1], 300))
+    return answer.stdout
+
+
+class _Bounded:
+    """A file that takes so many bytes and no more, and knows its digest.
+
+    pyinfra asks for `read` and `seek` before it writes.
+    """
+
+    def __init__(self, file: BinaryIO, most: int) -> None:
+        self._file, self._left, self.digest = file, most, hashlib.sha256()
+        self.read, self.seek = file.read, file.seek
+
+    def write(self, data: bytes) -> int:
+        """Write, and raise TransferError where it is too much."""
+        self._left -= len(data)
+        if self._left < 0:
+            raise TransferError("it is longer than it was proven")
+        self.digest.update(data)
+        return self._file.write(data)
 
 
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _bound() -> None:
-    """Keep the newest wheels."""
-    places = [each for each in folder().iterdir() if each.is_dir()]
-    for each in sorted(places, key=lambda place: place.stat().st_mtime)[:-_MOST]:
-        shutil.rmtree(each, ignore_errors=True)

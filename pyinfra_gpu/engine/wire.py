@@ -31,7 +31,6 @@ from pyinfra.connectors.util import (
 
 from pyinfra_gpu.engine import deadlines, transport
 from pyinfra_gpu.engine.transport import LastingCommand, RemoteCommand, client_of, drop
-from pyinfra_gpu.engine.turns import is_waiting
 from pyinfra_gpu.text import without_escapes
 
 if TYPE_CHECKING:
@@ -105,7 +104,12 @@ def start(host: Host, command: str, *, seconds: float) -> LastingCommand | None:
 
 
 def as_run(state: State, host: Host, text: str, run_as: dict[str, Any]) -> str:
-    """Return a command with what makes it another user's, as `start` takes it.
+    """Return a command with what makes it another user's, as `start` takes it; see `as_user`."""
+    return str(as_user(state, host, text, run_as).get_raw_value())
+
+
+def as_user(state: State, host: Host, text: str, run_as: dict[str, Any]) -> StringCommand:
+    """Return a command with what makes it another user's, to be part of another one.
 
     + text: POSIX shell; every value in it must already be quoted
     + run_as: pyinfra's global arguments from `pyinfra_gpu.engine.privilege`
@@ -114,8 +118,7 @@ def as_run(state: State, host: Host, text: str, run_as: dict[str, Any]) -> str:
     chosen = {key: ours[key] for key in CONNECTOR_ARGUMENT_KEYS if key in ours}
     for key in ("_timeout", "_get_pty", "_stdin", "_success_exit_codes"):
         chosen.pop(key, None)
-    made = make_unix_command_for_host(state, host, StringCommand(text), **chosen)
-    return str(made.get_raw_value())
+    return make_unix_command_for_host(state, host, StringCommand(text), **chosen)
 
 
 @contextmanager
@@ -123,8 +126,7 @@ def within(seconds: float, what: str) -> Iterator[None]:
     """Give up what is inside after so many seconds, whatever it is waiting for.
 
     Time in which nothing at all can go on does not count: pyinfra asks for a password of sudo's
-    by a call that stops every host's work, and nobody has to type against the clock. Nor does the
-    time until it is this host's turn to log in.
+    by a call that stops every host's work, and nobody has to type against the clock.
 
     Raises TimeoutError, an OSError, which says what took too long.
     """
@@ -134,7 +136,7 @@ def within(seconds: float, what: str) -> Iterator[None]:
 
     def count() -> None:
         nonlocal left
-        left -= 0 if is_waiting(waiting) else tick
+        left -= tick
         if left <= 0:
             waiting.throw(over)
 

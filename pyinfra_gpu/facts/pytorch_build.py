@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -31,61 +30,32 @@ class _Document(BaseModel):
 
 
 class BuildFailure(_Document):
-    """Why a build stopped: a sentence, and the lines of its log, the first error first.
-
-    + quoted: the line with which the sentence ends, where it quotes one; older programs do not say
-    """
+    """Why a build stopped: a sentence, and what a program printed, the first error first."""
 
     sentence: _Text
     lines: list[_Text] = []
-    quoted: _Text = ""
+
+    def __str__(self) -> str:
+        return ": ".join([self.sentence, *self.lines[:1]])
 
 
 class BuildState(_Document):
     """How far a build is, as the program on the host keeps it in state.json.
 
-    + fingerprint: of what is declared for it
-    + percent: of the whole; never goes back
-    + steps_done, total: of ninja's steps; left_s: seconds that compiling still takes, as it goes
-    + memory_mib: that all of it takes now, files that are cached left out; None: not told
-    + compiled: steps that ninja finished in all runs of this build
-    + stand_in: the tree says of itself that it is a rehearsal's
-    + alive: whether its process is there, where it is followed; the file does not say
+    + fingerprint: of what is declared for it; boot: in which boot of the host it was at work
     """
 
     fingerprint: _Digest
-    status: Literal["running", "done", "failed", "stopped"]
-    phase: Literal["fetch", "requirements", "configure", "check", "compile", "wheel", "prove"]
-    percent: Annotated[int, Field(ge=0, le=100)]
-    steps_done: Annotated[int, Field(ge=0)]
-    total: Annotated[int, Field(ge=0)]
-    left_s: int | None
-    memory_mib: Annotated[int, Field(ge=0)] | None = None
-    jobs: Annotated[int, Field(ge=0)]
-    compiled: Annotated[int, Field(ge=0)]
-    boot_id: _Text
-    started: _Text
-    updated: _Text
-    notes: list[_Text] = []
-    stand_in: bool = False
-    alive: bool = True
+    boot: _Text
+    phase: Literal["plan", "fetch", "requirements", "configure", "compile", "wheel", "prove"]
     error: BuildFailure | None = None
-
-    def told(self) -> str:
-        """Say how far it is, in one line."""
-        # A build that goes on knows how many there are before ninja has said how many are left.
-        counted = self.phase == "compile" and self.total > 0 and self.steps_done > 0
-        steps = f" {self.steps_done} of {self.total}" if counted else ""
-        left = _time_left(self.left_s) if self.phase == "compile" else ""
-        memory = f", {self.memory_mib / 1024:.1f} GiB in use" if counted and self.memory_mib else ""
-        return f"{self.phase}{steps}, {self.percent} %{memory}{left}"
 
 
 class Manifest(_Document):
     """What a wheel is that was built and proven, as wheel.json beside it says.
 
     + ingredients: what its fingerprint is made of, by name
-    + observed: what else went into it, and what it was built on
+    + observed: what else went into it; proven: what was tried of it
     """
 
     fingerprint: _Digest
@@ -104,8 +74,6 @@ class BuildRecord(Jsonable):
     """What there is of builds on a host.
 
     + stamp: of the torch that is installed; wheel: of the wheel that lies there
-    + cudnn: the version that the headers of the cuDNN say which a build would take; None where
-      there are none, or where none is taken
     + state: of the last build; pid: of the process that builds now
     """
 
@@ -113,14 +81,6 @@ class BuildRecord(Jsonable):
     wheel: Manifest | Unknown | None
     state: BuildState | Unknown | None
     pid: str | Unknown | None
-    cudnn: str | Unknown | None
-
-    @property
-    def running(self) -> BuildState | None:
-        """The build that goes on, None where none does."""
-        if isinstance(self.state, BuildState) and isinstance(self.pid, str):
-            return self.state if self.state.status == "running" else None
-        return None
 
 
 class Build(ConcernFact[BuildRecord]):
@@ -138,19 +98,4 @@ def parse(fields: Fields) -> BuildRecord:
         wheel=Manifest.read(fields.document("build.wheel")),
         state=BuildState.read(fields.document("build.state")),
         pid=fields.text("build.pid"),
-        cudnn=_version(fields.text("build.cudnn")),
     )
-
-
-def _version(text: str | Unknown | None) -> str | Unknown | None:
-    if not isinstance(text, str) or re.fullmatch(r"\d{1,4}(\.\d{1,4}){2}", text, re.ASCII):
-        return text
-    return Unknown(f"cudnn_version.h names no version but {text[:80]!r}")
-
-
-def _time_left(seconds: int | None) -> str:
-    if seconds is None:
-        return ""
-    if seconds < 90:
-        return f", about {max(seconds, 1)} s left"
-    return f", about {round(seconds / 60)} min left"

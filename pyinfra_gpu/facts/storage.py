@@ -25,7 +25,8 @@ class StorageRecord(Jsonable):
     + readonly: where a file system is mounted read-only that has to be written, None if none
     + volatile: where a file system in memory is mounted that a reboot must not empty, None if none
     + noexec: where a file system is mounted from which nothing of ours can be started, None if none
-    + shm_mib: size of the file system that holds /dev/shm, None if there is no /dev/shm
+    + shm_mib, shm_free_mib: size and room of the file system that holds /dev/shm, None if there is
+      no /dev/shm
     + shm_closed: whether the owner may not write there
     """
 
@@ -37,6 +38,7 @@ class StorageRecord(Jsonable):
     readonly: str | Unknown | None
     volatile: str | Unknown | None
     shm_mib: int | Unknown | None
+    shm_free_mib: int | Unknown | None
     shm_closed: bool | Unknown
     noexec: str | Unknown | None
     inodes: Mapping[str, int] | Unknown
@@ -65,6 +67,7 @@ def parse(fields: Fields) -> StorageRecord:
         readonly=fields.text("storage.readonly"),
         volatile=fields.text("storage.volatile"),
         shm_mib=None if shm is None else _mib(shm, "size"),
+        shm_free_mib=None if shm is None else _mib(shm, "free"),
         shm_closed=closed if isinstance(closed, Unknown) else SHARED_MEMORY in closed,
         noexec=fields.text("storage.noexec"),
         inodes=_inodes(fields.items("storage.inodes")),

@@ -57,13 +57,13 @@ def train_bundle(interpreter: str, catalogue: bytes) -> bytes:
     """Return the launcher of training runs as a program that is run by its path.
 
     + interpreter: absolute; it is run isolated, without what is installed beside it
-    + catalogue: what is known of failures, as `diagnosis.entries` reads it
+    + catalogue: what is known of failures, as `diagnosis.causes` reads it
     """
     sources = {"on_host/__init__.py": b"", "on_host/diagnosis/catalogue.json": catalogue}
     for path in _travelling():
         sources[f"on_host/{path.relative_to(_HERE)}"] = path.read_bytes()
     archive = pack(
-        {"__main__.py": _TRAIN_ENTRY, **sources, **_library("rich"), **_library("argcomplete")}
+        {"__main__.py": _TRAIN_ENTRY, **sources, **_library("rich"), **_library("click")}
     )
     return f"#!{interpreter} -IS\n".encode() + archive
 
@@ -72,7 +72,7 @@ def _travelling() -> Iterator[Path]:
     """Yield the files of this folder that the launcher is made of."""
     for folder in ("train", "diagnosis"):
         yield from (each for each in (_HERE / folder).rglob("*") if each.suffix in _CODE_AND_DATA)
-    yield from (_HERE / name for name in ("completion.py", "fingerprint.py", "terminal.py"))
+    yield from (_HERE / name for name in ("fingerprint.py", "terminal.py"))
     names = ("__init__.py", "files.py", "listening.py", "nvidia_smi.py")
     yield from (_SMOKE / name for name in names)
 

@@ -36,6 +36,11 @@ def is_asked() -> bool:
     return "_ARGCOMPLETE" in os.environ
 
 
+def offer(action: argparse.Action, what: object) -> None:
+    """Have an argument be completed by what a function of argcomplete's form returns."""
+    action.completer = what  # type: ignore[attr-defined]  # argcomplete reads it
+
+
 def answer(parser: argparse.ArgumentParser, hidden: Sequence[str] = ()) -> None:
     """End the program with what may stand next, where a shell asks for that.
 

@@ -1,15 +1,15 @@
-# Hold this host for one run, for as long as its connection stands.
+# Hold this host for one run, for as long as its connection stands. Nobody is waited for.
 #
-#     lease.sh FILE WAIT SILENT WHO
+#     lease.sh FILE SILENT WHO
 #
-# FILE is locked, and holds WHO (one line); it is in a folder that only this user writes. WAIT: seconds
-# to wait for another run. What is printed begins with "pyinfra-gpu-lease": "busy WHO" where
-# another run has it, which is then waited for; at last "taken", "late" or "failed WHY".
+# FILE is locked, and says WHO (one line); it is in a folder that only this user writes. What is
+# printed begins with "pyinfra-gpu-lease": "taken", "busy WHO" where another run has it, or
+# "failed WHY".
 #
 # The run says on standard input, more often than every SILENT seconds, that it is still there: a
 # connection whose other end vanished without a word stands for hours.
 
-file=$1 wait=$2 silent=$3 who=$4
+file=$1 silent=$2 who=$3
 umask 022
 echo # a greeting may have ended without a line break
 tell() { printf 'pyinfra-gpu-lease %s\n' "$*"; }
@@ -23,7 +23,7 @@ exec 9>>"$file"
 if ! flock -n 9; then
 	[ -s "$file" ] || sleep 0.2 # who has just taken it is about to say who that is
 	tell "busy $(head -n 1 "$file" | head -c 300)"
-	if ! flock -w "$wait" 9; then tell late; exit 1; fi
+	exit 1
 fi
 printf '%s since %s\n' "$who" "$(date -u '+%Y-%m-%d %H:%M UTC')" >"$file"
 tell taken

@@ -6,28 +6,20 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pyinfra import host
-from pyinfra.api.command import FunctionCommand, StringCommand
-
-from pyinfra_gpu.drift import layout as layout_drift
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift import pytorch_files
-from pyinfra_gpu.drift.finding import Findings, Id, Stage
+from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
-from pyinfra_gpu.engine import deadlines, journal, meanwhile
-from pyinfra_gpu.engine.ask import ask
+from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.converge import (
     Commands,
     converging,
-    looking,
     refuse,
     unreadable,
 )
 from pyinfra_gpu.engine.look import look
-from pyinfra_gpu.engine.package_manager import manager_of
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard, made_for
-from pyinfra_gpu.engine.steps import locked, quoted, reason, step
-from pyinfra_gpu.engine.together import executing
+from pyinfra_gpu.engine.steps import quoted, step
 from pyinfra_gpu.engine.torch_install import install, long_step
 from pyinfra_gpu.engine.uv import (
     constraint,
@@ -39,14 +31,10 @@ from pyinfra_gpu.engine.uv import (
 )
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.operations import layout
-from pyinfra_gpu.packages.needed import VENV, missing
 from pyinfra_gpu.spec.paths import beside
 
 if TYPE_CHECKING:
     from pyinfra.api.command import PyinfraCommand
-    from pyinfra.api.host import Host
-    from pyinfra.api.state import State
 
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
@@ -97,79 +85,6 @@ def _installer(spec: HostSpec, record: Record) -> str:
         *(*sources(spec), *trusted_hosts(spec)),
         uses=("files/root_only.sh",),
     )
-
-
-def _fetched_meanwhile(spec: HostSpec, record: Record) -> Findings:
-    """Return the note that torch is fetched while the driver is installed, where that is so."""
-    there = record.torch.python is not None and drift.is_there(record)
-    if there or any(isinstance(each, Unknown) for each in drift.needed(spec, record)):
-        return Findings()
-    return Findings(drift.judge(spec, record)).of(*drift.MEANWHILE)
-
-
-@looking(
-    Stage.DRIVER,  # to which its time is reckoned, as it comes before the driver's operations
-    claims=drift.MEANWHILE,
-    acts=lambda spec, record: bool(_fetched_meanwhile(spec, record)),
-)
-def fetched(spec: HostSpec, record: Record) -> Commands:
-    """Begin to fetch what torch is installed from, on a host that gets its driver meanwhile.
-
-    + spec: the host's resolved specification
-
-    To be declared before the driver. It works beside the operations between here and
-    `pytorch.wheel`, as the owner, with the same uv, places and lock, and fills uv's cache; it ends
-    with the run. Whatever keeps it from that is said, and is no failure: then all is fetched where
-    it is installed.
-
-    **Example:**
-
-    .. code:: python
-
-        torch.fetched(name="Begin to fetch torch", spec=wanted)
-    """
-    found = _fetched_meanwhile(spec, record)
-    if not found:
-        host.noop("nothing is fetched beside other work")
-        return
-    if not executing():
-        journal.warn(Stage.DRIVER, found[0].sentence(spec.host))
-    yield FunctionCommand(_begin_to_fetch, (spec, record), {})
-
-
-def _begin_to_fetch(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
-    """Bring what is needed for it, which other operations would bring later, and begin."""
-    why = _brought(state, host, spec, record)
-    if why is None:
-        _note_what_came(spec, record)
-        why = meanwhile.begin(state, host, spec, record)
-    what = f"torch {spec.pytorch.full_version}"
-    host.log(f"{what} is not fetched yet: {why}" if why else f"{what} is fetched from now on")
-    return True
-
-
-def _note_what_came(spec: HostSpec, record: Record) -> None:
-    """Note what was missing in the stages that would have brought it, and find it there now."""
-    came = [*layout_drift.judge(spec, record)]
-    came += Findings(drift.judge(spec, record)).of(*drift.INSTALLER)
-    for each in came:
-        if each.acts:
-            journal.found(each.stage, each)
-
-
-def _brought(state: State, host: Host, spec: HostSpec, record: Record) -> str | None:
-    """Make sure of the owner's cache and of uv; return why there is none, None where there is."""
-    root, wait_s = as_root(spec), spec.preflight.apt_wait_s
-    commands: list[str] = []
-    if VENV in missing(spec, record.packages.installed):
-        stock = manager_of(record).install([VENV], wait_s)
-        commands += [str(StringCommand(each).get_raw_value()) for each in stock]
-    install_uv = locked(_installer(spec, record), spec.paths.lock, guard(root))
-    for command in (*commands, layout.command(spec, record), install_uv):
-        answer = ask(state, host, command, root, seconds=deadlines.SERVICE + wait_s)
-        if not answer.ok:
-            return reason(answer.lines)
-    return None
 
 
 @converging(

@@ -11,8 +11,7 @@ from pyinfra import state
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.state import StateStage
 
-from pyinfra_gpu.diagnosis.evidence import EVIDENCE_LIMIT
-from pyinfra_gpu.diagnosis.explained import Explained, explained
+from pyinfra_gpu.diagnosis.explained import EVIDENCE_LIMIT, Explained, explained
 from pyinfra_gpu.drift import smoke as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.fingerprint import fingerprint

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 VENV = "python3-venv"  # Debian splits the venv module's ensurepip off python3
 GIT = "git"
 COMPILER = "g++"  # Inductor compiles C++; Triton a small module for each kernel
+CCACHE = "ccache"  # torch is compiled through it: what a power cut spoilt is not compiled again
 HEADERS = "python3-dev"  # that module includes Python.h
 
 
@@ -24,7 +25,7 @@ def needed(spec: HostSpec) -> tuple[str, ...]:
     if spec.training:
         names.add(GIT)
     if spec.pytorch.building and spec.pytorch.building.builder in (None, spec.host):
-        names |= {GIT, COMPILER, HEADERS}
+        names |= {GIT, COMPILER, HEADERS, CCACHE}
     if spec.environment.dynamo:
         names |= {COMPILER, HEADERS} if spec.pytorch.python == "python3" else {COMPILER}
     return tuple(sorted(names))

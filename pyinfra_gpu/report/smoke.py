@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pyinfra_gpu.diagnosis.advice import advice
+from pyinfra_gpu.diagnosis.advice import ADVICE
 from pyinfra_gpu.diagnosis.explained import Explained, explained, measured_by_the_test
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, AnyVerdict, Verdict, finite
@@ -66,10 +66,10 @@ def why(test: Tested) -> Why:
     if failed is None:
         return Why()
     if root is not None:
-        return Why(root.id, root.cause, tuple(root.shown_by), tuple(root.fix))
+        return Why(root.name, root.cause, (root.line,), tuple(map(str, root.fix)))
     if measured_by_the_test(test.verdict):  # the ranks' logs say nothing of it
-        return Why(fix=advice(failed.id))
-    tail = failed.tail or (test.diagnosis.tail if test.diagnosis else ())
+        return Why(fix=tuple(map(str, ADVICE.get(failed.id, ()))))
+    tail = failed.tail or (tuple(test.diagnosis.unexplained.splitlines()) if test.diagnosis else ())
     return Why(tail=tuple(line for line in tail if line.strip(" ^~|")))  # Python underlines so
 
 

@@ -57,12 +57,6 @@ class HostSpec:
         help="'none' writes nothing outside prefix and installs no system package",
         synonyms=("sudo",),
     )
-    lease_wait_s: int = key(
-        v.integer(0, 86400),
-        default=3600,
-        example=0,
-        help="seconds to wait for another run that works on the host; 0 = do not wait for it",
-    )
     look_timeout_s: int = key(
         v.integer(10, 3600),
         default=60,

@@ -54,7 +54,7 @@ def _refuse_presets(given: Given, where: str) -> None:
     declared = given["training_presets"]
     usual = given["gpu_count"] if given.stack.accelerator == "nvidia" else given["smoke_ranks"]
     for name in declared:
-        preset = presets.resolved(declared, name)
+        preset = presets.from_json(name, declared[name])
         if given.stack.accelerator == "nvidia":
             _refuse_too_large(given, where, preset)
         ranks = preset.processes(preset.ranks or usual)

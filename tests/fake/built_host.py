@@ -49,12 +49,12 @@ def built_host(
         "fingerprint": pytorch_build.fingerprint(spec, record),
         "ingredients": pytorch_build.ingredients(spec, record),
     }
+    at_work = {**about, **_STATE, "boot": record.system.boot_id}
     documents = {
         "build.stamp": None if stamp is None else json.dumps({**about, **_MANIFEST, **stamp}),
         "build.wheel": None if wheel is None else json.dumps({**about, **_MANIFEST, **wheel}),
-        "build.state": None if state is None else json.dumps({**about, **_STATE, **state}),
+        "build.state": None if state is None else json.dumps({**at_work, **state}),
         "build.pid": pid,
-        "build.cudnn": None,
     }
     return replace(host, plain={**documents, **host.plain})
 
@@ -68,16 +68,4 @@ _MANIFEST: dict[str, Any] = {
     "observed": {},
     "proven": {},
 }
-_STATE: dict[str, Any] = {
-    "status": "running",
-    "phase": "compile",
-    "percent": 41,
-    "steps_done": 2100,
-    "total": 6300,
-    "left_s": 3700,
-    "jobs": 8,
-    "compiled": 2100,
-    "boot_id": "x",
-    "started": "2026-11-22T12:00:00Z",
-    "updated": "2026-11-22T12:30:00Z",
-}
+_STATE: dict[str, Any] = {"phase": "compile", "error": None}

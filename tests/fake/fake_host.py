@@ -31,7 +31,7 @@ from tasks.driver import driver
 from tasks.environment import environment as environment_task
 from tasks.libcuda import libcuda
 from tasks.preflight import preflight
-from tasks.pytorch import meanwhile, pytorch
+from tasks.pytorch import pytorch
 from tasks.smoke import smoke
 from tasks.training import training
 
@@ -44,7 +44,7 @@ DATA: dict[str, object] = {
     "pytorch_lock": "ignore",  # test_lock.py has hosts with a lock, and without one
 }
 TASKS = (
-    *(preflight, meanwhile, driver, base, cuda, libcuda, pytorch),
+    *(preflight, driver, base, cuda, libcuda, pytorch),
     *(environment_task, training, smoke),
 )
 PROBE = "pyinfra-gpu-probe"  # in the text of the probe, and in no other command
@@ -83,7 +83,13 @@ _LISTS = {
     "system.os": ['PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"', 'VERSION_ID="12"', "ID=debian"],
     "gpus.device": [],
     "packages.installed": [
-        *("g++ 4:12.2.0-3", "git 1:2.39.5", "python3-dev 3.11.2-1", "python3-venv 3.11.2-1"),
+        *(
+            "g++ 4:12.2.0-3",
+            "ccache 4.7.5-1",
+            "git 1:2.39.5",
+            "python3-dev 3.11.2-1",
+            "python3-venv 3.11.2-1",
+        ),
     ],
     "packages.half_configured": [],
     "layout.hidden": [],
@@ -124,7 +130,6 @@ _NEVER = (
     "training.damaged",
     "packages.settings",
     "torch.elsewhere",
-    "build.cudnn",
     "system.preload_problem",
     "owned.preload_problem",
 )
@@ -167,6 +172,7 @@ class FakeHost:
     ) -> list[str]:
         plain: dict[str, str | None] = {
             **_PLAIN,
+            "system.hostname": self.name,
             "environment.text": environment.declared(wanted)[wanted.paths.env_file][0],
             **(noted or {}),
             "smoke.verdict": None,

@@ -6,7 +6,6 @@ and in the source before anything is configured.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -18,15 +17,13 @@ from built_host import TORCH_COMMIT, built_host, record_of
 from fake_host import FakeHost, FakeRun
 from gpu_host import GpuHost
 from proven_host import proven_host
-from test_build_program import PLAN, git
+from test_build_program import PLAN, git, programs
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import preflight
 from pyinfra_gpu.errors import SpecError
-from pyinfra_gpu.on_host.build import fetch
-from pyinfra_gpu.on_host.build.commands import Commands
-from pyinfra_gpu.on_host.build.errors import BuildError
-from pyinfra_gpu.on_host.build.place import Place
+from pyinfra_gpu.on_host.build import steps
+from pyinfra_gpu.on_host.build.plan import BuildError, Place
 
 SOURCE: dict[str, object] = {
     "gpu_model": "RTX 5090", "pytorch_source": "source",
@@ -139,10 +136,6 @@ HOSTS: dict[str, tuple[FakeHost, list[str]]] = {
         gpu(plain=SMALL),
         ["may use 4.0 GiB of memory here", "6 GiB, which one compiler", "`pytorch_source` ="],
     ),
-    "no cuDNN in the declared folder": (
-        gpu(data={"pytorch_cudnn": "/opt/cudnn"}, plain={"build.cudnn": None}),
-        ["no cudnn_version.h in /opt/cudnn/include", "`pytorch_cudnn` = /opt/cudnn", "unpack"],
-    ),
     "a folder that starts no programs": (
         built_host(plain={"storage.noexec": "/opt"}),
         ["below /opt: it is mounted noexec", "another `prefix`", "remount,exec /opt"],
@@ -165,7 +158,6 @@ def no_obstacle(host: FakeHost) -> bool:
 
 def test_a_host_that_only_gets_a_wheel_or_has_begun_needs_no_more_room() -> None:
     assert no_obstacle(gpu())
-    assert no_obstacle(gpu(data={"pytorch_cudnn": "/opt/cudnn"}, plain={"build.cudnn": "9.20.0"}))
     assert no_obstacle(gpu(data={"pytorch_builder": "ws2"}, plain={**FREE, **SMALL}))
     begun = built_host(plain=FREE, state={})
     assert no_obstacle(begun)
@@ -216,10 +208,11 @@ def whole(repositories: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 
 def fetched(place: Place, url: str, commit: str) -> None:
-    run = Commands(place.log, {"PATH": os.environ["PATH"], "HOME": str(place.root)})
-    plan = replace(PLAN, source={"git": url, "commit": commit}, settings={})
-    fetch.fetch(plan, place, run, unclean=False)
-    assert fetch.wrong_with(place.source, commit, run) is None
+    run = programs(place.root)
+    steps.fetch(replace(PLAN, git=url, commit=commit), place, run)
+    assert place.fetched.read_text() == commit == git(place.source, "rev-parse", "HEAD")
+    assert git(place.source, "status", "--porcelain", "--ignore-submodules=none") == ""
+    assert git(place.source, "submodule", "status", "--recursive")[:1] not in ("-", "+", "U")
 
 
 def _elsewhere(tree: Path) -> None:
@@ -239,6 +232,11 @@ DAMAGES: dict[str, Damage] = {
         shutil.rmtree(tree / f".git/modules/{INNER}"),
         (tree / f".git/modules/{INNER}").mkdir(),
     ),
+    "a git that was killed in it left its lock": lambda tree: (
+        (tree / ".git/index.lock").touch(),
+        (tree / "file").unlink(),
+    ),
+    "its own repository is half": lambda tree: shutil.rmtree(tree / ".git/objects"),
     "it is at another commit": lambda tree: git(tree, "commit", "-q", "--allow-empty", "-m", "y"),
 }
 
@@ -284,7 +282,7 @@ def test_a_tag_that_stands_in_the_place_of_a_commit_is_one_sentence(
     tag = git(origin, "rev-parse", "v2")
     with pytest.raises(BuildError, match=f"{tag} is a tag, which may be moved: set .* {commit}"):
         fetched(place, url, tag)
-    assert not place.source.exists()
+    assert not place.fetched.exists()
 
 
 def test_a_submodule_whose_commit_is_nowhere_is_one_sentence(
@@ -294,7 +292,16 @@ def test_a_submodule_whose_commit_is_nowhere_is_one_sentence(
     origin = Path(url.removeprefix("file://"))
     shutil.rmtree(origin.parent / "inner")
     subprocess.run(["git", "init", "-q", origin.parent / "inner"], check=True)
-    with pytest.raises(BuildError, match="fetching the submodules failed: ") as refused:
+    with pytest.raises(BuildError, match="fetching the submodules failed") as refused:
         fetched(place, url, commit)
-    assert "\n" not in refused.value.sentence
-    assert not place.source.exists()
+    assert "\n" not in refused.value.lines[0]
+    assert not place.fetched.exists()
+
+
+def test_a_commit_that_the_repository_does_not_have_is_one_sentence(
+    served: tuple[Place, str, str],
+) -> None:
+    place, url, _ = served
+    with pytest.raises(BuildError, match=r"has no commit 0{39}1: set pytorch_commit to what"):
+        fetched(place, url, "0" * 39 + "1")
+    assert not place.fetched.exists()

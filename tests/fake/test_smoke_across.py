@@ -16,7 +16,7 @@ from gpu_host import GpuHost, GpuRun, unwrapped
 from test_smoke import stamp_of
 
 from pyinfra_gpu.drift import smoke_across
-from pyinfra_gpu.engine import across_hosts, lease
+from pyinfra_gpu.engine import across_hosts
 from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
 from pyinfra_gpu.facts.verdict import Stamp
@@ -88,7 +88,7 @@ def test_a_host_that_takes_no_part_is_not_waited_for() -> None:
     run.execute()
     assert run.started("ws1")
     assert min(TWO) > "@fake/bystander"
-    assert time.monotonic() - began < 10 * lease._PEERS_S
+    assert time.monotonic() - began < 100
 
 
 def test_hosts_that_never_passed_together_start_one_step_with_one_plan() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from html import unescape
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +15,12 @@ from fake_host import FakeHost, FakeRun
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import pytorch, pytorch_build
 from pyinfra_gpu.drift.fingerprint import fingerprint
-from pyinfra_gpu.engine import following
-from pyinfra_gpu.engine.following import LostError, Shown, follow
+from pyinfra_gpu.engine import ask, fallback
 from pyinfra_gpu.errors import SpecError
-from pyinfra_gpu.facts.pytorch_build import BuildState
+from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.operations import pytorch_build as operations
 from pyinfra_gpu.operations import smoke, training
-from pyinfra_gpu.operations.pytorch_build import _why, plan
+from pyinfra_gpu.operations.pytorch_build import plan
 from pyinfra_gpu.report.check.answer import Answer
 from pyinfra_gpu.report.check.judge import judge
 from pyinfra_gpu.report.check.render import render
@@ -29,6 +28,7 @@ from pyinfra_gpu.report.html.page import page
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
 OTHER = {"fingerprint": "0" * 64}
+LOG = "`journalctl -u pyinfra-gpu-build.service`"
 BUILD, INSTALL = "PyTorch | Build torch", "PyTorch | Install torch"
 
 HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
@@ -74,18 +74,23 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
     "the build goes on": (
         built_host(state={}, pid=BUILDING),
         {
-            "pytorch.build-running": "compile 2100 of 6300, 41 %, about 62 min left",
+            "pytorch.build-running": f"compile ({LOG} there shows it)",
             "pytorch.build-differs": "not built here",
         },
         [BUILD, INSTALL],
     ),
     "its process was killed": (
         built_host(state={}),
-        {"pytorch.build-missing": "was cut off: compile 2100", "pytorch.build-differs": ""},
+        {"pytorch.build-missing": "was cut off: compile", "pytorch.build-differs": ""},
+        [BUILD, INSTALL],
+    ),
+    "the machine went down, and another process has its number": (
+        built_host(state={"boot": "another"}, pid=BUILDING),
+        {"pytorch.build-missing": "was cut off: compile", "pytorch.build-differs": ""},
         [BUILD, INSTALL],
     ),
     "the build failed": (
-        built_host(state={"status": "failed", "error": {"sentence": "compiling failed: x"}}),
+        built_host(state={"error": {"sentence": "compiling failed", "lines": ["x", "y"]}}),
         {"pytorch.build-missing": "failed (compiling failed: x)", "pytorch.build-differs": ""},
         [BUILD, INSTALL],
     ),
@@ -112,7 +117,7 @@ HOSTS: dict[str, tuple[FakeHost, dict[str, str], list[str]]] = {
     ),
     "another build goes on where nothing waits for one": (
         built_host(stamp={}, state=OTHER, pid=BUILDING),
-        {"pytorch.build-running": "another torch is being built here: compile 2100 of 6300"},
+        {"pytorch.build-running": "another torch is being built here: compile"},
         [],
     ),
     "a stand-in is installed": (
@@ -135,15 +140,14 @@ def test_what_is_found_of_a_build_and_who_acts(what: str) -> None:
     assert [name for name in changing if name.startswith("PyTorch")] == operations
 
 
-PROGRESS = "compile 2100 of 6300, 41 %, about 62 min left"
 SHOWN: dict[str, tuple[FakeHost, list[str]]] = {
     "the build goes on": (
         built_host(state={}, pid=BUILDING),
-        ["pytorch.build-running", f"torch is being built: {PROGRESS}"],
+        ["pytorch.build-running", "torch is being built: compile"],
     ),
     "another build goes on": (
         built_host(stamp={}, state=OTHER, pid=BUILDING),
-        [f"another torch is being built here: {PROGRESS}"],
+        ["another torch is being built here: compile"],
     ),
     "the fallback is installed": (
         HOSTS["its fallback is installed"][0],
@@ -200,10 +204,10 @@ def test_another_build_at_work_stops_the_host_and_is_left_alone() -> None:
 def test_a_build_is_started_with_its_plan_and_nothing_else_is_declared_of_it() -> None:
     host = built_host(data={"pytorch_flags": {"USE_MKLDNN": 0}, "pytorch_build_memory_gib": 3})
     made = plan(host.spec(), record_of(host))
-    assert made["source"] == {"git": "https://github.com/pytorch/pytorch", "commit": TORCH_COMMIT}
+    assert (made["git"], made["commit"]) == ("https://github.com/pytorch/pytorch", TORCH_COMMIT)
     assert made["settings"]["USE_MKLDNN"] == made["settings"]["USE_MPI"] == "0"
     assert made["settings"]["USE_TENSORPIPE"] == "1"
-    assert (made["declared"], made["cuda"], made["archs"]) == (["USE_MKLDNN"], None, [])
+    assert (made["cuda"], made["archs"]) == (None, [])
     assert (made["version"], made["memory_mib"]) == ("2.13.0+cpu", 3072)
 
 
@@ -234,30 +238,10 @@ def test_another_arch_list_or_cuda_is_another_build() -> None:
     one = pytorch_build.declared(resolve(gpu, "ws1"))
     for data, names in (
         ({"pytorch_archs": ["9.0", "12.0"]}, ["architectures"]),
-        ({"pytorch_cudnn": "/opt/cudnn"}, ["flags"]),
         ({"host_compiler": "gcc-13"}, ["the compiler"]),
     ):
         other = pytorch_build.declared(resolve({**gpu, **data}, "ws1"))
         assert pytorch_build.changed(one, other) == names
-
-
-def on_gpu(cudnn: str | None, **data: object) -> FakeHost:
-    gpu = {**{k: v for k, v in SOURCE.items() if k != "stack"}, "gpu_model": "RTX 5090", **data}
-    return FakeHost(data=gpu, plain={"build.cudnn": cudnn})
-
-
-def test_another_cudnn_in_the_same_folder_is_another_build() -> None:
-    place: dict[str, object] = {"pytorch_cudnn": "/opt/cudnn"}
-    hosts = [on_gpu(version, **place) for version in ("9.19.1", "9.20.0")]
-    before, now = (pytorch_build.ingredients(each.spec(), record_of(each)) for each in hosts)
-    assert pytorch_build.changed(before, now) == ["cuDNN"]
-
-
-def test_a_build_without_cudnn_does_not_depend_on_the_hosts() -> None:
-    for data in ({"stack": "cpu-torch2.13"}, {"pytorch_flags": {"USE_CUDNN": 0}}):
-        host = on_gpu("9.19.1", **data) if "stack" not in data else built_host()
-        assert host.spec().pytorch.building is not None
-        assert "cuDNN" not in pytorch_build.ingredients(host.spec(), record_of(host))
 
 
 SAME: dict[str, dict[str, object]] = {
@@ -280,72 +264,90 @@ def test_a_builder_that_is_not_among_the_hosts_is_one_sentence() -> None:
         FakeRun(built_host(data={"pytorch_builder": "ws9"})).prepare()
 
 
-def state(**changes: Any) -> BuildState:
-    host = built_host(state=changes)
-    made = record_of(host).build.state
-    assert isinstance(made, BuildState)
-    return made
+@dataclass
+class Build:
+    """A build that is followed on a host, by what the host answers, time after time."""
+
+    answers: list[ask.Answer]
+    after: Record
+    said: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    told: list[object] = field(default_factory=list)
+
+    def follow(self, monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> bool:
+        monkeypatch.setattr(operations, "ask", lambda *given, **more: self.answers.pop(0))
+        monkeypatch.setattr(operations, "look", lambda spec: self.after)
+        monkeypatch.setattr(operations, "forget", lambda: None)
+        meeting = SimpleNamespace(say=lambda topic, name, value: self.told.append(value))
+        monkeypatch.setattr(operations, "together", lambda: meeting)
+        for module in (operations, fallback):
+            note = lambda host, stage, text: bool(self.failed.append(text))  # noqa: E731
+            monkeypatch.setattr(module, "failed", note)
+        pyinfra: Any = SimpleNamespace(name="ws1", log=self.said.append)
+        return operations._followed(pyinfra, pyinfra, host.spec(), record_of(host))
 
 
-def test_a_log_gets_a_line_a_minute_and_a_terminal_one_line_that_changes() -> None:
-    said: list[str] = []
-    written: list[str] = []
-    times = iter([0.0, 1.0, 59.0, 61.0, 62.0])
-    shown = Shown(said.append, written.append, terminal=False, clock=times.__next__)
-    for percent in (10, 11, 12, 13, 14):
-        shown.show("ws1", state(percent=percent, left_s=None))
-    assert said == ["torch: compile 2100 of 6300, 10 %", "torch: compile 2100 of 6300, 13 %"]
-    on_terminal = replace(shown, terminal=True)
-    on_terminal.show("ws1", state(percent=15, left_s=80, notes=["memory ran out"]))
-    assert said[-1] == "memory ran out"
-    assert written == ["\r\033[K    [ws1] torch: compile 2100 of 6300, 15 %, about 80 s left"]
+def answer(*lines: str, ok: bool = True) -> ask.Answer:
+    return ask.Answer(ok=ok, stdout=lines, lines=lines)
 
 
-def test_the_memory_in_use_is_told_while_it_compiles() -> None:
-    told = state(memory_mib=21811).told()
-    assert told == "compile 2100 of 6300, 41 %, 21.3 GiB in use, about 62 min left"
-    assert state(memory_mib=21811, phase="wheel", percent=95).told() == "wheel, 95 %"
-    # A build that goes on: ninja has not said yet how many are left.
-    assert state(steps_done=0, percent=25, left_s=None).told() == "compile, 25 %"
+COMPILING = "pyinfra-gpu: compile"
+LESS = "pyinfra-gpu: memory ran out"
+
+
+def test_a_build_is_followed_to_its_end_and_a_step_of_ninjas_is_shown_each_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = record_of(built_host(wheel={}))
+    build = Build(
+        [
+            answer(COMPILING, "[1/6300] 2:10:11 left, Building CXX object x.o", ""),
+            answer(COMPILING, LESS, "[90/6300] 2:02:00 left, Building CXX object y.o", ""),
+            answer(COMPILING, LESS, "ended"),
+        ],
+        done,
+    )
+    clock = iter([0.0, 100.0, 100.0, 101.0, 101.0, 130.0, 130.0, 160.0, 160.0])
+    monkeypatch.setattr(operations.time, "monotonic", clock.__next__)
+    assert build.follow(monkeypatch, built_host())
+    assert build.said == ["torch: compile", "torch: [1/6300] 2:10:11 left", "torch: memory ran out"]
+    assert build.told == [done.build.wheel]
+
+
+ENDS: dict[str, tuple[ask.Answer, dict[str, Any] | None, str]] = {
+    "its first error is named": (
+        answer("ended"),
+        {"error": {"sentence": "compiling failed", "lines": ["x.c:1:2: error: odd", "y"]}},
+        f"failed in compile: compiling failed: x.c:1:2: error: odd; {LOG} there has all of it",
+    ),
+    "it was killed": (answer("ended"), {}, "was killed in compile: run again, and it goes on"),
+    "it wrote nothing": (answer("ended"), None, "was killed: run again"),
+    "the connection is lost": (
+        answer("the connection was lost", ok=False), {},
+        "cannot be followed (the connection was lost); it goes on there, and the next run follows",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_a_build_that_leaves_no_wheel_fails_its_host_with_one_sentence(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last, state, expected = ENDS[what]
+    build = Build([answer(""), last], record_of(built_host(state=state)))
+    assert not build.follow(monkeypatch, built_host())
+    (sentence,) = build.failed
+    assert sentence.startswith("ws1: the build of torch ")
+    assert expected in sentence
+    assert build.told == ([] if what == "the connection is lost" else [None])
 
 
 def test_a_line_that_is_explained_is_said_once() -> None:
     line = "ImportError: libtorch.so.2.6: cannot open shared object file: No such file or directory"
-    error = {"sentence": f"proof failed: importing torch: {line}", "lines": [line], "quoted": line}
-    said = _why(state(status="failed", phase="prove", error=error), "/b/log.txt")
-    assert said.startswith("failed in prove: proof failed: importing torch: ")
+    error = {"sentence": "importing the built torch failed", "lines": [line]}
+    said = operations._why(record_of(built_host(state={"error": error})).build.state)
+    assert said.startswith("failed in compile: importing the built torch failed: ")
     assert said.count("libtorch.so.2.6") == 1
-    assert ".;" not in said
-    assert said.endswith("; all of it is in /b/log.txt there")
-
-
-class Told:
-    """A program on a host that says lines, and whose connection then ends."""
-
-    def __init__(self, *lines: str) -> None:
-        self._lines = [*lines]
-
-    def line(self, seconds: float) -> str | None:
-        return self._lines.pop(0) if self._lines else None
-
-    def close(self) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("alive", "lost"), [(True, True), (False, False)], ids=["cut off", "its process is gone"]
-)
-def test_a_connection_that_ends_is_no_end_of_the_build(
-    alive: bool, lost: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = json.dumps({**state().as_json(), "alive": alive})
-    monkeypatch.setattr(following, "start", lambda *given, **more: Told(line))
-    monkeypatch.setattr(following, "as_run", lambda *given: given)
-    host: Any = SimpleNamespace(name="ws1", log=lambda line: None)
-    if lost:
-        with pytest.raises(LostError, match="the connection broke"):
-            follow(host, host, "watch", {}, state().fingerprint)
-    else:
-        assert follow(host, host, "watch", {}, state().fingerprint).status == "running"
 
 
 def test_a_host_that_may_build_needs_more_room_than_one_that_gets_a_wheel() -> None:

@@ -99,4 +99,4 @@ def test_files_are_offered_only_where_a_file_is_meant(
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_a_shell_offers_no_files_where_there_is_nothing_to_offer(shell: str) -> None:
-    assert "-o default" not in completion.shell_code("train", shell)
+    assert "-o default" not in completion.shell_code("pyinfra-gpu", shell)

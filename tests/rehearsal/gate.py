@@ -116,7 +116,7 @@ class Gate:
 
 
 def _decoded(text: str) -> str:
-    """Return a command as it was before `login_shell.one_line` made one line of it."""
+    """Return a command as it was before `transport.one_line` made one line of it."""
     if not (coded := _ONE_LINE.fullmatch(text)):
         return text
     return re.sub(r"\\0([0-7]{3})", lambda found: chr(int(found[1], 8)), coded[1])

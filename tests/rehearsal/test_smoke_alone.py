@@ -11,6 +11,7 @@ import pytest
 import verdicts
 from running import PATIENCE_S, SMOKE_PATIENCE, Deployer, OnlySmoke
 
+from pyinfra_gpu.on_host.diagnosis.explain import Answer
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu.report.screen import printed
 from pyinfra_gpu_rehearsal import Lab, LabHost
@@ -97,10 +98,12 @@ def test_a_failed_test_says_what_why_and_where_on_one_screen(
     verdict: dict[str, Any] = run.report["hosts"]["gpu1"]["smoke"]
     assert verdict["failed"]["id"].startswith("S4.")
     assert exception[:10] in verdict["failed"]["sentence"]
-    assert verdict["diagnosis"]["unclassified"] is not known
+    diagnosis = Answer.from_json(verdict.pop("diagnosis"))
+    assert bool(diagnosis.found) is known
     if known:
-        assert "libcudart.so.13" in verdict["diagnosis"]["findings"][0]["evidence"]
-    shown = printed(smoke_report.blocks({"gpu1": verdicts.explained(verdict)})).splitlines()
+        assert "libcudart.so.13" in diagnosis.found[0].line
+    test = verdicts.explained(verdict, diagnosis)
+    shown = printed(smoke_report.blocks({"gpu1": test})).splitlines()
     assert len(shown) < 30
     for line in shown:
         assert line in run.output

@@ -195,7 +195,7 @@ def test_a_disk_that_fills_in_mid_run_ends_in_one_clear_screen(train: Training) 
         train.host.run(f"umount {RUNS}")
     assert int(free) < 2048  # KiB: nothing was deleted, and what was kept is used
     (attempt,) = run["attempts"]
-    assert (attempt["outcome"], attempt["cause"]) == ("failed", "HOST-01")
+    assert (attempt["outcome"], attempt["cause"]) == ("failed", "disk-full")
     assert run["last"]["step"] > 1
     assert "OSError: [Errno 28] No space left on device" in screen
     assert "A file system is full" in screen

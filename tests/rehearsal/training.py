@@ -11,6 +11,7 @@ from typing import Any
 
 from running import ON_HOST
 
+from pyinfra_gpu.spec.presets import resolved
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
 PREFIX = "/opt/pyinfra-gpu"
@@ -106,18 +107,11 @@ class Training:
 def declare(lab: Lab, host: LabHost, presets: Mapping[str, Any]) -> Training:
     """Have a deployed host know these presets beside its own, and tell a file how runs go."""
     host.put(ON_HOST / "tick.py", f"{CHECKOUT}/tick.py")
-    edit = (
-        "import json, sys; path = sys.argv[1]; site = json.load(open(path));"
-        " site['presets'] |= json.loads(sys.argv[2]);"
-        f" site['stop_grace_s'] = {GRACE_S}; site['retry_wait_s'] = 1;"
-        f" site['notify'] = ['/bin/sh', '-c', 'cat >> {TOLD}'];"
-        " json.dump(site, open(path, 'w'))"
-    )
-    site = f"{PREFIX}/train/site.json"
-    host.run(f"python3 -c {quoted(edit)} {site} {quoted(json.dumps(presets))}")
+    path = f"{PREFIX}/train/site.json"
+    site = json.loads(host.run(f"cat {path}").stdout)
+    known = {**site["presets"], **presets}
+    site["presets"] = {name: resolved(known, name) for name in known}
+    site |= {"stop_grace_s": GRACE_S, "retry_wait_s": 1}
+    site["notify"] = ["/bin/sh", "-c", f"cat >> {TOLD}"]
+    host.run(f"cat >{path}", stdin=json.dumps(site))
     return Training(lab, host)
-
-
-def quoted(text: str) -> str:
-    """Return a text as one word of a shell's."""
-    return "'" + text.replace("'", "'\\''") + "'"

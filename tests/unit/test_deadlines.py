@@ -21,6 +21,7 @@ WIRE = {
     "engine/look.py": {"run_shell_command"},
     "engine/ask.py": {"run_shell_command"},
     "engine/steps.py": {"run_shell_command"},
+    "engine/wheels.py": {"get_file", "put_file"},
     "engine/wire.py": {"run_shell_command"},
 }
 """Where a connector is called directly: each of them hands over `_timeout`, or bounds it itself."""
@@ -67,7 +68,7 @@ def test_a_program_that_lasts_is_begun_and_listened_to_within_a_time() -> None:
     begun = [path for path, _, name in calls() if name == "transport.start"]
     assert begun == ["engine/wire.py"]
     listening = [path for path, _, name in calls() if last(name) == "line"]
-    assert listening == ["engine/following.py", "engine/lease.py", "engine/meanwhile.py"]
+    assert listening == ["engine/lease.py"]
     for path in listening:
         assert "with within(" in (PRODUCT / path).read_text(encoding="utf-8")
 
@@ -94,7 +95,7 @@ def test_an_operation_of_pyinfras_is_only_used_inside_one_of_ours() -> None:
 def test_a_connection_is_only_opened_within_a_time() -> None:
     """By the look and after a reboot; the rest is pyinfra's own, and the transport bounds it."""
     for path, call, name in calls():
-        if last(name) == "connect" and path != "engine/host_keys.py":
+        if last(name) == "connect" and path != "engine/transport.py":
             assert path in ("engine/look.py", "engine/reboot.py"), f"{path}:{call.lineno}"
             assert "with within(" in (PRODUCT / path).read_text(encoding="utf-8"), path
 

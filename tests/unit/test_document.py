@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import verdicts
 
-from pyinfra_gpu.diagnosis.evidence import of_file
+from pyinfra_gpu.diagnosis.explained import of_file
 from pyinfra_gpu.drift.proof import proven_state
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.fields import Unknown
@@ -68,12 +68,12 @@ def test_a_proof_that_is_none_never_holds(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ODD)
 def test_evidence_that_is_none_is_nothing(kind: str) -> None:
-    assert of_file(ODD[kind][0]) == []
+    assert of_file(ODD[kind][0]) == {}
 
 
 def test_an_odd_entry_hides_no_other() -> None:
     entries = [{"text": "a", "rank": 10**30}, {"text": "b", "rank": True}, {"text": "c", "rank": 2}]
-    assert [(each.text, each.rank) for each in of_file(json.dumps(entries))] == [("c", 2)]
+    assert of_file(json.dumps(entries)) == {"rank 2": "c"}
 
 
 @pytest.mark.parametrize("kind", sorted(set(ODD) - {"half a character"}))

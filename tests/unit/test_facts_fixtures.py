@@ -223,6 +223,7 @@ def test_damaged_lines_cost_their_own_field_only() -> None:
         "system.cpu_count",
         "driver.on_disk",
         "storage.shm_mib",
+        "storage.shm_free_mib",
         "torch.uv",
     }
     assert set(unknowns(host)) == names

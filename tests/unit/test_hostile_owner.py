@@ -169,11 +169,11 @@ def test_root_takes_no_lock_that_somebody_else_can_exchange(place: Place) -> Non
     (place.prefix / ".lock").unlink()
     (place.prefix / ".lock").symlink_to(place.outside / "nologin")
     before = place.state_outside()
-    done = place.run(steps._locked("id -u", str(place.prefix / ".lock"), 1, "1"))
+    done = place.run(steps.locked("id -u", str(place.prefix / ".lock"), "1", 1))
     assert done.stderr == f"somebody else than root can change {place.prefix}\n"
     harmless(place, before)
     place.run(directories(place.spec(), place.look()))
-    done = place.run(steps._locked("id -u", str(place.prefix / ".lock"), 1, "1"))
+    done = place.run(steps.locked("id -u", str(place.prefix / ".lock"), "1", 1))
     assert (done.returncode, done.stdout) == (0, "0\n")
     harmless(place, before)
 
@@ -194,7 +194,7 @@ def test_nobody_but_root_and_the_owner_can_hold_the_lock(place: Place) -> None:
         assert (there.st_uid, there.st_gid, stat.S_IMODE(there.st_mode)) == (0, NOBODY, 0o640)
         for identity, code in ((NOBODY, 0), (NOBODY - 1, 2)):
             words = f"setpriv --reuid {identity} --regid {identity} --clear-groups"
-            taken = place.run(f"{words} {steps._locked('id -u', str(lock), 1, '')}")
+            taken = place.run(f"{words} {steps.locked('id -u', str(lock), '', 1)}")
             assert (taken.returncode, bool(taken.stdout)) == (code, code == 0), taken.stderr
 
 
@@ -204,12 +204,12 @@ def test_who_holds_the_lock_is_told(place: Place) -> None:
     with subprocess.Popen(["flock", lock, "-c", "echo; read _"], stdin=-1, stdout=-1) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        done = place.run(steps._locked("id -u", str(lock), 1, "1"))
+        done = place.run(steps.locked("id -u", str(lock), "1", 1))
         holder.communicate(b"\n")
     assert (done.returncode, done.stdout) == (75, "")
     told = steps._holder(done.stderr.splitlines())
     assert told == f"{lock} is held by pid {holder.pid} (flock) of root"
-    done = place.run(steps._locked("id -u", str(lock), 1, "1"))
+    done = place.run(steps.locked("id -u", str(lock), "1", 1))
     assert (done.returncode, done.stdout) == (0, "0\n")
 
 

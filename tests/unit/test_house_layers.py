@@ -20,7 +20,7 @@ PRODUCT = PROJECT / "pyinfra_gpu"
 ROOMS = (
     "text", "output", "whole_file", "own_cache", "host_names", "errors", "stacks", "spec",
     "compatibility", "packages", "facts", "diagnosis", "drift", "engine", "operations", "report",
-    "locking", "cli",
+    "explain", "locking", "cli",
 )  # fmt: skip
 """From the ground up: a room imports those before it, and never one behind it."""
 

@@ -28,14 +28,7 @@ from pyinfra_gpu.report.check.past import Past
 from pyinfra_gpu.report.html import page as page_module
 from pyinfra_gpu.report.html.page import page
 
-FINDING = {
-    "id": "HOST-01",
-    "layer": "host",
-    "kind": "root",
-    "evidence": "No space left on device",
-    "cause": "The disk is full: `df -h` says so.",
-    "fix": ["run `rm x`"],
-}
+FINDING = verdicts.found(cause="The disk is full: `df -h` says so.")
 EVIL = "<script>alert(1)</script>\"'&"
 STYLE = Path(page_module.__file__).with_name("style.css").read_text(encoding="utf-8")
 METRICS: dict[str, Any] = {
@@ -127,9 +120,15 @@ def fleet() -> Answer:
 
 def test_the_whole_page() -> None:
     failed = verdicts.failed("S4.x", "rank 1 raised", tail=["one", "the end"])
-    tested = {**VERDICT, "status": "fail", "failed": failed, "diagnosis": {"findings": [FINDING]}}
+    tested = {**VERDICT, "status": "fail", "failed": failed}
     told = fleet()
-    told = replace(told, hosts=(*told.hosts, host("ws1", SMOKE_OWED, smoke=explained(tested))))
+    told = replace(
+        told,
+        hosts=(
+            *told.hosts,
+            host("ws1", SMOKE_OWED, smoke=explained(tested, verdicts.answer(FINDING))),
+        ),
+    )
     text = page(told, [Past(when="t1", verdict="drift", hosts={"good": "drift"})] * 2)
     body = text.partition("</style>")[2].replace(__version__, "VERSION")
     snapshots.same("page.html", re.sub(r"\n\n+", "\n", body))
@@ -360,16 +359,15 @@ def test_a_page_that_fails_in_the_middle_leaves_nothing(
     assert [path.name for path in tmp_path.glob("*report*")] == ["report.html"]
 
 
-def failed_page(**diagnosis: Any) -> str:
-    failed = verdicts.failed("S4.finished", f"rank 1 raised {EVIL}", tail=[EVIL, "the end"])
-    verdict = {**VERDICT, "status": "fail", "failed": failed, "diagnosis": diagnosis}
-    return page(answer(host("ws1", SMOKE_OWED, smoke=explained(verdict))))
-
-
 def test_a_failed_smoke_test_that_nothing_explains_shows_its_last_lines() -> None:
-    text = failed_page(findings=[])
+    failed = verdicts.failed("S4.finished", f"rank 1 raised {EVIL}", tail=[EVIL, "the end"])
+    test = explained({**VERDICT, "status": "fail", "failed": failed, "checks": FAILED})
+    text = page(answer(host("ws1", SMOKE_OWED, smoke=test)))
     assert "the end" in text
     assert "<script>" not in text
+
+
+FAILED = [verdicts.check("S4.finished", "fail", seconds=None)]
 
 
 def test_a_degraded_pass_and_the_step_across_hosts_are_shown() -> None:

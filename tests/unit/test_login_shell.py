@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from pyinfra_gpu.engine.login_shell import one_line
+from pyinfra_gpu.engine.transport import one_line
 
 SHELLS = ["bash", "rbash", "dash", "busybox sh", "zsh", "fish", "tcsh"]
 

@@ -13,8 +13,8 @@ from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.ssh import SSHConnector
 
 from pyinfra_gpu import whole_file
-from pyinfra_gpu.engine import host_keys, known_hosts, transport  # noqa: F401 - installs ours
-from pyinfra_gpu.engine.known_hosts import HostKeyError, Key, names_of
+from pyinfra_gpu.engine import transport
+from pyinfra_gpu.engine.transport import HostKeyError
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.spec import lock
 
@@ -39,16 +39,11 @@ def connected(path: Path) -> None:
     connector = SSHConnector.__new__(SSHConnector)
     connector.data = {"ssh_config_file": str(path)}  # type: ignore[assignment,typeddict-item]
     connector.host = SimpleNamespace(name="ws1")  # type: ignore[assignment]
-    connector.connect()
+    transport._connect_or_say_why(connector)
 
 
-KEY = Key("ssh-ed25519", b"\0\0\0\x0bssh-ed25519")
 READERS: dict[str, tuple[Callable[[Path], object], type[Exception]]] = {
-    "known_hosts": (lambda path: known_hosts.read([str(path)]), HostKeyError),
-    "known_hosts to store in": (
-        lambda path: known_hosts.store(str(path), names_of("ws1", 22), KEY, hashed=False),
-        HostKeyError,
-    ),
+    "known_hosts": (lambda path: transport._known("ws1", (path,)), HostKeyError),
     "a lock": (lock.load, SpecError),
     "the configuration of ssh": (connected, ConnectError),
 }
@@ -64,13 +59,13 @@ def test_a_pipe_is_one_sentence(name: str, pipe: Path) -> None:
 def test_a_key_that_is_a_pipe_is_left_out(pipe: Path, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(f"IdentityFile {pipe}\nIdentityFile {tmp_path}/id\n", encoding="utf-8")
-    read = host_keys.Client().parse_config("ws1", {}, ssh_config_file=str(config))
+    read = transport.Client().parse_config("ws1", {}, ssh_config_file=str(config))
     assert read[1]["key_filename"] == [f"{tmp_path}/id"]
 
 
 def test_dev_null_is_an_empty_file_and_dev_zero_is_none() -> None:
-    assert known_hosts.read([os.devnull]) == []
+    assert transport._known("ws1", (Path(os.devnull),)) == []
     with pytest.raises(HostKeyError, match="is no regular file"):
-        known_hosts.read(["/dev/zero"])
+        transport._known("ws1", (Path("/dev/zero"),))
     assert not whole_file.is_none(Path(os.devnull))
     assert not whole_file.is_none(Path("/nowhere"))

@@ -42,7 +42,7 @@ NEEDED = {
     "df": (
         [
             *("storage.free_mib", "storage.usr_mib", "storage.var_mib", "storage.boot_mib"),
-            "storage.shm_mib",
+            *("storage.shm_mib", "storage.shm_free_mib"),
             "storage.inodes",
         ],
         "df is not on this host",
@@ -247,6 +247,7 @@ def compare(less: dict[str, object], whole: dict[str, object], shell: str, tool:
         "storage.usr_mib",
         "storage.var_mib",
         "storage.boot_mib",
+        "storage.shm_free_mib",
         "storage.inodes",
     )  # others write
     allowed = tuple(f"{name}." for name in (*names, *changing))

@@ -73,14 +73,7 @@ PASS = verdicts.document(
     rerun_command="/opt/pyinfra-gpu/venv/bin/python /opt/pyinfra-gpu/smoke/smoke_test.pyz"
     " --mode gpu --host ws1 --gpus 2 --deadline 180 --output /opt/pyinfra-gpu/smoke/by-hand.json",
 )
-FINDING = {
-    "id": "NCCL-04",
-    "layer": "nccl",
-    "kind": "root",
-    "evidence": "Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)",
-    "cause": "`/dev/shm` is full, and NCCL puts its buffers there.",
-    "fix": ["`df -h /dev/shm` shows what is free", "in a container, " + "and so on " * 12],
-}
+FINDING = verdicts.found()
 FAIL: dict[str, Any] = {
     **PASS,
     "status": "fail",
@@ -94,9 +87,8 @@ FAIL: dict[str, Any] = {
         "rank 1 (pid 12) raised at 'all-reduce of 64 MiB': ncclSystemError",
         tail=[f"line {n}" for n in range(10, 40)],
     ),
-    "diagnosis": {"findings": [FINDING]},
 }
-UNEXPLAINED = {**FAIL, "diagnosis": {"findings": []}}
+KNOWN, UNKNOWN = verdicts.answer(FINDING), verdicts.answer(unexplained="line 39")
 
 
 def hosts_of_a_plan() -> dict[str, Any]:
@@ -125,8 +117,11 @@ def test_a_plan(width: int) -> None:
 def test_a_run_with_its_smoke_tests() -> None:
     changed = stage("cuda", found=["no toolkit"], changed=["install cuda-toolkit-13-0"])
     hosts = {f"ws{n}": host(changed, status="changed") for n in (1, 2, 3)}
-    tests = {"ws1": PASS, "ws2": FAIL, "ws3": UNEXPLAINED}
-    told = {name: verdicts.explained(document) for name, document in tests.items()}
+    told = {
+        "ws1": verdicts.explained(PASS),
+        "ws2": verdicts.explained(FAIL, KNOWN),
+        "ws3": verdicts.explained(FAIL, UNKNOWN),
+    }
     across = dict.fromkeys(("ws1", "ws2"), verdicts.across_stamped())
     text = render(run(hosts), told, across)
     snapshots.same("run.txt", f"{text}\n")
@@ -213,7 +208,7 @@ def test_an_all_reduce_is_called_exact_only_if_that_check_passed() -> None:
 def test_a_wrong_number_that_was_measured_comes_with_what_to_do_and_no_log() -> None:
     check = verdicts.check("S4.collectives", "fail", detail="wrong")
     failed = verdicts.failed("S4.collectives", "1 element wrong", tail=["a stack"])
-    test = verdicts.explained({**UNEXPLAINED, "checks": [check], "failed": failed})
+    test = verdicts.explained({**FAIL, "checks": [check], "failed": failed})
     text = render(run({"ws1": host()}), {"ws1": test})
     assert "  1. " in text
     assert "a stack" not in text
@@ -244,7 +239,7 @@ def test_no_host_reaches_the_terminal_or_another_hosts_lines(kind: str) -> None:
     document |= {"label": f"x{evil}", "logs": evil, "rerun_command": f"x{evil}"}
     document["failed"] |= {"sentence": f"x{evil}", "tail": [evil]}
     document["checks"][1]["detail"] = evil
-    told = {"odd": verdicts.explained({**document, "diagnosis": {"findings": []}})}
+    told = {"odd": verdicts.explained(document, UNKNOWN)}
     text = render(run({**good, "odd": host(odd, status="failed")}), told)
     assert not CONTROL.search(text)
     text.encode("utf-8")
@@ -265,8 +260,7 @@ def test_the_verdict_of_a_failed_test_that_a_probe_found_comes_with_its_diagnosi
         "S4.finished", "rank 1 raised", tail=["OSError: [Errno 28] No space left on device"]
     )
     checks = [verdicts.check("S4.finished", "fail", seconds=None)]
-    text = json.dumps({**FAIL, "checks": checks, "failed": failed, "diagnosis": None})
-    text = json.dumps({k: v for k, v in json.loads(text).items() if k != "diagnosis"})
+    text = json.dumps({**FAIL, "checks": checks, "failed": failed})
     found = smoke.last_smoke(parse(probed(f"smoke.verdict ={text}")))
     assert isinstance(found, Explained)
     assert smoke.why(found).cause
@@ -287,7 +281,7 @@ DAMAGE = [None, 3, "text", [], {}, [None, 3], 10**30, "\x1b[2Jtext"]
 @pytest.mark.parametrize("damage", DAMAGE, ids=str)
 def test_a_damaged_verdict_or_stamp_is_unknown_or_can_be_shown(damage: object) -> None:
     for name in PASS:
-        for document in (PASS, UNEXPLAINED):
+        for document in (PASS, FAIL):
             damaged = {k: v for k, v in {**document, name: damage}.items() if k != "diagnosis"}
             found = Verdict.read(json.dumps(damaged))
             if isinstance(found, Verdict):

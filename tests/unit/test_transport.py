@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Iterator
 
 import gevent
 import paramiko
@@ -11,9 +13,7 @@ import pytest
 from pyinfra.api.exceptions import ConnectError, PyinfraError
 from pyinfra.connectors.ssh import SSHConnector
 
-from pyinfra_gpu.engine import connection, login, transport, turns
-from pyinfra_gpu.engine.turns import LOGINS
-from pyinfra_gpu.engine.wire import within
+from pyinfra_gpu.engine import transport
 
 
 @pytest.fixture
@@ -29,12 +29,12 @@ def test_nagle_is_off_and_a_dead_peer_is_noticed(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     client, _ = pair
-    made = connection.make_transport(client)
+    made = transport.make_transport(client)
     try:
         assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         milliseconds = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-        assert milliseconds == connection.DEAD_PEER_S * 1000
-        assert made.packetizer._Packetizer__keepalive_interval == connection.KEEPALIVE_S  # type: ignore[attr-defined]
+        assert milliseconds == transport.DEAD_PEER_S * 1000
+        assert made.packetizer._Packetizer__keepalive_interval == transport.KEEPALIVE_S  # type: ignore[attr-defined]
     finally:
         made.close()
 
@@ -42,73 +42,41 @@ def test_nagle_is_off_and_a_dead_peer_is_noticed(
 def test_a_socket_that_is_not_tcp_is_left_alone() -> None:
     first, second = socket.socketpair()
     with first, second:
-        connection.make_transport(first).close()
+        transport.make_transport(first).close()
 
 
-def test_it_can_be_handed_to_pyinfra_as_inventory_data() -> None:
-    factory = transport.connect_kwargs(logins=3)["transport_factory"]
-    assert factory.func is connection.make_transport
-    assert factory.keywords["turns"].number == 3
-    assert transport.CONNECT_KWARGS["transport_factory"].keywords["turns"].number == LOGINS
-
-
-@pytest.fixture
-def one_at_a_time() -> Callable[[socket.socket], paramiko.Transport]:
-    factory: Callable[[socket.socket], paramiko.Transport]
-    factory = transport.connect_kwargs(logins=1)["transport_factory"]
-    return factory
-
-
-def test_a_host_that_says_nothing_takes_no_turn_and_is_given_up(
-    pair: tuple[socket.socket, socket.socket],
-    one_at_a_time: Callable[[socket.socket], paramiko.Transport],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_host_that_says_nothing_is_given_up(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "GREETING_S", 0.2)
-    client, _ = pair
-    with pytest.raises(OSError, match="it said nothing for"):
-        one_at_a_time(client)
+    monkeypatch.setattr(transport, "GREETING_S", 0.2)
+    made = transport.CONNECT_KWARGS["transport_factory"](pair[0])
+    with pytest.raises(paramiko.SSHException, match="no greeting of an SSH server came"):
+        made.start_client(timeout=20)
 
 
-def test_the_next_host_logs_in_when_the_connection_of_the_one_before_ends(
-    pair: tuple[socket.socket, socket.socket],
-    one_at_a_time: Callable[[socket.socket], paramiko.Transport],
-) -> None:
-    client, peer = pair
-    peer.sendall(b"SSH-2.0-x\r\n")
-    first = one_at_a_time(client)
-    second = gevent.spawn(one_at_a_time, client)
-    gevent.sleep(0.05)
-    assert turns.is_waiting(second)
-    first.sock.close()
-    second.get(timeout=0.5).close()
-    assert not turns.is_waiting(second)
-
-
-def test_a_turn_that_lasts_too_long_is_another_hosts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "LONGEST_S", 0.1)
-    few = turns.Turns(1)
-    few.take()
-    second = gevent.spawn(few.take).get(timeout=0.5)
-    second.end()
-    second.end()
-    gevent.sleep(0.15)
-    held = few.take()  # of one: neither end was counted twice
-    third = gevent.spawn(few.take)
-    gevent.sleep(0.02)
-    assert turns.is_waiting(third)
-    held.end()
-    third.get(timeout=0.5).end()
-
-
-def test_the_time_until_its_turn_is_not_counted_against_a_host() -> None:
-    few = turns.Turns(1)
-    held = few.take()
-    gevent.spawn_later(0.3, held.end)
-    with within(0.1, "no answer came"):
-        few.take().end()
-    with pytest.raises(TimeoutError), within(0.1, "no answer came"):
-        gevent.sleep(0.3)
+def test_an_import_of_our_operations_leaves_pyinfra_as_it_is() -> None:
+    """They can be imported into anybody's deploy; what has to be ours is so by the command line."""
+    program = """
+import importlib, pkgutil
+from pyinfra.api import arguments, connectors, facts, operation
+from pyinfra.connectors import ssh, sshuserclient
+from pyinfra.connectors.ssh import SSHConnector
+import sys
+order = sys.modules["pyinfra.api.operation"]
+def seen():
+    return (ssh.SSHClient, sshuserclient.SSHClient, SSHConnector.connect,
+            order.pop_global_arguments, facts.pop_global_arguments, arguments.pop_global_arguments,
+            order.get_operation_order_from_stack, connectors.get_all_connectors)
+before = seen()
+import pyinfra_gpu.operations as ours
+for each in pkgutil.iter_modules(ours.__path__):
+    importlib.import_module(f"{ours.__name__}.{each.name}")
+assert seen() == before
+from pyinfra_gpu.engine import transport
+transport.install()
+assert ssh.SSHClient is transport.Client
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
 
 
 def test_all_hosts_are_connected_to_at_once_as_far_as_files_can_be_open(
@@ -119,13 +87,13 @@ def test_all_hosts_are_connected_to_at_once_as_far_as_files_can_be_open(
     def raised(_: int, given: tuple[int, int]) -> None:
         limits[:] = given
 
-    monkeypatch.setattr(turns.resource, "getrlimit", lambda _: tuple(limits))
-    monkeypatch.setattr(turns.resource, "setrlimit", raised)
-    assert turns.at_once(25) == 25
+    monkeypatch.setattr(transport.resource, "getrlimit", lambda _: tuple(limits))
+    monkeypatch.setattr(transport.resource, "setrlimit", raised)
+    assert transport.at_once(25) == 25
     assert limits == [256, 4096]
-    assert turns.at_once(500) == 500
+    assert transport.at_once(500) == 500
     assert limits == [1600, 4096]
-    assert 1000 < turns.at_once(5000) < 4096 / 2
+    assert 1000 < transport.at_once(5000) < 4096 / 2
     assert limits == [4096, 4096]
     assert gevent.get_hub().threadpool.maxsize >= 100
 
@@ -133,6 +101,7 @@ def test_all_hosts_are_connected_to_at_once_as_far_as_files_can_be_open(
 def test_whatever_pyinfra_does_not_reckon_with_is_one_hosts_failure_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(SSHConnector, "connect", transport._connect_or_say_why)
     for error, words in (
         (UnicodeError("label empty\x1b[2J or too long"), "UnicodeError: label empty"),
         (PyinfraError("No such private key file: id"), "Could not connect (No such private key"),
@@ -143,7 +112,7 @@ def test_whatever_pyinfra_does_not_reckon_with_is_one_hosts_failure_in_one_line(
         def fails(connector: SSHConnector, error: Exception = error) -> None:
             raise error
 
-        monkeypatch.setattr(login, "_connect", fails)
+        monkeypatch.setattr(transport, "_connect", fails)
         connector = SSHConnector.__new__(SSHConnector)
         connector.data = {"ssh_config_file": ""}  # type: ignore[assignment,typeddict-item]
         with pytest.raises(ConnectError) as raised:

@@ -1,9 +1,10 @@
-"""A built wheel on its way: in pieces, gone on with where it was cut off, whole or not at all."""
+"""A built wheel on its way to the controller's cache and to other hosts: whole or not at all."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +12,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyinfra.api.command import StringCommand
 
 from pyinfra_gpu.engine import wheels
 from pyinfra_gpu.engine.ask import Answer
 from pyinfra_gpu.facts.pytorch_build import Manifest
 
-CONTENT = bytes(range(256)) * 40
+CONTENT = bytes(range(256)) * 400
 FILE = "torch-2.14.1+cu130-cp312-cp312-linux_x86_64.whl"
+NOBODY: dict[str, Any] = {}
 
 
 def manifest(fingerprint: str = "ab" * 32, content: bytes = CONTENT) -> Manifest:
@@ -27,25 +30,32 @@ def manifest(fingerprint: str = "ab" * 32, content: bytes = CONTENT) -> Manifest
     )  # fmt: skip
 
 
-HOST: Any = SimpleNamespace(name="ws1")
-NOBODY: dict[str, Any] = {}
+def get_file(path: str, file: Any, **more: Any) -> bool:
+    file.seek(0)
+    with Path(path).open("rb") as there:
+        shutil.copyfileobj(there, file, 1000)
+    return True
 
 
-@pytest.fixture
+HOST: Any = SimpleNamespace(
+    name="ws1", get_file=get_file, put_file=lambda here, there, **more: shutil.copy(here, there)
+)
+
+
+@pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Let this machine be the host; return the commands that it was given."""
     commands: list[str] = []
 
-    def ask(state: Any, host: Any, command: str, run_as: Any, **more: Any) -> Answer:
-        commands.append(command)
-        done = subprocess.run(
-            command, shell=True, input=more.get("_stdin"), capture_output=True, text=True
-        )
+    def ask(state: Any, host: Any, command: Any, run_as: Any, **more: Any) -> Answer:
+        commands.append(str(command))
+        done = subprocess.run(commands[-1], shell=True, capture_output=True, text=True)
         lines = tuple(f"{done.stdout}{done.stderr}".splitlines())
         return Answer(ok=done.returncode == 0, stdout=tuple(done.stdout.splitlines()), lines=lines)
 
     monkeypatch.setattr(wheels, "ask", ask)
-    monkeypatch.setattr(wheels, "_PIECE", 3000)
+    monkeypatch.setattr(wheels, "guard", lambda host: None)
+    monkeypatch.setattr(wheels, "as_user", lambda state, host, text, run_as: StringCommand(text))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return commands
 
@@ -57,90 +67,78 @@ def build(tmp_path: Path) -> Path:
     return tmp_path / "build"
 
 
-def fetched(build: Path) -> wheels.Cached:
-    return wheels.fetch(HOST, HOST, NOBODY, str(build), manifest())
+def fetched(build: Path) -> Path:
+    return wheels.fetch(HOST, HOST, NOBODY, str(build), manifest())[0]
 
 
-def test_a_wheel_comes_in_pieces_and_is_in_the_cache_then(asked: list[str], build: Path) -> None:
-    assert wheels.cached(manifest().fingerprint) is None
-    made = fetched(build)
-    assert made.path.read_bytes() == CONTENT
-    assert len(asked) == 4
-    assert wheels.cached(manifest().fingerprint) == made
-    assert fetched(build) == made
-    assert len(asked) == 4  # it was not sent again
+def left() -> list[str]:
+    """Return what lies in the cache, and on the host beside the build."""
+    staged = [*Path("/var/tmp").glob("pyinfra-gpu-wheel.*")]
+    return sorted(each.name for each in (*wheels.folder().glob("*/*"), *staged))
 
 
-def test_what_came_before_a_cut_is_not_sent_again(asked: list[str], build: Path) -> None:
-    place = wheels.folder() / manifest().fingerprint
-    place.mkdir(parents=True)
-    (place / f"{FILE}.part").write_bytes(CONTENT[:6500])
-    assert fetched(build).path.read_bytes() == CONTENT
-    assert len(asked) == 2
-
-
-def damage_length(path: Path) -> None:
-    path.write_bytes(CONTENT[:-1])
-
-
-def damage_content(path: Path) -> None:
-    path.write_bytes(b"x" + CONTENT[1:])
-
-
-@pytest.mark.parametrize("damage", [damage_length, damage_content])
-def test_another_file_than_was_proven_is_refused_and_leaves_nothing(
-    asked: list[str], build: Path, damage: Callable[[Path], None]
-) -> None:
-    damage(build / "wheels" / FILE)
-    with pytest.raises(wheels.TransferError, match=r"another (wheel|digest)"):
-        fetched(build)
-    assert [*(wheels.folder() / manifest().fingerprint).iterdir()] == []
-
-
-def test_a_wheel_that_was_damaged_in_the_cache_is_not_believed(
+def test_a_wheel_is_in_the_cache_then_and_is_not_fetched_again(
     asked: list[str], build: Path
 ) -> None:
-    damage_content(fetched(build).path)
     assert wheels.cached(manifest().fingerprint) is None
-
-
-def sent(there: Path, made: wheels.Cached) -> None:
-    """Bring a wheel of the cache to a build's folder of this machine."""
-    folder, sha256 = str(there / "wheels"), made.manifest.sha256
-    wheels.send(HOST, HOST, NOBODY, folder, made.path, sha256, lambda line: None)
-
-
-def test_a_wheel_goes_to_another_host_and_goes_on_where_it_was_cut_off(
-    asked: list[str], build: Path, tmp_path: Path
-) -> None:
-    made, there = fetched(build), tmp_path / "there"
-    (there / "wheels").mkdir(parents=True)
-    (there / "wheels" / f"{FILE}.part").write_bytes(CONTENT[:9000])
-    (there / "wheels/torch-2.13.0-old.whl").write_bytes(b"")
+    assert fetched(build).read_bytes() == CONTENT
+    assert left() == [FILE, "wheel.json"]
     asked.clear()
-    sent(there, made)
-    assert (there / "wheels" / FILE).read_bytes() == CONTENT
-    assert [each.name for each in (there / "wheels").iterdir()] == [FILE]
-    assert len([each for each in asked if "receive.sh" in each]) == 1
+    assert wheels.cached(manifest().fingerprint) == (fetched(build), manifest())
+    assert asked == []
 
 
-def test_a_part_that_is_not_the_beginning_is_dropped_with_a_sentence(
-    asked: list[str], build: Path, tmp_path: Path
-) -> None:
-    made, there = fetched(build), tmp_path / "there"
-    (there / "wheels").mkdir(parents=True)
-    (there / "wheels" / f"{FILE}.part").write_bytes(b"x" * 9000)
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut": lambda path: path.write_bytes(CONTENT[:-1]),
+    "changed": lambda path: path.write_bytes(b"x" + CONTENT[1:]),
+    "endless": lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
+    "missing": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_another_file_than_was_proven_is_refused_and_leaves_nothing(what: str, build: Path) -> None:
+    DAMAGES[what](build / "wheels" / FILE)
+    with pytest.raises(wheels.TransferError, match=r"another wheel|longer than|No such file"):
+        fetched(build)
+    assert left() == []
+
+
+def test_a_wheel_that_was_damaged_in_the_cache_is_fetched_again(build: Path) -> None:
+    DAMAGES["changed"](fetched(build))
+    assert wheels.cached(manifest().fingerprint) is None
+    assert fetched(build).read_bytes() == CONTENT
+
+
+def test_a_wheel_goes_to_another_host_in_the_place_of_others(build: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there/wheels"
+    there.mkdir(parents=True)
+    (there / ".part").write_bytes(b"what a cut left")
+    (there / "torch-2.13.0-old.whl").write_bytes(b"")
+    wheels.send(HOST, HOST, NOBODY, str(there), fetched(build), manifest().sha256)
+    assert (there / FILE).read_bytes() == CONTENT
+    assert [each.name for each in there.iterdir()] == [FILE]
     with pytest.raises(wheels.TransferError, match="another digest than it was sent with"):
-        sent(there, made)
-    sent(there, made)
-    assert (there / "wheels" / FILE).read_bytes() == CONTENT
+        wheels.send(HOST, HOST, NOBODY, str(there), fetched(build), "0" * 64)
+    assert (there / FILE).read_bytes() == CONTENT
+    assert [each.name for each in there.iterdir()] == [FILE]
 
 
-def test_the_cache_keeps_the_newest_builds_alone(asked: list[str], build: Path) -> None:
+def test_the_cache_keeps_the_newest_builds_alone(build: Path) -> None:
     for number in range(6):
         place = wheels.folder() / f"{number:064d}"
         place.mkdir(parents=True)
         os.utime(place, (number, number))
     fetched(build)
-    left = sorted(each.name for each in wheels.folder().iterdir())
-    assert left == [*(f"{number:064d}" for number in (3, 4, 5)), manifest().fingerprint]
+    kept = sorted(each.name for each in wheels.folder().iterdir())
+    assert kept == [*(f"{number:064d}" for number in (3, 4, 5)), manifest().fingerprint]
+
+
+def test_a_host_without_sftp_is_one_sentence(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object, **more: object) -> bool:
+        raise RuntimeError("Unable to establish SFTP connection")
+
+    monkeypatch.setattr(HOST, "get_file", refuse)
+    with pytest.raises(wheels.TransferError, match=r"\(SFTP\) failed: .*Unable to establish"):
+        fetched(build)
+    assert left() == []

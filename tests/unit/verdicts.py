@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Stamp, Verdict
-from pyinfra_gpu.on_host.diagnosis.matcher import Diagnosis, Finding
+from pyinfra_gpu.on_host.diagnosis.causes import Step
+from pyinfra_gpu.on_host.diagnosis.explain import Answer, Found
 from pyinfra_gpu.on_host.smoke.verdict import LABELS
 
 FINISHED = "2026-11-21T08:12:45Z"
@@ -155,22 +155,32 @@ def verdict(**changes: Any) -> Verdict:
     return found
 
 
-def explained(document: dict[str, Any]) -> Explained:
-    """A document's type, with the diagnosis that stands in it."""
-    plain = {key: value for key, value in document.items() if key != "diagnosis"}
-    form = AcrossVerdict if "hosts" in plain else Verdict
-    found = form.read(json.dumps(plain))
-    assert isinstance(found, form), found
-    known = document.get("diagnosis")
-    return Explained(found, diagnosis(**known) if known else None)
+def explained(document: dict[str, Any], diagnosis: Answer | None = None) -> Explained:
+    """A document's type, with why its test failed."""
+    form = AcrossVerdict if "hosts" in document else Verdict
+    read = form.read(json.dumps(document))
+    assert isinstance(read, form), read
+    return Explained(read, diagnosis)
 
 
-def diagnosis(
-    findings: Sequence[dict[str, Any]] = (), tail: Sequence[str] = (), **_: object
-) -> Diagnosis:
-    """A diagnosis, from what it is as plain data."""
-    causes = [Finding(**{**each, "fix": tuple(each["fix"]), "rank": None}) for each in findings]
-    return Diagnosis(tuple(causes), (), tuple(tail))
+def found(**changes: Any) -> Found:
+    """What a log shows."""
+    values: dict[str, Any] = {
+        "name": "nccl-shm-full",
+        "cause": "/dev/shm is full. NCCL puts its buffers there.",
+        "short": "/dev/shm is full.",
+        "line": "Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)",
+        "source": "rank 1",
+        "rank": 1,
+        "fix": (Step("See what is free", "df -h /dev/shm"),),
+        "fields": {},
+    }
+    return Found(**{**values, **changes})
+
+
+def answer(*causes: Found, unexplained: str = "") -> Answer:
+    """What `explain` says of a log of a run that failed."""
+    return Answer(found=causes, unexplained=unexplained, failed=True)
 
 
 def across_verdict(**changes: Any) -> AcrossVerdict:

@@ -1,6 +1,7 @@
 """Builds torch from source on one host: `python3 -I build.pyz run FOLDER`, as the owner.
 
-FOLDER holds `plan.json`, which the controller writes; everything else below it is made here. The
-program is detached from whoever started it, keeps what it does in `state.json`, and begins again
-where it stopped. It needs no torch and no package, only the host's own Python.
+FOLDER holds `plan.json`, which the controller writes; everything else below it is made here. It
+runs as a unit of systemd's, whose journal has all that its programs print. A build that ended
+early is finished by the next one: ninja and ccache know what is compiled. It needs Python 3.9 or
+newer, git and ccache, and no package of Python's.
 """

@@ -1,14 +1,20 @@
-"""`run FOLDER` builds, `watch FOLDER` follows, `inside` tries the torch of its own Python."""
+"""`run FOLDER` builds, `inside` tries the torch of its own Python."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from . import inside, watch
-from .place import Place
-from .run import build
+from . import prove, steps
+from .plan import BuildError, Place, Plan, environment
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_RESERVE = 64 << 10
 
 
 def main() -> int:
@@ -16,12 +22,93 @@ def main() -> int:
     words = sys.argv[1:]
     os.umask(0o022)
     if words == ["inside"]:
-        return inside.main()
-    if len(words) == 2 and words[0] == "watch":
-        return watch.watch(Place(Path(words[1])))
+        return prove.inside()
     if len(words) == 2 and words[0] == "run":
-        program = str(Path(sys.argv[0]).absolute())
-        os.chdir(words[1])
-        return build(Place(Path(words[1])), program)
-    sys.stderr.write("usage: build.pyz run|watch FOLDER\n")
+        return build(Place(Path(words[1])), str(Path(sys.argv[0]).absolute()))
+    sys.stderr.write("usage: build.pyz run FOLDER\n")
     return 2
+
+
+class State:
+    """How far the build is, for whoever asks: state.json, always whole."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.known: dict[str, Any] = {"fingerprint": "0" * 64, "boot": steps.text_of(_BOOT_ID)}
+
+    def save(self, phase: str, error: BuildError | None = None) -> None:
+        """Write down the phase, and why it failed. Raises OSError."""
+        told = None
+        if error is not None:
+            lines = [line[:400] for line in error.lines[:12]]
+            told = {"sentence": error.sentence[:1000], "lines": lines}
+        self.known.update(phase=phase, error=told)
+        steps.write_whole(self._place.state, json.dumps(self.known) + "\n")
+
+
+def build(place: Place, program: str) -> int:
+    """Build what the plan says; return 0 where the wheel is there and proven.
+
+    + program: path of this program, which the proof runs in an environment of its own
+    """
+    state = State(place)
+    try:
+        os.chdir(place.root)
+        place.pid.write_text(f"{os.getpid()}\n")
+        state.save("plan")
+        # Some room of the disk, so that a full one can be told.
+        place.reserve.write_bytes(os.urandom(_RESERVE))
+        plan = Plan.read(place.root)
+        state.known["fingerprint"] = plan.fingerprint
+        _phases(plan, place, state, program)
+    except BuildError as error:
+        return _failed(place, state, error)
+    except OSError as error:
+        return _failed(place, state, BuildError(f"the build cannot go on: {error}"))
+    except Exception as error:  # whatever it is, whoever asks is to hear of it
+        _failed(place, state, BuildError(f"the build broke: {type(error).__name__}: {error}"))
+        raise
+    finally:
+        for each in (place.pid, place.reserve):
+            each.unlink(missing_ok=True)
+    return 0
+
+
+def _failed(place: Place, state: State, error: BuildError) -> int:
+    sys.stderr.write(": ".join([error.sentence, *error.lines[:1]]) + "\n")
+    place.reserve.unlink(missing_ok=True)
+    with suppress(OSError):
+        state.save(state.known.get("phase", "plan"), error)
+    return 1
+
+
+def _phases(plan: Plan, place: Place, state: State, program: str) -> None:
+    if prove.is_proven(plan, place):
+        state.save("prove")
+        return
+    run = steps.Programs(environment(plan, place, os.environ.get("HOME", "/")))
+    if shutil.which("ccache", path=run.environment["PATH"]) is None:
+        raise BuildError("ccache is missing, without which nothing is built: install it")
+    if steps.text_of(place.boot) != state.known["boot"]:
+        # What a power cut leaves may be empty or half, whatever its time says, and ninja would link
+        # it. What is compiled is in ccache, which compares a digest before it gives anything.
+        steps.remove(place.configured if place.fetched.exists() else place.source)
+        steps.write_whole(place.boot, state.known["boot"])
+
+    def begin(phase: str) -> None:
+        state.save(phase)
+        steps.say(f"{phase} (stand-in)" if steps.is_stand_in(place.source) else phase)
+
+    begin("fetch")
+    steps.fetch(plan, place, run)
+    begin("requirements")
+    steps.tools(plan, place, run)
+    if steps.text_of(place.configured) != plan.fingerprint:
+        begin("configure")
+        steps.configure(plan, place, run)
+    begin("compile")
+    steps.compile_all(plan, place, run)
+    begin("wheel")
+    steps.make_wheel(plan, place, run)
+    begin("prove")
+    prove.prove(plan, place, run, program)

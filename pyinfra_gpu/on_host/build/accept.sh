@@ -1,17 +1,22 @@
 #!/bin/sh
-# Gives a wheel that was taken in its name, if it has its digest; other wheels beside it go.
+# Puts the wheel that comes on standard input into FOLDER, whole and with its digest or not at all;
+# other wheels there go.
 #
-#   sh accept.sh WHEEL SHA256
+#   sh accept.sh FOLDER NAME SHA256
 set -eu
-case $(sha256sum <"$1.part") in
-"$2 "*) ;;
+umask 022
+folder=$1 name=$2 digest=$3
+mkdir -p -- "$folder"
+cat >"$folder/.part"
+case $(sha256sum <"$folder/.part") in
+"$digest "*) ;;
 *)
-	rm -f -- "$1.part"
+	rm -f -- "$folder/.part"
 	echo "the wheel arrived with another digest than it was sent with: run again" >&2
 	exit 1
 	;;
 esac
-sync -- "$1.part"
-rm -f -- "${1%/*}"/*.whl
-mv -f -T -- "$1.part" "$1"
-sync -- "${1%/*}"
+sync -- "$folder/.part"
+rm -f -- "$folder"/*.whl
+mv -f -T -- "$folder/.part" "$folder/$name"
+sync -- "$folder"

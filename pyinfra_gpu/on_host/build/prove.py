@@ -2,85 +2,165 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import json
+import os
+import platform
 import re
+import time
+from pathlib import Path
 from typing import Any
 
-from . import requirements, tree
-from .commands import Commands
-from .errors import BuildError
-from .fetch import nccl_tag
-from .files import remove
-from .place import Place
-from .plan import Plan
-from .wheel import the_wheel, write_manifest
+from .plan import BuildError, Place, Plan
+from .steps import Programs, digest, install, is_stand_in, remove, sync, text_of, write_whole
 
 ANSWER = "pyinfra-gpu-proof "
 """Begins the one line in which the process that imported torch tells what it found."""
 
 UV_THREAD = "pt_tcpstore_uv"
+_THREADS = "pt_tcpstore"
 
 
-def prove(plan: Plan, place: Place, run: Commands, program: str) -> None:
+def is_proven(plan: Plan, place: Place) -> bool:
+    """Tell whether the wheel of this plan lies there as its manifest says."""
+    try:
+        known = json.loads(text_of(place.manifest))
+        path = place.wheels / str(known["file"])
+        return bool(known["fingerprint"] == plan.fingerprint and digest(path) == known["sha256"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def prove(plan: Plan, place: Place, run: Programs, program: str) -> None:
     """Install the wheel into an empty environment, try it there, and write its manifest.
 
     + program: path of this program, whose `inside` that environment's Python runs
     """
     remove(place.manifest)
     remove(place.proof)
-    requirements.make_environment(plan, place.proof, run)
-    install(plan, place, run)
-    python = str(place.proof / "bin/python")
-    lines = run.run([python, "-I", program, "inside"], what="importing the built torch")
-    said = next((line for line in reversed(lines) if line.startswith(ANSWER)), None)
-    if said is None:
+    (wheel,) = place.wheels.glob("*.whl")
+    what = "installing the wheel in an empty environment"
+    install(plan, place.proof, [str(wheel)], run, what=what)
+    words = [str(place.proof / "bin/python"), "-I", program, "inside"]
+    lines = run.run(words, what="importing the built torch")
+    told = next((line for line in reversed(lines) if line.startswith(ANSWER)), None)
+    if told is None:
         raise BuildError("the built torch was imported, and the proof said nothing")
-    found = json.loads(said.removeprefix(ANSWER))
-    stand_in, nccl = tree.is_stand_in(place.source), nccl_tag(place.source)
-    proven = judge(plan, found, stand_in=stand_in, nccl=nccl)
-    write_manifest(plan, place, run, proven)
+    found, nccl = json.loads(told[len(ANSWER) :]), nccl_tag(place.source)
+    proven = judge(plan, found, stand_in=is_stand_in(place.source), nccl=nccl)
+    sync(place.wheels)
+    document = {
+        "fingerprint": plan.fingerprint,
+        "ingredients": dict(plan.ingredients),
+        "file": wheel.name,
+        "sha256": digest(wheel),
+        "size": wheel.stat().st_size,
+        "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "stand_in": is_stand_in(place.source),
+        "observed": {"nccl": nccl, "glibc": platform.libc_ver()[1]},
+        "proven": proven,
+    }
+    write_whole(place.manifest, json.dumps(document, indent=1, sort_keys=True) + "\n")
     remove(place.proof)
 
 
-def install(plan: Plan, place: Place, run: Commands) -> None:
-    """Install the wheel, and what it needs."""
-    wheel = str(the_wheel(place))
-    what = "installing the wheel in an empty environment"
-    requirements.install_into(plan, place.proof, [wheel], run, what=what)
+def nccl_tag(tree: Path) -> str | None:
+    """Return the tag of NCCL that a tree pins, None where it pins none."""
+    pins = sorted((tree / ".ci/docker/ci_commit_pins").glob("nccl*.txt"))
+    tags = sorted(text_of(pin).split()[0] for pin in pins if text_of(pin))
+    return tags[-1] if tags else None
 
 
 def judge(
     plan: Plan, found: dict[str, Any], *, stand_in: bool, nccl: str | None = None
 ) -> dict[str, Any]:
-    """Return what is proven, in words; raise BuildError where it is not what is declared.
+    """Return what is proven; raise BuildError where it is not what is declared.
 
     + nccl: the tag that the tree pins, such as "v2.27.5-1", None where it pins none
     """
     if found["version"] != plan.version:
         raise BuildError(f"the built torch says it is {found['version']}, not {plan.version}")
-    if plan.commit is not None and found["git_version"] != plan.commit:
+    if found["git_version"] != plan.commit:
         raise BuildError(
             f"the built torch says it is of commit {found['git_version']}, not {plan.commit}"
         )
     if found["unloadable"]:
         path, why = found["unloadable"][0]
-        said = f"a library of the built torch cannot be loaded: {path}: {why}"
-        raise BuildError(said, (why,), why)
+        raise BuildError(f"the built torch's library {path} cannot be loaded", (why,))
     proven = {"imports": True, "libraries": found["libraries"], "commit": plan.commit}
     if stand_in:
         return {**proven, "store": "not tried: a stand-in has none", "archs": "not tried: stand-in"}
-    wanted = sorted(f"sm_{arch.replace('.', '')}" for arch in plan.archs)
     made = sorted(arch for arch in found["archs"] if arch.startswith("sm_"))
-    if made != wanted:
-        raise BuildError(f"the built torch has code for {made}, and {wanted} is declared")
+    if made != plan.code:
+        raise BuildError(f"the built torch has code for {made}, and {plan.code} is declared")
     pinned = re.match(r"v?(\d+\.\d+\.\d+)", nccl or "")
     own = plan.wants("USE_NCCL") and not plan.wants("USE_SYSTEM_NCCL")
     if own and pinned and found["nccl"] != pinned[1]:
         raise BuildError(f"the built torch has NCCL {found['nccl']}, and its tree pins {nccl}")
     if plan.wants("USE_DISTRIBUTED") and found["store"] != [UV_THREAD]:
-        raise BuildError(
-            "the built torch does not serve its store with libuv:"
-            f" {found['store_error'] or found['store']}",
-            (str(found["store_error"]),) if found["store_error"] else (),
-        )
+        why = str(found["store_error"] or f"its threads are {found['store']}")
+        raise BuildError("the built torch does not serve its store with libuv", (why,))
     return {**proven, "store": UV_THREAD, "archs": made, "nccl": found["nccl"]}
+
+
+# -- inside the environment that has the built torch
+
+
+def inside() -> int:
+    """Print what torch says of itself, as one line of JSON."""
+    torch = importlib.import_module("torch")
+    found: dict[str, Any] = {
+        "version": str(torch.__version__),
+        "git_version": getattr(torch.version, "git_version", None),
+        **_libraries(Path(str(torch.__file__)).parent),
+        "archs": [],
+        "nccl": None,
+        "store": [],
+        "store_error": None,
+    }
+    if hasattr(torch, "cuda"):
+        found["archs"] = [*torch.cuda.get_arch_list()]
+        found["nccl"] = _nccl(torch)
+    if hasattr(torch, "distributed") and torch.distributed.is_available():
+        found.update(_store())
+    print(f"{ANSWER}{json.dumps(found)}")
+    return 0
+
+
+def _libraries(folder: Path) -> dict[str, Any]:
+    """Load every library with all of its symbols resolved, as a program would in the end."""
+    paths = sorted(path for path in folder.rglob("*.so*") if path.is_file())
+    unloadable = []
+    for path in paths:
+        try:
+            ctypes.CDLL(str(path), mode=os.RTLD_NOW)
+        except OSError as error:
+            unloadable.append([str(path.relative_to(folder)), str(error)[:300]])
+    return {"libraries": len(paths), "unloadable": unloadable}
+
+
+def _nccl(torch: Any) -> str | None:
+    try:
+        return ".".join(map(str, torch.cuda.nccl.version()))
+    except Exception:  # a build without CUDA has no such function behind the name
+        return None
+
+
+def _store() -> dict[str, Any]:
+    """Serve a store that asks for libuv, and look at the name of the thread that serves it."""
+    distributed = importlib.import_module("torch._C._distributed_c10d")
+    before = _threads()
+    try:
+        store = distributed.TCPStore("127.0.0.1", 0, 1, True, use_libuv=True)
+        store.set("key", "value")
+        store.get("key")
+    except RuntimeError as error:
+        return {"store_error": str(error).strip().splitlines()[0][:300]}
+    new = {tid: name for tid, name in _threads().items() if tid not in before}
+    return {"store": sorted({name for name in new.values() if name.startswith(_THREADS)})}
+
+
+def _threads() -> dict[str, str]:
+    folder = Path("/proc/self/task")
+    return {task.name: (task / "comm").read_text().strip() for task in folder.iterdir()}

@@ -22,13 +22,12 @@ fi
 if systemctl $manager is-active --quiet "$unit"; then exit 0; fi
 systemctl $manager reset-failed "$unit" 2>/dev/null
 set -- --quiet --unit="$unit" --description="Builds torch from source (pyinfra-gpu)" --collect \
-	--service-type=notify \
+	--service-type=exec \
 	--property=Nice=10 --property=CPUWeight=20 --property=IOSchedulingClass=idle \
 	--property=OOMPolicy=continue --property=MemoryMax="${memory}M" --property=TimeoutStopSec=60 \
 	/usr/bin/python3 -I "$program" run "$folder"
 if [ "$owner" ]; then set -- --uid="$owner" "$@"; else set -- --user "$@"; fi
 if said=$(systemd-run "$@" 2>&1); then exit 0; fi
 if systemctl $manager is-active --quiet "$unit"; then exit 0; fi # another run was faster
-why=${said:-"its program ended at once: \`journalctl -u $unit\` there says why"}
-echo "the build cannot be started detached: $why" >&2
+echo "the build cannot be started detached: ${said:-systemd-run said nothing}" >&2
 exit 1

@@ -16,6 +16,7 @@ The YAML files of `diagnosis/causes` hold one mapping each, name -> entry:
       hides: [no-driver]             # entries that are only consequences of this one
       kind: wrapper                  # default root; a wrapper only says that something below failed
       weak: true                     # explains only where nothing else does
+      transient: true                # usually passes: `train start --retries` starts again
       source: "where the facts are from"
 
 A field is 1 to 160 characters without blanks, commas, semicolons, brackets and quotes. A space of a
@@ -105,6 +106,7 @@ class Entry:
     hides: frozenset[str] = frozenset()
     kind: str = "root"
     weak: bool = False
+    transient: bool = False
     source: str = ""
 
     @property
@@ -267,7 +269,7 @@ def _literals(regular: str) -> list[str]:
 
 # -- what must be so, asked when the data is packed
 
-_KEYS = {"match", "cause", "fix", "when", "hides", "kind", "weak", "source"}
+_KEYS = {"match", "cause", "fix", "when", "hides", "kind", "weak", "transient", "source"}
 _REQUIRED = ("match", "cause", "fix", "source")
 
 

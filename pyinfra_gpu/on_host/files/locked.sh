@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs COMMAND while it holds LOCK, for which it waits up to SECONDS, and says for whom.
+# Runs COMMAND while it holds LOCK, for which it waits up to SECONDS.
 #
 #   sh locked.sh LOCK SECONDS GUARD COMMAND
 #
@@ -36,18 +36,9 @@ if ! command -v flock >/dev/null; then echo "flock is not on this host" >&2; exi
 if [ ! -e "$lock" ]; then (umask 077 && set -C && : >"$lock") || exit 1; fi
 if [ ! "$3" ] && [ -O "$lock" ]; then chmod 0600 -- "$lock"; fi
 exec 9<"$lock" || exit 1
-if ! flock -n 9; then
-	at_first=5
-	if [ "$seconds" -lt $at_first ]; then at_first=$seconds; fi
-	if ! flock -w $at_first 9; then
-		holder
-		if [ "$seconds" -gt $at_first ]; then
-			echo "$lock is held by $holder: waiting up to $seconds s" >&2
-			if flock -w "$seconds" 9; then exec sh -c "$4"; fi
-			holder
-		fi
-		echo "pyinfra-gpu-lock: $lock is held by $holder: let it end, or end it, and run again" >&2
-		exit 75
-	fi
+if ! flock -w "$seconds" 9; then
+	holder
+	echo "pyinfra-gpu-lock: $lock is held by $holder: let it end, or end it, and run again" >&2
+	exit 75
 fi
 exec sh -c "$4"

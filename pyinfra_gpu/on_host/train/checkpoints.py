@@ -1,110 +1,92 @@
-"""Which checkpoints a run has left, and which of them is whole."""
+"""Checkpoints of a run: which there are, and the newest one that is whole."""
 
 from __future__ import annotations
 
 import glob
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import code, presets
-from .presets import Preset
-
-_STEP = re.compile(r"[0-9]+")
+from . import code
+from .presets import Preset, filled, places
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Checkpoint:
-    """One that is complete; `step` as its name has it, with its leading zeros."""
+    """+ step: the digits in its name, as they stand there."""
 
     path: Path
     step: str
 
     @property
     def changed(self) -> float:
-        """When it was written, in seconds since 1970; raises OSError where it is gone."""
         return self.path.stat().st_mtime
 
 
 def newest(
-    preset: Preset, values: dict[str, object], ranks: int, since: float
+    preset: Preset, values: Mapping[str, object], ranks: int, since: float
 ) -> Checkpoint | None:
-    """Return the newest complete checkpoint, by the number in its name; None where there is none.
+    """Return the newest complete one that was written since a moment.
 
-    + values: what `{...}` stands for
-    + ranks: that the run has: each of them must have left its files, and nobody else
-    + since: the run's beginning, in seconds since 1970; what is older is another run's
+    + ranks: of all hosts
     """
     for each in reversed(found(preset, values)):
-        if each.changed >= since and complete(preset, each, values, ranks):
+        if each.changed >= since and _complete(preset, each, values, ranks):
             return each
     return None
 
 
-def place(preset: Preset, values: dict[str, object]) -> str | None:
-    """Return the glob that matches the checkpoints; None where the preset has none.
+def found(preset: Preset, values: Mapping[str, object]) -> list[Checkpoint]:
+    """Return all that the preset's pattern matches, the newest step last."""
+    pattern = pattern_of(preset, values)
+    known = []
+    for name in glob.glob(pattern) if pattern else ():  # noqa: PTH207 - it is an absolute one
+        numbers = re.findall("[0-9]+", Path(name).name)
+        known.append(Checkpoint(Path(name), numbers[-1] if numbers else ""))
+    return sorted(known, key=lambda each: (int(each.step or 0), each.path))
 
-    It is absolute: what is relative begins in the folder in which the program runs.
 
-    + values: what `{...}` stands for, the run's folder among it
-    """
+def pattern_of(preset: Preset, values: Mapping[str, object]) -> str | None:
+    """Return where checkpoints are, as a glob with an absolute path."""
     if preset.checkpoints is None:
         return None
-    pattern = presets.filled(preset.checkpoints, values)
+    pattern = filled(preset.checkpoints, values)
     if Path(pattern).is_absolute():
         return pattern
-    # glob would read characters of the run's own folder, which is a name and no pattern.
     worktree = glob.escape(str(Path(str(values["run"])) / code.WORKTREE))
     return os.path.normpath(f"{worktree}/{pattern}")
 
 
 def folder_of(pattern: str) -> Path:
-    """Return the folder below which all that a glob matches lies, as far as the glob names it."""
-    named = []
-    for part in Path(pattern).parts[:-1]:
-        if glob.has_magic(part):
-            break
-        named.append(part)
-    return Path(*named)
+    """Return the folder above the first part of a pattern that is no plain name."""
+    parts = Path(pattern).parts[:-1]
+    magic = next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    return Path(*parts[:magic])
 
 
 def argument(preset: Preset) -> str | None:
-    """Return the argument of a preset that says where checkpoints go; None where none does."""
-    names = presets.places(preset.checkpoints or "")
+    """Return the argument that names the folder of the checkpoints."""
+    names = places(preset.checkpoints or "")
     return next((name for name in names if name in preset.arguments), None)
 
 
-def found(preset: Preset, values: dict[str, object]) -> list[Checkpoint]:
-    """Return all checkpoints, complete or not, in the order of their steps."""
-    pattern = place(preset, values)
-    if pattern is None:
-        return []
-    known = []
-    for name in glob.glob(pattern):  # noqa: PTH207 - the pattern is absolute
-        numbers = _STEP.findall(Path(name).name)
-        known.append(Checkpoint(Path(name), numbers[-1] if numbers else ""))
-    return sorted(known, key=lambda each: (int(each.step or 0), each.path))
-
-
-def complete(preset: Preset, each: Checkpoint, values: dict[str, object], ranks: int) -> bool:
-    """Tell whether all files of a checkpoint are there, none is empty, and the ranks are these."""
+def _complete(preset: Preset, each: Checkpoint, values: Mapping[str, object], ranks: int) -> bool:
     folder = each.path if each.path.is_dir() else each.path.parent
     known = {**values, "checkpoint": str(each.path), "step": each.step or "*"}
-    if each.path.is_file() and not each.path.stat().st_size:
+    if each.path.is_file() and not _holds(each.path):
         return False
     for pattern in preset.complete:
-        if "{rank}" not in pattern:
-            if not _filled(folder / presets.filled(pattern, known)):
-                return False
-            continue
-        names = [presets.filled(pattern, {**known, "rank": rank}) for rank in range(ranks)]
-        if not all(_filled(folder / name) for name in names):
+        counted = range(ranks) if "{rank}" in pattern else range(1)
+        names = [filled(pattern, {**known, "rank": rank}) for rank in counted]
+        if not all(_holds(folder / name) for name in names):
             return False
-        if (folder / presets.filled(pattern, {**known, "rank": ranks})).exists():
-            return False
+        further = filled(pattern, {**known, "rank": ranks})
+        if "{rank}" in pattern and (folder / further).exists():
+            return False  # it is of a run with more ranks
     return True
 
 
-def _filled(path: Path) -> bool:
+def _holds(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0

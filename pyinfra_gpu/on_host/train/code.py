@@ -1,4 +1,4 @@
-"""The code of a run: the checkout's commit and what was changed in it, in a worktree of its own."""
+"""The code of a run: one commit with what was changed, laid out in a worktree of the run's own."""
 
 from __future__ import annotations
 
@@ -7,130 +7,93 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from .errors import TrainError
-from .site import AGAIN
+from .host import AGAIN, TrainError
 
-LARGEST_DIFF = 64 << 20  # bytes
 WORKTREE = "code"
-"""Of a run, in its folder: there its program runs, so there a relative path begins."""
-
-_ALONE = ("--ignore-submodules=all",)  # each has a difference of its own
-_EACH = 'printf "%s %s\\n" "$(git rev-parse HEAD)" "$displaypath"'
-_WORKS_S = 280.0
+"""In a run's folder; there its program runs, so there a relative path begins."""
+_PATIENCE_S = 280.0  # a worktree may be large; the unit's start has 300
 
 
-def _git(
-    folder: Path, *words: str, index: str | None = None, text: bytes | None = None
-) -> subprocess.CompletedProcess[bytes]:
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
-        "GIT_TERMINAL_PROMPT": "0",
-        "LC_ALL": "C",
-        **({"GIT_INDEX_FILE": index} if index else {}),
-    }
+def head(checkout: Path) -> str | None:
+    """Return the commit that is checked out; None where there is none."""
+    if not (checkout / ".git").exists():
+        return None
     try:
-        return subprocess.run(
+        return _git(checkout, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    except TrainError:
+        return None
+
+
+def snapshot(checkout: Path) -> list[list[str]]:
+    """Return [path, HEAD, commit] of a repository and of each of its submodules.
+
+    The commit holds HEAD, local changes and new files; the index of a person is not touched.
+    """
+    return [_commit(checkout, path) for path in ["", *_submodules(checkout)]]
+
+
+def lay_out(checkout: Path, folder: Path, run: str, code: list[list[str]]) -> None:
+    """Have a folder hold the code, whole, whatever an earlier try left there."""
+    for path, before, commit in code:
+        repository, there = checkout / path, folder / path
+        _git(repository, "update-ref", f"refs/train/{run}", commit)  # gc must not take it
+        _git(repository, "worktree", "prune")
+        if not (there / ".git").exists():
+            words = ("--quiet", "--force", "--detach", "--no-checkout")
+            _git(repository, "worktree", "add", *words, str(there), commit)
+        _git(there, "reset", "--quiet", "--hard", commit)
+        _git(there, "reset", "--quiet", "--soft", before)  # `git status` shows what was changed
+
+
+def forget(checkout: Path, run: str, code: list[list[str]]) -> None:
+    """Let git take a run's commits away when nothing else needs them."""
+    for path, _, _ in code:
+        if (checkout / path / ".git").exists():
+            _git(checkout / path, "update-ref", "-d", f"refs/train/{run}")
+
+
+def _commit(checkout: Path, path: str) -> list[str]:
+    repository = checkout / path
+    before = _git(repository, "rev-parse", "HEAD")
+    with tempfile.TemporaryDirectory(prefix="train-") as folder:
+        index = {"GIT_INDEX_FILE": f"{folder}/index"}
+        _git(repository, "read-tree", "HEAD", **index)
+        _git(repository, "add", "--all", **index)
+        tree = _git(repository, "write-tree", **index)
+    if tree == _git(repository, "rev-parse", "HEAD^{tree}"):
+        return [path, before, before]
+    who = dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "train")
+    who |= dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "train@localhost")
+    words = ("commit-tree", tree, "-p", before, "-m", "as it was started")
+    return [path, before, _git(repository, *words, **who)]
+
+
+def _submodules(checkout: Path) -> list[str]:
+    if not (checkout / ".gitmodules").exists():
+        return []
+    each = 'printf "%s\\n" "$displaypath"'
+    return _git(checkout, "submodule", "--quiet", "foreach", "--recursive", each).splitlines()
+
+
+def _git(folder: Path, *words: str, **variables: str) -> str:
+    others = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        said = subprocess.run(
             ["git", "-c", "core.hooksPath=/dev/null", "-C", str(folder), *words],
-            env=environment,
+            env={**others, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **variables},
             capture_output=True,
-            input=text if text is not None else b"",
-            timeout=_WORKS_S,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=_PATIENCE_S,
             check=False,
         )
     except FileNotFoundError:
         raise TrainError(f"git is not on this host: {AGAIN}") from None
     except subprocess.TimeoutExpired:
-        raise TrainError(
-            f"git {words[0]} in {folder} did not end within {_WORKS_S:.0f} s"
-        ) from None
-
-
-def commit(checkout: Path) -> str | None:
-    """Return the commit that is checked out; None where there is none."""
-    if not (checkout / ".git").exists():
-        return None
-    said = _git(checkout, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    return said.stdout.decode().strip() if said.returncode == 0 else None
-
-
-def holds(checkout: Path, path: str) -> bool:
-    """Tell whether the checkout has a file, committed or not."""
-    return (checkout / path).is_file()
-
-
-def difference(checkout: Path) -> bytes:
-    """Return all that differs from the commit, new files included but for ignored ones.
-
-    It goes through an index of our own, so the person's is not touched. Raises TrainError.
-    """
-    with tempfile.TemporaryDirectory(prefix="train-") as folder:
-        index = str(Path(folder) / "index")
-        for words in (("read-tree", "HEAD"), ("add", "--all")):
-            said = _git(checkout, *words, index=index)
-            if said.returncode != 0:
-                raise TrainError(f"git {words[0]} in {checkout} failed: {_last(said)}")
-        said = _git(
-            checkout, "diff", "--cached", "--binary", "--no-ext-diff", *_ALONE, "HEAD", index=index
-        )
-        # What `add` stored of new files hangs on nothing, and git drops it by itself.
+        text = f"git {words[0]} in {folder} did not end within {_PATIENCE_S:.0f} s"
+        raise TrainError(text) from None
     if said.returncode != 0:
-        raise TrainError(f"git diff in {checkout} failed: {_last(said)}")
-    if len(said.stdout) > LARGEST_DIFF:
-        raise TrainError(
-            f"what was changed in {checkout} comes to {len(said.stdout) >> 20} MiB, more than"
-            f" {LARGEST_DIFF >> 20}: commit it, or name large files in .gitignore"
-        )
-    return said.stdout
-
-
-def keep(checkout: Path, folder: Path) -> list[list[str]]:
-    """Write down what differs from the commit, in `code.diff`; return what to lay out again.
-
-    That is [path, commit, name of the file with its difference] of the repository and of each
-    submodule that is there. Raises TrainError.
-    """
-    found = []
-    for number, (path, commit_) in enumerate([("", commit(checkout) or ""), *_modules(checkout)]):
-        name = "code.diff" if number == 0 else f"code.{number}.diff"
-        (folder / name).write_bytes(difference(checkout / path))
-        found.append([path, commit_, name])
-    return found
-
-
-def _modules(checkout: Path) -> list[tuple[str, str]]:
-    """Return (path, commit) of each submodule that is checked out, those within them included."""
-    if not (checkout / ".gitmodules").exists():
-        return []
-    said = _git(checkout, "submodule", "--quiet", "foreach", "--recursive", _EACH)
-    if said.returncode != 0:
-        raise TrainError(f"the submodules of {checkout} cannot be told: {_last(said)}")
-    rows = (line.partition(" ") for line in said.stdout.decode(errors="replace").splitlines())
-    return [(path, commit_) for commit_, _, path in rows]
-
-
-def lay_out_all(checkout: Path, folder: Path, parts: list[list[str]], diffs: Path) -> None:
-    """Make a run's worktree, and in it those of its submodules; raises TrainError.
-
-    + parts: what `keep` returned; diffs: the folder it wrote to
-    """
-    for path, commit_, name in parts:
-        lay_out(checkout / path, folder / path, commit_, diffs / name)
-
-
-def lay_out(checkout: Path, folder: Path, commit: str, diff: Path) -> None:
-    """Make the worktree of a run, unless it is there; raises TrainError."""
-    if (folder / ".git").exists():
-        return
-    _git(checkout, "worktree", "prune")
-    said = _git(checkout, "worktree", "add", "--quiet", "--force", "--detach", str(folder), commit)
-    if said.returncode != 0:
-        raise TrainError(f"commit {commit[:12]} cannot be laid out in {folder}: {_last(said)}")
-    if diff.exists() and diff.stat().st_size:
-        said = _git(folder, "apply", "--whitespace=nowarn", "--binary", str(diff))
-        if said.returncode != 0:
-            raise TrainError(f"{diff} does not apply to {commit[:12]}: {_last(said)}")
-
-
-def _last(said: subprocess.CompletedProcess[bytes]) -> str:
-    lines = said.stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"it ended with {said.returncode}"
+        why = (said.stderr.strip().splitlines() or [f"it ended with {said.returncode}"])[-1]
+        raise TrainError(f"git {words[0]} in {folder} failed: {why}")
+    return said.stdout.strip()

@@ -1,310 +1,192 @@
-"""Presets: what is run and how it is resumed, as data. Pure; controller and host read it alike."""
+"""Presets of runs: what a host is given resolved, `--set`, and the command that they come to."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
-from ..terminal import some
-from .preset_values import named, wrong
+from .host import CPU, Site, TrainError
 
-Value = str | int | float | bool | None
-
-LONGEST_CHAIN = 50
-"""Presets that one may extend, each through the next; a person reads four or five."""
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
-_PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_.-]*)\}")
-_BRACES = re.compile(r"\{([A-Za-z0-9][A-Za-z0-9_. -]{0,60})\}")
-"""What looks like a place, and may be none: JSON has a quote or a colon between its braces."""
-_SECRET = re.compile(r"(^|[_.-])(key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
-_SECRET_VALUE = re.compile(
-    r"(hf_|sk-|ghp_|github_pat_|wandb_v1_)[A-Za-z0-9_-]{16,}"
-    r"|xox[abprs]-[A-Za-z0-9-]{10,}"  # Slack, and the web hooks of others: the URL is the key
-    r"|hooks\.slack\.com/services/.{8,}|/api/webhooks/[0-9]+/.{8,}"
-    r"|\b[0-9]{6,12}:[A-Za-z0-9_-]{30,}"  # a bot of Telegram's
-    r"|\b(?i:bearer|basic) +[A-Za-z0-9+/=._~-]{8,}"
-    r"|[a-z]://[^/\s:@]*:[^/\s@]{3,}@"  # a password in a URL
-    r"|[?&;](?i:[a-z_.-]{0,40}(?:key|token|secret|password))=[^&\s]{8,}"
-)
-_OPTION = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_.-]{0,63}")
+Value = Any
+"""Of an argument: a text, a number, True, False or None."""
 PLACES = ("run", "name", "ranks", "home")
 """What `{...}` in a text may stand for, beside the names of the preset's own arguments."""
 RESUME_PLACES = (*PLACES, "checkpoint", "step")
 ELSEWHERE = "put it into environment_variables, which only the owner can read"
+LONGEST = 4096
+"""Characters of a value."""
+_PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_.-]*)\}")
+# What looks like a place, and may be none: JSON has a quote or a colon between its braces.
+_BRACES = re.compile(r"\{([A-Za-z0-9][A-Za-z0-9_. -]{0,60})\}")
+_SECRET = re.compile(r"(^|[_.-])(key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
+_SECRET_VALUE = re.compile(
+    r"(hf_|sk-|ghp_|github_pat_|wandb_v1_)[A-Za-z0-9_-]{16,}|xox[abprs]-[A-Za-z0-9-]{10,}"
+    r"|hooks\.slack\.com/services/.{8,}|/api/webhooks/[0-9]+/.{8,}"
+    r"|\b[0-9]{6,12}:[A-Za-z0-9_-]{30,}|\b(?i:bearer|basic) +[A-Za-z0-9+/=._~-]{8,}"
+    r"|[a-z]://[^/\s:@]*:[^/\s@]{3,}@"
+    r"|[?&;](?i:[a-z_.-]{0,40}(?:key|token|secret|password))=[^&\s]{8,}"
+)
+_SWITCH = {"true": True, "on": True, "yes": True, "1": True}
+_SWITCH |= {"false": False, "off": False, "no": False, "0": False}
 
 
-class PresetError(ValueError):
-    """What is wrong with a preset, a clause that begins with its name, and what to do about it."""
-
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(f"{problem}: {remedy}")
-        self.problem, self.remedy = problem, remedy
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Preset:
-    """One preset with everything that it extends.
-
-    + module, file: what is run, one of the two; a file is relative to the repository
-    + launch: "torchrun", or "python" for one process that starts what it needs by itself
-    + arguments: name -> value, as `--name=value`; True is the bare `--name`, None and False nothing
-    + words: further words of the command line
-    + ranks: processes, one for each GPU; None: all GPUs of the host
-    + gpu_gib, ram_gib, checkpoint_gib: what it needs free on each GPU, of memory, for a checkpoint
-    + checkpoints: a glob that matches each checkpoint, a file or a folder; None: it saves none
-    + complete: patterns of all files of a checkpoint, in its folder; {rank} is each rank
-    + resume: arguments that are set to go on from {checkpoint}, whose number is {step}
-    + multiples: argument -> those whose product must divide it; "ranks" counts as one of them
-    + resume_after_reboot: whether it goes on by itself once the host is proven again
-    + try_with: arguments that make it a few steps
-    + wandb: whether it logs to Weights & Biases
-    """
+    """What is run, and what it needs; docs/train.md describes each key."""
 
     name: str
     module: str | None = None
     file: str | None = None
     launch: str = "torchrun"
     arguments: Mapping[str, Value] = field(default_factory=dict)
-    words: tuple[str, ...] = ()
+    words: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     ranks: int | None = None
     gpu_gib: float = 0
     ram_gib: float = 0
     checkpoint_gib: float = 0
     checkpoints: str | None = None
-    complete: tuple[str, ...] = ()
+    complete: Sequence[str] = ()
     resume: Mapping[str, Value] = field(default_factory=dict)
-    multiples: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
+    multiples: Mapping[str, Sequence[str | int]] = field(default_factory=dict)
     try_with: Mapping[str, Value] = field(default_factory=dict)
     wandb: bool = False
     resume_after_reboot: bool = False
 
     def processes(self, ranks: int) -> int:
-        """Return how many processes train where it has so many ranks, one for each GPU.
-
-        Launched by python it is one, which sees all of those GPUs.
-        """
+        """Return how many processes train on a host that has so many ranks' devices."""
         return 1 if self.launch == "python" else ranks
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as `from_json` reads it."""
         return asdict(self)
 
 
-KEYS = (*(each.name for each in fields(Preset) if each.name != "name"), "extends")
-"""The keys of a preset."""
-_MERGED = ("arguments", "variables", "resume", "multiples", "try_with")
-
-
-def from_json(document: Mapping[str, Any]) -> Preset:
-    """Return the preset that a run wrote down."""
+def from_json(name: str, document: Mapping[str, Any]) -> Preset:
+    """Return a resolved preset; what another version of this program added is left out."""
     known = {each.name for each in fields(Preset)}
-    given = {name: value for name, value in document.items() if name in known}
-    for name in ("words", "complete"):
-        given[name] = tuple(given.get(name, ()))
-    return Preset(**given)
+    return Preset(**{**{key: each for key, each in document.items() if key in known}, "name": name})
 
 
-def check(presets: object) -> dict[str, dict[str, Any]]:
-    """Accept a dict of presets, each by itself and with what it extends; raises PresetError."""
-    if not isinstance(presets, Mapping):
-        raise PresetError("the presets are not a dict", "write {'NAME': {'file': 'train.py'}}")
-    for name, given in presets.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise PresetError(
-                f"the preset {named(name)} is not named by at most 40 of a-z, 0-9, _ and -",
-                "rename it",
-            )
-        if not isinstance(given, Mapping):
-            raise PresetError(f"preset {name} is not a dict", "write {'file': 'train.py'}")
-        _check_keys(name, given)
-    for name in presets:
-        _check_whole(resolved(presets, name))
-    return {name: dict(given) for name, given in presets.items()}
+def chosen(site: Site, name: str | None) -> Preset:
+    """Return the preset of that name, or the only one."""
+    if not site.presets:
+        raise TrainError(
+            "no presets are declared for this host: set training_presets, as docs/train.md shows"
+        )
+    if name is None:
+        if len(site.presets) > 1:
+            raise TrainError(f"say which preset: {', '.join(site.presets)}")
+        name = next(iter(site.presets))
+    if name not in site.presets:
+        hint = nearest(name, site.presets, "presets are")
+        raise TrainError(f"there is no preset {name}: {hint}")
+    return from_json(name, site.presets[name])
 
 
-def resolved(presets: Mapping[str, Mapping[str, Any]], name: str) -> Preset:
-    """Return one preset with everything that it extends; raises PresetError."""
-    chain: dict[str, None] = {}  # in order, and fast to look into
-    following: str | None = name
-    while following is not None:
-        if following in chain:
-            last, way = [*chain][-1], some([*chain], 6)
-            raise PresetError(
-                f"preset {name} extends itself ({way.replace(', ', ' -> ')} -> {following})",
-                f"take 'extends' out of {last}",
-            )
-        if following not in presets:
-            by = f"preset {[*chain][-1]} extends {following}, and " if chain else ""
-            raise PresetError(
-                f"{by}there is no preset {following}", nearest(following, presets, "presets are")
-            )
-        if len(chain) > LONGEST_CHAIN:
-            raise PresetError(
-                f"preset {name} extends more than {LONGEST_CHAIN} presets, each through the next",
-                f"give one of them, such as {[*chain][-1]}, what it needs in place of 'extends'",
-            )
-        chain[following] = None
-        following = presets[following].get("extends")
-    merged: dict[str, Any] = {}
-    for each in reversed(chain):
-        for key, value in presets[each].items():
-            if key in _MERGED:
-                value = {**merged.get(key, {}), **value}
-            elif key in ("words", "complete"):
-                value = tuple(value)
-            merged[key] = value
-    merged.pop("extends", None)
-    return Preset(name=name, **merged)
-
-
-def nearest(word: str, known: Mapping[str, object] | Sequence[str], what: str) -> str:
-    """Return what was probably meant, else all that there is."""
-    close = difflib.get_close_matches(word, [*known], n=1)
+def nearest(word: str, known: Iterable[str], what: str) -> str:
+    """Return "did you mean ...?", or which words there are."""
+    close = difflib.get_close_matches(word, known := [*known], n=1)
     return f"did you mean {close[0]}?" if close else f"the {what} {', '.join(known) or 'none'}"
 
 
 def with_settings(preset: Preset, settings: Sequence[str]) -> Preset:
-    """Return the preset with `K=V` for each of its arguments K, or `ranks=N`; raises PresetError.
-
-    An argument that the preset has not is a slip more often than meant; what it does not know
-    goes behind `--`.
-    """
+    """Return the preset with other values, each NAME=VALUE and of the kind that stood there."""
     arguments = dict(preset.arguments)
     for setting in settings:
         name, equals, text = setting.partition("=")
-        if not equals:
-            raise PresetError(f"--set {setting} has no value", "write --set NAME=VALUE")
+        if not name or not equals:
+            raise TrainError(f"--set {name or setting} has no value: write --set NAME=VALUE")
         if name == "ranks" and name not in arguments:
-            if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= 64:
-                raise PresetError(f"--set ranks={text} is not a number", "give one from 1 to 64")
+            if not text.isdecimal() or not 1 <= int(text) <= 64:
+                raise TrainError(f"--set ranks={text} is not a number: give one from 1 to 64")
             preset = replace(preset, ranks=int(text))
             continue
         if name not in arguments:
-            remedy = nearest(name, arguments, "arguments are")
-            raise PresetError(
-                f"preset {preset.name} has no argument {name!r}",
-                f"{remedy}; what it does not know goes behind --, as -- --{name}={text}",
+            hint = nearest(name, arguments, "arguments are")
+            raise TrainError(
+                f"preset {preset.name} has no argument {name!r}: {hint}; what it does not know"
+                f" goes behind --, as -- --{name}={text}"
             )
-        before = arguments[name]
-        if kind := _wanted(text, before):
-            raise PresetError(
-                f"--set {name} takes {kind}, as in preset {preset.name}, where it is {before}",
-                f"give one, or put --{name}=VALUE behind --",
-            )
-        arguments[name] = _parsed(text, before)
-        # An empty text may mean something to a program; the name of a folder it is not.
-        found = wrong("arguments", {name: arguments[name]})
-        if found and (text or f"{{{name}}}" in str(preset.as_json())):
-            raise PresetError(f"--set gives{found[0].removeprefix('for')}", f"{found[1]}")
-    changed = replace(preset, arguments=arguments)
-    _check_whole(changed)
-    return changed
+        arguments[name] = _of_kind(preset, name, text)
+    return replace(preset, arguments=arguments)
 
 
-def _parsed(text: str, before: Value) -> Value:
-    """Return a value as data would give it; what was switched on or off stays a switch."""
-    if isinstance(before, bool) and text.casefold() in ("true", "false"):
-        return text.casefold() == "true"
-    if re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII):
-        return int(text)
-    return text
+def _of_kind(preset: Preset, name: str, text: str) -> Value:
+    before = preset.arguments[name]
+    whole = re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII)
+    if isinstance(before, bool):
+        if text.lower() in _SWITCH:
+            return _SWITCH[text.lower()]
+        kind = "on or off"
+    elif isinstance(before, (int, float)):
+        # An argument that is 0 may be a rate or a share as well.
+        if whole and not isinstance(before, float):
+            return int(text)
+        if isinstance(before, float) or before == 0:
+            try:
+                return float(text)
+            except ValueError:
+                pass
+        kind = "a number" if isinstance(before, float) or before == 0 else "a whole number"
+    elif text.isprintable() and 0 < len(text) <= LONGEST:
+        place = unknown_place(text, (*PLACES, *preset.arguments))
+        if not place:
+            return int(text) if whole else text
+        kind = f"no {{{place}}}: the places are {', '.join(PLACES)} and arguments, not {{{place}}}"
+    else:
+        kind = f"a text in printable characters, at most {LONGEST}"
+    was = "" if isinstance(before, str) else f", as in preset {preset.name}, where it is {before}"
+    raise TrainError(f"--set {name} takes {kind}{was}: give one, or put --{name}=VALUE behind --")
 
 
-_MOST = 1e18
-
-
-def _wanted(text: str, before: Value) -> str:
-    """Return what kind of number the place of another one takes, empty where it has that.
-
-    A fraction may stand where a preset has 0; else a whole number is one, and is written as one, or
-    programs that take whole ones refuse it ("1e3"). What is above 0 stays so, but for -1, by which
-    programs mean that there is none.
-    """
-    if isinstance(before, bool | str | None):
-        return ""
-    if not _is_number(text):
-        return "a number"
-    written = re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII)
-    number = float(text)
-    if number < 0 < before and number != -1:
-        return "a number above 0"
-    if type(before) is float or written:
-        return ""
-    if not number.is_integer():
-        return "a whole number" if before else ""
-    return f"a whole number ({int(number)})" if abs(number) < _MOST else "a whole number"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return text.isascii() and text == text.strip()
+def unknown_place(text: str, known: Iterable[str]) -> str:
+    """Return the first `{...}` in a text that stands for nothing known; "" where there is none."""
+    return next((place for place in _BRACES.findall(text) if place not in {*known}), "")
 
 
 def places(text: str) -> list[str]:
-    """Return the names in the `{...}` of a text that `filled` looks up."""
+    """Return the names between braces."""
     return _PLACE.findall(text)
 
 
 def filled(text: str, values: Mapping[str, object]) -> str:
-    """Return a text with its `{...}` replaced."""
+    """Return a text with what its `{...}` stand for."""
     return _PLACE.sub(lambda match: str(values.get(match[1], match[0])), text)
 
 
-def argument_words(arguments: Mapping[str, Value], values: Mapping[str, object]) -> list[str]:
-    """Return arguments as words of a command line."""
-    words = []
-    for name, value in arguments.items():
-        if value is True:
-            words.append(f"--{name}")
-        elif value is not None and value is not False:
-            words.append(f"--{name}={filled(str(value), values)}")
-    return words
-
-
-def products(preset: Preset, ranks: int) -> list[tuple[str, int, str, int]]:
-    """Return (argument, value, product in words, product) of each rule that does not hold."""
-    numbers: dict[str, Value] = {"ranks": ranks, **preset.arguments}
-    wrong = []
-    for name, factors in preset.multiples.items():
-        total, product, told = numbers[name], 1, []
-        for factor in factors:
-            number = factor if isinstance(factor, int) else numbers[factor]
-            product *= int(number) if isinstance(number, int) else 0
-            told.append(str(factor) if isinstance(factor, int) else f"{factor} {number}")
-        if not isinstance(total, int) or product <= 0 or total % product:
-            wrong.append((name, total if isinstance(total, int) else 0, " x ".join(told), product))
-    return wrong
-
-
 def arithmetic(preset: Preset, ranks: int) -> list[tuple[str, str]]:
-    """Return (what does not hold, what to do) of each rule of the preset, for so many ranks."""
+    """Return (problem, remedy) of each total that is no multiple of what it must be.
+
+    + ranks: of all hosts
+    """
+    numbers = {"ranks": ranks, **preset.arguments}
     found = []
-    for name, total, told, product in products(preset, ranks):
-        problem = f"{name} {total} of preset {preset.name} is no multiple of {told} = {product}"
-        below = total // product * product if product > 0 else 0
+    for name, factors in preset.multiples.items():
+        total, product, told = numbers.get(name), 1, []
+        for factor in factors:
+            value = factor if isinstance(factor, int) else numbers.get(factor)
+            product *= value if isinstance(value, int) else 0
+            told.append(str(factor) if isinstance(factor, int) else f"{factor} {value}")
+        if isinstance(total, int) and product > 0 and total % product == 0:
+            continue
+        below = total // product * product if isinstance(total, int) and product > 0 else 0
         near = " or ".join(str(n) for n in (below, below + product) if n > 0) or "a multiple"
-        found.append((problem, f"set {name} to {near}"))
+        problem = f"{name} {total} of preset {preset.name} is no multiple of"
+        found.append((f"{problem} {' x '.join(told)} = {product}", f"set {name} to {near}"))
     return found
 
 
 def secret_in(words: Sequence[str]) -> str | None:
-    """Return the name of the first word that looks like a key or a password, else None.
-
-    Every user of the host sees a command line, and run.json keeps it.
-    """
-    for index, word in enumerate(words):
+    """Return the option whose value looks like a secret, which every user of a host could see."""
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         name, equals, value = word.partition("=")
-        if not equals and index + 1 < len(words) and not words[index + 1].startswith("-"):
-            value = words[index + 1]
-        shown = name if _OPTION.fullmatch(name) else "a word"
+        if not equals and not following.startswith("-"):
+            value = following
+        shown = name if re.fullmatch(r"-{0,2}[A-Za-z][A-Za-z0-9_.-]{0,63}", name) else "a word"
         if _SECRET_VALUE.search(word):
             return shown if equals else "a word"
         if (equals or name.startswith("-")) and _SECRET.search(name) and len(value) >= 8:
@@ -312,71 +194,63 @@ def secret_in(words: Sequence[str]) -> str | None:
     return None
 
 
-def is_secret(name: str) -> bool:
-    """Tell whether a variable is probably somebody's key or password, by its name."""
-    return bool(_SECRET.search(name))
+def is_secret(name: str, value: str = "") -> bool:
+    """Tell whether a variable of that name, or with that value, looks secret."""
+    return bool(_SECRET.search(name) or _SECRET_VALUE.search(value))
 
 
-# -- the values of one preset
+# -- what is run
 
 
-def _check_keys(name: str, given: Mapping[str, Any]) -> None:
-    for key, value in given.items():
-        if key not in KEYS:
-            remedy = nearest(str(key), KEYS, "keys of a preset are")
-            raise PresetError(
-                f"preset {name} has the key {named(key)}, which nothing reads", remedy
-            )
-        if found := wrong(key, value):
-            what, remedy = found
-            raise PresetError(f"preset {name} gives {key} {what}", remedy)
-    for variable, value in given.get("variables", {}).items():
-        if is_secret(variable) or _SECRET_VALUE.search(value):
-            raise PresetError(f"preset {name} sets {variable}, which looks secret", ELSEWHERE)
+def values(preset: Preset, folder: Path, ranks: int) -> dict[str, object]:
+    """Return what `{...}` stands for in a run of that folder."""
+    count = preset.processes(ranks)
+    known = {"run": str(folder), "name": folder.name, "ranks": count, "home": str(Path.home())}
+    given = {name: value for name, value in preset.arguments.items() if value is not None}
+    for name, value in given.items():
+        given[name] = filled(value, known) if isinstance(value, str) else value
+    return {**given, **known}
 
 
-def _check_whole(preset: Preset) -> None:
-    name = preset.name
-    if (preset.module is None) is (preset.file is None):
-        what = "neither a module nor a file" if preset.module is None else "a module and a file"
-        raise PresetError(f"preset {name} names {what}", "give one of 'module' and 'file'")
-    if word := secret_in([*argument_words(preset.arguments, {}), *preset.words]):
-        raise PresetError(f"preset {name} has a secret in {word}", ELSEWHERE)
-    if preset.resume and not preset.checkpoints:
-        raise PresetError(
-            f"preset {name} has 'resume' and no 'checkpoints'", "give the glob that matches them"
-        )
-    if preset.complete and not preset.checkpoints:
-        raise PresetError(
-            f"preset {name} has 'complete' and no 'checkpoints'",
-            "give the glob that matches them, or leave 'complete' out",
-        )
-    if preset.resume_after_reboot and not preset.resume:
-        raise PresetError(
-            f"preset {name} has 'resume_after_reboot' and no 'resume'", "say how it is resumed"
-        )
-    for argument, factors in preset.multiples.items():
-        for each in (argument, *(one for one in factors if isinstance(one, str))):
-            if each != "ranks" and not isinstance(preset.arguments.get(each), int):
-                raise PresetError(
-                    f"'multiples' of preset {name} counts with {each}, which is no whole number"
-                    " among its arguments",
-                    f"give arguments a number for {each}",
-                )
-    _check_places(preset)
-
-
-def _check_places(preset: Preset) -> None:
-    """Refuse a `{...}` that stands for nothing: it would reach the program as it is."""
-    given = (*preset.arguments.values(), *preset.try_with.values())
-    texts = [*map(str, given), *preset.words, *preset.variables.values()]
-    asked: list[tuple[str, tuple[str, ...]]] = [
-        (text, PLACES) for text in [*texts, preset.checkpoints or ""]
+def argument_words(arguments: Mapping[str, Value], known: Mapping[str, object]) -> list[str]:
+    """Return arguments as words: True is a switch, None and False leave one out."""
+    return [
+        f"--{name}" if value is True else f"--{name}={filled(str(value), known)}"
+        for name, value in arguments.items()
+        if value is not None and value is not False
     ]
-    asked += [(str(text), RESUME_PLACES) for text in preset.resume.values()]
-    asked += [(text, (*RESUME_PLACES, "rank")) for text in preset.complete]
-    for text, known in asked:
-        for place in _BRACES.findall(text):
-            if place not in known and place not in preset.arguments:
-                remedy = nearest(place, [*known, *preset.arguments], "places are")
-                raise PresetError(f"preset {preset.name} has {{{place}}} in {text!r:.80}", remedy)
+
+
+def command(
+    site: Site,
+    preset: Preset,
+    folder: Path,
+    ranks: int,
+    further: Sequence[str],
+    *,
+    hosts: int = 1,
+    resumed: Mapping[str, object] | None = None,
+) -> list[str]:
+    """Return the command line of a run.
+
+    + folder: of the run; + further: what stood behind `--`
+    + resumed: the checkpoint and its step, where it goes on
+    """
+    known = {**values(preset, folder, ranks), **(resumed or {})}
+    arguments = {**preset.arguments, **(preset.resume if resumed else {})}
+    what = ["-m", preset.module] if preset.module else [str(preset.file)]
+    program = [
+        *(site.python, "-u", *what, *argument_words(arguments, known)),
+        *(filled(word, known) for word in preset.words),
+        *further,
+    ]
+    if preset.launch == "python":
+        return program
+    nodes = ["--standalone"] if hosts == 1 else ["--nnodes", str(hosts)]
+    torchrun = [site.python, "-m", "torch.distributed.run", *nodes]
+    return [*torchrun, "--nproc-per-node", str(ranks), "--no-python", *program]
+
+
+def devices_variable(devices: Sequence[str]) -> dict[str, str]:
+    """Return the variable that shows a run its GPUs and no others."""
+    return {"CUDA_VISIBLE_DEVICES": "" if [*devices] == [CPU] else ",".join(devices)}

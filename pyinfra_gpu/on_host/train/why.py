@@ -1,185 +1,288 @@
-"""Why a run failed, or makes no progress: one cause, the lines that show it, and what to do.
-
-The host explains by itself, by the catalogue that was packed with this program: whoever sits there
-at night has no controller at hand. What no log says, that there are no steps any more or that the
-loss is no number, is put into words of ours, which the catalogue knows as well.
-"""
+"""Why a run failed, stands still or waits, and what to do about it."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from ..diagnosis.entries import Catalogue, carried
-from ..diagnosis.log import Source
-from ..diagnosis.matcher import Diagnosis, Finding, diagnose
-from . import account, adapted, calling, evidence, together
-from .advice import MEMORY, smaller
-from .evidence import Kernel
-from .explanation import LAST_LINES, Explanation
-from .record import Run, settled_run
-from .watch.history import History
+from ..terminal import bounded, columns, paragraph, shortened, step, unbroken, wrapped
+from . import checkpoints, runs, starting
+from .host import Site, above, moment
+from .metrics import History
+from .runs import Run, rank_of
+from .watch import duration, tail_of, unstamped
 
-_DISK_FULL = "HOST-01"
-_GOING = {"starting": "is starting", "stopping": "is being ended"}
-_FOLLOWS = ("STORE-02", "STORE-06", "STORE-10", "STORE-12", "NCCL-11", "NCCL-12")
-"""Entries that say only that another process ended or was not heard of any more."""
+HEIGHT = 24
+"""Lines of an answer; the rest of it is in the catalogue and in the logs."""
+_TAIL = 256 << 10
+_MOST_LOGS = 16
+_LAST_LINES = 6
+_MEMORY = "cuda-out-of-memory"
+_KERNEL = ("Out of memory", "oom-kill", "Killed process", "Xid", "NVRM", "I/O error")
+_SIGNALS = {6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+_BATCH = re.compile(r"(?!.*(?:total|global|effective))(?:[\w.-]*[._-])?batch[._-]?size")
 
-_RESUMES = re.compile(r"`(?:pyinfra-gpu )?train (?:\S{1,300} )?resume\b")
 
+@dataclass(kw_only=True)
+class Explanation:
+    """What `why --json` prints, beside the text that people read.
 
-def why(
-    run_directory: Path,
-    *,
-    known: Catalogue | None = None,
-    smaller_preset: str = "",
-    gpus: str = "",
-    queued: str = "",
-    others: Sequence[str] = (),
-    go_on: str = "",
-    now: float | None = None,
-    kernel: Kernel | None = None,
-) -> Explanation:
-    """Explain a run.
-
-    + known: the catalogue; the one that travels with this program if None
-    + smaller_preset: the next smaller preset that is known to fit; mostly nobody knows one
-    + gpus: those that it had, where they were not all of the host
-    + queued: what a run in the queue waits for, a sentence; see `commands.telling`
-    + others: the hosts that train it together with this one
-    + go_on: how it goes on from its newest checkpoint, a sentence; empty where it cannot
-    + now, kernel: of the host, for tests
+    + ended: when its rank failed, or it ended otherwise; + across: the hosts of such a run
     """
-    run = settled_run(run_directory)
-    if run is None:
-        return Explanation(run=run_directory.name, what=f"{run_directory} holds no run")
-    if run.state == "queued":
-        what = f"run {run.name} waits in the queue: nothing has failed"
-        return Explanation(run=run.name, what=what, facts=(queued,) if queued else ())
-    moment = time.time() if now is None else now
-    history = History(run_directory / "metrics.jsonl")
-    history.follow()
-    if run.last is not None:
-        history.begin(run.last.number)
-    ours = tuple(account.own_words(run, history, moment))
-    seen = _Seen(run, account.what(run, history, moment), ours, others)
-    if not ours and (nothing := _nothing_failed(seen)) is not None:
-        return nothing
-    return _failed(
-        seen,
-        known or carried(),
-        evidence.kernel_said(run, kernel or evidence.kernel_lines),
-        advised=(smaller_preset, gpus),
-        go_on=go_on,
-    )
 
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """A run, what became of it, what no log of it says, and who trains it together with here."""
-
-    run: Run
+    run: str
     what: str
-    ours: tuple[str, ...]
-    others: Sequence[str]
+    outcome: str
+    id: str | None = None
+    rank: int | None = None
+    evidence: list[str] = field(default_factory=list)
+    cause: str | None = None
+    fix: list[str] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+    passing: bool = False
+    across: list[str] | None = None
+    ended: float | None = None
+    failed: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "text": self.text(columns())}
+
+    def text(self, width: int) -> str:
+        lines = wrapped(self.what, width=width)
+        for fact in self.facts:
+            lines += paragraph(fact, "  ", "  ", width=width)
+        if not self.failed:
+            return "\n".join(lines)
+        shown = []
+        for each in self.evidence:
+            quoted = wrapped(shortened(each, 300), "  > ", "    ", width=width)
+            shown += bounded(quoted, 3, "    ...")
+        if not self.cause:
+            known = "No cause found: none of the failures known here explains it."
+            rank = f" --rank {self.rank}" if self.rank else ""
+            more = f"The log ends with this (`train logs {self.run}{rank}` shows it):"
+            lines += ["", *wrapped(known, width=width), ""]
+            return "\n".join([*lines, *wrapped(unbroken(more), width=width), *shown, *self.fix])
+        cause = wrapped(unbroken(self.cause), "  ", "  ", width=width)
+        lines += [*shown, "", "Why", *cause, "", "What to do"]
+        for number, each in enumerate(self.fix, 1):
+            further = step(number, each, width)
+            if number > 1 and len(lines) + len(further) > HEIGHT:
+                break
+            lines += further
+        return "\n".join(lines)
 
 
-def _nothing_failed(seen: _Seen) -> Explanation | None:
-    run, last = seen.run, seen.run.last
-    if not run.over:
-        waits = run.state == "starting" and seen.others
-        facts = (f"it waits for {', '.join(seen.others)}",) if waits else account.before(run)
-        what = f"run {run.name} {_GOING.get(run.state, 'goes on')}: nothing has failed"
-        return Explanation(run=run.name, what=what, facts=tuple(facts), across=run.across)
-    if last is None or last.outcome not in ("finished", "stopped"):
-        return None
-    done = Explanation(run=run.name, what=seen.what, facts=tuple(account.stopped_by(run)))
-    if last.outcome == "finished":
-        return done
-    return replace(done, stopped=True, across=run.across, ended=last.ended)
+def why(site: Site, name: str | None) -> Explanation:
+    """Explain a run; without a name the newest, or the newest unresolved one where that is well."""
+    run = runs.chosen(site, name)
+    explanation = explain(site, run)
+    if name is None and not explanation.failed:
+        known = runs.all_of(site)
+        failed = runs.unresolved(known)
+        older = next((each for each in reversed(known) if each.run in failed), None)
+        if older is not None and older.run != run.run:
+            explanation = explain(site, older)
+            explanation.facts.append(f"{run.run}, which is newer, is {run.outcome}")
+    return explanation
 
 
-def _failed(
-    seen: _Seen, known: Catalogue, kernel: Iterable[str], *, advised: tuple[str, str], go_on: str
-) -> Explanation:
-    run, logs = seen.run, evidence.logs(seen.run)
-    if (sentence := together.not_shared(run, logs)) is not None:
-        # It is what the rank's own error means, and that alone would be the cause.
-        diagnosis = diagnose([Source(sentence)], known)
-    else:
-        diagnosis = diagnose([*logs, *map(Source, kernel), *map(Source, seen.ours)], known)
-    found = _explained(seen, diagnosis, known, advised)
-    found = replace(found, ended=together.failed_at(run, found.evidence) or found.ended)
-    said = any(_RESUMES.search(each) for each in found.fix)
-    if said or found.id == MEMORY or not run.failed:
-        return found
-    if found.id == _DISK_FULL and go_on:
-        go_on = f"When there is room: {go_on[0].lower()}{go_on[1:]}"
-    return replace(found, go_on=go_on)
-
-
-def _explained(
-    seen: _Seen, diagnosis: Diagnosis, known: Catalogue, advised: tuple[str, str]
-) -> Explanation:
-    run, first = seen.run, seen.run.first_failed_rank
-    root = next((each for each in diagnosis.findings if each.kind == "root"), None)
+def explain(site: Site, run: Run) -> Explanation:
+    """Explain one run, as far as its logs and the host say."""
+    if run.damaged:
+        return Explanation(run=run.run, what=run.damaged, outcome=run.outcome)
+    history = History(run.folder / "metrics.jsonl").follow()
+    history.begin(len(run.attempts))
+    last, ended = run.last, None
+    if last is not None and last.outcome is not None:
+        ended = last.failed_at or moment(last.ended)
+    ours = [*_own_words(run, history, ended or time.time())]
     found = Explanation(
-        run=run.name,
-        what=seen.what,
-        rank=first,
-        facts=tuple(account.facts(run, first)),
+        run=run.run,
+        what=_what(run, history, ended),
+        outcome=run.outcome,
+        rank=last.first_failed_rank if last else None,
+        facts=[*_facts(site, run)],
         across=run.across,
-        ended=run.last.ended if run.last and run.over else None,
+        ended=ended,
+        failed=run.wrong or bool(ours),
     )
-    if lost := _peer_lost(run, root, first, known) if seen.others else ():
-        facts = (*found.facts, _elsewhere(run.name, seen.others))
-        return replace(found, evidence=lost, facts=facts, secondary=True)
-    if root is None:
-        last = tuple(evidence.last_words(run, first)) or diagnosis.tail[-LAST_LINES:]
-        return replace(found, evidence=last, more=calling.typed(*evidence.more(run, first)))
-    return replace(
-        found,
-        id=root.id,
-        rank=root.rank if first is None else first,
-        evidence=root.shown_by,
-        cause=root.cause,
-        fix=tuple(map(calling.said, _fix(run, root, *advised))),
-        passing=root.passing,
+    if found.failed:
+        diagnosed(run, found, ours)
+        _what_else(run, found)
+    return found
+
+
+def diagnosed(run: Run, found: Explanation, ours: list[str]) -> None:
+    """Fill in the cause by the catalogue: the only place here that knows `on_host.diagnosis`."""
+    from ..diagnosis.causes import carried
+    from ..diagnosis.explain import explain
+
+    first, known = found.rank, carried()
+    logs = sorted(run.logs()[:_MOST_LOGS], key=lambda log: rank_of(log) != first)
+    texts = {f"rank {rank_of(log)}": _text(log) for log in logs}
+    texts |= {"launcher": _text(_launcher(run)), "kernel": _kernel(run), "train": "\n".join(ours)}
+    answer = explain({name: text for name, text in texts.items() if text}, known)
+    if not answer.found:
+        shown = logs[0] if logs and _text(logs[0]).strip() else _launcher(run)
+        found.evidence = _text(shown).splitlines()[-_LAST_LINES:]
+        return
+    root = answer.found[0]
+    found.id, found.cause = root.name, root.cause
+    found.passing = known.entries[root.name].transient
+    found.rank = root.rank if first is None else first
+    found.evidence = [root.line]
+    found.fix = [str(step) for step in root.fix]
+    if root.name == _MEMORY:
+        found.fix[:0] = _smaller(run)
+
+
+def _smaller(run: Run) -> Iterator[str]:
+    """Yield a start with half the batch, where an argument of the run is that."""
+    arguments = run.spec.get("arguments", {})
+    sizes = {n: each for n, each in arguments.items() if type(each) is int and _BATCH.fullmatch(n)}
+    if sizes and (most := max(sizes, key=lambda name: sizes[name])) and sizes[most] > 1:
+        typed = f"train start --like {run.run} --set {most}={sizes[most] // 2}"
+        yield f"Halve {most}, which is {sizes[most]}: `{typed}`"
+
+
+def _what_else(run: Run, found: Explanation) -> None:
+    """Add what helps whatever the cause: a checkpoint to go on from, other hosts, a full disk."""
+    if run.across:
+        others = ", ".join(name for name in run.across)
+        found.facts.append(f"it was one run of {others}: see `train why {run.run}` there too")
+    if not run.wrong or found.id == _MEMORY:
+        return
+    try:
+        point = run.newest() if run.settings().resume else None
+    except (OSError, TypeError, ValueError):
+        point = None
+    if point is not None and not any("train resume" in each for each in found.fix):
+        where = " --across GROUP" if run.across else ""
+        command = f"`train resume {run.run}{where}`"
+        text = f"Go on from {point.path.name}: {command}"
+        found.fix = [*found.fix[:2], text] if found.cause else [*found.fix, text]
+
+
+def _what(run: Run, history: History, ended: float | None) -> str:
+    name, at = f"run {run.run}", history.last.get("step")
+    place = "" if run.across and at is None else " before its first step"
+    place = place if at is None else f" at step {at:,.0f}"
+    if not run.over and not run.wrong:
+        if run.state in ("queued", "waiting"):
+            return f"{name} waits: nothing has failed"
+        if (waited := history.stalled(time.time())) is not None:
+            return f"{name} stands still{place}: no step for {duration(waited)}"
+        if history.not_finite:
+            return f"{name} goes on{place}, and its loss is no number any more"
+        return f"{name} is {run.state}: nothing has failed"
+    if run.last is None:
+        return f"{name} was not started"
+    began = moment(run.last.started)
+    after = (
+        f" after {duration(ended - began)}"
+        if began and ended and run.last.outcome != "lost"
+        else ""
     )
+    if run.outcome == "finished":
+        return f"{name} finished{after}: nothing has failed"
+    text = _became(run)
+    head, colon, tail = text.partition(":")
+    return f"{name} {head}{after}{place}{colon}{tail}"
 
 
-def _peer_lost(
-    run: Run, root: Finding | None, first: int | None, known: Catalogue
-) -> tuple[str, ...]:
-    """Return the lines by which the ranks here only tell that others ended; empty if they do not.
-
-    What a rank said last is what ended it: an error of its own would stand there.
-    """
-    if root is not None:
-        return (root.evidence,) if root.id in _FOLLOWS else ()
-    last = evidence.last_words(run, first) or evidence.launchers_last_words(run)
-    said = diagnose([Source("\n".join(last), first)], known)
-    follows = {*said.suppressed, *(each.id for each in said.findings)} & {*_FOLLOWS}
-    return tuple(last[-1:]) if follows else ()
+def _became(run: Run) -> str:
+    if run.last is None or run.last.outcome != "lost":
+        outcome = run.last.outcome if run.last else "ended"
+        return "was stopped" if outcome == "stopped" else str(outcome)
+    return f"was lost: {'the host was started anew' if run.cut_off else 'its supervisor was ended'}"
 
 
-def _elsewhere(run: str, others: Sequence[str]) -> str:
-    """Say that the cause may be on another host, and how to see it there."""
-    asked = calling.caller()
-    if asked is None:
-        there = f"`train why {run}` there"
-        there += f", or `pyinfra-gpu train INVENTORY why -- {run}` on the controller"
-    else:
-        limits = tuple(word for name in others for word in ("--limit", name))
-        there = f"`{replace(asked, chosen=limits).typed(['why', run])}`"
-    return f"its ranks lost those of {' and '.join(others)}: the cause may be there, see {there}"
+def _facts(site: Site, run: Run) -> Iterator[str]:
+    last = run.last
+    if run.state == "queued":
+        yield f"it {starting.waits_for(site, run)}"
+    if len(run.attempts) > 1 and last is not None:
+        earlier = run.attempts[-2]
+        cause = f" ({earlier.cause})" if earlier.cause else ""
+        point = Path(last.resumed_from).name if last.resumed_from else "the beginning"
+        yield f"attempt {earlier.number} {earlier.outcome}{cause}; {last.number} began from {point}"
+    if last is not None and last.stopped_by:
+        yield f"it was stopped by {last.stopped_by}"
+    if run.waits:
+        until = moment(run.waits.get("until"))
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(until)) if until else "a while"
+        verb = "it waited in vain" if run.over else "it waits"
+        yield f"{verb} until {at} for {run.waits.get('for')}"
+    if last is not None and last.first_failed_rank is not None and run.nproc > 1:
+        yield f"rank {last.first_failed_rank} of {run.nproc} failed first; the others were ended"
+    if last is not None and last.exit not in (None, 0, 1) and last.exit is not None:
+        number = -last.exit if last.exit < 0 else last.exit - 128
+        yield f"exit code {last.exit}" + (f" ({_SIGNALS[number]})" if number in _SIGNALS else "")
+    if run.wrong:
+        for folder, free in _disks(run):
+            if free < 64:
+                yield f"the disk that holds {folder} is full now: {free} MiB are free"
 
 
-def _fix(run: Run, root: Finding, smaller_preset: str, gpus: str) -> tuple[str, ...]:
-    """Return what to do; of memory, first in the words of this run's own command line."""
-    steps = tuple(together.on_all_hosts(run, each) for each in adapted.adapted(run, root))
-    ours = smaller(run, smaller_preset, gpus) if root.id == MEMORY else ()
-    return (*ours, *steps[:2]) if ours else steps
+def _disks(run: Run) -> Iterator[tuple[Path, int]]:
+    """Yield (folder, MiB that are free) of each file system that the run writes to."""
+    folders = [run.folder.parent]
+    if run.checkpoints:
+        folders.append(above(checkpoints.folder_of(run.checkpoints)))
+    seen = set()
+    for folder in folders:
+        try:
+            device, free = folder.stat().st_dev, shutil.disk_usage(folder).free >> 20
+        except OSError:
+            continue
+        if device not in seen:
+            seen.add(device)
+            yield folder, free
+
+
+def _own_words(run: Run, history: History, until: float) -> Iterator[str]:
+    """Yield what the launcher itself knows, in lines that the catalogue has entries for."""
+    lost = run.last is not None and run.last.outcome == "lost"
+    if not lost and (waited := history.stalled(until)) is not None:
+        yield f"train: no step for {waited:.0f} s, where one takes {history.pace or 0:.2f} s"
+    if run.last and run.last.outcome == "failed" and run.last.exit in (-9, 128 + 9):
+        yield "train: the program was killed by SIGKILL"
+    if run.cut_off:
+        yield f"train: the host was started anew while run {run.run} was on"
+    elif run.last is not None and run.last.outcome == "lost":
+        yield f"train: the supervisor of run {run.run} was ended before the run was"
+    if history.not_finite:
+        at, word = history.not_finite
+        yield f"train: the loss is {word} since step {at or 0}"
+
+
+def _launcher(run: Run) -> Path:
+    return run.attempt() / "launcher.log"
+
+
+def _text(log: Path) -> str:
+    return "\n".join(unstamped(line)[1] for line in tail_of(log, _TAIL))
+
+
+def _kernel(run: Run) -> str:
+    """Return what the kernel said of failures since a run began, as far as this user may read."""
+    began = moment(run.last.started) if run.last else None
+    if began is None:
+        return ""
+    words = ["journalctl", "-k", "-q", "--no-pager", "-o", "short", "-n", "2000"]
+    try:
+        said = subprocess.run(
+            [*words, "--since", f"@{began:.0f}"],
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=5, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    lines = said.stdout.decode("utf-8", "replace").splitlines()
+    return "\n".join(line for line in lines if any(word in line for word in _KERNEL))

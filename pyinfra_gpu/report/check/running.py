@@ -24,7 +24,7 @@ from pyinfra.api import Config, State
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
 
-from pyinfra_gpu.engine import command_line, turns
+from pyinfra_gpu.engine import command_line, transport
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import ended_by
 from pyinfra_gpu.engine.look import Unanswered, answer, never_asking
@@ -119,7 +119,7 @@ def visit(
             return (), tuple(problems)
         inventory, hosts = command_line.selected(request.arguments)
         config: Config = ctx_config.get()  # type: ignore[no-untyped-call]
-        config.PARALLEL = turns.at_once(len(hosts))
+        config.PARALLEL = transport.at_once(len(hosts))
         state.init(inventory, config, initial_limit=hosts)
         state.set_stage(StateStage.Prepare)
         names = tuple(host.name for host in hosts)

@@ -11,13 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.document import LARGEST
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.on_host.train.explanation import Explanation
 
 SCHEMA_VERSION = 1
 LIMIT = 2 << 20
-"""Bytes of a host's list; a run comes to some thousand."""
-
-MOST_RUNS = 1000
+"""Bytes of a host's answer; a run comes to some thousand."""
 
 State = Literal["queued", "starting", "running", "waiting", "stopping", "ended", "damaged"]
 Outcome = Literal["finished", "failed", "stopped", "lost"]
@@ -72,12 +69,11 @@ class Run(_Told):
 
     @property
     def on(self) -> bool:
-        """Whether it runs, or is to run."""
         return self.state not in ("ended", "damaged")
 
     @property
     def outcome(self) -> str:
-        """What became of it in a word, or its state."""
+        """The word for what it does, or became."""
         if self.stalled_seconds is not None and self.on:
             return "stalled"
         if self.on or self.state == "damaged":
@@ -86,86 +82,63 @@ class Run(_Told):
 
     @property
     def wrong(self) -> bool:
-        """Whether somebody should look at it."""
         spoilt = self.on and self.last is not None and self.last.not_finite is not None
         return spoilt or self.outcome in ("stalled", "failed", "lost", "damaged")
 
 
-def _run_or_why(value: Any) -> Run | Unknown:
-    """Read one run, or say why it is none: one odd record must not hide the others."""
-    return document.read(Run, json.dumps(value), limit=LIMIT) or Unknown("it is empty")
+class Why(_Told):
+    """Why a run failed: `text` is what the launcher shows on its host."""
 
-
-class _List(_Told):
-    version: Literal[1] = Field(alias="schema")
-    runs: Annotated[
-        tuple[Annotated[Run | Unknown, PlainValidator(_run_or_why)], ...],
-        Field(max_length=MOST_RUNS),
-    ]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listed:
-    """What a launcher listed.
-
-    + runs: those that could be read, oldest first
-    + reason: why others could not, None where there are none
-    """
-
-    runs: tuple[Run, ...]
-    reason: str | None = None
-
-
-def read_runs(text: str) -> Listed | Unknown:
-    """Return the runs that a launcher listed; never raises."""
-    found = document.read(_List, text, limit=LIMIT)
-    if found is None or isinstance(found, Unknown):
-        return found or Unknown("it said nothing")
-    odd = [each.reason for each in found.runs if isinstance(each, Unknown)]
-    runs = tuple(run for run in found.runs if isinstance(run, Run))
-    if not odd:
-        return Listed(runs=runs)
-    which = f"{len(odd)} of its {len(found.runs)} runs" if len(found.runs) > 1 else "its one run"
-    return Listed(runs=runs, reason=f"{which} cannot be read: {odd[0]}")
-
-
-class _Why(_Told):
     run: Name
     what: Text
+    outcome: Words = ""
     id: Words | None = None
     rank: int | None = None
     evidence: Texts = ()
     cause: Text | None = None
     fix: Texts = ()
     facts: Texts = ()
-    passing: bool = False
-    secondary: bool = False
-    across: Texts = ()
+    across: Texts | None = None
     ended: Number | None = None
-    stopped: bool = False
-    more: Text = ""
-    go_on: Text = ""
+    text: Text = ""
 
 
-def read_explanation(text: str) -> Explanation | Unknown:
-    """Return what a launcher knows of a run's end; never raises."""
-    found = document.read(_Why, text, limit=LIMIT)
+def _run_or_why_not(value: Any) -> Run | Unknown:
+    return document.read(Run, json.dumps(value), limit=LIMIT) or Unknown("it is empty")
+
+
+class _List(_Told):
+    version: Literal[1] = Field(alias="schema")
+    runs: Annotated[
+        tuple[Annotated[Run | Unknown, PlainValidator(_run_or_why_not)], ...],
+        Field(max_length=1000),
+    ]
+
+
+def read_runs(text: str) -> tuple[tuple[Run, ...], str | None] | Unknown:
+    """Return the runs of a list, and why others of it could not be read."""
+    found = document.read(_List, text, limit=LIMIT)
     if found is None or isinstance(found, Unknown):
         return found or Unknown("it said nothing")
-    told = found.model_dump()
-    return Explanation(**{**told, "id": found.id or "", "cause": found.cause or ""})
+    odd = [each.reason for each in found.runs if isinstance(each, Unknown)]
+    runs = tuple(run for run in found.runs if isinstance(run, Run))
+    which = f"{len(odd)} of its {len(found.runs)} runs" if len(found.runs) > 1 else "its one run"
+    return runs, f"{which} cannot be read: {odd[0]}" if odd else None
+
+
+def read_why(text: str) -> Why | Unknown:
+    """Return what a host explains."""
+    return document.read(Why, text, limit=LIMIT) or Unknown("it said nothing")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRuns:
-    """One host's answer.
+    """What one host said.
 
-    + reason: why there is none, or not all of it, one sentence
-    + lines: what the launcher printed, where it was asked for something else than its runs
-    + ok: whether the launcher did what it was told
-    + absent: whether the host has no launcher; that is no mistake where none is declared
-    + without: whether all that was refused is that there is no such run here
-    + explained: why its run failed, where it was asked for that
+    + reason: why it could not be asked, or its answer not be read
+    + lines: what its launcher printed; + ok: whether that did what was asked
+    + absent: no training is declared there, or nothing is installed
+    + without: it has no run such as was asked for, which is no failure where another host has
     """
 
     name: str
@@ -175,37 +148,36 @@ class HostRuns:
     ok: bool = True
     absent: bool = False
     without: bool = False
-    explained: Explanation | None = None
+    explained: Why | None = None
 
     @property
     def exit_code(self) -> int:
-        """0 well; 1 nothing could be told, or the launcher refused; 2 a run is wrong."""
         if self.reason is not None or not self.ok:
             return 1
-        newest = self.runs[-1:]
         seen = (run for run in self.runs if run.on or run.unresolved)
-        return 2 if any(run.wrong for run in (*newest, *seen)) else 0
+        return 2 if any(run.wrong for run in (*self.runs[-1:], *seen)) else 0
 
     @property
     def failed_before(self) -> tuple[Run, ...]:
-        """The failed runs that a newer one must not hide."""
+        """Those that failed of late, beside the newest."""
         return tuple(run for run in self.runs[:-1] if run.unresolved)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        runs = [run.model_dump(mode="json") | {"outcome": run.outcome} for run in self.runs]
+        explained = self.explained.model_dump(mode="json") if self.explained else None
         return {
             "reason": self.reason,
             "ok": self.ok,
             "without": self.without,
-            "runs": [run.model_dump(mode="json") | {"outcome": run.outcome} for run in self.runs],
+            "runs": runs,
             "lines": list(self.lines),
-            "explained": self.explained.as_json() if self.explained else None,
+            "explained": explained,
         }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainAnswer:
-    """All hosts' answers, in the inventory's order; + reasons: what is wrong as a whole."""
+    """What all hosts said; + reasons: what is wrong with the request itself."""
 
     inventory: str
     hosts: tuple[HostRuns, ...] = ()
@@ -213,10 +185,6 @@ class TrainAnswer:
 
     @property
     def exit_code(self) -> int:
-        """The worst: 1 something was refused or could not be told, 2 a run is wrong, 0 well.
-
-        A host that has no such run does not count where another one has it.
-        """
         asked = [host for host in self.hosts if not host.without] or self.hosts
         codes = {host.exit_code for host in asked}
         if self.reasons or not self.hosts or 1 in codes:
@@ -224,7 +192,6 @@ class TrainAnswer:
         return 2 if 2 in codes else 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain data; what is in it stays, new keys may come."""
         return {
             "schema_version": SCHEMA_VERSION,
             "inventory": self.inventory,

@@ -11,14 +11,13 @@ import os
 import sys
 
 sys.path.insert(0, sys.argv[1])
-from on_host.train import __main__ as launcher
-from on_host.train.commands import listing  # noqa: F401 - each fork would import it anew
+from on_host.train import cli
 
 path = sys.argv[1]
 for line in sys.stdin:
     child = os.fork()
     if not child:
         sys.argv[:] = [path, *json.loads(line)]
-        os._exit(launcher.main())
+        os._exit(cli.main(sys.argv[1:]))
     os.waitpid(child, 0)
     print(flush=True)

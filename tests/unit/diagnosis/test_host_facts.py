@@ -1,21 +1,21 @@
-"""The host decides between two readings of one message."""
+"""What the host shows decides between two readings of one message."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from diagnosis.small_catalogue import explained
 
-from pyinfra_gpu.diagnosis.host_facts import facts_of
-from pyinfra_gpu.diagnosis.matcher import diagnose
+from pyinfra_gpu.diagnosis.catalogue import catalogue
+from pyinfra_gpu.diagnosis.host_facts import FACTS, facts_of
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.libcuda import CacheEntry
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.on_host.diagnosis.host_facts import Condition, HostFacts
-from pyinfra_gpu.on_host.diagnosis.log import Source
+from pyinfra_gpu.on_host.diagnosis import causes
+from pyinfra_gpu.on_host.diagnosis.explain import explain
 
 PROBES = Path(__file__).parents[1] / "fixtures" / "probe"
 ERROR_803 = (
@@ -24,116 +24,124 @@ ERROR_803 = (
 )
 
 
-def record(name: str) -> Record:
-    return parse((PROBES / f"{name}.txt").read_text().splitlines())
+def record(name: str = "ubuntu2404-2x-rtx5090", **changes: dict[str, Any]) -> Record:
+    """Return a host as the probe saw one, with other values in some of its parts."""
+    seen = parse((PROBES / f"{name}.txt").read_text().splitlines())
+    return replace(
+        seen, **{part: replace(getattr(seen, part), **new) for part, new in changes.items()}
+    )
 
 
-@pytest.mark.parametrize(
-    ("facts", "cause"),
-    [
-        (HostFacts(compat_on_path=True), "compat is on the path"),
-        (
-            HostFacts(compat_on_path=True, driver_version="1", library_version="2"),
-            "compat is on the path",
-        ),
-        (HostFacts(driver_version="580.95.05", library_version="580.105.08"), "the module is old"),
-        (
-            HostFacts(driver_version="580.95.05", library_version="580.95.05"),
-            "libcuda does not fit",
-        ),
-        (HostFacts(driver_version="580.95.05"), "libcuda does not fit"),
-        (HostFacts(), "libcuda does not fit"),
-    ],
-)
-def test_a_reading_is_taken_only_if_the_host_is_known_to_say_so(
-    facts: HostFacts, cause: str
-) -> None:
-    assert explained(ERROR_803, facts=facts).findings[0].cause == cause
+def test_the_catalogue_asks_for_the_facts_that_there_are() -> None:
+    asked = {hint.host for entry in catalogue().entries.values() for hint in entry.when}
+    assert asked - {""} == {*FACTS} == {*causes.HOST_FACTS}
 
 
-def test_error_803_of_the_real_catalogue_has_both_readings() -> None:
-    def why(facts: HostFacts | None) -> str:
-        (finding,) = diagnose([Source(ERROR_803)], facts).findings
-        assert finding.id == "CUDA-01"
-        return finding.cause
-
-    compat = why(HostFacts(compat_on_path=True))
-    differs = why(HostFacts(driver_version="580.95.05", library_version="580.105.08"))
-    assert "`compat`" in compat
-    assert "another version" in differs
-    assert why(None) not in (compat, differs)
+def test_a_healthy_host_explains_nothing() -> None:
+    assert facts_of(record(driver={"users": ()})) == {}
 
 
-@pytest.mark.parametrize(
-    ("condition", "facts", "holds"),
-    [
-        (Condition("secure_boot", True), HostFacts(secure_boot=True), True),
-        (Condition("secure_boot", True), HostFacts(secure_boot=False), False),
-        (Condition("secure_boot", False), HostFacts(), False),
-        (Condition("shm_mib", "< 1024"), HostFacts(shm_mib=64), True),
-        (Condition("shm_mib", "< 1024"), HostFacts(shm_mib=1024), False),
-        (Condition("shm_mib", ">= 1024"), HostFacts(shm_mib=1024), True),
-        (Condition("shm_mib", ">= 1024"), HostFacts(), False),
-        (Condition("gpu", "RTX 50"), HostFacts(gpus=("RTX 5090",)), True),
-        (Condition("gpu", "RTX 50"), HostFacts(gpus=("H100",)), False),
-        (
-            Condition("library_differs", True),
-            HostFacts(driver_version="1", library_version="2"),
-            True,
-        ),
-    ],
-)
-def test_what_is_not_known_does_not_hold(
-    condition: Condition, facts: HostFacts, holds: bool
-) -> None:
-    assert condition.holds(facts) is holds
+SOUND = record()
+GPUS = SOUND.gpus.devices
+assert not isinstance(GPUS, Unknown)
+COMPAT = CacheEntry(name="libcuda.so.1", path="/usr/local/cuda-13/compat/libcuda.so.1", real=None)
+OWN = replace(COMPAT, path="/usr/lib/libcuda.so.1", real="/usr/lib/libcuda.so.580.95.05")
+
+# name -> (a host of which it is true, what is said of it, a host that is nearly so)
+Parts = dict[str, dict[str, Any]]
+CASES: dict[str, tuple[Parts, str, Parts]] = {
+    "module-differs-from-library": (
+        {"driver": {"loaded": "570.1"}},
+        "the loaded module is 570.1, libcuda is 580.",
+        {"driver": {"loaded": None}},
+    ),
+    "module-missing": (
+        {"driver": {"loaded": None, "on_disk": None}},
+        "no nvidia module is loaded, or installed for kernel 6.",
+        {"driver": {"loaded": None, "on_disk": None}, "gpus": {"devices": ()}},
+    ),
+    "gpu-lost": (
+        {"gpus": {"devices": (GPUS[0], replace(GPUS[1], driver=None))}},
+        f"of 2 GPUs on PCI, no driver is bound to {GPUS[1].address}",
+        {"gpus": {"devices": (GPUS[0], replace(GPUS[1], driver=Unknown("no link")))}},
+    ),
+    "shm-small": (
+        {"storage": {"shm_mib": 64}},
+        "/dev/shm has 64 MiB",
+        {"storage": {"shm_mib": 1024}},
+    ),
+    "shm-full": (
+        {"storage": {"shm_free_mib": 3}},
+        "/dev/shm has 3 MiB free",
+        {"storage": {"shm_free_mib": 64}},
+    ),
+    "secure-boot": (
+        {"system": {"secure_boot": True}, "driver": {"mok": False}},
+        "Secure Boot is on, and the key that signs modules is not enrolled",
+        {"system": {"secure_boot": True}, "driver": {"mok": True}},
+    ),
+    "compat-on-path": (
+        {"libcuda": {"cache": (COMPAT, OWN)}},
+        f"the loader takes {COMPAT.path}",
+        {"libcuda": {"cache": (OWN, COMPAT)}},
+    ),
+    "disk-full": (
+        {"storage": {"free_mib": 7, "inodes": {"/opt": 0}}},
+        "the prefix has 7 MiB free, /opt has 0 inodes free",
+        {"storage": {"free_mib": 256}},
+    ),
+    "memory-low": (
+        {"system": {"ram_mib": 7821}},
+        "the host has 7821 MiB of RAM",
+        {"system": {"ram_mib": 16 << 10}},
+    ),
+    "gpu-busy": (
+        {"driver": {"users": ("pid 812 (python3)", "pid 813 (python3)")}},
+        "a GPU is used by pid 812 (python3), pid 813 (python3)",
+        {"driver": {"users": ()}},
+    ),
+    "nouveau-loaded": (
+        {"driver": {"nouveau": True}},
+        "nouveau is loaded",
+        {"driver": {"nouveau": False}},
+    ),
+    "no-libcuda": (
+        {"driver": {"libcuda": None}},
+        "the loader's cache has no libcuda.so.1",
+        {"driver": {"libcuda": Unknown("no ldconfig")}},
+    ),
+}
 
 
-def test_a_healthy_host_as_the_probe_sees_it() -> None:
-    facts = facts_of(record("ubuntu2404-2x-rtx5090"))
-    assert facts.driver_loaded is True
-    assert facts.driver_version == facts.library_version
-    assert facts.library_differs is False
-    assert facts.compat_on_path is False
-    assert facts.nouveau is False
-    assert facts.gpus == ("RTX 5090",)
+@pytest.mark.parametrize("name", FACTS)
+def test_a_fact_is_told_with_its_detail_and_of_no_other_host(name: str) -> None:
+    true, said, nearly = CASES[name]
+    assert facts_of(record(**true))[name].startswith(said)
+    assert name not in facts_of(record(**nearly))
+
+
+def test_what_the_probe_could_not_tell_is_no_fact() -> None:
+    assert facts_of(record("no-probe")) == {}
+    assert "compat-on-path" not in facts_of(record("truncated"))
 
 
 def test_hosts_that_are_not_healthy() -> None:
-    assert facts_of(record("ubuntu2404-rtx5080-nouveau")).nouveau is True
-    assert facts_of(record("ubuntu2204-rtxpro6000-secureboot")).secure_boot is True
+    assert "nouveau-loaded" in facts_of(record("ubuntu2404-rtx5080-nouveau"))
+    assert "secure-boot" in facts_of(record("ubuntu2204-rtxpro6000-secureboot"))
 
 
-def test_what_the_probe_could_not_tell_is_not_known() -> None:
-    assert facts_of(record("no-probe")) == HostFacts()
-    assert facts_of(record("truncated")).compat_on_path is None
+def test_one_message_has_another_cause_on_another_host() -> None:
+    def why(**changes: dict[str, Any]) -> str:
+        facts = facts_of(record(**changes))
+        (found, *_) = explain({"run.log": ERROR_803}, catalogue(), facts).found
+        assert found.name == "cuda-driver-combination"
+        return found.cause
 
-
-def test_the_first_library_in_the_linkers_cache_is_the_one_that_is_taken() -> None:
-    host = record("ubuntu2404-2x-rtx5090")
-    own = CacheEntry(
-        name="libcuda.so.1", path="/usr/lib/libcuda.so.1", real="/usr/lib/libcuda.so.580.1"
+    plain, differs, compat = (
+        why(),
+        why(**CASES["module-differs-from-library"][0]),
+        why(**CASES["compat-on-path"][0]),
     )
-    compat = replace(own, path="/usr/local/cuda-13/compat/libcuda.so.1")
-
-    def with_cache(*cache: CacheEntry) -> bool | None:
-        libcuda = replace(host.libcuda, cache=cache)
-        return facts_of(replace(host, libcuda=libcuda)).compat_on_path
-
-    assert with_cache(compat, own) is True
-    assert with_cache(own, compat) is False
-    unknown = replace(host.libcuda, cache=Unknown("no ldconfig"))
-    assert facts_of(replace(host, libcuda=unknown)).compat_on_path is None
-
-
-def test_a_torch_without_cuda_is_told_from_one_that_could_not_be_read() -> None:
-    host = record("ubuntu2404-2x-rtx5090")
-
-    def torch_cuda(version: str | None, cuda: str | Unknown | None) -> bool | None:
-        torch = replace(host.torch, version=version, cuda=cuda)
-        return facts_of(replace(host, torch=torch)).torch_cuda
-
-    assert torch_cuda("2.13.0", "13.0") is True
-    assert torch_cuda("2.13.0+cpu", None) is False
-    assert torch_cuda("2.13.0", Unknown("no permission")) is None
-    assert torch_cuda(None, None) is None
+    assert plain not in (differs, compat)
+    assert differs.endswith(f": {CASES['module-differs-from-library'][1]}95.05.")
+    assert compat.endswith(f": the loader takes {COMPAT.path}.")

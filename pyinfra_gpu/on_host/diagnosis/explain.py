@@ -1,0 +1,425 @@
+"""One root cause out of what a failed run left.
+
+The rules, in this order:
+
+1. torchrun says which rank failed first; if that rank says anything, the others are collateral.
+2. What was only warned of, or survived, is no cause, unless it hides what ended the run.
+3. An exception that no entry explains makes a log unexplained. Only the kernel, an earlier
+   exception or an error printed right before it outweighs that.
+4. A consequence (`hides`) gives way to its cause.
+5. Exceptions and the kernel come before other lines, and the first of them before later ones.
+6. Weak entries count only where there is nothing better.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from . import text
+from .causes import Catalogue, Entry, Hint, Step
+from .text import LOOKED_AT, TYPED, Failure, Stream
+
+_TAIL = 30  # lines shown of a log that nothing explains
+_LONGEST_LINE = 400  # characters
+_MOST_PLACES = 60  # of one message in one stream
+_RIGHT_BEFORE = 30  # lines between an error and the exception that it led to
+_SOON_OVER = 5  # lines that a log may have after a warning that was its last word
+_STILL_WORKING = 3  # lines of progress after a message: it ended nothing
+_SAFE = re.compile(r"[\w./:@%+,-]{1,200}")  # what a shell takes literally
+
+_KERNEL = re.compile(
+    r"\bkernel: |^\[ {0,10}\d{1,8}\.\d{6}\] |^\[\w{3} \w{3} {1,2}\d{1,2} [\d:]{8} \d{4}\] "
+    r"|Killed process \d|^NVRM:"
+)
+_ERROR = re.compile(
+    r"\b(?:E|FATAL|fatal|Fatal|Error|error|ERROR)\b ?[:!\]]|(?:^|[\[ ])[EF]\d{3,4} \d\d:\d\d:"
+)
+_MARKED_WARNING = re.compile(r"(?:^|[\s:\[])W\d{3,4} \d\d:\d\d:\d\d")
+_WARNING = re.compile(
+    r"\b(?:WARNING|Warning|\w{1,40}Warning|warning|warn|(?<!=)INFO|DEBUG)\b"
+    r"|(?:^|[\[ ])[IW]\d{3,4} \d\d:|\[[IW] "
+)
+_GOES_ON = re.compile(
+    r"\b(?:[Rr]etrying|will retry|[Tt]rying (?:again|next|another)|[Ff]all(?:ing|s|en)? ?back"
+    r"|[Rr]ecovered|(?<!Exception )(?<!have been )(?<!\()[Ii]gnor(?:ed|ing)|[Ss]kipp(?:ed|ing)"
+    r"|[Cc]ontinuing)\b(?!=)"
+)
+_WAITED = re.compile(
+    r"\b[Rr]etry(?:ing)? (?:in|after) \d|loss scale|retrying \(try=\d|suppress this"
+)
+_ENDED_WELL = re.compile(
+    r"\b[Tt]raining (?:is |was )?(?:complete|completed|done|finished)\b(?! with error)"
+    r"|'train_runtime': \d|`max_(?:epochs|steps|time)=[^`]{1,40}` reached"
+    r"|^exit(?: code)?[:= ]{1,3}0$"
+    r"|\b(?:successfully (?:finished|completed|installed|built)|completed successfully)\b"
+    r"|^Successfully (?:installed|built|tagged) \S|WorkerState\.SUCCEEDED|\bexited with code 0$"
+    r"|^[= ]{0,40}\d{1,5} passed\b[^\n]{0,60} in [\d.]{1,9}s|^Job succeeded$|\brc=0$|^Complete!$"
+    r"|^(?:Installed|Audited) \d{1,5} packages? in|\bDKMS: install completed|^\[100%\] Built target"
+)
+_TRAINED_WELL = re.compile(
+    r"\b[Tt]raining (?:is |was |has )?(?:complete|completed|done|finished)\b(?! with error)"
+    r"|'train_runtime': \d|`max_(?:epochs|steps|time)=[^`]{1,40}` reached|\bCOMPLETED {1,10}0:0\b"
+    r"|\b[Ss]aved \S{0,120}\bfinal\.\w{2,12}\b|\b[Ff]inal (?:model|weights) (?:is |was )?saved\b"
+    r"|\bexits successfully\b"
+)
+_REBOOT = re.compile(r"[#$] (?:sudo )?(?:systemctl )?reboot\b|[#$] sudo shutdown -r\b")
+_FAILED = re.compile(r"\b(?:error|failed|failure|fatal|killed|abort(?:ed|ing)|exception)\b", re.I)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A cause, in the words of the catalogue.
+
+    + short: the first sentence of `cause`
+    + line: what shows it: of the log, or what the host says; source: where that is from
+    """
+
+    name: str
+    cause: str
+    short: str
+    line: str
+    source: str
+    rank: int | None
+    fix: tuple[Step, ...]
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What logs mean.
+
+    + found: the root cause, then what follows from it or was not shown to be the cause
+    + unexplained: the last lines, where no cause was found
+    + failed: whether anything failed, as far as the logs show
+    """
+
+    found: tuple[Found, ...] = ()
+    unexplained: str = ""
+    failed: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Answer:
+        """Return what `as_json` made plain."""
+        found = (
+            Found(**{**each, "fix": tuple(Step(**step) for step in each["fix"])})
+            for each in document["found"]
+        )
+        return cls(tuple(found), document["unexplained"], document["failed"])
+
+
+@dataclass(frozen=True, eq=False)
+class _Hit:
+    """A place where an entry's message stands, and how it stands there."""
+
+    entry: Entry
+    stream: Stream
+    first: int
+    last: int
+    span: tuple[int, int]
+    anchor: int
+    fields: Mapping[str, str]
+    failure: Failure | None
+    standing: str  # exception, kernel, error, plain, warned or survived
+
+    @property
+    def number(self) -> int:
+        return self.stream.lines[self.first].number
+
+    @property
+    def overcome(self) -> bool:
+        return self.standing in ("warned", "survived")
+
+
+def explain(
+    texts: Mapping[str, str], catalogue: Catalogue, host: Mapping[str, str] | None = None
+) -> Answer:
+    """Return what the logs of a run mean, together.
+
+    + texts: source -> its text, such as "rank 1"; those that are believed first come first
+    + host: fact -> detail, which decide between the causes of one message
+    """
+    lines, first_failed, told = text.attributed(text.read(texts))
+    streams = text.streams(lines)
+    hits, failed = _search(streams, catalogue)
+    failed = [
+        each for each in failed if not (each.aside or _went_on(each.stream, each.spans[-1][1]))
+    ]
+    roots = _decide(hits, failed, first_failed, told, catalogue)
+    if not roots:
+        shown = "\n".join(text.tail(lines, _TAIL))
+        trouble = bool(failed or hits) or any(
+            _FAILED.search(each.text[:LOOKED_AT]) for each in lines
+        )
+        return Answer(unexplained=shown, failed=trouble)
+    whole = [stream.text for stream in streams]
+    root = min(roots, key=lambda hit: (hit.standing not in ("exception", "kernel"), hit.number))
+    others: dict[str, _Hit] = {}
+    for hit in hits:
+        if not hit.entry.wrapper and hit.entry.name != root.entry.name:
+            others.setdefault(hit.entry.name, hit)
+    found = [_found(hit, whole, host or {}) for hit in (root, *others.values())]
+    return Answer(tuple(found), failed=True)
+
+
+# -- searching
+
+
+def _search(streams: Sequence[Stream], known: Catalogue) -> tuple[list[_Hit], list[Failure]]:
+    hits: list[_Hit] = []
+    failed: list[Failure] = []
+    for stream in streams:
+        own = text.failures(stream)
+        inside = {index: each for each in own for a, b in each.spans for index in range(a, b + 1)}
+        found = _specific([*_hits(stream, known, inside)], known)
+        hits += found if not _ended_well(stream) else [h for h in found if h.standing == "kernel"]
+        failed += own if not _ended_well(stream) else []
+    hits.sort(key=lambda hit: hit.number)
+    failed.sort(key=lambda each: each.number)
+    over = max(_restarted_well(streams), _last(streams, _TRAINED_WELL))
+    if over and not any(each.number > over and not each.aside for each in failed):
+        # What the kernel says afterwards ended nothing: it is of another day or program.
+        hits = [h for h in hits if h.number > over and h.standing != "kernel"]
+        failed = [each for each in failed if each.number > over]
+    booted = _last(streams, _REBOOT)
+    if booted > max([each.number for each in hits] + [each.number for each in failed], default=0):
+        return [], []  # the reboot cured it, as far as the log goes on
+    return hits, failed
+
+
+def _hits(stream: Stream, known: Catalogue, inside: Mapping[int, Failure]) -> Iterator[_Hit]:
+    one_line = stream.text.replace("\n", " ")  # a message may be broken where it has a space
+    for entry in known.entries.values():
+        for message in entry.match:
+            if message.anchor not in one_line:
+                continue
+            for count, found in enumerate(message.find(stream.text)):
+                if count >= _MOST_PLACES:
+                    break
+                first, last = (
+                    stream.at(found.start()),
+                    stream.at(max(found.start(), found.end() - 1)),
+                )
+                failure = next((inside[i] for i in range(first, last + 1) if i in inside), None)
+                fields = {name: value for name, value in found.groupdict().items() if value}
+                standing = _standing(stream, first, last, failure)
+                yield _Hit(
+                    entry,
+                    stream,
+                    first,
+                    last,
+                    found.span(),
+                    len(message.anchor),
+                    fields,
+                    failure,
+                    standing,
+                )
+
+
+def _standing(stream: Stream, first: int, last: int, failure: Failure | None) -> str:
+    whole = stream.lines[first].whole[:LOOKED_AT]
+    if _KERNEL.search(whole) or stream.shown[first].startswith("NVRM:"):
+        return "kernel"
+    if failure:
+        return (
+            "survived" if failure.aside or _went_on(stream, failure.spans[-1][0]) else "exception"
+        )
+    if _went_on(stream, last) or _GOES_ON.search(stream.shown[first][:LOOKED_AT]):
+        return "survived"
+    if _ERROR.search(whole) and not _MARKED_WARNING.search(whole):
+        return "error"
+    return "warned" if _WARNING.search(whole) else "plain"
+
+
+def _went_on(stream: Stream, last: int) -> bool:
+    """Tell whether the program worked on after this line, or said that it would.
+
+    What follows the next command that was typed is another program's.
+    """
+    end = stream.typed_after(last)
+    after = stream.shown[last + 1 : min(last + 3, end)]
+    said = (each[:LOOKED_AT] for each in after)
+    if any(_GOES_ON.search(each) and not _WAITED.search(each) for each in said):
+        return True
+    return stream.progress(last + 1, end) >= _STILL_WORKING
+
+
+def _ended_well(stream: Stream) -> bool:
+    return any(_ENDED_WELL.search(shown[:LOOKED_AT]) for shown in stream.shown[-3:])
+
+
+def _restarted_well(streams: Sequence[Stream]) -> int:
+    """Return the line at which ranks that torchrun restarted came to a good end; 0 if none did."""
+    if not any("will restart worker group" in stream.text for stream in streams):
+        return 0
+    ends = (
+        line.number
+        for stream in streams
+        for line, shown in zip(stream.lines, stream.shown, strict=True)
+        if "worker group successfully finished" in shown or "WorkerState.SUCCEEDED" in shown
+    )
+    return max(ends, default=0)
+
+
+def _last(streams: Sequence[Stream], what: re.Pattern[str]) -> int:
+    """Return the number of the last line of the logs that says so; 0 if none does."""
+    return max(
+        (
+            line.number
+            for stream in streams
+            for line, shown in zip(stream.lines, stream.shown, strict=True)
+            if what.search(shown[:LOOKED_AT])
+        ),
+        default=0,
+    )
+
+
+def _specific(hits: Sequence[_Hit], known: Catalogue) -> list[_Hit]:
+    """Return the hits without those that a more specific message covers."""
+    kept: list[_Hit] = []
+    for hit in sorted(hits, key=lambda each: (each.span[0], -each.span[1])):
+        rivals = [each for each in kept[-16:] if each.span[1] > hit.span[0]]
+        if any(_covers(each, hit, known) for each in rivals):
+            continue
+        beaten = [each for each in rivals if _covers(hit, each, known)]
+        kept = [each for each in kept if each not in beaten] + [hit]
+    return kept
+
+
+def _covers(one: _Hit, other: _Hit, known: Catalogue) -> bool:
+    a, b = one.entry.name, other.entry.name
+    if a == b or known.hides(b, a):
+        return a == b
+    holds = one.span[0] <= other.span[0] and other.span[1] <= one.span[1]
+    more = one.span != other.span or one.anchor > other.anchor
+    return known.hides(a, b) or (holds and more and not one.entry.wrapper)
+
+
+# -- deciding
+
+
+def _decide(
+    hits: Sequence[_Hit],
+    failed: Sequence[Failure],
+    rank: int | None,
+    told: frozenset[int],
+    known: Catalogue,
+) -> list[_Hit]:
+    explained = {hit.failure for hit in hits if hit.failure and _tells(hit)}
+    unknown = [each for each in failed if each not in explained]
+    roots = [hit for hit in hits if not hit.entry.wrapper]
+    heard = {hit.stream.rank for hit in roots} | {each.stream.rank for each in unknown}
+    if rank is not None and rank in heard:
+        own = [hit for hit in roots if hit.stream.rank in (rank, None)]
+        mine = [each for each in unknown if each.stream.rank in (rank, None)]
+        if own and not mine and all(hit.entry.weak for hit in own):
+            start = own[0].number
+            own += [
+                hit
+                for hit in roots
+                if not hit.entry.weak
+                and hit.standing == "exception"
+                and (hit.number < start or (told and hit.stream.rank not in told))
+                and hit not in own
+            ]
+            mine = [each for each in unknown if each.number < start]
+        roots, unknown = own, mine
+    lasting = [hit for hit in roots if not hit.overcome]
+    if unknown:
+        pool = [hit for hit in lasting if not hit.entry.weak and _outweighs(hit, unknown[0])]
+    else:
+        ended = {hit.entry.name for hit in hits if hit.standing in ("exception", "error")}
+        lasting += [
+            hit
+            for hit in roots
+            if hit.overcome and any(known.hides(hit.entry.name, name) for name in ended)
+        ]
+        strong = [hit for hit in lasting if not hit.entry.weak]
+        kernel = [hit for hit in lasting if hit.standing == "kernel" and hit.entry.weak]
+        pool = _without_effects([*strong, *kernel], known) if strong else lasting
+        pool = [hit for hit in pool if not hit.entry.weak] or pool
+        if not pool and not failed and rank is None:
+            pool = [hit for hit in roots if not hit.entry.weak and _last_word(hit)]
+    return _without_effects(pool, known)
+
+
+def _without_effects(hits: Sequence[_Hit], known: Catalogue) -> list[_Hit]:
+    """Return the hits that follow from none of the others."""
+    names = {hit.entry.name for hit in hits}
+    return [hit for hit in hits if not any(known.hides(n, hit.entry.name) for n in names)]
+
+
+def _last_word(hit: _Hit) -> bool:
+    """Tell whether a program warned of this and then ended."""
+    after = hit.stream.shown[hit.last + 1 : hit.last + 2 + _SOON_OVER]
+    over = len(after) <= _SOON_OVER or any(TYPED.match(each[:LOOKED_AT]) for each in after)
+    return hit.standing == "warned" and over
+
+
+def _tells(hit: _Hit) -> bool:
+    """Tell whether the message says what its exception is about, and not only where it was."""
+    if hit.failure is None:
+        return False
+    spans = hit.failure.spans[-1:] if hit.failure.carries else hit.failure.spans
+    return not hit.entry.wrapper or any(hit.first <= first <= hit.last for first, _ in spans)
+
+
+def _outweighs(hit: _Hit, unknown: Failure) -> bool:
+    if hit.failure and hit.standing == "exception":
+        return hit.failure.number < unknown.number
+    if hit.standing == "error":
+        return hit.stream is unknown.stream and 0 < unknown.start - hit.last <= _RIGHT_BEFORE
+    return hit.standing == "kernel"
+
+
+# -- saying
+
+
+def _found(hit: _Hit, whole: Sequence[str], host: Mapping[str, str]) -> Found:
+    entry, fields = hit.entry, dict(hit.fields)
+    shown = " ".join(line.whole.strip() for line in hit.stream.lines[hit.first : hit.last + 1])
+    if len(shown) > _LONGEST_LINE:
+        place = max(0, shown.find(hit.stream.text[slice(*hit.span)][:40]) - 100)
+        shown = f"{'...' if place else ''}{shown[place : place + _LONGEST_LINE - 6]}..."
+    cause, fix, source = entry.cause, entry.fix, hit.stream.source
+    if (told := _hint(entry, whole, host)) is not None:
+        hint, line, more = told
+        cause, fix, fields = hint.cause, hint.fix or fix, {**fields, **more}
+        if hint.host:
+            cause = f"{cause.rstrip('.')}: {line}."
+    cause = _filled(cause, lambda name: fields.get(name, name.upper()))
+    steps = tuple(
+        Step(*(_filled(part, lambda name: _typed(fields, name)) for part in (step.text, step.run)))
+        for step in fix
+    )
+    short = re.split(r"(?<=[.!]) (?=[A-Z`])", cause, maxsplit=1)[0]
+    return Found(entry.name, cause, short, shown, source, hit.stream.rank, steps, fields)
+
+
+def _hint(
+    entry: Entry, whole: Sequence[str], host: Mapping[str, str]
+) -> tuple[Hint, str, Mapping[str, str]] | None:
+    """Return the first hint that holds: what the host says comes before other lines of the log."""
+    for hint in entry.when:
+        if hint.host in host:
+            return hint, host[hint.host], {}
+    for hint in entry.when:
+        for each in whole if hint.log else ():
+            if hint.log and hint.log.anchor in each and (found := next(hint.log.find(each), None)):
+                return hint, found[0], {k: v for k, v in found.groupdict().items() if v}
+    return None
+
+
+def _filled(said: str, value: Callable[[str], str]) -> str:
+    return re.sub(r"\{([a-z][a-z_]*)\}", lambda found: value(found[1]), said)
+
+
+def _typed(fields: Mapping[str, str], name: str) -> str:
+    word = fields.get(name, "")
+    return word if _SAFE.fullmatch(word) else name.upper()

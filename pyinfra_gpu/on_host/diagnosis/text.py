@@ -1,0 +1,334 @@
+"""A log without colours, clocks and labels, sorted by who wrote it, and the exceptions in it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..terminal import without_escapes
+
+HEAD_LINES, TAIL_LINES = 20_000, 100_000  # of a longer log, the middle is left out
+MOST_STREAMS = 200  # of more writers, the rest share one stream
+LOOKED_AT = 400  # characters of a line that tell what kind of line it is
+LONGEST_MESSAGE = 40  # lines that an exception's message may have
+_MOST_PREFIXES = 6
+_QUOTED_WITHIN = 3  # lines: an exception named so soon after another is what that one quotes
+_LABELLED, _LINES_OF_ONE = 0.8, 3
+
+_QUOTES = str.maketrans("\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u00b4\u00a0", "''''\"\"\"' ")
+_BLANKS = re.compile(r"[ \t]+")
+_RANK_INSIDE = re.compile(r"(?<=[^\s\]:])(?=\[rank\d{1,5}\]:[ ])")
+_RANK_OF_SOURCE = re.compile(r"(?i)\brank[ _-]?(\d{1,5})\b")
+
+_DATE = r"\d{4}[-/]\d\d[-/]\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+_DAY = r"[A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d"
+_WORD = r"[\w./@-]{1,64}"
+_PREFIX = re.compile(
+    rf"""
+    \[rank(?P<rank>\d{{1,5}})\]:[ ]?                             # PyTorch, torchrun --tee, Open MPI
+  | \[default(?P<local>\d{{1,4}})\]:[ ]?
+  | \[?[Rr]ank[ :=]{{0,2}}(?P<said>\d{{1,5}})\]?[ ]\|[ ]
+  | \[[\w.@-]{{1,80}},(?P<mpi>\d{{1,5}})\]<std(?:out|err)>:[ ]?
+  | [\[(]?{_DATE}[\])]?:?[ ]{{1,4}}                              # clocks
+  | \[?\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?\]?[ ]
+  | \[\d\d/\d\d/\d\d[ ]\d\d:\d\d:\d\d\][ ]
+  | {_DAY}[ ]{_WORD}[ ]{_WORD}(?:\[\d{{1,8}}\])?:[ ]             # journald, syslog, the kernel
+  | {_WORD}[ ](?:kernel|{_WORD}\[\d{{1,8}}\]):[ ]
+  | \[[ ]{{0,10}}\d{{1,10}}\.\d{{3,9}}\][ ]
+  | \[[A-Z][a-z]{{2}}[ ]{_DAY}[ ]\d{{4}}\][ ]
+  | kernel:[ ]
+  | \[?(?P<host>[\w.@-]{{1,60}})\]?:?[ ](?=\[(?:rank|default)\d) # pdsh, srun and scripts
+  | (?P<label>[\w.-]{{1,60}})[ ]{{0,20}}\|(?:[ ]|$)              # docker compose, Ray
+  | \((?P<worker>[\w.=,:\ -]{{0,80}}pid=\d{{1,8}}[\w.=,:\ -]{{0,80}})\)[ ]
+  | \#\d{{1,4}}[ ]\d{{1,6}}\.\d{{1,4}}(?:[ ]|$)                  # BuildKit
+  | \[?[IWEF]\d{{3,4}}[ ]\d\d:\d\d:\d\d[.\d]{{0,12}}[ ]{{1,2}}(?:\d{{1,8}}[ ])?
+    [\w/.-]{{1,120}}:\d{{1,6}}\][ ]?                             # glog, PyTorch, vLLM
+  | \[[IWEF][ ][\w/.-]{{1,120}}:\d{{1,6}}\][ ]
+  | (?:INFO|DEBUG|WARNING|ERROR)[ ]\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]
+    (?:\[?[\w/.]{{1,80}}:\d{{1,6}}\][ ]?)?
+  | E[ ]{{3,7}}(?=\w)                                            # pytest, MPICH
+  | \[\d{{1,7}}\][ ]
+    """,
+    re.VERBOSE,
+)
+_LABEL = re.compile(r"[ ]{0,6}(?P<label>[\w.@-]{1,60}|[Rr]ank[ ]\d{1,5})[:>][ ]")
+
+TYPED = re.compile(
+    r"(?:\([\w. -]{1,40}\) ){0,2}"
+    r"(?:\[?[\w.-]{1,40}@[\w.-]{1,64}[^$#%\n]{0,80}[$#%]|[$%\u276f]|>>>) \S"
+)
+"""A shell's prompt with a command behind it."""
+
+
+# What a training loop prints while it works.
+_PROGRESS = re.compile(
+    r"\b(?:[Ss]tep|[Ii]ter(?:ation)?|[Ee]poch)\b[ :=#\[(]{0,3}\d|\d%\|"
+    r"|\b(?:it|tok|tokens|samples)/s|\bloss\b'?[ :=]{1,3}\d"
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a log; `text` is without prefixes, `whole` as a person sees it."""
+
+    number: int
+    source: str
+    rank: int | None
+    label: str
+    prefixes: int
+    text: str
+    whole: str
+
+
+class Stream:
+    """The lines of one writer in one source, as one text to search."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.lines, self.rank, self.source = lines, lines[0].rank, lines[0].source
+        self.shown = [_BLANKS.sub(" ", line.text).strip() for line in lines]
+        self._starts, start = [], 0
+        for text in self.shown:
+            self._starts.append(start)
+            start += len(text) + 1
+        self.text = "\n".join(self.shown)
+        starts = [text[:LOOKED_AT] for text in self.shown]
+        self._typed = [index for index, text in enumerate(starts) if TYPED.match(text)]
+        self._progress = [index for index, text in enumerate(starts) if _PROGRESS.search(text)]
+
+    def typed_after(self, index: int) -> int:
+        """Return the index of the next line that a person typed, or how many lines there are."""
+        place = bisect_right(self._typed, index)
+        return self._typed[place] if place < len(self._typed) else len(self.lines)
+
+    def progress(self, start: int, end: int) -> int:
+        """Return how many lines from `start` to before `end` show a training loop at work."""
+        return bisect_left(self._progress, end) - bisect_left(self._progress, start)
+
+    def at(self, place: int) -> int:
+        """Return the index of the line that holds the character at `place`."""
+        return bisect_right(self._starts, place) - 1
+
+
+def read(texts: Mapping[str, str]) -> list[Line]:
+    """Return the lines of all sources, cleaned; empty ones are left out."""
+    lines: list[Line] = []
+    for source, text in texts.items():
+        named = _RANK_OF_SOURCE.search(source)
+        clean = without_escapes(text.replace("\r\n", "\n").replace("\r", "\n")).translate(_QUOTES)
+        wholes = clean.splitlines()
+        if len(wholes) > HEAD_LINES + TAIL_LINES:
+            wholes = wholes[:HEAD_LINES] + wholes[-TAIL_LINES:]
+        labelled = _labelled(wholes)
+        for whole in wholes:
+            for part in _RANK_INSIDE.split(whole) if "[rank" in whole else (whole,):
+                if not part or part.isspace():
+                    continue
+                line = _line(len(lines) + 1, source, part, labelled)
+                rank = int(named[1]) if named and line.rank is None else line.rank
+                lines.append(replace(line, rank=rank))
+    return lines
+
+
+def _line(number: int, source: str, whole: str, labelled: bool) -> Line:
+    rank = local = None
+    label, place, count = "", 0, 0
+    if labelled and (found := _LABEL.match(whole)):
+        label, place, count = found["label"], found.end(), 1
+        digits = label.lower().removeprefix("rank").strip()
+        rank = int(digits) if digits.isdigit() else None
+    for _ in range(_MOST_PREFIXES):
+        found = _PREFIX.match(whole, place)
+        if not found:
+            break
+        place, count = found.end(), count + 1
+        if said := found["rank"] or found["mpi"] or found["said"]:
+            rank = int(said)
+        elif found["local"]:
+            local = int(found["local"])
+        label = label or found["label"] or found["host"] or found["worker"] or ""
+    rank = local if rank is None else rank
+    return Line(number, source, rank, "" if label.isdigit() else label, count, whole[place:], whole)
+
+
+def _labelled(wholes: Sequence[str]) -> bool:
+    """Tell whether a launcher put a word and a colon before the lines, as srun and pdsh do."""
+    matches = [_LABEL.match(whole) for whole in wholes if whole]
+    labels = [found["label"] for found in matches if found]
+    often = len(labels) >= _LINES_OF_ONE * max(1, len(set(labels)))
+    return often and len(labels) >= _LABELLED * len(matches)
+
+
+def streams(lines: Sequence[Line]) -> list[Stream]:
+    """Return one stream for each writer, so that what others printed in between is gone."""
+    writers: dict[tuple[str, int | None, str], list[Line]] = {}
+    for line in lines:
+        writer = (line.source, line.rank, line.label)
+        if writer not in writers and len(writers) >= MOST_STREAMS:
+            writer = (line.source, None, "")
+        writers.setdefault(writer, []).append(line)
+    return [Stream(own) for own in writers.values()]
+
+
+# -- torchrun's summary
+
+ROOT_CAUSE = "Root Cause (first observed failure):"
+_ITEM = re.compile(r"\[\d{1,6}\]:$")
+_END = re.compile(r"={10,}$")
+_HEAD = re.compile(r"(rank|exitcode|time)\s{0,20}:\s{0,4}(-?[\w:.-]{1,40})")
+_FAILED = re.compile(r"failed \(exitcode: -?\d{1,4}\) local_rank: (\d{1,4}) \(pid: \d{1,9}\)")
+
+
+def attributed(lines: Sequence[Line]) -> tuple[list[Line], int | None, frozenset[int]]:
+    """Give each line of torchrun's summary to its rank.
+
+    Returns also the rank that failed first, and all ranks that the summary tells of: those of
+    its host, while others may have failed elsewhere.
+    """
+    result = list(lines)
+    roots: list[tuple[bool, str, int]] = []
+    ranks: set[int] = set()
+    early: int | None = None
+    for place, line in enumerate(lines):
+        text = line.text.strip()
+        if early is None and (failed := _FAILED.search(text)):
+            early = int(failed[1])
+        if not _ITEM.match(text):
+            continue
+        end = place + 1
+        while end < len(lines) and not ends_item(lines[end].text.strip()):
+            end += 1
+        heads = (_HEAD.match(each.text.strip()) for each in lines[place + 1 : place + 7])
+        told = {found[1]: found[2] for found in heads if found}
+        if not told.get("rank", "").isdigit():
+            continue
+        rank = int(told["rank"])
+        ranks.add(rank)
+        result[place:end] = [replace(each, rank=rank) for each in result[place:end]]
+        if place and lines[place - 1].text.strip() == ROOT_CAUSE:
+            roots.append((told.get("exitcode") == "-15", told.get("time", ""), rank))
+    return result, min(roots)[2] if roots else early, frozenset(ranks)
+
+
+def ends_item(text: str) -> bool:
+    """Tell whether this line closes what the summary says of one rank."""
+    return bool(_END.match(text) or _ITEM.match(text) or text == ROOT_CAUSE)
+
+
+# -- exceptions
+
+_TRACEBACK = "Traceback (most recent call last):"
+_CHAINED = re.compile(
+    r"During handling of the above exception, another|The above exception was the direct cause of"
+)
+# An exception that carries another one's traceback in its message.
+_CARRIES = re.compile(
+    r"Original Traceback|-- Process \d{1,6} terminated with the following error"
+    r"|\w{0,40}\.?_?RemoteT"
+)
+# Python prints these and goes on.
+_ASIDE = re.compile(
+    r"Exception (?:ignored|in thread) |Error in (?:atexit|sys\.)|Task exception was"
+)
+_EXCEPTION = re.compile(
+    r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}"
+    r"(?:Error|Exception|Interrupt|Exit|Missing|Resources|Failure|Failed|Timeout)(?::|$)"
+)
+_ANY_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,80}(?::|$)")
+_LAST_WORDS = re.compile(r"what\(\): ")
+_OTHER_MESSAGE = re.compile(
+    r"[\w.-]{1,64}:\d{1,9}:\d{1,9} \[|(?:wandb|srun|slurmd|slurmstepd|sbatch|mpirun)[: ]"
+)
+
+
+@dataclass(eq=False)
+class Failure:
+    """An exception that was printed, with those it was raised from.
+
+    + start: index of the line where it begins; spans: the (first, last) line of each message
+    + aside: whether Python goes on after it
+    + carries: whether its last exception is the one of another process
+    """
+
+    stream: Stream
+    start: int
+    spans: list[tuple[int, int]]
+    aside: bool
+    carries: bool
+
+    @property
+    def number(self) -> int:
+        """The number of the line with its first exception."""
+        return self.stream.lines[self.spans[0][0]].number
+
+
+def failures(stream: Stream) -> list[Failure]:
+    """Return the exceptions printed in a stream, in order."""
+    found: list[Failure] = []
+    depth: int | None = None  # indentation of the traceback that is open
+    start: int | None = None
+    aside = chained = carries = False
+    indent = 0
+    for place, line in enumerate(stream.lines):
+        text, before = line.text.strip(), indent
+        indent = len(line.text) - len(line.text.lstrip())
+        if text.endswith(_TRACEBACK):
+            carries = carries or bool(_CARRIES.match(text))
+            depth, start = indent, place if start is None else start
+        elif _CHAINED.match(text):
+            chained, depth = True, None
+        elif _CARRIES.match(text):
+            carries, depth = True, None
+        elif _ASIDE.match(text):
+            aside = True
+        elif (
+            _EXCEPTION.match(text)
+            or _LAST_WORDS.match(text)
+            or (
+                depth is not None
+                and indent <= depth < before  # right below the frames
+                and _ANY_EXCEPTION.match(text)
+                and not _OTHER_MESSAGE.match(text)
+            )
+        ):
+            span = (place, _end_of_message(stream, place))
+            last = found[-1] if found else None
+            quoted = last and depth is None and place - last.spans[-1][0] <= _QUOTED_WITHIN
+            if last and (chained or carries or quoted):
+                last.spans.append(span)
+                last.carries = last.carries or carries
+            else:
+                begin = place if start is None else start
+                found.append(Failure(stream, begin, [span], aside, carries=False))
+            depth = start = None
+            aside = chained = carries = False
+    return found
+
+
+def _end_of_message(stream: Stream, place: int) -> int:
+    end = place
+    for follower in range(place + 1, min(place + LONGEST_MESSAGE, len(stream.lines))):
+        line = stream.lines[follower]
+        if _begins_another(line, line.text.strip(), stream.lines[place].prefixes):
+            break
+        end = follower
+    return end
+
+
+def _begins_another(line: Line, text: str, prefixes: int) -> bool:
+    return bool(
+        line.prefixes > prefixes
+        or text.endswith(_TRACEBACK)
+        or text.startswith("Fatal Python error: ")
+        or _CHAINED.match(text)
+        or _EXCEPTION.match(text)
+        or _OTHER_MESSAGE.match(text)
+        or TYPED.match(text[:LOOKED_AT])
+        or ends_item(text)
+    )
+
+
+def tail(lines: Sequence[Line], count: int) -> Iterator[str]:
+    """Yield the last lines of a log as a person sees them."""
+    yield from (line.whole.rstrip() for line in lines[-count:])

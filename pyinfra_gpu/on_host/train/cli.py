@@ -1,0 +1,385 @@
+"""The command line of `train`, and what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from ..terminal import columns, paragraph, wrapped
+from . import host, presets, runs, starting
+from .host import Site, TrainError
+from .metrics import last_steps, sampled_losses, stalled
+from .runs import Run
+
+ENOUGH = 141
+"""As a shell has it for a program that a closed pipe ended: 128 + SIGPIPE."""
+_SHOWN = 20
+_CURVES, _POINTS = 5, 120
+_COMPLETES = "_TRAIN_COMPLETE"
+
+
+def main(words: Sequence[str]) -> int:
+    """Do what the words say; return 0 done, 1 refused, 2 a mistake in the words, 130 Ctrl-C."""
+    words, further = _split(words)
+    try:
+        if os.environ.get(_COMPLETES):
+            train.main([], prog_name="train", complete_var=_COMPLETES)
+        if further and words[:1] != ["start"]:
+            raise click.UsageError(f"nothing goes behind -- of `train {words[0] if words else ''}`")
+        code = train.main(words, prog_name="train", standalone_mode=False, obj=further)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as error:
+        return int(error.exit_code)
+    except click.ClickException as error:
+        _say(f"train: {error.format_message()}")
+        return 2
+    except TrainError as error:
+        _say(str(error))
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return ENOUGH
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        what = f": {error.filename}" if error.filename else ""
+        _say(f"train cannot go on{what}: {error.strerror}{host.no_room(error)}")
+    return 1
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    at = words.index("--") if "--" in words else len(words)
+    return [*words[:at]], [*words[at + 1 :]]
+
+
+def _say(text: str) -> None:
+    for line in text.splitlines() if sys.stderr.isatty() else ():
+        before = " " * (len(line) - len(line.lstrip(" ")))
+        print("\n".join(paragraph(line, before, f"{before}  ", width=columns())), file=sys.stderr)
+    if not sys.stderr.isatty():
+        print(text, file=sys.stderr)
+
+
+# -- what a shell completes
+
+
+def _runs(only: str = "") -> Any:
+    """Return what offers runs: all, those that are `on`, `resumable` or have `logs`."""
+
+    def offers(context: object, parameter: object, begun: str) -> list[CompletionItem]:
+        try:
+            known = [*reversed(runs.all_of(host.load())[-50:])]
+        except (TrainError, OSError):
+            return []
+        if only == "on":
+            known = [run for run in known if not run.over]
+        elif only == "resumable":
+            known = [run for run in known if run.over and run.outcome != "finished"]
+        elif only == "logs":
+            known = [run for run in known if run.attempts]
+        return [CompletionItem(run.run) for run in known if run.run.startswith(begun)]
+
+    return offers
+
+
+def _presets(context: object, parameter: object, begun: str) -> list[CompletionItem]:
+    try:
+        return [CompletionItem(name) for name in host.load().presets if name.startswith(begun)]
+    except TrainError:
+        return []
+
+
+def _settings(context: click.Context, parameter: object, begun: str) -> list[CompletionItem]:
+    try:
+        known = host.load().presets
+    except TrainError:
+        return []
+    preset = known.get(context.params.get("preset") or next(iter(context.args), ""), {})
+    names = ("ranks", *preset.get("arguments", {}))
+    return [CompletionItem(f"{name}=") for name in names if name.startswith(begun)]
+
+
+def _gpus(context: object, parameter: object, begun: str) -> list[CompletionItem]:
+    before, comma, last = begun.rpartition(",")
+    try:
+        known = [str(gpu.index) for gpu in host.gpus()]
+    except (TrainError, OSError):
+        return []
+    left = [each for each in known if each not in before.split(",") and each.startswith(last)]
+    return [CompletionItem(f"{before}{comma}{each}") for each in left]
+
+
+# -- the commands
+
+
+def _run_argument(only: str = "") -> Callable[[Callable[..., int]], Callable[..., int]]:
+    return click.argument("run", required=False, metavar="[RUN]", shell_complete=_runs(only))
+
+
+_PRESET = click.argument("preset", required=False, metavar="[PRESET]", shell_complete=_presets)
+_SET = click.option(
+    "--set", "settings", multiple=True, metavar="K=V", shell_complete=_settings,
+    help="Another value of an argument; may be given again for others.",
+)  # fmt: skip
+_COUNT = click.IntRange(0, 999)
+_HOSTS = click.option("--hosts", type=_COUNT, default=1, hidden=True)  # by the controller
+_JSON = click.option("--json", "as_json", is_flag=True, help="As one document.")
+
+
+def _shared(command: Any) -> Any:
+    """Add the options of all that start something."""
+    for option in (
+        click.option(
+            "--gpus", metavar="0,1", shell_complete=_gpus, help="Indices or UUIDs; default: all."
+        ),
+        click.option("--queue", is_flag=True, help="Wait, in order, where they are taken."),
+        click.option("--unproven", is_flag=True, help="Although no smoke test holds; it is noted."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def train() -> None:
+    """Start, follow, stop and resume training runs on this host."""
+
+
+@train.command("start", epilog="What stands behind -- goes to the program: -- ARGS.")
+@_PRESET
+@_SET
+@click.option("--dry", is_flag=True, help="Print the command and start nothing.")
+@click.option("--like", metavar="RUN", shell_complete=_runs(), help="Repeat this run.")
+@click.option("--retries", type=_COUNT, default=0, help="After failures that mostly pass.")
+@_HOSTS
+@_shared
+@click.pass_obj
+def _start(words: list[str], /, preset: str | None, like: str | None, **given: Any) -> int:
+    """Check everything, start a run, and leave it to itself."""
+    if like and preset:
+        raise click.UsageError(f"--like {like} has a preset of its own: leave out {preset}")
+    return starting.start(host.load(), preset, words, like=like, **given)
+
+
+@train.command("try")
+@click.argument("names", nargs=-1, metavar="[PRESET]...", shell_complete=_presets)
+@_SET
+@click.option("--seconds", type=click.IntRange(1, 999999), default=600, show_default=True)
+@_shared
+def _try(names: tuple[str, ...], **given: Any) -> int:
+    """Take a few steps of presets: do they fit, and how fast are they?"""
+    site = host.load()
+    presets.chosen(site, next(iter(names or site.presets), None))
+    results = starting.try_presets(site, names, **given)
+    rows = []
+    for each in results:
+        peak, speed = each["peak_mib"], each["tokens_per_second"]
+        memory = f"{peak / 1024:.1f} of {each['total_mib'] / 1024:.1f} GiB" if peak else "-"
+        rows.append([each["preset"], each["outcome"], memory, f"{speed:,.0f}" if speed else "-"])
+    _table(["preset", "outcome", "peak memory", "tokens/s"], rows)
+    for each in results:
+        if each.get("why"):
+            print(f"{each['preset']}: {each['why']}")
+    meant = [each for each in results if names or each["outcome"] != "left out"]
+    return 0 if meant and all(each["outcome"] == "finished" for each in meant) else 1
+
+
+@train.command("resume")
+@_run_argument("resumable")
+@click.option("--dry", is_flag=True, help="Say from where, and start nothing.")
+@click.option("--retries", type=_COUNT, default=None, help="Default: as before.")
+@_HOSTS
+@_shared
+def _resume(run: str | None, unproven: bool, **given: Any) -> int:
+    """Let a run go on from its newest complete checkpoint."""
+    return starting.resume(host.load(), run, unproven=unproven or None, **given)
+
+
+@train.command("stop")
+@_run_argument("on")
+@click.option("--across", is_flag=True, hidden=True)  # by the controller
+def _stop(run: str | None, across: bool) -> int:
+    """End a run, with all that it started."""
+    return starting.stop(host.load(), run, across=across)
+
+
+@train.command("list")
+@_JSON
+@click.option("--curves", is_flag=True, help="With --json: the losses as well.")
+@click.option("--all", "everything", is_flag=True, help="Not only the last twenty.")
+def _list(as_json: bool, curves: bool, everything: bool) -> int:
+    """Show the runs of this host."""
+    site = host.load()
+    known = runs.all_of(site)
+    told = [*_listed(site, known, everything)]
+    for each in told[-_CURVES:] if curves else ():
+        each["losses"] = sampled_losses(site.runs / each["run"] / "metrics.jsonl", _POINTS)
+    if as_json:
+        print(json.dumps({"schema": 1, "runs": told}))
+        return 0
+    if not told:
+        print(f"there is no run yet: {runs.begin_one(site)}")
+        return 0
+    by_name = {run.run: run for run in known}
+    _table(
+        ["run", "state", "step", "loss", "on", "began"],
+        [_row(each, by_name[each["run"]]) for each in told],
+    )
+    for each in filter(None, (each.get("damaged") for each in told)):
+        print("\n".join(wrapped(each, width=columns())))
+    if len(told) < len(known):
+        print(f"{len(known) - len(told)} more: `train list --all`")
+    return 0
+
+
+def _listed(site: Site, known: list[Run], everything: bool) -> Iterator[dict[str, Any]]:
+    failed = runs.unresolved(known)
+    for place, run in enumerate(known):
+        old = place < len(known) - _SHOWN and not everything
+        if old and run.over and run.run not in failed:
+            continue
+        number = run.last.number if run.last else 1
+        steps = last_steps(run.folder / "metrics.jsonl")
+        steps = [each for each in steps if each.get("attempt", number) == number]
+        times = [when for each in steps if (when := host.moment(each.get("time"))) is not None]
+        waited = stalled(times, time.time()) if run.state == "running" else None
+        told = {**run.listed(), "last": steps[-1] if steps else None, "stalled_seconds": waited}
+        told["outcome"] = "stalled" if waited else told["outcome"]
+        yield {**told, "unresolved": run.run in failed}
+
+
+def _row(told: dict[str, Any], run: Run) -> list[str]:
+    from .watch import loss_words, no_number
+
+    last, state = told["last"] or {}, told["outcome"]
+    if told["stalled_seconds"]:
+        state = f"stalled {told['stalled_seconds'] / 60:.0f} min"
+    state += f", attempt {len(run.attempts)}" if len(run.attempts) > 1 and not run.over else ""
+    state += ", a try" if run.trial else ""
+    step, steps, loss = last.get("step"), last.get("steps"), last.get("loss")
+    shown = "-" if loss is None else loss_words(loss)
+    return [
+        run.run,
+        state,
+        "-" if step is None else f"{step}/{steps}" if steps else str(step),
+        no_number(last["not_finite"]) if last.get("not_finite") else shown,
+        runs.on_what(run),
+        run.created[:16].replace("T", " "),
+    ]
+
+
+def _table(head: list[str], rows: list[list[str]]) -> None:
+    """Print a table, or where the terminal is too narrow for it a few lines of each row."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    if sum(widths) + 2 * len(widths) <= columns() + 2:
+        for row in (head, *rows):
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            print("  ".join(cells).rstrip())
+        return
+    for row in rows:
+        named = zip(head[2:], row[2:], strict=True)
+        told = [row[1], *(f"{name} {cell}" for name, cell in named if cell != "-")]
+        print("\n".join([row[0], *wrapped(", ".join(told), "  ", "  ", width=columns())]))
+
+
+@train.command("watch")
+@_run_argument()
+@click.option("--plain", is_flag=True, help="Lines in place of a screen.")
+@click.option("--once", is_flag=True, help="As it is now, and no longer.")
+def _watch(run: str | None, plain: bool, once: bool) -> int:
+    """Show a run as it goes: steps, loss, speed, GPUs."""
+    from .watch import watch
+
+    return watch(runs.chosen(host.load(), run).folder, plain=plain, once=once)
+
+
+@train.command("why")
+@_run_argument()
+@_JSON
+def _why(run: str | None, as_json: bool) -> int:
+    """Say why a run failed, and what to do."""
+    from .why import why
+
+    found = why(host.load(), run)
+    print(json.dumps(found.as_json()) if as_json else found.text(columns()))
+    return 0
+
+
+@train.command("logs")
+@_run_argument("logs")
+@click.option("-f", "--follow", is_flag=True, help="And what it prints from now on.")
+@click.option("--rank", type=click.IntRange(0, 99999), default=0, show_default=True)
+@click.option("--launcher", is_flag=True, help="What torchrun itself printed.")
+@click.option("--attempt", type=click.IntRange(1), help="Default: the last.")
+def _logs(run: str | None, follow: bool, rank: int, launcher: bool, attempt: int | None) -> int:
+    """Print what a rank printed."""
+    chosen = runs.chosen(host.load(), run)
+    name = "launcher.log" if launcher else f"rank{rank}.log"
+    path = chosen.attempt(attempt) / name
+    if not path.exists() and not follow:
+        known = sorted(each.name for each in path.parent.glob("*.log"))
+        has = f"its attempt {path.parent.name} has {', '.join(known) or 'no logs'}"
+        raise TrainError(f"run {chosen.run} is {chosen.outcome} and has no {name}: {has}")
+    if follow:
+        return _follow(chosen, attempt, name)
+    for each in (*_older(path), path):
+        with each.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+    sys.stdout.flush()
+    return 0
+
+
+def _follow(run: Run, attempt: int | None, name: str) -> int:
+    """Print a log as it grows; a file that was rotated is read to its end before the next one."""
+    inode = -1
+    while True:
+        ended = not run.alive()
+        path = runs.read(run.folder).attempt(attempt) / name
+        files = [each for each in (*_older(path), path) if each.exists()]
+        inodes = [each.stat().st_ino for each in files]
+        if inode not in inodes:
+            at, inode = 0, -1
+        for each in files[0 if inode < 0 else inodes.index(inode) :]:
+            with each.open("rb") as file:
+                now = os.fstat(file.fileno()).st_ino
+                at = at if now == inode else 0
+                file.seek(at)
+                shutil.copyfileobj(file, sys.stdout.buffer)
+                at, inode = file.tell(), now
+        sys.stdout.flush()
+        if ended:
+            print(f"run {run.run} has ended: {runs.read(run.folder).outcome}", file=sys.stderr)
+            return 0
+        time.sleep(0.3)
+
+
+def _older(path: Path) -> list[Path]:
+    """Return what a log was rotated to, the oldest first."""
+    return sorted(path.parent.glob(f"{path.name}.[0-9]*"), reverse=True)
+
+
+@train.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def _completion(shell: str) -> int:
+    """Print what lets a shell complete this program's words."""
+    found = get_completion_class(shell)
+    if found is not None:
+        print(found(train, {}, "train", _COMPLETES).source())
+    return 0
+
+
+@train.command("again", hidden=True)
+def _again() -> int:
+    """Let runs go on that a reboot cut off; by the unit of a boot."""
+    from .supervise import again
+
+    return again(host.load())

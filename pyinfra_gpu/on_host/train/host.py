@@ -1,0 +1,356 @@
+"""The host: what was declared for it, its GPUs, memory and disks, and whether it is proven."""
+
+from __future__ import annotations
+
+import errno
+import getpass
+import json
+import os
+import platform
+import pwd
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from ..fingerprint import part, parts
+from ..smoke import nvidia_smi
+from ..smoke.nvidia_smi import bitmask, integer, number, reasons
+
+VERSION = 1
+"""Of `site.json`."""
+CPU = "cpu"
+"""The device of a host without GPUs."""
+AGAIN = "run `pyinfra INVENTORY deploy.py` for this host"
+_ASKED_BY = "PYINFRA_GPU_TRAIN_BY"  # who calls, where the controller does
+_UTC = timezone.utc  # noqa: UP017 - datetime.UTC is of Python 3.11
+
+
+class TrainError(Exception):
+    """Something is in the way; its text says what, and what helps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What the deploy declared; see `drift.launcher_files`."""
+
+    prefix: str
+    python: str
+    checkout: str
+    env_file: str
+    env_names: list[str]
+    state: str
+    stamp: str
+    lock: str
+    owner: str | None
+    accelerator: str
+    rehearsal: bool
+    ranks: int
+    torch: str
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    stop_grace_s: int = 30
+    log_mib: int = 64
+    keep_runs: int = 50
+    retry_wait_s: int = 30
+    reboot_wait_s: int = 86400
+    notify: list[str] = field(default_factory=list)
+
+    @property
+    def runs(self) -> Path:
+        return Path(self.state) / "runs"
+
+    @property
+    def claims(self) -> Path:
+        return Path(self.state) / "claims"
+
+    @property
+    def queue(self) -> Path:
+        return Path(self.state) / "queue"
+
+    @property
+    def tries(self) -> Path:
+        return Path(self.state) / "tries.json"
+
+    @property
+    def unit(self) -> Path:
+        return Path(self.prefix) / "train/pyinfra-gpu-train@.service"
+
+    @property
+    def unit_again(self) -> Path:
+        return Path(self.prefix) / "train/pyinfra-gpu-train-again.service"
+
+
+def load() -> Site:
+    """Return what is declared, for the owner of the runs; raise TrainError for anybody else."""
+    path = Path(sys.argv[0]).absolute().parents[1] / "train/site.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document.pop("schema") != VERSION:
+            raise TrainError(f"{path} is of another version: {AGAIN}")
+        site = Site(**document)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise TrainError(f"{path} cannot be read ({error}): {AGAIN}") from None
+    state = Path(site.state)
+    try:
+        owner = pwd.getpwuid(state.stat().st_uid).pw_name
+    except (OSError, KeyError):
+        owner = site.owner or "the owner"
+    roots = os.getuid() == 0 and owner not in ("root", "the owner")
+    read_only = state.exists() and os.statvfs(state).f_flag & os.ST_RDONLY
+    if roots or not (os.access(state, os.W_OK) or read_only):
+        words = shlex.join([f"{site.prefix}/bin/train", *sys.argv[1:2]])
+        raise TrainError(f"runs are {owner}'s here: run `sudo -u {owner} {words} ...`")
+    return site
+
+
+def asked_by() -> str:
+    """Return who calls: a person of this host, or of the controller that says so."""
+    there = os.environ.get(_ASKED_BY, "")
+    if there and there.isprintable():
+        return f"{there[:80]}, from the controller"
+    return f"{os.environ.get('SUDO_USER') or getpass.getuser()}, on this host"
+
+
+# -- time and boots
+
+
+def now(later: float = 0) -> str:
+    """Return the time in UTC, as it stands in files and logs, so many seconds from now."""
+    when = datetime.now(_UTC) + timedelta(seconds=later)
+    return when.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def moment(text: object) -> float | None:
+    """Return a time that `now` wrote in seconds since 1970; None for anything else."""
+    try:
+        # Python 3.10 reads no "Z".
+        when = datetime.fromisoformat(str(text)[:40].removesuffix("Z"))
+        return when.replace(tzinfo=_UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+# -- GPUs, memory, disks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU as nvidia-smi shows it; None for what it does not know."""
+
+    index: int
+    uuid: str
+    total_mib: int
+    used_mib: int
+    percent: float | None
+    celsius: float | None
+    watts: float | None
+    limit: float | None
+    slowed: str
+
+
+_FIELDS = (
+    *("index", "uuid", "memory.total", "memory.used", "utilization.gpu", "temperature.gpu"),
+    *("power.draw", "power.limit", "clocks_event_reasons.active"),
+)
+_SLOWED = {
+    "hw_thermal_slowdown": "too hot",
+    "sw_thermal_slowdown": "too hot",
+    "hw_power_brake_slowdown": "power brake",
+    "hw_slowdown": "slowed down",
+    "sw_power_cap": "power limit",
+}
+
+
+def gpus(run: nvidia_smi.Run = nvidia_smi.run) -> list[Gpu]:
+    """Return the GPUs by index; raise TrainError with nvidia-smi's words where it fails."""
+    found = []
+    for row in _table(run, "gpu", _FIELDS):
+        why = reasons(bitmask(row.get("clocks_event_reasons.active")) or 0)
+        gpu = Gpu(
+            index=integer(row["index"]) or 0,
+            uuid=row["uuid"],
+            total_mib=integer(row["memory.total"]) or 0,
+            used_mib=integer(row["memory.used"]) or 0,
+            percent=number(row.get("utilization.gpu")),
+            celsius=number(row.get("temperature.gpu")),
+            watts=number(row.get("power.draw")),
+            limit=number(row.get("power.limit")),
+            slowed=next((word for name, word in _SLOWED.items() if name in why), ""),
+        )
+        found.append(gpu)
+    return sorted(found, key=lambda each: each.index)
+
+
+def gpu_users(run: nvidia_smi.Run = nvidia_smi.run) -> dict[str, list[str]]:
+    """Return the UUID of each GPU in use -> the processes that compute on it."""
+    found: dict[str, list[str]] = {}
+    for row in _table(run, "compute-apps", ("gpu_uuid", "pid", "process_name")):
+        name = row["process_name"].rpartition("/")[2][:40]
+        found.setdefault(row["gpu_uuid"], []).append(f"pid {row['pid']} ({name})")
+    return found
+
+
+def _table(run: nvidia_smi.Run, what: str, fields: tuple[str, ...]) -> list[dict[str, str]]:
+    table = nvidia_smi.query(run, what, fields)
+    if table.error:
+        raise TrainError(table.error)
+    return table.rows
+
+
+def memory_gib() -> tuple[float, float]:
+    """Return (total, available) of the host's memory in GiB."""
+    text = Path("/proc/meminfo").read_text(encoding="ascii")
+    kib = {name: int(value) for name, value in re.findall(r"^(\w+): +(\d+)", text, re.MULTILINE)}
+    return kib.get("MemTotal", 0) / (1 << 20), kib.get("MemAvailable", 0) / (1 << 20)
+
+
+def above(path: Path) -> Path:
+    """Return the nearest folder that is there, from a path upwards."""
+    return next(each for each in (path, *path.parents) if each.is_dir())
+
+
+def unwritable(folder: Path) -> str | None:
+    """Return why nothing can be written in a folder, or in the one that it would be made in."""
+    there = above(folder)
+    if there != folder:
+        below = there / folder.relative_to(there).parts[0]
+        if os.path.lexists(below):
+            return f"{below} is no folder"
+    if os.access(there, os.W_OK | os.X_OK):
+        return None
+    if os.statvfs(there).f_flag & os.ST_RDONLY:
+        return f"the file system of {there} is mounted read-only"
+    return f"{getpass.getuser()} may not write in {there}"
+
+
+def no_room(error: OSError) -> str:
+    """Return what helps against a full disk, to stand behind an error's text; else nothing."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return ""
+    where = f" below {above(Path(str(error.filename)).absolute())}" if error.filename else ""
+    return f"; delete what nobody needs{where}, and see `df -h`, `df -i` and `quota`"
+
+
+# -- whether the smoke test that passed is of this host as it is now
+
+
+def unproven(site: Site) -> str:
+    """Return why no smoke test vouches for the host as it is now; "" where one does."""
+    noted = stamp(site)
+    if noted is None:
+        return "no smoke test has passed here"
+    known = parts(str(noted.get("fingerprint")))
+    torch = _torch(site)
+    present = {
+        "the boot": boot_id(),
+        "the kernel": platform.release(),
+        "the driver": [str(_driver()), str(_libcuda())],
+        "torch": [site.torch, str(torch.get("git_version"))],
+    }
+    if known is None:
+        changed = ["pyinfra-gpu"]
+    else:
+        changed = [name for name, value in present.items() if known[name] != part(value)]
+    return f"since the smoke test passed, changed: {', '.join(changed)}" if changed else ""
+
+
+def stamp(site: Site) -> dict[str, Any] | None:
+    """Return what the last smoke test that passed left."""
+    try:
+        document = json.loads(Path(site.stamp).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def versions(site: Site) -> dict[str, str]:
+    """Return what a run is made with, as far as it is known without importing torch."""
+    torch = _torch(site)
+    known = {
+        "torch": torch.get("__version__"),
+        "torch_commit": torch.get("git_version"),
+        "cuda": torch.get("cuda"),
+        "driver": _driver(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+    return {name: value for name, value in known.items() if value}
+
+
+def packages(site: Site) -> str:
+    """Return what is installed, a line each."""
+    folders = Path(site.python).parents[1].glob("lib/python3*/site-packages/*.dist-info")
+    names = (path.name.removesuffix(".dist-info").rpartition("-") for path in folders)
+    return "".join(f"{name}=={version}\n" for name, _, version in sorted(names))
+
+
+_ASSIGNED = re.compile(
+    r"""^(__version__|git_version|cuda)\s*(?::[^=]*)?=\s*['"]([^'"]*)['"]""", re.MULTILINE
+)
+
+
+def _torch(site: Site) -> dict[str, str]:
+    for path in Path(site.python).parents[1].glob("lib/python3*/site-packages/torch/version.py"):
+        return dict(_ASSIGNED.findall(path.read_text(encoding="utf-8", errors="replace")))
+    return {}
+
+
+def _driver() -> str | None:
+    try:
+        return Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def _libcuda() -> str | None:
+    abi = {"x86_64": "x86-64", "aarch64": "AArch64"}.get(platform.machine(), "")
+    program = shutil.which("ldconfig", path="/sbin:/usr/sbin:/bin:/usr/bin")
+    said = subprocess.run(
+        [program or "ldconfig", "-p"], capture_output=True, text=True, timeout=10, check=False
+    )
+    for line in said.stdout.splitlines():
+        name, arrow, path = line.strip().partition(" => ")
+        if arrow and name.startswith("libcuda.so.1 ") and abi in name:
+            return str(Path(path).resolve())
+    return None
+
+
+# -- the environment of a run
+
+
+def declared_variables(site: Site) -> dict[str, str]:
+    """Return the variables of the owner's environment file."""
+    try:
+        text = Path(site.env_file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise TrainError(f"{site.env_file} cannot be read ({error}): {AGAIN}") from None
+    found = {}
+    for name, value in re.findall(r"^[ \t]*([A-Za-z_]\w*)=(.*?)[ \t\r]*$", text, re.MULTILINE):
+        quoted = len(value) > 1 and value[0] == value[-1] == '"'
+        found[name] = re.sub(r'\\([\\"$`])', r"\1", value[1:-1]) if quoted else value
+    return found
+
+
+def plain_variables() -> dict[str, str]:
+    """Return the environment that a run or a command of the owner's begins with."""
+    user = pwd.getpwuid(os.getuid())
+    return {
+        "HOME": user.pw_dir,
+        "USER": user.pw_name,
+        "LOGNAME": user.pw_name,
+        "SHELL": "/bin/sh",
+        "LANG": "C.UTF-8",
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PYTHONUNBUFFERED": "1",
+        "XDG_RUNTIME_DIR": f"/run/user/{user.pw_uid}",
+    }

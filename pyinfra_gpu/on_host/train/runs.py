@@ -1,0 +1,394 @@
+"""The runs of a host: what `run.json` holds, which one is meant, and what is kept of them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..smoke import files
+from ..terminal import some
+from . import checkpoints as saved
+from . import claims, code, presets, units
+from .host import CPU, Site, TrainError, boot_id, moment, now
+
+SCHEMA = 1
+STATES = ("queued", "starting", "running", "waiting", "stopping", "ended", "damaged")
+OUTCOMES = (None, "finished", "failed", "stopped", "lost")
+NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.ASCII)
+_LARGEST = 4 << 20
+_BEGINNING_S = 90  # between `run.json` and a supervisor with its lock
+_UNRESOLVED_S = 7 * 86400.0
+_LIGHT = ("run.json", "metrics.jsonl", "packages.txt")  # kept as long as there are checkpoints
+_INSIDE = ("spec", "words", "code", "part", "devices", "queue", "after_reboot", "resumed_from")
+_KINDS: dict[str, Any] = {
+    "str": str, "int": int, "bool": bool, "float": (int, float), "list": list, "dict": dict,
+    "None": type(None),
+}  # fmt: skip
+
+
+_TEXTS = re.compile(r"(list\[str\]|dict\[str, str\])( \| None)?")
+
+
+class _Checked:
+    """A record whose fields have the types that their annotations say."""
+
+    @classmethod
+    def of(cls, document: Any, **more: Any) -> Any:
+        """Return the record of a JSON document; raise ValueError where it is none."""
+        known = {each.name: each for each in fields(cls)}  # type: ignore[arg-type]
+        if not isinstance(document, dict):
+            raise ValueError("it holds no record")
+        given = {name: value for name, value in document.items() if name in known} | more
+        for name, each in known.items():
+            kinds = [part.partition("[")[0].strip() for part in str(each.type).split(" | ")]
+            if name not in given:
+                if each.default is MISSING and each.default_factory is MISSING:
+                    raise ValueError(f"it has no {name!r}")
+            elif name not in more and type(given[name]) not in _types(kinds):
+                raise ValueError(f"its {name!r} is of a wrong kind")
+            elif _TEXTS.fullmatch(str(each.type)) and given[name]:
+                texts = given[name].values() if isinstance(given[name], dict) else given[name]
+                if not all(isinstance(text, str) for text in texts):
+                    raise ValueError(f"its {name!r} holds what is no text")
+        return cls(**given)
+
+
+def _types(kinds: Sequence[str]) -> set[type]:
+    found = (_KINDS[kind] for kind in kinds)
+    return {one for each in found for one in (each if isinstance(each, tuple) else (each,))}
+
+
+@dataclass(kw_only=True)
+class Attempt(_Checked):
+    """One start of a run's program; `outcome` is None as long as it is on."""
+
+    number: int
+    started: str | None = None
+    ended: str | None = None
+    boot_id: str = ""
+    resumed_from: str | None = None
+    exit: int | None = None
+    outcome: str | None = None
+    first_failed_rank: int | None = None
+    failed_at: float | None = None
+    cause: str | None = None
+    stopped_by: str | None = None
+
+
+@dataclass(kw_only=True)
+class Run(_Checked):
+    """A run as `run.json` has it, in the form that it is written in.
+
+    + spec: its preset with all settings; + words: what stood behind `--`
+    + code: [path, HEAD, commit] of the repository and its submodules
+    + part: of a run of several hosts, see `several`
+    + waits: {"after": "failure" or "reboot", "for": why, "until": time}
+    + damaged: why there is no record, which is nothing that is written
+    """
+
+    folder: Path
+    run: str
+    state: str
+    schema: int = SCHEMA
+    host: str = ""
+    preset: str | None = None
+    overrides: dict[str, str] = field(default_factory=dict)
+    command: list[str] = field(default_factory=list)
+    variables: dict[str, str] = field(default_factory=dict)
+    gpus: list[str] = field(default_factory=list)
+    nproc: int = 1
+    commit: str = ""
+    dirty: bool = False
+    versions: dict[str, str] = field(default_factory=dict)
+    stamp: str | None = None
+    unproven: bool = False
+    retries: int = 0
+    like: str | None = None
+    trial: bool = False
+    across: list[str] | None = None
+    checkpoints: str | None = None
+    created: str = ""
+    waits: dict[str, str] | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    spec: dict[str, Any] = field(default_factory=dict)
+    words: list[str] = field(default_factory=list)
+    code: list[list[str]] = field(default_factory=list)
+    part: dict[str, Any] | None = None
+    devices: list[str] = field(default_factory=list)
+    ranks: int = 1
+    queue: bool = False
+    after_reboot: bool = False
+    resumed_from: str | None = None
+    damaged: str = ""
+
+    # -- reading and writing
+
+    def as_json(self) -> dict[str, Any]:
+        document = asdict(self)
+        for name in ("folder", "damaged"):
+            del document[name]
+        return document
+
+    def listed(self) -> dict[str, Any]:
+        """Return what `list --json` shows of it."""
+        document = {name: each for name, each in self.as_json().items() if name not in _INSIDE}
+        if self.damaged:
+            document["damaged"] = self.damaged
+        return {**document, "outcome": self.outcome}
+
+    def save(self) -> None:
+        files.write(self.folder / "run.json", self.as_json())
+
+    # -- what became of it
+
+    @property
+    def last(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("ended", "damaged")
+
+    @property
+    def outcome(self) -> str:
+        """The word for what it does, or became."""
+        if self.state != "ended":
+            return self.state
+        return (self.last.outcome or "lost") if self.last else "not started"
+
+    @property
+    def wrong(self) -> bool:
+        """Whether its last attempt failed or was lost, also where it waits to go on."""
+        on = self.state in ("queued", "starting")
+        return self.last is not None and self.last.outcome in ("failed", "lost") and not on
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether another boot of the host ended it."""
+        last = self.last
+        return last is not None and last.outcome == "lost" and last.boot_id != boot_id()
+
+    @property
+    def waits_for_boot(self) -> bool:
+        waits = self.waits if self.state == "waiting" else None
+        return bool(waits and waits.get("after") == "reboot" and waits.get("until", "") > now())
+
+    def alive(self) -> bool:
+        """Tell whether its supervisor is there: by its lock, else by its unit."""
+        return claims.is_locked(self.folder / ".alive") or units.active(self.run)
+
+    # -- its places
+
+    def attempt(self, number: int | None = None) -> Path:
+        """Return the folder of an attempt, the last one where none is said."""
+        return self.folder / "attempts" / str(number or max(1, len(self.attempts)))
+
+    def logs(self) -> list[Path]:
+        """Return the logs of the last attempt's ranks, by rank."""
+        return sorted(self.attempt().glob("rank*.log"), key=rank_of)
+
+    def settings(self) -> presets.Preset:
+        return presets.from_json(str(self.preset), self.spec)
+
+    def newest(self) -> saved.Checkpoint | None:
+        """Return the newest complete checkpoint that it has saved."""
+        preset = self.settings()
+        known = presets.values(preset, self.folder, self.ranks)
+        count = preset.processes(self.ranks) * len(self.across or "1")
+        return saved.newest(preset, known, count, moment(self.created) or 0)
+
+    @contextlib.contextmanager
+    def locked(self, name: str, patience: float, busy: str) -> Iterator[None]:
+        """Hold one of its locks; raise TrainError where somebody else does for so many seconds."""
+        path, until = self.folder / name, time.monotonic() + patience
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    if time.monotonic() > until:
+                        raise TrainError(busy) from None
+                    time.sleep(0.05)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def rank_of(log: Path) -> int:
+    digits = re.match(r"rank(\d{1,5})\.", log.name)
+    return int(digits[1]) if digits else 0
+
+
+def read(folder: Path) -> Run:
+    """Return a run as it is now; nothing is written. It is `lost` where nobody runs it any more."""
+    run = _read(folder)
+    if run.damaged:
+        run.state = "running" if run.alive() else "damaged"
+    if run.over or run.damaged or run.waits_for_boot or run.alive():
+        return run
+    begun = run.last is not None and run.last.outcome is None
+    if not begun and run.state == "starting" and time.time() - _changed(folder) < _BEGINNING_S:
+        return run
+    run = _read(folder)  # it may have ended since
+    if not (run.over or run.damaged or run.alive()):
+        if run.last is not None and run.last.outcome is None:
+            run.last.outcome, run.last.ended = "lost", now(_changed(folder) - time.time())
+        run.state = "ended"
+    return run
+
+
+def _read(folder: Path) -> Run:
+    path = folder / "run.json"
+    try:
+        with path.open("rb") as file:
+            document = json.loads(file.read(_LARGEST))
+        if isinstance(document, dict) and document.get("schema") != SCHEMA:
+            raise ValueError("it is of another version of this launcher")
+        attempts = [Attempt.of(each) for each in document["attempts"]]
+        run: Run = Run.of(document, folder=folder, run=folder.name, attempts=attempts)
+        if run.state not in STATES or any(each.outcome not in OUTCOMES for each in attempts):
+            raise ValueError("it is in no state that there is")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        why = f"the record of run {folder.name} is damaged, {path} ({error})"
+        text = f"{why}: its logs are in {folder / 'attempts'}; where they are not needed, remove"
+        return Run(folder=folder, run=folder.name, state="damaged", damaged=f"{text} the folder")
+    return run
+
+
+def _changed(folder: Path) -> float:
+    """Return when something of a run was last written."""
+    paths = (folder / "run.json", folder / "metrics.jsonl", *folder.glob("attempts/*/*.log"))
+    times = [0.0]
+    for path in paths:
+        with contextlib.suppress(OSError):
+            times.append(path.stat().st_mtime)
+    return max(times)
+
+
+def names(site: Site) -> list[str]:
+    """Return the runs that there are, the newest last."""
+
+    def order(name: str) -> list[str | int]:
+        return [int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", name)]
+
+    with contextlib.suppress(FileNotFoundError):
+        found = [each.name for each in site.runs.iterdir() if NAME.fullmatch(each.name)]
+        return sorted((n for n in found if (site.runs / n / "run.json").exists()), key=order)
+    return []
+
+
+def all_of(site: Site) -> list[Run]:
+    return [read(site.runs / name) for name in names(site)]
+
+
+def chosen(site: Site, name: str | None, *, going: bool = False, across: bool = False) -> Run:
+    """Return the run that is meant, by its name, or the beginning or the end of that.
+
+    + going: only one that is on; + across: of those without a name, only one of several hosts
+    """
+    known = names(site)
+    if name is None and not (going or across):
+        found = known[-1:]
+    elif name is None:
+        runs = [run for run in all_of(site) if not (going and run.over)]
+        found = [run.run for run in runs if run.across or not across]
+        found = found if going else found[-1:]
+    elif name in known:
+        found = [name]
+    else:
+        found = [n for n in known if name and (n.startswith(name) or n.endswith(name))]
+        if going and len(found) > 1:
+            found = [n for n in found if not read(site.runs / n).over] or found
+    if len(found) == 1:
+        return read(site.runs / found[0])
+    if found:
+        several = some([*reversed(found)], 8)
+        raise TrainError(f"{name or 'that'} may be {len(found)} runs ({several}): say which one")
+    if name is not None:
+        raise TrainError(f"there is no run {name}: see `train list`")
+    kind = "run of several hosts" if across else "run"
+    what = f"no {kind} is on" if going else f"there is no {kind} yet"
+    raise TrainError(f"{what}: see `train list`, or {begin_one(site)}")
+
+
+def begin_one(site: Site) -> str:
+    return f"begin one with `train start {next(iter(site.presets), 'PRESET')}`"
+
+
+def make(site: Site, preset: str, name: str | None = None) -> Path:
+    """Make the folder of a new run; a run of several hosts brings its name."""
+    if name is not None and not NAME.fullmatch(name):
+        raise TrainError(f"{name!r:.80} is no name of a run")
+    stem = name or f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{preset}"
+    site.runs.mkdir(mode=0o700, exist_ok=True)
+    for number in range(1, 1000 if name is None else 2):
+        folder = site.runs / (stem if number == 1 else f"{stem}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            return folder
+    raise TrainError(f"there is a run {stem} here already")
+
+
+def unresolved(runs: Sequence[Run]) -> set[str]:
+    """Return those that went wrong in the last days, and were not begun again since."""
+    since, found = now(-_UNRESOLVED_S), set()
+    for place, run in enumerate(runs):
+        ended = (run.last.ended or "") if run.last and _ended_wrong(run) else ""
+        again = any(
+            (later.like == run.run or later.preset == run.preset)
+            and not (later.trial or later.damaged)
+            and later.created > ended
+            for later in runs[place + 1 :]
+        )
+        if ended > since and not again:
+            found.add(run.run)
+    return found
+
+
+def _ended_wrong(run: Run) -> bool:
+    return run.state == "ended" and run.wrong and not run.trial
+
+
+def forget_old(site: Site) -> None:
+    """Remove runs that ended long ago; checkpoints, and what it takes to go on from them, stay."""
+    ended = [run for run in all_of(site) if run.over and not run.damaged]
+    for run in ended[: -site.keep_runs] if site.keep_runs else []:
+        with contextlib.suppress(OSError, TrainError, ValueError, TypeError, KeyError):
+            _forget(site, run)
+
+
+def _forget(site: Site, run: Run) -> None:
+    preset, folder = run.settings(), Path(os.path.realpath(run.folder))
+    found = saved.found(preset, presets.values(preset, run.folder, run.ranks))
+    kept = {Path(os.path.realpath(each.path)) for each in found}
+    inside = [each for each in kept if each.is_relative_to(folder)]
+    if not inside:
+        code.forget(Path(site.checkout), run.run, run.code)
+        shutil.rmtree(folder)
+        return
+    for path in folder.iterdir():
+        holds = any(each == path or each.is_relative_to(path) for each in inside)
+        if path.name in _LIGHT or holds:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def on_what(run: Run) -> str:
+    """Return what a run has, in a word or two."""
+    if run.gpus == [CPU]:
+        return "CPU"
+    return f"{len(run.gpus)} GPU" if run.gpus else "-"

@@ -1,0 +1,126 @@
+"""One root cause of a log: each entry by its examples, and the rules between several."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from pyinfra_gpu.diagnosis.catalogue import catalogue
+from pyinfra_gpu.on_host.diagnosis.explain import Answer, explain
+
+CORPUS = Path(__file__).parent / "corpus"
+EXAMPLES = [
+    (title.split()[0], text)
+    for path in sorted(CORPUS.glob("*.txt"))
+    for part in path.read_text(encoding="utf-8").removeprefix("=== ").split("\n=== ")
+    for title, _, text in [part.partition("\n")]
+]
+WRAPPINGS = {
+    "plain": "{}",
+    "ranks": "[rank1]: {}",
+    "coloured": "\x1b[31m{}\x1b[0m",
+    "journal": "Nov 28 04:00:00 ws1 train[812]: {}",
+}
+
+
+def why(*lines: str, **host: str) -> str:
+    """Return the root cause of a log; empty where none is found."""
+    found = explain({"run.log": "\n".join(lines)}, catalogue(), host).found
+    return found[0].name if found else ""
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+@pytest.mark.parametrize(("name", "text"), EXAMPLES)
+def test_an_example_is_explained_by_its_entry_alone(name: str, text: str, wrapping: str) -> None:
+    root = why(*(WRAPPINGS[wrapping].format(line) for line in text.splitlines()))
+    silent = name == "-" or catalogue().entries[name].wrapper
+    assert root == ("" if silent else name)
+
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+GONE = (
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by"
+    " peer [10.77.3.11]:4520"
+)
+TRACEBACK = "Traceback (most recent call last):"
+BUG = "KeyError: 'label'"
+
+
+def test_who_lost_a_peer_is_not_the_cause() -> None:
+    assert why(f"[rank0]: {GONE}", f"[rank1]: {OOM}") == "cuda-out-of-memory"
+
+
+def test_an_exception_that_nothing_explains_leaves_the_log_unexplained() -> None:
+    assert why(TRACEBACK, BUG) == ""
+    assert why(TRACEBACK, BUG, TRACEBACK, OOM) == ""
+    assert why(TRACEBACK, OOM, TRACEBACK, BUG) == "cuda-out-of-memory"
+
+
+def test_the_rank_that_torchrun_saw_fail_first_has_the_cause() -> None:
+    summary = (
+        "Root Cause (first observed failure):",
+        "[0]:",
+        "  time      : 2025-08-08_15:15:57",
+        "  rank      : 1 (local_rank: 1)",
+        "  exitcode  : 1 (pid: 371)",
+        "=" * 20,
+    )
+    full = "OSError: [Errno 28] No space left on device: '/data/x'"
+    assert why(f"[rank0]: {full}", f"[rank1]: {OOM}", *summary) == "cuda-out-of-memory"
+    assert why(f"[rank0]: {full}", f"[rank1]: {OOM}") == "disk-full"
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        ["step 1 loss 0.5", "step 2 loss 0.4", "step 3 loss 0.3"],
+        ["falling back to a smaller batch"],
+        ["training finished"],
+    ],
+)
+def test_what_a_run_got_over_is_no_cause(after: list[str]) -> None:
+    assert why(TRACEBACK, OOM) == "cuda-out-of-memory"
+    assert why(TRACEBACK, OOM, *after) == ""
+
+
+def test_a_healthy_log_has_not_failed() -> None:
+    answer = explain({"log": "step 1 loss 0.5\nstep 2 loss 0.4\ntraining finished"}, catalogue())
+    assert (answer.found, answer.failed) == ((), False)
+
+
+def test_another_line_of_the_log_decides() -> None:
+    plain = explain({"a": "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!"}, catalogue())  # fmt: skip # noqa: E501
+    told = explain(
+        {
+            "a": "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+            "b": "CUDA_VISIBLE_DEVICES=2,3",
+        },
+        catalogue(),
+    )
+    assert plain.found[0].cause != told.found[0].cause
+    assert "CUDA_VISIBLE_DEVICES=2" in told.found[0].cause
+
+
+def test_what_stands_in_a_log_is_put_into_a_step_only_where_a_shell_takes_it_literally() -> None:
+    (found, *_) = explain(
+        {"a": "fatal: reference is not a tree: 0123456789abcdef"}, catalogue()
+    ).found
+    assert "0123456789abcdef" in found.cause
+    (found, *_) = explain({"a": "bash: line 3: $(reboot): command not found"}, catalogue()).found or (None,)  # fmt: skip # noqa: E501
+    assert found is None or all("$(reboot)" not in step.run for step in found.fix)
+
+
+def test_an_answer_is_read_as_it_was_written() -> None:
+    for text in (OOM, BUG, ""):
+        answer = explain({"rank 3": text}, catalogue())
+        assert Answer.from_json(answer.as_json()) == answer
+    assert explain({"rank 3": OOM}, catalogue()).found[0].rank == 3
+
+
+def test_a_long_log_costs_seconds() -> None:
+    lines = ["[rank0]: RuntimeError: x" * 20 + f" {n}" for n in range(20_000)]
+    begin = time.process_time()
+    explain({"a": "\n".join(lines), "b": "x" * (1 << 20), "c": "a:" * (1 << 19)}, catalogue())
+    assert time.process_time() - begin < 20

@@ -1,0 +1,724 @@
+"""The launcher's parts that stand on files and locks, on a host that is a folder."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import fcntl
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyinfra_gpu import on_host
+from pyinfra_gpu.diagnosis.catalogue import for_hosts
+from pyinfra_gpu.on_host.smoke.nvidia_smi import Answer
+from pyinfra_gpu.on_host.train import (
+    checkpoints,
+    checks,
+    claims,
+    cli,
+    code,
+    host,
+    presets,
+    runs,
+    several,
+    starting,
+    supervise,
+    units,
+    why,
+)
+from pyinfra_gpu.on_host.train.host import Site, TrainError
+from pyinfra_gpu.on_host.train.metrics import History, MetricReader, Metrics, last_steps
+from pyinfra_gpu.on_host.train.runs import Run
+from pyinfra_gpu.on_host.train.supervise import Log, Messenger, Summary
+
+GPUS = ["GPU-a", "GPU-b"]
+NAME = "20261122-200000-tiny"
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    state = tmp_path / "state"
+    (state / "runs").mkdir(parents=True)
+    monkeypatch.setattr(units, "active", lambda run: False)
+    return Site(
+        prefix=str(tmp_path),
+        python=str(tmp_path / "venv/bin/python"),
+        checkout=str(tmp_path / "checkout"),
+        env_file=str(tmp_path / "x.env"),
+        env_names=[],
+        state=str(state),
+        stamp=str(tmp_path / "stamp.json"),
+        lock=str(tmp_path / ".lock"),
+        owner=None,
+        accelerator="nvidia",
+        rehearsal=True,
+        ranks=2,
+        torch="2.13.0",
+    )
+
+
+def written(site: Site, name: str = NAME, log: str = "", **fields: Any) -> Run:
+    """Write a run down, ended unless it is said otherwise, and read it."""
+    folder = site.runs / name
+    (folder / "attempts/1").mkdir(parents=True)
+    outcome = fields.pop("outcome", "failed")
+    attempt = {"number": 1, "started": host.now(-60), "ended": host.now(), "outcome": outcome}
+    attempt |= {"boot_id": host.boot_id(), "exit": 1, **fields.pop("attempt", {})}
+    document = {
+        "schema": 1,
+        "run": name,
+        "state": "ended",
+        "preset": "tiny",
+        "gpus": GPUS,
+        "created": host.now(-60),
+        "attempts": [attempt],
+        "spec": {"file": "train.py"},
+        **fields,
+    }
+    (folder / "run.json").write_text(json.dumps(document))
+    stamped = "".join(f"{host.now()} {line}\n" for line in log.splitlines())
+    (folder / "attempts/1/rank0.log").write_text(stamped)
+    return runs.read(folder)
+
+
+def put(path: Path, text: str = "x") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+# -- Python 3.10, which Ubuntu 22.04 has
+
+NEWER = {"UTC", "StrEnum", "tomllib", "ExceptionGroup", "TaskGroup", "batched", "override", "Self"}
+
+
+def test_the_launcher_has_nothing_of_a_newer_python() -> None:
+    """`datetime.UTC` made every command on Ubuntu 22.04 a traceback."""
+    folder = Path(on_host.__file__).parent
+    for path in (*folder.glob("train/*.py"), folder / "terminal.py", folder / "fingerprint.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 10))
+        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        imported = (
+            node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)
+        )
+        names |= {alias.name for node in imported for alias in node.names}
+        assert not names & NEWER, path
+        assert not any(isinstance(node, ast.TryStar) for node in ast.walk(tree))
+    assert host.moment("2026-11-22T20:00:00.123Z") == 1795377600.123
+    assert host.moment("no time") is None
+
+
+# -- the code of a run
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ("-c", "user.name=x", "-c", "user.email=x@y")
+    run = ["git", *who, "-C", str(folder), *words]
+    return subprocess.run(run, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def checkout(site: Site) -> Path:
+    folder = Path(site.checkout)
+    folder.mkdir()
+    put(folder / "train.py", "one\n")
+    put(folder / ".gitignore", "data/\n")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "one")
+    return folder
+
+
+def test_the_code_of_a_run_is_the_commit_and_what_was_changed_in_it(
+    checkout: Path, tmp_path: Path
+) -> None:
+    put(checkout / "train.py", "two\n")
+    put(checkout / "new.py", "new\n")
+    put(checkout / "data/large.bin")
+    before = git(checkout, "status", "--porcelain")
+    kept = code.snapshot(checkout)
+    assert git(checkout, "status", "--porcelain") == before
+    put(checkout / "train.py", "three\n")
+    code.lay_out(checkout, tmp_path / "code", NAME, kept)
+    assert (tmp_path / "code/train.py").read_text() == "two\n"
+    assert (tmp_path / "code/new.py").read_text() == "new\n"
+    assert not (tmp_path / "code/data").exists()
+    assert git(tmp_path / "code", "rev-parse", "HEAD") == kept[0][1] == code.head(checkout)
+    code.forget(checkout, NAME, kept)
+    assert git(checkout, "for-each-ref", "refs/train") == ""
+
+
+def test_a_worktree_that_was_cut_off_half_made_is_made_whole(
+    checkout: Path, tmp_path: Path
+) -> None:
+    """Because its `.git` was there a run went on without the uncommitted changes."""
+    put(checkout / "train.py", "two\n")
+    kept = code.snapshot(checkout)
+    git(checkout, "worktree", "add", "-q", "--detach", str(tmp_path / "code"), "HEAD")
+    code.lay_out(checkout, tmp_path / "code", NAME, kept)
+    assert (tmp_path / "code/train.py").read_text() == "two\n"
+
+
+def test_submodules_are_laid_out_with_what_was_changed_in_them(
+    checkout: Path, tmp_path: Path
+) -> None:
+    inner = tmp_path / "inner"
+    put(inner / "lib.py", "one\n")
+    git(inner, "init", "-q")
+    git(inner, "add", ".")
+    git(inner, "commit", "-qm", "one")
+    git(checkout, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "lib x")
+    git(checkout, "commit", "-qm", "two")
+    put(checkout / "lib x/lib.py", "two\n")
+    kept = code.snapshot(checkout)
+    for _ in range(2):
+        code.lay_out(checkout, tmp_path / "code", NAME, kept)
+    assert (tmp_path / "code/lib x/lib.py").read_text() == "two\n"
+
+
+# -- logs and metrics
+
+
+def test_lines_are_written_whole_however_they_come(tmp_path: Path) -> None:
+    told: list[str] = []
+    log = Log(tmp_path / "x.log", 1 << 20, told.append)
+    for chunk in (b"a", b"b\n1%\r2%\r", b"\n\xff\nno end"):
+        log.feed(chunk)
+    log.close()
+    assert told == ["ab", "1%", "2%", "\ufffd", "no end"]
+    lines = (tmp_path / "x.log").read_bytes().decode(errors="replace").splitlines()
+    assert [line[25:] for line in lines] == told
+    assert all(line[10] == "T" and line[23] == "Z" for line in lines)
+
+
+def test_a_log_is_rotated_and_stays_small_whatever_a_program_prints(tmp_path: Path) -> None:
+    log = Log(tmp_path / "x.log", 1000)
+    for number in range(200):
+        log.feed(b"line %03d\n" % number)
+    files = [tmp_path / name for name in ("x.log.2", "x.log.1", "x.log")]
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    numbers = [int(line[-3:]) for line in lines]
+    assert numbers == [*range(numbers[0], 200)]
+    assert all(path.stat().st_size <= 1000 for path in files)
+    for _ in range(1 << 10):
+        log.feed(b"x" * (64 << 10))
+    log.close()
+    assert (tmp_path / "x.log").stat().st_size < 32 << 10
+
+
+def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, write = Log(tmp_path / "x.log", 1 << 20), os.write
+
+    def full(descriptor: int, text: bytes) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "write", full)
+    log.feed(b"OSError: [Errno 28] No space left on device\n")
+    monkeypatch.setattr(os, "write", write)
+    log.close()
+    assert "No space left on device" in (tmp_path / "x.log").read_text()
+
+
+def test_logs_that_are_followed_lose_no_line_at_a_rotation(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """After a rotation the rest of the old file was never read: 142 of 201 lines were shown."""
+    run = written(site, state="running", outcome=None)
+    path = run.attempt() / "rank0.log"
+    log, alive = Log(path, 2000), iter([True] * 40 + [False] * 9)
+    monkeypatch.setattr(Run, "alive", lambda self: next(alive))
+    numbers = iter(range(400))
+
+    def write(seconds: float) -> None:
+        for _ in range(20):  # 700 bytes between two looks
+            log.feed(b"line %03d\n" % next(numbers, 399))
+
+    monkeypatch.setattr(cli.time, "sleep", write)
+    monkeypatch.setattr(
+        cli, "sys", type("Sys", (), {"stdout": sys.__stdout__, "stderr": sys.stderr})
+    )
+    with os.fdopen(os.dup(1), "wb") as out:
+        stdout = type("Out", (), {"buffer": out, "flush": out.flush})
+        monkeypatch.setattr(cli, "sys", type("Sys", (), {"stdout": stdout, "stderr": sys.stderr}))
+        cli._follow(run, None, "rank0.log")
+    log.close()
+    shown = [
+        int(line[-3:]) for line in capfdbinary.readouterr().out.split(b"\n") if b"line" in line
+    ]
+    assert len(shown) > 100
+    assert shown == [*range(len(shown))]
+
+
+def test_metrics_never_end_and_a_long_run_is_not_called_stalled(tmp_path: Path) -> None:
+    """After 64 MiB nothing was written any more, and the run was called stalled until its end."""
+    path = tmp_path / "metrics.jsonl"
+    metrics, reader = Metrics(path, 1, largest=10_000), MetricReader()
+    for step in range(1, 1001):
+        metrics.read(reader, f"step {step}/1000  loss {4 / step:.4f}")
+        assert path.stat().st_size < 10_200
+    metrics.close()
+    history = History(path).follow()
+    assert history.last["step"] == last_steps(path)[-1]["step"] == 1000
+    assert history.stalled(time.time()) is None
+    assert history.losses[0] < 4
+
+
+def test_a_history_is_of_the_last_attempt_and_its_curve_of_all(tmp_path: Path) -> None:
+    lines = [
+        {"time": host.now(), "attempt": 1, "step": 5, "loss": None, "not_finite": "nan"},
+        {"time": host.now(), "attempt": 1, "step": 6, "loss": 2.0},
+        {"time": host.now(), "attempt": 2, "step": 1, "loss": 1.0},
+    ]
+    put(tmp_path / "m", "".join(f"{json.dumps(line)}\n" for line in lines) + "torn {")
+    history = History(tmp_path / "m").follow()
+    assert (history.last["step"], history.losses, history.not_finite) == (1, [2.0, 1.0], None)
+
+
+def test_the_rank_that_failed_first_is_read_from_torchruns_summary() -> None:
+    summary = Summary()
+    for line in (
+        *("[0]:", "  time      : 2026-11-22_20:00:00", "  rank      : 0 (local_rank: 0)"),
+        *("Root Cause (first observed failure):", "[0]:", "  time      : 2026-11-22_19:00:00"),
+        *("  host      : ws1", "  rank      : 5 (local_rank: 1)", "  exitcode  : -9"),
+    ):
+        summary.read(line)
+    assert summary.rank == 5
+    assert summary.when == time.mktime((2026, 11, 22, 19, 0, 0, 0, 0, -1))
+
+
+# -- who has what
+
+
+def test_devices_are_claimed_all_or_none(site: Site) -> None:
+    first = claims.claim(site, "one", GPUS, 1, None)
+    assert isinstance(first, claims.Held)
+    assert claims.claim(site, "two", GPUS, 2, None) == ["one"]
+    assert claims.holders(site, GPUS) == {"GPU-a": "one"}
+    first.release()
+    assert claims.holders(site, GPUS) == {}
+
+
+def test_who_waits_comes_first_and_in_order(site: Site) -> None:
+    held = claims.claim(site, "zero", GPUS, 2, None)
+    assert isinstance(held, claims.Held)
+    one, two = claims.Ticket(site, "one", GPUS), claims.Ticket(site, "two", GPUS)
+    assert claims.ahead(site, "two") == ["one"]
+    held.release()
+    assert claims.claim(site, "two", GPUS, 1, two) == ["one"]
+    assert claims.claim(site, "jumper", GPUS, 1, None) == ["one", "two"]
+    got = claims.claim(site, "one", GPUS, 1, one)
+    assert isinstance(got, claims.Held)
+    one.give_up()
+    assert isinstance(claims.claim(site, "two", GPUS, 1, two), claims.Held)
+    two.give_up()
+
+
+def _race(site: Site, number: int, results: Any, over: Any) -> None:
+    got = claims.claim(site, f"run{number}", GPUS, 1, None)
+    results.put(got.devices if isinstance(got, claims.Held) else [])
+    over.wait(60)
+
+
+def test_of_twenty_that_race_for_two_gpus_two_get_one_each(site: Site) -> None:
+    context = multiprocessing.get_context("fork")
+    results, over = context.Queue(), context.Event()
+    racing = [context.Process(target=_race, args=(site, n, results, over)) for n in range(20)]
+    for process in racing:
+        process.start()
+    devices = [device for _ in racing for device in results.get(timeout=60)]
+    over.set()
+    for process in racing:
+        process.join(10)
+    assert sorted(devices) == GPUS
+    assert claims.holders(site, GPUS) == {}
+
+
+def test_a_look_writes_nothing_and_works_on_a_read_only_disk(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking removed tickets, and `why` of a queued run ended with EROFS."""
+    held = claims.claim(site, "one", GPUS, 2, None)
+    stale = site.queue / "00000001-gone"
+    put(stale, "GPU-a")
+    queued = written(site, state="queued", outcome=None, devices=GPUS, ranks=1)
+    monkeypatch.setattr(Run, "alive", lambda self: True)
+    opened = os.open
+
+    def read_only(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, "read-only", str(path))
+        return opened(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", read_only)
+    found = why.explain(site, runs.read(queued.folder))
+    assert found.facts == ["it waits for 1 of 2 GPUs, taken by one"]
+    assert stale.exists()
+    assert isinstance(held, claims.Held)
+
+
+# -- run.json, whole or not
+
+
+def test_a_run_that_nobody_supervises_is_lost_and_looking_does_not_write_it(site: Site) -> None:
+    run = written(site, state="running", outcome=None)
+    assert (run.outcome, run.over) == ("lost", True)
+    assert json.loads((run.folder / "run.json").read_text())["state"] == "running"
+    descriptor = os.open(run.folder / ".alive", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert runs.read(run.folder).state == "running"
+    os.close(descriptor)
+
+
+def test_what_is_written_is_read_again(site: Site) -> None:
+    run = written(site, words=["--lr", "3"], across=["a", "b"])
+    run.save()
+    assert runs.read(run.folder) == run
+
+
+DAMAGED = {
+    "no JSON": '{"state": ',
+    "another version": '{"schema": 2, "state": "running", "attempts": []}',
+    "no object": "3",
+    "deep": "[" * 100_000,
+    "an odd attempt": '{"schema": 1, "run": "x", "state": "ended", "attempts": [{"number": "1"}]}',
+    "an odd list": '{"schema": 1, "run": "x", "state": "ended", "attempts": [], "gpus": [1]}',
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_damaged_or_foreign_record_keeps_nobody_from_stopping_or_listing(
+    what: str,
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Orders that were damaged, or a run of another version, made `stop` refuse."""
+    stopped: list[str] = []
+    good = written(site, state="running", outcome=None)
+    bad = written(site, f"{NAME}-2")
+    (bad.folder / "run.json").write_text(DAMAGED[what])
+    put(bad.folder / "request.json", '{"preset": ')
+    monkeypatch.setattr(Run, "alive", lambda self: self.run not in stopped)
+    monkeypatch.setattr(units, "active", lambda run: run not in stopped)
+    monkeypatch.setattr(units, "stop", lambda run, seconds: stopped.append(run))
+    monkeypatch.setattr(host, "load", lambda: site)
+    assert cli.main(["list", "--json"]) == 0
+    states = [each["state"] for each in json.loads(capsys.readouterr().out)["runs"]]
+    assert states == ["running", "running"]
+    with pytest.raises(TrainError, match="may be 2 runs"):
+        starting.stop(site, None)
+    assert cli.main(["stop", bad.run]) == 0
+    assert cli.main(["stop"]) == 0
+    assert stopped == [bad.run, good.run]
+    last = json.loads((good.folder / "run.json").read_text())["attempts"][0]
+    assert (last["outcome"], last["exit"]) == ("stopped", -9)
+    assert "on this host" in last["stopped_by"]
+    assert cli.main(["list"]) == 0
+    assert f"the record of run {bad.run} is damaged" in " ".join(capsys.readouterr().out.split())
+
+
+def test_one_runs_full_disk_does_not_end_the_waiting_of_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An OSError of the first ended `train again`, and all waited for a day for nobody."""
+    first, second = (
+        written(site, f"{NAME}{end}", outcome="lost", after_reboot=True, unproven=True,
+                attempt={"boot_id": "another"})
+        for end in ("", "-2")
+    )  # fmt: skip
+    tried: list[str] = []
+
+    def go_on(site: Site, run: Run) -> None:
+        tried.append(run.run)
+        if run.run == first.run:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        run.state, run.attempts[-1].boot_id = "ended", host.boot_id()
+        run.save()
+
+    looks = iter([None])
+    monkeypatch.setattr(starting, "go_on", go_on)
+    monkeypatch.setattr(supervise.time, "sleep", lambda seconds: next(looks))
+    with pytest.raises(StopIteration):
+        supervise.again(site)
+    assert tried == [first.run, second.run, first.run]
+    waits = runs.read(first.folder).waits
+    assert waits is not None
+    assert "No space left" in waits["for"]
+
+
+def test_of_a_name_that_may_be_several_runs_each_is_named(site: Site) -> None:
+    names = [written(site, f"{NAME}{end}").run for end in ("", "-2", "-10")]
+    assert runs.names(site) == names
+    assert runs.chosen(site, None).run == names[-1]
+    assert runs.chosen(site, "y-2").run == names[1]
+    with pytest.raises(TrainError, match=r"may be 3 runs \(.*-10, .*-2, "):
+        runs.chosen(site, "2026")
+    with pytest.raises(TrainError, match="there is no run x"):
+        runs.chosen(site, "x")
+
+
+def test_one_that_was_begun_again_is_unresolved_no_more(site: Site) -> None:
+    failed = written(site)
+    assert runs.unresolved([failed]) == {failed.run}
+    trial = written(site, f"{NAME}-2", outcome="finished", trial=True, created=host.now(9))
+    again = written(site, f"{NAME}-3", outcome="finished", created=host.now(9))
+    assert runs.unresolved([failed, trial]) == {failed.run}
+    assert runs.unresolved([failed, trial, again]) == set()
+
+
+SAVES = {"file": "t.py", "checkpoints": "{run}/out/step-*", "complete": ["done", "rank{rank}.pt"]}
+
+
+def test_old_runs_go_and_their_checkpoints_stay(site: Site, checkout: Path) -> None:
+    written(site, f"{NAME}-1", spec=SAVES)
+    put(site.runs / f"{NAME}-1/out/step-5/done")
+    written(site, f"{NAME}-2", spec=SAVES)
+    written(site, f"{NAME}-3", spec=SAVES)
+    runs.forget_old(Site(**{**vars(site), "keep_runs": 1}))
+    assert runs.names(site) == [f"{NAME}-1", f"{NAME}-3"]
+    left = sorted(path.name for path in (site.runs / f"{NAME}-1").iterdir())
+    assert left == ["out", "run.json"]
+
+
+def test_the_newest_complete_checkpoint_is_taken_by_its_number(tmp_path: Path) -> None:
+    preset = presets.from_json("a", SAVES)
+    for step in ("step-9", "step-40", "step-100"):
+        for name in ("done", "rank0.pt", "rank1.pt"):
+            put(tmp_path / "out" / step / name)
+
+    def newest(ranks: int = 2, since: float = 0) -> str | None:
+        found = checkpoints.newest(preset, {"run": tmp_path}, ranks, since)
+        return found.step if found else None
+
+    assert newest() == "100"
+    (tmp_path / "out/step-100/done").unlink()
+    assert newest() == "40"
+    put(tmp_path / "out/step-40/rank1.pt", "")
+    assert newest() == "9"
+    assert newest(1) is newest(3) is newest(2, time.time() + 60) is None
+
+
+# -- what is asked of the host
+
+
+def smi(text: str) -> Any:
+    return lambda command: Answer(0, text)
+
+
+def test_gpus_and_their_users_are_read_from_nvidia_smi() -> None:
+    rows = (
+        "1, GPU-b, 32607, 500, [N/A], 71, 561.1, 575, 0x4\n0, GPU-a, 32607, 0, 9, 40, 20, 9, 0x0\n"
+    )
+    first, second = host.gpus(smi(rows))
+    assert (first.index, second.uuid, second.used_mib) == (0, "GPU-b", 500)
+    assert (second.percent, second.slowed, first.slowed) == (None, "power limit", "")
+    users = host.gpu_users(smi("GPU-a, 712, /usr/bin/python\n"))
+    assert users == {"GPU-a": ["pid 712 (python)"]}
+    with pytest.raises(TrainError, match="GPU is lost"):
+        host.gpus(smi("0, GPU-a, [GPU is lost], 0, 0, 0, 0, 0, 0x0\n"))
+
+
+def test_gpus_that_there_are_not_are_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = "0, GPU-a, 1, 0, 0, 0, 0, 0, 0x0\n1, GPU-b, 1, 0, 0, 0, 0, 0, 0x0\n"
+    known = host.gpus(smi(rows))
+    monkeypatch.setattr(host, "gpus", lambda: known)
+    preset = presets.from_json("a", {"file": "a.py"})
+    assert checks.asked(site, preset, [], "GPU-b,0")[0].devices == ["GPU-b", "GPU-a"]
+    for given, words in (("2", "names no GPU by '2'"), ("0,0", "twice"), (",", "names no GPU")):
+        with pytest.raises(TrainError, match=words):
+            checks.asked(site, preset, [], given)
+    large = presets.from_json("a", {"file": "a.py", "ranks": 3})
+    with pytest.raises(TrainError, match="this host has 2: give --set ranks=2"):
+        checks.asked(site, large, [], None)
+
+
+def test_several_hosts_share_no_folder_of_one_runs_own(site: Site) -> None:
+    preset = presets.from_json("a", {"file": "a.py", "arguments": {"out": "{run}/x"}})
+    start = checks.Asked(preset=preset, devices=GPUS, ranks=2, words=[], hosts=2, queue=True)
+    with pytest.raises(TrainError) as caught:
+        checks.refuse(site, start, [])
+    assert "give --set out=FOLDER" in str(caught.value)
+    assert "leave out --queue" in str(caught.value)
+
+
+def test_hosts_meet_where_the_first_one_is() -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        part = {"hosts": ["a", "b"], "host": "b", "address": "127.0.0.1"}
+        part["port"] = server.getsockname()[1]
+        command = [
+            "python",
+            "-m",
+            "torch.distributed.run",
+            "--nnodes",
+            "2",
+            "--nproc-per-node",
+            "1",
+        ]
+        words, found = several.with_rendezvous(part, NAME, command, lambda: False)
+    assert words[words.index("--rdzv-endpoint") + 1] == f"127.0.0.1:{part['port']}"
+    assert words[words.index("--local-addr") + 1] == "127.0.0.1"
+    assert "is_host=false,join_timeout=60,read_timeout=60" in words
+    assert found["GLOO_SOCKET_IFNAME"] == "lo"
+    with pytest.raises(TrainError, match=r"b could not reach a at 127.0.0.1:\d+ within 60 s"):
+        several.with_rendezvous(part, NAME, command, lambda: True)
+
+
+def test_a_command_that_does_not_end_is_ended_and_one_that_is_not_there_is_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(supervise, "_NOTIFY_S", 0.2)
+    messenger = Messenger(["/bin/sh", "-c", "sleep 60"], said.append)
+    messenger.tell({"event": "failed"})
+    timer = threading.Timer(20, said.append, ["it hung"])
+    timer.start()
+    messenger.finish()
+    timer.cancel()
+    Messenger(["/nowhere"], said.append).tell({})
+    first, second = said
+    assert "took over" in first
+    assert "cannot be run" in second
+
+
+# -- why
+
+FAILURES = sorted((Path(__file__).parent / "failures").glob("*.log"))
+
+
+@pytest.mark.parametrize("path", FAILURES, ids=lambda path: path.stem)
+def test_each_usual_failure_is_one_screen_with_its_cause(
+    path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyinfra_gpu.on_host.diagnosis import causes
+
+    catalogue = causes.unpacked(for_hosts())
+    monkeypatch.setattr(causes, "carried", lambda: catalogue)
+    attempt = {"exit": -9} if path.stem == "killed_rank" else {}
+    arguments = {"device-batch-size": 16, "total-batch-size": 512}
+    spec = {"file": "train.py", "arguments": arguments}
+    run = written(site, log=path.read_text(), attempt=attempt, spec=spec)
+    if path.stem == "nan":
+        line = {"time": host.now(), "attempt": 1, "step": 9, "loss": None, "not_finite": "nan"}
+        put(run.folder / "metrics.jsonl", f"{json.dumps(line)}\n")
+    if path.stem == "hang":
+        lines = [{"time": host.now(n - 900), "attempt": 1, "step": n} for n in range(9)]
+        put(run.folder / "metrics.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
+    found = why.explain(site, run)
+    text = found.text(80)
+    assert found.id, text
+    assert "What to do" in text
+    assert len(text.splitlines()) <= why.HEIGHT
+    if path.stem == "memory":
+        halved = f"train start --like {NAME} --set device-batch-size=8"
+        assert halved in " ".join(text.split())
+    assert json.loads(json.dumps(found.as_json()))["text"] == found.text(80)
+
+
+def test_a_lost_run_says_what_ended_it_and_how_to_go_on(site: Site) -> None:
+    spec = {**SAVES, "complete": [], "resume": {"resume": "{checkpoint}"}}
+    run = written(site, outcome="lost", spec=spec)
+    put(run.folder / "out/step-40/x")
+    text = " ".join(why.explain(site, run).text(80).split())
+    assert "was lost before its first step: its supervisor was ended" in text
+    assert f"Go on from step-40: train resume {NAME}" in text.replace("`", "")
+    moved = written(site, f"{NAME}-2", outcome="lost", attempt={"boot_id": "another"})
+    assert "the host was started anew" in why.explain(site, moved).what
+
+
+def test_what_nobody_knows_shows_the_end_of_the_log(site: Site) -> None:
+    text = why.explain(site, written(site, log="one\nnobody knows this\n")).text(80)
+    assert "No cause found" in text
+    assert "> nobody knows this" in text
+    finished = written(site, f"{NAME}-2", outcome="finished", attempt={"exit": 0})
+    assert "finished" in why.explain(site, finished).text(80)
+
+
+# -- watch and list
+
+
+def test_a_run_is_one_line_or_a_screen(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.console import Console
+
+    from pyinfra_gpu.on_host.train import watch
+
+    run = written(site, log="step 10/20  loss 2.5\nUserWarning: slow\n", overrides={"lr": "1"})
+    lines = [
+        {"time": host.now(n - 9), "attempt": 1, "step": n, "steps": 20, "loss": 3 - n / 10}
+        for n in range(9)
+    ]
+    put(run.folder / "metrics.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
+    assert watch.watch(run.folder, plain=True, once=True) == 2
+    assert "| failed | step 8/20 (40.0%) | loss 2.2000" in capsys.readouterr().out
+    for width in (60, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+        history = History(run.folder / "metrics.jsonl")
+        console.print(watch.screen(watch.look(run.folder, history)))
+        text = console.export_text()
+        assert max(map(len, text.splitlines())) <= width
+        for word in (
+            NAME,
+            "failed",
+            "lr=1",
+            "step 8/20",
+            "loss 2.2000",
+            "UserWarning",
+            "train why",
+        ):
+            assert word in text
+
+
+def test_a_table_that_does_not_fit_is_lines(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(site)
+    monkeypatch.setattr(host, "load", lambda: site)
+    for width, count in ((100, 2), (40, 3)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert cli.main(["list"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == count
+        assert max(map(len, lines)) <= width
+
+
+def test_the_command_line_loads_nothing_for_screens() -> None:
+    """`list`, `logs` and `start` imported rich, which took a third of their time."""
+    program = (
+        "import sys; from pyinfra_gpu.on_host.train import cli, starting;"
+        " sys.exit('rich' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["strt"], "Did you mean 'start'"),
+        (["start", "--nope"], "No such option '--nope'"),
+        (["stop", "--", "x"], "nothing goes behind --"),
+        (["start", "a", "--like", "b"], "--like b has a preset of its own"),
+    ],
+)
+def test_a_mistake_in_the_words_is_2_and_one_sentence(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    text = capsys.readouterr().err
+    assert said in text
+    assert text.count("\n") == 1
