@@ -63,8 +63,8 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code: 0 done, 1 failed, 130 interrupted.
 
-    `check` and `report` also answer 2 (drift) and 3 (only a restart is owed), `explain` 2 (nothing
-    known explains the log), `train` 2 (a run is wrong, or the command line is).
+    `check` and `report` also answer 2 (drift) and 3 (only a restart is pending), `explain` 2
+    (nothing known explains the log), `train` 2 (a run is wrong, or the command line is).
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:

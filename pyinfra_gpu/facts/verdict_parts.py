@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pyinfra_gpu.facts.document import LARGEST
 
@@ -36,7 +36,7 @@ def _plain(value: object) -> object:
     return value
 
 
-Json = Annotated[object, AfterValidator(_plain), WithJsonSchema({})]
+Json = Annotated[object, AfterValidator(_plain)]
 """A value whose form depends on the check; it is kept and only shown whole."""
 
 

@@ -141,53 +141,6 @@ def paragraph(text: str, first: str = "", others: str = "", *, width: int = WIDT
     return lines + wrapped(unbroken(rest), before, others, whole_words=True, width=width)
 
 
-def labelled(label: str, text: str, *, column: int, indent: int) -> list[str]:
-    """Return a paragraph with a word before it.
-
-    + column: where the text begins; + indent: where the word does
-    """
-    return wrapped(text, f"{' ' * indent}{label}".ljust(column), " " * column)
-
-
-class _Cell(textwrap.TextWrapper):
-    """Wraps a cell at blanks; a longer word behind one of its slashes, but not its first.
-
-    A path that fits the cell stays whole, and a name with hyphens as well.
-    """
-
-    def _handle_long_word(
-        self, reversed_chunks: list[str], cur_line: list[str], cur_len: int, width: int
-    ) -> None:
-        """Put as much of a word that is longer than a line on this one as may stand there.
-
-        Called by textwrap, with the words that are left; on a line of its own a word without a
-        slash breaks anywhere.
-        """
-        word = reversed_chunks[-1]
-        end = word.rfind("/", 1, width - cur_len) + 1
-        if not end and cur_line:
-            return
-        end = end or width
-        cur_line.append(word[:end])
-        reversed_chunks[-1] = word[end:]
-
-
-def row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Return one row of a table, its cells wrapped to their columns' widths."""
-    columns = [
-        _Cell(width, break_on_hyphens=False).wrap(one_line(cell)) or [""]
-        for cell, width in zip(cells, widths, strict=True)
-    ]
-    lines = []
-    for index in range(max(map(len, columns))):
-        parts = [
-            (column[index] if index < len(column) else "").ljust(width)
-            for column, width in zip(columns, widths, strict=True)
-        ]
-        lines.append(" ".join(parts).rstrip())
-    return "\n".join(lines)
-
-
 def some(parts: Sequence[str], most: int, *, total: int | None = None) -> str:
     """Return at most so many of the parts as one phrase: "a, b and 3 more".
 

@@ -1,275 +1,295 @@
 """The smoke test as a person reads it: its figures, or what failed, why and what to do.
 
-Pure: from verdicts to lines at most 80 columns wide.
+What explains a failure comes from `pyinfra_gpu.diagnosis`; of reports only this module knows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
 from pyinfra_gpu.diagnosis.advice import ADVICE
-from pyinfra_gpu.diagnosis.explained import Explained, measured_by_the_test
-from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, Verdict, finite
-from pyinfra_gpu.facts.verdict_parts import AllReduce, Failed, Metrics
-from pyinfra_gpu.host_names import brief
-from pyinfra_gpu.text import WIDTH, bounded, command, cut, one_line, shortened, wrapped
+from pyinfra_gpu.diagnosis.explained import Explained, explained, measured_by_the_test
+from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, AnyVerdict, Verdict, finite
+from pyinfra_gpu.facts.verdict_parts import AllReduce
+from pyinfra_gpu.host_names import FEW, brief
+from pyinfra_gpu.report.screen import BLANK, Sentence, alike, safe, said_once
+from pyinfra_gpu.text import one_line, shortened
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.on_host.diagnosis.causes import Step
-    from pyinfra_gpu.on_host.diagnosis.explain import Found
+    from pyinfra_gpu.facts.record import Record
 
-MOST_LINES = 24
-"""For one host: a terminal's height. What does not fit is on the host, and in the JSON report."""
+Tested = Explained
+"""A verdict, that of a failed test with what explains it."""
 
-_REST = "  ... the rest is in the JSON report and on the host"
-_OTHERS_SHOWN = 3
-"""Failed checks beside the one that counts."""
+Across = AcrossStamp | Tested
+"""What a host has to say of a multi-node step: of one that passed, its stamp's part."""
+
 GATE = {
-    "rehearsal-1gpu": "one GPU is declared, and what one can prove is proven: the two-GPU gate is"
-    " not satisfied, and nothing is proven about two GPUs",
+    "rehearsal-1gpu": "one GPU is declared: this proves what one GPU can, and nothing about two",
     "rehearsal-cpu": "no GPU was used: this proves nothing about GPUs",
 }
-
-Across = AcrossStamp | Explained
-"""What a host has to say of a step across hosts: of one that passed, its stamp's part."""
-
-
-def lines(name: str, test: Explained | None) -> list[str]:
-    """Return what to show of a host's own test; empty where there was none."""
-    if test is None or not isinstance(test.verdict, Verdict):
-        return []
-    verdict = test.verdict
-    if not verdict.passed:
-        return bounded([*_head(name, verdict), *_failure(test)], MOST_LINES, _REST)
-    shown = [line for text in figures(verdict) for line in wrapped(text, "  ", "    ")]
-    return bounded([*_head(name, verdict), *shown, *_warnings(verdict)], MOST_LINES, _REST)
+_OTHERS = 3  # failed checks that are shown beside the one that counts
+_STEPS = 5
+_TAIL = 10  # lines of a log
+_LONGEST = 300  # characters of a sentence
 
 
-def across_lines(hosts: Mapping[str, Across | None]) -> list[str]:
-    """Return what to show of the step across hosts (host -> what it has to say of it).
+# -- why a test failed
 
-    All hosts of a group say the same of a step that passed, and of a failed one mostly: what is
-    said twice is shown once.
+
+@dataclass(frozen=True)
+class Why:
+    """Why a test failed, as far as it is known.
+
+    + name: of what is known to cause it, "" where nothing known does
+    + seen: lines of the log that show it; + fix: what to do, a step each
+    + tail: the log's last lines, where nothing known explains the failure
     """
-    shown: dict[tuple[str, ...], list[str]] = {}
-    for name, value in hosts.items():
-        if value is not None:
-            shown.setdefault(tuple(_across(value)), []).append(name)
-    result: list[str] = []
-    for (first, *others), names in shown.items():
-        said = wrapped(f"{brief(names)}: {first}", "", "  ", whole_words=True)
-        result += ["", *said, *others]
-    return result
+
+    name: str = ""
+    cause: str = ""
+    seen: tuple[str, ...] = ()
+    fix: tuple[str, ...] = ()
+    tail: tuple[str, ...] = ()
 
 
-def _across(value: Across) -> Iterator[str]:
-    """Yield one sentence, and lines."""
-    if isinstance(value, Explained):
-        if isinstance(value.verdict, AcrossVerdict):
-            yield _head_across(value.verdict)
-        yield from _failure(value)
-        return
-    first, *others = across_figures(value)
-    yield first
-    for each in others:
-        yield from wrapped(each, "  ", "    ")
+def why(test: Tested) -> Why:
+    """Return what is known of a failure."""
+    failed, root = test.verdict.failed, test.root
+    if failed is None:
+        return Why()
+    if root is not None:
+        return Why(root.name, root.cause, (root.line,), tuple(map(str, root.fix)))
+    if measured_by_the_test(test.verdict):  # the ranks' logs say nothing of it
+        return Why(fix=tuple(map(str, ADVICE.get(failed.id, ()))))
+    tail = failed.tail or (tuple(test.diagnosis.unexplained.splitlines()) if test.diagnosis else ())
+    return Why(tail=tuple(line for line in tail if line.strip(" ^~|")))  # Python underlines so
 
 
-def across_figures(stamped: AcrossStamp) -> Iterator[str]:
-    """Yield what a stamp says of a step across hosts that passed, a sentence each."""
-    yield (
-        f"step across {len(stamped.hosts)} hosts PASS ({stamped.mode}), {stamped.ranks} ranks,"
-        f" {stamped.duration_s:.1f} s, {stamped.finished}"
-    )
-    if stamped.all_reduce is not None:
-        yield f"{_all_reduce(stamped.all_reduce)}, every element exact on all ranks"
-    if (ratio := finite(stamped.taylor_ratio)) is not None:
-        yield f"one training step: {ratio:.3f} of the drop its gradient predicts"
-    for name, why in stamped.open_to_others.items():
-        yield f"while it ran, others could connect to {name}: {why}"
+def last_smoke(look: Record | None) -> Tested | Unknown | None:
+    """Return the verdict that a look found, that of a failed test with what explains it."""
+    found = look.smoke.verdict if look else None
+    return explained(found, look) if look and isinstance(found, Verdict) else found  # type: ignore[return-value]
 
 
-def _head_across(verdict: AcrossVerdict) -> str:
-    return (
-        f"step across {', '.join(verdict.hosts)} {verdict.status.upper()} ({verdict.mode}),"
-        f" {verdict.duration_s:.1f} s"
-    )
+# -- a host's own test
 
 
-def _head(name: str, verdict: Verdict) -> list[str]:
+def blocks(tests: Mapping[str, Tested], *, whole: bool = False) -> list[RenderableType]:
+    """Return what to show of the hosts' own tests, an empty line before each.
+
+    + whole: each in full, however many there are; else of many hosts what they share is shown once
+    """
+    own = {name: test for name, test in tests.items() if isinstance(test.verdict, Verdict)}
+    if whole or len(own) <= FEW:
+        return [block for name, test in own.items() for block in (BLANK, *_one(name, test))]
+    shown: list[RenderableType] = []
+    failed = [name for name, test in own.items() if not test.verdict.passed]
+    for first, *others in alike(failed, lambda name: _failure_of(own[name])):
+        shown += [BLANK, *_one(first, own[first])]
+        if others:
+            shown.append(Sentence(f"the same on {brief(others)}", "  ", "    "))
+    passed = {name: test.verdict for name, test in own.items() if test.verdict.passed}
+    for names in alike(passed, lambda name: _result(passed[name])):
+        shown += [BLANK, *_passed(names, [passed[name] for name in names])]
+    if passed:
+        shown.append(Text("  figures of each host: -v, or the JSON report"))
+    return shown
+
+
+def _one(name: str, test: Tested) -> list[RenderableType]:
+    """Return what to show of one host's test."""
+    verdict = test.verdict
+    if not isinstance(verdict, Verdict):
+        return []
+    duration = f"{verdict.duration_s:.1f} s, {verdict.finished}"
+    title = f"{name}: smoke test {_result(verdict)} in {duration}"
+    if not verdict.passed:
+        again = [Text("  run it again on the host:"), _whole(f"    {verdict.rerun_command}")]
+        return [Sentence(title), *_failure(test), *again]
+    texts = [*figures(verdict), *(f"WARN {text}" for text in warnings(verdict))]
+    if skipped := [check.id for check in verdict.having("skip")]:
+        texts.append(f"skipped: {', '.join(skipped)}")
+    return [Sentence(title), *(Sentence(text, "  ", "    ") for text in texts)]
+
+
+def _result(verdict: AnyVerdict) -> str:
     status = "PASS, degraded" if verdict.status == "warn" else verdict.status.upper()
-    head = (
-        f"{name}: smoke test {status} ({verdict.mode}),"
-        f" {len(verdict.having('pass'))} of {len(verdict.checks)} checks passed in"
-        f" {verdict.duration_s:.1f} s, {verdict.finished}"
-    )
-    return wrapped(head, "", "  ")
+    passed = f"{len(verdict.having('pass'))} of {len(verdict.checks)} checks passed"
+    return f"{status} ({verdict.mode}), {passed}"
 
 
-# -- a pass
+def _passed(names: Sequence[str], verdicts: Sequence[AnyVerdict]) -> Iterator[RenderableType]:
+    """Yield what hosts share that passed in the same way, with the range of their figures."""
+    seconds = _range([verdict.duration_s for verdict in verdicts])
+    yield Sentence(f"{brief(names)}: smoke test {_result(verdicts[0])} in {seconds} s")
+    rates = [finite(verdict.metrics.allreduce_busbw_gb_s) for verdict in verdicts]
+    if known := [rate for rate in rates if rate is not None]:
+        yield Sentence(f"all-reduce: {_range(known)} GB/s bus bandwidth", "  ", "    ")
+    if gate := GATE.get(verdicts[0].mode):
+        yield Sentence(gate, "  ", "    ")
+    tests = zip(names, verdicts, strict=True)
+    for text, hosts in said_once((name, text) for name, each in tests for text in warnings(each)):
+        yield Sentence(f"WARN {brief(hosts)}: {text}", "  ", "    ")
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def warnings(verdict: AnyVerdict) -> list[str]:
+    """Return the warnings of a degraded pass, a sentence each."""
+    return [f"{each.id}: {shortened(each.detail, _LONGEST)}" for each in verdict.having("warn")]
 
 
 def figures(verdict: Verdict) -> list[str]:
     """Return a test's figures, a sentence each, as far as it came."""
-    metrics = verdict.metrics
-    texts = [*_gpus(verdict), *_bandwidth(verdict), *_step(metrics)]
-    texts += [*_precision(metrics), *_stages(verdict), *_open(verdict)]
-    if gate := GATE.get(verdict.mode):
-        texts.append(gate)
-    return texts
-
-
-def _gpus(verdict: Verdict) -> Iterator[str]:
-    names = [gpu.name for gpu in verdict.gpus]
+    metrics, names = verdict.metrics, [gpu.name for gpu in verdict.gpus]
+    texts: list[str] = []
     if names:
-        counted = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-        yield f"{len(verdict.ranks)} ranks on {counted}"
+        gpus = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+        texts.append(f"{len(verdict.ranks)} ranks on {gpus}")
+    texts += _bandwidth(verdict)
+    before, after, ratio = map(finite, (metrics.loss0, metrics.loss1, metrics.taylor_ratio))
+    if before is not None and after is not None and ratio is not None:
+        texts.append(f"one training step: loss {before:.4f} -> {after:.4f}, {_drop(ratio)}")
+    works = {name: each.status for name, each in metrics.precision.items()}
+    if works:
+        formats = [
+            f"{', '.join(each)} {works[each[0]]}" for each in alike(works, works.__getitem__)
+        ]
+        if metrics.precision_best and set(works.values()) != {"native"}:
+            formats.append(f"fall back to {metrics.precision_best}")
+        texts.append(f"number formats: {'; '.join(formats)}")
+    times = [f"{each.id} {each.seconds:.1f}" for each in verdict.stages if each.seconds is not None]
+    texts += [f"seconds by stage: {', '.join(times)}"] if times else []
+    if verdict.listens.to == "anyone":
+        texts.append(f"while it ran, others could connect to it: {verdict.listens.how}")
+    return [*texts, GATE[verdict.mode]] if verdict.mode in GATE else texts
 
 
 def _bandwidth(verdict: Verdict) -> Iterator[str]:
-    """One line: how fast, over what, by which way."""
-    metrics = verdict.metrics
-    bus = finite(metrics.allreduce_busbw_gb_s)
-    exact = verdict.check("S4.allreduce_exact")
+    """Yield how fast an all-reduce was, over what, and by which way."""
+    metrics, exact = verdict.metrics, verdict.check("S4.allreduce_exact")
     proven = ", every element exact" if exact and exact.status == "pass" else ""
-    if bus is not None:
-        size = metrics.allreduce_bytes
-        payload = f" of {size / 2**20:g} MiB" if size else ""
-        reduced = f"all-reduce{payload}: {bus:.1f} GB/s bus bandwidth{proven}"
-        yield "; ".join([reduced, *_links(metrics)])
-        return
-    sizes = [each for each in metrics.allreduce if each.kind == "float32"]
-    if sizes:
+    rate = finite(metrics.allreduce_busbw_gb_s)
+    if rate is not None:
+        size = f" of {metrics.allreduce_bytes / 2**20:g} MiB" if metrics.allreduce_bytes else ""
+        parts = [f"all-reduce{size}: {rate:.1f} GB/s bus bandwidth{proven}"]
+        links = [f"gen {e.gen} x{e.width}" for e in metrics.link.values() if e.gen and e.width]
+        parts += [f"PCIe under load: {', '.join(dict.fromkeys(links))}"] if links else []
+        parts += [f"transport {', '.join(metrics.transport)}"] if metrics.transport else []
+        yield "; ".join(parts)
+    elif sizes := [each for each in metrics.allreduce if each.kind == "float32"]:
         largest = max(sizes, key=lambda each: each.bytes)
-        yield f"{_all_reduce(largest, len(verdict.ranks))}{proven}"
+        yield f"{_all_reduce(largest, f' among {len(verdict.ranks)} ranks')}{proven}"
 
 
-def _all_reduce(entry: AllReduce, ranks: int = 0) -> str:
-    among = f" among {ranks} ranks" if ranks else ""
+def _all_reduce(entry: AllReduce, among: str = "") -> str:
     return f"all-reduce of {entry.bytes / 2**20:g} MiB{among}: {entry.mb_per_s:.0f} MB/s"
 
 
-def _links(metrics: Metrics) -> Iterator[str]:
-    texts = [
-        f"PCIe gen {each.gen} x{each.width}"
-        for each in metrics.link.values()
-        if each.gen and each.width
-    ]
-    if texts:
-        yield f"link under load {', '.join(dict.fromkeys(texts))}"
-    if metrics.transport:
-        yield f"transport {', '.join(metrics.transport)}"
+def _drop(ratio: float) -> str:
+    return f"{ratio:.3f} of the drop that the gradient predicts"
 
 
-def _step(metrics: Metrics) -> Iterator[str]:
-    before, after = finite(metrics.loss0), finite(metrics.loss1)
-    ratio = finite(metrics.taylor_ratio)
-    if before is not None and after is not None and ratio is not None:
-        yield (
-            f"one training step: loss {before:.4f} -> {after:.4f},"
-            f" {ratio:.3f} of the drop its gradient predicts"
-        )
+# -- a multi-node step
 
 
-def _precision(metrics: Metrics) -> Iterator[str]:
-    by_status: dict[str, list[str]] = {}
-    for name, entry in metrics.precision.items():
-        by_status.setdefault(entry.status, []).append(name)
-    if not by_status:
-        return
-    shown = "; ".join(f"{', '.join(names)} {status}" for status, names in by_status.items())
-    best = metrics.precision_best
-    fallback = f"; fall back to {best}" if best and set(by_status) != {"native"} else ""
-    yield f"number formats: {shown}{fallback}"
+def across_blocks(hosts: Mapping[str, Across | None]) -> list[RenderableType]:
+    """Return what to show of the multi-node step; what several hosts say alike is shown once.
 
-
-def _open(verdict: Verdict) -> Iterator[str]:
-    if verdict.listens is not None and verdict.listens.to == "anyone":
-        yield f"while it ran, others could connect to it: {verdict.listens.how}"
-
-
-def _stages(verdict: Verdict) -> Iterator[str]:
-    times = [f"{each.id} {each.seconds:.1f}" for each in verdict.stages if each.seconds is not None]
-    if times:
-        yield f"seconds by stage: {', '.join(times)}"
-
-
-def warnings(verdict: Verdict) -> list[str]:
-    """Return the warnings of a degraded pass, a sentence each."""
-    return [f"{check.id}: {shortened(check.detail, 3 * WIDTH)}" for check in verdict.having("warn")]
-
-
-def _warnings(verdict: Verdict) -> list[str]:
-    """Return each warning, and how many checks did not apply or could not be made."""
-    shown = []
-    for text in warnings(verdict):
-        shown += wrapped(f"WARN {text}", "  ", "    ")
-    if skipped := [check.id for check in verdict.having("skip")]:
-        shown += wrapped(f"not made here: {', '.join(skipped)}", "  ", "    ")
+    + hosts: host -> what it has to say of it
+    """
+    shown: list[RenderableType] = []
+    said = {name: value for name, value in hosts.items() if value is not None}
+    for names in alike(said, lambda name: _alike_across(said[name])):
+        value = said[names[0]]
+        if isinstance(value, AcrossStamp):
+            first, *others = across_figures(value)
+            rest: list[RenderableType] = [Sentence(text, "  ", "    ") for text in others]
+        else:
+            first, rest = _across_title(value.verdict), _failure(value)
+        shown += [BLANK, Sentence(f"{brief(names)}: {first}"), *rest]
     return shown
+
+
+def _alike_across(value: Across) -> tuple[object, ...]:
+    if isinstance(value, AcrossStamp):
+        return tuple(across_figures(value))
+    return (_across_title(value.verdict), *_failure_of(value))
+
+
+def _across_title(verdict: AnyVerdict) -> str:
+    names = ", ".join(verdict.hosts) if isinstance(verdict, AcrossVerdict) else verdict.host
+    status = f"{verdict.status.upper()} ({verdict.mode}), {verdict.duration_s:.1f} s"
+    return f"multi-node step on {names} {status}"
+
+
+def across_figures(stamped: AcrossStamp) -> Iterator[str]:
+    """Yield what a stamp says of a multi-node step that passed, a sentence each."""
+    yield (
+        f"multi-node step on {len(stamped.hosts)} hosts PASS ({stamped.mode}),"
+        f" {stamped.ranks} ranks, {stamped.duration_s:.1f} s, {stamped.finished}"
+    )
+    if stamped.all_reduce is not None:
+        yield f"{_all_reduce(stamped.all_reduce)}, every element exact on all ranks"
+    if (ratio := finite(stamped.taylor_ratio)) is not None:
+        yield f"one training step: {_drop(ratio)}"
+    for name, reason in stamped.open_to_others.items():
+        yield f"while it ran, others could connect to {name}: {reason}"
 
 
 # -- a failure
 
 
-def _failure(test: Explained) -> list[str]:
+def _failure_of(test: Tested) -> tuple[object, ...]:
+    """Return what makes the failures of two hosts the same one."""
+    failed = test.verdict.failed
+    return (failed and (failed.id, failed.sentence.replace(test.verdict.host, "")), why(test))
+
+
+def _failure(test: Tested) -> list[RenderableType]:
     """Return what failed, the line that shows it, why, what to do, and where the rest is."""
-    verdict, failed = test.verdict, test.verdict.failed
+    verdict, failed, known = test.verdict, test.verdict.failed, why(test)
     if failed is None:
         return []
-    shown = wrapped(f"FAIL {failed.id}: {failed.sentence}", "  ", "    ")
-    others = [each for each in verdict.having("fail", "unknown") if each.id != failed.id]
-    for check in others[:_OTHERS_SHOWN]:
-        text = f"{check.status.upper()} {check.id}: {check.detail}"
-        shown += wrapped(shortened(text, 2 * WIDTH), "  ", "    ")
-    where = _where(verdict)
-    room = MOST_LINES - 2 - len(shown) - len(where)
-    if root := test.root:
-        shown += _explained(root, room)
-    elif measured_by_the_test(verdict):  # the ranks' logs say nothing of it
-        shown += _steps(ADVICE.get(failed.id, ()), room)
-    else:
-        shown += _tail(test, failed, room)
-    return shown + where
+    others = [each for each in verdict.having("fail", "unknown") if each.id != failed.id][:_OTHERS]
+    texts = [f"FAIL {failed.id}: {shortened(failed.sentence, _LONGEST)}"]
+    texts += [f"{e.status.upper()} {e.id}: {shortened(e.detail, _LONGEST // 2)}" for e in others]
+    texts += [f"seen: {shortened(line, _LONGEST // 2)}" for line in known.seen]
+    if known.name:
+        texts.append(f"why ({known.name}): {shortened(known.cause, _LONGEST)}")
+    shown: list[RenderableType] = [Sentence(text, "  ", "    ") for text in texts]
+    if known.fix:
+        steps = Table.grid(expand=True)
+        steps.add_column(width=5, no_wrap=True)
+        steps.add_column(ratio=1, overflow="fold")
+        for number, text in enumerate(known.fix[:_STEPS], 1):
+            steps.add_row(f"{number:3}.", safe(shortened(text, _LONGEST)))
+        if more := len(known.fix) - _STEPS:
+            steps.add_row("", f"and {more} more, in the JSON report") if more > 0 else None
+        shown.append(steps)
+    elif known.tail:
+        shown.append(Text("  no known failure explains it; the last lines:"))
+        shown += [_cut(f"  | {line}") for line in known.tail[-_TAIL:-1]]
+        shown.append(Sentence(shortened(known.tail[-1], _LONGEST), "  | ", "  |   "))
+    return [*shown, _whole(f"  logs on the host: {verdict.logs}")]
 
 
-def _explained(found: Found, room: int) -> list[str]:
-    """Return why it happens, the line that shows it, and as many steps as there is room for."""
-    from pyinfra_gpu.on_host.diagnosis import writing
-
-    shown = [f"  {line}" for line in writing.cause(found, width=WIDTH - 2) if line]
-    return shown + _steps(found.fix, room - len(shown))
+def _whole(line: str) -> Text:
+    """Return a line that is to be copied: the terminal itself breaks it, and no blank is added."""
+    indent = len(line) - len(line.lstrip())
+    return Text(" " * indent + one_line(line), no_wrap=True, overflow="ignore")
 
 
-def _steps(steps: Sequence[Step], room: int) -> list[str]:
-    from pyinfra_gpu.on_host.diagnosis import writing
-
-    shown: list[str] = []
-    for number, each in enumerate(writing.steps(steps), 1):
-        if number > 1 and len(shown) + len(each) >= room:
-            more = len(steps) - number + 1
-            shown.append(f"  and {more} more step{'s' if more > 1 else ''}, in the JSON report")
-            break
-        shown += each
-    return shown
-
-
-def _tail(test: Explained, failed: Failed, room: int) -> list[str]:
-    """Return the last lines where nothing known explains the failure; the last one whole."""
-    tail = failed.tail or (tuple(test.diagnosis.unexplained.splitlines()) if test.diagnosis else ())
-    tail = tuple(line for line in tail if line.strip(" ^~|"))  # Python underlines with these
-    if not tail:
-        return []
-    known = ["  no known failure explains it; the last lines:"] if test.diagnosis else []
-    last = wrapped(shortened(tail[-1], 4 * WIDTH), "  | ", "  |   ")
-    before = tail[-max(1, min(10, room - len(last))) : -1]
-    return known + [cut(f"  | {line}") for line in before] + last
-
-
-def _where(verdict: Verdict | AcrossVerdict) -> list[str]:
-    shown = [f"  all there is: {one_line(verdict.logs)} there"]
-    if isinstance(verdict, Verdict):
-        shown.append("  again, by hand there:")
-        shown += command(verdict.rerun_command, "    ")
-    return shown
+def _cut(line: str) -> Text:
+    return Text("  " + one_line(line), no_wrap=True, overflow="ellipsis")

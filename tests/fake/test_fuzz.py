@@ -35,6 +35,7 @@ from pyinfra_gpu.report.check.answer import Answer
 from pyinfra_gpu.report.check.judge import judge
 from pyinfra_gpu.report.check.render import render
 from pyinfra_gpu.report.html.page import page
+from pyinfra_gpu.report.screen import printed
 
 NIGHT = pytest.mark.night
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -142,7 +143,7 @@ def test_stamps(fuzz: Fuzz) -> None:
         if sound(found, Stamp) and isinstance(found, Stamp):
             conforms(found, Stamp)
             across = found.across
-            harmless("\n".join(smoke_report.across_lines({"ws1": across})))
+            harmless(printed(smoke_report.across_blocks({"ws1": across})))
 
 
 def test_proofs(fuzz: Fuzz) -> None:
@@ -196,7 +197,7 @@ def test_verdicts(fuzz: Fuzz) -> None:
         assert isinstance(found, Verdict)
         conforms(found, Verdict)
         told = explained(found, seen()) if number % 10 == 0 else Explained(found)
-        harmless("\n".join(smoke_report.lines("ws1", told)))
+        harmless(printed(smoke_report.blocks({"ws1": told})))
 
 
 def answers(fuzz: Fuzz, lines: list[str], count: int) -> Iterator[list[str]]:

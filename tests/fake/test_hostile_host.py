@@ -284,9 +284,9 @@ import sys
 from pyinfra.api.config import config_defaults
 from pyinfra_gpu import cli
 from pyinfra_gpu.engine import transport
-from pyinfra_gpu.report.check import arrivals
+from pyinfra_gpu.report.check import cli as check_cli
 config_defaults["CONNECT_TIMEOUT"] = transport.GREETING_S = {TIMEOUT_S}
-arrivals.TOGETHER_S = 3.0
+check_cli.TOGETHER_S = 3.0
 print(flush=True)
 sys.exit(cli.main(["check", sys.argv[1]]))
 """

@@ -18,13 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-
 from pyinfra_gpu import on_host
+from pyinfra_gpu.facts.verdict import Verdict
 from pyinfra_gpu.stacks.bundle import smoke_bundle
 
-_PACKAGE = Path(on_host.__file__).parent
-_SCHEMA = json.loads((_PACKAGE / "verdict.schema.json").read_text())
 UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
 """What compiling takes is time; the runs that are about it do without this."""
 _STOP_AT_ONCE = ("group.py", "_AFTER_FAILURE = 5.0", "_AFTER_FAILURE = 0.1")
@@ -61,8 +58,10 @@ class Run:
     def verdict(self) -> dict[str, Any]:
         place = self.directory / "verdict.json"
         assert place.exists(), f"no verdict, exit code {self.code}:\n{self.output}"
-        document: dict[str, Any] = json.loads(place.read_text())
-        jsonschema.Draft202012Validator(_SCHEMA).validate(document)
+        text = place.read_text()
+        found = Verdict.read(text)
+        assert isinstance(found, Verdict), found
+        document: dict[str, Any] = json.loads(text)
         return document
 
     @property

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import gevent  # type: ignore[import-untyped]
-import jsonschema
 import pytest
 
-from pyinfra_gpu import on_host
 from pyinfra_gpu.engine.across_hosts import Member, Trained, gone
 from pyinfra_gpu.engine.together import Together
+from pyinfra_gpu.facts.verdict import AcrossVerdict
 from pyinfra_gpu.on_host.smoke import across
 from pyinfra_gpu.on_host.smoke.across import Part, Step, read
 from tests.night import by_night
@@ -29,7 +28,6 @@ from tests.on_host import smoke_runs
 
 pytestmark = pytest.mark.torch
 
-SCHEMA = json.loads((Path(on_host.__file__).parent / "across.schema.json").read_text())
 Replacement = tuple[str, str, str]
 _BOOT_ID = 'Path("/proc/sys/kernel/random/boot_id").read_text().strip(),'
 RUN_ID = "run-1"
@@ -85,7 +83,7 @@ class Launcher:
             check=True,
         )
         document: dict[str, Any] = json.loads((self.folder / "across.json").read_text())
-        jsonschema.Draft202012Validator(SCHEMA).validate(document)
+        assert isinstance(AcrossVerdict.read(json.dumps(document)), AcrossVerdict)
         return document
 
     def ranks_at(self, words: str) -> bool:

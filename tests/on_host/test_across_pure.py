@@ -8,17 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from pyinfra_gpu import on_host
+from pyinfra_gpu.facts.verdict import AcrossVerdict
 from pyinfra_gpu.on_host.smoke import across, options
 from pyinfra_gpu.on_host.smoke.across import End, Part, Step
 from pyinfra_gpu.on_host.smoke.journal import Journal
 from pyinfra_gpu.on_host.smoke.listening import ANYONE
 from tests.on_host.smoke_facts import LN_V, WANT, sound
 
-SCHEMA = json.loads((Path(on_host.__file__).parent / "across.schema.json").read_text())
 STEP = Step("gpu", {"a": 2, "b": 2}, {"a": "aa", "b": "bb"}, "run", 60, WANT.allreduce_mib)
 
 
@@ -54,7 +52,8 @@ def judged(told: dict[str, Part]) -> dict[str, Any]:
     }
     now = "2026-11-22T00:00:00Z"
     document = across.document(STEP, read, started=now, finished=now, seconds=4.2)
-    jsonschema.Draft202012Validator(SCHEMA).validate({**document, "host": "a"})
+    found = AcrossVerdict.read(json.dumps({**document, "host": "a"}))
+    assert isinstance(found, AcrossVerdict), found
     return document
 
 

@@ -176,7 +176,7 @@ def test_the_second_run_changes_nothing_through_one_channel_per_host(
     for host in lab.hosts():
         assert run.status(host.name) == "as declared"
         assert host.ssh_sessions() - before[host.name] == 1
-    assert "step across 2 hosts PASS (rehearsal-cpu), 4 ranks" in run.output
+    assert "multi-node step on 2 hosts PASS (rehearsal-cpu), 4 ranks" in run.output
 
 
 def test_a_change_on_one_host_is_tested_with_all(together: OnlySmoke, lab: Lab) -> None:

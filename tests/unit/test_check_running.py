@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
 import shlex
 import signal
 import socket
@@ -12,33 +13,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import gevent
 import pytest
 from check_reports import (
-    REPORT,
     RESTART,
-    SMOKE_OWED,
-    STOP,
-    finding,
     host,
-    stage,
     unreachable,
 )
 from pyinfra.api.host import Host
 
 from pyinfra_gpu import cli
-from pyinfra_gpu.drift.finding import Id
-from pyinfra_gpu.engine import look
 from pyinfra_gpu.engine.look import Unanswered
 from pyinfra_gpu.output import ENOUGH
-from pyinfra_gpu.report.check import arrivals, past, running
 from pyinfra_gpu.report.check import cli as check_cli
+from pyinfra_gpu.report.check import past, running
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
-from pyinfra_gpu.report.check.render import render, summary
+from pyinfra_gpu.report.check.render import render
 from pyinfra_gpu.report.check.running import Request, run
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -47,14 +41,6 @@ PROJECT = Path(__file__).resolve().parents[2]
 def answer(*hosts: HostAnswer, **changes: Any) -> Answer:
     values = {"inventory": "inventories/lab.py", "checked": "2026-11-21T11:00:03Z", "seconds": 3.21}
     return Answer(**{**values, "hosts": hosts, **changes})
-
-
-def test_the_arguments_are_those_of_a_dry_run_of_the_same_hosts() -> None:
-    request = Request(inventory="inventories/lab.py", limit=("a", "b"), data=("smoke=skip",))
-    words = request.arguments
-    assert {"--dry", "--json"} <= set(words)
-    assert words[-2:] == ["inventories/lab.py", "deploy.py"]
-    assert words.count("--limit") == 2
 
 
 def test_outside_the_projects_folder_nothing_is_told(
@@ -212,15 +198,11 @@ def in_turn(*steps: tuple[HostAnswer, float]) -> Callable[[Request, running.Arri
 
 
 class Lines(io.StringIO):
-    """What was written, a piece for each time that it was flushed; a terminal if need be."""
+    """What was written, a piece for each time that it was flushed."""
 
-    def __init__(self, *, terminal: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.pieces: list[str] = []
-        self._terminal = terminal
-
-    def isatty(self) -> bool:
-        return self._terminal
 
     def flush(self) -> None:
         self.pieces.append(self.getvalue())
@@ -230,7 +212,7 @@ class Lines(io.StringIO):
 
 def shown(monkeypatch: pytest.MonkeyPatch) -> Lines:
     """Return what standard output is from now on."""
-    monkeypatch.setattr(arrivals, "TOGETHER_S", 0.1)
+    monkeypatch.setattr(check_cli, "TOGETHER_S", 0.1)
     monkeypatch.setattr(sys, "stdout", lines := Lines())
     return lines
 
@@ -248,9 +230,10 @@ def test_answers_are_shown_while_others_are_waited_for(
     first, rest, last = written.pieces
     assert first == "2 hosts as declared: gpu1, gpu2\n"
     assert rest.startswith("\nslow1  COULD NOT TELL\n")
-    assert "\n\ngpu3  RESTART OWED, 1 deviation\n" in rest
+    assert "\n\ngpu3  RESTART PENDING, 1 deviation\n" in rest
     assert (
-        last == "\n4 hosts: 1 could not tell, 1 restart owed, 2 as declared; 3.2 s, exit code 1\n"
+        last
+        == "\n4 hosts: 1 could not tell, 1 restart pending, 2 as declared; 3.2 s, exit code 1\n"
     )
 
 
@@ -264,35 +247,48 @@ def test_answers_that_come_together_are_shown_together(
     assert "".join(written.pieces) == f"{render(answer(*(each for each, _ in steps)))}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--json"]])
-def test_how_many_have_answered_is_a_line_on_a_terminal_alone(
-    arguments: list[str], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written = shown(monkeypatch)
-    monkeypatch.setattr(check_cli, "run", in_turn(*STEPS))
-    for terminal in (False, True):
-        line = Lines(terminal=terminal)
-        monkeypatch.setattr(sys, "stderr", line)
-        cli.main(["check", "inventories/lab.py", *arguments])
-        counted = "2 of 4 hosts have answered, not yet gpu3, slow1"
-        assert any(each.endswith(counted) for each in line.pieces) is terminal
-        if terminal:
-            assert line.pieces[-1] == "\r\x1b[K"
-    if arguments:
-        assert json.loads("".join(written.pieces[-1:]))["exit_code"] == 1
-
-
-def test_a_reader_that_has_seen_enough_is_no_error_in_the_middle_either(tmp_path: Path) -> None:
-    code = f"""
+IN_TURN = f"""
 import sys
 sys.path[:0] = [{str(Path(__file__).parent)!r}]
 import test_check_running as tests
-tests.arrivals.TOGETHER_S = 0.1
+tests.check_cli.TOGETHER_S = 0.1
 tests.check_cli.run = tests.in_turn(*tests.STEPS)
-sys.exit(tests.cli.main(["check", "inventories/lab.py"]))
+sys.exit(tests.cli.main(["check", "inventories/lab.py", *sys.argv[1:]]))
 """
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_on_a_terminal_a_line_says_which_hosts_are_waited_for(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    known = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm"}
+    main, other = pty.openpty()
     done = subprocess.run(
-        ["bash", "-c", 'set -o pipefail; "$@" | head -1', "-", sys.executable, "-c", code],
+        [sys.executable, "-c", IN_TURN, *arguments],
+        env=known, stdout=subprocess.PIPE, stderr=other, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(other)
+    shown = b""
+    os.set_blocking(main, False)
+    with suppress(OSError):  # that is how the end of a terminal is said
+        while chunk := os.read(main, 65536):
+            shown += chunk
+    os.close(main)
+    assert done.returncode == 1
+    assert b"2 of 4 hosts have answered, not yet gpu3, slow1" in shown
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")  # the cursor is back
+    assert shown.endswith(b"\x1b[2K")  # and the line is gone
+    assert "\x1b" not in done.stdout
+    assert "hosts have answered" not in done.stdout
+    if arguments:
+        assert json.loads(done.stdout)["exit_code"] == 1
+    else:
+        assert done.stdout.startswith("2 hosts as declared: gpu1, gpu2\n\nslow1  COULD NOT TELL\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error_in_the_middle_either(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", 'set -o pipefail; "$@" | head -1', "-", sys.executable, "-c", IN_TURN],
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -319,65 +315,6 @@ def test_a_host_that_cannot_be_judged_does_not_change_another_hosts_answer(
     told = {each.name: each for each in run(Request(inventory=str(fleet))).hosts}
     assert "RecursionError" in str(told["odd"].reason)
     assert told["dead1"].reason == "could not be reached: x"
-
-
-# What a person reads.
-
-LONG = "word " * 60 + "/usr/local/cuda-13.0/targets/x86_64-linux/lib/stubs/libcuda.so " * 2
-
-
-def test_no_line_is_wider_than_a_terminal() -> None:
-    texts = {"found": LONG, "expected": LONG, "action": LONG, "command": "x" * 200}
-    odd = finding(Id.CUDA_HALF_REMOVED, **texts)
-    hosts = [
-        host("a.very.long.name.of.a.host.in.a.lab.example", stage("cuda", odd)),
-        host("gpu2", stage("preflight", replace(STOP, action=LONG)), rehearsal=True),
-        unreachable("gpu3", LONG),
-    ]
-    text = render(answer(*hosts, reasons=(LONG,)))
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_a_host_as_declared_is_one_line() -> None:
-    text = render(answer(*(host(f"gpu{i}") for i in range(60))))
-    assert text.splitlines() == [
-        "60 hosts as declared: gpu0-gpu59",
-        "",
-        "60 hosts: 60 as declared; 3.2 s, exit code 0",
-    ]
-    assert render(answer(host("gpu1"))).splitlines()[0] == "gpu1  as declared"
-    text = render(answer(*(host(f"gpu{i}") for i in range(60))), whole=True)
-    assert text.count("  as declared\n") >= 60
-
-
-def test_a_deviation_says_everything_a_person_asks() -> None:
-    text = render(answer(host("gpu1", RESTART, SMOKE_OWED)))
-    for words in (
-        "RESTART OWED, 2 deviations",
-        "driver.module-differs",
-        "found     driver.module-differs is wrong",
-        "expected  driver.module-differs is right",
-        "since     2026-11-21 06:12: libcuda1 580.95.05-1 -> 580.105.08-1",
-        "/usr/bin/unattended-upgrade",
-        "next run  repairs driver.module-differs",
-        "1 host: 1 restart owed",
-        "exit code 3",
-    ):
-        assert words in text
-
-
-def test_what_is_left_alone_says_so_and_gives_the_command() -> None:
-    text = render(answer(host("gpu1", stage("cuda", REPORT))))
-    assert "next run  leaves it alone: repairs cuda.nvcc-shadowed" in text
-    assert "command   dpkg -S /opt/bin/nvcc" in text
-
-
-def test_a_rehearsal_is_called_one() -> None:
-    simulated, real = host("gpu1", rehearsal=True), host("ws1")
-    assert "gpu1 (rehearsal)" in render(answer(simulated, real))
-    assert "2 hosts (1 of them rehearsal)" in summary(answer(simulated, real))
-    assert "1 host (rehearsal)" in summary(answer(simulated))
-    assert "rehearsal" not in render(answer(real))
 
 
 # What is kept of earlier checks.
@@ -463,14 +400,3 @@ def test_a_closed_or_full_output_is_no_traceback(arguments: list[str], tmp_path:
     _, errors = said("| true")
     assert "Traceback" not in errors
     assert "BrokenPipe" not in errors
-
-
-@pytest.mark.parametrize(
-    ("types", "told"),
-    [("['publickey', 'password']", "allowed types: publickey, password"), ("['a\x1b']", "types")],
-)
-def test_how_a_host_lets_people_in_is_told_in_words(types: str, told: str) -> None:
-    said = f"Authentication error (ada@gpu1) (Bad authentication type; allowed types: {types})"
-    sentence = look._no_login(said)
-    assert f"{told}: ada@gpu1)" in sentence
-    assert not set("[\x1b") & set(sentence)

@@ -1,4 +1,4 @@
-"""The verdict of a run as a person reads it: 80 columns, nothing lost."""
+"""What a run shows on a terminal: the same once, the worst first, and nothing that it obeys."""
 
 from __future__ import annotations
 
@@ -8,171 +8,286 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import snapshots
 import verdicts
+from hostile_texts import CONTROL, HOSTILE
 
 from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.facts.verdict import Verdict
-from pyinfra_gpu.report import run
-from pyinfra_gpu.report.table import _row, render
+from pyinfra_gpu.facts.verdict import Stamp, Verdict
+from pyinfra_gpu.report import smoke
+from pyinfra_gpu.report.table import render
 
-FIXTURES = Path(__file__).parent / "fixtures" / "probe"
+PROBE = Path(__file__).parent / "fixtures" / "probe" / "ubuntu2404-2x-rtx5090.txt"
+NO_KEY = "no key of the repository; /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list is missing"
 
 
-def stage(name: str, **changes: Any) -> dict[str, Any]:
-    empty = {
-        "found": [], "changed": [], "warnings": [], "deviations": [], "problem": None,
-        "unreadable": False, "seconds": 0.04,
+def stage(name: str = "driver", **changes: Any) -> dict[str, Any]:
+    empty: dict[str, Any] = {
+        "found": ["driver 580.95.05 loaded"], "changed": [], "warnings": [], "deviations": [],
+        "problem": None, "unreadable": False, "seconds": 0.1,
     }  # fmt: skip
     return {"stage": name, **empty, **changes}
 
 
-VERDICT: dict[str, Any] = verdicts.document(
-    duration_s=7.5,
-    checks=[verdicts.check("S4.grad_bitwise", detail="bit for bit")],
+def host(*stages: dict[str, Any], status: str = "as declared", **changes: Any) -> dict[str, Any]:
+    return {
+        "status": status,
+        "rehearsal": False,
+        "stages": [stage("preflight"), *stages],
+        **changes,
+    }
+
+
+def run(hosts: dict[str, Any], *, dry: bool = False) -> dict[str, Any]:
+    return {"dry": dry, "hosts": hosts}
+
+
+PASS = verdicts.document(
+    mode="gpu",
+    proof=True,
+    duration_s=71.24,
+    gpus=[verdicts.gpu(0), verdicts.gpu(1)],
+    stages=[verdicts.stage(n, seconds=1.5 * n) for n in range(6)],
+    checks=[
+        verdicts.check("S4.allreduce_exact"),
+        verdicts.check("S5.kernel_log", "skip", detail="no permission"),
+    ],
     metrics={
-        "allreduce": [
-            {"bytes": 4, "kind": "float32", "seconds": 0.1, "mb_per_s": 0.1},
-            {"bytes": 67108864, "kind": "float32", "seconds": 0.1, "mb_per_s": 563.9},
-        ],
+        "allreduce": [{"kind": "float32", "bytes": 2**28, "seconds": 0.01, "mb_per_s": 25000.0}],
+        "allreduce_busbw_gb_s": 25.31,
+        "allreduce_bytes": 2**28,
+        "link": {n: {"gen": 5, "width": 16, "gb_s": 63.0} for n in ("0", "1")},
+        "transport": {"SHM/direct": 4},
+        "precision": {
+            "bf16": {"status": "native", "tflops": 210},
+            "mxfp8": {"status": "native"},
+            "mxfp4": {"status": "unsupported (expected)"},
+        },
+        "precision_best": "mxfp8",
         "loss0": 9.0537,
         "loss1": 9.0337,
         "taylor_ratio": 0.9992,
     },
+    rerun_command="/opt/pyinfra-gpu/venv/bin/python /opt/pyinfra-gpu/smoke/smoke_test.pyz"
+    " --mode gpu --host ws1 --gpus 2 --deadline 180 --output /opt/pyinfra-gpu/smoke/by-hand.json",
 )
-
-RESULT: dict[str, Any] = {
-    "schema_version": 1,
-    "dry": False,
-    "hosts": {
-        "gpu1": {
-            "status": "changed",
-            "rehearsal": True,
-            "stages": [
-                stage("preflight", found=["Debian GNU/Linux 12 (bookworm), 2 CPUs, 24 GiB"]),
-                stage("pytorch", found=["no torch"], changed=["torch 2.13.0+cpu"], seconds=8.24),
-            ],
-        }
-    },
+FINDING = verdicts.found()
+FAIL: dict[str, Any] = {
+    **PASS,
+    "status": "fail",
+    "proof": False,
+    "checks": [
+        verdicts.check("S4.finished", "fail", detail="rank 1 raised", seconds=None),
+        verdicts.check("S5.leftovers", "fail", detail="/dev/shm/nccl-x is left"),
+    ],
+    "failed": verdicts.failed(
+        "S4.finished",
+        "rank 1 (pid 12) raised at 'all-reduce of 64 MiB': ncclSystemError",
+        tail=[f"line {n}" for n in range(10, 40)],
+    ),
 }
+KNOWN, UNKNOWN = verdicts.answer(FINDING), verdicts.answer(unexplained="line 39")
 
 
-def record(name: str, line: str) -> Record:
-    """A recorded look, with this line instead of what the host said there."""
-    key = line.partition(" ")[0]
-    lines = (FIXTURES / f"{name}.txt").read_text().splitlines()
-    return parse([line if each.startswith(f"{key} ") else each for each in lines])
+def hosts_of_a_plan() -> dict[str, Any]:
+    lacking = stage("cuda", found=["no toolkit", NO_KEY], changed=["install cuda-toolkit-13-0"])
+    refused = stage(found=["nouveau"], problem="gpu3: nouveau is bound to the GPUs: run `reboot`")
+    left = stage("cuda", found=["another nvcc"], deviations=[{"effect": "report"}])
+    warned = stage(warnings=["gpu2: no lock is there; expected one: write it with `lock`"])
+    return {
+        "gpu10": host(lacking, status="differs"),
+        "gpu2": host({**lacking, "seconds": 70.0}, warned, status="differs"),
+        "gpu1": host(rehearsal=True),
+        "gpu3": host(refused, status="failed"),
+        "gpu4": {**host(), "status": "unreachable", "stages": []},
+        "gpu5": host(left),
+    }
 
 
-def changed(**host: Any) -> dict[str, Any]:
-    result = copy.deepcopy(RESULT)
-    result["hosts"]["gpu1"].update(host)
-    return result
+@pytest.mark.parametrize("width", [80, 50])
+def test_a_plan(width: int) -> None:
+    text = render(run(hosts_of_a_plan(), dry=True), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    if width == 80:
+        snapshots.same("plan.txt", f"{text}\n")
 
 
-def shown(verdict: dict[str, Any] = VERDICT) -> str:
-    """The report of a run whose host has this verdict."""
-    return render(RESULT, {"gpu1": verdicts.explained(verdict)})
+def test_a_run_with_its_smoke_tests() -> None:
+    changed = stage("cuda", found=["no toolkit"], changed=["install cuda-toolkit-13-0"])
+    hosts = {f"ws{n}": host(changed, status="changed") for n in (1, 2, 3)}
+    told = {
+        "ws1": verdicts.explained(PASS),
+        "ws2": verdicts.explained(FAIL, KNOWN),
+        "ws3": verdicts.explained(FAIL, UNKNOWN),
+    }
+    across = dict.fromkeys(("ws1", "ws2"), verdicts.across_stamped())
+    text = render(run(hosts), told, across)
+    snapshots.same("run.txt", f"{text}\n")
+    command = f"    {FAIL['rerun_command']}"  # whole, to be copied: the terminal breaks it
+    assert [line for line in text.splitlines() if len(line) > 80] == [command] * 2
 
 
-def test_no_line_is_wider_than_a_terminal() -> None:
-    long = "x" * 30 + " " + "word " * 60
-    result = changed(stages=[stage("pytorch", found=[long], changed=[long], problem=long)])
-    for text in (render(RESULT), shown(), render(result)):
-        assert max(len(line) for line in text.splitlines()) <= 80
+@pytest.mark.parametrize("size", [1, 2, 25])
+def test_hosts_with_nothing_to_do_are_one_line_of_a_run(size: int) -> None:
+    hosts = {f"ws{n}.lab.example": host(stage()) for n in range(1, size + 1)}
+    first, _, last = render(run(hosts)).splitlines()
+    assert (
+        first
+        == {
+            1: "ws1.lab.example  as declared",
+            2: "2 hosts as declared: ws1.lab.example, ws2.lab.example",
+            25: "25 hosts as declared: ws1.lab.example to ws25.lab.example",
+        }[size]
+    )
+    assert last == f"{size} host{'s' if size > 1 else ''}: {size} as declared"
+    assert "driver      driver 580.95.05 loaded" in render(run(hosts), whole=True)
 
 
-def test_what_was_found_and_changed_and_how_long_it_took_is_there() -> None:
-    text = render(RESULT)
-    assert "torch 2.13.0+cpu" in text
-    assert "8.2" in text
-    assert "1 host (rehearsal): 1 changed" in text
+def test_a_name_is_never_broken() -> None:
+    long = f"{'workstation-' * 7}1.physics.example.org"
+    assert long in render(run({long: host(stage(problem=f"{long}: it is off"), status="failed")}))
 
 
-def test_the_smoke_tests_figures_are_there_with_their_mode_and_time() -> None:
-    text = shown()
-    for words in ("PASS (rehearsal-cpu)", "64 MiB", "564 MB/s", "9.0537 -> 9.0337", "08:12:45"):
-        assert words in text
+def test_the_same_sentence_about_many_hosts_is_said_once() -> None:
+    hosts = {f"gpu{n}": host(stage(warnings=[f"gpu{n}: no lock"])) for n in range(1, 26)}
+    assert "! gpu1-gpu25: no lock\n" in render(run(hosts))
 
 
-def test_a_check_that_did_not_pass_is_shown_and_passed_ones_are_counted() -> None:
-    verdict = copy.deepcopy(VERDICT)
-    verdict["status"] = "fail"
-    verdict["failed"] = verdicts.failed("S4.finished", "rank 1 raised")
-    verdict["checks"].append(verdicts.check("S4.loss_drop", "fail", detail="ratio 2.0"))
-    text = shown(verdict)
-    assert "FAIL S4.finished: rank 1 raised" in text
-    assert "FAIL S4.loss_drop: ratio 2.0" in text
-    assert "1 of 2 checks passed" in text
+def test_of_many_hosts_the_smoke_tests_that_passed_are_a_block_and_a_failure_is_told_once() -> None:
+    def shown(**changes: Any) -> str:
+        tests = {
+            f"gpu{n}": verdicts.explained(
+                verdicts.document(
+                    host=f"gpu{n}", checks=[verdicts.check("S4.x")], duration_s=70.0 + n,
+                    metrics={"allreduce_busbw_gb_s": 24.0 + n / 10}, **changes,
+                )
+            )
+            for n in range(1, 26)
+        }  # fmt: skip
+        return render(run({name: host(status="changed") for name in tests}), tests)
+
+    assert "gpu1-gpu25: smoke test PASS (rehearsal-cpu), 1 of 1 checks passed in 71.0 to" in shown()
+    assert "all-reduce: 24.1 to 26.5 GB/s bus bandwidth" in shown()
+    assert len(shown().splitlines()) <= 24
+    text = shown(status="fail", failed=verdicts.failed("S4.x", "a rank raised", tail=["no room"]))
+    assert text.count("FAIL S4.x: a rank raised") == 1
+    assert "the same on gpu2-gpu25" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mode": "rehearsal-cpu", "gpus": [], "proof": False}, "this proves nothing about GPUs"),
+        (
+            {"status": "warn", "checks": [verdicts.check("S4.link", "warn", detail="x8")]},
+            "PASS, degraded (gpu), 0 of 1 checks passed in 71.2 s",
+        ),
+        ({"listens": {"to": "anyone", "how": "no systemd"}}, "others could connect to it: no sys"),
+    ],
+)
+def test_a_pass_says_what_it_is_less_than(changes: dict[str, Any], words: str) -> None:
+    told = {"ws1": verdicts.explained({**PASS, **changes})}
+    assert words in " ".join(render(run({"ws1": host()}), told).split())
+    assert words not in " ".join(
+        render(run({"ws1": host()}), {"ws1": verdicts.explained(PASS)}).split()
+    )
 
 
 def test_an_all_reduce_is_called_exact_only_if_that_check_passed() -> None:
-    assert "exact" not in shown()
-    verdict = copy.deepcopy(VERDICT)
-    verdict["checks"].append(verdicts.check("S4.allreduce_exact"))
-    assert "564 MB/s, every element exact" in shown(verdict)
-    verdict["checks"][-1]["status"] = "warn"
-    assert "every element exact" not in shown({**verdict, "status": "warn"})
+    def shown(status: str) -> str:
+        checks = [verdicts.check("S4.allreduce_exact", status), verdicts.check("S4.x")]
+        tests = {"ws1": verdicts.explained({**PASS, "status": "warn", "checks": checks})}
+        return render(run({"ws1": host()}), tests)
+
+    assert "every element exact" in shown("pass")
+    assert "every element exact" not in shown("warn")
 
 
-def test_a_failure_is_named_in_the_table_and_explained_below() -> None:
-    sentence = "gpu1: apt is in use by pid 12 (apt-get) for more than 2 s"
-    text = render(changed(status="failed", stages=[stage("packages", problem=sentence)]))
-    assert "FAILED" in text
-    assert "! gpu1: apt is in use by pid 12 (apt-get) for more than 2 s" in text
-    assert "1 host (rehearsal): 1 failed" in text
+def test_a_wrong_number_that_was_measured_comes_with_what_to_do_and_no_log() -> None:
+    check = verdicts.check("S4.collectives", "fail", detail="wrong")
+    failed = verdicts.failed("S4.collectives", "1 element wrong", tail=["a stack"])
+    test = verdicts.explained({**FAIL, "checks": [check], "failed": failed})
+    text = render(run({"ws1": host()}), {"ws1": test})
+    assert "  1. " in text
+    assert "a stack" not in text
 
 
-def test_a_dry_run_says_would_change() -> None:
-    result = changed(status="differs")
-    result["dry"] = True
-    text = render(result)
-    assert "would change" in text
-    assert "1 host (rehearsal): 1 would change" in text
+def test_a_failed_multi_node_step_names_the_host_that_was_lost() -> None:
+    failed = {**verdicts.failed("S6.finished", "ws2 did not answer ws1 for 15 s"), "host": "ws2"}
+    verdict = verdicts.across_verdict(status="fail", proof=False, failed=failed)
+    text = render(run({"ws1": host(), "ws2": host()}), {}, {"ws1": Explained(verdict)})
+    assert "ws1: multi-node step on ws1, ws2 FAIL (gpu), 40.0 s" in text
+    assert "FAIL S6.finished: ws2 did not answer ws1 for 15 s" in text
 
 
-def test_a_stage_that_was_refused_before_it_was_judged_is_not_called_as_declared() -> None:
-    result = copy.deepcopy(RESULT)
-    refused = stage("pytorch", problem="gpu1: bob@desk works on it")
-    result["hosts"]["gpu1"] |= {"status": "failed", "stages": [refused]}
-    row = next(line for line in render(result).splitlines() if line.lstrip().startswith("pytorch"))
-    assert row.split()[:4] == ["pytorch", "not", "judged", "FAILED"]
+def test_who_could_connect_to_a_multi_node_step_is_said() -> None:
+    stamped = verdicts.across_stamped(open_to_others={"ws2": "systemd has set no address limit"})
+    text = render(run({"ws1": host()}), {}, {"ws1": stamped})
+    assert "others could connect to ws2: systemd has set no address limit" in text
 
 
-def test_an_unreachable_host_has_a_row() -> None:
-    text = render(changed(status="unreachable", stages=[]))
-    assert text.startswith("gpu1 (rehearsal)  UNREACHABLE\n")
+# What a host wrote.
 
 
-@pytest.mark.parametrize("missing", ["metrics", "ranks", "checks", "finished"])
-def test_an_incomplete_verdict_is_none_and_the_report_goes_on(missing: str) -> None:
-    text = json.dumps({key: value for key, value in VERDICT.items() if key != missing})
-    found = Verdict.read(text)
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_no_host_reaches_the_terminal_or_another_hosts_lines(kind: str) -> None:
+    good, evil = {"good": host(stage(changed=["a"]), status="changed")}, HOSTILE[kind]
+    odd = stage(evil, found=[evil], changed=[evil], warnings=[evil], problem=f"odd: {evil}")
+    document = copy.deepcopy(FAIL)
+    document |= {"label": f"x{evil}", "logs": evil, "rerun_command": f"x{evil}"}
+    document["failed"] |= {"sentence": f"x{evil}", "tail": [evil]}
+    document["checks"][1]["detail"] = evil
+    told = {"odd": verdicts.explained(document, UNKNOWN)}
+    text = render(run({**good, "odd": host(odd, status="failed")}), told)
+    assert not CONTROL.search(text)
+    text.encode("utf-8")
+    (alone,) = [each for each in render(run(good)).split("\n\n") if each.startswith("good  ")]
+    assert alone in text
+
+
+@pytest.mark.parametrize("missing", ["metrics", "ranks", "checks", "finished", "listens"])
+def test_an_incomplete_verdict_is_unknown(missing: str) -> None:
+    text = json.dumps({key: value for key, value in PASS.items() if key != missing})
+    found = smoke.last_smoke(parse(probed(f"smoke.verdict ={text}")))
     assert isinstance(found, Unknown)
     assert missing in found.reason
-    assert run.last_smoke(record("ubuntu2404-2x-rtx5090", f"smoke.verdict ={text}")) == found
-    assert "1 host (rehearsal): 1 changed" in render(RESULT)
 
 
-def test_the_verdict_of_a_failed_test_that_a_look_found_comes_with_its_diagnosis() -> None:
+def test_the_verdict_of_a_failed_test_that_a_probe_found_comes_with_its_diagnosis() -> None:
     failed = verdicts.failed(
         "S4.finished", "rank 1 raised", tail=["OSError: [Errno 28] No space left on device"]
     )
-    text = json.dumps({**VERDICT, "status": "fail", "failed": failed})
-    found = run.last_smoke(record("ubuntu2404-2x-rtx5090", f"smoke.verdict ={text}"))
+    checks = [verdicts.check("S4.finished", "fail", seconds=None)]
+    text = json.dumps({**FAIL, "checks": checks, "failed": failed})
+    found = smoke.last_smoke(parse(probed(f"smoke.verdict ={text}")))
     assert isinstance(found, Explained)
-    assert found.root is not None
-    assert found.as_json()["diagnosis"]["found"][0]["name"] == "disk-full"
-    assert run.last_smoke(None) is None
+    assert smoke.why(found).cause
+    assert "diagnosis" in found.as_json()
+    assert smoke.last_smoke(None) is None
 
 
-def test_a_path_in_a_cell_is_broken_behind_a_slash() -> None:
-    found = "no key; /etc/apt/sources.list.d/pyinfra-gpu-nvidia.list is missing"
-    table = _row(["driver", found, "-", "0.1"])
-    assert [line[12:44].strip() for line in table.splitlines()] == [
-        "no key; /etc/apt/sources.list.d/",
-        "pyinfra-gpu-nvidia.list is",
-        "missing",
-    ]
+def probed(line: str) -> list[str]:
+    """A recorded answer of the probe, with this line instead of what the host said there."""
+    key = line.partition(" ")[0]
+    lines = PROBE.read_text().splitlines()
+    return [line if each.startswith(f"{key} ") else each for each in lines]
+
+
+DAMAGE = [None, 3, "text", [], {}, [None, 3], 10**30, "\x1b[2Jtext"]
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=str)
+def test_a_damaged_verdict_or_stamp_is_unknown_or_can_be_shown(damage: object) -> None:
+    for name in PASS:
+        for document in (PASS, FAIL):
+            damaged = {k: v for k, v in {**document, name: damage}.items() if k != "diagnosis"}
+            found = Verdict.read(json.dumps(damaged))
+            if isinstance(found, Verdict):
+                assert not CONTROL.search(render(run({"a": host()}), {"a": Explained(found)}))
+    for name in verdicts.across_stamp():
+        across = {**verdicts.across_stamp(), name: damage}
+        stamp = Stamp.read(json.dumps(verdicts.stamp(across=across)))
+        if isinstance(stamp, Stamp) and stamp.across:
+            assert not CONTROL.search(render(run({"a": host()}), {}, {"a": stamp.across}))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from pyinfra_gpu import text
@@ -31,8 +29,6 @@ def test_what_a_host_wrote_does_nothing_to_a_terminal(kind: str) -> None:
     assert text.one_line(written) == shown
     for lines in (
         text.wrapped(written, "  ", "    "),
-        text.labelled("found", written, column=14, indent=4),
-        text.row([written, "x"], [20, 5]).splitlines(),
         text.command(written, "  "),
         text.step(1, f"do {written}"),
         [text.cut(written), text.shortened(written, 50)],
@@ -56,14 +52,6 @@ def test_a_paragraph_keeps_all_its_words_within_the_columns() -> None:
     assert max(map(len, lines)) <= text.WIDTH
     assert " ".join(lines).split() == words
     assert text.wrapped("", "  > ", "") == ["  >"]
-
-
-def test_a_row_keeps_its_columns() -> None:
-    table = text.row(["ws1", "a/long/path/that/must/break"], [8, 12]).splitlines()
-    assert table[0].startswith("ws1      a/long/path/")
-    assert "".join(line[9:].strip() for line in table) == "a/long/path/that/must/break"
-    with pytest.raises(ValueError, match="argument 2"):
-        text.row(["one"], [1, 2])
 
 
 def test_lines_are_bounded_and_the_last_says_so() -> None:
@@ -95,22 +83,6 @@ def test_a_step_that_begins_with_a_command_has_its_number_before_it() -> None:
     ]
 
 
-def test_a_cell_breaks_behind_a_slash_and_at_blanks() -> None:
-    assert text.row(["/opt/gpu/a b//c/d"], [6]).split("\n") == ["/opt/", "gpu/a", "b//c/d"]
-    assert text.row(["/opt/gpu/a b//c/d"], [5]).split("\n") == ["/opt/", "gpu/a", "b//c/", "d"]
-
-
-def test_a_path_that_fits_a_cell_is_not_broken() -> None:
-    """`the repository; /` stood on one line, and `etc/apt/...` on the next."""
-    path = "/etc/apt/sources.list.d/x.list"
-    assert text.row([f"no key of the repository; {path}"], [32]).split("\n") == [
-        "no key of the repository;",
-        path,
-    ]
-    longer = text.row([f"a {path}"], [20]).split("\n")
-    assert longer == ["a /etc/apt/", "sources.list.d/", "x.list"]
-
-
 COMMAND = "pyinfra-gpu train inventories/rehearsal.py why --limit gpu1 -- 20261122-200000-x"
 
 
@@ -124,18 +96,3 @@ def test_no_line_of_a_sentence_is_wider_than_the_terminal_for_a_command(width: i
     assert ("`" in joined) is (len(COMMAND) + 5 <= width)  # with the comma behind it
     assert text.paragraph("see `train list`") == ["see `train list`"]
     assert text.paragraph(f"`{COMMAND}`", width=40)[0].startswith("pyinfra-gpu")
-
-
-@pytest.mark.parametrize("words", ["x" * 200_000, "x//" * 60_000, "x" * 100_000 + "/"])
-def test_one_long_word_is_wrapped_in_time_that_grows_with_its_length(words: str) -> None:
-    started = time.process_time()
-    text.row([words], [40])
-    assert time.process_time() - started < 100  # it took half an hour
-
-
-def test_a_cell_breaks_no_name_at_a_hyphen() -> None:
-    path = "no key; /etc/apt/sources.list.d/a-list-of-ours-of-24.list is"
-    lines = text.row([path], [24]).split("\n")
-    assert "".join(lines).replace(" ", "") == path.replace(" ", "")
-    assert not any(line.endswith("-") for line in lines)
-    assert text.row(["see unattended-upgrade"], [20]).split("\n") == ["see", "unattended-upgrade"]

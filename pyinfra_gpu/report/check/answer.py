@@ -11,27 +11,25 @@ from pyinfra_gpu.host_names import natural
 from pyinfra_gpu.report.plain import finding_as_json
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.diagnosis.explained import Explained
     from pyinfra_gpu.drift.finding import Finding
     from pyinfra_gpu.facts.verdict import AcrossStamp
     from pyinfra_gpu.packages.model import PackageChange
-
-SCHEMA_VERSION = 1
+    from pyinfra_gpu.report.smoke import Tested
 
 Verdict = Literal["declared", "restart", "drift", "unknown"]
 EXIT_CODES: dict[Verdict, int] = {"declared": 0, "unknown": 1, "drift": 2, "restart": 3}
 WORST_FIRST: tuple[Verdict, ...] = ("unknown", "drift", "restart", "declared")
 WORDS: dict[Verdict, str] = {
     "declared": "as declared",
-    "restart": "restart owed",
+    "restart": "restart pending",
     "drift": "drift",
     "unknown": "could not tell",
 }
 
 
-def worst(verdicts: list[Verdict]) -> Verdict:
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the verdict that decides; of nothing at all, nothing can be told."""
-    return next((each for each in WORST_FIRST if each in verdicts), "unknown")
+    return min(verdicts, key=WORST_FIRST.index, default="unknown")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,13 +46,12 @@ class HostAnswer:
     """One host.
 
     + reason: one sentence on why nothing could be told, what the next run would stop at, or who
-      keeps a host from the restart that it is owed
+      keeps a host from its pending restart
     + unreachable: whether it was not even connected to
     + findings: every deviation, and what is only worth knowing (effect "note")
     + facts: versions, as the run's report has them
-    + smoke: the smoke test's last verdict, a failed one with its diagnosis
-    + smoke_is_good: whether that verdict stands for what is installed now
-    + across: what the host's stamp says of a step across hosts that still holds
+    + smoke: the smoke test's last verdict; smoke_is_good: whether it stands for what is installed
+    + across: what the host's stamp says of a multi-node step that still holds
     + history: what happened to packages lately, oldest first
     """
 
@@ -66,7 +63,7 @@ class HostAnswer:
     findings: tuple[Finding, ...] = ()
     stages: tuple[StageAnswer, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
-    smoke: Explained | Unknown | None = None
+    smoke: Tested | Unknown | None = None
     smoke_is_good: bool = False
     across: AcrossStamp | None = None
     history: tuple[PackageChange, ...] = ()
@@ -79,8 +76,8 @@ class HostAnswer:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is worth knowing and no drift, a sentence each."""
-        told = (each for each in self.findings if each.effect == "note")
-        return tuple(f"{each.found}; next run: {each.action}" for each in told)
+        notes = (each for each in self.findings if each.effect == "note")
+        return tuple(f"{each.found}; next run: {each.action}" for each in notes)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -100,27 +97,20 @@ class HostAnswer:
             return None
         if isinstance(self.smoke, Unknown):
             return dict(self.smoke.to_json())
-        verdict = self.smoke.verdict
-        return {
-            "status": verdict.status,
-            "mode": verdict.mode,
-            "proof": verdict.proof,
-            "finished": verdict.finished,
-            "current": self.smoke_is_good,
-        }
+        names = ("status", "mode", "proof", "finished")
+        told = {name: getattr(self.smoke.verdict, name) for name in names}
+        return {**told, "current": self.smoke_is_good}
 
 
-def worst_first(hosts: Iterable[HostAnswer]) -> tuple[HostAnswer, ...]:
+def worst_first(hosts: Iterable[HostAnswer]) -> list[HostAnswer]:
     """Return hosts as they are shown: the worst first, and in the natural order of their names."""
-    return tuple(
-        sorted(
-            hosts,
-            key=lambda host: (
-                WORST_FIRST.index(host.verdict),
-                -len(host.deviations),
-                natural(host.name),
-            ),
-        )
+    return sorted(
+        hosts,
+        key=lambda each: (
+            WORST_FIRST.index(each.verdict),
+            -len(each.deviations),
+            natural(each.name),
+        ),
     )
 
 
@@ -139,18 +129,13 @@ class Answer:
     reasons: tuple[str, ...] = ()
 
     @property
-    def worst_first(self) -> tuple[HostAnswer, ...]:
-        """The hosts as they are shown: the worst first, and in the natural order of their names."""
-        return worst_first(self.hosts)
-
-    @property
     def verdict(self) -> Verdict:
         """The worst of the hosts; unknown where something could not be told at all."""
-        return "unknown" if self.reasons else worst([host.verdict for host in self.hosts])
+        return "unknown" if self.reasons else worst(host.verdict for host in self.hosts)
 
     @property
     def exit_code(self) -> int:
-        """0 as declared, 1 could not tell, 2 drift, 3 only a restart is owed."""
+        """0 as declared, 1 could not tell, 2 drift, 3 only a restart is pending."""
         return EXIT_CODES[self.verdict]
 
     def counts(self) -> dict[Verdict, int]:
@@ -161,7 +146,7 @@ class Answer:
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data; what is in it stays, new keys may come."""
         return {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": 1,
             "inventory": self.inventory,
             "checked": self.checked,
             "seconds": round(self.seconds, 2),

@@ -12,8 +12,9 @@ from pyinfra_gpu.drift.finding import Effect, Id, Stage
 from pyinfra_gpu.facts.verdict import Stamp
 from pyinfra_gpu.facts.verdict import Verdict as SmokeVerdict
 from pyinfra_gpu.report.check.answer import HostAnswer, StageAnswer, Verdict, worst
-from pyinfra_gpu.report.run import RECENT, last_smoke
-from pyinfra_gpu.report.versions import versions
+from pyinfra_gpu.report.plain import versions
+from pyinfra_gpu.report.run import RECENT
+from pyinfra_gpu.report.smoke import last_smoke
 from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
     """Return the answer for one host.
 
     + spec: what is declared
-    + record: what one look saw
+    + record: what one probe found
     """
     stages = drift.judge(spec, record)
-    told = answered(
+    answer = answered(
         spec.host,
         stages,
         rehearsal=spec.rehearsal,
@@ -48,16 +49,7 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
         across=_across(spec, record, stages),
         history=history_of(record)[-RECENT:],
     )
-    return told if _fits(record) else replace(told, smoke_is_good=False)
-
-
-def _fits(record: Record) -> bool:
-    """Tell whether the verdict is the one that root's stamp is about: the owner can edit it."""
-    stamp, verdict = record.smoke.stamp, record.smoke.verdict
-    if not isinstance(stamp, Stamp) or not isinstance(verdict, SmokeVerdict):
-        return True  # then there is none to show, or none to compare it with
-    told = ("fingerprint", "status", "mode", "finished")
-    return all(getattr(stamp, name) == getattr(verdict, name) for name in told)
+    return answer if _is_the_stamped_one(record) else replace(answer, smoke_is_good=False)
 
 
 def answered(name: str, stages: Sequence[StageJudgement], **known: Any) -> HostAnswer:
@@ -65,46 +57,46 @@ def answered(name: str, stages: Sequence[StageJudgement], **known: Any) -> HostA
 
     + known: what else is known of the host, by the fields of `HostAnswer`
     """
-    unread = [text for stage in stages for text in stage.unread]
+    answers = tuple(map(_stage, stages))
+    smoke = next((each for each in stages if each.stage is Stage.SMOKE), None)
     answer = HostAnswer(
         name=name,
-        verdict=worst([_verdict(stage) for stage in stages]),
-        reason="; ".join(unread) or None,
+        verdict=worst(each.verdict for each in answers),
+        reason="; ".join(text for stage in stages for text in stage.unread) or None,
         findings=tuple(finding for stage in stages for finding in stage.findings),
-        stages=tuple(map(_stage, stages)),
-        smoke_is_good=_smoke_holds(stages),
+        stages=answers,
+        smoke_is_good=smoke is not None and smoke.findings.ids <= {Id.SMOKE_UNPROVEN_ACROSS_HOSTS},
         **known,
     )
     return _with_consequences(answer)
 
 
-def _verdict(stage: StageJudgement) -> Verdict:
-    if stage.unread:
-        return "unknown"
-    return worst([_EFFECTS[each.effect] for each in stage.findings] or ["declared"])
-
-
 def _stage(stage: StageJudgement) -> StageAnswer:
+    verdicts = [_EFFECTS[each.effect] for each in stage.findings] or ["declared"]
     found = "; ".join(each.found for each in stage.findings) or stage.summary
-    return StageAnswer(name=stage.stage.value, verdict=_verdict(stage), found=found)
+    verdict: Verdict = "unknown" if stage.unread else worst(verdicts)
+    return StageAnswer(name=stage.stage.value, verdict=verdict, found=found)
 
 
-def _smoke_holds(stages: Sequence[StageJudgement]) -> bool:
-    """Tell whether the smoke test's last verdict stands for what is there now."""
-    smoke = next((each for each in stages if each.stage is Stage.SMOKE), None)
-    return smoke is not None and smoke.findings.ids <= {Id.SMOKE_UNPROVEN_ACROSS_HOSTS}
+def _is_the_stamped_one(record: Record) -> bool:
+    """Tell whether the verdict is the one that root's stamp is about: the owner can edit it."""
+    stamp, verdict = record.smoke.stamp, record.smoke.verdict
+    if not isinstance(stamp, Stamp) or not isinstance(verdict, SmokeVerdict):
+        return True  # then there is none to show, or none to compare it with
+    names = ("fingerprint", "status", "mode", "finished")
+    return all(getattr(stamp, name) == getattr(verdict, name) for name in names)
 
 
 def _across(spec: HostSpec, record: Record, stages: Sequence[StageJudgement]) -> AcrossStamp | None:
-    """Return what the stamp says of the step across hosts, as long as that holds."""
-    owed = any(each.findings.of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS) for each in stages)
-    if owed or smoke_across.declared(spec) is None:
+    """Return what the stamp says of the multi-node step, as long as that holds."""
+    unproven = any(each.findings.of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS) for each in stages)
+    if unproven or smoke_across.declared(spec) is None:
         return None
     return smoke_across.stamp(record)
 
 
 def _with_consequences(answer: HostAnswer) -> HostAnswer:
-    """Count the smoke test that another driver owes as a part of the restart that is owed.
+    """Count the smoke test that another driver needs as a part of the pending restart.
 
     Only where there is nothing else: then nobody has to do anything but to leave the host idle.
     """
@@ -120,12 +112,7 @@ def _with_consequences(answer: HostAnswer) -> HostAnswer:
         replace(each, verdict="restart") if each.verdict == "drift" else each
         for each in answer.stages
     )
-    reason = answer.reason or _in_use(answer.facts.get("gpu_users"))
+    users = answer.facts.get("gpu_users")
+    in_use = isinstance(users, list) and f"the GPUs are in use by {some([*map(str, users)], 4)}"
+    reason = answer.reason or (in_use if users and in_use else None)
     return replace(answer, verdict="restart", reason=reason, findings=findings, stages=stages)
-
-
-def _in_use(users: object) -> str | None:
-    """Name who keeps the host from being idle."""
-    if not isinstance(users, list) or not users:
-        return None
-    return f"the GPUs are in use by {some([str(user) for user in users], 4)}"

@@ -38,38 +38,28 @@ def file_for(inventory: str) -> Path:
 
 
 def remember(answer: Answer, file: Path) -> None:
-    """Add one check to the file, and drop the oldest beyond `KEPT`.
-
-    A check that looked at no host tells nothing about the fleet and is not kept.
+    """Add one check that looked at hosts to the file, and drop the oldest beyond `KEPT`.
 
     Raises OSError where the file cannot be written.
     """
     if not answer.hosts:
         return
+    hosts = {host.name: host.verdict for host in answer.hosts}
+    line = json.dumps({"when": answer.checked, "verdict": answer.verdict, "hosts": hosts})
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two checks at once must not lose one another's line
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        lines = [*lines, json.dumps(_as_json(answer), sort_keys=True)][-KEPT:]
         temporary = file.with_suffix(".new")
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        temporary.write_text("\n".join([*lines, line][-KEPT:]) + "\n", encoding="utf-8")
         temporary.replace(file)
 
 
-def _as_json(answer: Answer) -> dict[str, object]:
-    hosts = {host.name: host.verdict for host in answer.hosts}
-    return {"when": answer.checked, "verdict": answer.verdict, "hosts": hosts}
-
-
 def earlier(file: Path) -> list[Past]:
-    """Return the checks that are kept, oldest first; a line that is damaged is passed over."""
+    """Return the checks that are kept, oldest first, without lines that are damaged."""
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-    return [past for past in map(_past, lines) if past is not None]
-
-
-def _past(line: str) -> Past | None:
-    found = document.read(Past, line, limit=_LONGEST_LINE)
-    return found if isinstance(found, Past) else None
+    checks = (document.read(Past, line, limit=_LONGEST_LINE) for line in lines)
+    return [each for each in checks if isinstance(each, Past)]

@@ -73,7 +73,7 @@ class Request:
 
 
 def run(request: Request, arrived: Arrived | None = None) -> Answer:
-    """Look at the hosts, all at once, and judge them. Never writes to a host.
+    """Probe the hosts, all at once, and judge them. Never writes to a host.
 
     + arrived: called with each host's answer as it comes
 
@@ -112,9 +112,26 @@ def visit(
     Returns the names of the hosts in the inventory's order, and what is wrong with the request.
     """
     with ended_by(SIGINT, SIGTERM, SIGHUP), never_asking(), _run(request) as state:
-        if reasons := _wrong(request):
-            return (), reasons
-        return _visit_all(request, state, one, arrived), ()
+        if not Path(DEPLOY).is_file():
+            return (), (f"there is no {DEPLOY} in {Path.cwd()}: run this in the project's folder",)
+        command_line.ensure_ssh_folder()
+        if problems := command_line.problems(request.arguments):
+            return (), tuple(problems)
+        inventory, hosts = command_line.selected(request.arguments)
+        config: Config = ctx_config.get()  # type: ignore[no-untyped-call]
+        config.PARALLEL = transport.at_once(len(hosts))
+        state.init(inventory, config, initial_limit=hosts)
+        state.set_stage(StateStage.Prepare)
+        names = tuple(host.name for host in hosts)
+        try:
+            for each in state.pool.imap_unordered(partial(one, state), hosts):
+                arrived(each, names)
+        finally:
+            # Not waited for: a host that does not answer must not keep Ctrl-C from ending this.
+            state.pool.kill(block=False)
+            goodbyes = [gevent.spawn(host.disconnect) for host in hosts if host.connected]
+            gevent.joinall(goodbyes, timeout=_GOODBYE_S)
+        return names, ()
 
 
 def members(request: Request, group: str, option: str) -> tuple[str, ...] | str:
@@ -152,57 +169,22 @@ def _run(request: Request) -> Iterator[State]:
         yield state
 
 
-def _wrong(request: Request) -> tuple[str, ...]:
-    """Return what is wrong with the request, before any host is contacted."""
-    if not Path(DEPLOY).is_file():
-        return (f"there is no {DEPLOY} in {Path.cwd()}: run this in the project's folder",)
-    command_line.ensure_ssh_folder()
-    return tuple(command_line.problems(request.arguments))
-
-
-def _visit_all(
-    request: Request,
-    state: State,
-    one: Callable[[State, Host], T],
-    arrived: Callable[[T, Sequence[str]], None],
-) -> tuple[str, ...]:
-    inventory, hosts = command_line.selected(request.arguments)
-    config: Config = ctx_config.get()  # type: ignore[no-untyped-call]
-    config.PARALLEL = transport.at_once(len(hosts))
-    state.init(inventory, config, initial_limit=hosts)
-    state.set_stage(StateStage.Prepare)
-    names = tuple(host.name for host in hosts)
-    try:
-        for each in state.pool.imap_unordered(partial(one, state), hosts):
-            arrived(each, names)
-    finally:
-        # Not waited for: a host that does not answer must not keep Ctrl-C from ending this.
-        state.pool.kill(block=False)
-        _disconnect(hosts)
-    return names
-
-
 def look_at(state: State, host: Host) -> HostAnswer:
-    """Look at one host and judge it; whatever goes wrong is this host's answer, and no other's."""
-    rehearsal = host.data.get("rehearsal") is True
+    """Probe one host and judge it; whatever goes wrong is this host's answer, and no other's."""
+    unreachable = False
     try:
         with ctx_host.use(host):
             spec = declared(host)
             seen = answer(state, host, spec)
-            if isinstance(seen, Unanswered):
-                return HostAnswer(
-                    name=host.name,
-                    verdict="unknown",
-                    rehearsal=rehearsal,
-                    reason=seen.reason,
-                    unreachable=seen.unreachable,
-                )
-            return judge(spec, seen)
+            if not isinstance(seen, Unanswered):
+                return judge(spec, seen)
+            reason, unreachable = seen.reason, seen.unreachable
     except Exception as error:  # one host's failure is one host's failure
         reason = f"it could not be judged ({type(error).__name__}: {error})"
-        return HostAnswer(name=host.name, verdict="unknown", rehearsal=rehearsal, reason=reason)
-
-
-def _disconnect(hosts: list[Host]) -> None:
-    goodbyes = [gevent.spawn(host.disconnect) for host in hosts if host.connected]
-    gevent.joinall(goodbyes, timeout=_GOODBYE_S)
+    return HostAnswer(
+        name=host.name,
+        verdict="unknown",
+        rehearsal=host.data.get("rehearsal") is True,
+        reason=reason,
+        unreachable=unreachable,
+    )

@@ -1,21 +1,60 @@
-"""The verb `collect` of the command line."""
+"""The verb `collect`: what the owner of a host can send to a helper, masked, and listed first."""
 
 from __future__ import annotations
 
 import argparse
+import io
+import re
 import sys
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+import tarfile
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from pyinfra.api.command import StringCommand
+from pyinfra.context import ctx_host
+
+from pyinfra_gpu import on_host
+from pyinfra_gpu.engine import deadlines
+from pyinfra_gpu.engine.declared import declared
+from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach, request_text
+from pyinfra_gpu.engine.privilege import as_declared_owner, as_root
+from pyinfra_gpu.errors import SECRET_NAME, masked
+from pyinfra_gpu.facts.record import RecordFact
 from pyinfra_gpu.output import show
+from pyinfra_gpu.packages import BY_DISTRIBUTION, collected
 from pyinfra_gpu.report.check.cli import add_request, request_of
 from pyinfra_gpu.report.check.running import visit
-from pyinfra_gpu.report.collect import archive
-from pyinfra_gpu.report.collect.gathering import Collected, gather, items
-from pyinfra_gpu.text import command, labelled, wrapped
+from pyinfra_gpu.text import shortened, without_escapes
+from pyinfra_gpu.whole_file import replacing
 
-_EPILOG = "exit code: 0 all was gathered; 1 something could not be."
+if TYPE_CHECKING:
+    from pyinfra.api.host import Host
+    from pyinfra.api.state import State
+
+_MARK = "====="  # before the heading of each item in what a host prints
+_EVERYBODYS = {"root", "localhost", "nobody", "gpu", *BY_DISTRIBUTION}
+_ABSENT = {"n/a", "[n/a]", "none", "no", "yes", "true", "false", "null", "0"}
+_HEX = "[0-9a-fA-F]"
+_KEY = re.compile(r"-----BEGIN [^-]*PRIVATE KEY-----.*?(?:-----END [^-]*-----|\Z)", re.DOTALL)
+_KINDS = (  # in this order; what is replaced is the last group, or all
+    ("secret", r"\b(?:gh[opsu]_|github_pat_|glpat-|hf_|sk-|AKIA|xox[abprs]-)[\w-]{8,}"),
+    ("secret", rf"(?i)[\w-]*(?:{SECRET_NAME.pattern})[\w-]*[\"']?\s*[=:]\s*[\"']?([^\s\"',;&]+)"),
+    ("serial", r"(?im)^\s*(?:Serial Number|Board ID|Chassis[ \w]*Serial[ \w]*)\s*:\s*(\S+)"),
+    ("user", ""),
+    ("host", ""),
+    ("uuid", rf"\b{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}\b"),
+    ("mail", r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"),
+    ("mac", rf"(?<![\w:])(?:{_HEX}{{2}}:){{5}}{_HEX}{{2}}(?![\w:])"),
+    # Not a part of a version, which has four numbers too now and then (cuDNN's): a sign is beside.
+    ("address", r"(?<![\w.+=~:-])(?:\d{1,3}\.){3}\d{1,3}(?![\w.+~-])"),
+    ("address", rf"(?<![\w:.]){_HEX}{{0,4}}:[0-9a-fA-F:]*:[0-9a-fA-F:]*(?![\w:])"),
+)
+Collected = tuple[str, dict[str, str], Counter[str], str]
+"""Name of a host, name of a text -> text, how much of which kind was masked, what is missing."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,104 +62,142 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "collect",
         help="gather what a host's driver, packages and GPUs say, masked, to send to a helper",
-        description="Gather what says how hosts are set up for their GPUs, read-only: one archive"
-        " per host, in which names, addresses, numbers of devices and secrets are replaced."
-        " Nothing is sent anywhere.",
-        epilog=_EPILOG,
+        description="Gather how hosts are set up for their GPUs, read-only: one archive per host,"
+        " in which names, addresses, serial numbers and secrets are replaced. Nothing is sent.",
+        epilog="exit code: 0 all was gathered; 1 something could not be.",
     )
     add_request(parser)
-    parser.add_argument(
-        "--folder", type=Path, default=Path("collected"), help="where to write; default: collected"
-    )
-    parser.add_argument(
-        "--commands", action="store_true", help="only print what would be asked, and ask nothing"
-    )
-    parser.add_argument(
-        "--fixture",
-        action="store_true",
-        help="INVENTORY is an archive: print the record in it as a fixture of the tests",
-    )
+    add = parser.add_argument
+    add("--folder", type=Path, default=Path("collected"), help="where to write; default: collected")
+    add("--commands", action="store_true", help="only print what root would run on a host")
     parser.set_defaults(handler=handle)
 
 
 def handle(options: argparse.Namespace) -> int:
     """Gather, write, list; return the exit code."""
     if options.commands:
-        return show(_asked(), "collect")
-    if options.fixture:
-        try:
-            return show(archive.fixture(Path(options.inventory)), "collect")
-        except archive.ArchiveError as error:
-            return _failed(str(error))
+        programs = "\n".join(on_host.text(path) for path in _programs())
+        return show("\n".join(re.findall(r"^item \S+ '.*'$", programs, re.MULTILINE)), "collect")
     found: dict[str, Collected] = {}
+    names, reasons = visit(request_of(options), gather, lambda one, _: found.update({one[0]: one}))
+    lines = [f"! {reason}" for reason in reasons]
+    for number, name in enumerate(names, 1):
+        _, texts, counts, reason = found[name]
+        path = options.folder / f"host-{number}.tar.gz"
+        replaced = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "nothing"
+        try:
+            lines.append(f"{name}: {write(path, texts)}; replaced: {replaced}")
+        except OSError as error:
+            reason = f"{path} cannot be written ({error.strerror})"
+        lines += [f"! {name}: {reason}"] if reason else []
+    lines += ["Nothing was sent. Read an archive before you send it: tar -xOzf ARCHIVE | less"]
+    failed = any(line.startswith("! ") for line in lines)
+    return show("\n".join(lines), "collect") or int(failed)
 
-    def arrived(host: Collected, names: Sequence[str]) -> None:
-        found[host.name] = host
-        print(f"{host.name}: {len(found)} of {len(names)}", file=sys.stderr)
 
-    names, reasons = visit(request_of(options), gather, arrived)
-    if reasons:
-        return _failed("; ".join(reasons))
-    hosts = [found[name] for name in names]
-    written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+def write(path: Path, texts: dict[str, str]) -> str:
+    """Write a host's archive, readable by its owner alone; the host's name is not in it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, 0o600) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, text in texts.items():
+            data = text.encode("utf-8", "surrogateescape")
+            entry = tarfile.TarInfo(f"{path.name.partition('.')[0]}/{name}.txt")
+            entry.size, entry.mode = len(data), 0o600
+            archive.addfile(entry, io.BytesIO(data))
+    return f"{path} with {', '.join(texts) or 'nothing'}"
+
+
+def gather(state: State, host: Host) -> Collected:
+    """Ask one host; never raises."""
+    print(f"{host.name} is asked", file=sys.stderr)
     try:
-        options.folder.mkdir(parents=True, exist_ok=True)
-        paths = [
-            archive.write(options.folder, number, host, written) if host.files else None
-            for number, host in enumerate(hosts, 1)
-        ]
-    except OSError as error:
-        return _failed(f"{options.folder} cannot be written ({error}): choose another --folder")
-    code = show(_listed(hosts, paths), "collect")
-    return code or (1 if any(host.reason for host in hosts) else 0)
+        with ctx_host.use(host):
+            return _gathered(state, host)
+    except Exception as error:  # one host's failure is one host's failure
+        reason = shortened(f"it could not be asked ({type(error).__name__}: {error})", 300)
+        return host.name, {}, Counter(), reason
 
 
-def _failed(reason: str) -> int:
-    print("\n".join(wrapped(f"pyinfra-gpu collect: {reason}")), file=sys.stderr)
-    return 1
+def _programs() -> tuple[str, ...]:
+    return ("collect/system.sh", *collected())
 
 
-def _asked() -> str:
-    """Return every command that root runs on a host, and what else is read."""
-    lines = wrapped(
-        "As root, each for at most 20 s, and the last 48 KiB of what it prints; beside it the"
-        " record that `check` looks at, and as the owner what the smoke test left below"
-        " PREFIX/state:"
-    )
-    for name, text in items():
-        lines += ["", f"{name}:", *command(text, "  ")]
-    return "\n".join(lines)
-
-
-def _told(files: Mapping[str, str]) -> str:
-    """Name an archive's texts by their folders, and say how much they are."""
-    folders: dict[str, list[str]] = {}
-    for name in sorted(files):
-        folder, _, text = name.removesuffix(".txt").rpartition("/")
-        folders.setdefault(folder or "beside them", []).append(text)
-    size = sum(map(len, files.values())) // 1024
-    told = [f"{folder}: {', '.join(names)}" for folder, names in folders.items()]
-    return f"{len(files)} texts, {size} KiB; {'; '.join(told)}"
-
-
-def _listed(hosts: Sequence[Collected], paths: Sequence[Path | None]) -> str:
-    """Return what was written, file by file, and what was replaced in it."""
-    lines: list[str] = []
-    for host, path in zip(hosts, paths, strict=True):
-        lines += [f"{host.name}: {path or 'nothing'}"]
-        if host.reason:
-            lines += labelled("missing", host.reason, column=12, indent=2)
-        if path is None:
-            continue
-        replaced = [f"{count} {kind}" for kind, count in host.masks.items()]
-        lines += labelled("holds", _told(host.files), column=12, indent=2)
-        lines += labelled("replaced", ", ".join(replaced) or "nothing", column=12, indent=2)
-    written = [path for path in paths if path]
-    if written:
-        lines += ["", *wrapped("Nothing was sent. Read it before you do:")]
-        lines += command(f"tar -xOzf {written[0]} | less", "  ")
-        lines += wrapped(
-            "The names of your hosts stand here alone; within an archive the same name is the same"
-            " word."
+def _gathered(state: State, host: Host) -> Collected:
+    spec, seconds = declared(host), deadlines.SERVICE
+    root = as_root(spec)
+    asked = [("probe", RecordFact().command(), {**root, "_stdin": request_text(spec)})]
+    for path in _programs():
+        text = on_host.program(path, _MARK, uses=("collect/item.sh",))
+        asked.append((path.partition(".")[0].replace("/", "-"), StringCommand(text), root))
+    text = on_host.program("collect/owner.sh", _MARK, spec.paths.state)
+    asked.append(("owner", StringCommand(text), as_declared_owner(spec)))
+    texts: dict[str, str] = {}
+    reasons: list[str] = []
+    for name, command, given in asked:
+        said = reach(
+            host,
+            partial(bounded_command, state, host, command, given, seconds=seconds),
+            seconds=seconds,
         )
-    return "\n".join(lines)
+        if isinstance(said, Unanswered):
+            reasons.append(said.reason)
+        else:
+            texts[name] = "\n".join(map(_readable, said[1].stdout_lines)) + "\n"
+    # The first item is the machine's own names, two lines, and the users that people log in as.
+    names = texts.get("collect-system", "").partition("item names\n")[2].partition(f"\n{_MARK}")[0]
+    first, users = names.split()[:2], names.split()[2:]
+    called = [host.name, str(host.data.get("ssh_hostname") or ""), *first]
+    hosts = {each for name in called for each in (name, name.split(".")[0])}
+    users += [str(host.data.get("ssh_user") or ""), spec.owner or ""]
+    texts, counts = without_names(texts, hosts, users)
+    return host.name, texts, counts, shortened("; ".join(reasons), 300)
+
+
+def _readable(line: str) -> str:
+    """Return a line as text; a value that the probe says in hexadecimal is written out."""
+    coded = re.fullmatch(r"(\S+ )[x!]((?:[0-9a-f]{2})+)", line)
+    return without_escapes(
+        coded[1] + bytes.fromhex(coded[2]).decode(errors="replace") if coded else line
+    )
+
+
+def without_names(
+    texts: dict[str, str], hosts: Iterable[str], users: Iterable[str]
+) -> tuple[dict[str, str], Counter[str]]:
+    """Return the texts with names, addresses, serial numbers and secrets replaced, and how many.
+
+    The same one is the same word in all texts of a host, so that they still fit together.
+    """
+    words: dict[tuple[str, str], str] = {}
+
+    def word(kind: str, found: re.Match[str]) -> str:
+        value = found[found.lastindex or 0]
+        known = value.lower() in _ABSENT or value in words.values()
+        if known or (kind == "address" and not _is_somebodys(value)):
+            return found[0]
+        number = sum(each == kind for each, _ in words) + 1
+        return found[0].removesuffix(value) + words.setdefault((kind, value), f"{kind}-{number}")
+
+    named = {"host": _any_of(hosts), "user": _any_of(users)}
+    clean = {}
+    for name, text in texts.items():
+        clean[name] = _KEY.sub("(a private key)", masked(text))
+        for kind, pattern in _KINDS:
+            clean[name] = re.sub(pattern or named[kind], partial(word, kind), clean[name])
+    return clean, Counter(kind for kind, _ in sorted(words))
+
+
+def _any_of(names: Iterable[str]) -> str:
+    """Return a pattern of these names as words, the longest first; of none it matches nothing."""
+    told = {name for name in names if len(name) > 1} - _EVERYBODYS
+    words = "|".join(map(re.escape, sorted(told, key=len, reverse=True)))
+    return rf"(?<![\w-])(?:{words})(?![\w-])" if told else r"(?!)"
+
+
+def _is_somebodys(text: str) -> bool:
+    """Tell an address from a time or a place on a bus, and from one that every machine has."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    return not (address.is_loopback or address.is_unspecified)

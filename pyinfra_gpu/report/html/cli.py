@@ -9,18 +9,9 @@ from pathlib import Path
 
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check import past
-from pyinfra_gpu.report.check.answer import Answer
-from pyinfra_gpu.report.check.cli import (
-    EXIT_CODES_TEXT,
-    add_request,
-    keep,
-    look,
-    request_of,
-)
+from pyinfra_gpu.report.check.cli import EXIT_CODES_TEXT, add_request, keep, look, request_of
 from pyinfra_gpu.report.check.render import summary
-from pyinfra_gpu.report.check.running import Request
 from pyinfra_gpu.report.html.page import page
-from pyinfra_gpu.report.train.answer import HostRuns
 from pyinfra_gpu.report.train.asking import ask_all
 from pyinfra_gpu.whole_file import replacing
 
@@ -30,7 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "report",
         help="the same as `check`, as one HTML page to read, send or print",
-        description="Look at every host as `check` does, and write one HTML page that needs no"
+        description="Probe every host as `check` does, and write one HTML page that needs no"
         " network: the fleet as a table, then each host's versions, deviations, smoke test and"
         " history.",
         epilog=EXIT_CODES_TEXT,
@@ -45,47 +36,33 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def handle(options: argparse.Namespace) -> int:
     """Check, write the page, and return the check's exit code; 1 if it cannot be written."""
     target = None if options.output == "-" else Path(options.output).resolve()
-    if target and (wrong := _wrong(target)):
-        print(f"{options.output} cannot be written: {wrong}", file=sys.stderr)
-        return 1
+    if target and not target.parent.is_dir():  # before the hosts are asked for nothing
+        return _failed(options.output, f"{target.parent} is not a folder")
+    if target and target.exists() and not target.is_file():
+        return _failed(options.output, "it is not a file; -o - prints the page")
     request = request_of(options)
     answer = look(request)
     keep(answer)
-    text = page(answer, past.earlier(past.file_for(answer.inventory)), _trained(request, answer))
+    runs = () if answer.reasons else ask_all(request, "list", ["--curves"]).hosts
+    earlier = past.earlier(past.file_for(answer.inventory))
+    text = page(answer, earlier, {host.name: host for host in runs})
     if target is None:
         return show(text, "report") or answer.exit_code
     try:
-        _write(target, text)
+        # Whole or not at all: a web server may be sending it.
+        with replacing(target, _mode(target)) as file:
+            file.write(text.encode())
     except OSError as error:
-        print(f"{options.output} cannot be written: {error.strerror}", file=sys.stderr)
-        return 1
+        return _failed(options.output, str(error.strerror))
     print(f"{options.output}: {summary(answer)}")
     for reason in answer.reasons:
         print(f"! {reason}", file=sys.stderr)
     return answer.exit_code
 
 
-def _trained(request: Request, answer: Answer) -> dict[str, HostRuns]:
-    """Return the training runs of each host that has a launcher, as far as it can be asked."""
-    if answer.reasons:
-        return {}
-    runs = ask_all(request, "list", ["--curves"])
-    return {host.name: host for host in runs.hosts}
-
-
-def _wrong(target: Path) -> str | None:
-    """Say why this cannot be a page, before the hosts are looked at for nothing."""
-    if not target.parent.is_dir():
-        return f"{target.parent} is not a folder"
-    if target.exists() and not target.is_file():
-        return "it is not a file; -o - prints the page"
-    return None
-
-
-def _write(target: Path, text: str) -> None:
-    """Replace the file whole, so that a web server never sends half a page."""
-    with replacing(target, _mode(target)) as file:
-        file.write(text.encode())
+def _failed(output: str, reason: str) -> int:
+    print(f"{output} cannot be written: {reason}", file=sys.stderr)
+    return 1
 
 
 def _mode(target: Path) -> int:
