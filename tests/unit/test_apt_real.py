@@ -64,13 +64,13 @@ def test_without_our_pins_apt_would_take_the_newest_of_all(apt: PrivateApt) -> N
     [
         (
             "rm -r repository0",
-            "what is listed, or the repository itself, is not there (apt: E: ",
+            "apt says: E: Failed to fetch file:",
         ),
-        ("sed -i 's/trusted=yes/trusted=no/' etc/apt/sources.list", "cannot be verified (apt: E:"),
-        ("echo x >> repository0/Packages", "another hash or size than it should have (apt: E: "),
+        ("sed -i 's/trusted=yes/trusted=no/' etc/apt/sources.list", "cannot verify the signature of a package source (apt: E:"),
+        ("echo x >> repository0/Packages", "is not the one the source's index names (apt: E: "),
         (
             "sed -i 's|file:[^ ]*0 |http://127.0.0.1:9/x |' etc/apt/sources.list",
-            "the host does not reach the server (apt: E: Failed to fetch http://127.0.0.1:9/x",
+            "was not reached or refused (apt: E: Failed to fetch http://127.0.0.1:9/x",
         ),
     ],
 )

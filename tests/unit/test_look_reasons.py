@@ -11,7 +11,7 @@ SAID: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "nothing": ([], ("the login shell ended without a word", "log in there by hand (`ssh HOST`)")),
     "nologin": (
         ["This account is currently not available."],
-        ("no shell there (nologin)", "`sudo chsh -s /bin/bash USER`"),
+        ("no shell there, or a restricted one", "`sudo chsh -s /bin/bash USER`"),
     ),
     "a wrong password": (
         ["Sorry, try again.", "Sorry, try again.", "sudo: 3 incorrect password attempts"],

@@ -18,46 +18,46 @@ and the repository exists."""
 SAID = {
     # what was printed: (what the sentence says is wrong, and what to do)
     f"Cloning into '/x'...\ngit@github.com: Permission denied (publickey).\n{ACCESS}": (
-        "the git server git@github.com knows no key of the user",
-        "deploy key",
+        "do not know each other's key (git@github.com: Permission denied",
+        "ssh -T",
     ),
-    f"Host key verification failed.\n{ACCESS}": ("does not know the git server's key", "ssh -T"),
+    f"Host key verification failed.\n{ACCESS}": ("do not know each other's key (Host key", "ssh -T"),
     "fatal: could not read Username for 'https://github.com': terminal prompts disabled": (
-        "asks for a login",
-        "deploy key",
+        "or it is private",
+        "git ls-remote",
     ),
     "remote: Repository not found.\nfatal: repository 'https://github.com/a/b/' not found": (
-        "there is no repository at that address",
-        "check the address",
+        "There is no git repository at that address",
+        "git ls-remote",
     ),
     "fatal: detected dubious ownership in repository at '/srv/x'\nTo add an exception for this"
     " directory, call:\n\n\tgit config --global --add safe.directory /srv/x": (
         "belongs to another user",
-        "sudo chown -R USER: /srv/x",
+        "sudo chown -R $USER: PATH",
     ),
     "fatal: Unable to create '/x/.git/index.lock': File exists.\nAnother git process seems to be"
     " running in this repository, e.g.\nan editor opened by 'git commit'.\nremove the file manually"
     " to continue.": ("/x/.git/index.lock", "rm /x/.git/index.lock"),
     "git-lfs filter-process: 1: git-lfs: not found\nfatal: the remote end hung up unexpectedly": (
-        "git-lfs is not there",
+        "git-lfs is not installed",
         "packages_extra",
     ),
     "Setting up labmonitor (1.0) ...\nlabmonitor: no licence server\ndpkg: error processing package"
     " labmonitor (--configure):\n installed labmonitor package post-installation script subprocess"
     " returned error exit status 1\nErrors were encountered while processing:\n labmonitor": (
-        "labmonitor: no licence server",
+        "Installing or configuring labmonitor failed",
         "dpkg --configure",
     ),
     "  x No solution found when resolving dependencies:\n  `-> Because there is no version of"
     " foo==9.9 and you require foo==9.9, we can\n      conclude that your requirements are"
-    " unsatisfiable.": ("no version of foo==9.9", "declared version"),
+    " unsatisfiable.": ("has no such version", "pip index versions"),
     "error: No interpreter found at path `/opt/none/bin/python3`": (
         "/opt/none/bin/python3",
         "pytorch_python",
     ),
-    "/tmp/tmp.x/compile_check: Permission denied": ("Permission denied", "noexec"),
+    "/tmp/tmp.x/compile_check: Permission denied": ("may not be run where it lies", "findmnt"),
     "mkdir: cannot create directory '/opt/x': No space left on device": (
-        "no disk space is left, or no inodes",
+        "A file system is full, or has no inodes left",
         "`df -h; df -i`",
     ),
     "sudo: 3 incorrect password attempts": (
