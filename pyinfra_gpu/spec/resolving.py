@@ -150,7 +150,7 @@ def _unknown(where: str, name: object, value: object) -> SpecError:
     """
     plain = str(name).casefold().replace("-", "_")
     ends = [each for each in KEYS if each.endswith(f"_{plain.partition('_')[2] or plain}")]
-    close = nearest(plain, KEYS) or (ends[0] if len(ends) == 1 else None)
+    close = ends[0] if len(ends) == 1 else nearest(plain, KEYS)
     meant = _PYINFRAS.get(plain, close)
     remedy = f"write {meant}" if meant else "remove it"
     if plain in STAGES or isinstance(value, Mapping):

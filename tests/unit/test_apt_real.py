@@ -66,7 +66,10 @@ def test_without_our_pins_apt_would_take_the_newest_of_all(apt: PrivateApt) -> N
             "rm -r repository0",
             "apt says: E: Failed to fetch file:",
         ),
-        ("sed -i 's/trusted=yes/trusted=no/' etc/apt/sources.list", "cannot verify the signature of a package source (apt: E:"),
+        (
+            "sed -i 's/trusted=yes/trusted=no/' etc/apt/sources.list",
+            "cannot verify the signature of a package source (apt: E:",
+        ),
         ("echo x >> repository0/Packages", "is not the one the source's index names (apt: E: "),
         (
             "sed -i 's|file:[^ ]*0 |http://127.0.0.1:9/x |' etc/apt/sources.list",

@@ -25,7 +25,7 @@ WRONG_DATA: list[tuple[str, tuple[str, ...]]] = [
     ('"stack": "r580-cu13"', ("r580-cu13", "r580-cu130")),
     ('"stack": 580', ("stack", "580")),
     ('"stack": None', ("stack", "None")),
-    ('"pytorch": {"version": "2.14.1"}', ("pytorch", "pytorch_version")),
+    ('"pytorch": {"version": "2.14.1"}', ("pytorch", "pytorch_...")),
     ('"pytorch_commit": "abc"', ("pytorch_commit", "40 hexadecimal digits")),
     ('"smoke_repo": "x"', ("smoke_repo", "training_repo")),
     ('"training_ranks": 2', ("training_ranks", "smoke_ranks")),

@@ -21,7 +21,10 @@ SAID = {
         "do not know each other's key (git@github.com: Permission denied",
         "ssh -T",
     ),
-    f"Host key verification failed.\n{ACCESS}": ("do not know each other's key (Host key", "ssh -T"),
+    f"Host key verification failed.\n{ACCESS}": (
+        "do not know each other's key (Host key",
+        "ssh -T",
+    ),
     "fatal: could not read Username for 'https://github.com': terminal prompts disabled": (
         "or it is private",
         "git ls-remote",
