@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 _KEY = "pyinfra_gpu_lease"  # in connector_data, pyinfra's scratch space of this host and run
 _MARK = "pyinfra-gpu-lease "
-_ALIVE_S = 15.0
-_SILENT_S = 60
+_ALIVE_S = 10.0
+_SILENT_S = 30
 """Seconds without a word from the run after which a host gives its lease to others."""
 _ANSWER_S = 60.0
 _LONGEST = 300  # characters of what a host says
@@ -130,7 +130,8 @@ def _await(holding: LastingCommand) -> None:
         elif word == "busy":
             name, _, since = shortened(rest, _LONGEST).rpartition(" since ")
             told = f"{name or 'another run'} has been working here since {since or 'just now'}"
-            raise LeaseError(f"{told}; run again when it has ended")
+            free = f"or, if it was cut off, in {_SILENT_S} s"
+            raise LeaseError(f"{told}; run again when it has ended, {free}")
         else:
             said = shortened(rest, _LONGEST) or said
             break

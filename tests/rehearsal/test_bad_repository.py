@@ -23,13 +23,13 @@ pytestmark = pytest.mark.rehearsal
 # Kind -> words of the refusal, one of which it must have.
 REFUSALS = {
     "transitional": ("branch",),
-    "vanished": ("is not there",),
-    "hash-mismatch": ("another hash",),
+    "vanished": ("does not have",),
+    "hash-mismatch": ("not the one",),
     "expired-key": ("has expired",),
-    "replaced-key": ("another key",),
+    "replaced-key": ("a key that this host does not trust",),
     "removes-desktop": ("rehearsal-desktop",),
     "pulls-kernel": ("linux-image",),
-    "down": ("the server refuses",),
+    "down": ("not reached or refused",),
 }
 
 

@@ -117,6 +117,8 @@ def strike(fault: str, host: LabHost, gate: Gate, number: int, run: Process) -> 
         assert run.returncode in (0, 1), said
     if fault in ("controller killed", "network cut"):
         time.sleep(REBOOT_BEGINS_S)
+        held = "flock --wait 60 /run/pyinfra-gpu/lease true"  # by the run that was cut off
+        when_up(host, lambda: host.run(held, check=False))
     host.wait_ready(BOOT_S)
     gate.open()
     if fault in ("controller killed", "network cut"):

@@ -88,9 +88,8 @@ def test_a_host_without_the_internet_is_installed_by_its_lock(
     refused = project.deploy(limit=HOST)
     (problem,) = refused.problems(HOST)
     assert refused.code == 1
-    assert "a file has another digest than the lock names" in problem
+    assert "is not the one the lock file names" in problem
     assert "`sympy==1.14.0`" in problem
-    assert "run `pyinfra-gpu lock` again" in problem
 
     lock.write_text(right)
     assert project.converge(limit=HOST).changed(HOST) == []  # nothing was touched
@@ -137,5 +136,5 @@ def test_a_nightly_and_what_it_needs_come_by_their_lock(
     refused = project.deploy(limit=HOST)
     (problem,) = refused.problems(HOST)
     assert refused.code == 1
-    assert "a file has another digest than the lock names" in problem
+    assert "is not the one the lock file names" in problem
     assert gpu1.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{ASKED}'").stdout == said
