@@ -13,8 +13,9 @@ import socket  # noqa: E402 - as gevent has patched it
 
 from pyinfra.connectors.sshuserclient import SSHClient  # noqa: E402
 
-from pyinfra_gpu.engine.transport import CONNECT_KWARGS  # noqa: E402
+from pyinfra_gpu.engine.transport import CONNECT_KWARGS, install  # noqa: E402
 
+install()
 client = SSHClient()
 client.connect(
     sys.argv[1],

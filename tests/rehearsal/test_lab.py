@@ -111,6 +111,7 @@ def traces(record: LabRecord, directory: Path, before: dict[int, tuple[str, str]
     left: list[str] = []
     own = str(Path("/proc/self/ns/net").readlink())
     namespaces = {namespace for _, namespace in before.values()} - {own}
+    latest = max((int(started) for started, _ in before.values()), default=0)
     for process in Path("/proc").glob("[0-9]*"):
         try:
             state, *rest = (process / "stat").read_text().rsplit(")", 1)[1].split()
@@ -119,7 +120,9 @@ def traces(record: LabRecord, directory: Path, before: dict[int, tuple[str, str]
             known = before.get(int(process.name))
             if known is not None and known[0] == rest[18]:
                 left.append(f"process {process.name}")
-            if str((process / "ns/net").readlink()) in namespaces:
+            # A number of a namespace is given again: to another lab's, whose processes are younger.
+            old = int(rest[18]) <= latest
+            if old and str((process / "ns/net").readlink()) in namespaces:
                 left.append(f"network namespace of process {process.name}")
             if str(directory) in (process / "mountinfo").read_text():
                 left.append(f"mount in process {process.name}")

@@ -262,7 +262,7 @@ def test_a_run_is_seen_and_explained_on_its_host_and_from_the_controller(
     assert (
         "FileNotFoundError: [Errno 2] No such file or directory: '/data/shards.txt'" in why.stdout
     )
-    assert "The training asked for a file of its data that is not there" in why.stdout
+    assert "The program asked for /data/shards.txt, which is not there" in why.stdout
     assert len(why.stdout.splitlines()) <= 24
     listed = deployer.train("list", "--json", limit="gpu1")
     assert (listed.returncode, json.loads(listed.stdout)["exit_code"]) == (2, 2)

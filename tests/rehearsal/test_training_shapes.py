@@ -253,8 +253,8 @@ def test_a_private_one_over_ssh_needs_a_key_and_says_so(
 
     assert (stopped.code, stopped.status(HOST)) == (1, "failed"), stopped.output
     (problem,) = stopped.problems(HOST)
-    assert f"the git server {who} knows no key of the user who fetches it on the host" in problem
-    assert "make that user a key there (`ssh-keygen -t ed25519`) and register it" in problem
+    assert f"do not know each other's key ({who}: Permission denied" in problem
+    assert "Log in as that user once" in problem
     assert written_files(host) == before
     host.run("ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519", root=False)
     key = host.run("cat .ssh/id_ed25519.pub", root=False).stdout
