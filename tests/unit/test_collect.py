@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -104,6 +105,10 @@ def test_what_would_be_run_is_printed_and_no_host_is_asked(
     assert "dkms status" in out
 
 
-def test_an_inventory_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["collect", "inventories/none.py"]) == 1
-    assert "inventories/none.py" in capsys.readouterr().out
+def test_an_inventory_that_is_not_there_is_one_sentence() -> None:
+    verb = "import sys; from pyinfra_gpu.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", verb, "collect", "inventories/none.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "inventories/none.py" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
