@@ -46,7 +46,8 @@ SUMMARY = "--   USE_CUDA              : 1\n--   USE_DISTRIBUTED       : 1\n"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.chdir(tmp_path)  # where the program goes; the tests after it are elsewhere again
     made = Place(tmp_path)
     made.build.mkdir(parents=True)
     return made
