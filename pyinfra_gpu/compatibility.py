@@ -751,8 +751,8 @@ def modules(case: Case) -> Problem | None:
     if (newest or ours) and (closed or flavour != "open"):
         problem = f"does not bring up {case.gpu_name}"
         if flavour == "open":
-            problem = f"is declared, but the proprietary modules are loaded, and these {problem}"
-            problem = problem.replace("these does", "these do")
+            loaded = "is declared, but the proprietary modules are loaded"
+            problem = f"{loaded}, and these do not bring up {case.gpu_name}"
         reboot = f"install the open modules of branch {case.spec.driver.branch} and reboot the host"
         right = "" if flavour == "open" else "set driver_modules = 'open'"
         return Problem(
