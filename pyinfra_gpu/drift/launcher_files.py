@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyinfra_gpu import on_host
 from pyinfra_gpu.diagnosis import catalogue
 from pyinfra_gpu.on_host.train.host import VERSION
+from pyinfra_gpu.on_host.train.supervise import AGAIN
 from pyinfra_gpu.spec import env_file
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def _unit(spec: HostSpec, training: TrainingSpec) -> bytes:
         "[Unit]",
         "Description=Training run %i",
         "CollectMode=inactive-or-failed",
+        "StartLimitIntervalSec=0",
         "[Service]",
         "Type=notify",
         f"ExecStart={spec.paths.train} supervise %i",
@@ -82,6 +84,8 @@ def _unit(spec: HostSpec, training: TrainingSpec) -> bytes:
         "SendSIGKILL=yes",
         f"TimeoutStartSec={_STARTS_S}",
         f"TimeoutStopSec={training.stop_grace_s}",
+        # After a failure that mostly passes; how long it waits is the supervisor's own.
+        f"RestartForceExitStatus={AGAIN}",
         # Where memory runs out, one rank is killed, and the supervisor says which.
         "OOMPolicy=continue",
         "Slice=app.slice",

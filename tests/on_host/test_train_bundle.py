@@ -15,7 +15,9 @@ import pytest
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.diagnosis.catalogue import for_hosts
+from pyinfra_gpu.on_host.train import claims, host, supervise
 from pyinfra_gpu.on_host.train.host import boot_id
+from pyinfra_gpu.on_host.train.supervise import AGAIN
 
 
 def bundle() -> bytes:
@@ -204,7 +206,8 @@ def supervised(
 ) -> tuple[dict[str, Any], Path]:
     """Write a run down, and be its unit."""
     folder = written(here, arguments, retries)
-    done = here.train("supervise", folder.name)
+    while (done := here.train("supervise", folder.name)).returncode == AGAIN:
+        pass  # as its unit does
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "run.json").read_text()), folder
 
@@ -300,6 +303,19 @@ def test_the_owner_is_told_by_the_declared_command_and_never_a_secret(here: Here
     assert document["attempts"][1]["outcome"] == "finished"
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [(["/bin/sh", "-c", "sleep 60"], "took over"), (["/nowhere"], "cannot be run")],
+)
+def test_a_command_that_is_told_and_does_not_end_or_is_not_there_is_a_line(
+    command: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(supervise, "_NOTIFY_S", 0.2)
+    supervise.tell(command, {"event": "failed"}, told.append)
+    assert said in told[0]
+
+
 def listed(here: Here) -> list[dict[str, Any]]:
     runs: list[dict[str, Any]] = json.loads(here.train("list", "--json").stdout)["runs"]
     return runs
@@ -361,14 +377,13 @@ def test_a_host_that_is_not_proven_in_time_is_waited_for_in_vain(here: Here) -> 
 
 
 def test_a_supervisor_whose_device_is_taken_says_by_whom(here: Here) -> None:
-    document, folder = supervised(here, {"a": 1})
-    import fcntl
-
-    taken = os.open(here.folder / "state/claims/cpu.lock", os.O_RDWR)
-    os.write(taken, document["run"].encode())
-    fcntl.flock(taken, fcntl.LOCK_EX)
+    folder = written(here, {"a": 1})
+    given = json.loads((here.folder / "train/site.json").read_text())
+    site = host.Site(**{name: each for name, each in given.items() if name != "schema"})
+    taken = claims.claim(site, "20261122-190000-other", [host.CPU], 1, None)
     done = here.train("supervise", folder.name)
-    os.close(taken)
+    assert isinstance(taken, claims.Held)
+    taken.release()
     assert done.returncode == 1
     assert (folder / "refusal").read_text().startswith("what it needs is taken by 2026")
 

