@@ -66,18 +66,6 @@ class Site:
         return Path(self.state) / "runs"
 
     @property
-    def claims(self) -> Path:
-        return Path(self.state) / "claims"
-
-    @property
-    def queue(self) -> Path:
-        return Path(self.state) / "queue"
-
-    @property
-    def tries(self) -> Path:
-        return Path(self.state) / "tries.json"
-
-    @property
     def unit(self) -> Path:
         return Path(self.prefix) / "train/pyinfra-gpu-train@.service"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
 import shutil
@@ -345,7 +344,7 @@ def end(run: Run, who: str) -> str:
 def try_presets(
     site: Site, names: Sequence[str], *, settings: Sequence[str], seconds: int, **more: Any
 ) -> list[dict[str, Any]]:
-    """Train a few steps of each preset, and return what became of it; remembered for warnings."""
+    """Train a few steps of each preset, and return what became of it."""
     results = []
     for name in dict.fromkeys(names or site.presets):
         found: dict[str, Any] = {"preset": name, "peak_mib": None, "tokens_per_second": None}
@@ -354,10 +353,6 @@ def try_presets(
             found |= _tried(site, name, settings, seconds, **more)
         except TrainError as error:
             found |= {"outcome": "not tried", "why": str(error)}
-    with contextlib.suppress(OSError):
-        known = json.loads(site.tries.read_text()) if site.tries.exists() else {}
-        new = {each["preset"]: each for each in results if "run" in each}
-        files.write(site.tries, {**known, **new})
     return results
 
 

@@ -630,7 +630,11 @@ def test_what_nobody_knows_shows_the_end_of_the_log(site: Site) -> None:
     assert "No cause found" in text
     assert "> nobody knows this" in text
     finished = written(site, f"{NAME}-2", outcome="finished", attempt={"exit": 0})
-    assert "finished" in why.explain(site, finished).text(80)
+    assert "finished" in why.explain(site, finished).what
+    assert "nothing has failed" in why.explain(site, finished).what
+    line = {"time": host.now(), "attempt": 1, "step": 1, "loss": None, "not_finite": "nan"}
+    put(finished.folder / "metrics.jsonl", f"{json.dumps(line)}\n")
+    assert why.explain(site, finished).what.endswith(": its loss is NaN since step 1")
 
 
 # -- watch and list
@@ -700,3 +704,62 @@ def test_a_mistake_in_the_words_is_2_and_one_sentence(
     text = capsys.readouterr().err
     assert said in text
     assert text.count("\n") == 1
+
+
+# What is typed -> what is said; each of them in one sentence, and nothing is written.
+MISTAKES = {
+    ("start", "tinyy"): "there is no preset tinyy: did you mean tiny?",
+    ("start",): "say which preset: tiny, big",
+    ("start", "tiny", "--set", "stps=1"): "preset tiny has no argument 'stps': did you mean steps?",
+    ("start", "tiny", "--gpus", "0"): "this host has no GPUs, by its data: leave out --gpus",
+    ("logs",): "there is no run yet",
+    ("stop",): "no run is on: see `train list`",
+    ("stop", "--across"): "no run of several hosts is on: see `train list`",
+    ("resume", "nothing"): "there is no run nothing: see `train list`",
+    ("start", "--like", "nothing"): "there is no run nothing",
+}
+
+
+@pytest.fixture
+def here(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """The host on which the command line is called."""
+    known = {"tiny": {"file": "t.py", "arguments": {"steps": 3}}, "big": {"file": "t.py"}}
+    own = Site(**{**vars(site), "presets": known, "accelerator": "cpu"})
+    monkeypatch.setattr(host, "load", lambda: own)
+    return own
+
+
+@pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
+def test_a_mistake_is_one_sentence(
+    words: tuple[str, ...], here: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 1
+    said = capsys.readouterr().err
+    assert MISTAKES[words] in said
+    assert said.count("\n") == 1
+    assert [*here.runs.iterdir()] == []
+
+
+def test_a_shell_completes_commands_presets_arguments_and_runs(
+    here: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def offered(line: str) -> list[str]:
+        monkeypatch.setenv("COMP_WORDS", f"train {line}")
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" "))))
+        with pytest.raises(SystemExit):
+            cli.main([])
+        return [row.partition(",")[2] for row in capsys.readouterr().out.splitlines()]
+
+    monkeypatch.setenv("_TRAIN_COMPLETE", "bash_complete")
+    never = written(here, f"{NAME}-1", attempts=[]).run
+    begins = written(here, f"{NAME}-2", state="starting", attempts=[]).run
+    finished = written(here, f"{NAME}-3", outcome="finished").run
+    failed = written(here, f"{NAME}-4").run
+    assert {"start", "stop", "why", "completion"} <= {*offered("")}
+    assert not {"supervise", "again"} & {*offered("")}
+    assert {"tiny", "big"} == {*offered("start ")}
+    assert offered("start tiny --set st") == ["steps="]
+    assert offered("stop 2026") == [begins]
+    assert offered("resume 2026") == [failed, never]
+    assert offered("logs 2026") == [failed, finished]
+    assert offered("why 2026") == [failed, finished, begins, never]
