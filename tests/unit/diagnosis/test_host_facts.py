@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
+from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.diagnosis.host_facts import FACTS, facts_of
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.libcuda import CacheEntry
@@ -144,3 +145,10 @@ def test_one_message_has_another_cause_on_another_host() -> None:
     assert plain not in (differs, compat)
     assert differs.endswith(f": {CASES['module-differs-from-library'][1]}95.05.")
     assert compat.endswith(f": the loader takes {COMPAT.path}.")
+
+
+def test_a_failed_command_of_a_deploy_is_explained_with_what_the_last_look_saw() -> None:
+    line = "OSError: [Errno 28] No space left on device"
+    assert "MiB free" not in (explain_lines([line], record=record()) or "")
+    full = record(storage={"var_mib": 3})
+    assert "/var has 3 MiB free" in (explain_lines([line], record=full) or "")
