@@ -12,6 +12,7 @@ from running import ON_HOST, PATIENCE_S, quietly
 from pyinfra_gpu_rehearsal import Lab, LabError, LabHost, available, inventory
 from pyinfra_gpu_rehearsal.nvidia.archive import DKMS
 from pyinfra_gpu_rehearsal.nvidia.bad_repository import KINDS
+from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
@@ -257,7 +258,7 @@ SYMPTOMS: dict[str, Callable[[LabHost], bool]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", by_night(KINDS, ("expired-key", "pulls-kernel")))
 def test_each_bad_repository_takes_plain_apt_in(gpu_lab: Lab, customer: LabHost, kind: str) -> None:
     symptom = SYMPTOMS[kind]
     assert updated(customer).returncode == 0

@@ -15,6 +15,7 @@ from pyinfra_gpu.on_host.diagnosis.explain import Answer
 from pyinfra_gpu.report import smoke as smoke_report
 from pyinfra_gpu.report.screen import printed
 from pyinfra_gpu_rehearsal import Lab, LabHost
+from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
@@ -30,6 +31,7 @@ def alone(proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab) -> Onl
     return OnlySmoke(lab, deployer.folder)
 
 
+@pytest.mark.night
 def test_a_compiled_kernel_ran_on_a_host_that_was_deployed(
     proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab
 ) -> None:
@@ -83,7 +85,7 @@ BREAKAGES = {
 }
 
 
-@pytest.mark.parametrize("what", BREAKAGES)
+@pytest.mark.parametrize("what", by_night(BREAKAGES, ("a library of CUDA's is missing",)))
 def test_a_failed_test_says_what_why_and_where_on_one_screen(
     what: str, alone: OnlySmoke, proven: Callable[[str], LabHost]
 ) -> None:

@@ -156,6 +156,7 @@ def test_a_killed_run_leaves_the_build_at_work_and_the_next_one_follows_it(
     assert other.converge(limit=HOST).changed(HOST) == []
 
 
+@pytest.mark.night
 def test_after_a_power_cut_all_is_made_again_from_the_cache(
     builder: Deployer, host: LabHost, lab: Lab
 ) -> None:

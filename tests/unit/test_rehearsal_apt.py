@@ -29,8 +29,6 @@ from pyinfra_gpu_rehearsal.aptconfig import (
     read_machine,
 )
 from pyinfra_gpu_rehearsal.errors import LabError
-from pyinfra_gpu_rehearsal.nvidia.signing import SigningKey
-from pyinfra_gpu_rehearsal.real.archive import Wanted, lay_out
 from pyinfra_gpu_rehearsal.state import HostRecord, LabRecord
 
 BOOKWORM = {"ID": "debian", "VERSION_CODENAME": "bookworm"}
@@ -233,32 +231,3 @@ def test_a_package_of_the_lab_holds_what_it_held_and_takes_no_time_to_unpack(
         kinds.append((b"data.tar.xz" in package.read_bytes(), b".xz" in made.read_bytes()))
     assert held[0] and held == held[:2] * 4
     assert kinds == [(True, False), (False, False)]
-
-
-@pytest.mark.skipif(shutil.which("gpg") is None, reason="needs gpg")
-def test_real_packages_are_laid_out_by_suite_and_component_as_in_the_archive(
-    tmp_path: Path,
-) -> None:
-    found = {}
-    suites = ("bookworm", "bookworm-security")
-    rows = (("libcuda1", "non-free/libs"), ("small", "admin"))
-    for suite, (name, section) in zip(suites, rows, strict=True):
-        tree = tmp_path / f"tree-{name}"
-        (tree / "DEBIAN").mkdir(parents=True)
-        control = f"Package: {name}\nVersion: 1\nSection: {section}\nArchitecture: all\n"
-        (tree / "DEBIAN/control").write_text(f"{control}Maintainer: x <x@y>\nDescription: d\n")
-        package = tmp_path / f"{name}_1_all.deb"
-        subprocess.run(["dpkg-deb", "-b", tree, package], check=True, capture_output=True)
-        found[suite] = [package]
-    key = SigningKey(tmp_path / "key")
-    key.ensure("a test")
-    wanted = [Wanted(suite=suite, packages=()) for suite in suites]
-    lay_out(found, wanted, tmp_path / "www", key)
-    dists = tmp_path / "www/dists"
-    listed = (dists / "bookworm/non-free/binary-amd64/Packages").read_text()
-    assert "Package: libcuda1\n" in listed and "pool/bookworm/libcuda1_1_all.deb" in listed
-    assert (dists / "bookworm/main/binary-amd64/Packages").read_text() == ""
-    assert "small" in (dists / "bookworm-security/main/binary-amd64/Packages").read_text()
-    release = (dists / "bookworm-security/InRelease").read_text()
-    assert "Label: Debian-Security\n" in release
-    assert "Components: main contrib non-free non-free-firmware\n" in release
