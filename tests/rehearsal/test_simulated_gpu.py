@@ -174,6 +174,7 @@ def test_a_build_that_fails_leaves_the_package_half_configured(driven: LabHost) 
     assert "installed" in driven.run("dkms status").stdout
 
 
+@pytest.mark.night
 def test_secure_boot_rejects_a_key_that_is_not_enrolled(driven: LabHost) -> None:
     driven.run("systemctl stop nvidia-persistenced; modprobe -r nvidia_drm nvidia_uvm")
     driven.gpu.secure_boot(True)
@@ -185,6 +186,7 @@ def test_secure_boot_rejects_a_key_that_is_not_enrolled(driven: LabHost) -> None
     driven.gpu.secure_boot(False)
 
 
+@pytest.mark.night
 def test_the_proprietary_module_does_not_drive_a_blackwell(driven: LabHost) -> None:
     assert apt(driven, "install nvidia-kernel-dkms nvidia-kernel-open-dkms-").returncode == 0
     driven.reboot()
