@@ -50,7 +50,7 @@ def main() -> None:
     print("| logs | `explain` says |\n|---:|---|")
     for result, words in ROWS.items():
         print(f"| {count[result]} | {words} |")
-    for result in ("wrong", "silent", "invented"):
+    for result in ("wrong", "silent", "invented", "out of scope"):
         for log in scored[result] if "--lost" in sys.argv else ():
             print(f"{result}: {log}")
 

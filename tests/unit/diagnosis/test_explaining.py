@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -85,9 +86,23 @@ def test_what_a_run_got_over_is_no_cause(after: list[str]) -> None:
     assert why(TRACEBACK, OOM, *after) == ""
 
 
-def test_a_healthy_log_has_not_failed() -> None:
-    answer = explain({"log": "step 1 loss 0.5\nstep 2 loss 0.4\ntraining finished"}, catalogue())
-    assert (answer.found, answer.failed) == ((), False)
+@pytest.mark.parametrize(
+    ("log", "failed"),
+    [
+        ("step 1 loss 0.5\ntraining finished", False),
+        ("WARNING: 3 samples failed to load\nstep 1 loss 0.5", False),
+        ("step 1 loss 0.5\nmake: *** [Makefile:12: train] Error 1", True),
+        (f"{TRACEBACK}\n{BUG}", True),
+    ],
+)
+def test_an_answer_without_a_cause_says_whether_anything_failed(log: str, failed: bool) -> None:
+    answer = explain({"log": log}, catalogue())
+    assert (answer.found, answer.failed) == ((), failed)
+
+
+def test_the_error_file_of_torchrun_is_read() -> None:
+    error = {"message": {"message": OOM, "extraInfo": {"py_callstack": f"{TRACEBACK}\n{OOM}\n"}}}
+    assert why(json.dumps(error)) == "cuda-out-of-memory"
 
 
 def test_another_line_of_the_log_decides() -> None:
