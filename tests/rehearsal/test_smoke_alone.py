@@ -11,6 +11,7 @@ import pytest
 from running import PATIENCE_S, SMOKE_PATIENCE, Deployer, OnlySmoke
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
+from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
@@ -26,6 +27,7 @@ def alone(proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab) -> Onl
     return OnlySmoke(lab, deployer.folder)
 
 
+@pytest.mark.night
 def test_a_compiled_kernel_ran_on_a_host_that_was_deployed(
     proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab
 ) -> None:
@@ -79,7 +81,7 @@ BREAKAGES = {
 }
 
 
-@pytest.mark.parametrize("what", BREAKAGES)
+@pytest.mark.parametrize("what", by_night(BREAKAGES, ("a library of CUDA's is missing",)))
 def test_a_failed_test_says_what_why_and_where_on_one_screen(
     what: str, alone: OnlySmoke, proven: Callable[[str], LabHost]
 ) -> None:
