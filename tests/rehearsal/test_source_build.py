@@ -138,7 +138,7 @@ def test_a_killed_run_leaves_the_build_at_work_and_the_next_one_follows_it(
 ) -> None:
     other = replace(builder, data=(*builder.data, 'pytorch_flags={"USE_MKLDNN":"0"}'))
     planned = other.run("--dry", "-v", limit=HOST).output
-    assert "USE_MKLDNN=0" in planned and f"compile: ninja -C {BUILD}/source/build" in planned
+    assert '"USE_MKLDNN": "0"' in planned
     run = other.start(limit=HOST)
     until(is_at(host, 30), every=0.2)
     run.kill()

@@ -108,7 +108,7 @@ def test_a_date_that_never_was_is_one_sentence_and_no_other_is_taken(nightly: Ni
     assert not nightly.brought("2.16.0.dev20261121")
     (sentence,) = nightly.said[-1:]
     assert "has no torch 2.16.0.dev20261121+cpu for Python 3.11 on x86_64" in sentence
-    assert "it has 2.16.0.dev20261120+cpu, 2.16.0.dev20261122+cpu: set pytorch_version" in sentence
+    assert "are 2.16.0.dev20261120+cpu, 2.16.0.dev20261122+cpu: set pytorch_version" in sentence
     assert nightly.files() == []
 
 

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from .plan import BuildError, Place, Plan
-from .steps import Programs, digest, install, is_stand_in, remove, sync, text_of, write_whole
+from .steps import (
+    Programs,
+    digest,
+    is_stand_in,
+    make_environment,
+    remove,
+    sync,
+    text_of,
+    write_whole,
+)
 
 ANSWER = "pyinfra-gpu-proof "
 """Begins the one line in which the process that imported torch tells what it found."""
@@ -41,7 +50,7 @@ def prove(plan: Plan, place: Place, run: Programs, program: str) -> None:
     remove(place.proof)
     (wheel,) = place.wheels.glob("*.whl")
     what = "installing the wheel in an empty environment"
-    install(plan, place.proof, [str(wheel)], run, what=what)
+    make_environment(plan, place.proof, [str(wheel)], run, what=what)
     words = [str(place.proof / "bin/python"), "-I", program, "inside"]
     lines = run.run(words, what="importing the built torch")
     told = next((line for line in reversed(lines) if line.startswith(ANSWER)), None)
