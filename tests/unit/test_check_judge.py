@@ -120,6 +120,15 @@ def test_what_the_run_stops_at_says_so() -> None:
     assert found.next_run == "stops here: check seating and power"
 
 
+def test_the_stages_behind_the_one_at_which_the_run_stops_are_named() -> None:
+    """They counted for nothing: "2 deviations", and four others when those were repaired."""
+    stopped = host("gpu1", stage("preflight", STOP), RESTART)
+    assert stopped.not_checked[:2] == ("packages", "layout")
+    assert stopped.as_json()["not_checked"] == [*stopped.not_checked]
+    assert "smoke" in host("gpu1", stage("driver", unread=("it hung",))).not_checked
+    assert host("gpu1", stage("libcuda", REPAIR)).not_checked == ()
+
+
 @pytest.mark.parametrize(
     ("users", "reason"),
     [

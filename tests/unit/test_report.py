@@ -26,9 +26,14 @@ NO_KEY = "no key of the repository; /etc/apt/sources.list.d/pyinfra-gpu-nvidia.l
 def stage(name: str = "driver", **changes: Any) -> dict[str, Any]:
     empty: dict[str, Any] = {
         "found": ["driver 580.95.05 loaded"], "changed": [], "warnings": [], "deviations": [],
-        "problem": None, "unreadable": False, "seconds": 0.1,
+        "unfinished": [], "problem": None, "unreadable": False, "seconds": 0.1,
     }  # fmt: skip
     return {"stage": name, **empty, **changes}
+
+
+def deviation(effect: str = "repair", **changes: Any) -> dict[str, Any]:
+    empty = {"id": "x", "found": "x is missing", "action": "install x", "since": None}
+    return {**empty, "effect": effect, **changes}
 
 
 def host(*stages: dict[str, Any], status: str = "as declared", **changes: Any) -> dict[str, Any]:
@@ -94,7 +99,7 @@ KNOWN, UNKNOWN = verdicts.answer(FINDING), verdicts.answer(unexplained="line 39"
 def hosts_of_a_plan() -> dict[str, Any]:
     lacking = stage("cuda", found=["no toolkit", NO_KEY], changed=["install cuda-toolkit-13-0"])
     refused = stage(found=["nouveau"], problem="gpu3: nouveau is bound to the GPUs: run `reboot`")
-    left = stage("cuda", found=["another nvcc"], deviations=[{"effect": "report"}])
+    left = stage("cuda", found=["another nvcc"], deviations=[deviation("report")])
     warned = stage(warnings=["gpu2: no lock is there; expected one: write it with `lock`"])
     return {
         "gpu10": host(lacking, status="differs"),
@@ -102,7 +107,7 @@ def hosts_of_a_plan() -> dict[str, Any]:
         "gpu1": host(rehearsal=True),
         "gpu3": host(refused, status="failed"),
         "gpu4": {**host(), "status": "unreachable", "stages": []},
-        "gpu5": host(left),
+        "gpu5": host(left, status="left alone"),
     }
 
 
@@ -112,6 +117,26 @@ def test_a_plan(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
     if width == 80:
         snapshots.same("plan.txt", f"{text}\n")
+
+
+UPGRADE = {"when": "2026-11-21T06:12:03", "by": "alice: apt", "change": "libcuda1 580 -> 590"}
+
+
+def test_what_a_run_repaired_is_not_told_as_if_it_were_still_so() -> None:
+    found = deviation("restart", found="module 580 is loaded", action="reload", since=UPGRADE)
+    for changed, words in ((["reload"], "- ws1: repaired: module"), ([], "- ws1: module")):
+        shown = stage(found=["module 580 is loaded"], deviations=[found], changed=changed)
+        text = " ".join(render(run({"ws1": host(shown, status="changed")})).split())
+        cause = "since 2026-11-21 06:12: libcuda1 580 -> 590, by alice: apt"
+        assert f"{words} 580 is loaded, {cause}" in text
+
+
+def test_a_host_that_was_changed_and_is_still_not_as_declared_is_called_so() -> None:
+    changed = stage("cuda", found=["no toolkit"], changed=["install cuda-toolkit-13-0"])
+    left = stage("environment", found=["a variable for all"], deviations=[deviation("report")])
+    text = render(run({"ws1": host(changed, left, status="changed")}))
+    assert "ws1  changed (still not as declared)" in text
+    assert text.endswith("1 host: 1 changed (still not as declared)")
 
 
 def test_a_run_with_its_smoke_tests() -> None:
@@ -152,7 +177,7 @@ def test_a_name_is_never_broken() -> None:
 
 def test_the_same_sentence_about_many_hosts_is_said_once() -> None:
     hosts = {f"gpu{n}": host(stage(warnings=[f"gpu{n}: no lock"])) for n in range(1, 26)}
-    assert "! gpu1-gpu25: no lock\n" in render(run(hosts))
+    assert "- gpu1-gpu25: no lock\n" in render(run(hosts))
 
 
 def test_of_many_hosts_the_smoke_tests_that_passed_are_a_block_and_a_failure_is_told_once() -> None:
