@@ -14,7 +14,6 @@ from check_reports import (
     UPGRADE,
     host,
     stage,
-    unreachable,
 )
 
 from pyinfra_gpu.drift.host import StageJudgement
@@ -147,10 +146,6 @@ def test_who_keeps_a_host_from_its_restart_is_named(users: object, reason: str |
 def test_what_could_not_be_read_is_the_reason() -> None:
     answer = host("gpu1", stage("driver", unread=("cannot tell what is there: it hung", "x")))
     assert answer.reason == "cannot tell what is there: it hung; x"
-
-
-def test_a_host_that_was_not_reached_is_not_a_healthy_one() -> None:
-    assert unreachable("gpu1", "timed out").as_json()["verdict"] == "unknown"
 
 
 @pytest.mark.parametrize("stages", [(stage("smoke"),), (SMOKE_OWED,)])

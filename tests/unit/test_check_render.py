@@ -54,18 +54,10 @@ def test_everything_that_a_check_shows(width: int) -> None:
         snapshots.same("check.txt", f"{text}\n")
 
 
-@pytest.mark.parametrize("size", [1, 2, 100])
-def test_hosts_with_the_same_answer_are_one_line(size: int) -> None:
-    lines = render(answer(*(host(f"ws{n}.lab.example") for n in range(1, size + 1)))).splitlines()
-    assert len(lines) == 3
-    assert (
-        lines[0]
-        == {
-            1: "ws1.lab.example  as declared",
-            2: "2 hosts as declared: ws1.lab.example, ws2.lab.example",
-            100: "100 hosts as declared: ws1.lab.example to ws100.lab.example",
-        }[size]
-    )
+def test_hosts_with_the_same_answer_are_one_line() -> None:
+    first, *rest = render(answer(*(host(f"ws{n}.lab.example") for n in range(1, 101)))).splitlines()
+    assert first == "100 hosts as declared: ws1.lab.example to ws100.lab.example"
+    assert len(rest) == 2
 
 
 def test_a_note_that_many_hosts_share_is_said_once_with_its_hosts() -> None:

@@ -179,9 +179,10 @@ SLOW_FLEET = f"""
 import sys
 sys.path[:0] = [{str(Path(__file__).parent)!r}]
 import test_check_running as tests
+from check_reports import host, unreachable
 
 def run(request, arrived):
-    hosts = [tests.host("gpu1"), tests.unreachable("slow1")]
+    hosts = [host("gpu1"), unreachable("slow1")]
     for each in hosts:
         arrived(each, ["gpu1", "slow1"])
     return tests.answer(*hosts)
