@@ -58,7 +58,7 @@ def render(
     blocks = _table(hosts, dry=result["dry"], whole=whole)
     blocks += smoke.blocks({name: tests[name] for name in hosts if name in tests}, whole=whole)
     blocks += smoke.across_blocks({name: across.get(name) for name in hosts})
-    blocks += _attention(hosts)
+    blocks += _attention(hosts, dry=result["dry"])
     return printed([*blocks, BLANK, Text(_summary(hosts))], width).lstrip("\n")
 
 
@@ -151,7 +151,7 @@ def _brief(texts: Sequence[str], separator: str, most: int = 3) -> str:
     return separator.join(texts if more <= 1 else [*texts[:most], f"and {more} more"])
 
 
-def _attention(hosts: Mapping[str, Host]) -> list[RenderableType]:
+def _attention(hosts: Mapping[str, Host], *, dry: bool) -> list[RenderableType]:
     """Return what a person has to know, each sentence once with the hosts that it is about.
 
     What failed is marked by an exclamation mark, all else by a hyphen.
@@ -163,7 +163,7 @@ def _attention(hosts: Mapping[str, Host]) -> list[RenderableType]:
             failed.append((name, "could not be reached: see the error of its connection above"))
         for stage in host["stages"]:
             failed += [(name, stage["problem"])] if stage["problem"] else []
-            others += [(name, text) for text in (*stage["warnings"], *_causes(stage))]
+            others += [(name, text) for text in (*stage["warnings"], *_causes(stage, dry=dry))]
     sentences = [
         Sentence(f"{brief(names)}: {text}", mark)
         for mark, texts in (("! ", failed), ("- ", others))
@@ -172,11 +172,11 @@ def _attention(hosts: Mapping[str, Host]) -> list[RenderableType]:
     return [BLANK, *sentences] if sentences else []
 
 
-def _causes(stage: Stage) -> Iterator[str]:
+def _causes(stage: Stage, *, dry: bool) -> Iterator[str]:
     """Yield since when and by whom something is not as declared, or was until it was repaired."""
     for each in stage["deviations"]:
         if since := each["since"]:
-            repaired = "repaired: " if each["action"] in stage["changed"] else ""
+            repaired = "repaired: " if each["action"] in stage["changed"] and not dry else ""
             author = f", by {since['by']}" if since["by"] else ""
             when = since["when"].replace("T", " ")[:16]
             yield f"{repaired}{each['found']}, since {when}: {since['change']}{author}"

@@ -82,6 +82,15 @@ def test_the_same_upgrade_at_other_moments_is_one_finding_with_both_moments() ->
     assert "since 2026-11-21 06:12 to 2026-11-21 06:40: libcuda1" in text
 
 
+def test_a_new_host_is_a_line_for_each_deviation_and_what_stops_it_in_full() -> None:
+    lacks = [finding(id_) for id_ in [*Id][-9:]]
+    text = render(answer(host("new1", stage("preflight", STOP), stage("smoke", *lacks))))
+    assert f"  {lacks[0].id}: {lacks[0].found}\n" in text
+    assert text.count("expected  ") == 1
+    assert "stops here: check seating and power" in text
+    assert render(answer(host("new1", stage("smoke", *lacks))), whole=True).count("expected  ") == 9
+
+
 def test_with_v_each_host_stands_by_itself_with_its_stages() -> None:
     hosts = [host(name, stage("driver", found="driver 580 loaded")) for name in ("b", "a")]
     lines = render(answer(*hosts), whole=True).splitlines()

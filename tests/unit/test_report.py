@@ -128,6 +128,8 @@ def test_what_a_run_repaired_is_not_told_as_if_it_were_still_so() -> None:
         text = " ".join(render(run({"ws1": host(shown, status="changed")})).split())
         cause = "since 2026-11-21 06:12: libcuda1 580 -> 590, by alice: apt"
         assert f"{words} 580 is loaded, {cause}" in text
+    planned = stage(found=["module 580 is loaded"], deviations=[found], changed=["reload"])
+    assert "repaired" not in render(run({"ws1": host(planned, status="differs")}, dry=True))
 
 
 def test_a_host_that_was_changed_and_is_still_not_as_declared_is_called_so() -> None:

@@ -14,6 +14,9 @@ from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, Verdict, 
 from pyinfra_gpu.report.screen import BLANK, Sentence, alike, head, labelled, printed, said_once
 from pyinfra_gpu.text import WIDTH
 
+_FEW = 8
+"""So many deviations are shown in full; a new host has more, and a line for each is enough."""
+
 _STYLES: dict[Verdict, str] = {
     "declared": "green",
     "restart": "bold cyan",
@@ -98,7 +101,14 @@ def _block(group: Sequence[HostAnswer], *, whole: bool) -> list[RenderableType]:
     rows += [("note", note) for note in first.notes if whole]
     if rows:
         blocks.append(labelled(rows, 2))
+    brief_ = count > _FEW and not whole
+    if brief_:
+        texts = [f"{each.id}: {each.found}" for each in first.deviations if each.acts]
+        blocks += [Sentence(text, "  ", "    ") for text in texts]
+        blocks.append(Text("  what was expected, and what the next run does about each: -v"))
     for number, finding in enumerate(first.deviations):
+        if brief_ and finding.acts:
+            continue
         style = _STYLES["restart" if finding.effect == "restart" else "drift"]
         blocks.append(Text(f"  {finding.id}", style=style))
         blocks.append(labelled(_rows(finding, [host.deviations[number] for host in group]), 4))
