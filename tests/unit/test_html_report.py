@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import fields, is_dataclass, replace
-from html.parser import HTMLParser
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ import pytest
 import snapshots
 import verdicts
 from check_reports import REPORT, RESTART, SMOKE_OWED, UPGRADE, finding, host, stage, unreachable
+from markupsafe import Markup
 from verdicts import explained
 
 from pyinfra_gpu import __version__, cli
-from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.drift.cuda import NONE_DECLARED
 from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.verdict import Verdict
@@ -52,45 +51,11 @@ FACTS = {
     "cuda": {"unknown": "nvcc said nothing"},
     "torch": "2.14.1+cu130",
 }
-VOID = {"meta", "br", "line", "circle", "polyline"}
 
 
-class Outline(HTMLParser):
-    """Checks that every tag is closed where it should be, and keeps what the tests ask for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> closes nothing"
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-
-def read(text: str) -> Outline:
-    outline = Outline()
-    outline.feed(text)
-    outline.close()
-    assert outline.open == []
-    return outline
+def words(text: str) -> str:
+    """Return what a person reads of a page."""
+    return str(Markup(text.partition("</style>")[2]).striptags())
 
 
 def answer(*hosts: HostAnswer) -> Answer:
@@ -131,86 +96,48 @@ def test_the_whole_page() -> None:
     text = page(told, [Past(when="t1", verdict="drift", hosts={"good": "drift"})] * 2)
     body = text.partition("</style>")[2].replace(__version__, "VERSION")
     snapshots.same("page.html", re.sub(r"\n\n+", "\n", body))
-    read(text)
 
 
 def test_an_old_smoke_test_is_not_shown_as_if_it_were_valid() -> None:
     old = "This test is not valid for what is installed now."
-    assert old in read(page(answer(host("a", SMOKE_OWED, smoke=SMOKE)))).text
-    assert old not in read(page(answer(host("a", smoke=SMOKE)))).text
+    assert old in words(page(answer(host("a", SMOKE_OWED, smoke=SMOKE))))
+    assert old not in words(page(answer(host("a", smoke=SMOKE))))
 
 
 def test_nothing_comes_from_outside() -> None:
     text = page(fleet(), [Past(when="x", verdict="drift", hosts={})])
     assert not re.search(r"https?:|//[a-z]|url\(|@import|<link|<script|<img|<iframe", text)
-    for tag, attributes in read(text).tags:
-        assert "src" not in attributes
-        assert attributes.get("href", "#").startswith("#"), (tag, attributes)  # type: ignore[union-attr]
-        assert not any(name.startswith("on") for name in attributes)
+    assert not re.search(r"<[^>]* (src|on[a-z]+|href=\"[^#])", text)
     assert "default-src 'none'" in text
 
 
-def evil(value: Any) -> Any:
-    """Put markup into every text of an answer, and leave what the page goes by."""
-    kept = {"effect", "id", "verdict", "status", "when", "action_", "kind"}
-    if isinstance(value, Explained):
-        diagnosis = evil(value.diagnosis)
-        return Explained(verdicts.verdict(**_freely(value.verdict.as_json())), diagnosis)
-    if is_dataclass(value) and not isinstance(value, type):
-        changes = {
-            each.name: evil(getattr(value, each.name))
-            for each in fields(value)
-            if each.name not in kept
-        }
-        return replace(value, **changes)
-    if isinstance(value, dict):
-        return {key: each if key in kept else evil(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(evil(each) for each in value)
-    return value + EVIL if type(value) is str else value
-
-
-FREE = ("label", "host", "logs", "rerun_command", "detail", "sentence", "tail", "last_step")
-"""The keys of a verdict whose texts no schema bounds."""
-
-
-def _freely(value: Any) -> Any:
-    """Put markup wherever a verdict with markup is still one."""
-    if isinstance(value, dict):
-        return {key: evil(each) if key in FREE else _freely(each) for key, each in value.items()}
-    return [_freely(each) for each in value] if isinstance(value, list) else value
-
-
 def test_whatever_a_host_says_is_escaped() -> None:
-    change = replace(UPGRADE, command="apt" + EVIL, name="libcuda1" + EVIL)
-    wrong = finding(Id.DRIVER_MODULE_DIFFERS, since=change, command="x")
-    failed = {
+    change = replace(UPGRADE, command=f"apt {EVIL}", name=f"libcuda1{EVIL}")
+    texts = {"found": EVIL, "expected": EVIL, "action": EVIL, "command": EVIL, "since": change}
+    failed = verdicts.failed("S4.a", f"b {EVIL}", tail=[EVIL])
+    document = {
         **VERDICT,
         "status": "fail",
-        "checks": [verdicts.check("S4.a", "fail", detail="b")],
-        "failed": verdicts.failed("S4.a", "b", tail=["t"]),
+        "label": EVIL,
+        "checks": [verdicts.check("S4.a", "fail", detail=EVIL)],
+        "failed": failed,
     }
-    judged = host(
-        f"gpu{EVIL}",
-        stage("driver", wrong),
-        stage("smoke", finding(Id.SMOKE_UNPROVEN, "note")),
-        smoke=explained(failed),
-        facts=FACTS,
+    smoke = (explained(document), explained(document, verdicts.answer(verdicts.found(cause=EVIL))))
+    hosts = tuple(
+        host(
+            f"gpu{EVIL}{number}",
+            stage("driver", finding(Id.DRIVER_MODULE_DIFFERS, **texts), unread=(EVIL,)),
+            stage("smoke", finding(Id.SMOKE_UNPROVEN, "note", found=EVIL)),
+            smoke=each,
+            facts=dict.fromkeys(FACTS, EVIL) | {"gpus": [EVIL], "cuda": {"unknown": EVIL}},
+            history=(change,),
+        )
+        for number, each in enumerate(smoke)
     )
-    told_host = replace(
-        judged,
-        reason="r" + EVIL,
-        findings=tuple(replace(evil(replace(each, since=None)), since=each.since)
-                       for each in judged.findings),
-        smoke=evil(judged.smoke),
-        facts=evil(judged.facts),
-        history=(change,),
-    )  # fmt: skip
-    told = Answer(inventory=EVIL, checked=EVIL, seconds=1, hosts=(told_host,), reasons=(EVIL,))
-    text = page(told, [Past(when=EVIL, verdict="drift", hosts={judged.name: "drift"})] * 2)
+    told = Answer(inventory=EVIL, checked=EVIL, seconds=1, hosts=hosts, reasons=(EVIL,))
+    text = page(told, [Past(when=EVIL, verdict="drift", hosts={hosts[0].name: "drift"})] * 2)
     assert "<script" not in text
-    assert text.count("&lt;script&gt;") > 20
-    assert not any(tag == "script" for tag, _ in read(text).tags)
+    assert text.count("&lt;script&gt;") > 40
 
 
 def test_the_worst_hosts_are_on_top_and_rehearsals_are_called_so() -> None:
@@ -224,15 +151,11 @@ def test_the_worst_hosts_are_on_top_and_rehearsals_are_called_so() -> None:
     assert "rehearsal" not in page(answer(host("ws1"))).replace(STYLE, "")
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 60])
+@pytest.mark.parametrize("number", [0, 1, 60])
 def test_any_number_of_hosts_has_its_links_and_sections(number: int) -> None:
-    reasons = () if number else ("the inventory holds no host",)
-    hosts = tuple(host(f"gpu{i}") for i in range(number))
-    told = Answer(inventory="x", checked="t", seconds=1, hosts=hosts, reasons=reasons)
-    tags = read(page(told)).tags
-    anchors = [each["id"] for tag, each in tags if tag == "details"]
-    links = [str(each["href"])[1:] for tag, each in tags if tag == "a"]
-    assert anchors == links
+    text = page(answer(*(host(f"gpu{i}") for i in range(number))))
+    anchors = re.findall(r'<details class="declared" id="([^"]*)"', text)
+    assert anchors == re.findall(r'<a href="#([^"]*)"', text)
     assert len(set(anchors)) == number
 
 
@@ -249,7 +172,7 @@ def test_a_rate_has_a_bar_and_without_rates_there_is_no_table() -> None:
 
 def test_a_verdict_that_cannot_be_read_does_not_break_the_page() -> None:
     damaged = Verdict.read(json.dumps({**VERDICT, "metrics": 7}))
-    text = read(page(answer(host("ws1", smoke=damaged)))).text
+    text = words(page(answer(host("ws1", smoke=damaged))))
     assert "Smoke test The last verdict on the host cannot be read: metrics" in text
 
 
@@ -391,6 +314,6 @@ def test_checks_that_were_limited_to_other_hosts_are_not_among_the_last_ones() -
 def test_a_skipped_smoke_test_and_a_toolkit_nobody_declares_are_not_ok() -> None:
     skipped = finding(Id.SMOKE_SKIPPED, "note", found="skipped")
     judged = host("a", stage("cuda", found=NONE_DECLARED), stage("smoke", skipped))
-    text = read(page(answer(judged))).text
+    text = words(page(answer(judged)))
     assert "– not declared" in text  # noqa: RUF001
     assert "– skipped" in text  # noqa: RUF001
