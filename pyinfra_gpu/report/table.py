@@ -59,12 +59,16 @@ def render(
     blocks += smoke.blocks({name: tests[name] for name in hosts if name in tests}, whole=whole)
     blocks += smoke.across_blocks({name: across.get(name) for name in hosts})
     blocks += _attention(hosts, dry=result["dry"])
-    return printed([*blocks, BLANK, Text(_summary(hosts))], width).lstrip("\n")
+    return printed([*blocks, BLANK, Text(_summary(hosts, dry=result["dry"]))], width).lstrip("\n")
 
 
 def _state(host: Host) -> str:
     left = any(each["effect"] == "report" for each in _deviations(host))
     return _STILL if left and host["status"] == "changed" else str(host["status"])
+
+
+def _word(host: Host, *, dry: bool) -> str:
+    return "REFUSED" if dry and host["status"] == "failed" else _WORDS[_state(host)]
 
 
 def _deviations(host: Host) -> Iterator[Mapping[str, Any]]:
@@ -93,7 +97,7 @@ def _table(hosts: Mapping[str, Host], *, dry: bool, whole: bool) -> list[Rendera
         first = hosts[names[0]]
         same = rows[names[0]]
         blocks += [BLANK] if number and (same or before) else []
-        state = _WORDS[_state(first)]
+        state = _word(first, dry=dry)
         blocks.append(Sentence(head(names, state, rehearsal=first["rehearsal"])))
         for place, (cells, _) in enumerate(same):
             slowest = max(rows[name][place][1] for name in names)
@@ -182,10 +186,10 @@ def _causes(stage: Stage, *, dry: bool) -> Iterator[str]:
             yield f"{repaired}{each['found']}, since {when}: {since['change']}{author}"
 
 
-def _summary(hosts: Mapping[str, Host]) -> str:
+def _summary(hosts: Mapping[str, Host], *, dry: bool) -> str:
     if not hosts:
         return "no hosts"
-    states = [_WORDS[_state(each)].lower() for each in hosts.values()]
+    states = [_word(each, dry=dry).lower() for each in hosts.values()]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     label = " (rehearsal)" if any(host["rehearsal"] for host in hosts.values()) else ""
     return f"{len(hosts)} host{'s' if len(hosts) != 1 else ''}{label}: {counts}"
