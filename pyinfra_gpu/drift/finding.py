@@ -109,7 +109,6 @@ class Id(StrEnum):
     LAYOUT_NOT_A_DIRECTORY = "layout.not-a-directory"
     LAYOUT_MODE_DIFFERS = "layout.mode-differs"
     LAYOUT_OWNER_DIFFERS = "layout.owner-differs"
-    LAYOUT_NOT_ROOTS = "layout.not-roots"
     LAYOUT_OPEN_TO_ALL = "layout.open-to-all"
 
     CUDA_NOT_INSTALLED = "cuda.not-installed"
@@ -121,8 +120,7 @@ class Id(StrEnum):
     CUDA_METAPACKAGE_INSTALLED = "cuda.metapackage-installed"
     CUDA_NVCC_SHADOWED = "cuda.nvcc-shadowed"
     CUDA_SHELL_PATH = "cuda.shell-path"
-    CUDA_ALTERNATIVE_MOVED = "cuda.alternative-moved"
-    CUDA_LINK_BY_HAND = "cuda.link-by-hand"
+    CUDA_LINK_DIFFERS = "cuda.link-differs"
     CUDA_UNPROVEN = "cuda.unproven"
 
     LIBCUDA_MISSING = "libcuda.missing"
@@ -291,17 +289,65 @@ class Findings(tuple[Finding, ...]):
         return "; ".join(f"{each.found}, expected {each.expected}" for each in self)
 
 
-def stop(id_: Id, *, found: str, expected: str, action: str) -> Finding:
+def repair(
+    id_: Id, found: str, expected: str, action: str, packages: tuple[str, ...] = ()
+) -> Finding:
+    """Return a finding that the next run repairs."""
+    return Finding(
+        id=id_, found=found, expected=expected, effect="repair", action=action, packages=packages
+    )
+
+
+def report(
+    id_: Id,
+    found: str,
+    expected: str,
+    action: str,
+    command: str | None = None,
+    packages: tuple[str, ...] = (),
+    *,
+    stops: bool = False,
+) -> Finding:
+    """Return a finding that is left alone: `action` says why, `command` what a person may run."""
+    return Finding(
+        id=id_,
+        found=found,
+        expected=expected,
+        effect="report",
+        action=action,
+        command=command,
+        packages=packages,
+        stops=stops,
+    )
+
+
+def note(
+    id_: Id,
+    found: str,
+    expected: str,
+    action: str,
+    command: str | None = None,
+    packages: tuple[str, ...] = (),
+) -> Finding:
+    """Return what is worth knowing, and no drift."""
+    return Finding(
+        id=id_,
+        found=found,
+        expected=expected,
+        effect="note",
+        action=action,
+        command=command,
+        packages=packages,
+    )
+
+
+def stop(id_: Id, found: str, expected: str, action: str) -> Finding:
     """Return a finding at which the run stops: a person has to act first.
 
     + action: what that person may do, a clause in the imperative
     """
-    return Finding(
-        id=id_, found=found, expected=expected, effect="report", action=action, stops=True
-    )
+    return report(id_, found, expected, action, stops=True)
 
 
-class CannotTell(str):
-    """A sentence that says what could not be read on a host, and why: neither health nor drift."""
-
-    __slots__ = ()
+class CannotTell(Exception):  # noqa: N818 - it is no error: neither health nor drift
+    """What could not be read on a host, and why, as one sentence."""

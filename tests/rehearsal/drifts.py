@@ -231,12 +231,12 @@ DRIFTS: dict[str, Drift] = {
             force --reinstall cuda-toolkit-13-1
             quiet update-alternatives --set cuda /usr/local/cuda-13.1
         """,
-        id="cuda.alternative-moved",
+        id="cuda.link-differs",
     ),
     "/usr/local/cuda was made by hand": Drift(
         inject="quiet update-alternatives --remove-all cuda;"
         " ln -sfn /usr/local/cuda-13.0/ /usr/local/cuda",
-        id="cuda.link-by-hand",
+        id="cuda.link-differs",
     ),
     "another nvcc comes first on PATH": Drift(
         inject="printf '#!/bin/sh\\n' > /usr/local/bin/nvcc; chmod 0755 /usr/local/bin/nvcc",
