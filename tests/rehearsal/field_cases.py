@@ -320,7 +320,7 @@ OF_PYTHON: dict[str, Case] = {
             echo 'Version: 1.26.4' > {SITE}/numpy-1.26.4.dist-info/METADATA
             chown -R ubuntu {SITE}/numpy-1.26.4.dist-info
         """,
-        ids=("pytorch.distribution-damaged", "training.distribution-changed"),
+        ids=("pytorch.distribution-damaged", "training.requirements-differ"),
         holds=f"test $(ls -d {SITE}/numpy-*.dist-info | wc -l) = 1",
     ),
     "torch's record is gone": Case(
@@ -345,7 +345,7 @@ OF_PYTHON: dict[str, Case] = {
     ),
     "pip took a package away": Case(
         inject=f"rm -r {SITE}/sympy {SITE}/sympy-*.dist-info",
-        ids=("training.distribution-changed",),
+        ids=("training.requirements-differ",),
         holds=_IMPORTS,
     ),
     "pip's and uv's settings name another index": Case(
@@ -356,7 +356,7 @@ OF_PYTHON: dict[str, Case] = {
             printf '[global]\\nindex-url = https://mirror.invalid/\\n' > .config/pip/pip.conf
             chown -R ubuntu .config
         """,
-        ids=("training.distribution-changed",),
+        ids=("training.requirements-differ",),
         holds=_IMPORTS,
     ),
 }
