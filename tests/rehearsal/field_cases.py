@@ -259,7 +259,7 @@ OF_CUDA: dict[str, Case] = {
     ),
 }
 
-_ANEW = ("pytorch.environment-broken", "pytorch.not-installed")
+_ANEW = ("pytorch.environment-differs", "pytorch.not-installed")
 _IMPORTS = f"owner 'cd / && {VENV}/bin/python -c \"import torch\"'"
 
 OF_PYTHON: dict[str, Case] = {
