@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.finding import Finding, Id
-from pyinfra_gpu.packages import manager_for
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     if not wanted:
         return _out_of_range(spec, record)
     rooted = spec.privilege == "sudo"
-    by_hand = manager_for(record.system.os_id).install_by_hand(wanted)
+    by_hand = f"sudo apt-get install {' '.join(wanted)}"
     return [
         Finding(
             id=Id.CUDA_COMPILER_MISSING,
@@ -78,7 +77,7 @@ def _out_of_range(spec: HostSpec, record: Record) -> list[Finding]:
             expected=f"{family} {bounds[0]} to {bounds[1]}, as CUDA {release.release} needs",
             effect="report",
             action=f"nvcc would refuse it, so install another and declare host_compiler = '{good}'",
-            command=manager_for(record.system.os_id).install_by_hand(install),
+            command=f"sudo apt-get install {' '.join(install)}",
             packages=(declared or family, f"{family}-{version.partition('.')[0]}"),
             stops=True,
         )

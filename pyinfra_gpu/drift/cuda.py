@@ -10,7 +10,7 @@ from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import proofs
-from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages import apt
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ def _shadowed(spec: HostSpec, record: Record) -> list[Finding]:
             expected=f"none, or the one in {home(spec)}/bin",
             effect="report",
             action="left alone, since somebody put it there; see whose it is",
-            command=manager_for(record.system.os_id).owner_by_hand(path),
+            command=f"dpkg -S {path}",
             packages=("nvidia-cuda-toolkit", "cuda-nvcc-*"),
         )
     ]
@@ -356,7 +356,7 @@ def _metapackage(record: Record) -> list[Finding]:
             expected="the toolkit's package, which brings no driver",
             effect="report",
             action="left alone, but its next upgrade may bring another driver",
-            command=manager_for(record.system.os_id).remove_by_hand(names),
+            command=apt.remove_by_hand(names),
             packages=tuple(names),
         )
     ]

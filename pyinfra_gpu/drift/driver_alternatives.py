@@ -13,7 +13,6 @@ from pyinfra_gpu.drift.driver_archive import archive, ours
 from pyinfra_gpu.drift.driver_inventory import packages
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages import manager_for
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.nvidia import Alternative
@@ -125,6 +124,6 @@ def _module_name(spec: HostSpec, record: Record) -> list[Finding]:
             effect="report",
             stops=True,
             action="left alone, since the file is not ours: remove that rule; see whose it is",
-            command=manager_for(record.system.os_id).owner_by_hand(file),
+            command=f"dpkg -S {file}",
         )
     ]

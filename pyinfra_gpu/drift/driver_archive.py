@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.model import Source
 from pyinfra_gpu.packages.names import is_archive_key
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.packages.model import Files
     from pyinfra_gpu.spec import HostSpec
     from pyinfra_gpu.stacks import Archive
 
@@ -47,11 +46,6 @@ def has_prebuilt(spec: HostSpec, record: Record) -> bool:
     return known is not None and known.prebuilt is not None
 
 
-def own_files(record: Record) -> Files:
-    """Return where this host's package manager reads the files of ours."""
-    return manager_for(record.system.os_id).files
-
-
 def lacking(spec: HostSpec, record: Record) -> tuple[Source, ...] | None:
     """Return what the lists do not name of the archive that the driver comes from.
 
@@ -68,7 +62,7 @@ def lacking(spec: HostSpec, record: Record) -> tuple[Source, ...] | None:
     for each in listed:
         key = each.signed_by
         # Ours may be read by everybody, so that no password of an address may come into it.
-        if each.file == own_files(record).archive or "@" in each.uri:
+        if each.file == files.ARCHIVE or "@" in each.uri:
             continue
         if key and not is_archive_key(key):
             continue

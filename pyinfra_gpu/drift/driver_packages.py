@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from pyinfra_gpu.drift.driver_archive import has_prebuilt, ours, own_files
+from pyinfra_gpu.drift.driver_archive import has_prebuilt, ours
 from pyinfra_gpu.drift.driver_inventory import Packages, packages
 from pyinfra_gpu.drift.driver_repository import (
     as_declared,
@@ -19,6 +19,7 @@ from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage
 from pyinfra_gpu.drift.kernels import without_headers
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.names import LIBRARIES, branch_of, driver_version
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _pin_package(spec: HostSpec, record: Record) -> list[Finding]:
     name = pin_package(spec, record)
     package = record.nvidia.package(name) if name else None
     alone = preferences(spec, record, alone=True)
-    if name is None or as_declared(record, own_files(record).pins, alone):
+    if name is None or as_declared(record, files.PREFERENCES, alone):
         return []
     if package is not None and package.complete:
         return []

@@ -12,12 +12,11 @@ from pyinfra_gpu.drift.driver_archive import (
     has_prebuilt,
     lacking,
     ours,
-    own_files,
     trusts_nvidia,
 )
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages import PackageManager, manager_for
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.stacks import catalogue
 
@@ -92,7 +91,7 @@ def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
         return (CannotTell(source),)
     if not from_nvidia(spec) and lacking(spec, record) is None:
         return (CannotTell("the distribution's own archive is not among its package sources"),)
-    paths = own_files(record).all
+    paths = files.ALL
     return (
         record.nvidia.sources,
         record.nvidia.archives,
@@ -125,19 +124,15 @@ def preferences(spec: HostSpec, record: Record, *, alone: bool = False) -> str:
     if spec.cuda.toolkit and spec.cuda.release and spec.cuda.version:
         toolkit = (catalogue().toolkit_package(spec.cuda.release), spec.cuda.version)
     pin = pin_package(spec, record) if alone else None
-    manager, branch, version = _manager(record), spec.driver.branch or 0, spec.driver.version
+    branch, version = spec.driver.branch or 0, spec.driver.version
     if (own := archive(spec, record)) is not None:
-        return manager.archive_pins_text(branch, version, toolkit, own.apart)
-    return manager.pins_text(branch, version, toolkit, pin)
+        return files.preferences(branch, version, toolkit, apart=own.apart)
+    return files.preferences(branch, version, toolkit, pin)
 
 
 def unattended(spec: HostSpec, record: Record) -> str:
     """Return the text of what keeps unattended-upgrades off the driver."""
-    return _manager(record).unattended_text(with_kernels=has_prebuilt(spec, record))
-
-
-def _manager(record: Record) -> PackageManager:
-    return manager_for(record.system.os_id)
+    return files.unattended(with_kernels=has_prebuilt(spec, record))
 
 
 def as_declared(record: Record, path: str, *texts: str) -> bool:
@@ -172,7 +167,7 @@ def twice(record: Record, source: Repository) -> tuple[Source, ...]:
     return tuple(
         each
         for each in record.nvidia.sources
-        if each.file != own_files(record).sources and each.uri.rstrip("/") == source.url
+        if each.file != files.SOURCES and each.uri.rstrip("/") == source.url
     )
 
 
@@ -194,8 +189,8 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
 
 
 def _archive(spec: HostSpec, record: Record) -> list[Finding]:
-    missing, path = lacking(spec, record), own_files(record).archive
-    if not missing or as_declared(record, path, _manager(record).archive_text(missing)):
+    missing, path = lacking(spec, record), files.ARCHIVE
+    if not missing or as_declared(record, path, files.archive(missing)):
         return []
     names = dict.fromkeys(name for each in missing for name in each.components)
     return [
@@ -240,8 +235,8 @@ def _keyring(record: Record, source: Repository) -> list[Finding]:
 
 
 def _source(record: Record, source: Repository) -> list[Finding]:
-    path = own_files(record).sources
-    if as_declared(record, path, manager_for(record.system.os_id).sources_text(source.url)):
+    path = files.SOURCES
+    if as_declared(record, path, files.sources(source.url)):
         return []
     return [
         Finding(
@@ -259,7 +254,7 @@ def _twice(record: Record, source: Repository) -> list[Finding]:
         Finding(
             id=Id.DRIVER_SOURCE_TWICE,
             found=f"{file} names the declared repository a second time",
-            expected=f"only {own_files(record).sources} to name it",
+            expected=f"only {files.SOURCES} to name it",
             effect="repair",
             action=f"set {file} aside as {file}.disabled",
         )
@@ -268,7 +263,7 @@ def _twice(record: Record, source: Repository) -> list[Finding]:
 
 
 def _pins(spec: HostSpec, record: Record) -> list[Finding]:
-    found, path = [], own_files(record).pins
+    found, path = [], files.PREFERENCES
     alone = preferences(spec, record, alone=True)
     if not as_declared(record, path, preferences(spec, record), alone):
         wanted = spec.driver.version or f"branch {spec.driver.branch}"
@@ -286,7 +281,7 @@ def _pins(spec: HostSpec, record: Record) -> list[Finding]:
 
 
 def _unattended(spec: HostSpec, record: Record) -> list[Finding]:
-    path = own_files(record).unattended
+    path = files.UNATTENDED
     if as_declared(record, path, unattended(spec, record)):
         return []
     return [

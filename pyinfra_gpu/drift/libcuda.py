@@ -29,7 +29,7 @@ from pyinfra_gpu.drift.libcuda_files import (
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.libcuda import CacheEntry, Link
 from pyinfra_gpu.on_host import proofs
-from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.names import LIBRARIES
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _foreign_first(spec: HostSpec, record: Record) -> list[Finding]:
             action="left alone, since somebody put it there: remove it or the line in"
             " /etc/ld.so.conf.d that names its folder, then run ldconfig",
             command=f"grep -rn {dirname(entry.path)} /etc/ld.so.conf /etc/ld.so.conf.d;"
-            f" {manager_for(record.system.os_id).owner_by_hand(entry.path)}",
+            f" dpkg -S {entry.path}",
             packages=("cuda-compat-*", *LIBRARIES),
         )
     ]
@@ -275,11 +275,10 @@ def _loader_path(record: Record, file: str, folder: str) -> Finding:
     packages = record.nvidia.packages
     names = [] if isinstance(packages, Unknown) else [each.name for each in packages]
     compat = [name for name in names if name.startswith("cuda-compat")]
-    manager = manager_for(record.system.os_id)
-    whose = manager.owner_by_hand(file)
+    whose = f"dpkg -S {file}"
     remedy = f"remove that line, then run ldconfig; see whose it is: {whose}"
     if kind == "compat" and compat:
-        remedy = manager.remove_by_hand(compat)
+        remedy = apt.remove_by_hand(compat)
     words, _, command = remedy.rpartition(": ")
     return Finding(
         id=Id.LIBCUDA_LOADER_PATH_STUBS if kind == "stubs" else Id.LIBCUDA_LOADER_PATH_COMPAT,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.finding import Finding, Id, Stage
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages import manager_for
 from pyinfra_gpu.packages import needed as packages
 from pyinfra_gpu.text import some
 
@@ -78,7 +77,7 @@ def _unfinished(spec: HostSpec, record: Record) -> list[Finding]:
             expected="no package half installed, which the next installation stumbles over",
             effect="report",
             action="left alone, not being ours",
-            command=manager_for(record.system.os_id).finish_by_hand(),
+            command="sudo dpkg --configure -a",
             packages=tuple(theirs),
         )
     ]

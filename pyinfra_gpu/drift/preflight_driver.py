@@ -10,14 +10,13 @@ from pyinfra_gpu.drift.driver_archive import (
     archive,
     from_nvidia,
     has_prebuilt,
-    own_files,
     trusts_nvidia,
 )
 from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.drift.driver_running import users
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, stop
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages import apt, files
 from pyinfra_gpu.packages.names import (
     branch_of,
     is_driver,
@@ -198,7 +197,7 @@ def _other_source(spec: HostSpec, record: Record) -> Finding | CannotTell | None
         each
         for each in sources
         # Our own file is the driver stage's to repair, and so is the same repository listed twice.
-        if each.file != own_files(record).sources
+        if each.file != files.SOURCES
         and each.uri.rstrip("/") != ours.url
         and _CARRIES_DRIVERS.search(each.uri)
     ]
@@ -216,7 +215,7 @@ def _other_source(spec: HostSpec, record: Record) -> Finding | CannotTell | None
 def _named(names: Sequence[str], record: Record) -> tuple[str, str]:
     """Return how packages are named in a finding, and the command that removes them."""
     shown = f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
-    return shown, manager_for(record.system.os_id).remove_by_hand(names, entirely=True)
+    return shown, apt.remove_by_hand(names, entirely=True)
 
 
 def _other_archive(spec: HostSpec, record: Record) -> Finding | CannotTell | None:

@@ -29,7 +29,7 @@ from pyinfra_gpu.drift.finding import Finding, Id
 from pyinfra_gpu.facts.fields import Unknown, read_fields
 from pyinfra_gpu.facts.record import Record, from_fields
 from pyinfra_gpu.operations.driver_packages import requests
-from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
 
 OLD, NEWER, NEXT = "580.82.07", "580.105.08", "595.71.05"

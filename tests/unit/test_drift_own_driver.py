@@ -25,7 +25,7 @@ from pyinfra_gpu.drift import driver_repository, libcuda
 from pyinfra_gpu.drift.driver import judge
 from pyinfra_gpu.drift.preflight import judge as preflight
 from pyinfra_gpu.operations.driver_packages import requests
-from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages import files
 
 FULL = MAIN.replace("bookworm main", "bookworm main contrib non-free non-free-firmware")
 ALL_THERE = [FULL, SECURITY.replace("security main", "security main contrib non-free")]

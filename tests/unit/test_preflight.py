@@ -12,7 +12,7 @@ from proven_host import proven_host, record_of
 
 from pyinfra_gpu.drift import concern, preflight
 from pyinfra_gpu.drift.preflight_driver import _CARRIES_DRIVERS, _OF_AN_ARCHIVE
-from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.names import is_helper, names_its_version
 from pyinfra_gpu.spec import system_files
 
