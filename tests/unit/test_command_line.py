@@ -181,7 +181,7 @@ WRONG_GROUPS: list[tuple[str, tuple[str, ...]]] = [
     ('gpu = [("ws1",)]', ("gpu", "entry 1", "'ws1'")),
     ('gpu = [("ws1", None)]', ("gpu", "entry 1", "'ws1'", "NoneType")),
     ('gpu = [("ws1", ["a"])]', ("gpu", "entry 1", "'ws1'", "list")),
-    ('gpu = [("ws1", {}, {})]', ("gpu", "entry 1", "'ws1'", "2 values")),
+    ('gpu = [("ws1", {}, {})]', ("gpu", "entry 1", "'ws1'", "dict and dict")),
     ("gpu = [4]", ("gpu", "entry 1", "int")),
     (
         'gpu = [("ws1", {"prefix": "/a"})]\nold = [("ws1", {"prefix": "/b"})]',
@@ -208,6 +208,7 @@ domain = "lab.example"
 common = {"environment_variables": {"A": "x"}}
 ports = {"ssh": 22}
 _names = {"ws1", "ws2"}
+from sys import path
 empty = {}
 gpu = [(f"{each}.{domain}", {**common}) for each in sorted(_names)]
 old = (["ws1.lab.example"], {"smoke": "skip"})
@@ -293,36 +294,6 @@ def test_right_data_passes_quietly(project: Path, capsys: pytest.CaptureFixture[
     command_line.check(["-y", "--limit", "gpu", inventory, "deploy.py"])
     command_line.check(["--version"])
     assert capsys.readouterr().err == ""
-
-
-PRESETS = 'training_repo = "https://example.org/a.git"; training_commit = "1" * 40; '
-PRESETS += 'training_presets = {"mine": {"file": "a.py"}, "tiny": {"file": "a.py"}}; '
-PRESETS += 'environment_variables = {"NCCL_DEBUG": "WARN"}'
-
-
-def test_what_a_hosts_own_data_hides_of_its_groups_is_said_and_refuses_nothing(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Presets of group_data had no effect beside the inventory's, without a word."""
-    (project / "group_data").mkdir()
-    (project / "group_data" / "gpu.py").write_text(PRESETS)
-    own = '{"training_presets": {"tiny": {"file": "b.py"}}}'
-    inventory = write(project, f'gpu = [("ws1", {own}), ("ws2", {own}), "ws3"]\n')
-    command_line.check(["--dry", inventory, "deploy.py"])
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said == (
-        "--> pyinfra-gpu: training_presets of ws1, ws2: only what the inventory declares counts,"
-        " and hides what group gpu adds (mine): declare all of them in one place"
-    )
-    command_line.check(["--dry", "--limit", "ws3", inventory, "deploy.py"])
-    assert capsys.readouterr().err == ""
-    (project / "group_data" / "all.py").write_text('environment_variables = {"A": "1", "B": "2"}')
-    command_line.check(["--dry", "--limit", "ws3", inventory, "deploy.py"])
-    said = capsys.readouterr().err
-    assert (
-        "of ws3: only what group gpu declares counts, and hides what group all adds (A, B)" in said
-    )
-    assert len(said.splitlines()) == 1
 
 
 def test_pyinfras_own_files_are_no_inventory_that_was_meant(
