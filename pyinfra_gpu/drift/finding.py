@@ -109,7 +109,6 @@ class Id(StrEnum):
     LAYOUT_NOT_A_DIRECTORY = "layout.not-a-directory"
     LAYOUT_MODE_DIFFERS = "layout.mode-differs"
     LAYOUT_OWNER_DIFFERS = "layout.owner-differs"
-    LAYOUT_NOT_ROOTS = "layout.not-roots"
     LAYOUT_OPEN_TO_ALL = "layout.open-to-all"
 
     CUDA_NOT_INSTALLED = "cuda.not-installed"
@@ -121,24 +120,16 @@ class Id(StrEnum):
     CUDA_METAPACKAGE_INSTALLED = "cuda.metapackage-installed"
     CUDA_NVCC_SHADOWED = "cuda.nvcc-shadowed"
     CUDA_SHELL_PATH = "cuda.shell-path"
-    CUDA_ALTERNATIVE_MOVED = "cuda.alternative-moved"
-    CUDA_LINK_BY_HAND = "cuda.link-by-hand"
+    CUDA_LINK_DIFFERS = "cuda.link-differs"
     CUDA_UNPROVEN = "cuda.unproven"
 
     LIBCUDA_MISSING = "libcuda.missing"
-    LIBCUDA_DANGLING = "libcuda.dangling"
-    LIBCUDA_INTO_STUBS = "libcuda.into-stubs"
-    LIBCUDA_INTO_COMPAT = "libcuda.into-compat"
-    LIBCUDA_TO_A_VERSION = "libcuda.to-a-version"
-    LIBCUDA_NOT_DRIVER_OWNED = "libcuda.not-driver-owned"
-    LIBCUDA_CACHE_DANGLING = "libcuda.cache-dangling"
-    LIBCUDA_NOT_IN_CACHE = "libcuda.not-in-cache"
+    LIBCUDA_LINK_WRONG = "libcuda.link-wrong"
+    LIBCUDA_CACHE_STALE = "libcuda.cache-stale"
     LIBCUDA_FOREIGN_FIRST = "libcuda.foreign-first"
     LIBCUDA_SECOND = "libcuda.second-in-cache"
-    LIBCUDA_LOADER_PATH_STUBS = "libcuda.loader-path-stubs"
-    LIBCUDA_LOADER_PATH_COMPAT = "libcuda.loader-path-compat"
-    LIBCUDA_TOOLKIT_LINK_MISSING = "libcuda.toolkit-link-missing"
-    LIBCUDA_TOOLKIT_LINK_WRONG = "libcuda.toolkit-link-wrong"
+    LIBCUDA_LOADER_PATH = "libcuda.loader-path"
+    LIBCUDA_TOOLKIT_LINK_DIFFERS = "libcuda.toolkit-link-differs"
     LIBCUDA_UNPROVEN = "libcuda.unproven"
 
     PYTORCH_LOCK_MISSING = "pytorch.lock-missing"
@@ -162,29 +153,18 @@ class Id(StrEnum):
     PYTORCH_IMPORT_ELSEWHERE = "pytorch.import-elsewhere"
     PYTORCH_LOCK_DIFFERS = "pytorch.lock-differs"
 
-    ENVIRONMENT_FILE_MISSING = "environment.file-missing"
-    ENVIRONMENT_VALUE_CHANGED = "environment.value-changed"
-    ENVIRONMENT_TEXT_CHANGED = "environment.text-changed"
-    ENVIRONMENT_MODE_DIFFERS = "environment.mode-differs"
-    ENVIRONMENT_OWNER_DIFFERS = "environment.owner-differs"
-    ENVIRONMENT_NOT_A_FILE = "environment.not-a-file"
+    ENVIRONMENT_FILE_DIFFERS = "environment.file-differs"
     ENVIRONMENT_SET_FOR_ALL = "environment.set-for-all"
 
-    TRAINING_NOT_CHECKED_OUT = "training.not-checked-out"
     TRAINING_CHECKOUT_DAMAGED = "training.checkout-damaged"
     TRAINING_COMMIT_DIFFERS = "training.commit-differs"
     TRAINING_LOCAL_CHANGES = "training.local-changes"
-    TRAINING_LOCAL_CHANGES_IN_THE_WAY = "training.local-changes-in-the-way"
     TRAINING_MODULE_HIDDEN = "training.module-hidden"
     TRAINING_SUBMODULE_DIFFERS = "training.submodule-differs"
     TRAINING_LARGE_FILES_MISSING = "training.large-files-missing"
     TRAINING_REMOTE_DIFFERS = "training.remote-differs"
-    TRAINING_REQUIREMENTS_NOT_INSTALLED = "training.requirements-not-installed"
-    TRAINING_REQUIREMENTS_CHANGED = "training.requirements-changed"
-    TRAINING_REQUIREMENTS_INTERRUPTED = "training.requirements-interrupted"
-    TRAINING_DISTRIBUTION_CHANGED = "training.distribution-changed"
+    TRAINING_REQUIREMENTS_DIFFER = "training.requirements-differ"
 
-    TRAINING_LAUNCHER_MISSING = "training.launcher-missing"
     TRAINING_LAUNCHER_DIFFERS = "training.launcher-differs"
     TRAINING_LINGER_OFF = "training.linger-off"
     TRAINING_MANAGER_OFF = "training.manager-off"
@@ -291,17 +271,65 @@ class Findings(tuple[Finding, ...]):
         return "; ".join(f"{each.found}, expected {each.expected}" for each in self)
 
 
-def stop(id_: Id, *, found: str, expected: str, action: str) -> Finding:
+def repair(
+    id_: Id, found: str, expected: str, action: str, packages: tuple[str, ...] = ()
+) -> Finding:
+    """Return a finding that the next run repairs."""
+    return Finding(
+        id=id_, found=found, expected=expected, effect="repair", action=action, packages=packages
+    )
+
+
+def report(
+    id_: Id,
+    found: str,
+    expected: str,
+    action: str,
+    command: str | None = None,
+    packages: tuple[str, ...] = (),
+    *,
+    stops: bool = False,
+) -> Finding:
+    """Return a finding that is left alone: `action` says why, `command` what a person may run."""
+    return Finding(
+        id=id_,
+        found=found,
+        expected=expected,
+        effect="report",
+        action=action,
+        command=command,
+        packages=packages,
+        stops=stops,
+    )
+
+
+def note(
+    id_: Id,
+    found: str,
+    expected: str,
+    action: str,
+    command: str | None = None,
+    packages: tuple[str, ...] = (),
+) -> Finding:
+    """Return what is worth knowing, and no drift."""
+    return Finding(
+        id=id_,
+        found=found,
+        expected=expected,
+        effect="note",
+        action=action,
+        command=command,
+        packages=packages,
+    )
+
+
+def stop(id_: Id, found: str, expected: str, action: str) -> Finding:
     """Return a finding at which the run stops: a person has to act first.
 
     + action: what that person may do, a clause in the imperative
     """
-    return Finding(
-        id=id_, found=found, expected=expected, effect="report", action=action, stops=True
-    )
+    return report(id_, found, expected, action, stops=True)
 
 
-class CannotTell(str):
-    """A sentence that says what could not be read on a host, and why: neither health nor drift."""
-
-    __slots__ = ()
+class CannotTell(Exception):  # noqa: N818 - it is no error: neither health nor drift
+    """What could not be read on a host, and why, as one sentence."""
