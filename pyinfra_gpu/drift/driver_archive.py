@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import wraps
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.facts.fields import Unknown
@@ -11,6 +13,8 @@ from pyinfra_gpu.packages.names import is_archive_key
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
+    from pyinfra_gpu.drift.finding import CannotTell, Finding
+    from pyinfra_gpu.drift.rules import Rule
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
     from pyinfra_gpu.stacks import Archive
@@ -21,6 +25,17 @@ _POCKETS = ("", "-updates", "-security")
 def ours(spec: HostSpec) -> bool:
     """Tell whether the driver is ours to keep on this host."""
     return spec.accelerator == "nvidia" and spec.driver.source != "present"
+
+
+def of_ours(rule: Rule) -> Rule:
+    """Make a rule one that is asked only where the driver is ours to keep."""
+
+    @wraps(rule)
+    def asked(spec: HostSpec, record: Record) -> Iterator[Finding | CannotTell]:
+        if ours(spec):
+            yield from rule(spec, record)
+
+    return asked
 
 
 def from_nvidia(spec: HostSpec) -> bool:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from pyinfra_gpu.drift import driver_modules as drift
 from pyinfra_gpu.drift.driver_inventory import of_kernel_alone, packages
 from pyinfra_gpu.drift.driver_modules import BLACKLIST, owed, unbuilt
-from pyinfra_gpu.drift.driver_repository import MODE
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import step
 from pyinfra_gpu.engine.transaction import finish_interrupted, install
-from pyinfra_gpu.engine.write import File, write
+from pyinfra_gpu.engine.write import write
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages import apt
 from pyinfra_gpu.spec import system_files
@@ -51,8 +50,7 @@ def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
     unfinished = bool(unbuilt(spec, record))
     yield from _built(spec, record)
     if found.of(Id.DRIVER_BLACKLIST_DIFFERS):
-        rules = File(path=system_files.MODPROBE, content=BLACKLIST.encode(), mode=MODE)
-        yield write(STAGE, rules, as_root(spec))
+        yield write(STAGE, BLACKLIST, as_root(spec))
     record = fresh(spec, record)
     if unfinished and record.packages.half_configured:
         yield finish_interrupted(STAGE, spec)

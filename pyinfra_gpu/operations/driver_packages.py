@@ -13,7 +13,7 @@ from pyinfra_gpu.drift import driver_packages as drift
 from pyinfra_gpu.drift.driver_archive import archive
 from pyinfra_gpu.drift.driver_inventory import Packages, of_series, packages
 from pyinfra_gpu.drift.driver_packages import target
-from pyinfra_gpu.drift.driver_repository import MODE, pin_package, preferences
+from pyinfra_gpu.drift.driver_repository import pin_package, pins
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.kernels import without_headers
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of
@@ -34,10 +34,10 @@ from pyinfra_gpu.engine.transaction import (
     wait_for_lock,
     why,
 )
-from pyinfra_gpu.engine.write import File, written
+from pyinfra_gpu.engine.write import written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.packages import apt, files
+from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.names import (
     LIBRARIES,
     branch_of,
@@ -118,9 +118,7 @@ def _to_be_moved_with_it(spec: HostSpec, record: Record, pin: str) -> tuple[str,
 
 
 def _pins_alone(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
-    text = preferences(spec, record, alone=True)
-    file = File(path=files.PREFERENCES, content=text.encode(), mode=MODE)
-    return written(state, host, STAGE, file, as_root(spec))
+    return written(state, host, STAGE, pins(spec, record)[1], as_root(spec))
 
 
 @converging(

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import driver_repository as drift
-from pyinfra_gpu.drift.driver_archive import lacking, trusts_nvidia
+from pyinfra_gpu.drift.driver_archive import trusts_nvidia
 from pyinfra_gpu.drift.driver_repository import (
     MODE,
     Repository,
-    preferences,
+    archive_list,
+    pins,
     repository,
+    source_list,
     twice,
     unattended,
 )
@@ -28,7 +30,7 @@ from pyinfra_gpu.engine.transaction import update, wait_for_lock, why
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.openpgp import fingerprints
-from pyinfra_gpu.packages import apt, files
+from pyinfra_gpu.packages import apt
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
@@ -92,20 +94,16 @@ def _written(
     spec: HostSpec, record: Record, source: Repository | None, found: Findings
 ) -> Commands:
     """Write what the findings ask for; the pins come before the lists they are to judge."""
-    texts = {
-        Id.DRIVER_PINS_DIFFER: (files.PREFERENCES, preferences(spec, record)),
-        Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED: (files.UNATTENDED, unattended(spec, record)),
-        Id.DRIVER_ARCHIVE_INCOMPLETE: (
-            files.ARCHIVE,
-            files.archive(lacking(spec, record) or ()),
-        ),
+    ours = {
+        Id.DRIVER_PINS_DIFFER: pins(spec, record)[0],
+        Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED: unattended(spec, record),
+        Id.DRIVER_ARCHIVE_INCOMPLETE: archive_list(spec, record),
     }
     if source is not None:
-        texts[Id.DRIVER_SOURCE_DIFFERS] = (files.SOURCES, files.sources(source.url))
-    for id_, (path, text) in texts.items():
+        ours[Id.DRIVER_SOURCE_DIFFERS] = source_list(source)
+    for id_, file in ours.items():
         if found.of(id_):
-            ours = File(path=path, content=text.encode(), mode=MODE)
-            yield write(STAGE, ours, as_root(spec))
+            yield write(STAGE, file, as_root(spec))
     listed = (
         *(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS, Id.DRIVER_SOURCE_TWICE),
         Id.DRIVER_ARCHIVE_INCOMPLETE,

@@ -128,7 +128,7 @@ def system_texts(wanted: spec.HostSpec) -> dict[str, bytes]:
             driver.branch or 0, driver.version, _toolkit(wanted)
         ).encode(),
         files.UNATTENDED: files.unattended().encode(),
-        system_files.MODPROBE: BLACKLIST.encode(),
+        system_files.MODPROBE: BLACKLIST.content,
     }
 
 
