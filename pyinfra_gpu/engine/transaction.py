@@ -291,7 +291,11 @@ def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequen
     there = apt.versions_in(_said(state, host, spec, apt.versions(names)))
     if not update(state, host, stage, spec):
         return False
-    offer = apt.on_offer_in(_said(state, host, spec, apt.on_offer(names)))
+    told = ask(state, host, apt.on_offer(names), as_root(spec), seconds=deadlines.SERVICE)
+    if not told.ok:
+        reason = f"what its package sources offer cannot be told: {why(told)}"
+        return failed(host, stage, f"{host.name}: {reason}; nothing was changed")
+    offer = apt.on_offer_in(told.stdout)
     for name in names:
         offered = dict.fromkeys((*offer.get(name, ()), *offer.get(plain(name), ())))
         # apt itself passes such a one over, and ends well

@@ -8,6 +8,7 @@ from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import packages as drift
 from pyinfra_gpu.drift.finding import Findings
+from pyinfra_gpu.drift.rules import known
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.privilege import as_root
@@ -42,7 +43,7 @@ def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
     yield FunctionCommand(wait_for_lock, (drift.STAGE, spec), {})
     if record.packages.half_configured:
         yield finish_interrupted(drift.STAGE, spec)
-    absent = missing(spec, record.packages.installed)
+    absent = missing(spec, known(record.packages.installed), record.system.python3)
     wait_s = spec.preflight.apt_wait_s
     if not absent:
         return

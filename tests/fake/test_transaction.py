@@ -150,6 +150,15 @@ def test_a_package_of_which_the_version_is_gone_is_told_with_what_is_left() -> N
     assert "Pre-Install-Pkgs" not in [*map(step_of, commands)]
 
 
+def test_lists_that_apt_cannot_read_are_told_in_its_words() -> None:
+    said = {"success": False, "stdout": [], "stderr": ["E: Unable to parse package file /x (1)"]}
+    host = lost(V)
+    host.responses["apt-cache madison"] = said
+    _, problem = executed(host, reinstalls)
+    assert "offer cannot be told" in problem
+    assert "Unable to parse package file /x" in problem
+
+
 HELD = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 9 (dpkg)"
 
 
