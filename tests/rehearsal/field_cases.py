@@ -259,7 +259,7 @@ OF_CUDA: dict[str, Case] = {
     ),
 }
 
-_ANEW = ("pytorch.environment-broken", "pytorch.not-installed")
+_ANEW = ("pytorch.environment-differs", "pytorch.not-installed")
 _IMPORTS = f"owner 'cd / && {VENV}/bin/python -c \"import torch\"'"
 
 OF_PYTHON: dict[str, Case] = {
@@ -476,7 +476,7 @@ OF_THE_HOST: dict[str, Case] = {
     ),
     "every program loads what is gone": Case(
         inject="echo /opt/agent/libagent.so > /etc/ld.so.preload",
-        ids=("preflight.preload-broken",),
+        ids=("preflight.preloaded",),
         repaired=False,
         refused=True,
         undo="rm /etc/ld.so.preload",
@@ -489,14 +489,14 @@ OF_THE_HOST: dict[str, Case] = {
     ),
     "shared memory is what a container gets": Case(
         inject="mount -o remount,size=64M /dev/shm",
-        ids=("preflight.shared-memory-small",),
+        ids=("preflight.shared-memory-unfit",),
         repaired=False,
         refused=True,
         undo="mount -o remount,size=50% /dev/shm",
     ),
     "shared memory is mounted read-only": Case(
         inject="mount -o remount,ro /dev/shm",
-        ids=("preflight.shared-memory-closed",),
+        ids=("preflight.shared-memory-unfit",),
         repaired=False,
         refused=True,
         undo="mount -o remount,rw /dev/shm",
@@ -508,7 +508,7 @@ OF_THE_HOST: dict[str, Case] = {
             cp -a /var/tmp/kept/. {TREE}
             rm -r /var/tmp/kept
         """,
-        ids=("preflight.in-memory",),
+        ids=("preflight.mount-unfit",),
         repaired=False,
         undo=f"umount {TREE}",
     ),
