@@ -261,6 +261,19 @@ def _print(head: list[str], rows: list[list[str]]) -> None:
         print(line)
 
 
+@train.command("presets")
+def _declared() -> int:
+    """Show what can be started here."""
+    site = host.load()
+    presets.chosen(site, next(iter(site.presets), None))
+    rows = []
+    for name, each in site.presets.items():
+        words = presets.argument_words(each.get("arguments", {}), {})
+        rows.append([name, each.get("file") or each.get("module", ""), " ".join(words)])
+    _print(["preset", "program", "arguments"], rows)
+    return 0
+
+
 @train.command("watch")
 @_run_argument()
 @click.option("--plain", is_flag=True, help="Lines in place of a screen.")

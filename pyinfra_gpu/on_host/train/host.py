@@ -47,10 +47,8 @@ class Site:
     env_names: list[str]
     state: str
     stamp: str
-    lock: str
     owner: str | None
     accelerator: str
-    rehearsal: bool
     ranks: int
     torch: str
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

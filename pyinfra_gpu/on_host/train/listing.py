@@ -61,7 +61,7 @@ def table(
     """
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     fits = sum(widths) + 2 * (len(widths) - 1) <= width
-    state = head.index("state") if "state" in head else 0
+    state = head.index("state") if "state" in head else 1
     for row in (head, *rows) if fits else rows:
         if fits:
             cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]

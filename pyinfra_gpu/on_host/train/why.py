@@ -16,6 +16,7 @@ from . import checkpoints, runs, starting
 from .host import Site, above, moment
 from .listing import duration, loss_words
 from .metrics import History
+from .presets import BATCH
 from .runs import Run, rank_of
 from .watch import tail_of, unstamped
 
@@ -25,7 +26,7 @@ _LAST_LINES = 6
 _MEMORY = "cuda-out-of-memory"
 _KERNEL = ("Out of memory", "oom-kill", "Killed process", "Xid", "NVRM", "I/O error")
 _SIGNALS = {6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-_BATCH = re.compile(r"(?!.*(?:total|global|effective))(?:[\w.-]*[._-])?batch[._-]?size")
+_WHOLE = re.compile("total|global|effective")
 
 
 @dataclass(kw_only=True)
@@ -137,7 +138,8 @@ def diagnosed(run: Run, found: Explanation, ours: list[str]) -> None:
 def _smaller(run: Run) -> Iterator[str]:
     """Yield a start with half the batch, where an argument of the run is that."""
     arguments = run.spec.get("arguments", {})
-    sizes = {n: each for n, each in arguments.items() if type(each) is int and _BATCH.fullmatch(n)}
+    sizes = {n: each for n, each in arguments.items() if type(each) is int and BATCH.fullmatch(n)}
+    sizes = {name: each for name, each in sizes.items() if not _WHOLE.search(name)}
     if sizes and (most := max(sizes, key=lambda name: sizes[name])) and sizes[most] > 1:
         typed = f"train start --like {run.run} --set {most}={sizes[most] // 2}"
         yield f"Halve {most}, which is {sizes[most]}: `{typed}`"

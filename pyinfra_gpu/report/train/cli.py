@@ -25,7 +25,7 @@ from pyinfra_gpu.report.train.asking import LISTS, ask_all
 from pyinfra_gpu.report.train.render import printed, render
 from pyinfra_gpu.text import columns, draws, paragraph, some
 
-VERBS = ("start", "try", "list", "watch", "stop", "resume", "logs", "why")
+VERBS = ("start", "try", "list", "watch", "stop", "resume", "logs", "why", "presets")
 EXIT_CODES_TEXT = (
     "exit code: 0 well; 1 a host's launcher refused, or something could not be told; 2 a run"
     " failed, stands still or has a loss that is no number, or a mistake on the command line."

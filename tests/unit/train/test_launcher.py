@@ -56,10 +56,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
         env_names=[],
         state=str(state),
         stamp=str(tmp_path / "stamp.json"),
-        lock=str(tmp_path / ".lock"),
         owner=None,
         accelerator="nvidia",
-        rehearsal=True,
         ranks=2,
         torch="2.13.0",
     )
@@ -738,6 +736,21 @@ def test_a_mistake_is_one_sentence(
     assert MISTAKES[words] in said
     assert said.count("\n") == 1
     assert [*here.runs.iterdir()] == []
+
+
+@pytest.mark.parametrize(("width", "lines"), [("80", 3), ("20", 6)])
+def test_what_can_be_started_is_a_table(
+    width: str,
+    lines: int,
+    here: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    assert cli.main(["presets"]) == 0
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) == lines
+    assert all(word in said for word in ("tiny", "t.py", "--steps=3", "big"))
 
 
 def test_a_shell_completes_commands_presets_arguments_and_runs(
