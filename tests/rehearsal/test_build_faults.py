@@ -153,7 +153,7 @@ def ready(lab: Lab, deployer: Deployer, served: Served) -> Callable[[], Trial]:
     return lambda: Trial(lab.restore(HOST, READY), builder)
 
 
-@pytest.mark.parametrize("fault", by_night(FAULTS, ("network", "build-killed")))
+@pytest.mark.parametrize("fault", by_night(FAULTS, ("build-killed",)))
 def test_a_build_that_meets_a_fault_is_finished_by_the_next_run(
     fault: str, ready: Callable[[], Trial]
 ) -> None:

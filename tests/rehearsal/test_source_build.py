@@ -19,7 +19,7 @@ from wheels import wheel
 from pyinfra_gpu.drift.pytorch_build import UNIT
 from pyinfra_gpu_rehearsal import Lab, LabHost
 from pyinfra_gpu_rehearsal.stand_in.serving import Served, serve_stand_in
-from pyinfra_gpu_rehearsal.wheelhouse import describe, project_page
+from pyinfra_gpu_rehearsal.wheelhouse import lay_out_index
 
 pytestmark = pytest.mark.rehearsal
 
@@ -37,11 +37,8 @@ def serve_release(lab: Lab, host: LabHost, work: Path) -> None:
     python = host.run("python3 -V").stdout.split()[1].rpartition(".")[0].replace(".", "")
     tag = f"cp{python}-cp{python}-manylinux_2_28_{platform.machine()}"
     made = wheel(work, "torch", f"{RELEASE}+cpu", tag=tag, text=RELEASE)
-    place = lab.directory / "www/build-tools/torch"
-    place.mkdir()
-    (place / made.name).symlink_to(made)
-    (place / f"{made.name}.metadata").symlink_to(f"{made}.metadata")
-    (place / "index.html").write_text(project_page([describe(made)]))
+    lay_out_index(made.parent, lab.directory / "www/fallback")
+    (lab.directory / "www/fallback/torch").rename(lab.directory / "www/build-tools/torch")
 
 
 @pytest.fixture(scope="session")
@@ -109,6 +106,7 @@ def test_a_killed_run_leaves_the_build_at_work_and_the_next_one_follows_it(
     assert other.converge(limit=HOST).changed(HOST) == []
 
 
+@pytest.mark.night
 def test_after_a_power_cut_all_is_made_again_from_the_cache(
     builder: Deployer, host: LabHost, lab: Lab
 ) -> None:
