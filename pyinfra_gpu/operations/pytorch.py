@@ -25,7 +25,6 @@ from pyinfra_gpu.engine.uv import (
     install_command,
     marked,
     sources,
-    trusted_hosts,
 )
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
@@ -80,7 +79,7 @@ def _installer(spec: HostSpec, record: Record) -> str:
         "pytorch/installer.sh",
         *(paths.tools, version, guard(as_root(spec))),
         *(lock.installer if lock else "", folder(spec)),
-        *(*sources(spec), *trusted_hosts(spec)),
+        *sources(spec),
         uses=("files/root_only.sh",),
     )
 
