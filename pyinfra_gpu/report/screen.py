@@ -17,7 +17,7 @@ from pyinfra_gpu.text import WIDTH, one_line, wrapped
 
 T = TypeVar("T")
 BLANK = Text("")
-_LABEL = 14  # columns of "next run" and its like, with what is before and behind it
+_LABEL = 17  # columns of "next deploy" and its like, with what is before and behind it
 
 
 def printed(blocks: Sequence[RenderableType], width: int = WIDTH, *, coloured: bool = False) -> str:

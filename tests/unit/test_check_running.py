@@ -238,14 +238,14 @@ def kept(tmp_path: Path) -> Path:
     return tmp_path / "state" / "lab.jsonl"
 
 
-def test_checks_are_kept_oldest_first_and_only_so_many(kept: Path) -> None:
-    for number in range(past.KEPT + 5):
+def test_the_last_checks_are_read_oldest_first(kept: Path) -> None:
+    for number in range(past.RECENT + 5):
         verdict: Any = "drift" if number % 2 else "declared"
         told = answer(HostAnswer(name="gpu1", verdict=verdict), checked=f"check {number}")
         past.remember(told, kept)
     checks = past.earlier(kept)
-    assert len(checks) == past.KEPT
-    assert (checks[0].when, checks[-1].when) == ("check 5", f"check {past.KEPT + 4}")
+    assert len(checks) == past.RECENT
+    assert (checks[0].when, checks[-1].when) == ("check 5", f"check {past.RECENT + 4}")
     assert checks[-1].hosts == {"gpu1": checks[-1].verdict}
 
 
@@ -256,10 +256,8 @@ def test_a_check_that_saw_no_host_is_not_kept(kept: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["", "{", "7", "[]", '{"when": "x"}', '{"when": "x", "verdict": "odd", "hosts": {}}',
-     '{"when": "x", "verdict": "drift", "hosts": 7}',
-     '{"when": "x", "verdict": "drift", "hosts": {"a": ["drift"]}}'],
-)  # fmt: skip
+    ["", "{", "7", '{"when": "x"}', '{"when": "x", "verdict": "odd", "hosts": {}}'],
+)
 def test_a_damaged_line_is_passed_over(line: str, kept: Path) -> None:
     past.remember(answer(HostAnswer(name="gpu1", verdict="declared")), kept)
     kept.write_text(f"{line}\n{kept.read_text()}")

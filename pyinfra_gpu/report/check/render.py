@@ -52,7 +52,7 @@ def blocks_of(hosts: Sequence[HostAnswer], *, whole: bool) -> list[RenderableTyp
         if about:
             shown[about[0]].append(labelled([("note", note)], 2))
         else:
-            who_ = "all of them" if len(names) == len(hosts) else brief(names)
+            who_ = "all hosts" if len(names) == len(hosts) else brief(names)
             apart.append(Sentence(f"note, {who_}: {note}"))
     return _joined([*shown, *([apart] if apart else [])])
 
@@ -105,7 +105,7 @@ def _block(group: Sequence[HostAnswer], *, whole: bool) -> list[RenderableType]:
     if brief_:
         texts = [f"{each.id}: {each.found}" for each in first.deviations if each.acts]
         blocks += [Sentence(text, "  ", "    ") for text in texts]
-        blocks.append(Text("  what was expected, and what the next run does about each: -v"))
+        blocks.append(Text("  what was expected, and what the next deploy does about each: -v"))
     for number, finding in enumerate(first.deviations):
         if brief_ and finding.acts:
             continue
@@ -131,5 +131,5 @@ def _rows(finding: Finding, same: Sequence[Finding]) -> list[tuple[str, str]]:
         when = moments[0] if len(moments) == 1 else f"{moments[0]} to {moments[-1]}"
         author = f", by {who(since)}" if who(since) else ""
         rows.append(("since", f"{when}: {what(since)}{author}"))
-    rows.append(("next run", finding.next_run))
+    rows.append(("next deploy", finding.next_run))
     return [*rows, ("command", finding.command)] if finding.command else rows
