@@ -20,6 +20,7 @@ from pyinfra import host, state
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.exceptions import ConnectError, FactProcessError
 from pyinfra.connectors import util as connectors
+from pyinfra.context import ctx_host
 
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.privilege import as_root
@@ -52,6 +53,7 @@ files that were touched since cost time."""
 _GRACE_S = 5  # so that it is the deadline of the whole look that ends it
 _KEY = "pyinfra_gpu_record"  # connector_data is pyinfra's own per-host scratch space
 _UNANSWERED = "pyinfra_gpu_unanswered"
+_LAST = "pyinfra_gpu_last_record"
 _WANTS_PASSWORD = "sudo asks for a password there: run with --same-sudo-password"  # noqa: S105 - none
 # What pyinfra makes of an error while it connects: "Could not connect ([Errno 111] ...)".
 _CONNECTING = re.compile(
@@ -82,6 +84,7 @@ def look(spec: HostSpec, *, beforehand: bool = False) -> Record | None:
             forget()
         host.connector_data[_UNANSWERED] = seen.reason
         return None
+    host.connector_data[_LAST] = seen
     return seen
 
 
@@ -92,6 +95,12 @@ def request_text(spec: HostSpec, *, compare_s: int | None = None) -> str:
     """
     request = ProbeRequest.for_spec(spec, packages=needed(spec))
     return text_of(replace(request, compare_s=compare_s) if compare_s else request)
+
+
+def last_seen() -> Record | None:
+    """Return this host's newest record, from whichever phase; None where it was not looked at."""
+    known = ctx_host.isset()  # type: ignore[no-untyped-call]
+    return host.connector_data.get(_LAST) if known else None
 
 
 def unanswered() -> str:

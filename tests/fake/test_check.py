@@ -41,7 +41,7 @@ def test_everything_that_a_bare_host_lacks_is_named() -> None:
 DRIFTS: dict[str, tuple[FakeHost, str]] = {
     "the wrapper is missing": (
         FakeHost(entries={f"{PREFIX}/bin/torchrun": None}),
-        "environment.file-missing",
+        "environment.file-differs",
     ),
     "a package is missing": (
         FakeHost(lists={"packages.installed": ["git 1:2.39.5"]}),

@@ -74,7 +74,7 @@ def test_what_is_expected_of_the_environment_file_is_said_and_no_secret() -> Non
     host.entries = {f"{PREFIX}/env/training.env": f"8180 1000 ubuntu 9 {PREFIX}/env/training.env"}
     host.digests = {f"{PREFIX}/env/training.env": "ab" * 32}
     (found,) = checked(host)["ws1"].deviations
-    assert found.id == "environment.value-changed"
+    assert found.id == "environment.file-differs"
     assert found.expected == (
         "CUDA_DEVICE_ORDER=PCI_BUS_ID; CUDA_HOME=/usr/local/cuda-13.0;"
         " the value that environment_variables gives TOKEN; no LD_LIBRARY_PATH"
