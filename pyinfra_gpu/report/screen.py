@@ -86,6 +86,16 @@ def alike(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
     return list(groups.values())
 
 
+def joined(groups: Sequence[Sequence[RenderableType]]) -> list[RenderableType]:
+    """Return all blocks, with an empty line between two groups unless both are a single line."""
+    blocks: list[RenderableType] = []
+    for number, group in enumerate(groups):
+        if number and max(len(groups[number - 1]), len(group)) > 1:
+            blocks.append(BLANK)
+        blocks += group
+    return blocks
+
+
 def head(names: Sequence[str], state: str, *, rehearsal: bool = False) -> str:
     """Return the line above a group of hosts: "ws1  as declared", "2 hosts changed: ws1, ws2"."""
     label = " (rehearsal)" if rehearsal else ""

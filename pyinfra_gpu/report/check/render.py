@@ -11,7 +11,16 @@ from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, Verdict, worst_first
-from pyinfra_gpu.report.screen import BLANK, Sentence, alike, head, labelled, printed, said_once
+from pyinfra_gpu.report.screen import (
+    BLANK,
+    Sentence,
+    alike,
+    head,
+    joined,
+    labelled,
+    printed,
+    said_once,
+)
 from pyinfra_gpu.text import WIDTH
 
 _FEW = 8
@@ -54,17 +63,7 @@ def blocks_of(hosts: Sequence[HostAnswer], *, whole: bool) -> list[RenderableTyp
         else:
             who_ = "all hosts" if len(names) == len(hosts) else brief(names)
             apart.append(Sentence(f"note, {who_}: {note}"))
-    return _joined([*shown, *([apart] if apart else [])])
-
-
-def _joined(groups: Sequence[list[RenderableType]]) -> list[RenderableType]:
-    """Return all blocks, with an empty line between two groups unless both are a single line."""
-    blocks: list[RenderableType] = []
-    for number, group in enumerate(groups):
-        if number and max(len(groups[number - 1]), len(group)) > 1:
-            blocks.append(BLANK)
-        blocks += group
-    return blocks
+    return joined([*shown, *([apart] if apart else [])])
 
 
 def summary(answer: Answer) -> str:
