@@ -100,12 +100,10 @@ def _table(hosts: Mapping[str, Host], *, dry: bool, whole: bool) -> list[Rendera
     for names in alike(hosts, same):
         first = hosts[names[0]]
         title = head(names, _word(first, dry=dry), rehearsal=first["rehearsal"])
-        slowest = [
-            max(each) for each in zip(*([s for _, s in rows[n]] for n in names), strict=True)
-        ]
-        cells = [
-            (*cells, f"{s:.1f}") for (cells, _), s in zip(rows[names[0]], slowest, strict=True)
-        ]
+        cells = []
+        for place, (texts, _) in enumerate(rows[names[0]]):
+            slowest = max(rows[name][place][1] for name in names)
+            cells.append((*texts, f"{slowest:.1f}"))
         groups.append([Sentence(title), *([_grid(cells)] if cells else [])])
     shown = joined(groups)
     if not any(rows.values()):
