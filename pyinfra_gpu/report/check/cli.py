@@ -43,7 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "-v",
         "--verbose",
         action="store_true",
-        help="show each host separately, with the stages that are as declared",
+        help="show each host separately and in full, with what is as declared",
     )
     parser.set_defaults(handler=handle)
 
