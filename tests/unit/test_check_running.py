@@ -284,7 +284,7 @@ def test_a_home_that_cannot_be_written_does_not_change_the_answer(
     assert cli.main(["check", inventory(home), "--json"]) == 1
     output = capsys.readouterr()
     assert json.loads(output.out)["hosts"]["dead1"]["verdict"] == "unknown"
-    assert "not kept for later reports" in output.err
+    assert "could not be saved for later reports" in output.err
 
 
 def test_a_closed_or_full_output_is_no_traceback(tmp_path: Path) -> None:

@@ -130,4 +130,4 @@ def keep(answer: Answer) -> None:
     try:
         past.remember(answer, past.file_for(answer.inventory))
     except OSError as error:
-        print(f"this check is not kept for later reports: {error}", file=sys.stderr)
+        print(f"this check could not be saved for later reports: {error}", file=sys.stderr)
