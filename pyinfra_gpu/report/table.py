@@ -22,7 +22,7 @@ from pyinfra_gpu.report.screen import (
     safe,
     said_once,
 )
-from pyinfra_gpu.text import WIDTH
+from pyinfra_gpu.text import WIDTH, shortened
 
 Stage = Mapping[str, Any]
 Host = Mapping[str, Any]
@@ -30,6 +30,7 @@ Row = tuple[tuple[str, str, str], float]
 """Stage, what was found, what was changed; and the seconds it took."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
+_LONGEST = 120  # characters of a text in a cell
 _STILL = "changed (still not as declared)"
 """The state of a host that was changed, and on which something else is left alone."""
 
@@ -157,6 +158,7 @@ def _did(stage: Stage, host: Host, *, dry: bool) -> str:
 
 def _brief(texts: Sequence[str], separator: str, most: int = 3) -> str:
     """Join texts for a cell: those of a bare host would fill a screen, and `check` has all."""
+    texts = [shortened(text, _LONGEST) for text in texts]
     more = len(texts) - most
     return separator.join(texts if more <= 1 else [*texts[:most], f"and {more} more"])
 
