@@ -20,7 +20,7 @@ from check_reports import host
 from pyinfra.api.host import Host
 
 from pyinfra_gpu import cli
-from pyinfra_gpu.engine.look import Unanswered
+from pyinfra_gpu.engine.look import COMPARE_S, Unanswered
 from pyinfra_gpu.report.check import cli as check_cli
 from pyinfra_gpu.report.check import past, running
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
@@ -218,6 +218,7 @@ def test_a_host_that_cannot_be_judged_does_not_change_another_hosts_answer(
     fleet.write_text(f"gpu = [('odd', {data}), ('dead1', {data})]\n")
 
     def broken(state: object, host: Host, spec: object, compare_s: int) -> Unanswered:
+        assert compare_s == COMPARE_S  # as a deploy: less would call drift what that does not
         if host.name == "odd":
             raise RecursionError("too deep")
         return Unanswered(reason="could not be reached: x", unreachable=True)
