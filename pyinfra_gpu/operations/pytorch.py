@@ -50,17 +50,9 @@ _BESIDE_TORCH = (
 def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared version of uv is in a small environment of its own.
 
-    + spec: the host's resolved specification
-
     uv, not pip: its cache makes a repair a matter of seconds, and it can hold torch fixed while
     it installs a project that asks for another one. With a lock it is the file that the lock
     names, by its digest. A host that has to have a lock, and has none, stops here.
-
-    **Example:**
-
-    .. code:: python
-
-        torch.installer(name="Install uv", spec=wanted)
     """
     del found
     yield step(
@@ -92,18 +84,10 @@ def _installer(spec: HostSpec, record: Record) -> str:
 def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the virtual environment exists, and its Python is the declared one and runs.
 
-    + spec: the host's resolved specification
-
     An environment with another Python, or with one that vanished (a distribution upgrade does
     that), cannot be repaired. A new one is made beside it, torch included, and takes its place
     when `import torch` has worked there; whatever fails before leaves the old one as it is. The
     old one is kept as ``venv.old-TIME``, as many of them as ``pytorch_environments_kept`` says.
-
-    **Example:**
-
-    .. code:: python
-
-        torch.virtual_environment(name="Make the virtual environment", spec=wanted)
     """
     if record.torch.python is None and not record.torch.python_problem:
         yield _place(spec, record)
@@ -203,20 +187,12 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
 def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that torch is the declared version and build, complete on disk.
 
-    + spec: the host's resolved specification
-
     Which torch is there is read from its own files, each compared with the size its wheel
     recorded, so that an interrupted install and a hand-copied library are both seen. With a lock,
     everything in the environment is of a version and a digest that the lock names; a file that has
     another digest fails this host while the environment is still as it was. What torch and the
     training stand on is compared in the same way, and installed again by itself, in the version
     that is there.
-
-    **Example:**
-
-    .. code:: python
-
-        torch.wheel(name="Install torch", spec=wanted)
     """
     lock = lock_of(spec, record)
     if lock is None and spec.pytorch.lock == "required":

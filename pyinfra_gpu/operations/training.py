@@ -31,19 +31,11 @@ STAGE = drift.STAGE
 def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared repository is checked out at the declared commit.
 
-    + spec: the host's resolved specification
-
     Local changes are a person's work. At the right commit they are reported and left. At another
     commit they stop this host, unless ``training_local_changes = "overwrite"``, which puts them
     into ``git stash`` first, where ``git stash list`` finds them. A repository that git cannot read
     is kept under another name, and cloned anew. Submodules and files of git LFS
     belong to it, unless ``training_submodules`` or ``training_lfs`` is False.
-
-    **Example:**
-
-    .. code:: python
-
-        training.checkout(name="Check out the training repository", spec=wanted)
     """
     training = _declared(spec)
     commit, stash = training.commit[:12], bool(found.of(Id.TRAINING_LOCAL_CHANGES))
@@ -93,17 +85,9 @@ def _seen(record: Record) -> str:
 def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the repository's dependencies are installed, and that torch stays ours.
 
-    + spec: the host's resolved specification
-
     Whatever torch the repository asks for is overridden by the declared one, and what a lock names
     stays as the lock names it; digests in the repository's own file are asked. What was installed
     is written down, so that anything exchanged later (a ``uv sync`` by hand) is seen by name.
-
-    **Example:**
-
-    .. code:: python
-
-        training.requirements(name="Install the repository's dependencies", spec=wanted)
     """
     training = _declared(spec)
     yield write(STAGE, _override(spec, record), as_owner(spec, record))

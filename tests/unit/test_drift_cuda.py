@@ -379,10 +379,10 @@ def test_an_nvcc_that_was_forced_off_is_asked_for_by_its_name() -> None:
         ("", "the proof is not readable"),
         ("[1]", "the proof is not readable"),
         ('{"fingerprint": "f", "status": "fail"}', "the proof is not readable"),
-        ('{"status": "pass"}', "proven before something it depends on changed"),
+        ('{"status": "pass"}', "something it depends on changed since the last proof"),
         (
             json.dumps({"fingerprint": "g", "status": "pass"}),
-            "proven before something it depends on changed",
+            "something it depends on changed since the last proof",
         ),
         (json.dumps({"fingerprint": "f", "status": "pass"}), None),
     ],
@@ -395,11 +395,8 @@ def test_a_proof_holds_for_the_state_it_was_made_on(
 
 BEFORE = {"gcc": "12.2.0", "the toolkit": ["a 1", "b 1"], "cuda_archs": ["9.0"], "what": "old"}
 CHANGED: dict[str, tuple[dict[str, object], str]] = {
-    "a compiler": ({"gcc": "13.1.0"}, "gcc (13.1.0 in place of 12.2.0)"),
-    "a package": ({"the toolkit": ["a 1", "b 2"]}, "the toolkit (b 2 in place of b 1)"),
-    "one more": ({"cuda_archs": ["9.0", "12.0"]}, "cuda_archs (12.0 came)"),
-    "one less": ({"the toolkit": ["a 1"]}, "the toolkit (b 1 went)"),
-    "the order": ({"the toolkit": ["b 1", "a 1"]}, "the toolkit (in another order)"),
+    "one": ({"gcc": "13.1.0"}, "gcc"),
+    "two": ({"gcc": "13.1.0", "the toolkit": ["b 1", "a 1"]}, "gcc and the toolkit"),
     "what was not noted": ({"new": "x"}, "something it depends on"),
 }
 
@@ -409,5 +406,5 @@ def test_what_changed_since_a_proof_is_named(what: str) -> None:
     changes, told = CHANGED[what]
     now = {**BEFORE, **changes}
     text = json.dumps({"fingerprint": fingerprint(BEFORE), "status": "pass", "state": BEFORE})
-    assert proven_state(text, fingerprint(now), now) == f"proven before {told} changed"
+    assert proven_state(text, fingerprint(now), now) == f"{told} changed since the last proof"
     assert proven_state(text, fingerprint(BEFORE), BEFORE) is None

@@ -28,6 +28,7 @@ NOTHING = "0x0000000000000000-0x0000000000000000"
 NONE = f"0x00000000de000000-0x00000000deffffff {NOTHING}"
 NO_INODES = ["6553600 12 /opt/pyinfra-gpu", "6553600 0 /usr", "6553600 0 /var"]
 
+UBUNTU_25 = ('PRETTY_NAME="Ubuntu 25.10"', 'VERSION_ID="25.10"', "ID=ubuntu")
 DEBIAN_13 = ('PRETTY_NAME="Debian GNU/Linux 13"', 'VERSION_ID="13"', "ID=debian")
 
 
@@ -122,6 +123,9 @@ WELCOME: dict[str, GpuHost] = {
         data={"driver_source": "present"},
         plain={"driver.runfile": "1"},
         lists={"nvidia.package": ["cuda-toolkit-13-0 13.0.3-1 0 1"]},
+    ),
+    "a release that NVIDIA's repository does not know, and somebody else keeps the driver": (
+        proven_host(data={"driver_source": "present"}, lists={"system.os": [*UBUNTU_25]})
     ),
     "a window larger than needed": proven_host(
         lists=two("0x1-0x2 0x0000006000000000-0x0000006fffffffff")
