@@ -30,10 +30,7 @@ _NO_REPOSITORY = (
 )
 
 
-@converging(
-    drift,
-    repairs=drift.TOOLKIT,
-)
+@converging(drift, repairs=drift.TOOLKIT)
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared toolkit and a compiler for it are installed, and whole.
 

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 
-@converging(
-    drift,
-    repairs=drift.IDS,
-)
+@converging(drift, repairs=drift.IDS)
 def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that our directories exist, belong to root or the owner, and have mode 0755.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import pytorch
@@ -18,16 +19,15 @@ from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.on_host import program
 
 if TYPE_CHECKING:
+    from pyinfra.api.command import PyinfraCommand
+
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec, TrainingSpec
 
 STAGE = drift.STAGE
 
 
-@converging(
-    drift,
-    repairs=drift.CHECKOUT,
-)
+@converging(drift, repairs=drift.CHECKOUT)
 def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared repository is checked out at the declared commit.
 
@@ -38,15 +38,16 @@ def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
     belong to it, unless ``training_submodules`` or ``training_lfs`` is False.
     """
     training = _declared(spec)
-    commit, stash = training.commit[:12], bool(found.of(Id.TRAINING_LOCAL_CHANGES))
-    yield step(
-        STAGE,
-        f"check out {training.repo} at {commit}",
-        _checkout_command(spec, training, record, stash=stash),
-        run_as=as_owner(spec, record),
-        seconds=deadlines.CLONE,
-        lock=spec.paths.lock,
+    flags = (bool(found.of(Id.TRAINING_LOCAL_CHANGES)), training.submodules, training.lfs)
+    # The stock `git.repo` follows branches and asks the remote each time; a pinned commit that is
+    # there needs no network at all.
+    command = program(
+        "training/checkout.sh",
+        *(spec.paths.training, training.repo, training.commit, _seen(record)),
+        *("1" if each else "" for each in flags),
     )
+    what = f"check out {training.repo} at {training.commit[:12]}"
+    yield _owners(spec, record)(what, command, seconds=deadlines.CLONE)
 
 
 def _declared(spec: HostSpec) -> TrainingSpec:
@@ -55,20 +56,9 @@ def _declared(spec: HostSpec) -> TrainingSpec:
     return spec.training
 
 
-def _checkout_command(
-    spec: HostSpec, training: TrainingSpec, record: Record, *, stash: bool
-) -> str:
-    """Return the shell command that clones or fetches, and checks out the commit, detached.
-
-    The stock ``git.repo`` operation follows branches and asks the remote each time; a pinned
-    commit that is there needs no network at all.
-    """
-    flags = (stash, training.submodules, training.lfs)
-    return program(
-        "training/checkout.sh",
-        *(spec.paths.training, training.repo, training.commit, _seen(record)),
-        *("1" if each else "" for each in flags),
-    )
+def _owners(spec: HostSpec, record: Record) -> partial[PyinfraCommand]:
+    """Return what makes a step of the owner's of (what it does, command, seconds=)."""
+    return partial(step, STAGE, run_as=as_owner(spec, record), lock=spec.paths.lock)
 
 
 def _seen(record: Record) -> str:
@@ -78,10 +68,7 @@ def _seen(record: Record) -> str:
     return "" if record.training.commit is None else "1"
 
 
-@converging(
-    drift,
-    repairs=drift.REQUIREMENTS,
-)
+@converging(drift, repairs=drift.REQUIREMENTS)
 def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the repository's dependencies are installed, and that torch stays ours.
 
@@ -91,24 +78,14 @@ def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """
     training = _declared(spec)
     yield write(STAGE, _override(spec, record), as_owner(spec, record))
-    yield step(
-        STAGE,
-        f"install {training.requirements} of {spec.paths.name} ({found[0].found})",
-        _requirements_command(spec, training, record),
-        run_as=as_owner(spec, record),
-        seconds=deadlines.INSTALL,
-        lock=spec.paths.lock,
-    )
-    yield verify(pytorch, spec, *Id.of(pytorch.STAGE))
-    yield from _write_stamp(spec)
-
-
-def _requirements_command(spec: HostSpec, training: TrainingSpec, record: Record) -> str:
-    install = install_command(
+    command = install_command(
         spec, "--override", _override(spec, record).path, *constraint(spec, record)
     )
-    install += ["--requirement", f"{spec.paths.training}/{training.requirements}"]
-    return marked(spec, install)
+    command += ["--requirement", f"{spec.paths.training}/{training.requirements}"]
+    what = f"install {training.requirements} of {spec.paths.name} ({found[0].found})"
+    yield _owners(spec, record)(what, marked(spec, command), seconds=deadlines.INSTALL)
+    yield verify(pytorch, spec, *Id.of(pytorch.STAGE))
+    yield from _write_stamp(spec)
 
 
 def _override(spec: HostSpec, record: Record) -> File:
