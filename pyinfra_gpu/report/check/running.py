@@ -27,7 +27,7 @@ from pyinfra.context import ctx_config, ctx_host, ctx_state
 from pyinfra_gpu.engine import command_line, lease
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import ended_by
-from pyinfra_gpu.engine.look import Unanswered, answer, never_asking
+from pyinfra_gpu.engine.look import COMPARE_S, Unanswered, answer, never_asking
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.judge import judge
 
@@ -176,7 +176,7 @@ def look_at(state: State, host: Host) -> HostAnswer:
     try:
         with ctx_host.use(host):
             spec = declared(host)
-            seen = answer(state, host, spec)
+            seen = answer(state, host, spec, compare_s=COMPARE_S)
             if isinstance(seen, Unanswered):
                 reason, unreachable = seen.reason, seen.unreachable
             elif other := lease.other_name(host, seen):
