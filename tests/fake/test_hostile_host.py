@@ -72,7 +72,9 @@ def name_of(kind: str) -> str:
 @contextmanager
 def serving(tmp_path: Path, kinds: tuple[str, ...]) -> Iterator[list[int]]:
     other = FakeHost(name="other", data={**DATA, "prefix": "/srv/other"})
-    answers = {"good": FakeHost(name=GOOD).probe_lines(), "other": other.probe_lines()}
+    # Many hosts answer as the good one does: by a name they would be one machine with many names.
+    good = FakeHost(name=GOOD, plain={"system.hostname": "?it does not say"})
+    answers = {"good": good.probe_lines(), "other": other.probe_lines()}
     (tmp_path / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
     program = [sys.executable, str(HERE / "hostile_server.py"), str(tmp_path / "answers.json")]
     with subprocess.Popen(
