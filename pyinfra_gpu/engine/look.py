@@ -45,9 +45,11 @@ LONGEST_ANSWER = 2 << 20
 """Bytes that a look may bring; a host with all there is to tell comes to a quarter of that."""
 
 _LONGEST_REASON = 200  # characters
-_THOROUGH_S = 13
-"""For comparing files in a deploy: a test that passes afterwards makes what was not compared count
-as proven, so what a check only tells of, as touched, is read there. Only what was touched costs."""
+COMPARE_S = 13
+"""For comparing files, the same in a deploy and in a check, so that both say the same of a host.
+
+A smoke test that passes makes what was not compared count as proven, so this has to be long. Only
+files that were touched since cost time."""
 _GRACE_S = 5  # so that it is the deadline of the whole look that ends it
 _KEY = "pyinfra_gpu_record"  # connector_data is pyinfra's own per-host scratch space
 _UNANSWERED = "pyinfra_gpu_unanswered"
@@ -75,7 +77,7 @@ def look(spec: HostSpec, *, beforehand: bool = False) -> Record | None:
     if memo is not None and memo[0] == phase:
         seen = memo[1]
     else:
-        seen = answer(state, state.inventory.get_host(host.name), spec, compare_s=_THOROUGH_S)
+        seen = answer(state, state.inventory.get_host(host.name), spec, compare_s=COMPARE_S)
         host.connector_data[_KEY] = (phase, seen)
     if isinstance(seen, Unanswered):
         if not beforehand:

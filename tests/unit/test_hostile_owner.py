@@ -238,7 +238,7 @@ def test_a_prefix_that_was_given_away_is_taken_back_and_nothing_is_lost(place: P
     (place.prefix / "training/training/notes").write_text("a person's work")
     (place.prefix / "cache/wheel").write_text("wheel")
     found = layout.judge(place.spec(), place.look())
-    assert {each.id for each in found} == {Id.LAYOUT_NOT_ROOTS}
+    assert {each.id for each in found} == {Id.LAYOUT_OWNER_DIFFERS}
     done = place.run(directories(place.spec(), place.look()))
     assert done.returncode == 0, done.stderr
     assert f"{place.prefix}/tools is kept as" in done.stdout

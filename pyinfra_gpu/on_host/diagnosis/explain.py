@@ -102,15 +102,6 @@ class Answer:
         """Return it as plain data."""
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Answer:
-        """Return what `as_json` made plain."""
-        found = (
-            Found(**{**each, "fix": tuple(Step(**step) for step in each["fix"])})
-            for each in document["found"]
-        )
-        return cls(tuple(found), document["unexplained"], document["failed"])
-
 
 @dataclass(frozen=True, eq=False)
 class _Hit:

@@ -24,10 +24,10 @@ from pyinfra.api import Config, State
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
 
-from pyinfra_gpu.engine import command_line, transport
+from pyinfra_gpu.engine import command_line, lease, transport
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import ended_by
-from pyinfra_gpu.engine.look import Unanswered, answer, never_asking
+from pyinfra_gpu.engine.look import COMPARE_S, Unanswered, answer, never_asking
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.judge import judge
 
@@ -175,10 +175,13 @@ def look_at(state: State, host: Host) -> HostAnswer:
     try:
         with ctx_host.use(host):
             spec = declared(host)
-            seen = answer(state, host, spec)
-            if not isinstance(seen, Unanswered):
+            seen = answer(state, host, spec, compare_s=COMPARE_S)
+            if isinstance(seen, Unanswered):
+                reason, unreachable = seen.reason, seen.unreachable
+            elif other := lease.other_name(host, seen):
+                reason = other
+            else:
                 return judge(spec, seen)
-            reason, unreachable = seen.reason, seen.unreachable
     except Exception as error:  # one host's failure is one host's failure
         reason = f"it could not be judged ({type(error).__name__}: {error})"
     return HostAnswer(
