@@ -114,6 +114,7 @@ def test_stop_asks_and_leaves_nothing_behind(train: Training) -> None:
     assert "has ended already: stopped" in train("stop", name, code=1)
 
 
+@pytest.mark.night
 def test_what_does_not_end_by_itself_is_ended_when_the_grace_is_over(train: Training) -> None:
     name = train.start("stubborn")
     train.until(lambda runs: runs[name]["last"])
@@ -301,6 +302,7 @@ def saved(train: Training, name: str) -> list[str]:
     return sorted(said.stdout.split())
 
 
+@pytest.mark.night
 def test_a_run_of_two_hosts_tells_whose_rank_failed_first_and_goes_on_where_both_can(
     train: Training, proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab
 ) -> None:
