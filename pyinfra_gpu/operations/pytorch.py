@@ -27,7 +27,6 @@ from pyinfra_gpu.engine.uv import (
     install_command,
     marked,
     sources,
-    trusted_hosts,
 )
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec.paths import beside
@@ -61,7 +60,7 @@ def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
         "pytorch/installer.sh",
         *(paths.tools, version, guard(as_root(spec))),
         *(lock.installer if lock else "", folder(spec)),
-        *(*sources(spec), *trusted_hosts(spec)),
+        *sources(spec),
         uses=("files/root_only.sh",),
     )
     yield _roots(spec)(f"install uv {version}", command, seconds=deadlines.INSTALL)

@@ -171,4 +171,4 @@ def test_a_report_that_breaks_for_one_host_tells_of_the_others(
     assert result["hosts"]["@fake/good"]["status"] == "as declared"
     assert result["hosts"]["@fake/good"]["facts"]["kernel"] == "6.1.0-30-amd64"
     assert result["hosts"]["@fake/odd"]["status"] == "failed"
-    assert "@fake/odd: no report (RecursionError: too deep)" in text
+    assert "@fake/odd: its report failed (RecursionError: too deep)" in text
