@@ -155,6 +155,8 @@ def test_a_package_comes_back_at_its_version_and_stays_on_hold() -> None:
 def test_a_package_of_which_the_version_is_gone_is_told_with_what_is_left() -> None:
     commands, problem = executed(lost("580.105.08-1"), reinstalls)
     assert "no source offers that version any more (on offer: 580.105.08-1)" in problem
+    assert "declare `driver_version`" in problem
+    assert "no version of it is on offer" in executed(lost(), reinstalls)[1]
     assert "Pre-Install-Pkgs" not in [*map(step_of, commands)]
 
 
