@@ -184,7 +184,9 @@ def look_at(state: State, host: Host) -> HostAnswer:
             else:
                 return judge(spec, seen)
     except Exception as error:  # one host's failure is one host's failure
-        reason = f"it could not be judged ({type(error).__name__}: {error})"
+        reason = (
+            f"pyinfra-gpu failed to check it ({type(error).__name__}: {error}): please report this"
+        )
     return HostAnswer(
         name=host.name,
         verdict="unknown",
