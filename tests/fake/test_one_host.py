@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pyinfra.context import ctx_state
 
 from pyinfra_gpu.drift import layout, packages
+from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.operations import preflight as operations
 from pyinfra_gpu.report import run as report
@@ -65,7 +66,7 @@ def test_a_judge_that_breaks_refuses_its_host_and_no_other(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = FakeRun(FakeHost(name="good", bare=True)).prepare().plan("good")
-    monkeypatch.setattr(layout, "judge", broken_for("odd", layout.judge, error))
+    monkeypatch.setattr(layout, "judge", Rules(broken_for("odd", layout.judge, error)))
     run = FakeRun(*pair(bare=True))
     book = kept(run)
     run.prepare()
