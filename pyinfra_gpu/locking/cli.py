@@ -19,7 +19,7 @@ from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, answer
 from pyinfra_gpu.engine.pip_download import DownloadError, download
-from pyinfra_gpu.engine.uv import index_options, trusted_hosts
+from pyinfra_gpu.engine.uv import index_options
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
@@ -43,7 +43,7 @@ class Wanted:
 
     + requirements: what uv is asked for: torch and uv
     + glibc: the oldest that torch's wheels load on, e.g. "2.28"; "" where it is not known
-    + indexes: options that name the declared ones, for pip and uv; trusted: pip's own
+    + indexes: options that name the declared ones, for pip and uv
     """
 
     path: Path
@@ -51,7 +51,6 @@ class Wanted:
     requirements: tuple[str, ...]
     glibc: str
     indexes: tuple[str, ...]
-    trusted: tuple[str, ...]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -110,9 +109,8 @@ def handle(options: argparse.Namespace) -> int:
             failed = bool(show(_lock(each, of, upgrade=options.upgrade), "lock")) or failed
             if options.download:
                 named = ["--require-hashes", "--requirement", str(each.path)]
-                places = [*each.indexes, *each.trusted]
                 glibc = int((each.glibc or _OLDEST_GLIBC).partition(".")[2])
-                download(named, each.platform, places, Path(options.download), glibc)
+                download(named, each.platform, each.indexes, Path(options.download), glibc)
         except DownloadError as error:
             what = f"what {each.path} names cannot be fetched into {options.download}"
             failed = bool(_problem(f"{what}: {shortened(str(error), _LONGEST_REASON)}"))
@@ -157,7 +155,6 @@ def _of_host(
             requirements=(torch.requirement, f"{INSTALLER}=={torch.uv_version}"),
             glibc=(release.glibc if release else None) or "",
             indexes=tuple(index_options(spec)),
-            trusted=tuple(trusted_hosts(spec)),
         )
         for each in seen
     )

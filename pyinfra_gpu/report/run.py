@@ -92,7 +92,7 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
             hosts[host.name] = _host_as_json(state, book, host, dry=dry)
         except Exception as error:  # what a host told must not keep the others' report away
             why = shortened(f"{type(error).__name__}: {error}", _LONGEST_REASON)
-            broken = Entry(host.name, "report", problem=f"{host.name}: no report ({why})")
+            broken = Entry(host.name, "report", problem=f"{host.name}: its report failed ({why})")
             hosts[host.name] = {**_EMPTY, "stages": [_stage(broken)]}
     return {"schema_version": 1, "dry": dry, "hosts": hosts}
 

@@ -92,7 +92,7 @@ def blocks(tests: Mapping[str, Tested], *, whole: bool = False) -> list[Renderab
     for first, *others in alike(failed, lambda name: _failure_of(own[name])):
         shown += [BLANK, *_one(first, own[first])]
         if others:
-            shown.append(Sentence(f"the same on {brief(others)}", "  ", "    "))
+            shown.append(Sentence(f"the same failure on {brief(others)}", "  ", "    "))
     passed = {name: test.verdict for name, test in own.items() if test.verdict.passed}
     for names in alike(passed, lambda name: _result(passed[name])):
         shown += [BLANK, Sentence(f"{brief(names)}: {_result(passed[names[0]])}")]
