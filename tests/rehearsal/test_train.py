@@ -216,6 +216,7 @@ def saved(train: Training, name: str) -> list[str]:
     return sorted(said.stdout.split())
 
 
+@pytest.mark.night
 def test_a_run_of_two_hosts_tells_whose_rank_failed_first_and_goes_on_where_both_can(
     train: Training, proven: Callable[[str], LabHost], deployer: Deployer, lab: Lab
 ) -> None:
