@@ -39,7 +39,8 @@ def read_part() -> dict[str, Any]:
 def own_address() -> str:
     """Return this host's first address; the controller may know another one by which it is met."""
     said = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout
-    return next((word for word in said.split() if "." in word), "")
+    known = (word for word in said.split() if "." in word and not word.startswith("169.254."))
+    return next(known, "")
 
 
 def leads(part: dict[str, Any]) -> bool:
