@@ -204,7 +204,7 @@ def screen(seen: Seen) -> RenderableType:
     for name, words in _told(seen):
         rows.add_row(name, Text(words))
     if known.get("steps"):
-        rows.add_row("", ProgressBar(known["steps"], known.get("step", 0)))
+        rows.add_row("", ProgressBar(known["steps"], known.get("step", 0), width=40))
     curve = [Text(row, style="cyan") for row in chart(seen.history.losses, columns() - 2)]
     machine = [Text(text, no_wrap=True) for text in _machine(seen)]
     hint = f"train {'why' if run.wrong else 'logs'} {run.run}"

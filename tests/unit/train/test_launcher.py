@@ -664,7 +664,7 @@ def test_a_run_is_one_line_or_a_screen(
         console.print(watch.screen(watch.look(run.folder, history)))
         text = console.export_text()
         assert max(map(len, text.splitlines())) <= width
-        for word in (NAME, "failed", "lr=1", "8/20 (40.0%)", "2.2000", "train why"):
+        for word in (NAME, "failed", "lr=1", "step  8/20 (40.0%)", "loss  2.2000", "train why"):
             assert word in text
 
 
