@@ -42,13 +42,11 @@ def _disk(spec: HostSpec, record: Record) -> Finding | None:
     free = known(record.storage.free_mib, f"the free disk space at {build}")
     if free >= need * 1024:
         return None
-    return stop(
-        Id.PREFLIGHT_DISK_TOO_SMALL,
-        found=f"{free / 1024:.1f} GiB free at {build}, where torch is to be built",
-        expected=f"{need:g} GiB for its tree, its objects and its wheel",
-        action=f"free some space, choose another `prefix`, {_LOWER}, or lower"
-        " `preflight_min_disk_gib` if you know better",
-    )
+    found = f"{free / 1024:.1f} GiB free at {build}, where torch is to be built"
+    expected = f"{need:g} GiB for its tree, its objects and its wheel"
+    action = f"free some space, choose another `prefix`, {_LOWER}, or lower"
+    action += " `preflight_min_disk_gib` if you know better"
+    return stop(Id.PREFLIGHT_DISK_TOO_SMALL, found, expected, action)
 
 
 def _memory(spec: HostSpec, record: Record) -> Finding | None:
@@ -71,4 +69,4 @@ def _memory(spec: HostSpec, record: Record) -> Finding | None:
         )
     else:
         return None
-    return stop(Id.PREFLIGHT_MEMORY_TOO_SMALL, found=found, expected=expected, action=action)
+    return stop(Id.PREFLIGHT_MEMORY_TOO_SMALL, found, expected, action)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
+from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, note, repair, stop
 from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.drift.rules import Rules, known
 from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
@@ -101,15 +101,9 @@ def _stand_in(record: Record) -> list[Finding]:
     stamp = record.build.stamp
     if not isinstance(stamp, Manifest) or not stamp.stand_in:
         return []
-    return [
-        Finding(
-            id=Id.PYTORCH_BUILD_STAND_IN,
-            found="the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it",
-            expected="a torch that trains",
-            effect="note",
-            action="left as it is: the source declared is a stand-in",
-        )
-    ]
+    found = "the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it"
+    action = "left as it is: the source declared is a stand-in"
+    return [note(Id.PYTORCH_BUILD_STAND_IN, found, "a torch that trains", action)]
 
 
 def _without(record: Record, wanted: str) -> str:
@@ -153,13 +147,8 @@ def differs(spec: HostSpec, record: Record) -> Finding | None:
         found = f"torch of commit {str(record.torch.git_version)[:12]}"
     else:
         return None
-    return Finding(
-        id=Id.PYTORCH_BUILD_DIFFERS,
-        found=found,
-        expected=f"torch {spec.pytorch.full_version} built from {_commit(spec)}",
-        effect="repair",
-        action=f"torch {spec.pytorch.full_version}",
-    )
+    torch = f"torch {spec.pytorch.full_version}"
+    return repair(Id.PYTORCH_BUILD_DIFFERS, found, f"{torch} built from {_commit(spec)}", torch)
 
 
 def ingredients(spec: HostSpec, record: Record) -> dict[str, Any]:
