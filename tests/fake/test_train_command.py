@@ -195,6 +195,16 @@ def test_the_launcher_is_told_who_asks_and_how_wide_the_terminal_is(
     assert "env was given" in capsys.readouterr().out
 
 
+def test_why_is_told_what_a_look_at_the_host_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(asking, "answer", lambda *_: "a record")
+    monkeypatch.setattr(asking, "facts_of", lambda record: {"shm-small": "64 MiB"})
+    hosts = {"ws1": {'HOST_FACTS={"shm-small": "64 MiB"}': {"stderr": "told", "success": False}}}
+    asked(tmp_path, monkeypatch, hosts, "why")
+    assert "told" in capsys.readouterr().out
+
+
 # A command line that cannot be meant -> words of the sentence.
 MISTAKES = {
     ("train",): "the following arguments are required: INVENTORY, ACTION",

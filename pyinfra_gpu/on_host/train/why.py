@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -120,7 +122,7 @@ def diagnosed(run: Run, found: Explanation, ours: list[str]) -> None:
     logs = sorted(run.logs()[:_MOST_LOGS], key=lambda log: rank_of(log) != first)
     texts = {f"rank {rank_of(log)}": _text(log) for log in logs}
     texts |= {"launcher": _text(_launcher(run)), "kernel": _kernel(run), "train": "\n".join(ours)}
-    answer = explain({name: text for name, text in texts.items() if text}, known)
+    answer = explain({name: text for name, text in texts.items() if text}, known, _host_facts())
     if not answer.found:
         shown = logs[0] if logs and _text(logs[0]).strip() else _launcher(run)
         found.evidence = _text(shown).splitlines()[-_LAST_LINES:]
@@ -133,6 +135,15 @@ def diagnosed(run: Run, found: Explanation, ours: list[str]) -> None:
     found.fix = [str(step) for step in root.fix]
     if root.name == _MEMORY:
         found.fix[:0] = _smaller(run)
+
+
+def _host_facts() -> dict[str, str]:
+    """Return what the controller, where it asks, has seen of this host by its own look."""
+    try:
+        told = json.loads(os.environ.get("PYINFRA_GPU_HOST_FACTS", "{}"))
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def _smaller(run: Run) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import re
 import shlex
 import socket
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from pyinfra.api import StringCommand
 from pyinfra.context import ctx_host
 
+from pyinfra_gpu.diagnosis.host_facts import facts_of
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.look import Unanswered, bounded_command, reach
+from pyinfra_gpu.engine.look import Unanswered, answer, bounded_command, reach
 from pyinfra_gpu.engine.privilege import as_declared_owner
 from pyinfra_gpu.report.check.running import Request, visit
 from pyinfra_gpu.report.train.answer import HostRuns, Runs, TrainAnswer, Why, read
@@ -84,7 +86,10 @@ def _asked(
         return HostRuns(name=name, absent=True, reason=None if silent else undeclared)
     command = [spec.paths.train, "list" if lists else verb, *words]
     command[2:2] = ["--json"] * (lists or verb == "why")
-    known = shlex.join(["env", f"PYINFRA_GPU_TRAIN_BY={_who()}", f"COLUMNS={columns()}"])
+    variables = [f"PYINFRA_GPU_TRAIN_BY={_who()}", f"COLUMNS={columns()}"]
+    if verb == "why":
+        variables.append(f"PYINFRA_GPU_HOST_FACTS={json.dumps(_facts(state, host, spec))}")
+    known = shlex.join(["env", *variables])
     text = f"test -x {shlex.quote(command[0])} || exit {_NO_LAUNCHER}; exec {known} "
     seconds = deadlines.SERVICE if verb in _SLOW else spec.look_timeout_s
 
@@ -115,6 +120,12 @@ def _asked(
         return HostRuns(name=name, reason=shortened(reason, 300))
     without = not ok and len(printed) == 1 and _NO_RUN.match(printed[0]) is not None
     return HostRuns(name=name, lines=printed, ok=ok, without=without)
+
+
+def _facts(state: State, host: Host, spec: HostSpec) -> dict[str, str]:
+    """Look at a host, for what decides between two causes; nothing where it does not answer."""
+    seen = answer(state, host, spec)
+    return {} if isinstance(seen, Unanswered) else facts_of(seen)
 
 
 def _deploy(request: Request) -> str:

@@ -606,6 +606,10 @@ def test_each_usual_failure_is_one_screen_with_its_cause(
     text = found.text(80)
     assert found.id, text
     assert "What to do" in text
+    if path.stem == "disk":
+        seen = json.dumps({"disk-full": "/var has 3 MiB free"})
+        monkeypatch.setenv("PYINFRA_GPU_HOST_FACTS", seen)
+        assert "/var has 3 MiB free" in (why.explain(site, run).cause or "")
     if path.stem == "memory":
         halved = f"train start --like {NAME} --set device-batch-size=8"
         assert halved in " ".join(text.split())
