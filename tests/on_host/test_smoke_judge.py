@@ -111,7 +111,7 @@ def test_one_gpu_alone_is_not_judged_by_what_only_two_can_show() -> None:
     facts[0]["transport"]["ways"] = {}
     for check in ("S4.bandwidth", "S4.transport", "S4.pairs_exact"):
         assert judged(CHECKS[check], facts, want).status == "skip", check
-    assert judged(CHECKS["S4.gpus"], facts, want).status == "pass"
+    assert judged(CHECKS["S1.cuda"], facts, want).status == "pass"
 
 
 def test_nvlink_carries_more_than_the_pcie_link() -> None:

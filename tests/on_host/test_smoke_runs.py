@@ -134,7 +134,7 @@ PLANS = {
     ),
     "torch dies on import": broken(
         "S1.import",
-        ("process 0 (pid", "was ended by signal 6 (SIGABRT) at 'import'"),
+        ("torchrun (pid", "was ended by signal 6 (SIGABRT) at 'import'"),
         *("worker.py", "        import torch\n    identity", "        os.abort()\n    identity"),
     ),
     "shared memory is full": broken(

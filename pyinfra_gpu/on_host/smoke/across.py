@@ -14,7 +14,7 @@ from typing import Any
 
 from . import files, group, ranks, verdict
 from .check import Board, Check, Facts, Want, fail, pairs, renamed, status_of, unknown
-from .journal import RANK, Journal
+from .journal import Journal
 from .listening import ANYONE, GROUP, ITSELF
 from .options import GPU
 
@@ -284,7 +284,7 @@ def _root(
     end = root([part.end for part in parts.values()])
     if end is None or end.kind != "late" or len(journals) < step.world_size:
         return end
-    sentence, rank = group.least_far(journals, RANK, f"{step.deadline} s (the deadline)")
+    sentence, rank = group.least_far(journals, f"{step.deadline} s (the deadline)")
     if rank is None:
         return replace(end, sentence=sentence, rank=None)
     host = host_of[rank]

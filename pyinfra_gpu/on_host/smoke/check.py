@@ -13,6 +13,10 @@ Facts = Mapping[int, Mapping[str, Any]]
 """Participant -> name of the fact -> value, in the participants' order."""
 
 
+TORCHRUN = "torchrun"
+"""What `Check.by` says of facts that torchrun itself records, before it starts any rank."""
+
+
 class Judged(Exception):  # noqa: N818 - a warning is none
     """How a check ends that does not pass: fail, warn, skip or unknown, and why."""
 
@@ -45,7 +49,7 @@ def unknown(detail: str) -> NoReturn:
 class Want:
     """What the launcher knows before any rank runs.
 
-    + devices: how many are tried one by one; gpus: how many the caller declares
+    + gpus: how many the caller declares
     + gpu_host: what is known of the GPUs before torch is imported; kinds: what sound ones show
     + compile: whether programs on this host are meant to use torch.compile
     + hosts: of a step across hosts: host -> the number of its ranks
@@ -56,7 +60,6 @@ class Want:
     mode: str = REHEARSAL_CPU
     torch: str | None = None
     torch_path: str | None = None
-    devices: int = 1
     gpus: int = 0
     gpu_host: Mapping[str, Any] = field(default_factory=dict)
     kinds: Sequence[Mapping[str, Any]] = ()
@@ -77,11 +80,12 @@ Judge = Callable[[Facts, Want], str]
 class Check:
     """A check that can be decided as soon as every participant has recorded the facts it needs.
 
-    The participants of S4 are the ranks; of S1 to S3 one process a device; of S0 and S5 the
-    launcher alone, as number 0.
+    The participants of S1 to S4 are the ranks, or torchrun as number 0; of S0 and S5 the launcher
+    alone, as number 0.
 
     + each: whether a failure shows on one participant's facts, when the others have none
-    + by: the measurement that ranks make for it, see `worker`; None: they record the facts anyway
+    + by: the measurement that ranks make for it, see `worker`; TORCHRUN; None: the launcher's own
+      facts, or those that ranks record anyway
     + across: whether the step across hosts asks for it too
     """
 
@@ -111,7 +115,7 @@ class Result:
 
 def measurements(checks: Iterable[Check]) -> list[str]:
     """Return what ranks must measure for `checks`, in the order in which it is first needed."""
-    return list(dict.fromkeys(check.by for check in checks if check.by))
+    return list(dict.fromkeys(check.by for check in checks if check.by and check.by != TORCHRUN))
 
 
 def status_of(results: Iterable[Result]) -> str:

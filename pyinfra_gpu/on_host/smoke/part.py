@@ -18,10 +18,10 @@ from typing import Any
 from . import across, files, listening, verdict
 from .across import End, Part
 from .check import Board, Want
-from .group import DEADLINE, Group
+from .group import DEADLINE, ENDED, Group
 from .journal import Journal
 from .options import Across, Options
-from .plans import RANKS_ENDED, plan_of_ranks
+from .plans import plan_of_ranks
 from .verdict import Announcer
 
 _MEETING_S = 60.0
@@ -163,7 +163,7 @@ class HostPart:
         )
         group = self._group = Group(replace(plan, checks=checks))
         want = Want(asked.world_size, options.allreduce_mib, options.mode)
-        board = Board([*checks, RANKS_ENDED], want, self._say.check)
+        board = Board([*checks, ENDED], want, self._say.check)
         limit = (self._began + options.deadline, f"{options.deadline} s (the deadline)")
         group.run(board, lambda: limit, self._stopped)
         return self._end_of(group, limit[1])
@@ -179,6 +179,8 @@ class HostPart:
             return end
         if group.finished:
             return End("done", host)
+        if group.reason is None and group.agent.pid and not group.agent.finished:
+            return End("raised", host, f"on {host}, {group.failure(limit)[0]}")
         if group.reason is None and len(journals) < wanted and not _errors(journals):
             started = f"{len(journals)} of {wanted} ranks started"
             return End("peer", host, f"on {host}, {started}, torchrun ended with code {group.code}")

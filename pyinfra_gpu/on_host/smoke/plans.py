@@ -9,20 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import compiling, device, environment, gpus, host, libraries, ranks, store
-from .check import Check, Facts, Want, fail, measurements
-from .group import Plan
-from .journal import RANK
+from .check import Check, measurements
+from .group import ENDED, Plan
 from .options import REHEARSAL_CPU, Options
-
-
-def _ended(facts: Facts, _: Want) -> str:
-    if code := facts[0]["ended"]:
-        fail(f"exit code {code}")
-    return "exit code 0"
-
-
-SINGLES_ENDED = Check("S3.finished", ("ended",), _ended)
-RANKS_ENDED = Check("S4.finished", ("ended",), _ended)
 
 
 def checks_of(mode: str) -> list[Check]:
@@ -35,11 +24,10 @@ def checks_of(mode: str) -> list[Check]:
         *libraries.CHECKS[:1],
         *(device.CHECKS if on_gpus else ()),
         *libraries.CHECKS[1:],
-        *store.SINGLE,
+        store.ALONE,
         *compiling.CHECKS,
-        SINGLES_ENDED,
         *(ranks.ON_GPUS if on_gpus else ranks.CHECKS),
-        RANKS_ENDED,
+        ENDED,
         *(ranks.AFTERWARDS if on_gpus else ()),
         *host.AFTER,
         *(gpus.AFTER if on_gpus else ()),
@@ -57,7 +45,6 @@ def plan_of_ranks(
     rendezvous: Sequence[str] = ("--standalone", "--local-addr", "127.0.0.1"),
     *,
     measure: Sequence[str] = (),
-    compiled: bool = False,
 ) -> Plan:
     """Return the plan of `count` ranks under torchrun, as training is started.
 
@@ -76,14 +63,13 @@ def plan_of_ranks(
         "directory": str(directory),
         "mode": mode,
         "allreduce_mib": options.allreduce_mib,
-        "compiled": compiled,
         "measure": [*(measure or measurements(checks))],
         "variables": [*kept],
     }
     torchrun = [
-        *(sys.executable, str(bundle), "--torchrun", str(directory / "failures.json")),
+        *(sys.executable, str(bundle), "--torchrun", str(directory)),
         *(*rendezvous, "--nproc-per-node", str(count), "--max-restarts", "0"),
         *("--log-dir", str(directory / "logs"), "--redirects", "3"),
         *(str(bundle), "--rank", json.dumps(settings)),
     ]
-    return Plan([torchrun], kept, directory, RANK, count, checks, RANKS_ENDED)
+    return Plan(torchrun, kept, directory, count, checks)

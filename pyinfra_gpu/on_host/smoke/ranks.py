@@ -1,4 +1,4 @@
-"""S4: which processes the ranks are, and which GPU each of them had."""
+"""S4: which processes the ranks are; and all checks of ranks, in their order."""
 
 from __future__ import annotations
 
@@ -23,29 +23,15 @@ def _ranks(facts: Facts, want: Want) -> str:
     return f"torch {want.torch}"
 
 
-def _gpus(facts: Facts, want: Want) -> str:
-    """Whether each rank has a GPU of its own, one of those the host lists, and the same NCCL."""
-    listed = {gpu["uuid"] for gpu in want.gpu_host.get("gpus", [])}
-    divided = any(gpu["mig"] == "Enabled" for gpu in want.gpu_host.get("gpus", []))
-    first = next(iter(facts.values()))["gpu"]["nccl"]
-    for rank, fact in facts.items():
-        gpu = fact["gpu"]
-        if gpu["uuid"] not in listed and not divided:
-            fail(f"rank {rank} is on {gpu['uuid']}, which nvidia-smi does not list", rank)
-        if gpu["nccl"] != first:
-            fail(f"rank {rank} has NCCL {gpu['nccl']}, another {first}", rank)
-    if len({fact["gpu"]["uuid"] for fact in facts.values()}) < len(facts):
-        fail("two ranks share a GPU")
-    return "a GPU for each rank"
-
-
-FIRST = (Check("S4.ranks", ("identity",), _ranks, each=True), *store.CHECKS)
-CHECKS = (*FIRST, *collectives.CHECKS, *step.CHECKS)
+CHECKS = (
+    Check("S4.ranks", ("identity",), _ranks, each=True),
+    *store.CHECKS,
+    *collectives.CHECKS,
+    *step.CHECKS,
+)
 """On any host."""
 ON_GPUS = (
-    FIRST[0],
-    Check("S4.gpus", ("gpu",), _gpus),
-    *FIRST[1:],
+    *CHECKS[:2],
     *collectives.CHECKS,
     # A broken path between two GPUs is to be seen before the step that would hang on it.
     *collectives.ON_GPUS,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -28,13 +27,13 @@ from . import (
 )
 from .check import Board, Check, Want, status_of
 from .collectives import ALL_REDUCE
-from .group import Group, Plan
-from .journal import SINGLE, Journal
+from .group import ENDED, Group, Plan
+from .journal import Journal
 from .options import GPU, REHEARSAL_1GPU, Options
-from .plans import RANKS_ENDED, SINGLES_ENDED, checks_of, plan_of_ranks
+from .plans import checks_of, plan_of_ranks
 from .verdict import Announcer
 
-_UNTIL = {"S0": 0.06, "S1": 0.25, "S2": 0.30, "S3": 0.50, "S4": 0.94, "S5": 1.0}
+_UNTIL = {"S0": 0.06, "S1": 0.35, "S2": 0.40, "S3": 0.60, "S4": 0.94, "S5": 1.0}
 """The share of the whole deadline at which each stage must have ended: what one leaves unused is
 there for the next, and their sum can never exceed the whole."""
 _LADDER_S = 60.0
@@ -67,7 +66,6 @@ class Test:
                 mode=self._mode,
                 torch=self._torch.version,
                 torch_path=self._torch.found,
-                devices=1 if self._gpus is None else declared,
                 gpus=declared if self._gpus else 0,
                 gpu_host=self._gpus or {},
                 kinds=gpus.kinds() if self._gpus else (),
@@ -100,7 +98,7 @@ class Test:
         self._say.say(f"{self._options.host}: {label}")
         if self._listens["to"] == listening.ANYONE:
             self._say.say(f"others can connect to this test: {self._listens['how']}")
-        for stage in (self._try_host, self._try_devices, self._try_ranks):
+        for stage in (self._try_host, self._try_ranks):
             if not self._board.failed:
                 stage()
         if self._groups:
@@ -157,50 +155,29 @@ class Test:
         facts["gpu_host"] = self._gpus
         self._board.decide(self._checks("S0"), facts, time.monotonic() - began)
 
-    def _try_devices(self) -> None:
-        """S1 to S3, after a look at which torch would be imported."""
+    def _try_ranks(self) -> None:
+        """S1 to S4, after a look at which torch would be imported."""
         self._limit("S1")
         by_path = "PYTHONPATH" in self._removed
         torch = {**asdict(self._torch), "python": sys.executable, "by_pythonpath": by_path}
         self._board.decide([libraries.LOCATED], {"torch": torch})
         if self._board.failed:
             return
-        wanted = [c for c in self._checks("S1", "S2", "S3") if c.id != SINGLES_ENDED.id]
-        settings = {"directory": str(self._directory), "mode": self._mode}
-        commands = [
-            [sys.executable, str(self._bundle), "--single", json.dumps({**settings, "device": n})]
-            for n in range(self._want.devices)
-        ]
-        clean = environment.clean(os.environ, self._mode, compiling=self._options.compile)
-        plan = Plan(
-            commands, clean, self._directory, SINGLE, self._want.devices, wanted, SINGLES_ENDED
-        )
+        later = (libraries.LOCATED, ENDED, *ranks.AFTERWARDS)
+        wanted = [c for c in self._checks("S1", "S2", "S3", "S4") if c not in later]
 
         def limit() -> tuple[float, str]:
             undecided = self._board.undecided(wanted)
-            return self._limit(undecided[0].id[:2] if undecided else "S3")
+            return self._limit(undecided[0].id[:2] if undecided else "S4")
 
-        self._run(plan, limit)
-
-    def _run(self, plan: Plan, limit: Callable[[], tuple[float, str]]) -> Group:
-        group = Group(plan)
+        group = self._ranks = Group(self._plan(self._directory, wanted, {}))
         self._groups.append(group)
         group.run(self._board, limit, self._interruption)
-        return group
-
-    def _try_ranks(self) -> None:
-        """S4."""
-        until, _ = self._limit("S4")
-        wanted = [c for c in self._checks("S4") if c not in (RANKS_ENDED, *ranks.AFTERWARDS)]
-        compiled = self._board.status("S3.compile") == "pass"
-        caches = environment.caches(self._directory / "compiled" / "ranks")
-        plan = self._plan(self._directory, wanted, caches, compiled=compiled)
-        group = self._ranks = self._run(plan, lambda: self._limit("S4"))
         if group.hung or any(hang.watchdog_spoke(group.tail(rank)) for rank in group.journals):
             self._stop()
             self._look_for_the_layer()
         elif self._gpus is not None and not self._board.failed:
-            self._after_ranks(until)
+            self._after_ranks(self._limit("S4")[0])
 
     def _plan(
         self,
@@ -209,7 +186,6 @@ class Test:
         variables: Mapping[str, str | None],
         *,
         measure: Sequence[str] = (),
-        compiled: bool = False,
     ) -> Plan:
         return plan_of_ranks(
             self._options,
@@ -220,7 +196,6 @@ class Test:
             checks,
             variables,
             measure=measure,
-            compiled=compiled,
         )
 
     def _after_ranks(self, until: float) -> None:
@@ -253,7 +228,7 @@ class Test:
         count = len([*self._directory.glob("rerun*")])
         directory = self._directory / f"rerun{count}"
         directory.mkdir()
-        board = Board([ALL_REDUCE, RANKS_ENDED], replace(self._want, allreduce_mib=1), lambda _: 0)
+        board = Board([ALL_REDUCE, ENDED], replace(self._want, allreduce_mib=1), lambda _: 0)
         measure = ["small_all_reduce"]
         group = Group(self._plan(directory, [ALL_REDUCE], variant.variables, measure=measure))
         group.run(board, lambda: (until, "the try's time"), self._interruption)
@@ -355,9 +330,8 @@ class Test:
     def _metrics(self) -> dict[str, Any]:
         label = verdict.LABELS[self._mode]
         found = verdict.metrics(self._journals(), self._want.ranks, self._began, label)
-        if self._gpus is not None and self._groups:
-            devices = self._groups[0].journals
-            found |= verdict.gpu_metrics(devices, self._journals(), self._afterwards)
+        if self._gpus is not None:
+            found |= verdict.gpu_metrics(self._journals(), self._afterwards)
         return found
 
 

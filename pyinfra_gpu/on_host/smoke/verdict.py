@@ -58,7 +58,7 @@ def metrics(
     slowest = {
         name: max(journal.seconds[name] for journal in known)
         for name in known[0].seconds
-        if name not in ("identity", "gpu") and all(name in each.seconds for each in known)
+        if name != "identity" and all(name in each.seconds for each in known)
     }
     launch = max((each.started or began for each in known), default=began) - began
     found: dict[str, Any] = {"label": label, "seconds": {"launch": round(launch, 4), **slowest}}
@@ -86,12 +86,10 @@ def _all_reduces(facts: Mapping[int, Mapping[str, Any]]) -> Iterator[dict[str, A
             yield {"kind": kind, "bytes": size, "seconds": seconds, "mb_per_s": rate}
 
 
-def gpu_metrics(
-    devices: Mapping[int, Journal], ranks: Mapping[int, Journal], afterwards: Mapping[str, Any]
-) -> dict[str, Any]:
+def gpu_metrics(ranks: Mapping[int, Journal], afterwards: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of GPUs: arithmetic and memory speed, all-reduce, link, way, formats."""
     found: dict[str, Any] = {}
-    speeds = {str(n): each.facts["speed"] for n, each in devices.items() if "speed" in each.facts}
+    speeds = {str(n): each.facts["speed"] for n, each in ranks.items() if "speed" in each.facts}
     for key in ("bf16_tflops", "memory_gb_s") if speeds else ():
         found[key] = {index: speed[key] for index, speed in speeds.items()}
     results = [each.facts["bandwidth"] for each in ranks.values() if "bandwidth" in each.facts]
