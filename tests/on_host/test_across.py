@@ -18,11 +18,11 @@ from typing import Any
 import gevent  # type: ignore[import-untyped]
 import pytest
 
-from pyinfra_gpu.engine.across_hosts import Member, Trained, gone
+from pyinfra_gpu.engine.across_hosts import Member, Trained, gone, read
 from pyinfra_gpu.engine.together import Together
 from pyinfra_gpu.facts.verdict import AcrossVerdict
-from pyinfra_gpu.on_host.smoke import across
-from pyinfra_gpu.on_host.smoke.across import Part, Step, read
+from pyinfra_gpu.on_host.smoke import document
+from pyinfra_gpu.on_host.smoke.across import Part, Step
 from tests.night import by_night
 from tests.on_host import smoke_runs
 
@@ -71,20 +71,20 @@ class Launcher:
     def output(self) -> str:
         return (self.folder / "output").read_text()
 
-    def conclude(self, verdict: dict[str, Any]) -> dict[str, Any]:
+    def conclude(self, verdict: document.AcrossVerdict) -> dict[str, Any]:
         """Have the bundle note the verdict; return what it has kept of it."""
         subprocess.run(
             [
                 *(self.python, str(self.folder / "smoke_test.pyz"), "--conclude"),
                 str(self.folder / "across.json"),
             ],
-            input=json.dumps(verdict),
+            input=json.dumps(verdict.as_json()),
             text=True,
             check=True,
         )
-        document: dict[str, Any] = json.loads((self.folder / "across.json").read_text())
-        assert isinstance(AcrossVerdict.read(json.dumps(document)), AcrossVerdict)
-        return document
+        kept: dict[str, Any] = json.loads((self.folder / "across.json").read_text())
+        assert isinstance(AcrossVerdict.read(json.dumps(kept)), AcrossVerdict)
+        return kept
 
     def ranks_at(self, words: str) -> bool:
         """Whether one of its ranks has written these words into its journal."""
@@ -183,10 +183,12 @@ def test_two_launchers_train_one_step_and_note_both_fingerprints(
         assert verdict["host"] == launcher.name
         assert sorted(each["host"] for each in verdict["ranks"]) == ["one", "one", "two", "two"]
         assert all(check["status"] == "pass" for check in verdict["checks"])
-        stamp = across.stamp(verdict)
-        assert stamp["hosts"] == {"one": "one-is", "two": "two-is"}
-        assert 0.9 < stamp["taylor_ratio"] < 1.1
-        assert stamp["all_reduce"]["bytes"] == 2**20 + 4
+        assert {name: each["fingerprint"] for name, each in verdict["hosts"].items()} == {
+            "one": "one-is",
+            "two": "two-is",
+        }
+        assert 0.9 < verdict["metrics"]["taylor_ratio"] < 1.1
+        assert max(each["bytes"] for each in verdict["metrics"]["allreduce"]) == 2**20 + 4
 
 
 BROKEN: dict[str, tuple[dict[str, tuple[Replacement, ...]], str, str]] = {

@@ -221,7 +221,7 @@ def _tried(*results: str) -> tuple[list[str], str]:
     tries, remark = hang.locate(
         hang.variants("gpu"), lambda _variant, _until: next(answers), 1e18, lambda: False
     )
-    return [each["result"] for each in tries], remark
+    return [each.result for each in tries], remark
 
 
 def test_what_passes_with_one_thing_changed_names_the_layer() -> None:

@@ -182,7 +182,6 @@ def test_a_hang_leaves_the_stack_of_the_rank(plan: str, runs: Callable[[str], Ru
     tail = run.verdict["failed"]["tail"]
     assert any("step.py" in line and "in measure" in line for line in tail)
     assert [rerun["result"] for rerun in run.verdict["reruns"]] == ["passed"]
-    assert run.verdict["deadline_extra_s"] == 60
 
 
 @pytest.mark.parametrize("plan", ["a rank raises"])
@@ -211,7 +210,7 @@ def test_a_sound_machine_passes_with_every_figure(plan: str, runs: Callable[[str
     assert all(line.startswith("[rehearsal-cpu] ") for line in run.output.splitlines())
     assert max(map(len, run.output.splitlines())) <= 80
     assert [stage["status"] for stage in verdict["stages"]] == ["pass"] * 6
-    assert (verdict["evidence"], verdict["reruns"], verdict["deadline_extra_s"]) == (None, [], 0)
+    assert (verdict["evidence"], verdict["reruns"]) == (None, [])
     assert not (Path(verdict["logs"]) / "compiled").exists()
     command = shlex.split(verdict["rerun_command"])
     assert command[1:4] == [str(run.directory / "smoke_test.pyz"), "--mode", "rehearsal-cpu"]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+from . import document
+from .document import CheckStatus, Status
 from .journal import Journal
 from .options import REHEARSAL_CPU
 
@@ -20,7 +22,7 @@ TORCHRUN = "torchrun"
 class Judged(Exception):  # noqa: N818 - a warning is none
     """How a check ends that does not pass: fail, warn, skip or unknown, and why."""
 
-    def __init__(self, status: str, detail: str, rank: int | None = None) -> None:
+    def __init__(self, status: CheckStatus, detail: str, rank: int | None = None) -> None:
         super().__init__(detail)
         self.status, self.detail, self.rank = status, detail, rank
 
@@ -103,14 +105,15 @@ class Result:
     not reached, or the run ended before the facts were there."""
 
     id: str
-    status: str
+    status: CheckStatus
     detail: str = ""
     seconds: float | None = None
     rank: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it as it is written."""
-        return {name: getattr(self, name) for name in ("id", "status", "detail", "seconds")}
+    @property
+    def written(self) -> document.Check:
+        """Return it as it is written down."""
+        return document.Check(self.id, self.status, self.seconds, self.detail)
 
 
 def measurements(checks: Iterable[Check]) -> list[str]:
@@ -118,10 +121,13 @@ def measurements(checks: Iterable[Check]) -> list[str]:
     return list(dict.fromkeys(check.by for check in checks if check.by and check.by != TORCHRUN))
 
 
-def status_of(results: Iterable[Result]) -> str:
+_WORST_FIRST: tuple[Status, ...] = ("fail", "unknown", "warn", "pass")
+
+
+def status_of(results: Iterable[Result]) -> Status:
     """Return the worst status, and unknown if nothing was checked."""
     found = {result.status for result in results}
-    return next((each for each in ("fail", "unknown", "warn", "pass") if each in found), "unknown")
+    return next((each for each in _WORST_FIRST if each in found), "unknown")
 
 
 class Board:
@@ -192,7 +198,7 @@ class Board:
         return [check for check in checks if check.id not in self._found]
 
     def close(
-        self, checks: Iterable[Check], detail: str, rank: int | None, status: str = "fail"
+        self, checks: Iterable[Check], detail: str, rank: int | None, status: CheckStatus = "fail"
     ) -> None:
         """Give the first undecided of `checks` the blame, if nothing else has it."""
         undecided = self.undecided(checks)

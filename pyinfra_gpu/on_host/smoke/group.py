@@ -12,6 +12,7 @@ from pathlib import Path
 
 from . import hang, processes
 from .check import TORCHRUN, Board, Check, Facts, Want, fail
+from .document import CheckStatus
 from .journal import AGENT, Journal, follow
 from .worker import failures_file, stack_file
 
@@ -87,7 +88,7 @@ class Group:
         if self.finished and not board.undecided(plan.checks):
             board.decide([ENDED], {"ended": self.code})
         else:
-            status = "fail" if self.reason in (None, DEADLINE) else "unknown"
+            status: CheckStatus = "fail" if self.reason in (None, DEADLINE) else "unknown"
             board.close([*plan.checks, ENDED], *self.failure(limit()[1]), status)
 
     @property

@@ -11,7 +11,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,8 @@ class HostPart:
         """Meet the other hosts, run the ranks, leave the part; return the exit code."""
         options, asked, host = self._options, self._asked, self._options.host
         self._say.say(f"{host}: one step on {', '.join(asked.hosts)}, {asked.world_size} ranks")
-        if self._listens["to"] == listening.ANYONE:
-            self._say.say(f"others than these hosts can connect: {self._listens['how']}")
+        if self._listens.to == listening.ANYONE:
+            self._say.say(f"others than these hosts can connect: {self._listens.how}")
         part_file(options.output).unlink(missing_ok=True)
         shutil.rmtree(options.logs, ignore_errors=True)
         options.logs.mkdir()
@@ -84,8 +84,8 @@ class HostPart:
         }
         found = {rank: group.logs_of(rank) for rank in journals} if group else {}
         logs = {rank: str(files[0]) for rank, files in found.items() if files}
-        part = Part(host, end, str(options.logs), journals, logs, self._listens)
-        files.write(part_file(options.output), part.as_json(asked.run_id))
+        part = Part(host, end, str(options.logs), journals, logs, self._listens, asked.run_id)
+        files.write(part_file(options.output), asdict(part))
         if end.good:
             seconds = time.monotonic() - self._began
             self._say.say(f"the ranks of {host} are done, in {seconds:.1f} s")
@@ -119,7 +119,7 @@ class HostPart:
             return End("absent", self._asked.hosts[1], f"not all of {absent} came {within}")
         shown = "; ".join(f"{address}: {why}" for address, why in tried.items())
         only = ""
-        if self._listens["to"] == listening.GROUP:
+        if self._listens.to == listening.GROUP:
             only = f", and for {host} if others see it under an address that no interface of it has"
         return End(
             "unreached",

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from . import (
 )
 from .check import Board, Check, Want, status_of
 from .collectives import ALL_REDUCE
+from .document import Environment, Listens, Rerun, Stage, Verdict
 from .group import ENDED, Group, Plan
 from .journal import Journal
 from .options import GPU, REHEARSAL_1GPU, Options
@@ -77,13 +78,13 @@ class Test:
         self._times: dict[str, list[float]] = {}
         self._groups: list[Group] = []
         self._ranks: Group | None = None
-        self._reruns: list[dict[str, Any]] = []
+        self._reruns: list[Rerun] = []
         self._remark: str | None = None
         self._afterwards: dict[str, Any] = {}
         self._xids: list[dict[str, Any]] | None = []
         self._kernel: list[str] | None = None
         self._cursor, self._shared = host.mark(), host.shared_files()
-        self._listens = {"to": listening.ANYONE, "how": "smoke_limit_network is False"}
+        self._listens = Listens(listening.ANYONE, "smoke_limit_network is False")
         if options.limit_network:
             self._listens = listening.to_whom(listening.ITSELF)
 
@@ -96,8 +97,8 @@ class Test:
         self._directory.mkdir()
         label = verdict.LABELS[self._mode].partition(": ")[2]
         self._say.say(f"{self._options.host}: {label}")
-        if self._listens["to"] == listening.ANYONE:
-            self._say.say(f"others can connect to this test: {self._listens['how']}")
+        if self._listens.to == listening.ANYONE:
+            self._say.say(f"others can connect to this test: {self._listens.how}")
         for stage in (self._try_host, self._try_ranks):
             if not self._board.failed:
                 stage()
@@ -125,25 +126,15 @@ class Test:
             if len(each) == 2:
                 each.append(time.monotonic())
 
-    def _stages(self) -> list[dict[str, Any]]:
-        """Return one entry a stage as in the verdict; one that never began was skipped."""
-        entries = []
+    def _stages(self) -> Iterator[Stage]:
+        """Yield each stage as it ended; one that never began was skipped."""
         for stage in _UNTIL:
             results = [each for each in self._board.results() if each.id[:2] == stage]
             ran = [each for each in results if each.detail[:11] != "not reached"]
-            began, until, ended = self._times.get(stage, [0.0, 0.0, 0.0])
-            seconds, limit = round(ended - began, 3), round(until - began, 3)
-            here = bool(ran) and stage in self._times
-            entries.append(
-                {
-                    "id": stage,
-                    "status": status_of(ran) if ran else "skip",
-                    # What one process does at once is over before it was seen to begin.
-                    "seconds": seconds if here else (0.0 if ran else None),
-                    "deadline_s": limit if here else None,
-                }
-            )
-        return entries
+            times = self._times.get(stage, [])
+            # What one process does at once is over before it was seen to begin.
+            seconds = round(times[2] - times[0], 3) if times else 0.0
+            yield Stage(stage, status_of(ran) if ran else "skip", seconds if ran else None)
 
     # -- the stages
 
@@ -223,7 +214,7 @@ class Test:
             lambda: self._interruption() is not None,
         )
 
-    def _try_again(self, variant: hang.Variant, until: float) -> tuple[str, Group]:
+    def _try_again(self, variant: hang.Variant, until: float) -> tuple[hang.Ending, Group]:
         """Return how a small all-reduce ends with `variant`, and what ran."""
         count = len([*self._directory.glob("rerun*")])
         directory = self._directory / f"rerun{count}"
@@ -258,23 +249,20 @@ class Test:
 
     def _conclude(self) -> int:
         """Write verdict and evidence, and say how it went; return the exit code."""
-        document = self._document()
-        if document["status"] != "pass":
-            document["evidence"] = self._evidence()
-        files.write(self._options.output, document)
-        for check in document["checks"]:
-            if check["status"] == "warn":
-                self._say.say(f"WARN {check['id']}: {check['detail']}")
-        status = document["status"].upper()
-        if failed := document["failed"]:
-            for line in failed["tail"][-_LINES_SHOWN:]:
+        found = self._verdict()
+        files.write(self._options.output, found.as_json())
+        for check in found.having("warn"):
+            self._say.say(f"WARN {check.id}: {check.detail}")
+        status = found.status.upper()
+        if found.failed:
+            for line in found.failed.tail[-_LINES_SHOWN:]:
                 self._say.quote(line)
-            self._say.say(f"{status} {failed['id']}: {failed['sentence']}")
+            self._say.say(f"{status} {found.failed.id}: {found.failed.sentence}")
         else:
-            proof = "" if document["proof"] else ", not proof of a host with several GPUs"
-            self._say.say(f"{status}{proof}, in {document['duration_s']:.1f} s")
+            proof = "" if found.proof else ", not proof of a host with several GPUs"
+            self._say.say(f"{status}{proof}, in {found.duration_s:.1f} s")
         self._say.say(f"verdict: {self._options.output}")
-        return verdict.exit_code(document["status"], self._mode)
+        return verdict.exit_code(found.status, self._mode)
 
     def _evidence(self) -> str | None:
         """Keep what explains the result; a verdict without it is better than none."""
@@ -292,47 +280,40 @@ class Test:
             return None
         return str(path)
 
-    def _document(self) -> dict[str, Any]:
+    def _verdict(self) -> Verdict:
         options, results = self._options, self._board.results()
         status = status_of(results)
         last = self._groups[-1] if self._groups else None
         loaded = verdict.loaded(self._journals()) or {}
         listed = self._gpus["gpus"] if self._gpus else []
-        return {
-            "schema_version": verdict.SCHEMA_VERSION,
-            "mode": self._mode,
-            "label": verdict.LABELS[self._mode],
-            "status": status,
-            "proof": verdict.proves(status, self._mode),
-            "host": options.host,
-            "fingerprint": options.fingerprint,
-            "started": self._started,
-            "finished": _now(),
-            "duration_s": round(time.monotonic() - self._began, 3),
-            "deadline_s": options.deadline,
-            "deadline_extra_s": hang.EXTRA_S if self._reruns else 0,
-            "stages": self._stages(),
-            "software": verdict.software(self._torch, self._bundle),
-            "environment": {"removed": self._removed},
-            "listens": self._listens,
-            "gpus": [gpus.record(gpu, loaded.get(str(gpu["index"]), {})) for gpu in listed],
-            "ranks": verdict.ranks(self._ranks),
-            "checks": [each.as_json() for each in results],
-            "metrics": self._metrics(),
-            "xids_new": self._xids,
-            "failed": verdict.failed(self._board.failed, last, self._remark),
-            "reruns": self._reruns,
-            "evidence": None,
-            "rerun_command": verdict.rerun_command(options, self._bundle),
-            "logs": str(self._directory),
-        }
-
-    def _metrics(self) -> dict[str, Any]:
-        label = verdict.LABELS[self._mode]
-        found = verdict.metrics(self._journals(), self._want.ranks, self._began, label)
-        if self._gpus is not None:
-            found |= verdict.gpu_metrics(self._journals(), self._afterwards)
-        return found
+        return Verdict(
+            schema_version=Verdict.VERSION,
+            mode=self._mode,
+            label=verdict.LABELS[self._mode],
+            status=status,
+            proof=verdict.proves(status, self._mode),
+            host=options.host,
+            fingerprint=options.fingerprint,
+            started=self._started,
+            finished=_now(),
+            duration_s=round(time.monotonic() - self._began, 3),
+            deadline_s=options.deadline,
+            stages=tuple(self._stages()),
+            software=verdict.software(self._torch, self._bundle),
+            environment=Environment(self._removed),
+            listens=self._listens,
+            gpus=tuple(gpus.record(each, loaded.get(str(each["index"]), {})) for each in listed),
+            ranks=verdict.ranks(self._ranks) if self._ranks else (),
+            checks=tuple(each.written for each in results),
+            metrics=verdict.metrics(
+                self._journals(), self._want.ranks, self._began, self._afterwards
+            ),
+            failed=verdict.failed(self._board.failed, last, self._remark),
+            reruns=tuple(self._reruns),
+            evidence=self._evidence() if status != "pass" else None,
+            rerun_command=verdict.rerun_command(options, self._bundle),
+            logs=str(self._directory),
+        )
 
 
 def _now() -> str:
