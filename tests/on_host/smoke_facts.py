@@ -96,6 +96,7 @@ def sound(rank: int) -> dict[str, Any]:
             "torch": TORCH,
             "torch_path": TORCH_PATH,
         },
+        "init": {},
         "store": {
             "class": "TCPStore",
             "host": "127.0.0.1",

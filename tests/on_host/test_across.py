@@ -101,7 +101,7 @@ def start(
     changes: dict[str, tuple[Replacement, ...]] | None = None,
     deadline: int = _DEADLINE,
     port: int | None = None,
-    ranks: int = 2,
+    ranks: int = 1,
 ) -> list[Launcher]:
     """Start launchers of the step of hosts one and two, each with its own bundle."""
     port = port or free_port()
@@ -181,7 +181,7 @@ def test_two_launchers_train_one_step_and_note_both_fingerprints(
         verdict = verdicts[launcher.name]
         assert verdict["status"] == "pass", verdict["failed"]
         assert verdict["host"] == launcher.name
-        assert sorted(each["host"] for each in verdict["ranks"]) == ["one", "one", "two", "two"]
+        assert sorted(each["host"] for each in verdict["ranks"]) == ["one", "two"]
         assert all(check["status"] == "pass" for check in verdict["checks"])
         assert {name: each["fingerprint"] for name, each in verdict["hosts"].items()} == {
             "one": "one-is",
@@ -294,22 +294,18 @@ def test_a_port_in_use_is_one_sentence(python: str, tmp_path: Path) -> None:
     assert f"port {port} cannot be listened at on one: Address already in use" in sentence
 
 
-@pytest.mark.parametrize(
-    ("number", "words", "deadline"),
-    [
-        (signal.SIGKILL, "the test on two ended without a word", _DEADLINE),
-        (signal.SIGSTOP, "two did not finish in time", 30),  # which is waited for
-    ],
-    ids=["killed", "silent"],
-)
+GONE = {
+    "killed": (signal.SIGKILL, "the test on two ended without a word", _DEADLINE),
+    "silent": (signal.SIGSTOP, "two did not finish in time", 30),  # which is waited for
+}
+
+
+@pytest.mark.parametrize("how", by_night(GONE, ("killed",)))
 def test_a_launcher_that_is_gone_ends_the_other_and_leaves_no_process(
-    number: signal.Signals,
-    words: str,
-    deadline: int,
-    python: str,
-    tmp_path: Path,
+    how: str, python: str, tmp_path: Path
 ) -> None:
-    launchers = start(python, tmp_path, ranks=1)
+    number, words, deadline = GONE[how]
+    launchers = start(python, tmp_path)
 
     def take_away() -> None:
         two = launchers[1]

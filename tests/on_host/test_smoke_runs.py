@@ -35,10 +35,11 @@ pytestmark = pytest.mark.torch
 _ALL_REDUCE = "            dist.all_reduce(tensor)\n            synchronize(it.device)\n"
 _STEP = "        torch.optim.SGD("
 _SLEEP = "__import__('time').sleep(10**6)"
+_ALL_THERE = "sum('gradients' in each.steps for each in self.journals.values()) == 2"
 _COMPILED = {"TORCHDYNAMO_DISABLE": "0"}
 
 PLANS = {
-    "a rank sleeps for ever": broken(  # first, because others run while it waits
+    "a rank sleeps for ever": broken(
         "S4.grad_bitwise",
         ("all ranks were still at 'gradients' after", "a small all-reduce alone passes here"),
         *(
@@ -46,22 +47,23 @@ PLANS = {
             "        before = model(",
             f"        if it.rank: {_SLEEP}\n        before = model(",
         ),
-        *("hang.py", "_EACH_S = 15", "_EACH_S = 50"),  # a busy machine takes longer
-        deadline=150,
+        # The deadline comes when both ranks are there: nobody waits, and a busy machine has time.
+        *("group.py", "late = now > limit()[0] or", f"late = {_ALL_THERE} or"),
+        *("hang.py", "EXTRA_S = 60", "EXTRA_S = 600"),
+        *("hang.py", "_EACH_S = 15", "_EACH_S = 600"),
     ),
     "sound": Plan(allreduce_mib=64),
     "stray variables, three ranks": Plan(
         ranks=3, environment={**UNCOMPILED, "NCCL_P2P_DISABLE": "1", "TORCH_FR_BUFFER_SIZE": "0"}
     ),
-    "one bit of one element of 64 MiB is wrong": broken(
+    "one bit of one element is wrong": broken(
         "S4.allreduce_exact",
-        ("64 MiB float32, repeat 1", "Mismatched elements: 1 / 16777216", "(12345678,)"),
+        ("1 MiB float32, repeat 1", "Mismatched elements: 1 / 262144", "(123456,)"),
         "collectives.py",
         _ALL_REDUCE,
         "            dist.all_reduce(tensor)\n"
-        "            if it.rank == 1 and size == 2**26: tensor[12345678] += 1\n"
+        "            if it.rank == 1 and size == 2**20: tensor[123456] += 1\n"
         "            synchronize(it.device)\n",
-        allreduce_mib=64,
     ),
     "a rank skips one all-reduce": broken(
         "S4.allreduce_exact",
@@ -152,8 +154,7 @@ BROKEN = [name for name, plan in PLANS.items() if plan.check]
 
 ALWAYS = (
     "a rank sleeps for ever",
-    "one bit of one element of 64 MiB is wrong",
-    "gradients are summed in place of averaged",
+    "one bit of one element is wrong",
     "a rank is killed",
     "a rank raises",
     "the store is served without libuv",

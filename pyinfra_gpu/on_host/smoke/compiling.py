@@ -38,16 +38,21 @@ def measure(it: Rank) -> None:
         if it.compiles:
             value.update(_measured(it.device, cache))
             it.compiled = not value["disabled"] and value["error"] is None
-        else:
+        elif not _disabled():
             importlib.import_module("torch._dynamo")  # DDP will; now this rank has nothing to do
     it.meet("compiled")
+
+
+def _disabled() -> list[str]:
+    """Return the variables that switch torch.compile off, as torch reads them."""
+    return [name for name in environment.OFF if os.environ.get(name) == "1"]
 
 
 def _measured(device: torch.device, cache: Path) -> dict[str, Any]:
     kind = device.type
     names = (os.environ.get(name, name) for name in _COMPILERS[kind])
     fact: dict[str, Any] = {
-        "disabled": [name for name in environment.OFF if os.environ.get(name) == "1"],
+        "disabled": _disabled(),
         "compiler": next((path for name in names if (path := shutil.which(name))), None),
         "python_headers": (Path(sysconfig.get_path("include")) / "Python.h").exists(),
         "error": None,

@@ -24,7 +24,7 @@ def _ranks(facts: Facts, want: Want) -> str:
 
 
 CHECKS = (
-    Check("S4.ranks", ("identity",), _ranks, each=True),
+    Check("S4.ranks", ("identity", "init"), _ranks, each=True),
     *store.CHECKS,
     *collectives.CHECKS,
     *step.CHECKS,
