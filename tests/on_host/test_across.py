@@ -89,7 +89,7 @@ class Launcher:
     def ranks_at(self, words: str) -> bool:
         """Whether one of its ranks has written these words into its journal."""
         return any(
-            words in path.read_text() for path in self.folder.glob("across.json.logs/*.jsonl")
+            words in path.read_text() for path in self.folder.glob("across.json.logs/rank*.jsonl")
         )
 
 

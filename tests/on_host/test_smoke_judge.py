@@ -11,7 +11,7 @@ import pytest
 from pyinfra_gpu.on_host.smoke import bandwidth, collectives, libraries
 from pyinfra_gpu.on_host.smoke.check import Board, Check, Judged, Want
 from pyinfra_gpu.on_host.smoke.journal import Journal
-from pyinfra_gpu.on_host.smoke.plans import checks_of
+from pyinfra_gpu.on_host.smoke.ranks import checks_of
 from tests.on_host.smoke_facts import (
     HOST,
     ON_CARDS,

@@ -19,6 +19,7 @@ import pytest
 from pyinfra_gpu.stacks.bundle import smoke_bundle
 from tests.night import by_night
 from tests.on_host import smoke_runs
+from tests.on_host.smoke_gpu_simulated import executable, rtx_5090, tree
 from tests.on_host.smoke_runs import (
     FAILED,
     PASSED_BUT_NOT_PROOF,
@@ -326,3 +327,53 @@ def test_a_host_without_gpus_fails_the_test_for_gpus_at_once(
     assert (run.code, run.verdict["mode"], run.verdict["status"]) == (FAILED, mode, "fail")
     assert run.verdict["failed"]["id"] == "S0.gpus"
     assert {each["status"] for each in run.verdict["stages"][1:]} == {"skip"}
+
+
+ON_THE_CPU = (
+    ("worker.py", 'torch.device("cuda", local_rank)', 'torch.device("cpu")'),
+    (
+        "worker.py",
+        "        if on_cpu:\n            # Longer",
+        "        if True:\n            # Longer",
+    ),
+    ("worker.py", 'self.device.type != "cpu" or self.rank == 0', "True"),
+    ("device.py", "torch.version.cuda", '"13.0"'),
+    ("device.py", "torch.cuda.get_arch_list()", '["sm_120"]'),
+    ("device.py", 'value["nccl"] = nccl_version()', 'value["nccl"] = "2.28"'),
+    ("device.py", "torch.cuda.is_available()", "True"),
+    ("device.py", "torch.cuda.device_count()", "2"),
+    ("device.py", "        torch.cuda.set_device(device)\n", ""),
+    (
+        "device.py",
+        "value.update(identity(device.index))",
+        'value.update({"uuid": f"GPU-{it.rank:08d}-1111-2222-3333-444444444444",'
+        ' "name": "NVIDIA GeForce RTX 5090", "capability": [12, 0]})',
+    ),
+    ("device.py", "_MEMORY_BYTES = 2**30", "_MEMORY_BYTES = 2**20"),
+    ("device.py", "speed(device, 8192, 2**30)", "speed(device, 64, 2**10)"),
+    ("device.py", 'if share < kind["fail"]', "if False"),
+    ("libraries.py", "_WITH_GPU = (", "_WITH_GPU = () and ("),
+    ("bandwidth.py", "_MIB = 256", "_MIB = 1"),
+    ("bandwidth.py", "LINK_WARN, LINK_FAIL = 0.25, 0.10", "LINK_WARN, LINK_FAIL = 0.0, 0.0"),
+)
+"""What makes a test of two RTX 5090 run on a CPU, up to the number formats."""
+
+
+@pytest.mark.night
+def test_a_test_on_gpus_goes_its_whole_way(python: str, tmp_path: Path) -> None:
+    """Nothing here is a GPU: what is proven is the launcher's way, in lack of two GPUs."""
+    (tmp_path / "root").mkdir()
+    root = ("gpus.py", 'root: Path = Path("/")', f'root: Path = Path("{tree(tmp_path / "root")}")')
+    file = tmp_path / "smoke_test.pyz"
+    file.write_bytes(smoke_runs.bundle(*ON_THE_CPU, root))
+    cards = executable(tmp_path / "bin", [rtx_5090(0), rtx_5090(1)])
+    command = [python, str(file), "--mode", "gpu", "--gpus", "2", "--allreduce-mib", "1"]
+    command += ["--deadline", "900", "--output", str(tmp_path / "verdict.json")]
+    environment = {**os.environ, **UNCOMPILED, **cards}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=1000)
+    run = Run(done.returncode, done.stdout, tmp_path)
+    assert run.verdict["failed"]["id"] == "S4.precision", run.output  # without CUDA
+    passed = {each["id"] for each in run.verdict["checks"] if each["status"] == "pass"}
+    assert {"S0.gpus", "S1.cuda", "S1.memory", "S4.bandwidth", "S4.finished"} <= passed
+    assert [gpu["pcie"]["gen_loaded"] for gpu in run.verdict["gpus"]] == [1, 1]
+    assert run.status("S4.transport") == "warn"  # gloo writes none of NCCL's logs

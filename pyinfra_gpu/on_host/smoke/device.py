@@ -56,6 +56,7 @@ def measure(it: Rank) -> None:
         value.update(memory(device, _MEMORY_BYTES))
     with journal.measuring("speed") as value:
         value.update(speed(device, 8192, 2**30))
+    torch.cuda.empty_cache()  # what comes next needs some of it outside of torch
 
 
 def nccl_version() -> str | None:

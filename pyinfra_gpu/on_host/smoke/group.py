@@ -123,6 +123,7 @@ class Group:
             self.reason = interruption() or (DEADLINE if late else None)
             if self.reason == DEADLINE:
                 self.hung = board.failed is None
+            if self.hung:
                 hang.ask_for_stacks(self.journals.values(), self.plan.directory)
             if self.reason is not None:
                 return

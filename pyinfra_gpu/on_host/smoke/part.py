@@ -21,7 +21,7 @@ from .check import Board, Want
 from .group import DEADLINE, ENDED, Group
 from .journal import Journal
 from .options import Across, Options
-from .plans import plan_of_ranks
+from .ranks import plan_of_ranks
 from .verdict import Announcer
 
 _MEETING_S = 60.0

@@ -31,7 +31,7 @@ from .document import Environment, Listens, Rerun, Stage, Verdict
 from .group import ENDED, Group, Plan
 from .journal import Journal
 from .options import GPU, REHEARSAL_1GPU, Options
-from .plans import checks_of, plan_of_ranks
+from .ranks import checks_of, plan_of_ranks
 from .verdict import Announcer
 
 _UNTIL = {"S0": 0.06, "S1": 0.35, "S2": 0.40, "S3": 0.60, "S4": 0.94, "S5": 1.0}
