@@ -20,7 +20,6 @@ from pyinfra_gpu.engine.steps import reason as reason_of
 from pyinfra_gpu.engine.wire import within
 from pyinfra_gpu.facts.fields import NOT_REPORTED, Fields, Unknown, read_fields
 from pyinfra_gpu.facts.power import parse as parse_power
-from pyinfra_gpu.packages import probes
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def program(spec: HostSpec, reason: str) -> str:
         "PG_SERVICES": " ".join(SERVICES),
     }
     parts = [f"probe/{name}.sh" for name in ("start", "driver", "power")]
-    parts += [*(f"packages/{name}" for name in probes()), "driver/restart.sh"]
+    parts += ["packages/apt/probe.sh", "driver/restart.sh"]
     lines = [f"{name}={shlex.quote(value)}\n" for name, value in inputs.items()]
     return "".join([*lines, *map(on_host.text, parts)])
 

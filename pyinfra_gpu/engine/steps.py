@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyinfra import logger
@@ -13,6 +13,7 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
 
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine import journal, privilege
+from pyinfra_gpu.engine.look import last_seen
 from pyinfra_gpu.engine.transport import is_alive
 from pyinfra_gpu.engine.wire import guard
 from pyinfra_gpu.on_host import program
@@ -69,14 +70,6 @@ def step(
         seconds += LOCK_WAIT_S
     arguments = {**run_as, "_timeout": seconds, "_success_exit_codes": list(success)}
     return FunctionCommand(_run, (stage, what, commands, arguments, stream), {})
-
-
-def patient(seconds: float, commands: Iterator[Any]) -> Iterator[Any]:
-    """Pass on what an operation of pyinfra's yields, each of its commands with this deadline."""
-    for command in commands:
-        made = StringCommand(command.strip()) if isinstance(command, str) else command
-        made.connector_arguments["_timeout"] = int(seconds)
-        yield made
 
 
 def locked(command: str, lock: str, guard: str = "", seconds: int = LOCK_WAIT_S) -> str:
@@ -161,7 +154,8 @@ def reason(lines: Sequence[str], *, said_by: str = "") -> str:
     if not lines:
         return "it printed nothing; try the command by hand (-vv)"
     last = shortened(lines[-1].removeprefix(_HELD), _LONGEST_LINE)
-    return explain_lines(lines, said_by=said_by) or (f"{said_by} says: {last}" if said_by else last)
+    explained = explain_lines(lines, said_by=said_by, record=last_seen())
+    return explained or (f"{said_by} says: {last}" if said_by else last)
 
 
 def broken(state: State, host: str, stage: str, error: Exception) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from pyinfra_gpu.facts import system
 from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown, not_asked, without_password
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.facts.probe import ConcernFact
-from pyinfra_gpu.packages import PackageManager, manager_for
+from pyinfra_gpu.packages import history as apt_log
+from pyinfra_gpu.packages import sources as apt_lists
 from pyinfra_gpu.packages.model import PackageChange, Source
 
 _NVIDIA = ("nvidia", "cuda/repos")
@@ -122,27 +122,26 @@ def parse(fields: Fields) -> NvidiaRecord:
             lost=(),
             alternatives=(),
         )
-    manager = manager_for(system.parse(fields).os_id)
-    key, listed = fields.raw("nvidia.keyring"), all_sources(fields, manager)
+    key, listed = fields.raw("nvidia.keyring"), all_sources(fields)
     return NvidiaRecord(
         packages=_packages(fields.items("nvidia.package")),
-        sources=sources(fields, manager),
+        sources=sources(fields),
         archives=listed
         if isinstance(listed, Unknown)
         else tuple(each for each in listed if each.components),
         keyring=fingerprints(key) if isinstance(key, bytes) else key,
-        history=history(fields.items("nvidia.change"), manager),
+        history=history(fields.items("nvidia.change")),
         lost=_lost(fields.items("nvidia.file")),
         alternatives=_alternatives(fields.items("nvidia.alternative")),
     )
 
 
-def sources(fields: Fields, manager: PackageManager) -> tuple[Source, ...] | Unknown:
+def sources(fields: Fields) -> tuple[Source, ...] | Unknown:
     """Return the sources that name NVIDIA's repository or are the declared one.
 
     In the declared URL, which the probe sends too, `{distro}` and `{arch}` stand for any word.
     """
-    listed = all_sources(fields, manager)
+    listed = all_sources(fields)
     declared = fields.text("nvidia.repository")
     if isinstance(listed, Unknown):
         return listed
@@ -151,7 +150,7 @@ def sources(fields: Fields, manager: PackageManager) -> tuple[Source, ...] | Unk
     return tuple(each for each in listed if _matters(each, declared))
 
 
-def all_sources(fields: Fields, manager: PackageManager) -> tuple[Source, ...] | Unknown:
+def all_sources(fields: Fields) -> tuple[Source, ...] | Unknown:
     """Return every enabled source; the probe sends each line of the lists as "FILE:LINE"."""
     rows = fields.items("nvidia.source_line")
     if isinstance(rows, Unknown):
@@ -162,9 +161,7 @@ def all_sources(fields: Fields, manager: PackageManager) -> tuple[Source, ...] |
         if not colon:
             return Unknown(f"the probe's line {row[:80]!r} is incomplete")
         files.setdefault(name, []).append(line)
-    return tuple(
-        source for name, lines in files.items() for source in manager.sources_in(name, lines)
-    )
+    return tuple(source for name, lines in files.items() for source in apt_lists.read(name, lines))
 
 
 def _matters(source: Source, declared: str | None) -> bool:
@@ -177,15 +174,13 @@ def _matters(source: Source, declared: str | None) -> bool:
     return re.fullmatch("[^/]+".join(map(re.escape, parts)), source.uri.rstrip("/")) is not None
 
 
-def history(
-    rows: tuple[str, ...] | Unknown, manager: PackageManager
-) -> tuple[PackageChange, ...] | Unknown:
+def history(rows: tuple[str, ...] | Unknown) -> tuple[PackageChange, ...] | Unknown:
     """Return what the package manager's log tells, oldest first, without passwords."""
     if isinstance(rows, Unknown):
         return rows
     return tuple(
         replace(change, command=without_password(change.command)) if change.command else change
-        for change in manager.changes_in(rows)
+        for change in apt_log.read(rows)
     )
 
 

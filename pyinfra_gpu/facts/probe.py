@@ -18,7 +18,7 @@ from pyinfra.api.command import QuoteString
 from pyinfra.api.exceptions import FactProcessError, FactValueError, PyinfraError
 
 from pyinfra_gpu.facts.fields import Fields, read_fields
-from pyinfra_gpu.packages import own_files, probes
+from pyinfra_gpu.packages import files as apt_files
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ T = TypeVar("T")
 PACKAGES = ("ca-certificates", "curl", "g++", "git", "python3", "python3-dev", "python3-venv")
 
 # The files of `on_host`: functions first, and last what calls them. The first ones are for root and
-# for the owner, the second for whoever looks at what the owner can write. Who asks a package
-# manager is its own: `pyinfra_gpu.packages.probes`.
+# for the owner, the second for whoever looks at what the owner can write.
 _SHARED = ("probe/start.sh", "probe/watch.sh", "probe/entries.sh", "probe/needs.sh")
 _OWNERS = ("probe/torch.sh", "probe/training.sh", "probe/compilers.sh", "probe/theirs.sh")
 _ROOTS = (
@@ -43,6 +42,7 @@ _ROOTS = (
     "probe/cuda.sh",
     "probe/libcuda.sh",
     "probe/power.sh",
+    "packages/apt/probe.sh",
 )
 _LAST = "probe/end.sh"
 _ON_THE_WAY_S = 10  # of the time for a look: for connecting, and for the answer's way back
@@ -234,7 +234,7 @@ def _own_entries(paths: Paths) -> tuple[str, ...]:
 
 
 def _nvidia_entries(paths: Paths) -> tuple[str, ...]:
-    return (paths.proofs, *system_files.ALL, *own_files())
+    return (paths.proofs, *system_files.ALL, *apt_files.ALL)
 
 
 def text_of(request: ProbeRequest) -> str:
@@ -249,10 +249,9 @@ def script() -> str:
     Without comments, continued lines and the tabs that indent it; of the blanks that indent its
     lines of Python one for each four.
     """
-    managers = (f"packages/{name}" for name in probes())
     texts = {"shared_text": _joined(*_SHARED), "owners_text": _joined(*_OWNERS)}
     given = "\n".join(f"{name}={shlex.quote(text)}" for name, text in texts.items())
-    return f'{given}\neval "$shared_text"\n{_joined(*_ROOTS, *managers, _LAST)}'
+    return f'{given}\neval "$shared_text"\n{_joined(*_ROOTS, _LAST)}'
 
 
 def _joined(*names: str) -> str:

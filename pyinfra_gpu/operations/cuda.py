@@ -8,11 +8,10 @@ from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import compilers
 from pyinfra_gpu.drift import cuda as drift
-from pyinfra_gpu.drift.finding import Finding, Findings, Id
-from pyinfra_gpu.engine import deadlines, proof, reinstall, transaction
+from pyinfra_gpu.drift.finding import Findings, Id
+from pyinfra_gpu.engine import deadlines, proof, transaction
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.look import look
-from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
 
@@ -30,28 +29,17 @@ _NO_REPOSITORY = (
 )
 
 
-@converging(
-    drift,
-    repairs=drift.TOOLKIT,
-)
+@converging(drift, repairs=drift.TOOLKIT)
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared toolkit and a compiler for it are installed, and whole.
-
-    + spec: the host's resolved specification
 
     Only the toolkit's own package is asked for: `cuda` and `cuda-13-0` bring a driver of their
     choice. Other toolkits beside it stay. Files that are gone come back with their packages. A
     compiler that nvcc refuses fails this host with the one to install.
-
-    **Example:**
-
-    .. code:: python
-
-        cuda.installed(name="Install the CUDA toolkit", spec=wanted)
     """
     if record.packages.half_configured:
-        yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
-        yield finish_interrupted(STAGE, spec, record)
+        yield FunctionCommand(transaction.wait_for_lock, (STAGE, spec), {})
+        yield transaction.finish_interrupted(STAGE, spec)
     yield from _install(spec, record, found)
 
 
@@ -59,7 +47,7 @@ def _hint(spec: HostSpec, record: Record) -> str:
     """Return what to think of where there is no toolkit to install."""
     if spec.driver.source == "present":
         return _NO_REPOSITORY
-    offers = manager_of(record).offers_by_hand(drift.package(spec))
+    offers = f"apt-cache policy {drift.package(spec)}"
     if spec.cuda.version:
         return (
             f"cuda_version = {spec.cuda.version!r} is declared; what is on offer there is told by"
@@ -72,7 +60,7 @@ def _install(spec: HostSpec, record: Record, found: Findings) -> Commands:
     wanted = compilers.compiler_packages(spec, record)
     if drift.toolkit_owed(spec, record, found):
         name, version = drift.package(spec), spec.cuda.version
-        wanted.append(manager_of(record).build_of(name, version) if version else name)
+        wanted.append(f"{name}={version}-*" if version else name)
     if wanted:
         yield from transaction.install(STAGE, spec, wanted, hint=_hint(spec, record))
     if found.of(Id.CUDA_COMPILER_MISSING):
@@ -85,45 +73,36 @@ def _compilers_again(state: State, host: Host, spec: HostSpec) -> bool:
     """Install again the compilers whose packages are there, and their programs are not."""
     record = look(spec)
     names = [] if record is None else compilers.compiler_packages(spec, record)
-    return reinstall.again(state, host, STAGE, spec, names)
+    return transaction.again(state, host, STAGE, spec, names)
 
 
 def _reinstall(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Install again what lost files, and only that: a whole toolkit is gigabytes."""
-    lost = reinstall.with_missing_files(state, host, spec, drift.home(spec))
+    lost = transaction.with_missing_files(state, host, spec, drift.home(spec))
     found = (*lost, *drift.damaged(spec, record), *drift.incomplete(spec, record))
     packages = list(dict.fromkeys(found)) or drift.nvcc_packages(spec, record)
-    return reinstall.again(state, host, STAGE, spec, packages)
+    return transaction.again(state, host, STAGE, spec, packages)
 
 
 @converging(drift, repairs=drift.PLAIN_PATH)
 def chosen(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that /usr/local/cuda leads to the declared toolkit, by update-alternatives.
 
-    + spec: the host's resolved specification
-
     A link that somebody made by hand is kept under another name; a folder there is left alone and
     fails this host.
-
-    **Example:**
-
-    .. code:: python
-
-        cuda.chosen(name="Choose /usr/local/cuda", spec=wanted)
     """
-    del record
-    what = f"choose {drift.home(spec)} for {drift.PLAIN}"
+    del found
     yield step(
         STAGE,
-        what,
-        _choose(spec, found[0]),
+        f"choose {drift.home(spec)} for {drift.PLAIN}",
+        _choose(spec, by_hand=drift.link_by_hand(record)),
         run_as=as_root(spec),
         seconds=deadlines.PLAIN,
         stream=True,
     )
 
 
-def _choose(spec: HostSpec, finding: Finding) -> str:
+def _choose(spec: HostSpec, *, by_hand: bool) -> str:
     """Return the shell command; a toolkit whose package registered it is not registered again.
 
     130 is what NVIDIA's packages give release 13.0: by it update-alternatives chooses on its own,
@@ -134,7 +113,7 @@ def _choose(spec: HostSpec, finding: Finding) -> str:
     set_it = quoted("update-alternatives", "--set", "cuda", wanted)
     add_it = quoted("update-alternatives", "--install", link, "cuda", wanted, f"{major}{minor}")
     command = f"{set_it} 2>/dev/null || {{ {add_it} && {set_it}; }}"
-    if finding.id is not Id.CUDA_LINK_BY_HAND:
+    if not by_hand:
         return command
     # Links are cheap to keep, and say later what somebody wanted.
     aside = f'kept={link}.before-pyinfra-gpu.$(date +%Y%m%d-%H%M%S) && mv -T {link} "$kept"'
@@ -145,16 +124,8 @@ def _choose(spec: HostSpec, finding: Finding) -> str:
 def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that nvcc compiled a kernel for each declared GPU architecture, with what is there.
 
-    + spec: the host's resolved specification
-
     The proof is kept on the host with a fingerprint of toolkit, compiler and architectures; while
     that is the same there is nothing to do.
-
-    **Example:**
-
-    .. code:: python
-
-        cuda.proven(name="Compile for the GPUs", spec=wanted)
     """
     del found
     yield from proof.programs(STAGE, spec)

@@ -9,11 +9,11 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra_gpu.drift import libcuda as drift
 from pyinfra_gpu.drift import libcuda_files as files
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.engine import deadlines, proof, reinstall
+from pyinfra_gpu.engine import deadlines, proof, transaction
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
-from pyinfra_gpu.engine.package_manager import manager_of
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.packages import apt
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -29,21 +29,13 @@ STAGE = drift.STAGE
 def linked(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the links to libcuda and the linker's cache lead to the driver's library.
 
-    + spec: the host's resolved specification
-
     A link that belongs to a package comes back with its package; another one is made as
     `libcuda.so -> libcuda.so.1`. What somebody put in the way is kept under another name, said in
     the output. A library that is not the driver's and comes first in the cache fails this host.
-
-    **Example:**
-
-    .. code:: python
-
-        libcuda.linked(name="Link libcuda", spec=wanted)
     """
     # Packages first, links of ours second, the cache last, since it is made from both.
     wrong = list(drift.troubles(record))
-    declared = found.of(Id.LIBCUDA_TOOLKIT_LINK_MISSING, Id.LIBCUDA_TOOLKIT_LINK_WRONG)
+    declared = found.of(Id.LIBCUDA_TOOLKIT_LINK_DIFFERS)
     ours = [drift.toolkit_link(spec)] if declared else []
     in_the_way = [path for path in (*wrong, *ours) if _is_in_the_way(record, path)]
     if in_the_way:
@@ -77,7 +69,7 @@ def _set_aside(record: Record, path: str) -> str:
     """
     where, _, name = path.rpartition("/")
     kept = f"{quoted(f'{where}/before-pyinfra-gpu.{name}')}.$(date +%Y%m%d-%H%M%S)"
-    owned = f"test -L {quoted(path)} && {manager_of(record).owners([path])} >/dev/null"
+    owned = f"test -L {quoted(path)} && {apt.owners([path])} >/dev/null"
     move = f'kept={kept} && mv -T {quoted(path)} "$kept" && echo "what was there is kept as $kept"'
     return f"{{ {{ {owned}; }} || {{ {move}; }}; }}"
 
@@ -89,8 +81,8 @@ def _reinstall(
 
     + packages: more of them, whose files are all gone
     """
-    owners = reinstall.owners(state, host, spec, paths)
-    return reinstall.again(state, host, STAGE, spec, [*packages, *owners])
+    owners = transaction.owners(state, host, spec, paths)
+    return transaction.again(state, host, STAGE, spec, [*packages, *owners])
 
 
 def _link(record: Record, path: str) -> str:
@@ -115,16 +107,8 @@ def _then(links: list[str]) -> str:
 def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that programs were seen to load the driver's library, as it is now.
 
-    + spec: the host's resolved specification
-
     One program is linked with -lcuda, one opens libcuda.so.1; both must get the file whose version
     is the loaded module's. The proof is kept with a fingerprint of library, links and cache.
-
-    **Example:**
-
-    .. code:: python
-
-        libcuda.proven(name="Load libcuda", spec=wanted)
     """
     del found
     yield from proof.programs(STAGE, spec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,8 +12,17 @@ from rich.text import Text
 
 from pyinfra_gpu.host_names import brief, natural
 from pyinfra_gpu.report import smoke
-from pyinfra_gpu.report.screen import BLANK, Sentence, alike, head, printed, safe, said_once
-from pyinfra_gpu.text import WIDTH
+from pyinfra_gpu.report.screen import (
+    BLANK,
+    Sentence,
+    alike,
+    head,
+    joined,
+    printed,
+    safe,
+    said_once,
+)
+from pyinfra_gpu.text import WIDTH, shortened
 
 Stage = Mapping[str, Any]
 Host = Mapping[str, Any]
@@ -21,15 +30,17 @@ Row = tuple[tuple[str, str, str], float]
 """Stage, what was found, what was changed; and the seconds it took."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
-_LEFT_ALONE = "left alone"
-"""A host that is not as declared, and where this run had nothing to do."""
+_LONGEST = 120  # characters of a text in a cell
+_STILL = "changed (still not as declared)"
+"""The state of a host that was changed, and on which something else is left alone."""
 
 _WORDS = {
     "failed": "FAILED",
     "unreachable": "UNREACHABLE",
     "cut off": "CUT OFF",
-    "not looked at": "NOT LOOKED AT",
-    _LEFT_ALONE: "not as declared, and left alone",
+    "not looked at": "NOT CHECKED",
+    "left alone": "not as declared (left alone)",
+    _STILL: _STILL,
     "differs": "would change",
     "changed": "changed",
     "as declared": "as declared",
@@ -57,15 +68,21 @@ def render(
     blocks = _table(hosts, dry=result["dry"], whole=whole)
     blocks += smoke.blocks({name: tests[name] for name in hosts if name in tests}, whole=whole)
     blocks += smoke.across_blocks({name: across.get(name) for name in hosts})
-    blocks += _attention(hosts)
-    return printed([*blocks, BLANK, Text(_summary(hosts))], width).lstrip("\n")
+    blocks += _attention(hosts, dry=result["dry"])
+    return printed([*blocks, BLANK, Text(_summary(hosts, dry=result["dry"]))], width).lstrip("\n")
 
 
 def _state(host: Host) -> str:
-    """Return a host's status; one that is not as declared, and was left so, is not called that."""
-    effects = {each["effect"] for stage in host["stages"] for each in stage["deviations"]}
-    left = host["status"] == "as declared" and "report" in effects
-    return _LEFT_ALONE if left else str(host["status"])
+    left = any(each["effect"] == "report" for each in _deviations(host))
+    return _STILL if left and host["status"] == "changed" else str(host["status"])
+
+
+def _word(host: Host, *, dry: bool) -> str:
+    return "REFUSED" if dry and host["status"] == "failed" else _WORDS[_state(host)]
+
+
+def _deviations(host: Host) -> Iterator[Mapping[str, Any]]:
+    return (each for stage in host["stages"] for each in stage["deviations"])
 
 
 def _badness(host: Host) -> int:
@@ -75,38 +92,35 @@ def _badness(host: Host) -> int:
 def _table(hosts: Mapping[str, Host], *, dry: bool, whole: bool) -> list[RenderableType]:
     """Return a head and rows for each group of hosts that have the same ones."""
     rows = {name: _rows(host, dry=dry, whole=whole) for name, host in hosts.items()}
-    groups = alike(
-        hosts,
-        lambda name: (
-            *(_state(hosts[name]), hosts[name]["rehearsal"]),
-            tuple(cells for cells, _ in rows[name]),
-        ),
-    )
-    blocks: list[RenderableType] = []
-    if any(rows.values()):
-        blocks += [_grid("stage", "found", "would change" if dry else "changed", "s"), BLANK]
-    before: Sequence[Row] = ()
-    for number, names in enumerate(groups):
+
+    def same(name: str) -> Hashable:
+        host = hosts[name]
+        return _state(host), host["rehearsal"], tuple(cells for cells, _ in rows[name])
+
+    groups: list[list[RenderableType]] = []
+    for names in alike(hosts, same):
         first = hosts[names[0]]
-        same = rows[names[0]]
-        blocks += [BLANK] if number and (same or before) else []
-        state = _WORDS[_state(first)]
-        blocks.append(Sentence(head(names, state, rehearsal=first["rehearsal"])))
-        for place, (cells, _) in enumerate(same):
+        title = head(names, _word(first, dry=dry), rehearsal=first["rehearsal"])
+        cells = []
+        for place, (texts, _) in enumerate(rows[names[0]]):
             slowest = max(rows[name][place][1] for name in names)
-            blocks.append(_grid(*cells, f"{slowest:.1f}"))
-        before = same
-    return blocks
+            cells.append((*texts, f"{slowest:.1f}"))
+        groups.append([Sentence(title), *([_grid(cells)] if cells else [])])
+    shown = joined(groups)
+    if not any(rows.values()):
+        return shown
+    return [_grid([("stage", "found", "would change" if dry else "changed", "s")]), BLANK, *shown]
 
 
-def _grid(*cells: str) -> Table:
-    """Return a row of the table; those of all groups have the same columns."""
+def _grid(rows: Sequence[tuple[str, ...]]) -> Table:
+    """Return rows of the table; those of all groups have the same columns."""
     grid = Table.grid(expand=True, padding=(0, 1, 0, 0), pad_edge=False)
     grid.add_column(width=11)
     grid.add_column(ratio=6, overflow="fold")
     grid.add_column(ratio=5, overflow="fold")
     grid.add_column(width=6, no_wrap=True)
-    grid.add_row(*map(safe, cells))
+    for cells in rows:
+        grid.add_row(*map(safe, cells))
     return grid
 
 
@@ -126,8 +140,8 @@ def _rows(host: Host, *, dry: bool, whole: bool) -> list[Row]:
         else:
             others.append(stage)
     if others:
-        name = f"{len(others)} other{'s' if len(others) > 1 else ''}" if rows else "all"
-        rows.append(((name, "as declared", "-"), sum(stage["seconds"] for stage in others)))
+        stages = f"{len(others)} stage{'s' if len(others) > 1 else ''} as declared"
+        rows.append((("others", stages, "-"), sum(stage["seconds"] for stage in others)))
     return rows
 
 
@@ -136,33 +150,54 @@ def _did(stage: Stage, host: Host, *, dry: bool) -> str:
         return "REFUSED" if dry else "FAILED"
     if host["status"] == "cut off" and stage is host["stages"][-1]:
         return "CUT OFF"
-    return _brief(stage["changed"], ", ") or "-"
+    if stage["unfinished"]:
+        return "not reached"
+    left = any(each["effect"] == "report" for each in stage["deviations"])
+    return _brief(stage["changed"], ", ") or ("left alone" if left else "-")
 
 
 def _brief(texts: Sequence[str], separator: str, most: int = 3) -> str:
     """Join texts for a cell: those of a bare host would fill a screen, and `check` has all."""
+    texts = [shortened(text, _LONGEST) for text in texts]
     more = len(texts) - most
     return separator.join(texts if more <= 1 else [*texts[:most], f"and {more} more"])
 
 
-def _attention(hosts: Mapping[str, Host]) -> list[RenderableType]:
-    """Return what a person has to know, each sentence once with the hosts that it is about."""
-    texts: list[tuple[str, str]] = []
+def _attention(hosts: Mapping[str, Host], *, dry: bool) -> list[RenderableType]:
+    """Return what a person has to know, each sentence once with the hosts that it is about.
+
+    What failed is marked by an exclamation mark, all else by a hyphen.
+    """
+    failed: list[tuple[str, str]] = []
+    others: list[tuple[str, str]] = []
     for name, host in hosts.items():
         if host["status"] == "unreachable":
-            texts.append((name, "could not be reached: see the error of its connection above"))
+            failed.append((name, "could not be reached: see the error of its connection above"))
         for stage in host["stages"]:
-            texts += [(name, text) for text in (*stage["warnings"], stage["problem"]) if text]
-    sentences = [Sentence(f"{brief(names)}: {text}", "! ") for text, names in said_once(texts)]
+            failed += [(name, stage["problem"])] if stage["problem"] else []
+            others += [(name, text) for text in (*stage["warnings"], *_causes(stage, dry=dry))]
+    sentences = [
+        Sentence(f"{brief(names)}: {text}", mark)
+        for mark, texts in (("! ", failed), ("- ", others))
+        for text, names in said_once(texts)
+    ]
     return [BLANK, *sentences] if sentences else []
 
 
-def _summary(hosts: Mapping[str, Host]) -> str:
+def _causes(stage: Stage, *, dry: bool) -> Iterator[str]:
+    """Yield since when and by whom something is not as declared, or was until it was repaired."""
+    for each in stage["deviations"]:
+        if since := each["since"]:
+            repaired = "repaired: " if each["action"] in stage["changed"] and not dry else ""
+            author = f", by {since['by']}" if since["by"] else ""
+            when = since["when"].replace("T", " ")[:16]
+            yield f"{repaired}{each['found']}, since {when}: {since['change']}{author}"
+
+
+def _summary(hosts: Mapping[str, Host], *, dry: bool) -> str:
     if not hosts:
         return "no hosts"
-    states = [
-        "would change" if _state(each) == "differs" else _state(each) for each in hosts.values()
-    ]
+    states = [_word(each, dry=dry).lower() for each in hosts.values()]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     label = " (rehearsal)" if any(host["rehearsal"] for host in hosts.values()) else ""
     return f"{len(hosts)} host{'s' if len(hosts) != 1 else ''}{label}: {counts}"

@@ -72,7 +72,9 @@ def name_of(kind: str) -> str:
 @contextmanager
 def serving(tmp_path: Path, kinds: tuple[str, ...]) -> Iterator[list[int]]:
     other = FakeHost(name="other", data={**DATA, "prefix": "/srv/other"})
-    answers = {"good": FakeHost(name=GOOD).probe_lines(), "other": other.probe_lines()}
+    # Many hosts answer as the good one does: by a name they would be one machine with many names.
+    good = FakeHost(name=GOOD, plain={"system.hostname": "?it does not say"})
+    answers = {"good": good.probe_lines(), "other": other.probe_lines()}
     (tmp_path / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
     program = [sys.executable, str(HERE / "hostile_server.py"), str(tmp_path / "answers.json")]
     with subprocess.Popen(
@@ -272,21 +274,19 @@ def test_a_plan_that_is_ended_claims_nothing_of_a_host_that_had_not_answered(
             said = process.stderr.read()
     assert process.returncode == 128 + signal.SIGTERM
     assert "interrupted: a command that was begun goes on" in said
-    assert "mute  NOT LOOKED AT" in said
+    assert "mute  NOT CHECKED" in said
     assert "as declared" not in said
 
 
 # A fleet: pyinfra's 40 at once, each for the whole of its time-out, would be three rounds of it.
 TIMEOUT_S = 15
-NOBODY, MUTE, HEALTHY = 50, 30, 19
+NOBODY, MUTE = 50, 30
 COMMAND_LINE = f"""
 import sys
 from pyinfra.api.config import config_defaults
 from pyinfra_gpu import cli
 from pyinfra_gpu.engine import transport
-from pyinfra_gpu.report.check import cli as check_cli
 config_defaults["CONNECT_TIMEOUT"] = transport.GREETING_S = {TIMEOUT_S}
-check_cli.TOGETHER_S = 3.0
 print(flush=True)
 sys.exit(cli.main(["check", sys.argv[1]]))
 """
@@ -306,13 +306,13 @@ def nobody() -> Iterator[int]:
         yield full.getsockname()[1]
 
 
-def test_a_fleet_waits_once_for_all_that_do_not_answer_and_shows_the_others_meanwhile(
+def test_a_fleet_waits_once_for_all_that_do_not_answer(
     tmp_path: Path,
 ) -> None:
     with serving(tmp_path, (GOOD, "silent")) as ports, nobody() as port:
         hosts = [(f"a{each}", data(tmp_path, port, look_s=60)) for each in range(NOBODY)]
         hosts += [(f"b{each}", data(tmp_path, ports[1], look_s=60)) for each in range(MUTE)]
-        hosts += [(f"d{each}", data(tmp_path, ports[0], look_s=60)) for each in range(HEALTHY)]
+        hosts.append(("healthy", data(tmp_path, ports[0], look_s=60)))
         command = [sys.executable, "-c", COMMAND_LINE, str(inventory(tmp_path, hosts))]
         came: dict[str, float] = {}
         with subprocess.Popen(
@@ -323,10 +323,9 @@ def test_a_fleet_waits_once_for_all_that_do_not_answer_and_shows_the_others_mean
             began = time.monotonic()
             for line in process.stdout:
                 came.setdefault(line.strip(), time.monotonic() - began)
-    healthy = came[f"{HEALTHY} hosts as declared: d0-d{HEALTHY - 1}"]
+    assert [line for line in came if line.startswith("healthy") and "as declared" in line], came
     given_up = [
-        came[f"{NOBODY} hosts COULD NOT TELL: a0-a{NOBODY - 1}"],
-        came[f"{MUTE} hosts COULD NOT TELL: b0-b{MUTE - 1}"],
+        came[f"{NOBODY} hosts UNDETERMINED: a0-a{NOBODY - 1}"],
+        came[f"{MUTE} hosts UNDETERMINED: b0-b{MUTE - 1}"],
     ]
-    assert healthy < min(given_up)
     assert max(given_up) < 10 * TIMEOUT_S

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pyinfra.context import ctx_state
 
 from pyinfra_gpu.drift import layout, packages
+from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.operations import preflight as operations
 from pyinfra_gpu.report import run as report
@@ -65,7 +66,7 @@ def test_a_judge_that_breaks_refuses_its_host_and_no_other(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = FakeRun(FakeHost(name="good", bare=True)).prepare().plan("good")
-    monkeypatch.setattr(layout, "judge", broken_for("odd", layout.judge, error))
+    monkeypatch.setattr(layout, "judge", Rules(broken_for("odd", layout.judge, error)))
     run = FakeRun(*pair(bare=True))
     book = kept(run)
     run.prepare()
@@ -171,4 +172,4 @@ def test_a_report_that_breaks_for_one_host_tells_of_the_others(
     assert result["hosts"]["@fake/good"]["status"] == "as declared"
     assert result["hosts"]["@fake/good"]["facts"]["kernel"] == "6.1.0-30-amd64"
     assert result["hosts"]["@fake/odd"]["status"] == "failed"
-    assert "@fake/odd: no report (RecursionError: too deep)" in text
+    assert "@fake/odd: its report failed (RecursionError: too deep)" in text

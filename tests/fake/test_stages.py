@@ -11,8 +11,9 @@ from gpu_host import DATA as HEALTHY_DATA
 from gpu_host import GpuHost
 
 from pyinfra_gpu.drift import environment, layout
+from pyinfra_gpu.drift.concern import unread
 from pyinfra_gpu.drift.finding import Id
-from pyinfra_gpu.facts.fields import Unknown, read_fields
+from pyinfra_gpu.facts.fields import read_fields
 from pyinfra_gpu.facts.record import from_fields
 
 PREFIX = "/opt/pyinfra-gpu"
@@ -145,15 +146,6 @@ DEVIATIONS: dict[str, tuple[FakeHost, list[str]]] = {
             entries={f"{PREFIX}/env/training.env": f"8180 0 root 9 {PREFIX}/env/training.env"},
         ),
         ["Environment | Write the environment file"],
-    ),
-    "a directory and what is in it belong to a user": (
-        FakeHost(
-            entries={
-                f"{PREFIX}/env": f"41ed 1000 ubuntu 4096 {PREFIX}/env",
-                f"{PREFIX}/env/training.env": f"81a4 1000 ubuntu 9 {PREFIX}/env/training.env",
-            }
-        ),
-        ["Base | Make the directories", "Environment | Write the environment file"],
     ),
     "without root nothing can be given to anybody": (
         FakeHost(
@@ -297,10 +289,10 @@ def test_a_prefix_that_was_given_to_the_owner_is_taken_back_and_the_plan_says_so
     found = layout.judge(host.spec(), from_fields(read_fields(host.probe_lines())))
     assert {each.id for each in found} == {
         Id.LAYOUT_DIRECTORY_MISSING,
-        Id.LAYOUT_NOT_ROOTS,
+        Id.LAYOUT_OWNER_DIFFERS,
         Id.LAYOUT_MODE_DIFFERS,
     }
-    (taken,) = [each for each in found if each.id is Id.LAYOUT_NOT_ROOTS]
+    (taken,) = [each for each in found if each.id is Id.LAYOUT_OWNER_DIFFERS]
     assert taken.found == f"{PREFIX}, {PREFIX}/tools and 4 more belong to ubuntu"
     assert FakeRun(host).prepare().changing("ws1") == [
         "Base | Make the directories",
@@ -320,13 +312,7 @@ def test_an_environment_into_which_every_user_can_write_is_told(mode: str, seen:
 
 
 REFUSED = {
-    "another system": FakeHost(lists={"system.os": ['PRETTY_NAME="Alpine"', "ID=alpine"]}),
     "no systemd": FakeHost(plain={"system.init": "tini"}),
-    "too little memory": FakeHost(plain={"system.memory": "MemTotal: 524288 kB"}),
-    "no room for torch": FakeHost(
-        bare=True, plain={"storage.free": "/dev/sda1 1000000 900000 100000 90% /"}
-    ),
-    "no inodes for torch": FakeHost(bare=True, lists={"storage.inodes": [f"655360 0 {PREFIX}"]}),
     "a Python that is too old": FakeHost(bare=True, plain={"system.python3": "Python 3.8.1"}),
 }
 
@@ -369,9 +355,9 @@ def test_further_packages_are_installed_by_exactly_their_names() -> None:
     assert run.changing("ws1") == ["Base | Install what the stages need"]
     (command,) = [each for each in run.execute().commands("ws1") if " install " in each]
     waits = " -o DPkg::Lock::Timeout=90"  # somebody may take the lock after our look
-    assert command.endswith(f"{waits} -o APT::Cmd::Pattern-Only=true nvtop tmux")
+    assert command.endswith(f"{waits} -o APT::Cmd::Pattern-Only=true install nvtop tmux")
     # needrestart would otherwise restart what of the user's runs, in the middle of their work
-    assert command.startswith("env NEEDRESTART_SUSPEND=1 DEBIAN_FRONTEND=noninteractive apt-get ")
+    assert "NEEDRESTART_SUSPEND=1 apt-get " in command
 
 
 def test_whose_a_file_is_cannot_be_judged_where_the_login_user_is_unknown() -> None:
@@ -379,7 +365,7 @@ def test_whose_a_file_is_cannot_be_judged_where_the_login_user_is_unknown() -> N
     record = from_fields(read_fields(host.probe_lines()))
     assert environment.judge(host.spec(), record) == []
     for concern in (environment, layout):
-        assert Unknown("no id") in concern.needed(host.spec(), record)
+        assert "cannot tell what is there: no id" in unread(concern, host.spec(), record)
 
 
 DIRTY = {"training.dirty_count": "1"}
@@ -412,54 +398,8 @@ def test_local_changes_are_stashed_where_data_says_overwrite() -> None:
     assert run.failed() == {"ws1"}
 
 
-def test_gpus_that_are_declared_and_not_on_the_bus_stop_the_host() -> None:
-    host = FakeHost(data={"stack": "r580-cu130", "gpu_count": 2})
-    run = FakeRun(host, FakeHost(name="ws2")).prepare().execute()
-    assert run.failed() == {"ws1"}
-    assert run.commands("ws1") == []
-
-
-BUS = "0x030000 nvidia 0x00000000de000000-0x00000000deffffff"
-TWO_5090 = {"gpus.device": [f"0000:0{n}:00.0 0x10de 0x2b85 {BUS}" for n in (1, 2)]}
-LOADED = {
-    "driver.loaded": "580.95.05",
-    "driver.version_line": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05",
-}
-GPU_DATA: dict[str, object] = {
-    "stack": "r580-cu130",
-    "gpu_model": "RTX 5090",
-    "driver_source": "present",
-    "cuda_toolkit": False,
-    "smoke": "skip",
-}
-
-
-def gpu_host(**changes: object) -> FakeHost:
-    plain = {**LOADED, **dict(changes.pop("plain", {}))}  # type: ignore[call-overload]
-    data = {**GPU_DATA, **changes}
-    return FakeHost(data=data, bare=True, plain=plain, lists=TWO_5090)
-
-
 def test_a_gpu_host_whose_driver_serves_the_stack_passes_preflight() -> None:
     present = {**HEALTHY_DATA, "driver_source": "present", "cuda_toolkit": False}
     run = FakeRun(GpuHost(data=present, plain={"torch.uv": "uv 0.1.0"})).prepare()
     assert "PyTorch | Install uv" in run.changing("ws1")
     assert "Preflight | Check that this host can work" not in run.changing("ws1")
-
-
-GPU_REFUSED = {
-    "another GPU than declared": gpu_host(gpu_model="RTX 5090 D"),
-    "no driver": gpu_host(plain={"driver.loaded": None, "driver.version_line": None}),
-    "a driver that is too old": gpu_host(plain={"driver.loaded": "570.124.06"}),
-    "the proprietary modules": gpu_host(
-        plain={"driver.version_line": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05"}
-    ),
-    "an unreadable bus": gpu_host(plain={"driver.loaded": "?no permission"}),
-}
-
-
-@pytest.mark.parametrize("why", GPU_REFUSED)
-def test_a_gpu_host_that_cannot_work_is_refused(why: str) -> None:
-    run = FakeRun(GPU_REFUSED[why], FakeHost(name="ws2")).prepare().execute()
-    assert run.failed() == {"ws1"}
-    assert run.executed("ws1") == []

@@ -37,7 +37,7 @@ from pyinfra_gpu.facts import pytorch as torch
 from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.probe import ProbeRequest, command
 from pyinfra_gpu.facts.record import Record, RecordFact
-from pyinfra_gpu.packages import own_files
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import Paths, system_files
 from tests import forked
 
@@ -179,7 +179,7 @@ def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not()
     assert request.repository == "https://h/{distro}/{arch}"
     assert request.keyring == system_files.KEYRING
     assert (request.cuda_proof, request.libcuda_proof) == (PATHS.cuda_proof, PATHS.libcuda_proof)
-    assert {PATHS.proofs, *system_files.ALL, *own_files()} <= set(request.entries)
+    assert {PATHS.proofs, *system_files.ALL, *files.ALL} <= set(request.entries)
     text = command(request).get_raw_value()
     for line in ("PG_NVIDIA=1", "PG_CUDA=13.0", "PG_COMPILER=gcc-13"):
         assert line in text.splitlines()
@@ -187,7 +187,7 @@ def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not()
     spec.accelerator = "cpu"
     without = ProbeRequest.for_spec(spec)  # type: ignore[arg-type]
     assert (without.nvidia, without.cuda_release, without.keyring) == (False, "", "")
-    assert not {*system_files.ALL, *own_files()} & set(without.entries)
+    assert not {*system_files.ALL, *files.ALL} & set(without.entries)
     assert "PG_NVIDIA=''" in command(without).get_raw_value().splitlines()
 
 

@@ -106,39 +106,9 @@ def test_only_the_transport_knows_paramiko() -> None:
             )
 
 
-# Each room and what it may never import: those above it.
-ABOVE = {
-    "stacks": r"pyinfra_gpu(\.| import )(spec|compatibility|facts|operations)|\btasks\b",
-    "spec": r"pyinfra_gpu(\.| import )(compatibility|facts|operations)|\btasks\b",
-    "compatibility": r"pyinfra_gpu(\.| import )(facts|operations)|\btasks\b",
-    "facts": r"pyinfra_gpu(\.| import )operations|\btasks\b",
-}
-
-
-@pytest.mark.parametrize("lower", ABOVE)
-def test_arrows_point_down_only(lower: str) -> None:
-    for path in (PROJECT / "pyinfra_gpu" / lower).rglob("*.py"):
-        for line in path.read_text().splitlines():
-            if line.lstrip().startswith(("import ", "from ")):
-                assert not re.search(ABOVE[lower], line), f"{path}: {line}"
-
-
 def test_what_runs_on_a_host_knows_no_pyinfra() -> None:
     for path in (PROJECT / "pyinfra_gpu" / "on_host").rglob("*.py"):
         assert not re.search(r"^\s*(import|from) pyinfra", path.read_text(), re.MULTILINE), path
-
-
-def test_facts_and_operations_are_twins_where_they_share_a_concern() -> None:
-    facts = {path.stem for path in (PROJECT / "pyinfra_gpu" / "facts").glob("*.py")}
-    operations = {path.stem for path in (PROJECT / "pyinfra_gpu" / "operations").glob("*.py")}
-    assert {
-        "environment",
-        "layout",
-        "packages",
-        "pytorch",
-        "smoke",
-        "training",
-    } <= facts & operations
 
 
 def test_nobody_reads_a_verdict_but_through_its_type() -> None:

@@ -22,7 +22,7 @@ from probing import NOBODY, ROOT, Tree, any_shell_fixture, shell_fixture, tree_f
 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.nvidia import NvidiaPackage
-from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
 
 CONCERNS = ("packages", "package_lock", "nvidia_packages", "kernel")

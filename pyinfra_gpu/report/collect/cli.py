@@ -1,4 +1,4 @@
-"""The verb `collect`: what the owner of a host can send to a helper, masked, and listed first."""
+"""The command `collect`: what the owner of a host can send to a helper, masked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from pyinfra_gpu.engine.privilege import as_declared_owner, as_root
 from pyinfra_gpu.errors import SECRET_NAME, masked
 from pyinfra_gpu.facts.record import RecordFact
 from pyinfra_gpu.output import show
-from pyinfra_gpu.packages import BY_DISTRIBUTION, collected
 from pyinfra_gpu.report.check.cli import add_request, request_of
 from pyinfra_gpu.report.check.running import visit
 from pyinfra_gpu.text import shortened, without_escapes
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from pyinfra.api.state import State
 
 _MARK = "====="  # before the heading of each item in what a host prints
-_EVERYBODYS = {"root", "localhost", "nobody", "gpu", *BY_DISTRIBUTION}
+_EVERYBODYS = {"root", "localhost", "nobody", "gpu", "debian", "ubuntu"}
 _ABSENT = {"n/a", "[n/a]", "none", "no", "yes", "true", "false", "null", "0"}
 _HEX = "[0-9a-fA-F]"
 _KEY = re.compile(r"-----BEGIN [^-]*PRIVATE KEY-----.*?(?:-----END [^-]*-----|\Z)", re.DOTALL)
@@ -58,18 +57,28 @@ Collected = tuple[str, dict[str, str], Counter[str], str]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb ``collect``."""
+    """Add the command ``collect``."""
     parser = subparsers.add_parser(
         "collect",
-        help="gather what a host's driver, packages and GPUs say, masked, to send to a helper",
-        description="Gather how hosts are set up for their GPUs, read-only: one archive per host,"
-        " in which names, addresses, serial numbers and secrets are replaced. Nothing is sent.",
-        epilog="exit code: 0 all was gathered; 1 something could not be.",
+        help="collect what hosts say of driver, packages and GPUs, to send to a helper",
+        description="Collect, read-only, how hosts are set up for their GPUs: one archive per"
+        " host, in which names, addresses, serial numbers and secrets are replaced. Nothing is"
+        " sent.",
+        epilog="exit code: 0 everything was collected; 1 something could not be collected.",
     )
     add_request(parser)
     add = parser.add_argument
-    add("--folder", type=Path, default=Path("collected"), help="where to write; default: collected")
-    add("--commands", action="store_true", help="only print what root would run on a host")
+    add(
+        "--folder",
+        type=Path,
+        default=Path("collected"),
+        help="the folder for the archives; default: collected",
+    )
+    add(
+        "--commands",
+        action="store_true",
+        help="only print the commands that root would run on a host",
+    )
     parser.set_defaults(handler=handle)
 
 
@@ -81,9 +90,10 @@ def handle(options: argparse.Namespace) -> int:
     found: dict[str, Collected] = {}
     names, reasons = visit(request_of(options), gather, lambda one, _: found.update({one[0]: one}))
     lines = [f"! {reason}" for reason in reasons]
+    first = len(list(options.folder.glob("host-*.tar.gz")))  # those of other hosts stay
     for number, name in enumerate(names, 1):
         _, texts, counts, reason = found[name]
-        path = options.folder / f"host-{number}.tar.gz"
+        path = options.folder / f"host-{first + number}.tar.gz"
         replaced = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "nothing"
         try:
             lines.append(f"{name}: {write(path, texts)}; replaced: {replaced}")
@@ -109,17 +119,17 @@ def write(path: Path, texts: dict[str, str]) -> str:
 
 def gather(state: State, host: Host) -> Collected:
     """Ask one host; never raises."""
-    print(f"{host.name} is asked", file=sys.stderr)
+    print(f"asking {host.name} ...", file=sys.stderr)
     try:
         with ctx_host.use(host):
             return _gathered(state, host)
     except Exception as error:  # one host's failure is one host's failure
-        reason = shortened(f"it could not be asked ({type(error).__name__}: {error})", 300)
+        reason = shortened(f"could not be asked ({type(error).__name__}: {error})", 300)
         return host.name, {}, Counter(), reason
 
 
 def _programs() -> tuple[str, ...]:
-    return ("collect/system.sh", *collected())
+    return ("collect/system.sh", "packages/apt/collect.sh")
 
 
 def _gathered(state: State, host: Host) -> Collected:
