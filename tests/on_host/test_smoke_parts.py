@@ -319,14 +319,14 @@ def test_the_best_of_a_link_that_was_seen_counts() -> None:
 LINES: list[tuple[str, dict[str, Any] | None]] = [
     (
         "NVRM: Xid (PCI:0000:01:00): 79, pid='<unknown>', GPU has fallen off the bus.",
-        {"number": 79, "class": "bus", "pci": "0000:01:00.0", "serious": True},
+        {"number": 79, "pci": "0000:01:00.0", "serious": True},
     ),
-    ("NVRM: Xid (PCI:0000:41:00): 63, Row remapping", {"class": "memory", "serious": False}),
-    ("NVRM: Xid (PCI:0000:41:00 GPU-I:05): 43, pid=7", {"class": "application", "number": 43}),
-    ("NVRM: Xid (PCI:0000:41:00): 999, x", {"class": "unknown", "serious": True}),
+    ("NVRM: Xid (PCI:0000:41:00): 63, Row remapping", {"number": 63, "serious": False}),
+    ("NVRM: Xid (PCI:0000:41:00 GPU-I:05): 43, pid=7", {"number": 43, "serious": True}),
+    ("NVRM: Xid (PCI:0000:41:00): 999, x", {"number": 999, "serious": True}),
     (
         "NVRM: Xid (PCI:0000:41:00): 154, GPU recovery action changed from 0x1 (x) to 0x0 (None)",
-        {"class": "recovery", "serious": False},
+        {"number": 154, "serious": False},
     ),
     ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, LTSSM Fault Up", {"kind": "sxid"}),
     (

@@ -59,6 +59,7 @@ class Rank:
         Not by a collective, whose watchdog ends a rank that waits for longer than a minute: a
         compiler on slow cores takes that. A hang is the launcher's to end, here too.
         """
+        self.journal.step("waiting for the other ranks")
         (self.directory / f"{name}.{self.rank}").touch()
         while len([*self.directory.glob(f"{name}.*")]) < self.world_size:
             time.sleep(0.02)
