@@ -198,7 +198,7 @@ def test_of_many_hosts_the_smoke_tests_that_passed_are_a_block_and_a_failure_is_
     assert len(shown().splitlines()) <= 24
     text = shown(status="fail", failed=verdicts.failed("S4.x", "a rank raised", tail=["no room"]))
     assert text.count("FAIL S4.x: a rank raised") == 1
-    assert "the same failure on gpu2-gpu25" in text
+    assert "gpu1-gpu25: smoke test FAIL (rehearsal-cpu), 1 of 1 checks passed" in text
 
 
 @pytest.mark.parametrize(

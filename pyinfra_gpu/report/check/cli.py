@@ -11,8 +11,8 @@ from getpass import getpass
 from rich.console import Console
 from rich.live import Live
 
+from pyinfra_gpu.completion import offer
 from pyinfra_gpu.host_names import brief
-from pyinfra_gpu.on_host.completion import offer
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check import offering, past
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer

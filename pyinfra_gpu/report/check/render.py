@@ -96,10 +96,8 @@ def _block(group: Sequence[HostAnswer], *, whole: bool) -> list[RenderableType]:
     tail = f", {count} deviation{'s' if count != 1 else ''}" if count else ""
     title = head(names, word + tail, rehearsal=first.rehearsal)
     blocks: list[RenderableType] = [Sentence(title, word=word, style=_STYLES[verdict])]
-    rows = [("because", first.reason)] if first.reason else []
-    rows += [("note", note) for note in first.notes if whole]
-    if rows:
-        blocks.append(labelled(rows, 2))
+    if first.reason:
+        blocks.append(labelled([("because", first.reason)], 2))
     brief_ = count > _FEW and not whole
     if brief_:
         texts = [f"{each.id}: {each.found}" for each in first.deviations if each.acts]
@@ -112,7 +110,8 @@ def _block(group: Sequence[HostAnswer], *, whole: bool) -> list[RenderableType]:
         blocks.append(Text(f"  {finding.id}", style=style))
         blocks.append(labelled(_rows(finding, [host.deviations[number] for host in group]), 4))
     good = [stage for stage in first.stages if stage.verdict == "declared" and stage.found]
-    rows = [(stage.name, stage.found) for stage in good if whole]
+    rows = [("note", note) for note in first.notes if whole]
+    rows += [(stage.name, stage.found) for stage in good if whole]
     if first.not_checked:
         stages = f"{len(first.not_checked)} stage{'s' if len(first.not_checked) > 1 else ''}"
         rows.append(("not checked", f"{stages}: {', '.join(first.not_checked)}"))
