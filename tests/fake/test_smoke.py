@@ -124,13 +124,13 @@ def owed(**changes: Any) -> bool:
     return bool(GpuRun(host, tasks=(smoke,)).prepare().changing("ws1"))
 
 
-def test_a_verdict_that_was_edited_since_it_passed_is_no_proof() -> None:
+def test_a_verdict_that_was_edited_or_removed_since_it_passed_is_no_proof() -> None:
     """The page showed its figures, and the stamp beside it still counted."""
     text = json.dumps(verdicts.document())
     edited = text.replace('"loss"', '"lost"')
     stamp = {**stamp_of(FakeHost()), "verdict": hashlib.sha256(text.encode()).hexdigest()}
-    for there, is_owed in ((text, False), (f"{edited} ", True)):
-        plain = {"smoke.verdict": there, "smoke.stamp": json.dumps(stamp)}
+    for there, is_owed in ((text, False), (f"{edited} ", True), (None, True)):
+        plain: dict[str, str | None] = {"smoke.verdict": there, "smoke.stamp": json.dumps(stamp)}
         run = GpuRun(FakeHost(plain=plain), tasks=(smoke,)).prepare()
         assert bool(run.changing("ws1")) is is_owed
 
