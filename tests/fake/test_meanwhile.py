@@ -15,8 +15,7 @@ from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.engine import meanwhile as engine
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.engine.transport import LastingCommand
-from pyinfra_gpu.facts.fields import read_fields
-from pyinfra_gpu.facts.record import from_fields
+from pyinfra_gpu.facts.parse import parse
 from tasks.pytorch import meanwhile
 from tasks.pytorch import pytorch as torch_task
 
@@ -25,7 +24,7 @@ UNLOCKED = {**DATA, "pytorch_lock": "ignore"}
 
 
 def noted(host: GpuHost) -> bool:
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     found = pytorch.judge(host.spec(), record)
     return Id.PYTORCH_FETCHED_MEANWHILE in {each.id for each in found}
 

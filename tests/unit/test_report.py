@@ -59,11 +59,14 @@ RESULT: dict[str, Any] = {
 }
 
 
-def record(name: str, line: str) -> Record:
-    """A recorded look, with this line instead of what the host said there."""
-    key = line.partition(" ")[0]
+def record(name: str, key: str, value: str) -> Record:
+    """A recorded look, with this in place of what the host's owner said there."""
     lines = (FIXTURES / f"{name}.txt").read_text().splitlines()
-    return parse([line if each.startswith(f"{key} ") else each for each in lines])
+    first = lines.index("pyinfra-gpu-probe 1")
+    told = json.loads("\n".join(lines[first + 1 : -1]))
+    owner = json.dumps({**json.loads(told["owner"]), key: value})
+    text = json.dumps({**told, "owner": owner})
+    return parse([lines[first], text, lines[-1]])
 
 
 def changed(**host: Any) -> dict[str, Any]:
@@ -152,7 +155,7 @@ def test_an_incomplete_verdict_is_none_and_the_report_goes_on(missing: str) -> N
     found = Verdict.read(text)
     assert isinstance(found, Unknown)
     assert missing in found.reason
-    assert run.last_smoke(record("ubuntu2404-2x-rtx5090", f"smoke.verdict ={text}")) == found
+    assert run.last_smoke(record("ubuntu2404-2x-rtx5090", "smoke.verdict", text)) == found
     assert "1 host (rehearsal): 1 changed" in render(RESULT)
 
 
@@ -161,7 +164,7 @@ def test_the_verdict_of_a_failed_test_that_a_look_found_comes_with_its_diagnosis
         "S4.finished", "rank 1 raised", tail=["OSError: [Errno 28] No space left on device"]
     )
     text = json.dumps({**VERDICT, "status": "fail", "failed": failed})
-    found = run.last_smoke(record("ubuntu2404-2x-rtx5090", f"smoke.verdict ={text}"))
+    found = run.last_smoke(record("ubuntu2404-2x-rtx5090", "smoke.verdict", text))
     assert isinstance(found, Explained)
     assert found.root is not None
     assert found.as_json()["diagnosis"]["findings"][0]["id"] == "HOST-01"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from typing import Any
 
 from pyinfra_gpu.errors import SECRET_NAME, masked
 from pyinfra_gpu.packages import BY_DISTRIBUTION
@@ -101,14 +103,34 @@ def _is_somebodys(text: str) -> bool:
 
 
 def masked_fields(lines: Iterable[str], masks: Masks) -> list[str]:
-    """Return the probe's answer, masked; a value that it tells in hexadecimal too."""
-    return [_masked_field(line, masks) for line in lines]
+    """Return a host's answer, masked, one value a line; the owner's half of it too."""
+    found: list[str] = []
+    for line in lines:
+        told = _told(line)
+        if told is None:
+            found.append(masks.text(line))
+        else:
+            found += json.dumps(_masked(told, masks), indent=0).split("\n")
+    return found
 
 
-def _masked_field(line: str, masks: Masks) -> str:
-    key, blank, value = line.partition(" ")
-    coded = re.fullmatch(r"([x!])((?:[0-9a-f]{2})+)", value)
-    if not blank or not coded:
-        return masks.text(line)
-    text = bytes.fromhex(coded[2]).decode("utf-8", "surrogateescape")
-    return f"{key} {coded[1]}{masks.text(text).encode('utf-8', 'surrogateescape').hex()}"
+def _masked(value: Any, masks: Masks) -> Any:
+    if isinstance(value, dict):
+        return {masks.text(key): _masked(each, masks) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_masked(each, masks) for each in value]
+    if not isinstance(value, str):
+        return value
+    inner = _told(value)
+    return masks.text(value) if inner is None else json.dumps(_masked(inner, masks))
+
+
+def _told(text: str) -> dict[str, Any] | None:
+    """Return what a text says that is an object in JSON; None where it is another text."""
+    if not text.startswith("{"):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pyinfra_gpu.report.collect.masking import Masks, masked_fields
@@ -67,8 +69,14 @@ def test_the_same_is_the_same_word_in_all_texts_of_a_host() -> None:
     assert masks.counts == {"address": 2, "host": 1}
 
 
-def test_a_value_in_hexadecimal_is_masked_too() -> None:
-    text = "host ws1\nof anna"
-    (line,) = masked_fields([f"smoke.verdict x{text.encode().hex()}"], Masks(HOSTS, USERS))
-    assert bytes.fromhex(line.partition(" x")[2]).decode() == "host host-1\nof user-1"
-    assert masked_fields(["torch.damaged ."], Masks()) == ["torch.damaged ."]
+def test_an_answer_is_masked_in_both_its_halves_and_stays_one() -> None:
+    inner = json.dumps({"training.remote": "https://anna:s3cret@x/y", "z": ["host ws1\nof anna"]})
+    told = {"system.hostname": "ws1", "n": 7, "owner": inner}
+    lines = masked_fields(["pyinfra-gpu-probe 1", json.dumps(told), "end"], Masks(HOSTS, USERS))
+    assert (lines[0], lines[-1]) == ("pyinfra-gpu-probe 1", "end")
+    found = json.loads("\n".join(lines[1:-1]))
+    assert (found["system.hostname"], found["n"]) == ("host-1", 7)
+    assert json.loads(found["owner"]) == {
+        "training.remote": "https://***@x/y",
+        "z": ["host host-1\nof user-1"],
+    }
