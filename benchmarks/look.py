@@ -51,7 +51,8 @@ def placed(host: LabHost, text: str) -> None:
 
 def looks(host: LabHost, number: int) -> str:
     """Return the command that looks that many times, as a login user's sudo would."""
-    again = f"i=0; while [ $i -lt {number} ]; do i=$((i + 1)); /usr/bin/python3 -I -S - <{PLACE} >/dev/null; done"
+    look = f"/usr/bin/python3 -I -S - <{PLACE} >/dev/null"
+    again = f"i=0; while [ $i -lt {number} ]; do i=$((i + 1)); {look}; done"
     return f"export SUDO_USER={host.user}; {again}"
 
 

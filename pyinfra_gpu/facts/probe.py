@@ -264,8 +264,8 @@ class ProbeFact(FactBase[T], Generic[T]):
             )
         if not answer.python:
             raise NoPythonError(
-                "it has no /usr/bin/python3 that could look: a deploy installs it first, by hand"
-                " `sudo apt-get install python3-minimal` does"
+                "it has no /usr/bin/python3 that could look: a deploy installs python3-minimal"
+                " first; by hand, install that package"
             )
         if answer.refused:
             raise FactProcessError(f"its answer could not be read: {answer.refused}")

@@ -254,5 +254,5 @@ def test_nothing_is_concluded_from_an_answer_without_its_end() -> None:
 
 def test_a_host_without_python_is_told_what_helps() -> None:
     lines = ["pyinfra-gpu-probe 1", '{"python3": null}', "pyinfra-gpu-probe end"]
-    with pytest.raises(NoPythonError, match="apt-get install python3-minimal"):
+    with pytest.raises(NoPythonError, match="installs python3-minimal first"):
         RecordFact().process(lines)
