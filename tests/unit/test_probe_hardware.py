@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import sys
 from pathlib import Path
 
@@ -221,8 +223,4 @@ def test_names_in_other_alphabets_are_told(tree: Tree) -> None:
 
 def test_who_logged_in_without_sudo_is_who_runs_the_probe(tree: Tree) -> None:
     tree.environment["SUDO_USER"] = ""
-    (tree.tools / "id").unlink()
-    write(tree.tools / "id", '#!/bin/sh\n[ "$1" = -un ] && echo someone\n', 0o755)
-    assert tree.look().system.user == "someone"
-    write(tree.tools / "id", "#!/bin/sh\nexit 1\n", 0o755)
-    assert tree.look().system.user == Unknown("id could not name the user")
+    assert tree.look().system.user == pwd.getpwuid(os.geteuid()).pw_name
