@@ -25,7 +25,7 @@ from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard, within
 from pyinfra_gpu.facts.fields import LAST_LINE
-from pyinfra_gpu.facts.probe import ProbeRequest, text_of
+from pyinfra_gpu.facts.probe import NoPythonError, ProbeRequest, text_of
 from pyinfra_gpu.facts.record import Record, RecordFact
 from pyinfra_gpu.packages.needed import needed
 from pyinfra_gpu.text import shortened
@@ -78,7 +78,7 @@ def look(spec: HostSpec, *, beforehand: bool = False) -> Record | None:
     if isinstance(seen, Unanswered):
         if not beforehand:
             forget()
-        host.connector_data[_UNANSWERED] = seen.reason
+        host.connector_data[_UNANSWERED] = seen
         return None
     return seen
 
@@ -94,7 +94,14 @@ def request_text(spec: HostSpec, *, compare_s: int | None = None) -> str:
 
 def unanswered() -> str:
     """Return why this host's last look brought nothing, and what helps: a clause."""
-    return str(host.connector_data.get(_UNANSWERED, "could not be looked at"))
+    seen: Unanswered | None = host.connector_data.get(_UNANSWERED)
+    return seen.reason if seen else "could not be looked at"
+
+
+def lacks_python() -> bool:
+    """Return whether this host's last look brought nothing since it has no Python."""
+    seen: Unanswered | None = host.connector_data.get(_UNANSWERED)
+    return seen is not None and seen.no_python
 
 
 def forget() -> None:
@@ -104,10 +111,11 @@ def forget() -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unanswered:
-    """A look that was not answered: why, and whether the host was reached at all."""
+    """A look that was not answered: why, whether the host was reached at all, and has a Python."""
 
     reason: str
     unreachable: bool = False
+    no_python: bool = False
 
 
 def answer(
@@ -150,7 +158,8 @@ def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswer
         return Unanswered(reason=f"the connection was lost ({error})")
     except FactProcessError as error:
         return Unanswered(
-            reason=f"could not be looked at: {shortened(str(error), _LONGEST_REASON)}"
+            reason=f"could not be looked at: {shortened(str(error), _LONGEST_REASON)}",
+            no_python=isinstance(error, NoPythonError),
         )
 
 

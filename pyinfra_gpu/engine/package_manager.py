@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
+PYTHON = "python3-minimal"
 _POLL_S = 2.0
 
 
@@ -53,6 +54,13 @@ def finish_interrupted(
         run_as=as_root(spec),
         seconds=deadlines.INSTALL,
     )
+
+
+def first_package(stage: str, spec: HostSpec) -> PyinfraCommand:
+    """Return the command that installs the Python by which a host is looked at."""
+    manager = manager_for(None)
+    words = " && ".join(map(str, manager.install((PYTHON,), spec.preflight.apt_wait_s)))
+    return step(stage, f"install {PYTHON}", words, run_as=as_root(spec), seconds=deadlines.INSTALL)
 
 
 def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+from typing import Annotated
 
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown, not_asked
+from pydantic import Field
+
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
 
-_NUMBERS = r"(\d{1,9}(?:\.\d{1,9}){0,5})"
-_NVCC = r".*release (\d{1,4}\.\d{1,4})\b.*"
+Version = Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9}){0,5}$")]
+Release = Annotated[str, Field(pattern=r"^[0-9]{1,4}\.[0-9]{1,4}$")]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,78 +35,28 @@ class CudaRecord(Jsonable):
     + proof: raw text of what the last proof of the toolkit left
     """
 
-    toolkits: tuple[str, ...] | Unknown
+    toolkits: tuple[Release, ...] | Unknown
     missing: tuple[str, ...] | Unknown
-    nvcc: str | Unknown | None
+    nvcc: Release | Unknown | None
     link: str | Unknown | None
     alternative: str | Unknown | None
     nvcc_on_path: str | Unknown | None
     shell_lines: tuple[str, ...] | Unknown
-    gcc: str | Unknown | None
-    compiler: str | Unknown | None
+    gcc: Version | Unknown | None
+    compiler: Version | Unknown | None
     gxx: bool | Unknown
-    glibc: str | Unknown | None
+    glibc: Version | Unknown | None
     proof: str | Unknown | None
 
 
 class Cuda(ConcernFact[CudaRecord]):
     """Toolkits: `pyinfra INVENTORY fact pyinfra_gpu.facts.cuda.Cuda`."""
 
-    def read(self, fields: Fields) -> CudaRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
+    def read(self, answer: Answer) -> CudaRecord:
+        """Only this concern of what a host answered."""
+        return parse(answer)
 
 
-def parse(fields: Fields) -> CudaRecord:
-    """The toolkits, from the probe's fields."""
-    if not_asked(fields):
-        return CudaRecord(
-            toolkits=(),
-            missing=(),
-            nvcc=None,
-            link=None,
-            alternative=None,
-            nvcc_on_path=None,
-            shell_lines=(),
-            gcc=None,
-            compiler=None,
-            gxx=False,
-            glibc=None,
-            proof=None,
-        )
-    return CudaRecord(
-        toolkits=_toolkits(fields.items("cuda.toolkit")),
-        missing=fields.items("cuda.missing"),
-        nvcc=_found(fields.text("cuda.nvcc"), _NVCC, "nvcc --version"),
-        link=fields.text("cuda.link"),
-        alternative=fields.text("cuda.alternative"),
-        nvcc_on_path=fields.text("cuda.nvcc_on_path"),
-        shell_lines=_shown(fields.items("cuda.shell")),
-        gcc=_found(fields.text("cuda.gcc"), _NUMBERS, "gcc"),
-        compiler=_found(fields.text("cuda.compiler"), _NUMBERS, "the compiler"),
-        gxx=fields.flag("cuda.gxx"),
-        glibc=_found(fields.text("cuda.glibc"), rf"glibc {_NUMBERS}", "getconf"),
-        proof=fields.document("cuda.proof"),
-    )
-
-
-def _toolkits(names: tuple[str, ...] | Unknown) -> tuple[str, ...] | Unknown:
-    """Releases in the order of their numbers; folders that name none are somebody's own."""
-    if isinstance(names, Unknown):
-        return names
-    releases = [name for name in names if re.fullmatch(r"\d{1,4}\.\d{1,4}", name, re.ASCII)]
-    return tuple(sorted(releases, key=lambda name: tuple(map(int, name.split(".")))))
-
-
-def _shown(rows: tuple[str, ...] | Unknown) -> tuple[str, ...] | Unknown:
-    """Without what such a line may hold beside the path: a token in a variable of its own."""
-    if isinstance(rows, Unknown):
-        return rows
-    return tuple(re.sub(r"^([^:]+:).*?(\w*(?:PATH|CUDA_\w+)\b)", r"\1\2", row) for row in rows)
-
-
-def _found(text: str | Unknown | None, form: str, who: str) -> str | Unknown | None:
-    if not isinstance(text, str):
-        return text
-    match = re.fullmatch(form, text, re.ASCII)
-    return match[1] if match else Unknown(f"{who} said {text[:80]!r}")
+def parse(answer: Answer) -> CudaRecord:
+    """Return this concern, of what a host answered."""
+    return answer.part(CudaRecord, "cuda")

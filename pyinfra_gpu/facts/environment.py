@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyinfra_gpu.facts.fields import Fields, Hidden, Jsonable, Unknown
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Hidden, Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
 from pyinfra_gpu.spec import env_file
 
@@ -26,18 +27,16 @@ class EnvironmentRecord(Jsonable):
 class Environment(ConcernFact[EnvironmentRecord]):
     """The environment: `pyinfra INVENTORY fact pyinfra_gpu.facts.environment.Environment`."""
 
-    def read(self, fields: Fields) -> EnvironmentRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
+    def read(self, answer: Answer) -> EnvironmentRecord:
+        """Only this concern of what a host answered."""
+        return parse(answer)
 
 
-def parse(fields: Fields) -> EnvironmentRecord:
-    """The environment, from the probe's fields."""
-    text = fields.document("environment.text")
-    return EnvironmentRecord(
-        text=hidden(text) if isinstance(text, str) else text,
-        for_all=fields.items("owned.for_all"),
-    )
+def parse(answer: Answer) -> EnvironmentRecord:
+    """Return this concern, of what a host answered."""
+    text = answer.text("environment.text")
+    found = hidden(text) if isinstance(text, str) else text
+    return answer.part(EnvironmentRecord, "environment", text=found)
 
 
 def hidden(text: str) -> Hidden:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown, not_asked
+from pydantic import Field
+
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
 
 
@@ -27,7 +31,7 @@ class KernelRecord(Jsonable):
     modules: Mapping[str, str | None] | Unknown
     headers: Mapping[str, bool] | Unknown
     sources: tuple[str, ...] | Unknown
-    initramfs: str | Unknown
+    initramfs: Annotated[str, Field(pattern="^(fresh|stale|absent)?$")] | Unknown
 
     @property
     def newest(self) -> str | None:
@@ -38,56 +42,11 @@ class KernelRecord(Jsonable):
 class Kernel(ConcernFact[KernelRecord]):
     """Kernels: `pyinfra INVENTORY fact pyinfra_gpu.facts.kernel.Kernel`."""
 
-    def read(self, fields: Fields) -> KernelRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
+    def read(self, answer: Answer) -> KernelRecord:
+        """Only this concern of what a host answered."""
+        return parse(answer)
 
 
-def parse(fields: Fields) -> KernelRecord:
-    """The kernels, from the probe's fields."""
-    if not_asked(fields):
-        return KernelRecord(installed=(), modules={}, headers={}, sources=(), initramfs="")
-    return KernelRecord(
-        installed=fields.items("kernel.installed"),
-        modules=_modules(fields),
-        headers=_headers(fields.items("kernel.headers")),
-        sources=fields.items("kernel.source"),
-        initramfs=_initramfs(fields.present("kernel.initramfs")),
-    )
-
-
-def _modules(fields: Fields) -> Mapping[str, str | None] | Unknown:
-    """The running kernel's is the driver's `on_disk`; the probe asks for the newest beside it."""
-    running, on_disk = fields.present("system.kernel"), fields.text("driver.on_disk")
-    rows = fields.items("kernel.module")
-    if isinstance(running, Unknown):
-        return running
-    if isinstance(on_disk, Unknown):
-        return on_disk
-    if isinstance(rows, Unknown):
-        return rows
-    modules: dict[str, str | None] = {running: on_disk}
-    for row in rows:
-        kernel, blank, version = row.partition(" ")
-        if not blank:
-            return Unknown(f"the probe's line {kernel[:60]!r} is incomplete")
-        modules[kernel] = None if version == "-" else version
-    return modules
-
-
-def _headers(rows: tuple[str, ...] | Unknown) -> Mapping[str, bool] | Unknown:
-    if isinstance(rows, Unknown):
-        return rows
-    headers = {}
-    for row in rows:
-        kernel, _, answer = row.partition(" ")
-        if answer not in ("0", "1"):
-            return Unknown(f"the probe's line {row[:60]!r} is incomplete")
-        headers[kernel] = answer == "1"
-    return headers
-
-
-def _initramfs(text: str | Unknown) -> str | Unknown:
-    if isinstance(text, Unknown) or text in ("fresh", "stale", "absent"):
-        return text
-    return Unknown(f"the probe said {text[:40]!r}")
+def parse(answer: Answer) -> KernelRecord:
+    """Return this concern, of what a host answered."""
+    return answer.part(KernelRecord, "kernel")

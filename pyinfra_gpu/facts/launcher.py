@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
 
 _RUN = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
@@ -32,21 +33,14 @@ class LauncherRecord(Jsonable):
 class Launcher(ConcernFact[LauncherRecord]):
     """Training runs: `pyinfra INVENTORY fact pyinfra_gpu.facts.launcher.Launcher`."""
 
-    def read(self, fields: Fields) -> LauncherRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
+    def read(self, answer: Answer) -> LauncherRecord:
+        """Only this concern of what a host answered."""
+        return parse(answer)
 
 
-def parse(fields: Fields) -> LauncherRecord:
-    """Linger and runs, from the probe's fields."""
-    linger, runs = fields.present("launcher.linger"), fields.items("launcher.run")
+def parse(answer: Answer) -> LauncherRecord:
+    """Return this concern, of what a host answered."""
+    runs = answer.value(tuple[str, ...], "launcher.runs")
     if not isinstance(runs, Unknown):
         runs = tuple(run for run in dict.fromkeys(runs) if _RUN.fullmatch(run))
-    manager = fields.text("launcher.manager")
-    return LauncherRecord(
-        linger=linger if isinstance(linger, Unknown) else linger == "1",
-        manager=manager == "1" if isinstance(manager, str) else manager,
-        masked=fields.items("launcher.masked"),
-        own_masked=fields.items("training.masked"),
-        runs=runs,
-    )
+    return answer.part(LauncherRecord, "launcher", runs=runs)

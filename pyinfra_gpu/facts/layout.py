@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import Literal, cast
+from typing import Literal
 
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
 
 Told = Callable[[str], str | Unknown]
@@ -63,123 +62,28 @@ class LayoutRecord(Jsonable):
 class Layout(ConcernFact[LayoutRecord]):
     """Files and folders: `pyinfra INVENTORY fact pyinfra_gpu.facts.layout.Layout`."""
 
-    def read(self, fields: Fields) -> LayoutRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
+    def read(self, answer: Answer) -> LayoutRecord:
+        """Only this concern of what a host answered."""
+        return parse(answer)
 
 
-def parse(fields: Fields) -> LayoutRecord:
-    """The files and folders, from the probe's fields."""
-    asked, left = fields.items("layout.asked"), fields.items("layout.left")
-    return LayoutRecord(
-        entries=_entries(fields, asked, left),
-        open=fields.text("layout.open"),
-        owner_problem=fields.text("layout.owner_problem"),
-    )
+def parse(answer: Answer) -> LayoutRecord:
+    """Return this concern, of what a host answered; what the owner says counts where root said no.
 
-
-def _entries(
-    fields: Fields, asked: tuple[str, ...] | Unknown, left: tuple[str, ...] | Unknown
-) -> Mapping[str, Entry | Unknown] | Unknown:
-    if isinstance(asked, Unknown):
-        return asked
-    if isinstance(left, Unknown):
-        return left
-    theirs, by_root, by_owner = frozenset(left), _told(fields, "layout"), _told(fields, "owned")
-    return {path: (by_owner if path in theirs else by_root)(path) for path in asked}
-
-
-def _told(fields: Fields, key: str) -> Callable[[str], Entry | Unknown]:
-    """Return what root (`layout`) or the owner (`owned`) says of a path.
-
-    All that the host said is gone through once.
+    Root tells in the place of its own which paths are left to the owner.
     """
-    absent, hidden = fields.items(f"{key}.absent"), fields.items(f"{key}.hidden")
-    if isinstance(absent, Unknown) or isinstance(hidden, Unknown):
-        reason = cast(Unknown, absent if isinstance(absent, Unknown) else hidden)
-        return lambda path: reason
-    entries: dict[str, Entry | Unknown] = {path: Entry(kind="absent") for path in absent}
-    entries |= {path: Unknown(f"no permission to look at {path}") for path in hidden}
-    present = _present(fields, key)
-    return lambda path: entries.get(path) or present(path)
-
-
-def _present(fields: Fields, key: str) -> Callable[[str], Entry | Unknown]:
-    """Return what tells of a path that is there."""
-    rows = fields.items(f"{key}.stat")
-    if isinstance(rows, Unknown):
-        return lambda path: rows
-    words = {row[4]: row for row in (row.split(" ", 4) for row in rows) if len(row) == 5}
-    digests, targets = _digests(fields, key), _targets(fields, key)
-
-    def present(path: str) -> Entry | Unknown:
-        if path not in words:
-            return Unknown(f"stat said nothing about {path}")
-        return _entry(words[path], digests, targets)
-
-    return present
-
-
-def _entry(words: list[str], digests: Told, targets: Told) -> Entry | Unknown:
-    raw_mode, uid, owner, size, path = words
-    if not _HEXADECIMAL.fullmatch(raw_mode) or not _DECIMAL.fullmatch(size):
-        return Unknown(f"stat said {' '.join(words)[:80]!r}")
-    mode, length = int(raw_mode, 16), int(size)
-    kind = _kind(mode)
-    sha256 = digests(path) if kind == "file" and length <= _LARGEST_READ else None
-    return Entry(
-        kind=kind,
-        mode=f"{stat.S_IMODE(mode):04o}",
-        owner=uid if owner == "UNKNOWN" else owner,
-        sha256=sha256,
-        size=length if kind == "file" else None,
-        target=targets(path) if kind == "link" else None,
+    form = Mapping[str, Entry | Unknown]
+    entries, left = (
+        answer.value(form, "layout.entries"),
+        answer.value(tuple[str, ...], "layout.left"),
     )
+    if not isinstance(entries, Unknown):
+        entries = left if isinstance(left, Unknown) else {**entries, **_owners(answer, left)}
+    return answer.part(LayoutRecord, "layout", entries=entries)
 
 
-def _kind(mode: int) -> Kind:
-    if stat.S_ISREG(mode):
-        return "file"
-    if stat.S_ISDIR(mode):
-        return "dir"
-    return "link" if stat.S_ISLNK(mode) else "other"
-
-
-def _digests(fields: Fields, key: str) -> Told:
-    unread, rows = fields.items(f"{key}.unread"), fields.items(f"{key}.sha256")
-    hidden = frozenset() if isinstance(unread, Unknown) else frozenset(unread)
-    found = {} if isinstance(rows, Unknown) else dict(map(_digest, rows))
-
-    def told(path: str) -> str | Unknown:
-        if path in hidden:
-            return Unknown(f"no permission to read {path}")
-        if isinstance(rows, Unknown):
-            return rows
-        digest = found.get(path, "")
-        return digest if len(digest) == 64 else Unknown(f"{path} could not be read")
-
-    return told
-
-
-def _digest(row: str) -> tuple[str, str]:
-    digest, _, name = row.partition("  ")
-    # sha256sum marks a line in which it doubled backslashes by one in front.
-    if digest.startswith("\\"):
-        return name.replace("\\\\", "\\"), digest[1:]
-    return name, digest
-
-
-def _targets(fields: Fields, key: str) -> Told:
-    rows = fields.items(f"{key}.target")
-    found: dict[str, str] = {}
-    for row in () if isinstance(rows, Unknown) else rows:
-        # An arrow may be part of a path: each place where one could end, few as they are.
-        ends = islice(re.finditer(" -> ", row), _MOST_ARROWS)
-        found |= {row[: end.start()]: row[end.end() :] for end in ends}
-
-    def told(path: str) -> str | Unknown:
-        if isinstance(rows, Unknown):
-            return rows
-        return found.get(path, Unknown(f"the link {path} could not be read"))
-
-    return told
+def _owners(answer: Answer, left: tuple[str, ...]) -> Mapping[str, Entry | Unknown]:
+    told = answer.value(Mapping[str, Entry | Unknown], "owned")
+    if isinstance(told, Unknown):
+        return dict.fromkeys(left, told)
+    return {path: told.get(path, Unknown(f"the owner did not tell of {path}")) for path in left}

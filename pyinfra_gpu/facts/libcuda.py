@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal
 
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown, not_asked
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
 
 LinkKind = Literal["link", "file", "dir", "other", "absent"]
@@ -63,57 +64,15 @@ class LibcudaRecord(Jsonable):
 class Libcuda(ConcernFact[LibcudaRecord]):
     """libcuda: `pyinfra INVENTORY fact pyinfra_gpu.facts.libcuda.Libcuda`."""
 
-    def read(self, fields: Fields) -> LibcudaRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
+    def read(self, answer: Answer) -> LibcudaRecord:
+        """Only this concern of what a host answered."""
+        return parse(answer)
 
 
-def parse(fields: Fields) -> LibcudaRecord:
-    """The library, from the probe's fields."""
-    if not_asked(fields):
-        return LibcudaRecord(libdir="", cache=(), links={}, files=(), loader_paths=(), proof=None)
-    libdir = fields.present("libcuda.libdir")
-    unknown = libdir if isinstance(libdir, Unknown) else None
-    return LibcudaRecord(
-        libdir="" if isinstance(libdir, Unknown) else libdir,
-        cache=unknown or _cache(fields.items("libcuda.cache")),
-        links=unknown or _links(fields.items("libcuda.link")),
-        files=unknown or fields.items("libcuda.file"),
-        loader_paths=fields.items("libcuda.loader_path"),
-        proof=fields.document("libcuda.proof"),
-    )
-
-
-def _cache(rows: tuple[str, ...] | Unknown) -> tuple[CacheEntry, ...] | Unknown:
-    """Rows "NAME => PATH => REAL"; REAL is "-" where there is no file."""
-    if isinstance(rows, Unknown):
-        return rows
-    entries = []
-    for row in rows:
-        words = row.split(" => ")
-        if len(words) != 3:
-            return Unknown(f"the probe's line {row[:80]!r} is incomplete")
-        entries.append(CacheEntry(name=words[0], path=words[1], real=_or_none(words[2])))
-    return tuple(entries)
-
-
-def _links(rows: tuple[str, ...] | Unknown) -> Mapping[str, Link] | Unknown:
-    """Rows "KIND PATH => TARGET => REAL"; "-" stands for no target and no file."""
-    if isinstance(rows, Unknown):
-        return rows
-    links = {}
-    for row in rows:
-        kind, _, rest = row.partition(" ")
-        words = rest.split(" => ")
-        if len(words) != 3 or kind not in (*get_args(LinkKind), "hidden"):
-            return Unknown(f"the probe's line {row[:80]!r} is incomplete")
-        if kind == "hidden":
-            return Unknown(f"no permission to look at {words[0]}")
-        links[words[0]] = Link(
-            kind=cast(LinkKind, kind), target=_or_none(words[1]), real=_or_none(words[2])
-        )
-    return links
-
-
-def _or_none(word: str) -> str | None:
-    return None if word == "-" else word
+def parse(answer: Answer) -> LibcudaRecord:
+    """Return this concern, of what a host answered."""
+    libdir = answer.value(str, "libcuda.libdir")
+    if not isinstance(libdir, Unknown):
+        return answer.part(LibcudaRecord, "libcuda", libdir=libdir)
+    known = dict.fromkeys(("cache", "links", "files"), libdir)
+    return answer.part(LibcudaRecord, "libcuda", libdir="", **known)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Annotated
 
-from pyinfra_gpu.facts import system
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown, not_asked, without_password
+from pydantic import Field
+
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Jsonable, Unknown, without_password
 from pyinfra_gpu.facts.openpgp import fingerprints
 from pyinfra_gpu.facts.probe import ConcernFact
 from pyinfra_gpu.packages import PackageManager, manager_for
@@ -20,6 +23,7 @@ _STATES = {
     "closed": "is not open to everybody",
     "emptied": "is empty or gone",
 }
+_STATE = f"^({'|'.join(_STATES)})$"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +52,7 @@ class LostFile(Jsonable):
 
     package: str
     path: str
-    state: str
+    state: Annotated[str, Field(pattern=_STATE)]
 
     def __str__(self) -> str:
         return f"{self.path} of {self.package} {_STATES[self.state]}"
@@ -105,45 +109,43 @@ class NvidiaRecord(Jsonable):
 class Nvidia(ConcernFact[NvidiaRecord]):
     """NVIDIA's packages: `pyinfra INVENTORY fact pyinfra_gpu.facts.nvidia.Nvidia`."""
 
-    def read(self, fields: Fields) -> NvidiaRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
+    def read(self, answer: Answer) -> NvidiaRecord:
+        """Only this concern of what a host answered."""
+        return parse(answer)
 
 
-def parse(fields: Fields) -> NvidiaRecord:
-    """The packages, from the probe's fields."""
-    if not_asked(fields):
-        return NvidiaRecord(
-            packages=(),
-            sources=(),
-            archives=(),
-            keyring=None,
-            history=(),
-            lost=(),
-            alternatives=(),
-        )
-    manager = manager_for(system.parse(fields).os_id)
-    key, listed = fields.raw("nvidia.keyring"), all_sources(fields, manager)
-    return NvidiaRecord(
-        packages=_packages(fields.items("nvidia.package")),
-        sources=sources(fields, manager),
-        archives=listed
-        if isinstance(listed, Unknown)
-        else tuple(each for each in listed if each.components),
-        keyring=fingerprints(key) if isinstance(key, bytes) else key,
-        history=history(fields.items("nvidia.change"), manager),
-        lost=_lost(fields.items("nvidia.file")),
-        alternatives=_alternatives(fields.items("nvidia.alternative")),
+def parse(answer: Answer) -> NvidiaRecord:
+    """Return this concern, of what a host answered."""
+    manager = manager_for(answer.value(str | None, "system.os_id"))
+    key, listed = answer.value(str | None, "nvidia.keyring"), all_sources(answer, manager)
+    if isinstance(listed, Unknown):
+        archives: tuple[Source, ...] | Unknown = listed
+    else:
+        archives = tuple(each for each in listed if each.components)
+    return answer.part(
+        NvidiaRecord,
+        "nvidia",
+        sources=sources(answer, manager),
+        archives=archives,
+        keyring=_fingerprints(key) if isinstance(key, str) else key,
+        history=history(answer.value(tuple[str, ...], "nvidia.changes"), manager),
     )
 
 
-def sources(fields: Fields, manager: PackageManager) -> tuple[Source, ...] | Unknown:
+def _fingerprints(digits: str) -> tuple[str, ...] | Unknown:
+    try:
+        return fingerprints(bytes.fromhex(digits))
+    except ValueError:
+        return Unknown("it is not a readable keyring")
+
+
+def sources(answer: Answer, manager: PackageManager) -> tuple[Source, ...] | Unknown:
     """Return the sources that name NVIDIA's repository or are the declared one.
 
-    In the declared URL, which the probe sends too, `{distro}` and `{arch}` stand for any word.
+    In the declared URL, which the probe tells too, `{distro}` and `{arch}` stand for any word.
     """
-    listed = all_sources(fields, manager)
-    declared = fields.text("nvidia.repository")
+    listed = all_sources(answer, manager)
+    declared = answer.value(str | None, "nvidia.repository")
     if isinstance(listed, Unknown):
         return listed
     if isinstance(declared, Unknown):
@@ -151,16 +153,13 @@ def sources(fields: Fields, manager: PackageManager) -> tuple[Source, ...] | Unk
     return tuple(each for each in listed if _matters(each, declared))
 
 
-def all_sources(fields: Fields, manager: PackageManager) -> tuple[Source, ...] | Unknown:
-    """Return every enabled source; the probe sends each line of the lists as "FILE:LINE"."""
-    rows = fields.items("nvidia.source_line")
+def all_sources(answer: Answer, manager: PackageManager) -> tuple[Source, ...] | Unknown:
+    """Return every enabled source; the probe tells each line of the lists as "FILE:LINE"."""
+    rows = answer.value(tuple[str, ...], "nvidia.source_lines")
     if isinstance(rows, Unknown):
         return rows
     files: dict[str, list[str]] = {}
-    for row in rows:
-        name, colon, line = row.partition(":")
-        if not colon:
-            return Unknown(f"the probe's line {row[:80]!r} is incomplete")
+    for name, _, line in (row.partition(":") for row in rows):
         files.setdefault(name, []).append(line)
     return tuple(
         source for name, lines in files.items() for source in manager.sources_in(name, lines)
@@ -187,48 +186,3 @@ def history(
         replace(change, command=without_password(change.command)) if change.command else change
         for change in manager.changes_in(rows)
     )
-
-
-def _packages(rows: tuple[str, ...] | Unknown) -> tuple[NvidiaPackage, ...] | Unknown:
-    """Rows "NAME VERSION HELD COMPLETE", the last two as 0 or 1."""
-    if isinstance(rows, Unknown):
-        return rows
-    packages = []
-    for row in rows:
-        words = row.split(" ")
-        if len(words) != 4 or not {words[2], words[3]} <= {"0", "1"}:
-            return Unknown(f"the probe's line {row[:80]!r} is incomplete")
-        packages.append(
-            NvidiaPackage(
-                name=words[0], version=words[1], held=words[2] == "1", complete=words[3] == "1"
-            )
-        )
-    return tuple(sorted(packages, key=lambda package: package.name))
-
-
-def _lost(rows: tuple[str, ...] | Unknown) -> tuple[LostFile, ...] | Unknown:
-    """Rows "NAME STATE PATH", in no order."""
-    if isinstance(rows, Unknown):
-        return rows
-    found = [row.split(" ", 2) for row in rows]
-    if wrong := next((row for row in found if len(row) != 3 or row[1] not in _STATES), None):
-        return Unknown(f"the probe's line {' '.join(wrong)[:80]!r} is incomplete")
-    return tuple(
-        LostFile(package=name, path=path, state=state) for name, state, path in sorted(found)
-    )
-
-
-def _alternatives(rows: tuple[str, ...] | Unknown) -> tuple[Alternative, ...] | Unknown:
-    """Rows "NAME MODE CHOICE BROKEN", where "-" stands for none."""
-    if isinstance(rows, Unknown):
-        return rows
-    found = []
-    for row in rows:
-        words = row.split(" ")
-        if len(words) != 4 or words[1] not in ("auto", "manual"):
-            return Unknown(f"the probe's line {row[:80]!r} is incomplete")
-        choice, broken = (None if word == "-" else word for word in words[2:])
-        found.append(
-            Alternative(name=words[0], auto=words[1] == "auto", leads_to=choice, broken=broken)
-        )
-    return tuple(found)

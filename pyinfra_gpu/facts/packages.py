@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
 
 
@@ -28,22 +29,11 @@ class PackagesRecord(Jsonable):
 class Packages(ConcernFact[PackagesRecord]):
     """Packages: `pyinfra INVENTORY fact pyinfra_gpu.facts.packages.Packages`."""
 
-    def read(self, fields: Fields) -> PackagesRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
+    def read(self, answer: Answer) -> PackagesRecord:
+        """Only this concern of what a host answered."""
+        return parse(answer)
 
 
-def parse(fields: Fields) -> PackagesRecord:
-    """The packages, from the probe's fields."""
-    rows = fields.items("packages.installed")
-    installed: Mapping[str, str] | Unknown
-    if isinstance(rows, Unknown):
-        installed = rows
-    else:
-        installed = {name: version for name, _, version in (row.partition(" ") for row in rows)}
-    return PackagesRecord(
-        installed=installed,
-        half_configured=fields.items("packages.half_configured"),
-        lock_holder=fields.text("packages.lock"),
-        settings=fields.text("packages.settings"),
-    )
+def parse(answer: Answer) -> PackagesRecord:
+    """Return this concern, of what a host answered."""
+    return answer.part(PackagesRecord, "packages")

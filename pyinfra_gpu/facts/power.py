@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown, not_asked
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
 
 
@@ -36,42 +36,11 @@ class PowerRecord(Jsonable):
 class Power(ConcernFact[PowerRecord]):
     """What a restart would interrupt: `pyinfra INVENTORY fact pyinfra_gpu.facts.power.Power`."""
 
-    def read(self, fields: Fields) -> PowerRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
+    def read(self, answer: Answer) -> PowerRecord:
+        """Only this concern of what a host answered."""
+        return parse(answer)
 
 
-def parse(fields: Fields) -> PowerRecord:
-    """Sessions and locks, from the probe's fields."""
-    if not_asked(fields):
-        return PowerRecord(sessions=(), inhibitors=(), reboots=())
-    sessions, locks = fields.items("power.session"), fields.items("power.inhibitor")
-    return PowerRecord(
-        sessions=sessions if isinstance(sessions, Unknown) else tuple(dict.fromkeys(sessions)),
-        inhibitors=locks if isinstance(locks, Unknown) else tuple(map(_unescaped, locks)),
-        reboots=_reboots(fields.document("power.reboots")),
-    )
-
-
-def _reboots(text: str | Unknown | None) -> tuple[Reboot, ...] | Unknown:
-    """Return what each line "TIME BOOT_ID REASON" says; one that is damaged says nothing."""
-    if isinstance(text, Unknown):
-        return text
-    found = re.findall(r"^(\d{1,12}) (\S{1,64}) (.+)$", text or "", re.MULTILINE | re.ASCII)
-    return tuple(Reboot(at=int(at), boot_id=boot, reason=why) for at, boot, why in found)
-
-
-def _unescaped(text: str) -> str:
-    r"""The text that systemd-logind notes as in C: `\"`, `\303\251`, `\x27`, `\n`.
-
-    What would move a terminal's cursor becomes a question mark.
-    """
-
-    def plain(match: re.Match[bytes]) -> bytes:
-        octal, digits, letter = match.groups()
-        if octal or digits:
-            return bytes([int(octal, 8) & 255 if octal else int(digits, 16)])
-        return b"?" if letter in b"abfnrtv" else bytes(letter)
-
-    raw = re.sub(rb"\\(?:([0-7]{3})|x([0-9a-fA-F]{2})|(.))", plain, text.encode())
-    return "".join(c if c.isprintable() else "?" for c in raw.decode("utf-8", "backslashreplace"))
+def parse(answer: Answer) -> PowerRecord:
+    """Return this concern, of what a host answered."""
+    return answer.part(PowerRecord, "power")

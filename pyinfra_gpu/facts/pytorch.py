@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
 
 
@@ -56,61 +57,21 @@ class TorchRecord(Jsonable):
 class Torch(ConcernFact[TorchRecord]):
     """torch: `pyinfra INVENTORY fact pyinfra_gpu.facts.pytorch.Torch prefix=/opt/pyinfra-gpu`."""
 
-    def read(self, fields: Fields) -> TorchRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
+    def read(self, answer: Answer) -> TorchRecord:
+        """Only this concern of what a host answered."""
+        return parse(answer)
 
 
-def parse(fields: Fields) -> TorchRecord:
-    """The environment and torch, from the probe's fields."""
-    rows = fields.items("torch.version_line")
-    names, others = fields.items("torch.distribution"), fields.items("torch.other")
-    return TorchRecord(
-        python=fields.text("torch.python"),
-        python_problem=fields.text("torch.python_problem"),
-        base=fields.text("torch.base"),
-        declared=fields.text("torch.declared"),
-        uv=_uv(fields.text("torch.uv")),
-        version=_version(rows),
-        git_version=_literal(rows, "git_version"),
-        cuda=_literal(rows, "cuda"),
-        damaged=fields.items("torch.damaged"),
-        foreign=fields.items("torch.foreign"),
+def parse(answer: Answer) -> TorchRecord:
+    """Return this concern, of what a host answered."""
+    folders = answer.value(tuple[str, ...], "torch.folders")
+    others = answer.value(dict[str, str], "torch.others")
+    return answer.part(
+        TorchRecord,
+        "torch",
         damaged_others=others if isinstance(others, Unknown) else _first_files(others),
-        needs=fields.items("torch.need"),
-        elsewhere=fields.text("torch.elsewhere"),
-        touched=fields.number("torch.touched"),
-        installing=fields.flag("torch.installing"),
-        distributions=names if isinstance(names, Unknown) else _distributions(names),
+        distributions=folders if isinstance(folders, Unknown) else _distributions(folders),
     )
-
-
-def _uv(text: str | Unknown | None) -> str | Unknown | None:
-    if not isinstance(text, str):
-        return text
-    match = re.match(r"uv (\d+\.\d+\.\d+\S*)", text, re.ASCII)
-    return match[1] if match else Unknown(f"`uv --version` said {text[:80]!r}")
-
-
-def _literal(rows: tuple[str, ...] | Unknown, name: str) -> str | Unknown | None:
-    """The value that torch/version.py gives a name: a string or None, with or without a type."""
-    if isinstance(rows, Unknown):
-        return rows
-    for row in rows:
-        match = re.fullmatch(
-            rf"{name}\s*(?::[^=]*)?=\s*(?:None|'(?P<one>[^'\\]*)'|\"(?P<two>[^\"\\]*)\")\s*", row
-        )
-        if match:
-            return match["one"] if match["one"] is not None else match["two"]
-    return Unknown(f"torch/version.py has no plain line for {name}") if rows else None
-
-
-def _version(rows: tuple[str, ...] | Unknown) -> str | Unknown | None:
-    """The version; a line that is none was read, and is as good as no line: the file is damaged."""
-    if isinstance(rows, Unknown):
-        return rows
-    found = _literal(rows, "__version__")
-    return None if isinstance(found, Unknown) else found
 
 
 def _distributions(names: tuple[str, ...]) -> dict[str, str]:
@@ -128,11 +89,10 @@ def _distributions(names: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _first_files(rows: tuple[str, ...]) -> dict[str, str]:
-    """Distribution -> file, from rows of both; what is no name of a distribution is passed over."""
-    parts = [row.partition(" ") for row in rows]
-    names = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")  # PEP 508
-    return {_normalised(name): path for name, _, path in parts if names.fullmatch(name) and path}
+def _first_files(told: Mapping[str, str]) -> dict[str, str]:
+    """Distribution -> file; what is no name of a distribution is passed over (PEP 508)."""
+    form = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+    return {_normalised(name): path for name, path in told.items() if form.fullmatch(name) and path}
 
 
 def _normalised(name: str) -> str:

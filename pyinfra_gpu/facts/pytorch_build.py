@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from pyinfra_gpu.facts import document
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
 
 _Text = Annotated[str, Field(max_length=2000)]
@@ -82,16 +83,17 @@ class BuildRecord(Jsonable):
 class Build(ConcernFact[BuildRecord]):
     """Builds: `pyinfra INVENTORY fact pyinfra_gpu.facts.pytorch_build.Build`."""
 
-    def read(self, fields: Fields) -> BuildRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
+    def read(self, answer: Answer) -> BuildRecord:
+        """Only this concern of what a host answered."""
+        return parse(answer)
 
 
-def parse(fields: Fields) -> BuildRecord:
-    """What the owner's documents say, from the probe's fields."""
-    return BuildRecord(
-        stamp=Manifest.read(fields.document("build.stamp")),
-        wheel=Manifest.read(fields.document("build.wheel")),
-        state=BuildState.read(fields.document("build.state")),
-        pid=fields.text("build.pid"),
+def parse(answer: Answer) -> BuildRecord:
+    """Return this concern, of what a host answered."""
+    return answer.part(
+        BuildRecord,
+        "build",
+        stamp=Manifest.read(answer.text("build.stamp")),
+        wheel=Manifest.read(answer.text("build.wheel")),
+        state=BuildState.read(answer.text("build.state")),
     )

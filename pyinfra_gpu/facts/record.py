@@ -25,10 +25,11 @@ from pyinfra_gpu.facts import (
     training,
 )
 from pyinfra_gpu.facts import pytorch as torch
+from pyinfra_gpu.facts.answer import Answer
 from pyinfra_gpu.facts.cuda import CudaRecord
 from pyinfra_gpu.facts.driver import DriverRecord
 from pyinfra_gpu.facts.environment import EnvironmentRecord
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pyinfra_gpu.facts.fields import Jsonable, Unknown
 from pyinfra_gpu.facts.gpus import GpusRecord, PciGpu
 from pyinfra_gpu.facts.kernel import KernelRecord
 from pyinfra_gpu.facts.launcher import LauncherRecord
@@ -37,7 +38,7 @@ from pyinfra_gpu.facts.libcuda import CacheEntry, LibcudaRecord, Link
 from pyinfra_gpu.facts.nvidia import NvidiaPackage, NvidiaRecord
 from pyinfra_gpu.facts.packages import PackagesRecord
 from pyinfra_gpu.facts.power import PowerRecord
-from pyinfra_gpu.facts.probe import ProbeFact
+from pyinfra_gpu.facts.probe import BOOTSTRAP, ProbeFact
 from pyinfra_gpu.facts.pytorch import TorchRecord
 from pyinfra_gpu.facts.pytorch_build import BuildRecord
 from pyinfra_gpu.facts.smoke import SmokeRecord
@@ -71,7 +72,7 @@ __all__ = [
     "TorchRecord",
     "TrainingRecord",
     "Unknown",
-    "from_fields",
+    "from_answer",
 ]
 
 
@@ -107,34 +108,33 @@ class RecordFact(ProbeFact[Record]):
     def command(self) -> StringCommand:
         """Run the program that comes on standard input.
 
-        sudo writes every command line into the host's log; 30 KB a look would bury the rest.
-        All of it is read before any of it runs, so that no program in it can eat the others.
+        sudo writes every command line into the host's log; 40 KB a look would bury the rest.
         """
-        return StringCommand(": pyinfra-gpu-probe;", 'eval "$(cat)"')
+        return StringCommand(": pyinfra-gpu-probe;", BOOTSTRAP)
 
-    def read(self, fields: Fields) -> Record:
-        """All concerns of the probe's answer."""
-        return from_fields(fields)
+    def read(self, answer: Answer) -> Record:
+        """All concerns of what a host answered."""
+        return from_answer(answer)
 
 
-def from_fields(fields: Fields) -> Record:
-    """The record, one concern after the other; never raises, whatever the fields hold."""
+def from_answer(answer: Answer) -> Record:
+    """The record, one concern after the other; never raises, whatever was answered."""
     return Record(
-        system=system.parse(fields),
-        gpus=gpus.parse(fields),
-        driver=driver.parse(fields),
-        kernel=kernel.parse(fields),
-        packages=packages.parse(fields),
-        nvidia=nvidia.parse(fields),
-        cuda=cuda.parse(fields),
-        libcuda=libcuda.parse(fields),
-        power=power.parse(fields),
-        storage=storage.parse(fields),
-        layout=layout.parse(fields),
-        torch=torch.parse(fields),
-        build=pytorch_build.parse(fields),
-        environment=environment.parse(fields),
-        training=training.parse(fields),
-        launcher=launcher.parse(fields),
-        smoke=smoke.parse(fields),
+        system=system.parse(answer),
+        gpus=gpus.parse(answer),
+        driver=driver.parse(answer),
+        kernel=kernel.parse(answer),
+        packages=packages.parse(answer),
+        nvidia=nvidia.parse(answer),
+        cuda=cuda.parse(answer),
+        libcuda=libcuda.parse(answer),
+        power=power.parse(answer),
+        storage=storage.parse(answer),
+        layout=layout.parse(answer),
+        torch=torch.parse(answer),
+        build=pytorch_build.parse(answer),
+        environment=environment.parse(answer),
+        training=training.parse(answer),
+        launcher=launcher.parse(answer),
+        smoke=smoke.parse(answer),
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 
@@ -26,16 +27,16 @@ class SmokeRecord(Jsonable):
 class Smoke(ConcernFact[SmokeRecord]):
     """The smoke test's traces: `pyinfra INVENTORY fact pyinfra_gpu.facts.smoke.Smoke`."""
 
-    def read(self, fields: Fields) -> SmokeRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
+    def read(self, answer: Answer) -> SmokeRecord:
+        """Only this concern of what a host answered."""
+        return parse(answer)
 
 
-def parse(fields: Fields) -> SmokeRecord:
-    """The traces, from the probe's fields."""
-    text = fields.document("smoke.verdict")
+def parse(answer: Answer) -> SmokeRecord:
+    """Return this concern, of what a host answered."""
+    text = answer.text("smoke.verdict")
     return SmokeRecord(
-        stamp=Stamp.read(fields.document("smoke.stamp")),
+        stamp=Stamp.read(answer.text("smoke.stamp")),
         verdict=Verdict.read(text),
         verdict_sha256=_digest(text),
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+from typing import Annotated
 
-from pyinfra_gpu.facts.fields import Fields, Jsonable, Unknown
+from pydantic import Field
+
+from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.fields import Jsonable, Unknown
 from pyinfra_gpu.facts.probe import ConcernFact
 
 
@@ -27,7 +30,7 @@ class TrainingRecord(Jsonable):
     + stamp_text: raw text of the stamp that the dependencies' installation leaves
     """
 
-    commit: str | Unknown | None
+    commit: Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")] | Unknown | None
     remote: str | Unknown | None
     dirty: tuple[str, ...] | Unknown
     dirty_count: int | Unknown
@@ -35,57 +38,18 @@ class TrainingRecord(Jsonable):
     submodules: tuple[str, ...] | Unknown
     damaged: str | Unknown | None
     lfs: str | Unknown | None
-    requirements_sha256: str | Unknown | None
+    requirements_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | Unknown | None
     stamp_text: str | Unknown | None
 
 
 class Training(ConcernFact[TrainingRecord]):
     """The checkout: `pyinfra INVENTORY fact pyinfra_gpu.facts.training.Training`."""
 
-    def read(self, fields: Fields) -> TrainingRecord:
-        """Only this concern of the probe's answer."""
-        return parse(fields)
+    def read(self, answer: Answer) -> TrainingRecord:
+        """Only this concern of what a host answered."""
+        return parse(answer)
 
 
-def parse(fields: Fields) -> TrainingRecord:
-    """The checkout, from the probe's fields."""
-    dirty = fields.items("training.dirty")
-    return TrainingRecord(
-        commit=_digest(fields.text("training.commit"), r"[0-9a-f]{40}|[0-9a-f]{64}"),
-        remote=fields.text("training.remote"),
-        dirty=dirty if isinstance(dirty, Unknown) else tuple(_change(row) for row in dirty),
-        dirty_count=fields.number("training.dirty_count"),
-        dirty_submodules=dirty
-        if isinstance(dirty, Unknown)
-        else tuple(_change(row)[3:] for row in dirty if re.match(r"1 \S\S S.(M.|.U) ", row)),
-        submodules=fields.items("training.submodule"),
-        damaged=fields.text("training.damaged"),
-        lfs=fields.text("training.lfs"),
-        requirements_sha256=_digest(fields.text("training.requirements"), r"[0-9a-f]{64}"),
-        stamp_text=fields.document("training.stamp"),
-    )
-
-
-def _digest(text: str | Unknown | None, form: str) -> str | Unknown | None:
-    if isinstance(text, str) and not re.fullmatch(form, text):
-        return Unknown(f"{text[:80]!r} is not a digest")
-    return text
-
-
-def _change(row: str) -> str:
-    """One change, from git's second porcelain format, which the probe asks for, to the first.
-
-    The second format carries HEAD's commit in the same answer; the first is what people know.
-    """
-    kind, _, rest = row.partition(" ")
-    if kind in ("?", "!"):
-        return f"{kind}{kind} {rest}"
-    words = {"1": 7, "2": 8, "u": 9}.get(kind, 0)
-    parts = rest.split(" ", words)
-    if not words or len(parts) <= words:
-        return row
-    state, path = parts[0].replace(".", " "), parts[-1]
-    if kind == "2":
-        new, _, old = path.partition("\t")
-        path = f"{old} -> {new}"
-    return f"{state} {path}"
+def parse(answer: Answer) -> TrainingRecord:
+    """Return this concern, of what a host answered."""
+    return answer.part(TrainingRecord, "training")

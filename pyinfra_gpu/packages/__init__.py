@@ -12,7 +12,6 @@ __all__ = [
     "is_ours",
     "manager_for",
     "own_files",
-    "probes",
 ]
 
 _APT = Apt()
@@ -34,16 +33,6 @@ def manager_for(os_id: object) -> PackageManager:
 def own_files() -> tuple[str, ...]:
     """Return the files of ours that some package manager reads: which one a look does not know."""
     return tuple(path for each in _managers() for path in each.files.all)
-
-
-def probes() -> tuple[str, ...]:
-    """Return the files by which a look asks the package manager, as paths below `on_host/packages`.
-
-    They define `packages`, `package_lock`, `nvidia_packages` and `is_packaged`, see there. A look
-    does not know the distribution beforehand: the file of a second family has to define them only
-    where its own tools are on the host.
-    """
-    return tuple(dict.fromkeys(each.probe for each in _managers()))
 
 
 def collected() -> tuple[str, ...]:

@@ -31,10 +31,6 @@ class PackageManager(Protocol):
     def collected(self) -> str:
         """The file, below `on_host/packages`, of what `collect` asks; see `collect/item.sh`."""
 
-    @property
-    def probe(self) -> str:
-        """The shell functions by which a look asks it: a path below `on_host/packages`."""
-
     # A transaction, in the order of its steps.
 
     def simulate(self, transaction: Transaction) -> str:

@@ -38,7 +38,6 @@ FILES = Files(
 class Drawer:
     name: str = "drawer"
     mark: str = "--for=pyinfra-gpu"
-    probe: str = "apt/probe.sh"  # fake hosts answer a look without running it
     collected: str = "drawer/collect.sh"
     files: Files = FILES
 

@@ -9,8 +9,7 @@ from gpu_host import DRIVER_PACKAGES, LIB, GpuHost, GpuRun
 from pyinfra_gpu.drift import host as drift
 from pyinfra_gpu.drift import launcher, smoke
 from pyinfra_gpu.drift.finding import Effect, Id
-from pyinfra_gpu.facts.fields import read_fields
-from pyinfra_gpu.facts.record import from_fields
+from pyinfra_gpu.facts.parse import parse
 from tasks.driver import driver
 from tasks.preflight import preflight
 
@@ -56,7 +55,7 @@ def test_other_presets_are_another_site() -> None:
         data={**DATA, "training_presets": PRESETS}, digests={site: rows[0].partition(" ")[0]}
     )
     assert FakeRun(host).prepare().changing("ws1") == [INSTALL]
-    (found,) = launcher.judge(host.spec(), from_fields(read_fields(host.probe_lines())))
+    (found,) = launcher.judge(host.spec(), parse(host.probe_lines()))
     told = "presets and settings of `train`"
     assert (found.found, found.action) == (f"{told} not as declared", told)
 
@@ -68,7 +67,7 @@ def test_without_root_nobody_is_asked_for_linger() -> None:
 
 
 def effects(host: FakeHost) -> dict[Id, Effect]:
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     return {
         each.id: each.effect
         for stage in drift.judge(host.spec(), record)
@@ -119,7 +118,7 @@ def test_what_somebody_forbade_is_left_with_the_command_that_allows_it(
 ) -> None:
     host = FakeHost(lists=lists, plain={"launcher.manager": "0"})
     assert effects(host) == {Id.TRAINING_MANAGER_MASKED: "report"}
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     assert [each.command for each in launcher.judge(host.spec(), record)] == [command]
 
 
@@ -156,7 +155,7 @@ def test_what_a_run_uses_waits_for_it_and_the_rest_is_done(what: str) -> None:
 
 def test_the_deploy_names_the_run_it_waits_for() -> None:
     host, _ = WAITS["another commit"]
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     sentences = [
         each.sentence("ws1")
         for stage in drift.judge(host.spec(), record)

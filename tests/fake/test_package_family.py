@@ -21,8 +21,8 @@ from pyinfra_gpu.engine.converge import Commands
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.engine.look import look
 from pyinfra_gpu.engine.package_manager import finish_interrupted, wait_for_lock
-from pyinfra_gpu.facts.fields import read_fields
-from pyinfra_gpu.facts.record import Record, from_fields
+from pyinfra_gpu.facts.parse import parse
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.operations import packages as distribution_packages
 from pyinfra_gpu.packages.manager import PackageManager
 from pyinfra_gpu.packages.model import PackageChange, Source, Transaction
@@ -214,7 +214,7 @@ def test_a_look_reads_the_families_own_lists_and_log() -> None:
         },
         plain={"nvidia.repository": URL},
     )
-    record = from_fields(read_fields(host.probe_lines()))
+    record = parse(host.probe_lines())
     assert record.nvidia.sources == (Source(file="/etc/drawer/x", uri=URL, signed_by=None),)
     (change,) = record.nvidia.history  # type: ignore[misc]
     assert isinstance(change, PackageChange)

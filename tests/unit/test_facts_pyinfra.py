@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shlex
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,8 +33,9 @@ from pyinfra_gpu.facts import (
     training,
 )
 from pyinfra_gpu.facts import pytorch as torch
+from pyinfra_gpu.facts.environment import hidden
 from pyinfra_gpu.facts.fields import Unknown, as_json
-from pyinfra_gpu.facts.probe import ProbeRequest, command
+from pyinfra_gpu.facts.probe import NoPythonError, ProbeRequest, command, text_of
 from pyinfra_gpu.facts.record import Record, RecordFact
 from pyinfra_gpu.packages import own_files
 from pyinfra_gpu.spec import Paths, system_files
@@ -46,6 +46,8 @@ ANSWER = (
     .read_text()
     .splitlines()
 )
+_FIRST = ANSWER.index("pyinfra-gpu-probe 1")
+ANSWERED = "\n".join(ANSWER[_FIRST + 1 : -1])
 PATHS = Paths(prefix="/opt/pyinfra-gpu", name="training")
 CONCERNS: dict[str, type[FactBase[object]]] = {
     "system": system.System,
@@ -110,7 +112,10 @@ def test_no_fact_takes_an_argument_that_pyinfra_keeps_for_itself() -> None:
 
 
 def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
-    record = RecordFact().process([*ANSWER[:30], "pyinfra-gpu-probe end"])
+    told = json.loads(ANSWERED)
+    told.pop("smoke.stamp")
+    lines = ["pyinfra-gpu-probe 1", json.dumps(told), "pyinfra-gpu-probe end"]
+    record = RecordFact().process(lines)
     data = json.loads(json.dumps(record, default=lambda thing: thing.to_json()))
     assert data["driver"]["loaded"] == "580.95.05"
     assert data["gpus"]["devices"][0]["bar1_mib"] == 32768
@@ -180,15 +185,12 @@ def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not()
     assert request.keyring == system_files.KEYRING
     assert (request.cuda_proof, request.libcuda_proof) == (PATHS.cuda_proof, PATHS.libcuda_proof)
     assert {PATHS.proofs, *system_files.ALL, *own_files()} <= set(request.entries)
-    text = command(request).get_raw_value()
-    for line in ("PG_NVIDIA=1", "PG_CUDA=13.0", "PG_COMPILER=gcc-13"):
-        assert line in text.splitlines()
+    assert "'cuda_release': '13.0'" in text_of(request)
 
     spec.accelerator = "cpu"
     without = ProbeRequest.for_spec(spec)  # type: ignore[arg-type]
     assert (without.nvidia, without.cuda_release, without.keyring) == (False, "", "")
     assert not {*system_files.ALL, *own_files()} & set(without.entries)
-    assert "PG_NVIDIA=''" in command(without).get_raw_value().splitlines()
 
 
 @pytest.mark.parametrize("name", ["cuda_release", "compiler", "repository"])
@@ -204,13 +206,15 @@ def test_a_path_that_would_break_the_framing_is_refused(path: str) -> None:
         ProbeRequest.for_paths(Paths(prefix=path, name="training"))
 
 
-def test_the_command_carries_every_value_as_one_quoted_word() -> None:
-    prefix = '/opt/it\'s; rm -rf $HOME `x` "y"'
+def test_the_command_carries_every_value_as_it_is(tmp_path: Path) -> None:
+    prefix = f'{tmp_path}/it\'s; rm -rf $HOME `x` "y"'
+    Path(prefix, "env").mkdir(parents=True)
+    Path(prefix, "env/training.env").write_text("A=1\n")
     request = ProbeRequest.for_paths(Paths(prefix=prefix, name="training"))
     text = command(request).get_raw_value()
-    line = next(row for row in text.splitlines() if row.startswith("PG_ENV_FILE="))
-    assert shlex.split(line) == [f"PG_ENV_FILE={prefix}/env/training.env"]
-    assert len(repr(request)) < 80
+    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True)
+    assert RecordFact().process(done.stdout.splitlines()).environment.text == hidden("A=1\n")
+    assert repr(request) == f"<what lies under {prefix}>"
 
 
 def pyinfra(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -242,7 +246,13 @@ def test_a_wrong_argument_is_told_in_one_sentence_and_without_a_traceback(tmp_pa
 
 def test_nothing_is_concluded_from_an_answer_without_its_end() -> None:
     """Each fact that it lacked was one more thing that could not be told, beside deviations."""
-    begun = ["pyinfra-gpu-probe 1", "system.user =ubuntu"]
+    begun = ["pyinfra-gpu-probe 1", '{"system.user": "ubuntu"}']
     with pytest.raises(FactProcessError, match=r"^its answer was cut off, so nothing"):
         RecordFact().process(begun)
     assert RecordFact().process([*begun, "pyinfra-gpu-probe end"]).system.user == "ubuntu"
+
+
+def test_a_host_without_python_is_told_what_helps() -> None:
+    lines = ["pyinfra-gpu-probe 1", '{"python3": null}', "pyinfra-gpu-probe end"]
+    with pytest.raises(NoPythonError, match="installs python3-minimal first"):
+        RecordFact().process(lines)

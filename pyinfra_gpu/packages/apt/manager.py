@@ -44,7 +44,6 @@ class Apt:
     files: Files = files.FILES
     # An option without effect, which apt's log keeps with the rest of the command line.
     mark: str = "pyinfra-gpu::transaction"
-    probe: str = "apt/probe.sh"
     collected: str = "apt/collect.sh"
 
     def simulate(self, transaction: Transaction) -> str:
