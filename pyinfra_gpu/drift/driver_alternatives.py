@@ -16,8 +16,7 @@ from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages import manager_for
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.nvidia import Alternative
-    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.facts.record import Alternative, Record
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.DRIVER

@@ -27,7 +27,7 @@ from pyinfra_gpu.drift.libcuda_files import (
     version_of,
 )
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.libcuda import CacheEntry, Link
+from pyinfra_gpu.facts.record import CacheEntry, Link
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.packages import manager_for
 from pyinfra_gpu.packages.names import LIBRARIES

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.libcuda import Link
+from pyinfra_gpu.facts.record import Link
 from pyinfra_gpu.packages.names import LIBRARIES, matching
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import layout
 from pyinfra_gpu.drift.finding import Finding, Id, stop
-from pyinfra_gpu.facts.storage import SHARED_MEMORY
+from pyinfra_gpu.facts.record import SHARED_MEMORY
 from pyinfra_gpu.on_host.smoke.host import shm_trial_mib
 from pyinfra_gpu.on_host.train.checks import SHM_MIB
 

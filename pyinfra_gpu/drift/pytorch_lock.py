@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 
 from pyinfra_gpu.drift.finding import Finding, Id, stop
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.layout import Entry
+from pyinfra_gpu.facts.record import Entry
 from pyinfra_gpu.spec.lock import COMMAND, FOLDER, Lock, Platform, sha256
 from pyinfra_gpu.text import some
 

@@ -25,8 +25,8 @@ from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.wire import TooMuchError, abandon, guard, within
 from pyinfra_gpu.facts.fields import LAST_LINE
-from pyinfra_gpu.facts.probe import NoPythonError, ProbeRequest, text_of
-from pyinfra_gpu.facts.record import Record, RecordFact
+from pyinfra_gpu.facts.probe import NoPythonError, ProbeRequest, RecordFact, text_of
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages.needed import needed
 from pyinfra_gpu.text import shortened
 

@@ -1,135 +1,32 @@
-"""NVIDIA's packages as the package manager knows them: versions, sources, key, what happened."""
+"""Sources, key and history of NVIDIA's packages, from the lines that a host told."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import Annotated
-
-from pydantic import Field
+from dataclasses import replace
+from typing import Any
 
 from pyinfra_gpu.facts.answer import Answer
-from pyinfra_gpu.facts.fields import Jsonable, Unknown, without_password
+from pyinfra_gpu.facts.fields import Unknown, without_password
 from pyinfra_gpu.facts.openpgp import fingerprints
-from pyinfra_gpu.facts.probe import ConcernFact
 from pyinfra_gpu.packages import PackageManager, manager_for
 from pyinfra_gpu.packages.model import PackageChange, Source
 
 _NVIDIA = ("nvidia", "cuda/repos")
-_STATES = {
-    "gone": "is gone",
-    "changed": "was changed",
-    "linked": "is a link to another file",
-    "closed": "is not open to everybody",
-    "emptied": "is empty or gone",
-}
-_STATE = f"^({'|'.join(_STATES)})$"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NvidiaPackage(Jsonable):
-    """One package that is installed, wholly or in part.
-
-    + name: with ":ARCHITECTURE" where that is not the machine's own
-    + held: whether the package manager was told to leave it alone
-    + complete: whether the package manager is done with it
-    """
-
-    name: str
-    version: str
-    held: bool
-    complete: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LostFile(Jsonable):
-    """A file that a package brought, or the package manager's list of them, and what became of it.
-
-    + package: with ":ARCHITECTURE" where that is not the machine's own
-    + state: "gone"; "changed": it has another content; "linked": a link to another file stands in
-      its place; "closed": not everybody may read it, or run it; "emptied", of such a list
-    """
-
-    package: str
-    path: str
-    state: Annotated[str, Field(pattern=_STATE)]
-
-    def __str__(self) -> str:
-        return f"{self.path} of {self.package} {_STATES[self.state]}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Alternative(Jsonable):
-    """A group of update-alternatives.
-
-    + name: "glx"; auto: whether the package manager chooses; leads_to: the path that is chosen,
-      None where the link is gone
-    + broken: the first of its links that does not lead where that choice says, None if all do
-    """
-
-    name: str
-    auto: bool
-    leads_to: str | None
-    broken: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NvidiaRecord(Jsonable):
-    """The packages of driver, toolkit and their libraries.
-
-    + packages: those that are installed, by name
-    + sources: the enabled ones that name NVIDIA's repository, or the declared one
-    + archives: the enabled ones with components, as the distribution's own archive has them
-    + keyring: fingerprints (40 upper-case hexadecimal digits) of the primary keys in the keyring
-      file of ours, None if there is no such file
-    + history: what the package manager did to them, to compilers and to kernels, newest last, the
-      last 200 changes of the last two months or so (its log and the one before it); a password in
-      an address of a command line shows as ***
-    + lost: what packages of the driver and the declared toolkit brought and is no longer so, at
-      most 50 files; configuration and documentation are not looked at
-    + alternatives: the groups "nvidia" and "glx", by which a distribution's own packages lead to
-      one driver of several
-    """
-
-    packages: tuple[NvidiaPackage, ...] | Unknown
-    sources: tuple[Source, ...] | Unknown
-    archives: tuple[Source, ...] | Unknown
-    keyring: tuple[str, ...] | Unknown | None
-    history: tuple[PackageChange, ...] | Unknown
-    lost: tuple[LostFile, ...] | Unknown
-    alternatives: tuple[Alternative, ...] | Unknown
-
-    def package(self, name: str) -> NvidiaPackage | None:
-        """The package of that name; None where it is not installed or not told."""
-        if isinstance(self.packages, Unknown):
-            return None
-        return next((package for package in self.packages if package.name == name), None)
-
-
-class Nvidia(ConcernFact[NvidiaRecord]):
-    """NVIDIA's packages: `pyinfra INVENTORY fact pyinfra_gpu.facts.nvidia.Nvidia`."""
-
-    def read(self, answer: Answer) -> NvidiaRecord:
-        """Only this concern of what a host answered."""
-        return parse(answer)
-
-
-def parse(answer: Answer) -> NvidiaRecord:
-    """Return this concern, of what a host answered."""
+def read(answer: Answer) -> dict[str, Any]:
+    """Return the fields of `NvidiaRecord` that are made of lines of files."""
     manager = manager_for(answer.value(str | None, "system.os_id"))
     key, listed = answer.value(str | None, "nvidia.keyring"), all_sources(answer, manager)
-    if isinstance(listed, Unknown):
-        archives: tuple[Source, ...] | Unknown = listed
-    else:
-        archives = tuple(each for each in listed if each.components)
-    return answer.part(
-        NvidiaRecord,
-        "nvidia",
-        sources=sources(answer, manager),
-        archives=archives,
-        keyring=_fingerprints(key) if isinstance(key, str) else key,
-        history=history(answer.value(tuple[str, ...], "nvidia.changes"), manager),
-    )
+    return {
+        "sources": sources(answer, manager),
+        "archives": listed
+        if isinstance(listed, Unknown)
+        else tuple(each for each in listed if each.components),
+        "keyring": _fingerprints(key) if isinstance(key, str) else key,
+        "history": history(answer.value(tuple[str, ...], "nvidia.changes"), manager),
+    }
 
 
 def _fingerprints(digits: str) -> tuple[str, ...] | Unknown:

@@ -1,13 +1,13 @@
-"""The one command that looks at a host, and the pyinfra facts that send it.
+"""The one command that looks at a host, and the pyinfra fact that sends it.
 
 `ProbeRequest` says where to look, `text_of` joins it with the programs of `on_host/probe`. What a
-host answers is read by `pyinfra_gpu.facts.parse` (the whole record) or by one concern's module.
+host answers is read by `pyinfra_gpu.facts.parse`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyinfra.api import FactBase, StringCommand
 from pyinfra.api.command import QuoteString
@@ -15,13 +15,13 @@ from pyinfra.api.exceptions import FactProcessError, FactValueError, PyinfraErro
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.facts.answer import Answer
+from pyinfra_gpu.facts.parse import record_of
+from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.packages import own_files
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec, Paths
-
-T = TypeVar("T")
 
 
 class NoPythonError(FactProcessError):
@@ -235,16 +235,17 @@ def command(request: ProbeRequest) -> StringCommand:
     return StringCommand(": pyinfra-gpu-probe; printf %s", given, "| {", BOOTSTRAP, "\n}")
 
 
-class ProbeFact(FactBase[T], Generic[T]):
-    """A fact that is read out of the probe's answer by `read`."""
+class RecordFact(FactBase[Record]):
+    """The whole record, for operations: `host.get_fact(RecordFact, _stdin=text_of(request))`."""
 
-    abstract = True
+    def command(self, *_: Any, **__: Any) -> StringCommand:
+        """Run the program that comes on standard input.
 
-    def read(self, answer: Answer) -> T:
-        """The record that this fact returns."""
-        raise NotImplementedError
+        sudo writes every command line into the host's log; 40 KB a look would bury the rest.
+        """
+        return StringCommand(": pyinfra-gpu-probe;", BOOTSTRAP)
 
-    def process(self, output: list[str]) -> T:
+    def process(self, output: list[str]) -> Record:
         """The record; an answer that is not the probe's fails this host, and only this one."""
         answer = Answer(output)
         if not answer.found:
@@ -267,15 +268,13 @@ class ProbeFact(FactBase[T], Generic[T]):
         if answer.refused:
             raise FactProcessError(f"its answer could not be read: {answer.refused}")
         try:
-            return self.read(answer)
+            return record_of(answer)
         except Exception as error:  # any other kind would end the run on every host
             raise FactProcessError(f"the probe's output could not be read: {error!r}") from error
 
 
-class ConcernFact(ProbeFact[T], Generic[T]):
-    """One concern of the record, for `pyinfra INVENTORY fact ...`."""
-
-    abstract = True
+class Look(RecordFact):
+    """The same for a person: `pyinfra --json INVENTORY fact pyinfra_gpu.facts.probe.Look`."""
 
     def command(self, prefix: str | None = None, environment: str | None = None) -> StringCommand:
         """Look at the host.

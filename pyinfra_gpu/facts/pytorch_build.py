@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pyinfra_gpu.facts import document
-from pyinfra_gpu.facts.answer import Answer
-from pyinfra_gpu.facts.fields import Jsonable, Unknown
-from pyinfra_gpu.facts.probe import ConcernFact
+from pyinfra_gpu.facts.fields import Unknown
 
 _Text = Annotated[str, Field(max_length=2000)]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -64,36 +61,3 @@ class Manifest(_Document):
     stand_in: bool
     observed: dict[str, Any]
     proven: dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildRecord(Jsonable):
-    """What there is of builds on a host.
-
-    + stamp: of the torch that is installed; wheel: of the wheel that lies there
-    + state: of the last build; pid: of the process that builds now
-    """
-
-    stamp: Manifest | Unknown | None
-    wheel: Manifest | Unknown | None
-    state: BuildState | Unknown | None
-    pid: str | Unknown | None
-
-
-class Build(ConcernFact[BuildRecord]):
-    """Builds: `pyinfra INVENTORY fact pyinfra_gpu.facts.pytorch_build.Build`."""
-
-    def read(self, answer: Answer) -> BuildRecord:
-        """Only this concern of what a host answered."""
-        return parse(answer)
-
-
-def parse(answer: Answer) -> BuildRecord:
-    """Return this concern, of what a host answered."""
-    return answer.part(
-        BuildRecord,
-        "build",
-        stamp=Manifest.read(answer.text("build.stamp")),
-        wheel=Manifest.read(answer.text("build.wheel")),
-        state=BuildState.read(answer.text("build.state")),
-    )

@@ -18,8 +18,7 @@ from pyinfra_gpu.drift.finding import Id
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.probe import ProbeRequest, text_of
-from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.facts.training import TrainingRecord
+from pyinfra_gpu.facts.record import Record, TrainingRecord
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import HostSpec, Paths
 

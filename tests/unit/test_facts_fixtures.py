@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.facts.environment import hidden
 from pyinfra_gpu.facts.fields import CUT_OFF, Unknown
-from pyinfra_gpu.facts.layout import Entry
-from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.facts.parse import hidden, parse
+from pyinfra_gpu.facts.record import Entry, Record
 from pyinfra_gpu.facts.verdict import Stamp
 
 FOLDER = Path(__file__).parent / "fixtures" / "probe"

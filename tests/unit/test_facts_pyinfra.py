@@ -10,33 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from pyinfra.api import FactBase
 from pyinfra.api.arguments import all_global_arguments
 from pyinfra.api.exceptions import FactProcessError, FactValueError
 
-from pyinfra_gpu.facts import (
-    cuda,
-    driver,
-    environment,
-    gpus,
-    kernel,
-    launcher,
-    layout,
-    libcuda,
-    nvidia,
-    packages,
-    power,
-    pytorch_build,
-    smoke,
-    storage,
-    system,
-    training,
-)
-from pyinfra_gpu.facts import pytorch as torch
-from pyinfra_gpu.facts.environment import hidden
 from pyinfra_gpu.facts.fields import Unknown, as_json
-from pyinfra_gpu.facts.probe import NoPythonError, ProbeRequest, command, text_of
-from pyinfra_gpu.facts.record import Record, RecordFact
+from pyinfra_gpu.facts.parse import hidden
+from pyinfra_gpu.facts.probe import Look, NoPythonError, ProbeRequest, RecordFact, command, text_of
 from pyinfra_gpu.packages import own_files
 from pyinfra_gpu.spec import Paths, system_files
 from tests import forked
@@ -49,66 +28,21 @@ ANSWER = (
 _FIRST = ANSWER.index("pyinfra-gpu-probe 1")
 ANSWERED = "\n".join(ANSWER[_FIRST + 1 : -1])
 PATHS = Paths(prefix="/opt/pyinfra-gpu", name="training")
-CONCERNS: dict[str, type[FactBase[object]]] = {
-    "system": system.System,
-    "gpus": gpus.Gpus,
-    "driver": driver.Driver,
-    "kernel": kernel.Kernel,
-    "packages": packages.Packages,
-    "cuda": cuda.Cuda,
-    "libcuda": libcuda.Libcuda,
-    "nvidia": nvidia.Nvidia,
-    "power": power.Power,
-    "storage": storage.Storage,
-    "layout": layout.Layout,
-    "torch": torch.Torch,
-    "build": pytorch_build.Build,
-    "launcher": launcher.Launcher,
-    "environment": environment.Environment,
-    "training": training.Training,
-    "smoke": smoke.Smoke,
-}
 
 
-def test_every_concern_of_the_record_has_a_fact_of_its_own() -> None:
-    record = RecordFact().process(ANSWER)
-    assert isinstance(record, Record)
-    assert set(CONCERNS) == set(Record.__annotations__)
-    for name, fact in CONCERNS.items():
-        assert fact().process(ANSWER) == getattr(record, name)
-
-
-@pytest.mark.parametrize("fact", [RecordFact, *CONCERNS.values()])
-def test_a_fact_of_a_host_that_says_nothing_is_none(fact: type[FactBase[object]]) -> None:
-    assert fact().default() is None
-
-
-@pytest.mark.parametrize("fact", [RecordFact, *CONCERNS.values()])
-def test_another_answer_than_the_probes_fails_that_host_in_one_sentence(
-    fact: type[FactBase[object]],
-) -> None:
+def test_another_answer_than_the_probes_fails_that_host_in_one_sentence() -> None:
     with pytest.raises(FactProcessError) as caught:
-        fact().process(["", "  This account is currently not available.", "x"])
+        RecordFact().process(["", "  This account is currently not available.", "x"])
     message = str(caught.value)
     assert "'This account is currently not available.'" in message
     assert "\n" not in message
 
 
-def test_an_error_of_our_own_fails_that_host_and_not_the_run() -> None:
-    class Broken(torch.Torch):
-        def read(self, fields: object) -> torch.TorchRecord:
-            raise KeyError("oops")
-
-    with pytest.raises(FactProcessError, match="oops"):
-        Broken().process(ANSWER)
-
-
-def test_no_fact_takes_an_argument_that_pyinfra_keeps_for_itself() -> None:
+def test_the_fact_takes_no_argument_that_pyinfra_keeps_for_itself() -> None:
     reserved = {name for name, _ in all_global_arguments()}
-    for fact in CONCERNS.values():
-        names = set(fact.command.__annotations__)
-        assert {"prefix", "environment"} <= names
-        assert names & reserved == set()
+    names = set(Look.command.__annotations__)
+    assert {"prefix", "environment"} <= names
+    assert names & reserved == set()
 
 
 def test_records_are_plain_data_with_unknown_fields_named_as_such() -> None:
@@ -228,17 +162,17 @@ def test_pyinfra_prints_a_record_as_json(tmp_path: Path) -> None:
     (tmp_path / "prefix/env/lab.env").write_text("A=1\n")
     done = pyinfra(
         *(tmp_path, "--json", "inventory.py", "fact"),
-        "pyinfra_gpu.facts.environment.Environment",
+        "pyinfra_gpu.facts.probe.Look",
         *(f"prefix={tmp_path}/prefix", "environment=lab"),
     )
     assert done.returncode == 0, done.stderr
     (facts,) = json.loads(done.stdout).values()
-    assert facts["@local"]["text"] == "A=***"
+    assert facts["@local"]["environment"]["text"] == "A=***"
 
 
 def test_a_wrong_argument_is_told_in_one_sentence_and_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "inventory.py").write_text('hosts = ["@local"]\n')
-    fact = "pyinfra_gpu.facts.storage.Storage"
+    fact = "pyinfra_gpu.facts.probe.Look"
     done = pyinfra(tmp_path, "inventory.py", "fact", fact, "prefix=opt")
     assert "the path 'opt' must be absolute" in done.stderr
     assert "Traceback" not in done.stderr

@@ -128,19 +128,6 @@ def test_what_runs_on_a_host_knows_no_pyinfra() -> None:
         assert not re.search(r"^\s*(import|from) pyinfra", path.read_text(), re.MULTILINE), path
 
 
-def test_facts_and_operations_are_twins_where_they_share_a_concern() -> None:
-    facts = {path.stem for path in (PROJECT / "pyinfra_gpu" / "facts").glob("*.py")}
-    operations = {path.stem for path in (PROJECT / "pyinfra_gpu" / "operations").glob("*.py")}
-    assert {
-        "environment",
-        "layout",
-        "packages",
-        "pytorch",
-        "smoke",
-        "training",
-    } <= facts & operations
-
-
 def test_nobody_reads_a_verdict_but_through_its_type() -> None:
     """What a host wrote is checked once, on arrival; behind that it has fields and no keys."""
     by_key = re.compile(

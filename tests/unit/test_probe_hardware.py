@@ -14,7 +14,7 @@ from nvidia_tree import ABI, linker_cache, modules
 from probing import Tree, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.gpus import PciGpu
+from pyinfra_gpu.facts.record import PciGpu
 
 UNUSED = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
 GEFORCE = (

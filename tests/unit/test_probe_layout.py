@@ -18,9 +18,9 @@ import verdicts
 sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from probing import Tree, tree_fixture, write  # noqa: F401
 
-from pyinfra_gpu.facts.environment import hidden
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.layout import Entry
+from pyinfra_gpu.facts.parse import hidden
+from pyinfra_gpu.facts.record import Entry
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 
 

@@ -12,7 +12,7 @@ from nvidia_tree import ABI, LIBDIR, VERSION, gpu_host_fixture, linker_cache, lo
 from probing import Tree, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.libcuda import CacheEntry, Link
+from pyinfra_gpu.facts.record import CacheEntry, Link
 
 FILE = f"{LIBDIR}/libcuda.so.{VERSION}"
 

@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import NATIVE, gpu_host_fixture, look  # noqa: F401
 from probing import Tree, tree_fixture, write  # noqa: F401
 
-from pyinfra_gpu.facts.nvidia import LostFile
+from pyinfra_gpu.facts.record import LostFile
 
 SMI, GSP = "usr/bin/nvidia-smi", "lib/firmware/nvidia/580.95.05/gsp_ga10x.bin"
 LIBRARY, GUIDE = "usr/lib/libcuda.so.580.95.05", "usr/share/doc/nvidia-smi/copyright"

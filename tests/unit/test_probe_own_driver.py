@@ -12,7 +12,7 @@ from nvidia_tree import RUNNING, gpu_host_fixture, look  # noqa: F401
 from probing import Tree, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.nvidia import Alternative
+from pyinfra_gpu.facts.record import Alternative
 
 DEBIANS = "install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS\n"
 GROUP = """\

@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from nvidia_tree import gpu_host_fixture, inhibitor, look, session  # noqa: F401
 from probing import Tree, tree_fixture, write  # noqa: F401
 
-from pyinfra_gpu.facts.power import Reboot
+from pyinfra_gpu.facts.record import Reboot
 from pyinfra_gpu.spec import system_files
 
 BOOT = "11111111-2222-3333-4444-555555555555"

@@ -21,11 +21,10 @@ from nvidia_tree import asked, furnish_nvidia
 from probing import NOBODY, ROOT, Tree, checkout, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.answer import Answer
-from pyinfra_gpu.facts.environment import hidden
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.layout import Entry
+from pyinfra_gpu.facts.parse import hidden
 from pyinfra_gpu.facts.probe import BOOTSTRAP, ProbeRequest, text_of
-from pyinfra_gpu.facts.record import Record
+from pyinfra_gpu.facts.record import Entry, Record
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.on_host import probe
 from pyinfra_gpu.on_host.probe import storage

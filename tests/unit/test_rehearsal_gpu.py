@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.facts.answer import Answer
 from pyinfra_gpu.facts.fields import FIRST_LINE, LAST_LINE
-from pyinfra_gpu.facts.gpus import parse
+from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.on_host.probe import system
 from pyinfra_gpu.on_host.smoke.gpus import kind_of
 from pyinfra_gpu.stacks import catalogue
@@ -225,7 +224,7 @@ def test_a_machine_is_what_the_probe_reads(tmp_path: Path, name: str) -> None:
         rows.append({"bar1_mib": system.bar1(lines), "address": card.name, **words})
         rows[-1] |= {"class_": (card / "class").read_text().strip(), "driver": None}
     text = json.dumps({"gpus.devices": rows})
-    seen = parse(Answer([FIRST_LINE, text, LAST_LINE])).devices
+    seen = parse([FIRST_LINE, text, LAST_LINE]).gpus.devices
     assert isinstance(seen, tuple)
     assert [gpu.bar1_mib for gpu in seen] == [wanted.card.bar1_mib or None] * wanted.count
     assert {gpu.device for gpu in seen} == {wanted.card.device}
