@@ -69,11 +69,13 @@ def half_configured(host: Host) -> list[str]:
     return found
 
 
-def _stanzas(host: Host) -> Iterator[dict[str, str]]:
-    """Yield what dpkg notes of each package, as far as it is asked; what it noted last counts.
+def _stanzas(host: Host) -> list[dict[str, str]]:
+    """Return what dpkg notes of each package, as far as it is asked; what it noted last counts.
 
     Beside its list lie the changes that it has not worked into it yet.
     """
+    if host.stanzas:
+        return host.stanzas
     folder = host.at("/var/lib/dpkg")
     with open(f"{folder}/status", "rb") as file:
         text = file.read()
@@ -98,7 +100,8 @@ def _stanzas(host: Host) -> Iterator[dict[str, str]]:
         if not each["Package"] or len(each["Status"].split()) != 3:
             raise NotTold(f"{folder}/status is damaged: see /var/backups")
         found[each["Package"], each["Architecture"]] = each
-    yield from found.values()
+    host.stanzas = list(found.values())
+    return host.stanzas
 
 
 def _packages(host: Host) -> tuple[dict[str, str], list[str], list[dict[str, Any]]]:

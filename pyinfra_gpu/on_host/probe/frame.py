@@ -56,6 +56,7 @@ class Host:
         self.path = self.environment.get("PATH", "") + asked.get("sbin", _SBIN)
         self.environment["PATH"] = self.path
         self.uid = os.getuid()
+        self.stanzas: list[dict[str, str]] = []  # of dpkg's list, once it was read
         arch = first_line(f"{root}/proc/sys/kernel/arch")  # since Linux 6.1
         self.machine: str = arch or os.uname().machine
 

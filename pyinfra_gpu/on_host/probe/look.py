@@ -115,36 +115,34 @@ def _find(name: str) -> tuple[int, int, str] | None:
 
 
 def roots_parts(host: Host, owner: Owner, *, stuck: bool) -> dict[str, Callable[[], Facts]]:
-    """Return the parts that whoever looks tells, by the names with which their keys begin."""
+    """Return the parts that whoever looks tells, by the names with which their keys begin.
+
+    A fact that hangs takes those behind it along, so what is below the prefix comes last. There are
+    few parts: to begin a process takes as long as most of them.
+    """
     asked, nvidia = host.asked, host.asked["nvidia"]
 
-    def drivers() -> Facts:
+    def machine() -> Facts:
+        found = {**system.launcher(host, owner.name, owner.uid), **system.facts(host)}
+        return {**found, **(power.facts(host) if nvidia else {}), **apt.facts(host)}
+
+    def drivers_and_room() -> Facts:
         asking = driver.Driver(host)
         found = dict(driver.facts(asking))
         if nvidia:
             found.update(driver.libcuda(asking))
             found.update(driver.kernel(asking))
             found.update(driver.cuda(host))
+        if not stuck:
+            found.update(storage.facts(host, as_root=owner.apart))
+            found["smoke.stamp"] = lambda: files.believed(asked["stamp"], as_root=owner.apart)
+            found.update(_proofs(host, owner) if nvidia else {})
         return found
 
-    def machine() -> Facts:
-        found = dict(system.launcher(host, owner.name, owner.uid))
-        if nvidia:
-            found.update(power.facts(host))
-        return {**found, **system.facts(host)}
-
-    parts: dict[str, Callable[[], Facts]] = {
-        "system launcher gpus driver.mok power": machine,
-        "driver kernel cuda libcuda": drivers,
-        "packages nvidia": lambda: apt.facts(host),
+    return {
+        "system launcher gpus driver.mok power packages nvidia": machine,
+        "driver kernel cuda libcuda storage smoke.stamp": drivers_and_room,
     }
-    if not stuck:
-        parts["storage"] = lambda: storage.facts(host, as_root=owner.apart)
-        parts["smoke.stamp cuda.proof libcuda.proof"] = lambda: {
-            "smoke.stamp": lambda: files.believed(asked["stamp"], as_root=owner.apart),
-            **(_proofs(host, owner) if nvidia else {}),
-        }
-    return parts
 
 
 def _proofs(host: Host, owner: Owner) -> Facts:
@@ -179,16 +177,24 @@ def owners_parts(
     """
     users = files.Users()
     home = owner.home or (users.find(users.name(host.uid)) or (0, 0, ""))[2]
-    parts: dict[str, Callable[[], Facts]] = {
-        "storage driver environment.for_all cuda": lambda: needs.facts(host, home),
-        "system": lambda: {"system.owners_problem": lambda: system.preload_problem(host)},
+    problem = {"system.owners_problem": lambda: system.preload_problem(host)}
+    entries = {"owned": lambda: {path: files.entry(path, users) for path in left}}
+    if stuck:
+        return {
+            "storage driver environment cuda system": lambda: {**problem, **needs.facts(host, home)}
+        }
+    return {
+        "storage driver environment cuda system training smoke launcher": lambda: {
+            **problem,
+            **needs.facts(host, home),
+            **training.facts(host, home),
+        },
+        "owned build torch cuda.glibc": lambda: {
+            **entries,
+            **torch.build(host),
+            **torch.facts(host),
+        },
     }
-    if not stuck:
-        entries = {"owned": lambda: {path: files.entry(path, users) for path in left}}
-        parts["owned build"] = lambda: {**entries, **torch.build(host)}
-        parts["torch cuda.glibc"] = lambda: torch.facts(host)
-        parts["training environment smoke launcher"] = lambda: training.facts(host, home)
-    return parts
 
 
 def owners_half(host: Host, owner: Owner, left: list[str], end: float, *, stuck: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from .files import Users, masked
 from .frame import Host, NotTold, first_line, names, rows, text, why
@@ -122,6 +123,8 @@ def _python(host: Host) -> str | None:
     program = host.which("python3")
     if program is None:
         return None
+    if os.path.realpath(program) == os.path.realpath(sys.executable):
+        return sys.version.split()[0]
     status, said = host.run(program, "-V", seconds=10)
     if status:
         raise NotTold(why(status, said))
