@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: gpu-kit rehearsal test test-pytorch-source test-real-driver test-debian13 test-cuda-wheel quick night check deploy clean requirements
+.PHONY: gpu-kit rehearsal test test-pytorch-source quick night check deploy clean requirements
 
 rehearsal: $(VENV)/installed
 	@$(BIN)/pyinfra-gpu rehearsal run
@@ -29,18 +29,6 @@ night: $(VENV)/torch
 	@$(BIN)/python -m tests.needs --all
 	@$(PYTEST) --no-skips -m night tests/unit tests/fake
 	@$(PYTEST) --no-skips -m night $(ON_HOSTS)
-
-# What takes too long, or too much from the network, for `make test`; what they saw is
-# in docs/evidence.md: real packages of a driver and of its kernel, hosts with Debian 13, and the
-# CUDA build of torch.
-test-real-driver: $(VENV)/installed
-	@$(BIN)/python -m tests.real.own_driver
-
-test-debian13: $(VENV)/installed
-	@$(BIN)/python -m tests.real.debian13
-
-test-cuda-wheel: $(VENV)/installed
-	@$(BIN)/python -m tests.real.cuda_wheel
 
 quick: check
 	@$(BIN)/python -m tests.needs

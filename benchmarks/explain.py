@@ -1,6 +1,6 @@
 """How often `explain` names the right cause: `python benchmarks/explain.py FOLDER [--lost]`.
 
-FOLDER holds sets of logs, each with an `expected.json` in old numbers; `explain-ids` says which
+FOLDER holds sets of logs, each with an `expected.json` in old numbers; `explain-ids.txt` says which
 entry has which of them now ("-": out of scope).
 """
 
@@ -28,8 +28,8 @@ ROWS = {
 def main() -> None:
     """Score each log, and print how many had which result."""
     known = catalogue()
-    lines = (line.split() for f in (HERE / "explain-ids").glob("*.txt") for line in f.open())
-    names = {words[0]: words[1] for words in lines if words}
+    lines = [line.split() for line in (HERE / "explain-ids.txt").read_text().splitlines()]
+    names = {number: name for name, *numbers in lines for number in numbers}
     scored: dict[str, list[str]] = defaultdict(list)
     for file in sorted(Path(sys.argv[1]).rglob("expected.json")):
         if file.parent.name == "kinds":
@@ -50,7 +50,7 @@ def main() -> None:
     print("| logs | `explain` says |\n|---:|---|")
     for result, words in ROWS.items():
         print(f"| {count[result]} | {words} |")
-    for result in ("wrong", "silent", "invented"):
+    for result in ("wrong", "silent", "invented", "out of scope"):
         for log in scored[result] if "--lost" in sys.argv else ():
             print(f"{result}: {log}")
 

@@ -21,7 +21,7 @@ from pyinfra_gpu.output import show
 TRAIN = "train"
 REHEARSAL = "rehearsal"
 COMPLETION = "completion"
-REHEARSAL_HELP = "throwaway hosts to try a deploy on"
+REHEARSAL_HELP = "make and manage throwaway hosts with simulated GPUs, to try a deploy on"
 
 
 def _of(room: str, verbs: Any) -> None:
@@ -73,8 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words[:1] == [REHEARSAL]:
             return _rehearsal(words[1:])
         if words and not words[0].startswith("-") and words[0] not in _VERBS:
-            hint = nearest(words[0], [*_VERBS], "verbs are")
-            parser.error(f"there is no verb {words[0]!r:.80}: {hint}")
+            hint = nearest(words[0], [*_VERBS], "commands are")
+            parser.error(f"there is no command {words[0]!r:.80}: {hint}")
         options = _parsed(parser, words)
         return cast(int, options.handler(options))
     except KeyboardInterrupt:
@@ -86,11 +86,11 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser of the verb that was typed, or of all where none is named."""
     parser: argparse.ArgumentParser = _Parser(
         prog="pyinfra-gpu",
-        description="From bare machines with NVIDIA GPUs to a proven training step."
-        " The deploy itself is pyinfra's: pyinfra inventories/lab.py deploy.py",
+        description="Commands for machines with NVIDIA GPUs, beside the deploy itself, which is"
+        " run by pyinfra: pyinfra inventories/lab.py deploy.py",
     )
     parser.add_argument("--version", action="version", version=f"pyinfra-gpu {__version__}")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     named = [words[0]] if words and words[0] in _VERBS and not completion.is_asked() else _VERBS
     for name in named:
         _VERBS[name](verbs)

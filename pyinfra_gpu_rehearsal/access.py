@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu_rehearsal.apt_repository import source_line
 from pyinfra_gpu_rehearsal.base_image import BaseImage
 from pyinfra_gpu_rehearsal.commands import remove_tree, run
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware, write_kernel, write_programs
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 KEY, KNOWN_HOSTS, CONFIG = "id_ed25519", "known_hosts", "ssh_config"
 HOST_KEY = "etc/ssh/ssh_host_ed25519_key"
-ARCHIVE_KEY = "usr/share/keyrings/rehearsal-archive.asc"
+ARCHIVE_KEY = "usr/share/keyrings/rehearsal-archive.gpg"
 KERNELS_KEY = "usr/share/keyrings/rehearsal-kernels.gpg"
 KERNELS_LIST = "etc/apt/sources.list.d/rehearsal-kernels.list"
 
@@ -30,19 +29,8 @@ def make_key(path: Path, comment: str) -> str:
     if not (path.exists() and public.exists()):
         path.unlink(missing_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True)
-        command: list[str | Path] = [
-            "ssh-keygen",
-            "-q",
-            "-t",
-            "ed25519",
-            "-N",
-            "",
-            "-C",
-            comment,
-            "-f",
-            path,
-        ]
-        run(command, purpose=f"making the key {path}")
+        words: list[str | Path] = ["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path]
+        run(["ssh-keygen", *words], purpose=f"making the key {path}")
     return " ".join(public.read_text().split()[:2])
 
 
@@ -50,6 +38,11 @@ def _put(path: Path, text: str, mode: int = 0o644) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(mode)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
 
 
 def write_identity(host: LabHost, image: BaseImage, repository: str, directory: Path) -> None:
@@ -64,11 +57,8 @@ def write_identity(host: LabHost, image: BaseImage, repository: str, directory: 
     _put(own / "etc/hostname", f"{host.name}\n")
     inner = host.subnet.address(host.last)
     _put(own / "etc/hosts", f"127.0.0.1 localhost\n::1 localhost\n{inner} {host.name}\n")
-    signed_by = None
-    if image.key is not None:
-        signed_by = f"/{ARCHIVE_KEY}"
-        _put(own / ARCHIVE_KEY, image.key.read_text())
-    line = source_line(repository, image.codename, signed_by=signed_by)
+    _copy(image.key, own / ARCHIVE_KEY)
+    line = f"deb [signed-by=/{ARCHIVE_KEY}] {repository} {image.codename} main\n"
     _put(own / "etc/apt/sources.list", line)
     home = own / "home/ubuntu"
     remove_tree(home)
@@ -91,8 +81,7 @@ def write_machine(host: LabHost, image: BaseImage, repository: NvidiaRepository)
         write_hardware(host.machine, hardware)
     write_programs(own)
     write_kernel(own, image.root, repository.archive.kernels)
-    (own / KERNELS_KEY).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(repository.distribution_key.public, own / KERNELS_KEY)
+    _copy(repository.distribution_key.public, own / KERNELS_KEY)
     _put(own / KERNELS_LIST, f"deb [signed-by=/{KERNELS_KEY}] {repository.server}/kernels ./\n")
 
 

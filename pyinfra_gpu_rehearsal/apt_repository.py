@@ -1,24 +1,106 @@
-"""A small real apt repository: folders, indexes, and a signature made with a throwaway key."""
+"""Small real apt repositories: indexes, Release files, and signatures of throwaway keys."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import lzma
+import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.commands import run
+from pyinfra_gpu_rehearsal.errors import LabError
 
-KEY_NAME = "archive-key.asc"  # at the top of the repository; absent where it is not signed
+KEY_NAME = "archive-key.gpg"  # at the top of the distribution's repository
 NAME = "pyinfra-gpu rehearsal"
 FORMAT = "not compressed"  # of what packages hold; other words make other repositories
 
+# A key is made on this day, so that it can have expired since.
+BIRTH, NEXT_DAY = "20260101T000000", "20260102T000000"
+A_WEEK = "seconds=604800"
+
 _ARCHIVE, _HEADER = b"!<arch>\n", 60  # ar(5): what it begins with, and the bytes before a member
 _NAME, _SIZE = slice(0, 16), slice(48, 58)
+
+
+@contextmanager
+def _gpg() -> Iterator[list[str | Path]]:
+    """Give the words that call gpg with a home of its own, which is gone afterwards."""
+    # A socket of gpg's agent lies in its home: the path must be short (108 bytes, unix(7)).
+    with tempfile.TemporaryDirectory(prefix="pgpu-gpg-", dir="/tmp") as name:
+        try:
+            yield ["gpg", "--homedir", name, "--batch", "--yes", "--quiet", "--passphrase", ""]
+        finally:
+            run(["gpgconf", "--homedir", name, "--kill", "all"], purpose="ending gpg", check=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """A key whose files lie in FOLDER, so that a repository can be signed again."""
+
+    folder: Path
+
+    @property
+    def public(self) -> Path:
+        """The key as apt wants it: binary."""
+        return self.folder / "public.gpg"
+
+    @property
+    def fingerprint(self) -> str:
+        """Its 40 hexadecimal digits."""
+        return (self.folder / "fingerprint").read_text().strip()
+
+    def ensure(self, name: str) -> None:
+        """Make the key, called NAME, where there is none."""
+        if (self.folder / "fingerprint").exists():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        with _gpg() as gpg:
+            born = [*gpg, "--faked-system-time", f"{BIRTH}!", "--quick-gen-key"]
+            run([*born, name, "ed25519", "sign", "never"], purpose="making a key")
+            listed = run([*gpg, "--with-colons", "--list-keys"], purpose="listing a key").stdout
+            fingerprint = next(line for line in listed.splitlines() if line.startswith("fpr:"))
+            self._export(gpg)
+        (self.folder / "fingerprint").write_text(fingerprint.split(":")[9] + "\n")
+
+    def _export(self, gpg: list[str | Path]) -> None:
+        for how, path in (("-secret-keys", self.folder / "secret.gpg"), ("", self.public)):
+            run([*gpg, "--output", path, f"--export{how}"], purpose="exporting a key")
+
+    def _load(self, gpg: list[str | Path]) -> None:
+        run([*gpg, "--import", self.folder / "secret.gpg"], purpose="loading a key")
+
+    def sign(self, release: Path, *, expired: bool = False) -> None:
+        """Sign the file RELEASE of a repository as InRelease beside it.
+
+        + expired: with a signature that was good for a week of the past.
+        """
+        past = ["--faked-system-time", f"{NEXT_DAY}!", "--default-sig-expire", A_WEEK]
+        words: list[str | Path] = ["--output", release.with_name("InRelease"), "--clearsign"]
+        with _gpg() as gpg:
+            self._load(gpg)
+            command = [*gpg, *(past if expired else []), *words, release]
+            run(command, purpose="signing a package repository")
+
+    def expired_copy(self, folder: Path) -> SigningKey:
+        """Return the same key, kept in FOLDER, as its owner would let it expire."""
+        folder.mkdir(parents=True, exist_ok=True)
+        copy = SigningKey(folder)
+        with _gpg() as gpg:
+            self._load(gpg)
+            back = [*gpg, "--faked-system-time", f"{NEXT_DAY}!"]
+            run([*back, "--quick-set-expire", self.fingerprint, A_WEEK], purpose="expiring a key")
+            copy._export(gpg)
+        shutil.copyfile(self.folder / "fingerprint", folder / "fingerprint")
+        return copy
 
 
 def stanza(control: str, filename: str, content: bytes) -> str:
@@ -31,38 +113,69 @@ def stanza(control: str, filename: str, content: bytes) -> str:
     return f"{control.strip()}\nFilename: {filename}\nSize: {len(content)}\nSHA256: {digest}\n"
 
 
-def release(suite: str, architecture: str, files: Iterable[tuple[str, bytes]]) -> str:
-    """Return the text of the Release file of one suite with its one component, main."""
-    now = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S UTC")
-    head = [
-        f"Origin: {NAME}",
-        f"Label: {NAME}",
-        f"Suite: {suite}",
-        f"Codename: {suite}",
-        f"Date: {now}",
-        f"Architectures: {architecture}",
-        "Components: main",
-        "SHA256:",
-    ]
-    sums = [f" {hashlib.sha256(text).hexdigest()} {len(text)} {name}" for name, text in files]
-    return "\n".join([*head, *sums]) + "\n"
+def write_suite(
+    folder: Path, place: str, entries: Iterable[str], fields: Mapping[str, str]
+) -> None:
+    """Write an index of packages and a Release file that vouches for it into FOLDER.
+
+    + place: where the index lies in FOLDER, "" = at its top
+    + entries: what `stanza` returns for each package
+    + fields: of the Release file, beside its date and its sums
+    """
+    index = "\n".join(entries).encode()
+    (folder / place).mkdir(parents=True, exist_ok=True)
+    rows = [f"{key}: {value}" for key, value in fields.items()]
+    rows += [f"Date: {datetime.now(UTC):%a, %d %b %Y %H:%M:%S UTC}", "SHA256:"]
+    for name, content in (("Packages", index), ("Packages.gz", gzip.compress(index, mtime=0))):
+        (folder / place / name).write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        rows.append(f" {digest} {len(content)} {Path(place, name)}")
+    (folder / "Release").write_text("\n".join(rows) + "\n")
 
 
-def _sign(suite_folder: Path, key_file: Path) -> None:
-    """Sign the suite with a key that is thrown away at once."""
-    # A socket of gpg's agent lies in its home: the path must be short (108 bytes, unix(7)).
-    with tempfile.TemporaryDirectory(prefix="pgpu-gpg-", dir="/tmp") as name:
-        gpg = ["gpg", "--homedir", name, "--batch", "--yes", "--quiet", "--passphrase", ""]
-        try:
-            run([*gpg, "--quick-gen-key", NAME, "ed25519", "sign", "never"], purpose="making a key")
-            run(
-                [*gpg, "--clearsign", "-o", suite_folder / "InRelease", suite_folder / "Release"],
-                purpose="signing the package repository",
-            )
-            key = run([*gpg, "--armor", "--export"], purpose="exporting a key").stdout
-        finally:
-            run(["gpgconf", "--homedir", name, "--kill", "all"], purpose="ending gpg", check=False)
-    key_file.write_text(key)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlatRepository:
+    """A repository whose index and packages lie in FOLDER, as NVIDIA's; its line ends in "/"."""
+
+    folder: Path
+    origin: str
+    label: str
+
+    @staticmethod
+    def _entries(packages: Iterable[Path]) -> list[str]:
+        return [package.with_suffix(".stanza").read_text() for package in packages]
+
+    def offers(self, packages: Iterable[Path]) -> bool:
+        """Tell whether it offers PACKAGES and nothing else."""
+        path = self.folder / "Packages"
+        return path.exists() and path.read_text() == "\n".join(self._entries(packages))
+
+    def write(self, packages: Iterable[Path], key: SigningKey, *, expired: bool = False) -> None:
+        """Offer PACKAGES and nothing else, signed with KEY.
+
+        + packages: each has its entry of the index beside it, as `debs.build` makes it
+        + expired: sign as in the past.
+        """
+        offered = list(packages)
+        fresh, old = (
+            self.folder.with_name(f".{self.folder.name}.{part}") for part in ("new", "old")
+        )
+        for folder in (fresh, old):
+            shutil.rmtree(folder, ignore_errors=True)
+        fields = {"Origin": self.origin, "Label": self.label, "Architectures": "amd64"}
+        write_suite(fresh, "", self._entries(offered), fields)
+        key.sign(fresh / "Release", expired=expired)
+        # A client asks for what is newer by whole seconds.
+        signed = self.folder / "InRelease"
+        stamp = max(time.time(), signed.stat().st_mtime + 1 if signed.exists() else 0)
+        for path in fresh.iterdir():
+            os.utime(path, (stamp, stamp))
+        for package in offered:
+            (fresh / package.name).symlink_to(package)
+        if self.folder.exists():
+            self.folder.rename(old)
+        fresh.rename(self.folder)  # between the two, for an instant, there is no repository
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def uncompressed(package: bytes) -> bytes:
@@ -89,9 +202,11 @@ def uncompressed(package: bytes) -> bytes:
 def make_repository(packages: Iterable[Path], folder: Path, *, suite: str) -> int:
     """Lay out PACKAGES (.deb files, which are removed) as an apt repository in FOLDER.
 
-    The repository is signed where gpg is there; its key is then FOLDER/archive-key.asc.
-    Returns the number of packages.
+    It is signed with a key that is thrown away at once; what it is checked with is
+    FOLDER/archive-key.gpg. Returns the number of packages. Raises LabError.
     """
+    if shutil.which("gpg") is None:
+        raise LabError("signing a package repository needs gpg: apt-get install gnupg")
     architecture = run(["dpkg", "--print-architecture"], purpose="asking dpkg").stdout.strip()
     pool = folder / "pool"
     pool.mkdir(parents=True)
@@ -104,23 +219,13 @@ def make_repository(packages: Iterable[Path], folder: Path, *, suite: str) -> in
         package.unlink()
         control = run(["dpkg-deb", "--field", target], purpose=f"reading {target.name}").stdout
         entries.append(stanza(control, f"pool/{target.name}", content))
-    index = "\n".join(entries).encode()
-    suite_folder = folder / "dists" / suite
-    binary = f"main/binary-{architecture}"
-    (suite_folder / binary).mkdir(parents=True)
-    files = [
-        (f"{binary}/Packages", index),
-        (f"{binary}/Packages.gz", gzip.compress(index, mtime=0)),
-    ]
-    for name, content in files:
-        (suite_folder / name).write_bytes(content)
-    (suite_folder / "Release").write_text(release(suite, architecture, files))
-    if shutil.which("gpg"):
-        _sign(suite_folder, folder / KEY_NAME)
+    fields = {"Origin": NAME, "Label": NAME, "Suite": suite, "Codename": suite}
+    fields |= {"Architectures": architecture, "Components": "main"}
+    place = folder / "dists" / suite
+    write_suite(place, f"main/binary-{architecture}", entries, fields)
+    with tempfile.TemporaryDirectory(prefix="pgpu-key-") as name:
+        key = SigningKey(Path(name))
+        key.ensure(NAME)
+        key.sign(place / "Release")
+        shutil.copyfile(key.public, folder / KEY_NAME)
     return len(entries)
-
-
-def source_line(url: str, suite: str, *, signed_by: str | None) -> str:
-    """Return the line for a host's sources.list that uses the repository at URL."""
-    option = f"signed-by={signed_by}" if signed_by else "trusted=yes"
-    return f"deb [{option}] {url} {suite} main\n"

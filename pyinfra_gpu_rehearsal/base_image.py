@@ -99,10 +99,9 @@ class BaseImage:
         return self.folder / "debian"
 
     @property
-    def key(self) -> Path | None:
-        """The repository's key, None where it is not signed."""
-        path = self.repository / KEY_NAME
-        return path if path.exists() else None
+    def key(self) -> Path:
+        """The key that signed the repository."""
+        return self.repository / KEY_NAME
 
 
 def image_digest(apt: AptConfiguration, more: Sequence[str] = ()) -> str:
@@ -119,6 +118,7 @@ def image_digest(apt: AptConfiguration, more: Sequence[str] = ()) -> str:
         *(path.read_text() for path in PYTHON),
         *DPKG_OPTIONS,
         FORMAT,
+        KEY_NAME,
         platform.machine(),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

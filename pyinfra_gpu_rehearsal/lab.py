@@ -30,7 +30,7 @@ from pyinfra_gpu_rehearsal.state import (
     locked,
     new_lab_id,
 )
-from pyinfra_gpu_rehearsal.wheelhouse import Wheel, ensure_wheels, lay_out_index, wheels_for
+from pyinfra_gpu_rehearsal.wheelhouse import ensure_index, index_for
 
 NONE_UP = "no throwaway hosts are up: make them with `pyinfra-gpu rehearsal up 2`"
 PATIENCE_S = 60  # a boot takes half a second; a busy machine may take long
@@ -181,14 +181,14 @@ class Lab:
         release = known.release_of(release) if known else release
         ensure_packages(say, gpu=gpu)
         image = ensure_base_image(of_release(read_machine(), release), say, self._kind.packages)
-        wheels_folder, wheels = self._wheels(image.python, release, say)
+        wheels = self._wheels(image.python, release, say)
         with self._locked():
             record = self._open()
             record.release = release
             if record.base != image.digest:
                 self._forget_hosts(record, image, say)
             www = self.directory / "www"
-            lay_out_index(wheels_folder, wheels, www / "simple")
+            point(www / "simple", wheels)
             point(www / "debian", image.repository)
             self._publish(record, www, say)
             self._start_services(record, www, say)
@@ -197,10 +197,10 @@ class Lab:
             self._make_hosts(record, image, count, machine or "", say)
             return self._all(record)
 
-    def _wheels(self, python: str, release: str, say: Say) -> tuple[Path, list[Wheel]]:
+    def _wheels(self, python: str, release: str, say: Say) -> Path:
         if self._kind.wheels is None:
-            return wheels_for(python, say, needed=not release)
-        return ensure_wheels(python, say, self._kind.wheels)
+            return index_for(python, say, needed=not release)
+        return ensure_index(python, say, self._kind.wheels)
 
     def _open(self) -> LabRecord:
         """Return the lab's record, made and entered in the machine's list where it is new."""

@@ -24,9 +24,10 @@ PROGRAMS = {
     "ssh": "openssh-client",
     "git": "git",
     "mkfs.ext4": "e2fsprogs",
+    "gpg": "gnupg",
 }
-# The same, for simulated GPUs: their programs are compiled and their packages signed.
-GPU_PROGRAMS = {"gcc": "gcc", "gpg": "gnupg"}
+# The same, for simulated GPUs: their programs are compiled.
+GPU_PROGRAMS = {"gcc": "gcc"}
 C_HEADERS = Path("/usr/include/stdio.h")  # in libc6-dev, which gcc only recommends
 EVERY_NAMESPACE = (
     "--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup", "--time", "--fork", "--mount-proc",

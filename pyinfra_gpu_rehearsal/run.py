@@ -19,7 +19,7 @@ from pyinfra_gpu.report.run import REPORT_VARIABLE
 from pyinfra_gpu_rehearsal import Lab, available, gpus_available
 from pyinfra_gpu_rehearsal.git_repository import publish
 from pyinfra_gpu_rehearsal.state import local_prefix
-from pyinfra_gpu_rehearsal.wheelhouse import ensure_wheels, lay_out_index
+from pyinfra_gpu_rehearsal.wheelhouse import ensure_index
 
 HOSTS = 2
 MACHINE = "2x RTX 5090"
@@ -80,9 +80,8 @@ def _on_this_machine(directory: Path, reason: str) -> int:
 def _local_data(folder: Path) -> tuple[str, ...]:
     """Return data that points this machine at wheels and a training repository on its own disk."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    wheels, described = ensure_wheels(python, _say)
+    index = ensure_index(python, _say)
     folder.mkdir(parents=True, exist_ok=True)
-    lay_out_index(wheels, described, folder / "simple")
     commit = publish(Path("examples/tiny-gpt"), folder / "tiny-gpt.git")
     return (
         f"prefix={local_prefix()}",
@@ -91,7 +90,7 @@ def _local_data(folder: Path) -> tuple[str, ...]:
         "gpu_count=0",
         "smoke=auto",
         f"pytorch_python={sys.executable}",
-        f"pytorch_index_url={(folder / 'simple').as_uri()}/",
+        f"pytorch_index_url={index.as_uri()}/",
         "pytorch_extra_index_url=null",
         "pytorch_lock=ignore",
         f"training_repo={(folder / 'tiny-gpt.git').as_uri()}",

@@ -1,9 +1,10 @@
-"""The known failures of `causes/*.yaml`, checked, and packed as hosts get them."""
+"""The known failures of `causes/*.yaml`, packed as hosts get them."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from pyinfra_gpu import own_cache
 from pyinfra_gpu.on_host.diagnosis import causes
@@ -19,20 +20,21 @@ def catalogue() -> causes.Catalogue:
 def for_hosts() -> bytes:
     """Return the content of `on_host/diagnosis/catalogue.json` in a program packed for hosts.
 
-    Reading YAML takes a second, so the result is kept until the data or its reader changes.
-    Raises CatalogueError, with file and entry, if the data is wrong.
+    Reading YAML takes a second, so the result is kept until the data changes.
     """
+    code = (files("pyinfra_gpu.on_host.diagnosis") / "causes.py").read_bytes()
+    return own_cache.kept("catalogue", [code, *_texts()], lambda: causes.packed(written()))
+
+
+def written() -> dict[str, dict[str, Any]]:
+    """Return the entries by name, as the files have them."""
+    import yaml
+
+    loaded = [yaml.safe_load(text) for text in _texts()]
+    return {name: entry for section in loaded for name, entry in section.items()}
+
+
+def _texts() -> list[bytes]:
     folder = files("pyinfra_gpu.diagnosis") / "causes"
     names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".yaml"))
-    texts = {name.removesuffix(".yaml"): (folder / name).read_bytes() for name in names}
-
-    def made() -> bytes:
-        import yaml
-
-        sections = {name: yaml.safe_load(text) for name, text in texts.items()}
-        causes.read(sections)
-        return causes.packed(sections)
-
-    reader = (files("pyinfra_gpu.on_host.diagnosis") / "causes.py").read_bytes()
-    named = [part for name, text in texts.items() for part in (name.encode(), text)]
-    return own_cache.kept("catalogue", [reader, *named], made)
+    return [(folder / name).read_bytes() for name in names]

@@ -12,14 +12,6 @@ HEAD, TAIL = 1 << 20, 7 << 20  # bytes kept of a longer log: the cause is near o
 LARGEST = 4 << 30  # bytes read at all, unpacked
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
-_CONVERTED_BY = {
-    b"\x28\xb5\x2f\xfd": "zstd -dc",
-    b"\xfd7zXZ\x00": "xz -dc",
-    b"BZh": "bzip2 -dc",
-    b"PK\x03\x04": "unzip -p",
-    b"\xff\xfe": "iconv -f UTF-16",
-    b"\xfe\xff": "iconv -f UTF-16",
-}
 _LOOKED_AT, _MOST_ODD = 4096, 0.3  # characters; the share of control characters in no text
 
 
@@ -45,9 +37,6 @@ def read_log(stream: BinaryIO) -> Log:
     """
     plain = BufferedReader(cast(Any, stream))
     start = plain.peek(8)[:8]
-    for magic, command in _CONVERTED_BY.items():
-        if start.startswith(magic):
-            raise UnreadableError(f"is no plain text: {command} FILE | pyinfra-gpu explain")
     blocks = gzip.GzipFile(fileobj=plain) if start.startswith(_GZIP) else plain
     head, tail, length, damage = b"", bytearray(), 0, ""
     try:
@@ -75,7 +64,9 @@ def _decoded(head: bytes, tail: bytes, length: int) -> str:
     start = text[:_LOOKED_AT]
     odd = sum(each == "\ufffd" or (each < " " and each not in "\t\n\r\x1b") for each in start)
     if odd > _MOST_ODD * len(start):
-        raise UnreadableError("is not a text: give the log, or the output of the program")
+        raise UnreadableError(
+            "is not a text: unpack it (gzip is read as it is), or give the output of the program"
+        )
     return text.removeprefix("\ufeff")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.finding import Finding, Id
+from pyinfra_gpu.drift.finding import Finding, Id, repair, report
+from pyinfra_gpu.drift.rules import if_known, known
 from pyinfra_gpu.packages import manager_for
 from pyinfra_gpu.stacks import catalogue
 
@@ -35,51 +37,45 @@ def compiler_packages(spec: HostSpec, record: Record) -> list[str]:
     return wanted
 
 
-def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return what is not as declared of the compilers."""
-    wanted = compiler_packages(spec, record)
-    if not wanted:
-        return _out_of_range(spec, record)
-    rooted = spec.privilege == "sudo"
-    by_hand = manager_for(record.system.os_id).install_by_hand(wanted)
-    return [
-        Finding(
-            id=Id.CUDA_COMPILER_MISSING,
-            found=f"no {wanted[0]}",
-            expected=f"{', '.join(wanted)} for nvcc and torch.compile",
-            effect="repair" if rooted else "report",
-            action=f"install {', '.join(wanted)}"
-            if rooted
-            else "left alone, as nothing is installed with privilege = 'none'",
-            command=None if rooted else by_hand,
-            packages=(*wanted, "gcc", "g++"),
-        )
-    ]
+def missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge whether all compilers are there; without root nothing is installed or refused."""
+    if spec.accelerator != "nvidia":
+        return
+    rooted, cuda = spec.privilege == "sudo", record.cuda
+    if rooted:
+        for each in (cuda.gcc, cuda.compiler, cuda.gxx):
+            known(each)
+    if not (wanted := compiler_packages(spec, record)):
+        return
+    found, names = f"no {wanted[0]}", ", ".join(wanted)
+    expected, packages = f"{names} for nvcc and torch.compile", (*wanted, "gcc", "g++")
+    if rooted:
+        yield repair(Id.CUDA_COMPILER_MISSING, found, expected, f"install {names}", packages)
+        return
+    action = "left alone, as nothing is installed with privilege = 'none'"
+    command = manager_for(record.system.os_id).install_by_hand(wanted)
+    yield report(Id.CUDA_COMPILER_MISSING, found, expected, action, command, packages)
 
 
-def _out_of_range(spec: HostSpec, record: Record) -> list[Finding]:
-    if not spec.cuda.toolkit:
-        return []
+def out_of_range(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge whether nvcc takes the compiler that is there."""
+    if spec.accelerator != "nvidia" or not spec.cuda.toolkit or compiler_packages(spec, record):
+        return
     declared = spec.cuda.host_compiler
     family = declared.partition("-")[0] if declared else "gcc"
     release = catalogue().cuda[str(spec.cuda.release)]
     bounds = release.clang if family == "clang" else release.gcc
-    version = record.cuda.compiler if declared else record.cuda.gcc
-    if bounds is None or not isinstance(version, str):
-        return []
-    if bounds[0] <= int(version.partition(".")[0]) <= bounds[1]:
-        return []
+    version = if_known(record.cuda.compiler if declared else record.cuda.gcc, None)
+    if not bounds or not version or bounds[0] <= int(version.partition(".")[0]) <= bounds[1]:
+        return
     good = f"{family}-{bounds[1]}"
     install = [good] if family == "clang" else [good, f"g++-{bounds[1]}"]
-    return [
-        Finding(
-            id=Id.CUDA_COMPILER_OUT_OF_RANGE,
-            found=f"{declared or family} is version {version}",
-            expected=f"{family} {bounds[0]} to {bounds[1]}, as CUDA {release.release} needs",
-            effect="report",
-            action=f"nvcc would refuse it, so install another and declare host_compiler = '{good}'",
-            command=manager_for(record.system.os_id).install_by_hand(install),
-            packages=(declared or family, f"{family}-{version.partition('.')[0]}"),
-            stops=True,
-        )
-    ]
+    yield report(
+        Id.CUDA_COMPILER_OUT_OF_RANGE,
+        f"{declared or family} is version {version}",
+        f"{family} {bounds[0]} to {bounds[1]}, as CUDA {release.release} needs",
+        f"nvcc would refuse it, so install another and declare host_compiler = '{good}'",
+        manager_for(record.system.os_id).install_by_hand(install),
+        (declared or family, f"{family}-{version.partition('.')[0]}"),
+        stops=True,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,6 +10,7 @@ from pyinfra_gpu.drift.finding import CannotTell, Finding, Findings, Stage
 from pyinfra_gpu.drift.history import explain
 from pyinfra_gpu.drift.layout import shut
 from pyinfra_gpu.drift.put_off import put_off, untold, waits_for
+from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.facts.fields import Unknown
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ class Concern(Protocol):
     @property
     def STAGE(self) -> Stage:  # noqa: N802 - a module's constant
         """The stage it belongs to."""
-
-    def needed(self, spec: HostSpec, record: Record) -> tuple[object, ...]:
-        """Return the facts it cannot do without; the host is refused where one is `Unknown`."""
 
     def summary(self, spec: HostSpec, record: Record) -> str:
         """Say in a few words what there is, where nothing differs; empty where nothing is ours."""
@@ -47,14 +45,22 @@ def unread(
     """
     if planning and shut(spec, record):
         return ()
-    reasons = [
-        each if isinstance(each, CannotTell) else f"cannot tell what is there: {each.reason}"
-        for each in concern.needed(spec, record)
-        if isinstance(each, Unknown | CannotTell)
-    ]
+    reasons = _unread(concern, spec, record)
     if reason := untold(spec, record, concern.STAGE):
         reasons.append(reason)
     return tuple(dict.fromkeys(reasons))
+
+
+def _unread(concern: Concern, spec: HostSpec, record: Record) -> list[str]:
+    if isinstance(concern.judge, Rules):
+        return list(concern.judge.unread(spec, record))
+    # A part that does not judge by rules yet names the facts that it needs.
+    needed: Callable[[HostSpec, Record], tuple[object, ...]] = getattr(concern, "needed")  # noqa: B009
+    return [
+        str(each) if isinstance(each, CannotTell) else f"cannot tell what is there: {each.reason}"
+        for each in needed(spec, record)
+        if isinstance(each, Unknown | CannotTell)
+    ]
 
 
 def judged(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import compilers, proof
-from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage
+from pyinfra_gpu.drift.finding import Finding, Findings, Id, Stage, repair, report
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
+from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.packages import manager_for
@@ -25,7 +27,7 @@ NONE_DECLARED = "none is declared"
 PROOF = (Id.CUDA_UNPROVEN,)
 """What `cuda.proven` repairs."""
 
-PLAIN_PATH = (Id.CUDA_ALTERNATIVE_MOVED, Id.CUDA_LINK_BY_HAND)
+PLAIN_PATH = (Id.CUDA_LINK_DIFFERS,)
 """What `cuda.chosen` repairs."""
 
 TOOLKIT = (
@@ -45,49 +47,6 @@ PLAIN = "/usr/local/cuda"
 """The path that is the same for every release, kept by update-alternatives."""
 
 _COMPILERS = re.compile(r"(cuda-(nvcc|nvvm|crt)|libnvvm)-\d+-\d+")
-
-
-def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return in what the toolkit's part of a host is not as declared; [] on cpu stacks.
-
-    + spec: what is declared
-    + record: what the host looks like; what it would not tell is no deviation (see `needed`)
-    """
-    if spec.accelerator != "nvidia":
-        return []
-    found = [*compilers.judge(spec, record), *_shells(spec, record)]
-    if spec.cuda.toolkit:
-        found = [
-            *_toolkit(spec, record),
-            *found,
-            *_plain_path(spec, record),
-            *_shadowed(spec, record),
-            *_metapackage(record),
-            *_unproven(spec, record),
-        ]
-    return found
-
-
-def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
-    """Return the facts that this stage cannot do without; it refuses where one is `Unknown`."""
-    if spec.accelerator != "nvidia" or spec.privilege == "none":
-        return ()
-    cuda = record.cuda
-    compiler = (cuda.gcc, cuda.compiler, cuda.gxx)
-    if not spec.cuda.toolkit:
-        return compiler
-    return (
-        *compiler,
-        record.nvidia.packages,
-        cuda.toolkits,
-        cuda.missing,
-        cuda.nvcc,
-        *_path(record),
-    )
-
-
-def _path(record: Record) -> tuple[object, ...]:
-    return (record.cuda.link, record.cuda.alternative)
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -110,11 +69,13 @@ def package(spec: HostSpec) -> str:
 
 def of_release(spec: HostSpec, record: Record) -> list[NvidiaPackage]:
     """Return the installed packages of the declared release, in the order of their names."""
-    packages = record.nvidia.packages
-    if isinstance(packages, Unknown):
-        return []
-    ending = f"-{str(spec.cuda.release).replace('.', '-')}"
-    return [each for each in packages if each.name.partition(":")[0].endswith(ending)]
+    packages = if_known(record.nvidia.packages, ())
+    return [each for each in packages if each.name.partition(":")[0].endswith(_ending(spec))]
+
+
+def _ending(spec: HostSpec) -> str:
+    """Return how the names of a release's packages end, e.g. "-13-0"."""
+    return f"-{str(spec.cuda.release).replace('.', '-')}"
 
 
 def incomplete(spec: HostSpec, record: Record) -> list[str]:
@@ -128,8 +89,7 @@ def damaged(spec: HostSpec, record: Record) -> list[str]:
 
 
 def _lost(spec: HostSpec, record: Record) -> tuple[LostFile, ...]:
-    ending = f"-{str(spec.cuda.release).replace('.', '-')}"
-    return lost_files(record, lambda name: name.endswith(ending))
+    return lost_files(record, lambda name: name.endswith(_ending(spec)))
 
 
 def toolkit_owed(spec: HostSpec, record: Record, found: Findings) -> bool:
@@ -148,188 +108,130 @@ def nvcc_packages(spec: HostSpec, record: Record) -> list[str]:
     A part that was forced off leaves the toolkit's package there, with a dependency unmet.
     """
     names = [each.name for each in of_release(spec, record)]
-    own = f"cuda-nvcc-{str(spec.cuda.release).replace('.', '-')}"
+    own = f"cuda-nvcc{_ending(spec)}"
     return [own, *(name for name in names if _COMPILERS.fullmatch(name) and name != own)]
 
 
-def _toolkit(spec: HostSpec, record: Record) -> list[Finding]:
-    release, cuda = str(spec.cuda.release), record.cuda
-    packages = of_release(spec, record)
-    if isinstance(record.nvidia.packages, Unknown) or isinstance(cuda.toolkits, Unknown):
-        return []
-    if not packages:
-        return [_foreign(spec, record) if release in cuda.toolkits else _absent(spec)]
-    broken = _broken(spec, record)
-    if broken:
-        return [
-            _of_toolkit(
-                Id.CUDA_HALF_REMOVED, spec, found=broken, action="install its packages anew"
-            )
-        ]
-    if (main := record.nvidia.package(package(spec))) is None:
-        return [_absent(spec, f"only parts of CUDA {release} ({packages[0].name} ...)")]
-    wanted = spec.cuda.version
-    if wanted is None or re.split(r"[-+~]", main.version)[0] == wanted:
-        return []
-    return [
-        _of_toolkit(
-            Id.CUDA_VERSION_DIFFERS,
-            spec,
-            found=f"{main.name} {main.version}",
-            expected=f"version {wanted}",
-            action=f"install {wanted}",
-        )
-    ]
+def _toolkit(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge the packages of the declared release: there, whole, of the declared version."""
+    if not spec.cuda.toolkit:
+        return
+    release, toolkits = str(spec.cuda.release), known(record.cuda.toolkits)
+    known(record.nvidia.packages)
+    parts, main = of_release(spec, record), record.nvidia.package(package(spec))
+    expected = f"the CUDA toolkit {spec.cuda.version or release}"
+    packages = (package(spec), f"cuda-nvcc{_ending(spec)}", f"cuda-cudart{_ending(spec)}")
+    if not parts and release in toolkits:
+        yield _of_no_package(spec, record)
+    elif parts and (broken := _broken(spec, record)):
+        action = "install its packages anew"
+        yield repair(Id.CUDA_HALF_REMOVED, broken, expected, action, packages)
+    elif main is None:
+        found = f"only parts of CUDA {release} ({parts[0].name} ...)" if parts else None
+        found, action = found or f"no CUDA toolkit {release}", f"install {package(spec)}"
+        yield repair(Id.CUDA_NOT_INSTALLED, found, expected, action, packages)
+    elif spec.cuda.version not in (None, re.split(r"[-+~]", main.version)[0]):
+        found, wanted = f"{main.name} {main.version}", str(spec.cuda.version)
+        action = f"install {wanted}"
+        yield repair(Id.CUDA_VERSION_DIFFERS, found, f"version {wanted}", action, packages)
 
 
 def _broken(spec: HostSpec, record: Record) -> str | None:
     """Say what is missing of an installed toolkit, or None."""
     cuda, release = record.cuda, spec.cuda.release
+    missing, nvcc = known(cuda.missing), known(cuda.nvcc)
     if half := incomplete(spec, record):
         return f"{', '.join(half)} not completely installed"
     # Parts alone (somebody installed just the runtime) are not a broken toolkit.
     if record.nvidia.package(package(spec)) is None:
         return None
-    if isinstance(cuda.missing, tuple) and cuda.missing:
-        return f"{', '.join(cuda.missing)} missing in {home(spec)}"
+    if missing:
+        return f"{', '.join(missing)} missing in {home(spec)}"
     if lost := _lost(spec, record):
         return told(lost)
-    if isinstance(cuda.nvcc, str) and cuda.nvcc != release:
-        return f"the nvcc in {home(spec)} is of release {cuda.nvcc}"
+    if nvcc is not None and nvcc != release:
+        return f"the nvcc in {home(spec)} is of release {nvcc}"
     return None
 
 
-def _absent(spec: HostSpec, found: str = "no CUDA toolkit {release}") -> Finding:
-    return _of_toolkit(
-        Id.CUDA_NOT_INSTALLED,
-        spec,
-        found=found.format(release=spec.cuda.release),
-        action=f"install {package(spec)}",
-    )
-
-
-def _of_toolkit(
-    id_: Id, spec: HostSpec, *, found: str, action: str, expected: str | None = None
-) -> Finding:
-    ending = f"-{str(spec.cuda.release).replace('.', '-')}"
-    return Finding(
-        id=id_,
-        found=found,
-        expected=expected or f"the CUDA toolkit {spec.cuda.version or spec.cuda.release}",
-        effect="repair",
-        action=action,
-        packages=(package(spec), f"cuda-nvcc{ending}", f"cuda-cudart{ending}"),
-    )
-
-
-def _foreign(spec: HostSpec, record: Record) -> Finding:
+def _of_no_package(spec: HostSpec, record: Record) -> Finding:
     """A toolkit that no package brought belongs to somebody: it is used, never overwritten."""
-    state = "incomplete, and " if record.cuda.missing else ""
-    return Finding(
-        id=Id.CUDA_NOT_FROM_PACKAGE,
-        found=f"{home(spec)} is {state}of no package",
-        expected=f"the toolkit of {package(spec)}",
-        effect="report",
-        action="left alone, since installing over it would replace somebody's files; to get the"
+    missing = bool(known(record.cuda.missing))
+    return report(
+        Id.CUDA_NOT_FROM_PACKAGE,
+        f"{home(spec)} is {'incomplete, and ' if missing else ''}of no package",
+        f"the toolkit of {package(spec)}",
+        "left alone, since installing over it would replace somebody's files; to get the"
         " package's, move it away",
-        command=f"sudo mv {home(spec)} {home(spec)}.before",
-        stops=bool(record.cuda.missing),
+        f"sudo mv {home(spec)} {home(spec)}.before",
+        stops=missing,
     )
 
 
-def _plain_path(spec: HostSpec, record: Record) -> list[Finding]:
+def _plain_path(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge /usr/local/cuda: a link of update-alternatives that leads to the declared release."""
-    link, chosen, wanted = record.cuda.link, record.cuda.alternative, home(spec)
-    if isinstance(link, Unknown) or isinstance(chosen, Unknown):
-        return []
+    if not spec.cuda.toolkit:
+        return
+    wanted, chosen = home(spec), known(record.cuda.alternative)
+    link, id_ = known(record.cuda.link), Id.CUDA_LINK_DIFFERS
     if link == PLAIN:
-        return [_folder_in_the_way(wanted)]
-    by_hand = link is not None and (chosen is None or _differ(link, chosen))
-    if by_hand:
-        id_, found = Id.CUDA_LINK_BY_HAND, f"{PLAIN} is a link to {link} that somebody made"
-        action = f"keep that link under another name and choose {wanted} by update-alternatives"
+        action = "left alone, since what is in it may be somebody's only copy; move it away"
+        found, expected = f"{PLAIN} is a folder", f"a link to {wanted} by update-alternatives"
+        yield report(id_, found, expected, action, f"sudo mv {PLAIN} {PLAIN}.before", stops=True)
+        return
+    action = f"choose {wanted} by update-alternatives"
+    if link_by_hand(record):
+        found = f"{PLAIN} is a link to {link} that somebody made"
+        action = f"keep that link under another name and {action}"
     elif chosen is not None and chosen.rstrip("/") != wanted:
-        id_, found = Id.CUDA_ALTERNATIVE_MOVED, f"{PLAIN} is {chosen}"
-        action = f"choose {wanted} by update-alternatives"
-    elif link is None and str(spec.cuda.release) in _toolkits(record):
-        id_, found = Id.CUDA_ALTERNATIVE_MOVED, f"there is no {PLAIN}"
-        action = f"choose {wanted} by update-alternatives"
+        found = f"{PLAIN} is {chosen}"
+    elif link is None and str(spec.cuda.release) in known(record.cuda.toolkits):
+        found = f"there is no {PLAIN}"
     else:
-        return []  # as declared, or it comes with the toolkit
-    return [
-        Finding(
-            id=id_,
-            found=found,
-            expected=f"{wanted} by update-alternatives",
-            effect="repair",
-            action=action,
-            packages=("cuda-toolkit-*",),
-        )
-    ]
+        return  # as declared, or it comes with the toolkit
+    yield repair(id_, found, f"{wanted} by update-alternatives", action, ("cuda-toolkit-*",))
 
 
-def _differ(link: str, chosen: str) -> bool:
-    """Tell whether the link leads elsewhere than the alternative, which it should go through."""
+def link_by_hand(record: Record) -> bool:
+    """Tell whether somebody made /usr/local/cuda: it leads elsewhere than the alternative."""
+    link, chosen = record.cuda.link, record.cuda.alternative
+    if not isinstance(link, str) or isinstance(chosen, Unknown):
+        return False
     # Where the chosen folder is gone, the link leads as far as update-alternatives' own link.
-    return link.rstrip("/") not in (chosen.rstrip("/"), "/etc/alternatives/cuda")
+    return chosen is None or link.rstrip("/") not in (chosen.rstrip("/"), "/etc/alternatives/cuda")
 
 
-def _toolkits(record: Record) -> tuple[str, ...]:
-    return record.cuda.toolkits if isinstance(record.cuda.toolkits, tuple) else ()
-
-
-def _folder_in_the_way(wanted: str) -> Finding:
-    return Finding(
-        id=Id.CUDA_LINK_BY_HAND,
-        found=f"{PLAIN} is a folder",
-        expected=f"a link to {wanted} by update-alternatives",
-        effect="report",
-        action="left alone, since what is in it may be somebody's only copy; move it away",
-        command=f"sudo mv {PLAIN} {PLAIN}.before",
-        stops=True,
-    )
-
-
-def _shadowed(spec: HostSpec, record: Record) -> list[Finding]:
-    path = record.cuda.nvcc_on_path
-    if not isinstance(path, str) or path.startswith(f"{home(spec)}/"):
-        return []
-    return [
-        Finding(
-            id=Id.CUDA_NVCC_SHADOWED,
-            found=f"{path} is the first nvcc on PATH",
-            expected=f"none, or the one in {home(spec)}/bin",
-            effect="report",
-            action="left alone, since somebody put it there; see whose it is",
-            command=manager_for(record.system.os_id).owner_by_hand(path),
-            packages=("nvidia-cuda-toolkit", "cuda-nvcc-*"),
+def _shadowed(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    path = if_known(record.cuda.nvcc_on_path, None)
+    if spec.cuda.toolkit and path and not path.startswith(f"{home(spec)}/"):
+        yield report(
+            Id.CUDA_NVCC_SHADOWED,
+            f"{path} is the first nvcc on PATH",
+            f"none, or the one in {home(spec)}/bin",
+            "left alone, since somebody put it there; see whose it is",
+            manager_for(record.system.os_id).owner_by_hand(path),
+            ("nvidia-cuda-toolkit", "cuda-nvcc-*"),
         )
-    ]
 
 
 _FOLDER = re.compile(r"/cuda(?:-(\d+\.\d+))?(?![\w-])")
 
 
-def _shells(spec: HostSpec, record: Record) -> list[Finding]:
+def _shells(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge what login shells are told: what runs there does not get what was proven.
 
     LD_LIBRARY_PATH comes before the libraries that torch brings, whichever CUDA it names.
     """
-    lines = record.cuda.shell_lines
-    wrong = [] if isinstance(lines, Unknown) else [each for each in lines if _misleads(spec, each)]
-    if not wrong:
-        return []
-    file, _, line = wrong[0].partition(":")
-    return [
-        Finding(
-            id=Id.CUDA_SHELL_PATH,
-            found=f"login shells get another CUDA from {file}: {line.strip()}",
-            expected="no folder of another CUDA in a path, and none in LD_LIBRARY_PATH",
-            effect="report",
-            action="left alone, since somebody wrote that; take the line out, and log in again",
-            command=f"grep -n cuda {file}",
+    lines = if_known(record.cuda.shell_lines, ()) if spec.accelerator == "nvidia" else ()
+    if wrong := [each for each in lines if _misleads(spec, each)]:
+        file, _, line = wrong[0].partition(":")
+        yield report(
+            Id.CUDA_SHELL_PATH,
+            f"login shells get another CUDA from {file}: {line.strip()}",
+            "no folder of another CUDA in a path, and none in LD_LIBRARY_PATH",
+            "left alone, since somebody wrote that; take the line out, and log in again",
+            f"grep -n cuda {file}",
         )
-    ]
 
 
 def _misleads(spec: HostSpec, row: str) -> bool:
@@ -340,42 +242,29 @@ def _misleads(spec: HostSpec, row: str) -> bool:
     return bool(named) and spec.cuda.toolkit
 
 
-def _metapackage(record: Record) -> list[Finding]:
+def _metapackage(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """`cuda` and `cuda-13-0` depend on a driver of their own choice; the toolkit alone does not."""
-    packages = record.nvidia.packages
-    if isinstance(packages, Unknown):
-        return []
-    names = [each.name for each in packages if re.fullmatch(r"cuda(-\d+){0,2}", each.name)]
-    if not names:
-        return []
-    return [
-        Finding(
-            id=Id.CUDA_METAPACKAGE_INSTALLED,
-            found=f"{', '.join(names)} installed",
-            expected="the toolkit's package, which brings no driver",
-            effect="report",
-            action="left alone, but its next upgrade may bring another driver",
-            command=manager_for(record.system.os_id).remove_by_hand(names),
-            packages=tuple(names),
+    packages = if_known(record.nvidia.packages, ()) if spec.cuda.toolkit else ()
+    if names := [each.name for each in packages if re.fullmatch(r"cuda(-\d+){0,2}", each.name)]:
+        yield report(
+            Id.CUDA_METAPACKAGE_INSTALLED,
+            f"{', '.join(names)} installed",
+            "the toolkit's package, which brings no driver",
+            "left alone, but its next upgrade may bring another driver",
+            manager_for(record.system.os_id).remove_by_hand(names),
+            tuple(names),
         )
-    ]
 
 
-def _unproven(spec: HostSpec, record: Record) -> list[Finding]:
+def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    if not spec.cuda.toolkit:
+        return
     now = state(spec, record)
-    unproven = proof.proven_state(record.cuda.proof, proof.fingerprint(now), now)
-    if unproven is None:
-        return []
-    archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
-    return [
-        Finding(
-            id=Id.CUDA_UNPROVEN,
-            found=f"that nvcc works: {unproven}",
-            expected=f"a kernel compiled for {archs} with what is installed now",
-            effect="repair",
-            action=f"compile for {archs}",
-        )
-    ]
+    if unproven := proof.proven_state(record.cuda.proof, proof.fingerprint(now), now):
+        archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
+        expected = f"a kernel compiled for {archs} with what is installed now"
+        found = f"that nvcc works: {unproven}"
+        yield repair(Id.CUDA_UNPROVEN, found, expected, f"compile for {archs}")
 
 
 def state(spec: HostSpec, record: Record) -> dict[str, object]:
@@ -389,3 +278,15 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
         "rehearsal": spec.rehearsal,
         "what is compiled for it": proofs.digest("cuda"),
     }
+
+
+judge = Rules(
+    _toolkit,
+    compilers.missing,
+    compilers.out_of_range,
+    _shells,
+    _plain_path,
+    _shadowed,
+    _metapackage,
+    _unproven,
+)

@@ -36,21 +36,12 @@ class Id(StrEnum):
 
     PREFLIGHT_OS_UNSUPPORTED = "preflight.os-unsupported"
     PREFLIGHT_DISK_TOO_SMALL = "preflight.disk-too-small"
-    PREFLIGHT_NOEXEC = "preflight.noexec"
-    PREFLIGHT_READ_ONLY = "preflight.read-only"
-    PREFLIGHT_IN_MEMORY = "preflight.in-memory"
-    PREFLIGHT_BOOT_TOO_SMALL = "preflight.boot-too-small"
-    PREFLIGHT_SYSTEM_DISK_TOO_SMALL = "preflight.system-disk-too-small"
-    PREFLIGHT_TOO_FEW_INODES = "preflight.too-few-inodes"
+    PREFLIGHT_MOUNT_UNFIT = "preflight.mount-unfit"
     PREFLIGHT_MEMORY_TOO_SMALL = "preflight.memory-too-small"
-    PREFLIGHT_SHARED_MEMORY_CLOSED = "preflight.shared-memory-closed"
-    PREFLIGHT_SHARED_MEMORY_SMALL = "preflight.shared-memory-small"
-    PREFLIGHT_PRELOAD_BROKEN = "preflight.preload-broken"
+    PREFLIGHT_SHARED_MEMORY_UNFIT = "preflight.shared-memory-unfit"
     PREFLIGHT_PRELOADED = "preflight.preloaded"
     PREFLIGHT_KEYS_IGNORED = "preflight.keys-ignored"
-    PREFLIGHT_GPU_COUNT_DIFFERS = "preflight.gpu-count-differs"
-    PREFLIGHT_GPU_MODEL_DIFFERS = "preflight.gpu-model-differs"
-    PREFLIGHT_GPU_WINDOW_MISSING = "preflight.gpu-window-missing"
+    PREFLIGHT_GPUS_DIFFER = "preflight.gpus-differ"
     PREFLIGHT_GPU_WINDOW_SMALL = "preflight.gpu-window-small"
     PREFLIGHT_NO_DRIVER = "preflight.no-driver"
     PREFLIGHT_DRIVER_PACKAGES_UNKNOWN = "preflight.driver-packages-unknown"
@@ -109,7 +100,6 @@ class Id(StrEnum):
     LAYOUT_NOT_A_DIRECTORY = "layout.not-a-directory"
     LAYOUT_MODE_DIFFERS = "layout.mode-differs"
     LAYOUT_OWNER_DIFFERS = "layout.owner-differs"
-    LAYOUT_NOT_ROOTS = "layout.not-roots"
     LAYOUT_OPEN_TO_ALL = "layout.open-to-all"
 
     CUDA_NOT_INSTALLED = "cuda.not-installed"
@@ -121,32 +111,21 @@ class Id(StrEnum):
     CUDA_METAPACKAGE_INSTALLED = "cuda.metapackage-installed"
     CUDA_NVCC_SHADOWED = "cuda.nvcc-shadowed"
     CUDA_SHELL_PATH = "cuda.shell-path"
-    CUDA_ALTERNATIVE_MOVED = "cuda.alternative-moved"
-    CUDA_LINK_BY_HAND = "cuda.link-by-hand"
+    CUDA_LINK_DIFFERS = "cuda.link-differs"
     CUDA_UNPROVEN = "cuda.unproven"
 
     LIBCUDA_MISSING = "libcuda.missing"
-    LIBCUDA_DANGLING = "libcuda.dangling"
-    LIBCUDA_INTO_STUBS = "libcuda.into-stubs"
-    LIBCUDA_INTO_COMPAT = "libcuda.into-compat"
-    LIBCUDA_TO_A_VERSION = "libcuda.to-a-version"
-    LIBCUDA_NOT_DRIVER_OWNED = "libcuda.not-driver-owned"
-    LIBCUDA_CACHE_DANGLING = "libcuda.cache-dangling"
-    LIBCUDA_NOT_IN_CACHE = "libcuda.not-in-cache"
+    LIBCUDA_LINK_WRONG = "libcuda.link-wrong"
+    LIBCUDA_CACHE_STALE = "libcuda.cache-stale"
     LIBCUDA_FOREIGN_FIRST = "libcuda.foreign-first"
     LIBCUDA_SECOND = "libcuda.second-in-cache"
-    LIBCUDA_LOADER_PATH_STUBS = "libcuda.loader-path-stubs"
-    LIBCUDA_LOADER_PATH_COMPAT = "libcuda.loader-path-compat"
-    LIBCUDA_TOOLKIT_LINK_MISSING = "libcuda.toolkit-link-missing"
-    LIBCUDA_TOOLKIT_LINK_WRONG = "libcuda.toolkit-link-wrong"
+    LIBCUDA_LOADER_PATH = "libcuda.loader-path"
+    LIBCUDA_TOOLKIT_LINK_DIFFERS = "libcuda.toolkit-link-differs"
     LIBCUDA_UNPROVEN = "libcuda.unproven"
 
     PYTORCH_LOCK_MISSING = "pytorch.lock-missing"
-    PYTORCH_INSTALLER_MISSING = "pytorch.installer-missing"
     PYTORCH_INSTALLER_DIFFERS = "pytorch.installer-differs"
-    PYTORCH_ENVIRONMENT_MISSING = "pytorch.environment-missing"
-    PYTORCH_ENVIRONMENT_BROKEN = "pytorch.environment-broken"
-    PYTORCH_PYTHON_DIFFERS = "pytorch.python-differs"
+    PYTORCH_ENVIRONMENT_DIFFERS = "pytorch.environment-differs"
     PYTORCH_BUILD_MISSING = "pytorch.build-missing"
     PYTORCH_BUILD_RUNNING = "pytorch.build-running"
     PYTORCH_BUILD_OCCUPIED = "pytorch.build-occupied"
@@ -154,7 +133,6 @@ class Id(StrEnum):
     PYTORCH_BUILD_STAND_IN = "pytorch.build-stand-in"
     PYTORCH_BUILD_DIFFERS = "pytorch.build-differs"
     PYTORCH_NOT_INSTALLED = "pytorch.not-installed"
-    PYTORCH_INSTALLATION_INTERRUPTED = "pytorch.installation-interrupted"
     PYTORCH_VERSION_DIFFERS = "pytorch.version-differs"
     PYTORCH_FILES_DAMAGED = "pytorch.files-damaged"
     PYTORCH_LIBRARY_FOREIGN = "pytorch.library-foreign"
@@ -162,29 +140,18 @@ class Id(StrEnum):
     PYTORCH_IMPORT_ELSEWHERE = "pytorch.import-elsewhere"
     PYTORCH_LOCK_DIFFERS = "pytorch.lock-differs"
 
-    ENVIRONMENT_FILE_MISSING = "environment.file-missing"
-    ENVIRONMENT_VALUE_CHANGED = "environment.value-changed"
-    ENVIRONMENT_TEXT_CHANGED = "environment.text-changed"
-    ENVIRONMENT_MODE_DIFFERS = "environment.mode-differs"
-    ENVIRONMENT_OWNER_DIFFERS = "environment.owner-differs"
-    ENVIRONMENT_NOT_A_FILE = "environment.not-a-file"
+    ENVIRONMENT_FILE_DIFFERS = "environment.file-differs"
     ENVIRONMENT_SET_FOR_ALL = "environment.set-for-all"
 
-    TRAINING_NOT_CHECKED_OUT = "training.not-checked-out"
     TRAINING_CHECKOUT_DAMAGED = "training.checkout-damaged"
     TRAINING_COMMIT_DIFFERS = "training.commit-differs"
     TRAINING_LOCAL_CHANGES = "training.local-changes"
-    TRAINING_LOCAL_CHANGES_IN_THE_WAY = "training.local-changes-in-the-way"
     TRAINING_MODULE_HIDDEN = "training.module-hidden"
     TRAINING_SUBMODULE_DIFFERS = "training.submodule-differs"
     TRAINING_LARGE_FILES_MISSING = "training.large-files-missing"
     TRAINING_REMOTE_DIFFERS = "training.remote-differs"
-    TRAINING_REQUIREMENTS_NOT_INSTALLED = "training.requirements-not-installed"
-    TRAINING_REQUIREMENTS_CHANGED = "training.requirements-changed"
-    TRAINING_REQUIREMENTS_INTERRUPTED = "training.requirements-interrupted"
-    TRAINING_DISTRIBUTION_CHANGED = "training.distribution-changed"
+    TRAINING_REQUIREMENTS_DIFFER = "training.requirements-differ"
 
-    TRAINING_LAUNCHER_MISSING = "training.launcher-missing"
     TRAINING_LAUNCHER_DIFFERS = "training.launcher-differs"
     TRAINING_LINGER_OFF = "training.linger-off"
     TRAINING_MANAGER_OFF = "training.manager-off"
@@ -291,17 +258,65 @@ class Findings(tuple[Finding, ...]):
         return "; ".join(f"{each.found}, expected {each.expected}" for each in self)
 
 
-def stop(id_: Id, *, found: str, expected: str, action: str) -> Finding:
+def repair(
+    id_: Id, found: str, expected: str, action: str, packages: tuple[str, ...] = ()
+) -> Finding:
+    """Return a finding that the next run repairs."""
+    return Finding(
+        id=id_, found=found, expected=expected, effect="repair", action=action, packages=packages
+    )
+
+
+def report(
+    id_: Id,
+    found: str,
+    expected: str,
+    action: str,
+    command: str | None = None,
+    packages: tuple[str, ...] = (),
+    *,
+    stops: bool = False,
+) -> Finding:
+    """Return a finding that is left alone: `action` says why, `command` what a person may run."""
+    return Finding(
+        id=id_,
+        found=found,
+        expected=expected,
+        effect="report",
+        action=action,
+        command=command,
+        packages=packages,
+        stops=stops,
+    )
+
+
+def note(
+    id_: Id,
+    found: str,
+    expected: str,
+    action: str,
+    command: str | None = None,
+    packages: tuple[str, ...] = (),
+) -> Finding:
+    """Return what is worth knowing, and no drift."""
+    return Finding(
+        id=id_,
+        found=found,
+        expected=expected,
+        effect="note",
+        action=action,
+        command=command,
+        packages=packages,
+    )
+
+
+def stop(id_: Id, found: str, expected: str, action: str) -> Finding:
     """Return a finding at which the run stops: a person has to act first.
 
     + action: what that person may do, a clause in the imperative
     """
-    return Finding(
-        id=id_, found=found, expected=expected, effect="report", action=action, stops=True
-    )
+    return report(id_, found, expected, action, stops=True)
 
 
-class CannotTell(str):
-    """A sentence that says what could not be read on a host, and why: neither health nor drift."""
-
-    __slots__ = ()
+class CannotTell(Exception):  # noqa: N818 - it is no error: neither health nor drift
+    """What could not be read on a host, and why, as one sentence."""

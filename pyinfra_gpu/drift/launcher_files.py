@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu import on_host
 from pyinfra_gpu.diagnosis import catalogue
+from pyinfra_gpu.drift.files import File
+from pyinfra_gpu.drift.layout import ROOT
 from pyinfra_gpu.on_host.train.host import VERSION
 from pyinfra_gpu.spec import env_file
 
@@ -17,14 +19,15 @@ if TYPE_CHECKING:
 _STARTS_S = 300  # that a start has, its worktree included
 
 
-def declared(spec: HostSpec, training: TrainingSpec) -> dict[str, tuple[bytes, str]]:
-    """Return path -> (content, mode) of each file."""
-    return {
-        spec.paths.train: (program(spec.paths.python), "0755"),
-        spec.paths.train_site: (_site(spec, training), "0644"),
-        spec.paths.train_unit: (_unit(spec, training), "0644"),
-        spec.paths.train_unit_again: (_unit_again(spec), "0644"),
-    }
+def declared(spec: HostSpec, training: TrainingSpec) -> tuple[File, ...]:
+    """Return the files, the program first; root's, where there is root."""
+    paths, owner = spec.paths, ROOT if spec.privilege == "sudo" else None
+    return (
+        File(path=paths.train, content=program(paths.python), mode="0755", owner=owner),
+        File(path=paths.train_site, content=_site(spec, training), owner=owner),
+        File(path=paths.train_unit, content=_unit(spec, training), owner=owner),
+        File(path=paths.train_unit_again, content=_unit_again(spec), owner=owner),
+    )
 
 
 @cache

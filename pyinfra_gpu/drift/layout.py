@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, stop
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report, stop
+from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.text import some
 
@@ -58,72 +59,10 @@ def owner_name(spec: HostSpec, record: Record) -> str:
     return spec.owner or str(record.system.user)
 
 
-def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
-    """Return the facts that this stage cannot do without."""
-    paths = (*ours(spec), *((spec.paths.lock,) if spec.privilege == "sudo" else ()))
-    return (owner(spec, record), *(record.layout.entry(path) for path in paths))
-
-
 def summary(spec: HostSpec, record: Record) -> str:
     """Say what was found where nothing differs."""
     del spec, record
     return "as declared"
-
-
-def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return in what the directories are not as declared, the worst first.
-
-    Something that is not a directory at one of these paths is somebody's: the run stops there.
-    """
-    blocked = _which(spec, record, lambda entry: entry.kind not in ("dir", "absent"))
-    if blocked:
-        return [_blocked(record, path) for path in blocked]
-    missing = missing_paths(spec, record)
-    return [
-        *(_missing(spec, missing) if missing else ()),
-        *_not_roots(spec, record),
-        *_owner(spec, record),
-        *_mode(spec, record),
-        *_open_to_all(spec, record),
-    ]
-
-
-def missing_paths(spec: HostSpec, record: Record) -> list[str]:
-    """Return what is not there: directories, and below a prefix that is there the lock."""
-    missing = _which(spec, record, lambda entry: entry.kind == "absent")
-    lock = _lock(spec, record)
-    if lock and lock.kind == "absent" and spec.paths.prefix not in missing:
-        missing.append(spec.paths.lock)
-    return missing
-
-
-def taken_over(spec: HostSpec, record: Record) -> list[str]:
-    """Return what should be root's and belongs to somebody else; without root there is none."""
-    if spec.privilege != "sudo":
-        return []
-    found = [path for path in roots(spec) if _belongs_to_another(record, path, ROOT)]
-    lock = _lock(spec, record)
-    if lock and lock.kind != "absent" and (lock.kind != "file" or lock.owner != ROOT):
-        found.append(spec.paths.lock)
-    return found
-
-
-def of_others(spec: HostSpec, record: Record) -> list[str]:
-    """Return what should be the owner's and is somebody else's; without root there is none."""
-    if spec.privilege != "sudo":
-        return []
-    owner = owner_name(spec, record)
-    paths = (*owners(spec), spec.paths.venv)
-    return [path for path in paths if _belongs_to_another(record, path, owner)]
-
-
-def wrong_modes(spec: HostSpec, record: Record) -> list[str]:
-    """Return what has another mode than declared."""
-    wrong = _which(spec, record, lambda entry: entry.kind == "dir" and entry.mode != MODE)
-    lock = _lock(spec, record)
-    if lock and lock.kind == "file" and lock.mode != LOCK_MODE:
-        wrong.append(spec.paths.lock)
-    return wrong
 
 
 def shut(spec: HostSpec, record: Record) -> bool:
@@ -137,117 +76,104 @@ def shut(spec: HostSpec, record: Record) -> bool:
     )
 
 
+def _entries(spec: HostSpec, record: Record) -> dict[str, Entry]:
+    """Return what stands at the path of each directory of ours, where that can be told."""
+    entries = {path: record.layout.entry(path) for path in ours(spec)}
+    return {path: each for path, each in entries.items() if not isinstance(each, Unknown)}
+
+
 def _lock(spec: HostSpec, record: Record) -> Entry | None:
     """Return what stands at the lock's path, None where nobody has to care."""
-    entry = record.layout.entry(spec.paths.lock)
-    return None if spec.privilege != "sudo" or isinstance(entry, Unknown) else entry
-
-
-def _belongs_to_another(record: Record, path: str, owner: str) -> bool:
-    entry = record.layout.entry(path)
-    return not isinstance(entry, Unknown) and entry.kind == "dir" and entry.owner != owner
-
-
-def _which(spec: HostSpec, record: Record, asked: Callable[[Entry], bool]) -> list[str]:
-    entries = {path: record.layout.entry(path) for path in ours(spec)}
-    return [
-        path for path, entry in entries.items() if not isinstance(entry, Unknown) and asked(entry)
-    ]
-
-
-def _known(record: Record, path: str, what: str) -> str:
-    entry = record.layout.entry(path)
-    return "unknown" if isinstance(entry, Unknown) else str(getattr(entry, what))
-
-
-def _blocked(record: Record, path: str) -> Finding:
-    kind = _known(record, path, "kind")
-    return stop(
-        Id.LAYOUT_NOT_A_DIRECTORY,
-        found=f"{path} is a {kind}",
-        expected="a directory",
-        action="move it away, or choose another `prefix`",
+    return (
+        if_known(record.layout.entry(spec.paths.lock), None) if spec.privilege == "sudo" else None
     )
 
 
-def _missing(spec: HostSpec, paths: list[str]) -> list[Finding]:
-    every = len(paths) == len(ours(spec))
-    directories = [path for path in paths if path != spec.paths.lock]
-    count = f"{len(directories)} director{'y' if len(directories) == 1 else 'ies'}"
-    return [
-        Finding(
-            id=Id.LAYOUT_DIRECTORY_MISSING,
-            found="no directories yet" if every else f"{some(paths, 2)} missing",
-            expected=f"our directories below {spec.paths.prefix}",
-            effect="repair",
-            action=f"make {count}" if directories else "make the lock",
+def _told(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Nothing is done in a place of which a part cannot be looked at."""
+    known(owner(spec, record))
+    for path in (*ours(spec), *((spec.paths.lock,) if spec.privilege == "sudo" else ())):
+        known(record.layout.entry(path))
+    yield from ()
+
+
+def _in_the_way(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Something that is not a directory at one of these paths is somebody's: the run stops."""
+    action = "move it away, or choose another `prefix`"
+    for path, entry in _entries(spec, record).items():
+        if entry.kind not in ("dir", "absent"):
+            found = f"{path} is a {entry.kind}"
+            yield stop(Id.LAYOUT_NOT_A_DIRECTORY, found, "a directory", action)
+
+
+def _missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    paths = [path for path, entry in _entries(spec, record).items() if entry.kind == "absent"]
+    lock, count = _lock(spec, record), len(paths)
+    if lock and lock.kind == "absent" and spec.paths.prefix not in paths:
+        paths.append(spec.paths.lock)
+    if paths:
+        yield repair(
+            Id.LAYOUT_DIRECTORY_MISSING,
+            "no directories yet" if len(paths) == len(ours(spec)) else f"{some(paths, 2)} missing",
+            f"our directories below {spec.paths.prefix}",
+            f"make {count} director{'y' if count == 1 else 'ies'}" if count else "make the lock",
         )
-    ]
 
 
-def _not_roots(spec: HostSpec, record: Record) -> list[Finding]:
-    paths = taken_over(spec, record)
-    if not paths:
-        return []
-    return [
-        Finding(
-            id=Id.LAYOUT_NOT_ROOTS,
-            found=f"{some(paths, 2)} {_belong(paths)} to {_known(record, paths[0], 'owner')}",
-            expected="root to own it, since root writes there and believes what it finds",
-            effect="repair",
-            action=f"give {some(paths, 2)} to root; what root believes or runs of it is made anew",
+def _owners(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge whose the directories are; without root all of them are whose the login is."""
+    if spec.privilege != "sudo":
+        return
+    entries, lock, theirs = _entries(spec, record), _lock(spec, record), owner_name(spec, record)
+    wrong = [path for path in roots(spec) if path in entries and _of_another(entries[path], ROOT)]
+    if lock and lock.kind != "absent" and (lock.kind != "file" or lock.owner != ROOT):
+        wrong.append(spec.paths.lock)
+    if wrong:
+        yield repair(
+            Id.LAYOUT_OWNER_DIFFERS,
+            _belongs(record, wrong),
+            "root to own it, since root writes there and believes what it finds",
+            f"give {some(wrong, 2)} to root; what root believes or runs of it is made anew",
         )
-    ]
+    paths = (*owners(spec), spec.paths.venv)
+    if wrong := [path for path in paths if _of_another(record.layout.entry(path), theirs)]:
+        action = f"set {some(wrong, 2)} aside, and make it anew for {theirs}"
+        found = _belongs(record, wrong)
+        yield repair(Id.LAYOUT_OWNER_DIFFERS, found, f"{theirs} to own it", action)
 
 
-def _owner(spec: HostSpec, record: Record) -> list[Finding]:
-    paths, owner = of_others(spec, record), owner_name(spec, record)
-    if not paths:
-        return []
-    return [
-        Finding(
-            id=Id.LAYOUT_OWNER_DIFFERS,
-            found=f"{some(paths, 2)} {_belong(paths)} to {_known(record, paths[0], 'owner')}",
-            expected=f"{owner} to own it",
-            effect="repair",
-            action=f"set {some(paths, 2)} aside, and make it anew for {owner}",
-        )
-    ]
+def _of_another(entry: Entry | Unknown, owner: str) -> bool:
+    return not isinstance(entry, Unknown) and entry.kind == "dir" and entry.owner != owner
 
 
-def _mode(spec: HostSpec, record: Record) -> list[Finding]:
-    paths = wrong_modes(spec, record)
-    if not paths:
-        return []
-    mode = LOCK_MODE if paths[0] == spec.paths.lock else MODE
-    return [
-        Finding(
-            id=Id.LAYOUT_MODE_DIFFERS,
-            found=f"{some(paths, 2)} has mode {_known(record, paths[0], 'mode')}",
-            expected=f"mode {mode}",
-            effect="repair",
-            action=f"set mode {mode}",
-        )
-    ]
+def _belongs(record: Record, paths: list[str]) -> str:
+    whose = known(record.layout.entry(paths[0])).owner
+    return f"{some(paths, 2)} {'belongs' if len(paths) == 1 else 'belong'} to {whose}"
 
 
-def _open_to_all(spec: HostSpec, record: Record) -> list[Finding]:
+def _modes(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    entries, lock = _entries(spec, record).items(), _lock(spec, record)
+    wrong = {path: each for path, each in entries if each.kind == "dir" and each.mode != MODE}
+    mode = MODE if wrong else LOCK_MODE
+    if lock and lock.kind == "file" and lock.mode != LOCK_MODE:
+        wrong[spec.paths.lock] = lock
+    if wrong:
+        found = f"{some([*wrong], 2)} has mode {next(iter(wrong.values())).mode}"
+        yield repair(Id.LAYOUT_MODE_DIFFERS, found, f"mode {mode}", f"set mode {mode}")
+
+
+def _open_to_all(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge who may exchange what the owner runs; a group may, where each user has one alone."""
     path = spec.paths.venv
     entry = record.layout.entry(path)
-    if isinstance(entry, Unknown) or entry.kind != "dir" or not int(str(entry.mode), 8) & 0o002:
-        return []
-    return [
-        Finding(
-            id=Id.LAYOUT_OPEN_TO_ALL,
-            found=f"{path} has mode {entry.mode}: every user can exchange what is in it",
-            expected=f"{owner_name(spec, record)} alone to write there",
-            effect="report",
-            action="left alone, since what is in it is the owner's, and may be exchanged already",
-            command=f"chmod o-w {path}",
+    if not isinstance(entry, Unknown) and entry.kind == "dir" and int(str(entry.mode), 8) & 0o002:
+        yield report(
+            Id.LAYOUT_OPEN_TO_ALL,
+            f"{path} has mode {entry.mode}: every user can exchange what is in it",
+            f"{owner_name(spec, record)} alone to write there",
+            "left alone, since what is in it is the owner's, and may be exchanged already",
+            f"chmod o-w {path}",
         )
-    ]
 
 
-def _belong(paths: list[str]) -> str:
-    return "belongs" if len(paths) == 1 else "belong"
+judge = Rules(_told, _in_the_way, _missing, _owners, _modes, _open_to_all)

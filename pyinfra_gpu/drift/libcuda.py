@@ -9,13 +9,13 @@ them gets error 34), its compat libraries for other GPUs and older drivers (erro
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 from posixpath import basename, dirname
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import proof
 from pyinfra_gpu.drift.cuda import home
-from pyinfra_gpu.drift.finding import Finding, Id, Stage
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report, stop
 from pyinfra_gpu.drift.libcuda_files import (
     DEV,
     ML,
@@ -26,14 +26,13 @@ from pyinfra_gpu.drift.libcuda_files import (
     path,
     version_of,
 )
-from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.record import CacheEntry, Link
+from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.on_host import proofs
 from pyinfra_gpu.packages import manager_for
 from pyinfra_gpu.packages.names import LIBRARIES
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.facts.record import CacheEntry, Link, Record
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.LIBCUDA
@@ -44,45 +43,7 @@ PROOF = (Id.LIBCUDA_UNPROVEN,)
 LINKS = tuple(each for each in Id.of(STAGE) if each is not Id.LIBCUDA_UNPROVEN)
 """What `libcuda.linked` repairs."""
 
-
-Trouble = Literal[
-    "missing", "dangling", "into-stubs", "into-compat", "to-a-version", "not-driver-owned"
-]
-_TROUBLES: dict[Trouble, Id] = {
-    "missing": Id.LIBCUDA_MISSING,
-    "dangling": Id.LIBCUDA_DANGLING,
-    "into-stubs": Id.LIBCUDA_INTO_STUBS,
-    "into-compat": Id.LIBCUDA_INTO_COMPAT,
-    "to-a-version": Id.LIBCUDA_TO_A_VERSION,
-    "not-driver-owned": Id.LIBCUDA_NOT_DRIVER_OWNED,
-}
-
-
-def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return in what libcuda is not as declared; [] on cpu stacks.
-
-    + spec: what is declared
-    + record: what the host looks like; what it would not tell is no deviation (see `needed`)
-    """
-    if spec.accelerator != "nvidia":
-        return []
-    found = [*_loader_paths(record), *_foreign_first(spec, record), *_seconds(record)]
-    found += _toolkit_link(spec, record)
-    if has_driver(record):
-        found = [*_links(record), *_cache(record), *found]
-    elif spec.driver.source == "present" and not _is_loaded_ones(record, first(record)):
-        found = [_no_driver(), *found]
-    if spec.privilege == "none":
-        found = [_left_alone(each) for each in found]
-    return [*found, *_unproven(spec, record)]
-
-
-def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
-    """Return the facts that this stage cannot do without; it refuses where one is `Unknown`."""
-    if spec.accelerator != "nvidia":
-        return ()
-    libcuda = record.libcuda
-    return (libcuda.cache, libcuda.links, libcuda.files, libcuda.loader_paths)
+_COMPAT = ("cuda-compat-*", *LIBRARIES)
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -98,102 +59,93 @@ def toolkit_link(spec: HostSpec) -> str:
     return f"{home(spec)}/lib64/{DEV}"
 
 
-def troubles(record: Record) -> dict[str, Trouble]:
-    """Return which of the driver's links are wrong: path -> what is wrong with it."""
-    links = record.libcuda.links
-    if isinstance(links, Unknown) or isinstance(record.libcuda.files, Unknown):
-        return {}
-    found = {}
-    for name in (SONAME, DEV, ML):
-        there = links.get(path(record, name))
-        trouble = None if there is None else _trouble(record, name, there)
-        if trouble is not None:
-            found[path(record, name)] = trouble
-    return found
-
-
-def _links(record: Record) -> list[Finding]:
-    return [_link_deviation(record, *each) for each in troubles(record).items()]
-
-
-def _trouble(record: Record, name: str, there: Link) -> Trouble | None:
-    """Return what is wrong with one link, the worst first; None where it is as it should be."""
-    if there.kind == "absent":
-        return "missing"
-    if there.real is None:
-        return "dangling" if there.kind == "link" else "not-driver-owned"
-    if place := _toolkit_place(there.real):
-        return place
-    if there.kind != "link":
-        return "not-driver-owned"  # a copy: the next update leaves it behind
-    if name == DEV and version_of(there.target) is not None:
-        return "to-a-version"
-    return None if is_drivers(record, there.real) else "not-driver-owned"
-
-
-def _toolkit_place(file: str) -> Literal["into-stubs", "into-compat"] | None:
-    folders = dirname(file).split("/")
-    if "stubs" in folders:
-        return "into-stubs"
-    return "into-compat" if "compat" in folders else None
-
-
-def _link_deviation(record: Record, where: str, trouble: Trouble) -> Finding:
-    there, name = link(record, where), basename(where)
-    leads = f"{where} leads to {there.real or there.target}"
-    found = {
-        "missing": f"there is no {where}",
-        "dangling": f"{where} leads to {there.target}, which is not there, or empty",
-        "into-stubs": f"{leads}, a stub that is for linking only",
-        "into-compat": f"{leads}, of a CUDA compatibility package",
-        "to-a-version": f"{where} leads to {there.target} and not to {SONAME}",
-        "not-driver-owned": leads if there.kind == "link" else f"{where} is a {there.kind}",
-    }[trouble]
-    expected = f"a link to {SONAME}" if name == DEV else f"a link to the driver's {name[:-2]}.*"
-    return Finding(
-        id=_TROUBLES[trouble],
-        found=found,
-        expected=expected,
-        effect="repair",
-        action="install its package anew, or link it where it belongs to none",
-        packages=LIBRARIES,
-    )
-
-
-def _cache(record: Record) -> list[Finding]:
-    cache = record.libcuda.cache
-    if isinstance(cache, Unknown):
-        return []
-    found = [
-        _of_cache(Id.LIBCUDA_CACHE_DANGLING, f"{entry.path} is not there")
-        for entry in cache
-        if entry.real is None
-    ]
-    for name in (SONAME, ML):
-        there = link(record, path(record, name))
-        cached = any(entry.name == name and entry.real == there.real for entry in cache)
-        if there.real is not None and not cached:
-            found.append(_of_cache(Id.LIBCUDA_NOT_IN_CACHE, f"{path(record, name)} is not in it"))
-    return found
-
-
-def _of_cache(id_: Id, found: str) -> Finding:
-    return Finding(
-        id=id_,
-        found=f"the linker's cache is stale: {found}",
-        expected="what is on the disk",
-        effect="repair",
-        action="run ldconfig",
-        packages=LIBRARIES,
-    )
-
-
 def first(record: Record, name: str = SONAME) -> CacheEntry | None:
     """Return the library that programs get, by the linker's cache; None where there is none."""
-    cache = record.libcuda.cache
-    if isinstance(cache, Unknown):
-        return None
+    cache = if_known(record.libcuda.cache, ())
     return next((entry for entry in cache if entry.name == name and entry.real), None)
+
+
+def troubles(record: Record) -> dict[str, str]:
+    """Return which of the driver's links are wrong: path -> what is wrong with it, a clause."""
+    links = if_known(record.libcuda.links, {})
+    paths = [path(record, name) for name in (SONAME, DEV, ML)]
+    told = {each: _trouble(record, each, links[each]) for each in paths if each in links}
+    return {where: said for where, said in told.items() if said}
+
+
+def _trouble(record: Record, where: str, there: Link) -> str | None:
+    """Say what is wrong with one link, the worst first; None where it is as it should be."""
+    if there.kind == "absent":
+        return f"there is no {where}"
+    if there.real is None and there.kind == "link":
+        return f"{where} leads to {there.target}, which is not there, or empty"
+    if there.real is None:
+        return f"{where} is a {there.kind}"
+    if astray := _astray(there.real):
+        return f"{where} leads to {there.real}, {astray}"
+    if there.kind != "link":  # a copy: the next update leaves it behind
+        return f"{where} is a {there.kind}"
+    if basename(where) == DEV and version_of(there.target) is not None:
+        return f"{where} leads to {there.target} and not to {SONAME}"
+    return None if is_drivers(record, there.real) else f"{where} leads to {there.real}"
+
+
+def _astray(file: str) -> str | None:
+    folders = dirname(file).split("/")
+    if "stubs" in folders:
+        return "a stub that is for linking only"
+    return "of a CUDA compatibility package" if "compat" in folders else None
+
+
+def _repair(spec: HostSpec, id_: Id, found: str, expected: str, action: str) -> Finding:
+    """Return a finding that root repairs; without root it is left alone."""
+    if spec.privilege == "none":
+        action = f"left alone with privilege = 'none'; as root one would {action}"
+        return report(id_, found, expected, action, packages=LIBRARIES)
+    return repair(id_, found, expected, action, LIBRARIES)
+
+
+def _links(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    if spec.accelerator != "nvidia":
+        return
+    for each in (record.libcuda.cache, record.libcuda.links, record.libcuda.files):
+        known(each)
+    if not has_driver(record):
+        if spec.driver.source == "present" and not _is_loaded_ones(record, first(record)):
+            yield _no_driver()
+        return
+    action = "install its package anew, or link it where it belongs to none"
+    for where, found in troubles(record).items():
+        name = basename(where)
+        leads = f"a link to {SONAME}" if name == DEV else f"a link to the driver's {name[:-2]}.*"
+        absent = link(record, where).kind == "absent"
+        id_ = Id.LIBCUDA_MISSING if absent else Id.LIBCUDA_LINK_WRONG
+        yield _repair(spec, id_, found, leads, action)
+
+
+def _no_driver() -> Finding:
+    return stop(
+        Id.LIBCUDA_MISSING,
+        "there is no libcuda of a driver",
+        "the library of the driver that is declared to be present",
+        "left alone with driver_source = 'present': install the driver's libraries, or"
+        " declare driver_source = 'nvidia'",
+    )
+
+
+def _cache(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge the linker's cache: what is in it is there, and the driver's library is in it."""
+    if spec.accelerator != "nvidia" or not has_driver(record):
+        return
+    cache = known(record.libcuda.cache)
+    wrong = [f"{entry.path} is not there" for entry in cache if entry.real is None]
+    for name in (SONAME, ML):
+        real = link(record, path(record, name)).real
+        if real is not None and (name, real) not in [(entry.name, entry.real) for entry in cache]:
+            wrong.append(f"{path(record, name)} is not in it")
+    for each in wrong:
+        found = f"the linker's cache is stale: {each}"
+        yield _repair(spec, Id.LIBCUDA_CACHE_STALE, found, "what is on the disk", "run ldconfig")
 
 
 def _is_loaded_ones(record: Record, entry: CacheEntry | None) -> bool:
@@ -202,189 +154,129 @@ def _is_loaded_ones(record: Record, entry: CacheEntry | None) -> bool:
     return version is not None and version == record.driver.loaded
 
 
-def _foreign_first(spec: HostSpec, record: Record) -> list[Finding]:
-    """Programs load the first libcuda.so.1 in the cache. One we did not bring is left alone.
-
-    A driver that is somebody else's may have its library anywhere (containers mount it).
-    """
-    entry = first(record)
-    if entry is None or is_drivers(record, entry.real):
-        return []
-    if spec.driver.source == "present" and _is_loaded_ones(record, entry):
-        return []
-    if _in_libdir(record, entry):  # one of our links is judged as a link
-        return []
-    return [
-        Finding(
-            id=Id.LIBCUDA_FOREIGN_FIRST,
-            found=f"programs load {entry.path}",
-            expected=f"the driver's {path(record, SONAME)}",
-            effect="report",
-            stops=True,
-            action="left alone, since somebody put it there: remove it or the line in"
-            " /etc/ld.so.conf.d that names its folder, then run ldconfig",
-            command=f"grep -rn {dirname(entry.path)} /etc/ld.so.conf /etc/ld.so.conf.d;"
-            f" {manager_for(record.system.os_id).owner_by_hand(entry.path)}",
-            packages=("cuda-compat-*", *LIBRARIES),
-        )
-    ]
-
-
 def _in_libdir(record: Record, entry: CacheEntry) -> bool:
     """Tell whether it is in the driver's folder, which the cache may name without /usr."""
     libdir = record.libcuda.libdir
     return dirname(entry.path) in (libdir, libdir.removeprefix("/usr"))
 
 
-def _seconds(record: Record) -> list[Finding]:
+def _foreign_first(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Programs load the first libcuda.so.1 in the cache. One we did not bring is left alone.
+
+    A driver that is somebody else's may have its library anywhere (containers mount it); one of
+    our links is judged as a link.
+    """
+    entry = first(record) if spec.accelerator == "nvidia" else None
+    if entry is None or is_drivers(record, entry.real) or _in_libdir(record, entry):
+        return
+    if spec.driver.source == "present" and _is_loaded_ones(record, entry):
+        return
+    yield report(
+        Id.LIBCUDA_FOREIGN_FIRST,
+        f"programs load {entry.path}",
+        f"the driver's {path(record, SONAME)}",
+        "left alone, since somebody put it there: remove it or the line in /etc/ld.so.conf.d that"
+        " names its folder, then run ldconfig",
+        f"grep -rn {dirname(entry.path)} /etc/ld.so.conf /etc/ld.so.conf.d;"
+        f" {manager_for(record.system.os_id).owner_by_hand(entry.path)}",
+        _COMPAT,
+        stops=True,
+    )
+
+
+def _seconds(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Find further libcuda.so.1 in the cache, which no program gets as long as they are behind.
 
     Where its folder is set in a file, that is told of already; see `_loader_paths`.
     """
-    cache, rows = record.libcuda.cache, record.libcuda.loader_paths
-    if isinstance(cache, Unknown):
-        return []
-    told = [] if isinstance(rows, Unknown) else [row.partition(": ")[2] for row in rows]
-    used = first(record)
+    used = first(record) if spec.accelerator == "nvidia" else None
     if used is None or not (is_drivers(record, used.real) or _in_libdir(record, used)):
-        return []
-    return [
-        Finding(
-            id=Id.LIBCUDA_SECOND,
-            found=f"a second {SONAME} in the linker's cache: {entry.path}, which is {entry.real}",
-            expected=f"the driver's {path(record, SONAME)} alone",
-            effect="note",
-            action="left alone, since programs get the driver's: remove it, then run ldconfig",
-            packages=("cuda-compat-*", *LIBRARIES),
-        )
-        for entry in cache
-        if entry.name == SONAME and entry.real and not _in_libdir(record, entry)
-        if dirname(entry.path) not in told
-    ]
+        return
+    told = [row.partition(": ")[2] for row in if_known(record.libcuda.loader_paths, ())]
+    for entry in known(record.libcuda.cache):
+        second = entry.name == SONAME and entry.real and not _in_libdir(record, entry)
+        if second and dirname(entry.path) not in told:
+            yield note(
+                Id.LIBCUDA_SECOND,
+                f"a second {SONAME} in the linker's cache: {entry.path}, which is {entry.real}",
+                f"the driver's {path(record, SONAME)} alone",
+                "left alone, since programs get the driver's: remove it, then run ldconfig",
+                packages=_COMPAT,
+            )
 
 
-def _loader_paths(record: Record) -> list[Finding]:
-    rows = record.libcuda.loader_paths
-    if isinstance(rows, Unknown):
-        return []
-    return [_loader_path(record, *row.partition(": ")[::2]) for row in rows]
-
-
-def _loader_path(record: Record, file: str, folder: str) -> Finding:
-    kind = "stubs" if "stubs" in folder else "compat"
-    packages = record.nvidia.packages
-    names = [] if isinstance(packages, Unknown) else [each.name for each in packages]
-    compat = [name for name in names if name.startswith("cuda-compat")]
+def _loader_paths(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    if spec.accelerator != "nvidia":
+        return
     manager = manager_for(record.system.os_id)
-    whose = manager.owner_by_hand(file)
-    remedy = f"remove that line, then run ldconfig; see whose it is: {whose}"
-    if kind == "compat" and compat:
-        remedy = manager.remove_by_hand(compat)
-    words, _, command = remedy.rpartition(": ")
-    return Finding(
-        id=Id.LIBCUDA_LOADER_PATH_STUBS if kind == "stubs" else Id.LIBCUDA_LOADER_PATH_COMPAT,
-        found=f"{file} has the loader search {folder}",
-        expected=f"no {kind} libraries on the loader's path",
-        effect="report",
-        action="left alone, since the file is not ours" + (f": {words}" if words else ""),
-        command=command,
-        packages=("cuda-compat-*",),
-    )
+    names = [each.name for each in if_known(record.nvidia.packages, ())]
+    compat = [name for name in names if name.startswith("cuda-compat")]
+    for row in known(record.libcuda.loader_paths):
+        file, _, folder = row.partition(": ")
+        kind = "stubs" if "stubs" in folder else "compat"
+        action = "left alone, since the file is not ours"
+        if kind == "compat" and compat:
+            command = manager.remove_by_hand(compat)
+        else:
+            action += ": remove that line, then run ldconfig; see whose it is"
+            command = manager.owner_by_hand(file)
+        found, expected = f"{file} has the loader search {folder}", f"no {kind} libraries there"
+        yield report(Id.LIBCUDA_LOADER_PATH, found, expected, action, command, ("cuda-compat-*",))
 
 
-def _toolkit_link(spec: HostSpec, record: Record) -> list[Finding]:
-    """Judge the link inside the toolkit, which is there only if data asks for it."""
-    if spec.cuda.release is None or isinstance(record.libcuda.links, Unknown):
-        return []
+def _toolkit_link(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge the link inside the toolkit, which is there only if data asks for it.
+
+    A link that nobody declared is somebody's; where it leads programs astray, it is told.
+    """
+    if spec.accelerator != "nvidia" or spec.cuda.release is None:
+        return
+    known(record.libcuda.links)
     where, wanted = toolkit_link(spec), path(record, SONAME)
-    there = link(record, where)
-    if not spec.libcuda.toolkit_link:
-        return _harmful(where, there)
-    if there.kind == "link" and there.target == wanted:
-        return []
-    absent = there.kind == "absent"
-    return [
-        Finding(
-            id=Id.LIBCUDA_TOOLKIT_LINK_MISSING if absent else Id.LIBCUDA_TOOLKIT_LINK_WRONG,
-            found=f"there is no {where}"
-            if absent
-            else f"{where} leads to {there.target}"
-            if there.kind == "link"
-            else f"{where} is a {there.kind}",
-            expected=f"a link to {wanted}",
-            effect="repair",
-            action="link it",
-            packages=("cuda-cudart-*",),
+    there, id_ = link(record, where), Id.LIBCUDA_TOOLKIT_LINK_DIFFERS
+    leads = f"{where} leads to {there.target}"
+    if spec.libcuda.toolkit_link:
+        if (there.kind, there.target) != ("link", wanted):
+            absent = f"there is no {where}" if there.kind == "absent" else None
+            found = leads if there.kind == "link" else absent or f"{where} is a {there.kind}"
+            yield repair(id_, found, f"a link to {wanted}", "link it", ("cuda-cudart-*",))
+    elif there.kind == "link" and (there.real is None or _astray(there.real)):
+        yield report(
+            id_,
+            leads,
+            "nothing there, or libcuda_toolkit_link = True",
+            "left alone, since it was made by hand and is not declared",
+            f"sudo rm {where} && sudo ldconfig",
         )
-    ]
 
 
-def _harmful(where: str, there: Link) -> list[Finding]:
-    """A link nobody declared is somebody's; where it leads programs astray, it is told."""
-    if there.kind != "link":
-        return []
-    trouble = "dangling" if there.real is None else _toolkit_place(there.real)
-    if trouble is None:
-        return []
-    return [
-        Finding(
-            id=_TROUBLES[trouble],
-            found=f"{where} leads to {there.target}",
-            expected="nothing there, or libcuda_toolkit_link = True",
-            effect="report",
-            action="left alone, since it was made by hand and is not declared",
-            command=f"sudo rm {where} && sudo ldconfig",
-        )
-    ]
-
-
-def _no_driver() -> Finding:
-    return Finding(
-        id=Id.LIBCUDA_MISSING,
-        found="there is no libcuda of a driver",
-        expected="the library of the driver that is declared to be present",
-        effect="report",
-        stops=True,
-        action="left alone with driver_source = 'present': install the driver's libraries, or"
-        " declare driver_source = 'nvidia'",
-    )
-
-
-def _left_alone(finding: Finding) -> Finding:
-    if finding.effect in ("report", "note"):
-        return finding
-    action = f"left alone with privilege = 'none'; as root one would {finding.action}"
-    return replace(finding, effect="report", action=action)
-
-
-def _unproven(spec: HostSpec, record: Record) -> list[Finding]:
+def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    if spec.accelerator != "nvidia":
+        return
     now = state(spec, record)
     unproven = proof.proven_state(record.libcuda.proof, proof.fingerprint(now), now)
     no_compiler = spec.privilege == "none" and record.cuda.gcc is None  # and none is installed
     if unproven is None or no_compiler:
-        return []
+        return
     # While another module is loaded than the library is made for, nothing can be proven.
-    entry, loaded = first(record), record.driver.loaded
+    entry = first(record)
     version = version_of(entry.real) if entry and is_drivers(record, entry.real) else None
-    waits = version is not None and version != loaded
-    return [
-        Finding(
-            id=Id.LIBCUDA_UNPROVEN,
-            found=f"that programs load the driver's library: {unproven}",
-            expected="two programs compiled and run with what is installed now",
-            effect="restart" if waits else "repair",
-            action="compile and run them",
-        )
-    ]
+    yield Finding(
+        id=Id.LIBCUDA_UNPROVEN,
+        found=f"that programs load the driver's library: {unproven}",
+        expected="two programs compiled and run with what is installed now",
+        effect="repair" if version in (None, record.driver.loaded) else "restart",
+        action="compile and run them",
+    )
 
 
 def state(spec: HostSpec, record: Record) -> dict[str, object]:
     """Return all that the proof depends on: library, links, cache, compiler."""
-    cache = record.libcuda.cache
+    cache = if_known(record.libcuda.cache, None)
     dev = link(record, path(record, DEV))
     return {
         "the linker's cache": ""
-        if isinstance(cache, Unknown)
+        if cache is None
         else [f"{each.path} {each.real}" for each in cache],
         DEV: [dev.kind, dev.target, dev.real],
         "gcc": str(record.cuda.gcc),
@@ -392,3 +284,6 @@ def state(spec: HostSpec, record: Record) -> dict[str, object]:
         "rehearsal": spec.rehearsal,
         "what is compiled for it": proofs.digest("libcuda"),
     }
+
+
+judge = Rules(_links, _cache, _loader_paths, _foreign_first, _seconds, _toolkit_link, _unproven)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.facts.record import Link
 from pyinfra_gpu.packages.names import LIBRARIES, matching
 
@@ -13,11 +13,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
 
 SONAME = "libcuda.so.1"
-
-
 DEV = "libcuda.so"
-
-
 ML = "libnvidia-ml.so.1"
 
 
@@ -28,9 +24,8 @@ def path(record: Record, name: str) -> str:
 
 def link(record: Record, where: str) -> Link:
     """Return what stands at a path; nothing where it was not looked at."""
-    links = record.libcuda.links
     absent = Link(kind="absent", target=None, real=None)
-    return absent if isinstance(links, Unknown) else links.get(where, absent)
+    return if_known(record.libcuda.links, {}).get(where, absent)
 
 
 def has_driver(record: Record) -> bool:
@@ -43,9 +38,7 @@ def driver_files(record: Record) -> tuple[str, ...]:
 
     Some distributions' own packages keep them one folder deeper, below nvidia/, and link to them.
     """
-    files = record.libcuda.files
-    candidates = [*(files if isinstance(files, tuple) else ())]
-    candidates += [str(link(record, path(record, SONAME)).real)]
+    candidates = [*if_known(record.libcuda.files, ()), str(link(record, path(record, SONAME)).real)]
     return tuple(dict.fromkeys(each for each in candidates if is_drivers(record, each)))
 
 
@@ -60,10 +53,7 @@ def is_drivers(record: Record, file: str | None) -> bool:
 
 def library_packages(record: Record) -> list[str]:
     """Return the installed packages that bring the driver's libraries, the most telling first."""
-    packages = record.nvidia.packages
-    if isinstance(packages, Unknown):
-        return []
-    return matching((each.name for each in packages), LIBRARIES)
+    return matching((each.name for each in if_known(record.nvidia.packages, ())), LIBRARIES)
 
 
 def version_of(file: str | None) -> str | None:

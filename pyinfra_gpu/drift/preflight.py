@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.compatibility import Due, HostFacts, Refusal, check_host
+from pyinfra_gpu.compatibility import Due, HostFacts, check_host
 from pyinfra_gpu.drift import (
     cuda,
     driver,
+    layout,
     packages,
     preflight_build,
     preflight_driver,
     preflight_gpus,
-    preflight_inodes,
-    preflight_memory,
-    preflight_mounts,
 )
-from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, stop
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, stop
+from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.facts.record import SHARED_MEMORY
+from pyinfra_gpu.on_host.smoke.host import shm_trial_mib
+from pyinfra_gpu.on_host.train.checks import SHM_MIB
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu.text import some
 
@@ -36,280 +39,264 @@ _TAKES_GIB = {Id.DRIVER_NOT_INSTALLED: (1.0, 0.5), Id.CUDA_NOT_INSTALLED: (5.0, 
 _LEAST_VAR_GIB = 0.1
 """What the package manager itself needs below /var, for lists, its database and its log."""
 _SPARE_MIB = 8
+_OF_TORCH = 10_000  # files; its wheel alone has more
+_OF_PACKAGES = 1_000
+"""Files that the smallest of the driver's packages bring, and what is unpacked beside them."""
 _NAMED = 3  # so many libraries are told
 _TOOLKIT = ", or without a toolkit declare `cuda_toolkit = False`"
 _CLEAN = ": `journalctl --vacuum-size=100M` and the package manager's cache are the usual places"
+_BOOT = "/boot"
 
 
 def summary(spec: HostSpec, record: Record) -> str:
     """Say in a few words what kind of machine this is."""
     del spec
     system = record.system
-    gpus = record.gpus.devices
-    ram = (
-        "unknown RAM" if isinstance(system.ram_mib, Unknown) else f"{system.ram_mib / 1024:.0f} GiB"
-    )
-    gpu_text = (
-        "GPUs unknown"
-        if isinstance(gpus, Unknown)
-        else f"{len(gpus)} NVIDIA GPU{'s' if len(gpus) != 1 else ''}"
-    )
-    return f"{system.os_name}, {system.cpu_count} CPUs, {ram}, {gpu_text}"
+    ram, gpus = if_known(system.ram_mib, 0), if_known(record.gpus.devices, ())
+    memory = f"{ram / 1024:.0f} GiB" if ram else "unknown RAM"
+    count = f"{len(gpus)} NVIDIA GPU{'s' if len(gpus) != 1 else ''}"
+    count = "GPUs unknown" if isinstance(record.gpus.devices, Unknown) else count
+    return f"{system.os_name}, {system.cpu_count} CPUs, {memory}, {count}"
 
 
-def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return every reason why this host cannot become what is declared; the run stops at each.
-
-    + spec: what is declared
-    + record: what the host looks like
-
-    What the driver stage repairs itself (no driver, another one, nouveau) is no reason, unless
-    somebody works on the GPUs meanwhile.
-    """
-    found = [each for each in _obstacles(spec, record) if isinstance(each, Finding)]
-    return [*found, *(_incompatible(spec, each) for each in _incompatibilities(spec, record))]
-
-
-def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
-    """Return what this stage cannot do without and could not be told, as `CannotTell`."""
-    return tuple(each for each in _obstacles(spec, record) if isinstance(each, CannotTell))
-
-
-def _obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
-    found = [
-        _operating_system(spec, record),
-        _ignored(spec),
-        _prefix(spec, record),
-        _owner(spec, record),
-        _disk(spec, record),
-        *preflight_mounts.obstacles(spec, record),
-        _package_manager(spec, record),
-        *_system_disk(spec, record),
-        _boot(spec, record),
-        _memory(spec, record),
-        *preflight_memory.obstacles(spec, record),
-        *_preloads(record),
-        *preflight_gpus.obstacles(spec, record),
-        *preflight_driver.obstacles(spec, record),
-        *preflight_build.obstacles(spec, record),
-    ]
-    return [each for each in found if each]
-
-
-def _incompatibilities(spec: HostSpec, record: Record) -> list[Refusal]:
-    return check_host(spec, host_facts(spec, record))
-
-
-def _incompatible(spec: HostSpec, refusal: Refusal) -> Finding:
-    return stop(
-        Id.PREFLIGHT_INCOMPATIBLE,
-        found=refusal.found,
-        expected=refusal.allowed,
-        action=refusal.remedy,
-    )
-
-
-def _operating_system(spec: HostSpec, record: Record) -> Finding | None:
-    system = record.system
-    if spec.privilege == "none":
-        return None  # nothing is installed from the distribution: which one it is does not matter
-    if system.init != "systemd":
-        return stop(
-            Id.PREFLIGHT_OS_UNSUPPORTED,
-            found=f"pid 1 is {system.init}, not systemd",
-            expected="a host with systemd",
-            action="boot it with systemd, or declare `privilege = 'none'`",
-        )
+def _operating_system(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    system, id_ = record.system, Id.PREFLIGHT_OS_UNSUPPORTED
     supported = catalogue().supported_releases()
-    if system.os_version in supported.get(str(system.os_id), ()):
-        return None
-    known = ", ".join(f"{name} {'/'.join(versions)}" for name, versions in supported.items())
-    return stop(
-        Id.PREFLIGHT_OS_UNSUPPORTED,
-        found=f"runs {system.os_name}",
-        expected=f"one of the supported: {known}",
-        action="install one of them",
-    )
+    if spec.privilege == "none":
+        return  # nothing is installed from the distribution: which one it is does not matter
+    if system.init != "systemd":
+        action = "boot it with systemd, or declare `privilege = 'none'`"
+        yield stop(id_, f"pid 1 is {system.init}, not systemd", "a host with systemd", action)
+    elif system.os_version not in supported.get(str(system.os_id), ()):
+        releases = ", ".join(f"{name} {'/'.join(each)}" for name, each in supported.items())
+        expected = f"one of the supported: {releases}"
+        yield stop(id_, f"runs {system.os_name}", expected, "install one of them")
 
 
-def _prefix(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
+def _ignored(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    del record
+    if spec.ignored:
+        yield note(
+            Id.PREFLIGHT_KEYS_IGNORED,
+            f"{some(spec.ignored, _NAMED)} of its data is for hosts with GPUs",
+            f"nothing that the stack {spec.stack} does not read",
+            "left alone, as in a default for all hosts",
+        )
+
+
+def _prefix(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge the way to the prefix: who can change it sends root wherever they like."""
-    open_ = record.layout.open
-    if spec.privilege == "none" or open_ is None:
-        return None
-    if isinstance(open_, Unknown):
-        return CannotTell(f"cannot tell who can change the way to the prefix: {open_.reason}")
-    return stop(
-        Id.PREFLIGHT_PREFIX_OPEN,
-        found=f"somebody else than root can change {open_}, and `prefix` is {spec.paths.prefix}",
-        expected="a prefix below directories that root alone can change, since root works there",
-        action='choose a `prefix` below /opt, or declare `privilege = "none"`',
-    )
+    if spec.privilege == "none":
+        return
+    if open_ := known(record.layout.open, "who can change the way to the prefix"):
+        yield stop(
+            Id.PREFLIGHT_PREFIX_OPEN,
+            f"somebody else than root can change {open_}, and `prefix` is {spec.paths.prefix}",
+            "a prefix below directories that root alone can change, since root works there",
+            'choose a `prefix` below /opt, or declare `privilege = "none"`',
+        )
 
 
-def _owner(spec: HostSpec, record: Record) -> Finding | None:
-    problem = record.layout.owner_problem
-    if spec.privilege == "none" or not isinstance(problem, str):
-        return None
-    return stop(
-        Id.PREFLIGHT_OWNER_UNUSABLE,
-        found=problem,
-        expected="an owner as whom programs run: root runs none of the owner's",
-        action="make that user or install what is missing, or declare another `owner`",
-    )
+def _owner(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    problem = if_known(record.layout.owner_problem, None)
+    if spec.privilege != "none" and problem is not None:
+        yield stop(
+            Id.PREFLIGHT_OWNER_UNUSABLE,
+            problem,
+            "an owner as whom programs run: root runs none of the owner's",
+            "make that user or install what is missing, or declare another `owner`",
+        )
 
 
-def _disk(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
+def _disk(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if record.torch.version is not None:
-        return None  # what needs the space is already there
-    free = record.storage.free_mib
-    need = spec.preflight.min_disk_gib
-    if isinstance(free, Unknown):
-        return CannotTell(f"free disk space at {spec.paths.prefix} is unknown ({free.reason})")
-    if free >= need * 1024:
-        return None
-    return stop(
-        Id.PREFLIGHT_DISK_TOO_SMALL,
-        found=f"{free / 1024:.1f} GiB free at {spec.paths.prefix}",
-        expected=f"{need:g} GiB",
-        action="free some space, choose another `prefix`, or lower `preflight_min_disk_gib` if you"
-        " know better",
-    )
+        return  # what needs the space is already there
+    need, prefix = spec.preflight.min_disk_gib, spec.paths.prefix
+    free = known(record.storage.free_mib, f"the free disk space at {prefix}")
+    if free < need * 1024:
+        action = "free some space, choose another `prefix`, or lower `preflight_min_disk_gib` if"
+        found = f"{free / 1024:.1f} GiB free at {prefix}"
+        yield stop(Id.PREFLIGHT_DISK_TOO_SMALL, found, f"{need:g} GiB", f"{action} you know better")
 
 
-def _package_manager(spec: HostSpec, record: Record) -> CannotTell | None:
-    """Nothing is written where nobody knows what is installed."""
-    installed = record.packages.installed
-    if spec.privilege == "none" or not isinstance(installed, Unknown):
-        return None
-    return CannotTell(f"which packages are installed cannot be told: {installed.reason}")
+def _mounts(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge how file systems are mounted; memory in place of a disk is a note.
 
-
-def _boot(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
-    """Judge whether another initramfs has room beside those that are there: it is made first.
-
-    A full /boot leaves the driver's packages half configured, and a kernel that may not boot.
+    A kernel that finds a disk's errors forbids writing. Hosts that get their root over the network
+    at each boot are meant so.
     """
-    free, largest = record.storage.boot_mib, record.storage.initrd_mib
-    makes = preflight_driver.makes_initramfs(spec, record)
-    if free is None or not isinstance(largest, int) or not largest or not makes:
-        return None
-    need = largest + _SPARE_MIB
-    if isinstance(free, Unknown):
-        return CannotTell(f"free disk space at /boot is unknown ({free.reason})")
-    if free >= need:
-        return None
-    return stop(
-        Id.PREFLIGHT_BOOT_TOO_SMALL,
-        found=f"{free} MiB free at /boot",
-        expected=f"{need} MiB, for another initramfs",
-        action=f"remove {_unused_kernels(record)}, or make it larger",
-    )
+    storage, prefix, id_ = record.storage, spec.paths.prefix, Id.PREFLIGHT_MOUNT_UNFIT
+    if place := if_known(storage.noexec, None):
+        yield stop(
+            id_,
+            f"no program can be started below {place}: it is mounted noexec",
+            f"a prefix whose programs can be started, and {prefix} is declared",
+            f"run `mount -o remount,exec {place}` and take noexec out of /etc/fstab, or choose"
+            " another `prefix`",
+        )
+    place = if_known(storage.readonly, None)
+    if place and (place != _BOOT or preflight_driver.makes_initramfs(spec, record)):
+        yield stop(
+            id_,
+            f"{place} is mounted read-only",
+            f"file systems that can be written, below {prefix} too",
+            "see with `dmesg | grep -iE 'remount|I/O error'` whether the kernel did that after an"
+            f" error of the disk; if not, run `mount -o remount,rw {place}` and look at /etc/fstab",
+        )
+    if place := if_known(storage.volatile, None):
+        yield note(
+            id_,
+            f"{place} is a file system in memory, which a reboot empties",
+            f"disks, below {prefix} too",
+            "left alone: what is written there takes of the host's memory, and after a reboot all"
+            " of it is to be deployed anew, and runs and checkpoints are lost; choose a `prefix` on"
+            f" a disk, or mount a disk at {place}",
+        )
 
 
-def _unused_kernels(record: Record) -> str:
-    installed = record.kernel.installed
-    used = (record.system.kernel, record.kernel.newest)
-    old = () if isinstance(installed, Unknown) else [each for each in installed if each not in used]
-    return f"the packages of kernel {some([*old], 3)}, which is not used" if old else "files there"
+def _package_manager(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Nothing is written where nobody knows what is installed."""
+    if spec.privilege != "none":
+        known(record.packages.installed, "which packages are installed")
+    yield from ()
 
 
-def _system_disk(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
+def _system_disk(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Compare with what driver and toolkit take below /usr, and their packages on the way there.
 
     The package manager checks neither beforehand; a full /usr leaves packages half installed.
     """
-    judged = (*driver.judge(spec, record), *cuda.judge(spec, record), *packages.judge(spec, record))
+    judged = [each for part in (driver, cuda, packages) for each in part.judge(spec, record)]
     acting = any(each.acts for each in judged)
     ids = {each.id for each in judged} & set(_TAKES_GIB)
-    found: list[Finding | CannotTell] = [*preflight_inodes.obstacles(spec, record, acting=acting)]
-    for place, free, column in (
-        ("/usr", record.storage.usr_mib, 0),
-        ("/var", record.storage.var_mib, 1),
-    ):
+    yield from _inodes(spec, record, acting=acting)
+    places = (("/usr", record.storage.usr_mib), ("/var", record.storage.var_mib))
+    for column, (place, room) in enumerate(places):
         need = sum(_TAKES_GIB[each][column] for each in ids)
         if acting and place == "/var":
             need = max(need, _LEAST_VAR_GIB)
-        if isinstance(free, Unknown) and need:
-            found.append(CannotTell(f"free disk space at {place} is unknown ({free.reason})"))
-        elif isinstance(free, int) and free < need * 1024:
-            found.append(
-                stop(
-                    Id.PREFLIGHT_SYSTEM_DISK_TOO_SMALL,
-                    found=f"{_room(free)} free at {place}",
-                    expected=f"{_needed(need)} for what is to be installed",
-                    action="free some space there"
-                    + (_TOOLKIT if Id.CUDA_NOT_INSTALLED in ids else _CLEAN if column else ""),
-                )
+        if not need or (free := known(room, f"the free disk space at {place}")) is None:
+            continue
+        if free < need * 1024:
+            more = _TOOLKIT if Id.CUDA_NOT_INSTALLED in ids else _CLEAN if column else ""
+            yield stop(
+                Id.PREFLIGHT_DISK_TOO_SMALL,
+                f"{_size(free)} free at {place}",
+                f"{_size(need * 1024)} for what is to be installed",
+                f"free some space there{more}",
             )
-    return found
 
 
-def _room(mib: float) -> str:
-    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
+def _size(mib: float) -> str:
+    return f"{mib / 1024:.1f} GiB".replace(".0 ", " ") if mib >= 1024 else f"{mib:.0f} MiB"
 
 
-def _needed(gib: float) -> str:
-    return f"{gib:g} GiB" if gib >= 1 else f"{gib * 1024:.0f} MiB"
+def _inodes(spec: HostSpec, record: Record, *, acting: bool) -> Iterator[Finding]:
+    """Judge whether files can be made at all; what has no number, or tells none, is not judged.
+
+    + acting: whether packages are to be installed
+    """
+    free = if_known(record.storage.inodes, {})
+    needs = dict.fromkeys(("/usr", "/var"), _OF_PACKAGES) if acting else {}
+    if record.torch.version is None:
+        needs[str(spec.paths.prefix)] = _OF_TORCH
+    for place, need in needs.items():
+        if place in free and free[place] < need:
+            yield stop(
+                Id.PREFLIGHT_DISK_TOO_SMALL,
+                f"{max(0, free[place])} inodes free at {place}, so no more files than that",
+                f"{need} for what is to be installed",
+                f"see with `df -i {place}` which file system it is, and remove files there:"
+                " `du --inodes -x` finds the folder that has millions",
+            )
 
 
-def _ignored(spec: HostSpec) -> Finding | None:
-    if not spec.ignored:
-        return None
-    return Finding(
-        id=Id.PREFLIGHT_KEYS_IGNORED,
-        found=f"{some(spec.ignored, _NAMED)} of its data is for hosts with GPUs",
-        expected=f"nothing that the stack {spec.stack} does not read",
-        effect="note",
-        action="left alone, as in a default for all hosts",
+def _boot(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge whether another initramfs has room beside those that are there: it is made first.
+
+    A full /boot leaves the driver's packages half configured, and a kernel that may not boot.
+    """
+    largest = if_known(record.storage.initrd_mib, None)
+    if not largest or not preflight_driver.makes_initramfs(spec, record):
+        return
+    free, need = (
+        known(record.storage.boot_mib, "the free disk space at /boot"),
+        largest + _SPARE_MIB,
     )
+    if free is not None and free < need:
+        used = (record.system.kernel, record.kernel.newest)
+        old = [each for each in if_known(record.kernel.installed, ()) if each not in used]
+        what = f"the packages of kernel {some(old, 3)}, which is not used" if old else "files there"
+        action = f"remove {what}, or make it larger"
+        found, expected = f"{free} MiB free at /boot", f"{need} MiB, for another initramfs"
+        yield stop(Id.PREFLIGHT_DISK_TOO_SMALL, found, expected, action)
 
 
-def _memory(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
-    ram = record.system.ram_mib
-    need = spec.preflight.min_ram_gib
-    if isinstance(ram, Unknown):
-        return CannotTell(f"the amount of memory is unknown ({ram.reason})")
+def _memory(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    ram, need = known(record.system.ram_mib, "the amount of memory"), spec.preflight.min_ram_gib
     # The kernel keeps some of what is installed for itself, so a "32 GiB" host shows about 31.
-    if ram >= need * 1024 * 0.9:
-        return None
-    return stop(
-        Id.PREFLIGHT_MEMORY_TOO_SMALL,
-        found=f"has {ram / 1024:.1f} GiB of memory",
-        expected=f"{need:g} GiB",
-        action="lower `preflight_min_ram_gib` if you know better",
-    )
+    if ram < need * 1024 * 0.9:
+        found = f"has {ram / 1024:.1f} GiB of memory"
+        action = "lower `preflight_min_ram_gib` if you know better"
+        yield stop(Id.PREFLIGHT_MEMORY_TOO_SMALL, found, f"{need:g} GiB", action)
 
 
-def _preloads(record: Record) -> list[Finding]:
-    """Judge what the loader puts into every program, e.g. an agent that watches the host."""
-    rows, problem = record.system.preload, record.system.preload_problem
-    if isinstance(rows, Unknown):
-        return []
-    gone = [row[2:] for row in rows if row.startswith("0 ")]
-    if isinstance(problem, str) or gone:
-        what = f"{some(gone, _NAMED)} is not there" if gone else f"the loader says {problem}"
-        return [
-            stop(
-                Id.PREFLIGHT_PRELOAD_BROKEN,
-                found=f"/etc/ld.so.preload has every program load what cannot be loaded: {what}",
-                expected="libraries that are there: until then every program says so, in front of"
-                " all that it says",
-                action="take its line out of /etc/ld.so.preload, or install again what wrote it",
-            )
-        ]
-    if not rows:
-        return []
-    return [
-        Finding(
-            id=Id.PREFLIGHT_PRELOADED,
-            found=f"every program loads {some([row[2:] for row in rows], _NAMED)}, by"
-            " /etc/ld.so.preload",
-            expected="nothing but what a program asks for",
-            effect="note",
-            action="left alone, being somebody's: think of it where programs behave oddly",
+def _shared_memory(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge where ranks and data loaders hand each other data: large enough, and the owner's.
+
+    It has to have what the smoke test tries to get, or the launcher asks for.
+    """
+    smoke = shm_trial_mib(spec.smoke.mode) if spec.smoke.run != "skip" else 0
+    need = max(smoke, SHM_MIB * spec.smoke.ranks if spec.training else 0)
+    size, id_ = if_known(record.storage.shm_mib, None), Id.PREFLIGHT_SHARED_MEMORY_UNFIT
+    if need and record.storage.shm_closed is True:
+        yield stop(
+            id_,
+            f"{layout.owner_name(spec, record)} may not write in {SHARED_MEMORY}",
+            "a file system that everybody may write in: ranks and data loaders hand each"
+            " other data there",
+            f"run `mount -o remount,rw,mode=1777 {SHARED_MEMORY}`, and correct its line in"
+            " /etc/fstab where there is one",
         )
-    ]
+    elif need and size is not None and size < need:
+        wished = max(1, -(-need // 1024))
+        yield stop(
+            id_,
+            f"{SHARED_MEMORY} has {size} MiB",
+            f"{need} MiB, for {spec.smoke.ranks} ranks and their data loaders",
+            f"run `mount -o remount,size={wished}G {SHARED_MEMORY}`, and for good put"
+            f" `tmpfs {SHARED_MEMORY} tmpfs size={wished}G 0 0` into /etc/fstab; a container gets"
+            f" it by --shm-size={wished}g",
+        )
+
+
+def _preloads(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge what the loader puts into every program, e.g. an agent that watches the host."""
+    del spec
+    rows = if_known(record.system.preload, ())
+    problem = if_known(record.system.preload_problem, None) if rows else None
+    gone = [row[2:] for row in rows if row.startswith("0 ")]
+    if problem or gone:
+        what = f"{some(gone, _NAMED)} is not there" if gone else f"the loader says {problem}"
+        yield stop(
+            Id.PREFLIGHT_PRELOADED,
+            f"/etc/ld.so.preload has every program load what cannot be loaded: {what}",
+            "libraries that are there: until then every program says so, in front of all that it"
+            " says",
+            "take its line out of /etc/ld.so.preload, or install again what wrote it",
+        )
+    elif rows:
+        yield note(
+            Id.PREFLIGHT_PRELOADED,
+            f"every program loads {some([row[2:] for row in rows], _NAMED)}, by /etc/ld.so.preload",
+            "nothing but what a program asks for",
+            "left alone, being somebody's: think of it where programs behave oddly",
+        )
+
+
+def _incompatible(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    for each in check_host(spec, host_facts(spec, record)):
+        yield stop(Id.PREFLIGHT_INCOMPATIBLE, each.found, each.allowed, each.remedy)
 
 
 def host_facts(spec: HostSpec, record: Record) -> HostFacts:
@@ -317,44 +304,64 @@ def host_facts(spec: HostSpec, record: Record) -> HostFacts:
 
     The driver that is loaded says nothing while the driver stage is still to bring another.
     """
-
-    def known(value: object) -> str | None:
-        return value if isinstance(value, str) else None
-
-    def numbers(value: object) -> str | None:
-        found = _NUMBERS.match(value) if isinstance(value, str) else None
-        return found[0] if found else None
-
     stays = not (spec.driver.source != "present" and driver_moves(spec, record))
-    open_modules = record.driver.open_modules
-    gcc = known(record.cuda.gcc) if spec.cuda.toolkit else None
+    open_modules = if_known(record.driver.open_modules, None)
+    gcc = if_known(record.cuda.gcc, None) if spec.cuda.toolkit else None
     return HostFacts(
-        python=numbers(record.torch.python) or numbers(record.system.python3),
+        python=_numbers(record.torch.python) or _numbers(record.system.python3),
         gcc=int(gcc.partition(".")[0]) if gcc else None,
-        architecture=known(record.system.architecture) or "x86_64",
-        driver_loaded=numbers(record.driver.loaded) if stays else None,
+        architecture=if_known(record.system.architecture, "x86_64"),
+        driver_loaded=_numbers(record.driver.loaded) if stays else None,
         compute_capabilities=preflight_gpus.capabilities(spec, record),
-        open_modules=open_modules if stays and isinstance(open_modules, bool) else None,
-        glibc=numbers(record.cuda.glibc),
+        open_modules=open_modules if stays else None,
+        glibc=_numbers(record.cuda.glibc),
         distribution=f"{record.system.os_id} {record.system.os_version}",
         due=_due(spec, record),
     )
 
 
+def _numbers(value: str | Unknown | None) -> str | None:
+    found = _NUMBERS.match(value) if isinstance(value, str) else None
+    return found[0] if found else None
+
+
 def _due(spec: HostSpec, record: Record) -> frozenset[Due]:
     """Return what is to come from NVIDIA's repository; what is there may have left it since."""
-    due: set[Due] = set()
-    if {each.id for each in driver.judge(spec, record)} & preflight_driver.MOVES:
-        due.add("driver")
     missing = {Id.CUDA_NOT_INSTALLED, Id.CUDA_VERSION_DIFFERS, Id.CUDA_HALF_REMOVED}
-    if {each.id for each in cuda.judge(spec, record)} & missing:
+    due: set[Due] = set()
+    if _ids(driver.judge(spec, record)) & preflight_driver.MOVES:
+        due.add("driver")
+    if _ids(cuda.judge(spec, record)) & missing:
         due.add("toolkit")
     return frozenset(due)
 
 
+def _ids(found: Iterable[Finding]) -> set[Id]:
+    return {each.id for each in found}
+
+
 def driver_moves(spec: HostSpec, record: Record) -> bool:
     """Tell whether the next run replaces, builds or reloads the driver."""
-    return any(
-        each.effect == "restart" or each.id in preflight_driver.BUILDS
-        for each in driver.judge(spec, record)
-    )
+    found = driver.judge(spec, record)
+    restarts = any(each.effect == "restart" for each in found)
+    return restarts or bool(_ids(found) & preflight_driver.BUILDS)
+
+
+judge = Rules(
+    _operating_system,
+    _ignored,
+    _prefix,
+    _owner,
+    _disk,
+    _mounts,
+    _package_manager,
+    _system_disk,
+    _boot,
+    _memory,
+    _shared_memory,
+    _preloads,
+    preflight_gpus.devices,
+    preflight_driver.obstacles,
+    preflight_build.obstacles,
+    _incompatible,
+)

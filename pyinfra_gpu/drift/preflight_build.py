@@ -8,7 +8,7 @@ from pyinfra_gpu.drift import pytorch_build
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, stop
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState
-from pyinfra_gpu.on_host.build.plan import least_mib
+from pyinfra_gpu.on_host.build.plan import MIB_PER_FLASH_JOB, MIB_PER_JOB
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def _memory(spec: HostSpec, record: Record) -> Finding | None:
     ram, building = record.system.ram_mib, spec.pytorch.building
     if isinstance(ram, Unknown) or building is None:
         return None
-    usable, need = pytorch_build.memory_mib(spec, record), least_mib(building.settings)
+    usable = pytorch_build.memory_mib(spec, record)
+    need = MIB_PER_FLASH_JOB if building.cuda else MIB_PER_JOB
     if building.memory_gib is not None and usable > ram:
         found = f"has {ram / 1024:.1f} GiB of memory, and `pytorch_build_memory_gib` ="
         found += f" {building.memory_gib:g}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, stop
-from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.drift.finding import Finding, Id, note, stop
+from pyinfra_gpu.drift.rules import if_known, known
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -13,17 +14,16 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 
-def obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
-    """Return what is wrong with the GPUs of a host."""
-    devices = record.gpus.devices
+def devices(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge the GPUs of a host; on a cpu stack they may be there, and are not used."""
     if spec.accelerator == "cpu":
-        return []  # a cpu stack on a host with GPUs is allowed: it is declared, and labelled
-    if isinstance(devices, Unknown):
-        return [CannotTell(f"the PCI bus could not be read ({devices.reason})")]
-    if len(devices) != spec.gpu.count:
-        return [_count(spec, len(devices))]
-    found = (_model(spec, devices), _window(spec, devices))
-    return [each for each in found if each]
+        return
+    there = known(record.gpus.devices, "what is on the PCI bus")
+    if len(there) != spec.gpu.count:
+        yield _count(spec, len(there))
+        return
+    yield from _model(spec, there)
+    yield from _window(spec, there)
 
 
 def capabilities(spec: HostSpec, record: Record) -> tuple[str, ...]:
@@ -33,15 +33,13 @@ def capabilities(spec: HostSpec, record: Record) -> tuple[str, ...]:
     """
     if spec.gpu.compute_capability:
         return (spec.gpu.compute_capability,)
-    devices = record.gpus.devices
-    if spec.accelerator == "cpu" or isinstance(devices, Unknown):
-        return ()
-    known = {
+    known_ids = {
         pci_id: model.compute_capability
         for model in catalogue().gpus.values()
         for pci_id in model.pci_ids
     }
-    return tuple(known[_pci_id(each)] for each in devices if _pci_id(each) in known)
+    there = if_known(record.gpus.devices, ()) if spec.accelerator == "nvidia" else ()
+    return tuple(known_ids[_pci_id(each)] for each in there if _pci_id(each) in known_ids)
 
 
 def _pci_id(device: PciGpu) -> str:
@@ -53,39 +51,34 @@ def _count(spec: HostSpec, there: int) -> Finding:
     cpu = next(each.name for each in stacks if each.accelerator == "cpu")
     without = "" if there else f"; for a host without a GPU declare `stack = {cpu!r}`"
     return stop(
-        Id.PREFLIGHT_GPU_COUNT_DIFFERS,
-        found=f"{there} NVIDIA GPU{'s' * (there != 1)} on the PCI bus",
-        expected=f"gpu_count = {spec.gpu.count}",
-        action=f"check seating, power and Above-4G decoding, or correct `gpu_count`{without}",
+        Id.PREFLIGHT_GPUS_DIFFER,
+        f"{there} NVIDIA GPU{'s' * (there != 1)} on the PCI bus",
+        f"gpu_count = {spec.gpu.count}",
+        f"check seating, power and Above-4G decoding, or correct `gpu_count`{without}",
     )
 
 
-def _model(spec: HostSpec, devices: tuple[PciGpu, ...]) -> Finding | None:
+def _model(spec: HostSpec, devices: tuple[PciGpu, ...]) -> Iterator[Finding]:
     """Compare with the declared model, where its PCI ids or those of what is there are known."""
-    if spec.gpu.model is None:
-        return None
-    gpus = catalogue().gpus
-    known = gpus[spec.gpu.model].pci_ids
-    for device in devices:
-        pci_id = _pci_id(device)
+    gpus, wanted = catalogue().gpus, spec.gpu.model
+    known_ids = gpus[wanted].pci_ids if wanted else ()
+    for device in devices if wanted else ():
+        pci_id, ids = _pci_id(device), f" ({', '.join(known_ids)})" if known_ids else ""
         there = [name for name, model in gpus.items() if pci_id in model.pci_ids]
-        if (known and pci_id not in known) or (there and spec.gpu.model not in there):
-            ids = f" ({', '.join(known)})" if known else ""
-            name = f", {there[0]}" if there else ""
-            return stop(
-                Id.PREFLIGHT_GPU_MODEL_DIFFERS,
-                found=f"{device.address} is {pci_id}{name}",
-                expected=f"gpu_model = {spec.gpu.model!r}{ids}",
-                action="correct `gpu_model`, or see what it is with"
-                f" `lspci -nn -s {device.address}`",
+        if (known_ids and pci_id not in known_ids) or (there and wanted not in there):
+            yield stop(
+                Id.PREFLIGHT_GPUS_DIFFER,
+                f"{device.address} is {pci_id}{f', {there[0]}' if there else ''}",
+                f"gpu_model = {wanted!r}{ids}",
+                f"correct `gpu_model`, or see what it is with `lspci -nn -s {device.address}`",
             )
-    return None
+            return
 
 
 _SETUP = "switch on Above 4G Decoding and Resizable BAR in the machine's firmware setup"
 
 
-def _window(spec: HostSpec, devices: tuple[PciGpu, ...]) -> Finding | None:
+def _window(spec: HostSpec, devices: tuple[PciGpu, ...]) -> Iterator[Finding]:
     """Judge BAR1, the window onto a GPU's memory.
 
     Where the firmware places none, the driver ends with "No devices were found"
@@ -93,24 +86,18 @@ def _window(spec: HostSpec, devices: tuple[PciGpu, ...]) -> Finding | None:
     as they are unless told otherwise (EnableResizableBar of nv-reg.h, 0), and many servers give
     256 MiB.
     """
-    without = [each.address for each in devices if each.bar1_mib is None]
-    if without:
-        return stop(
-            Id.PREFLIGHT_GPU_WINDOW_MISSING,
-            found=f"{', '.join(without)} has no window onto its memory (BAR1)",
-            expected="one, or the driver finds no device",
-            action=_SETUP,
-        )
     whole = catalogue().gpus[spec.gpu.model].bar1_mib if spec.gpu.model else None
     sizes = {each.address: each.bar1_mib for each in devices if isinstance(each.bar1_mib, int)}
     small = [address for address, size in sizes.items() if whole is not None and size < whole]
-    if not small:
-        return None
-    return Finding(
-        id=Id.PREFLIGHT_GPU_WINDOW_SMALL,
-        found=f"{', '.join(small)} has a window of {sizes[small[0]]} MiB onto its memory (BAR1)",
-        expected=f"{whole} MiB, all of a {spec.gpu.model}'s memory, for transfers between GPUs"
-        " without a detour through the host's memory",
-        effect="note",
-        action=f"left alone: CUDA works with it, and transfers are slower; {_SETUP}",
-    )
+    if without := [each.address for each in devices if each.bar1_mib is None]:
+        found = f"{', '.join(without)} has no window onto its memory (BAR1)"
+        expected = "one, or the driver finds no device"
+        yield stop(Id.PREFLIGHT_GPU_WINDOW_SMALL, found, expected, _SETUP)
+    elif small:
+        yield note(
+            Id.PREFLIGHT_GPU_WINDOW_SMALL,
+            f"{', '.join(small)} has a window of {sizes[small[0]]} MiB onto its memory (BAR1)",
+            f"{whole} MiB, all of a {spec.gpu.model}'s memory, for transfers between GPUs without a"
+            " detour through the host's memory",
+            f"left alone: CUDA works with it, and transfers are slower; {_SETUP}",
+        )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift import pytorch_build, pytorch_files, pytorch_lock
-from pyinfra_gpu.drift.finding import Finding, Id, Stage
-from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.drift import pytorch_build, pytorch_lock
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, note, repair, report
+from pyinfra_gpu.drift.pytorch_lock import lock_of
+from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.facts.stamps import TrainingStamp
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
@@ -17,7 +21,6 @@ STAGE = Stage.PYTORCH
 
 TORCH = (
     Id.PYTORCH_NOT_INSTALLED,
-    Id.PYTORCH_INSTALLATION_INTERRUPTED,
     Id.PYTORCH_VERSION_DIFFERS,
     Id.PYTORCH_FILES_DAMAGED,
     Id.PYTORCH_LIBRARY_FOREIGN,
@@ -29,35 +32,13 @@ TORCH = (
 )
 """What `pytorch.wheel` repairs."""
 
-ENVIRONMENT = (
-    Id.PYTORCH_ENVIRONMENT_MISSING,
-    Id.PYTORCH_ENVIRONMENT_BROKEN,
-    Id.PYTORCH_PYTHON_DIFFERS,
-)
+ENVIRONMENT = (Id.PYTORCH_ENVIRONMENT_DIFFERS,)
 """What `pytorch.virtual_environment` repairs."""
 
-INSTALLER = (
-    Id.PYTORCH_LOCK_MISSING,
-    Id.PYTORCH_INSTALLER_MISSING,
-    Id.PYTORCH_INSTALLER_DIFFERS,
-)
+INSTALLER = (Id.PYTORCH_LOCK_MISSING, Id.PYTORCH_INSTALLER_DIFFERS)
 """What `pytorch.installer` repairs, or stops at: it comes first, and nothing is touched yet."""
 
-
-def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
-    """Return the facts that this stage cannot do without.
-
-    Without a Python that runs, torch cannot be examined; then the environment is made anew first.
-    """
-    torch = record.torch
-    environment = (
-        *(torch.uv, record.layout.entry(spec.paths.venv), torch.python_problem),
-        *pytorch_lock.facts(spec, record),
-    )
-    if any(isinstance(each, Unknown) for each in environment) or _environment(spec, record):
-        return environment
-    files = (torch.damaged, torch.damaged_others)
-    return (*environment, torch.version, *files, torch.installing)
+_NAMED = 3  # so many damaged distributions are told
 
 
 def summary(spec: HostSpec, record: Record) -> str:
@@ -66,75 +47,46 @@ def summary(spec: HostSpec, record: Record) -> str:
     return f"torch {record.torch.version}"
 
 
-def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return in what the installer, the environment and torch are not as declared."""
-    anew = _environment(spec, record)
-    found = [*_installer(spec, record), *anew, *_torch(spec, record)]
-    if not anew:
-        found += pytorch_files.judge(spec, record)
-    no_lock = pytorch_lock.missing(spec, record)
-    return [*found, no_lock] if no_lock else found
-
-
-def _installer(spec: HostSpec, record: Record) -> list[Finding]:
-    wanted, there = spec.pytorch.uv_version, record.torch.uv
+def _installer(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    wanted, there = spec.pytorch.uv_version, known(record.torch.uv)
     differs = pytorch_lock.installer_differs(spec, record)
-    if isinstance(there, Unknown) or (there == wanted and differs is None):
-        return []
-    return [
-        Finding(
-            id=Id.PYTORCH_INSTALLER_DIFFERS if there else Id.PYTORCH_INSTALLER_MISSING,
-            found=_which_uv(there, differs if there == wanted else None),
-            expected=f"uv {wanted} at {spec.paths.uv}",
-            effect="repair",
-            action=f"uv {wanted}",
-        )
-    ]
+    if there != wanted or differs:
+        found = f"uv {there}" if there else "no uv"
+        found += f", {differs}" if there == wanted else ""
+        expected = f"uv {wanted} at {spec.paths.uv}"
+        yield repair(Id.PYTORCH_INSTALLER_DIFFERS, found, expected, f"uv {wanted}")
 
 
-def _which_uv(version: str | None, differs: str | None) -> str:
-    if version is None:
-        return "no uv"
-    return f"uv {version}, {differs}" if differs else f"uv {version}"
+def _environment(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    known(record.layout.entry(spec.paths.venv))
+    if found := _unfit(spec, record):
+        expected = f"a Python of {spec.pytorch.python} that runs in {spec.paths.venv}"
+        packages, action = _interpreter(spec, record), "virtual environment"
+        yield repair(Id.PYTORCH_ENVIRONMENT_DIFFERS, found, expected, action, packages)
 
 
-def _environment(spec: HostSpec, record: Record) -> list[Finding]:
-    problem, python = record.torch.python_problem, record.torch.python
-    asked = re.fullmatch(r"(?:python)?(\d+\.\d+(?:\.\d+)?)", spec.pytorch.python)
-    if problem and not isinstance(problem, Unknown):
-        id_, found = Id.PYTORCH_ENVIRONMENT_BROKEN, f"its Python does not run ({problem})"
-    elif python is None:
-        id_, found = Id.PYTORCH_ENVIRONMENT_MISSING, "no virtual environment"
-    elif asked and isinstance(python, str) and not f"{python}.".startswith(f"{asked[1]}."):
-        id_, found = Id.PYTORCH_PYTHON_DIFFERS, f"Python {python}, declared is {asked[1]}"
-    elif other := _another_interpreter(spec, record):
-        id_, found = Id.PYTORCH_PYTHON_DIFFERS, other
-    else:
-        return []
-    return [
-        Finding(
-            id=id_,
-            found=found,
-            expected=f"a Python of {spec.pytorch.python} that runs in {spec.paths.venv}",
-            effect="repair",
-            action="virtual environment",
-            packages=_interpreter(spec, record),
-        )
-    ]
+def _unfit(spec: HostSpec, record: Record) -> str | None:
+    """Say why the environment is to be made anew; None where it is as declared.
 
-
-def _another_interpreter(spec: HostSpec, record: Record) -> str | None:
-    """Say what the environment was made from, where data names another interpreter by its path.
-
-    Both are told by running them: a path may be a link, a version manager's shim, or within an
-    environment, and the interpreter behind it is what a new one would be made from.
+    Where data names an interpreter by its path, both are told by running them: a path may be a
+    link, a version manager's shim, or within an environment, and the interpreter behind it is what
+    a new one would be made from.
     """
-    base, declared, path = record.torch.base, record.torch.declared, spec.pytorch.python
-    if not path.startswith("/") or not isinstance(base, str) or isinstance(declared, Unknown):
+    torch, wanted = record.torch, spec.pytorch.python
+    if problem := known(torch.python_problem):
+        return f"its Python does not run ({problem})"
+    if torch.python is None:
+        return "no virtual environment"
+    python, base = if_known(torch.python, None), if_known(torch.base, None)
+    asked = re.fullmatch(r"(?:python)?(\d+\.\d+(?:\.\d+)?)", wanted)
+    if asked and python and not f"{python}.".startswith(f"{asked[1]}."):
+        return f"Python {python}, declared is {asked[1]}"
+    if not wanted.startswith("/") or base is None:
         return None
+    declared = if_known(torch.declared, base)
     if declared is None:
-        return f"made from {base}, and the declared {path} is not there"
-    return f"made from {base}, declared is {path}" if declared != base else None
+        return f"made from {base}, and the declared {wanted} is not there"
+    return f"made from {base}, declared is {wanted}" if declared != base else None
 
 
 def _interpreter(spec: HostSpec, record: Record) -> tuple[str, ...]:
@@ -171,41 +123,126 @@ def is_there(record: Record) -> bool:
     torch = record.torch
     if torch.version is not None:
         return True
-    installed = torch.distributions
-    return torch.python is not None and not isinstance(installed, Unknown) and "torch" in installed
+    return torch.python is not None and "torch" in if_known(torch.distributions, {})
 
 
-def _torch(spec: HostSpec, record: Record) -> list[Finding]:
+def _torch(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Judge torch itself; in an environment that is to be made anew it goes with the old one."""
     torch, wanted = record.torch, spec.pytorch.full_version
-    if torch.version is None or _environment(spec, record):
-        found = (
-            "a torch without a version"
-            if torch.version is None and is_there(record)
-            else "no torch"
-        )
-        id_ = Id.PYTORCH_NOT_INSTALLED
-    elif isinstance(torch.version, Unknown):
-        return []
-    elif has_fallback(spec, record):
-        return [_fallback(spec)]
-    elif torch.installing is True:
-        id_ = Id.PYTORCH_INSTALLATION_INTERRUPTED
-        found = f"torch {torch.version}, its installation was interrupted or goes on"
-    elif torch.version != wanted:
-        id_, found = Id.PYTORCH_VERSION_DIFFERS, f"torch {torch.version}"
-    elif torch.damaged and not isinstance(torch.damaged, Unknown):
-        id_, found = Id.PYTORCH_FILES_DAMAGED, f"torch {torch.version}, damaged: {torch.damaged[0]}"
+    expected, action = f"torch {wanted}, whole", f"torch {wanted}"
+    there = None if _unfit(spec, record) else known(torch.version)
+    if there is None:
+        lost = torch.version is None and is_there(record)
+        found = "a torch without a version" if lost else "no torch"
+        yield repair(Id.PYTORCH_NOT_INSTALLED, found, expected, action)
+        return
+    damaged, installing = known(torch.damaged), known(torch.installing)
+    if has_fallback(spec, record):
+        yield _fallback(spec)
+    elif installing:
+        found = f"torch {there}, its installation was interrupted or goes on"
+        yield repair(Id.PYTORCH_FILES_DAMAGED, found, expected, action)
+    elif there != wanted:
+        yield repair(Id.PYTORCH_VERSION_DIFFERS, f"torch {there}", expected, action)
+    elif damaged:
+        found = f"torch {there}, damaged: {damaged[0]}"
+        yield repair(Id.PYTORCH_FILES_DAMAGED, found, expected, action)
     else:
         differs = pytorch_build.differs(spec, record)
         differs = differs or pytorch_lock.environment_differs(spec, record)
-        return [differs] if differs else []
-    return [
-        Finding(
-            id=id_,
-            found=found,
-            expected=f"torch {wanted}, whole",
-            effect="repair",
-            action=f"torch {wanted}",
-        )
-    ]
+        yield from [differs] if differs else []
+
+
+def _foreign(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge libraries that somebody copied beside torch's own: torch loads what lies there."""
+    there = () if _unfit(spec, record) else if_known(record.torch.foreign, ())
+    if there:
+        names = some(there, _NAMED)
+        found = f"{names} beside torch's own libraries, and of no wheel"
+        expected = "no library there but those that its wheel recorded"
+        action = f"{names} set aside as NAME.before-pyinfra-gpu"
+        yield repair(Id.PYTORCH_LIBRARY_FOREIGN, found, expected, action)
+
+
+def _elsewhere(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Find what has Python import another torch than the environment's: a .pth, sitecustomize."""
+    said = None if _unfit(spec, record) else if_known(record.torch.elsewhere, None)
+    if said:
+        name, _, origin = said.partition(" ")
+        found = f"`import torch` takes {origin}, led there by {name}, which no package brought"
+        action = f"left as it is, being yours: take {name} away"
+        yield report(Id.PYTORCH_IMPORT_ELSEWHERE, found, "the environment's own torch", action)
+
+
+def _others(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge the other distributions: ours are repaired, of a user's own it is only told."""
+    if _unfit(spec, record):
+        return
+    there, ours = if_known(record.torch.damaged_others, {}), damaged(spec, record)
+    if record.torch.version is not None:
+        known(record.torch.damaged_others)
+    theirs = [name for name in there if name not in ours]
+    expected = "each of its files there, of the size its wheel recorded"
+    if ours:
+        action = f"reinstall of {some(ours, _NAMED)}"
+        yield repair(Id.PYTORCH_DISTRIBUTION_DAMAGED, _told(record, ours), expected, action)
+    if theirs:
+        action = "left as it is, being nothing that torch or the training needs"
+        yield note(Id.PYTORCH_DISTRIBUTION_DAMAGED, _told(record, theirs), expected, action)
+
+
+def _told(record: Record, names: list[str]) -> str:
+    there = if_known(record.torch.damaged_others, {})
+    return some([f"{name} damaged: {there[name]}" for name in names], _NAMED)
+
+
+def damaged(spec: HostSpec, record: Record) -> list[str]:
+    """Return the names of the damaged distributions that were installed by us, torch excepted.
+
+    That is what the lock names, torch needs, or the training asked for.
+    """
+    lock = lock_of(spec, record)
+    ours = {*(lock.lines if lock else ()), *if_known(record.torch.needs, ()), *_noted(record)}
+    return [name for name in if_known(record.torch.damaged_others, {}) if name in ours]
+
+
+def _noted(record: Record) -> dict[str, str]:
+    """Return the distributions that the training noted, by name."""
+    noted = TrainingStamp.read(if_known(record.training.stamp_text, None))
+    return dict(noted.distributions) if isinstance(noted, TrainingStamp) else {}
+
+
+def requirements(record: Record, names: list[str]) -> list[str]:
+    """Return what asks for distributions in the very versions that are there.
+
+    Of one that is there twice, in the version that the training noted, else in that of the record
+    which is whole, else in the last; the installer removes the other.
+    """
+    versions = if_known(record.torch.distributions, {})
+    broken, before = if_known(record.torch.damaged_others, {}), _noted(record)
+    asked = []
+    for name in (each for each in names if each in versions):
+        several = versions[name].split(" and ")
+        whole = [each for each in several if f"-{each}.dist-info" not in broken.get(name, "")]
+        kept = before.get(name)
+        asked.append(f"{name}=={kept if kept in several else (whole or several)[-1]}")
+    return asked
+
+
+def leftovers(spec: HostSpec, record: Record) -> list[str]:
+    """Return folders of metadata without their list of files, where another one has the name too.
+
+    An interrupted removal leaves them, and no installer can remove what nobody lists.
+    """
+    there, damages = if_known(record.torch.distributions, {}), record.torch.damaged_others
+    twice = [name for name in damaged(spec, record) if " and " in there.get(name, "")]
+    rows = [if_known(damages, {})[name].partition("/") for name in twice]
+    return [folder for folder, _, file in rows if file == "RECORD"]
+
+
+def _lock(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    no_lock = pytorch_lock.missing(spec, record)
+    yield from [no_lock] if no_lock else []
+
+
+judge = Rules(_installer, _environment, _torch, _foreign, _elsewhere, _others, _lock)

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from pyinfra_gpu.drift.finding import Finding, Id, Stage, stop
+from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
 from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
 
@@ -53,17 +53,12 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
         return []
     wanted, now = fingerprint(spec, record), running(record)
     if is_installed(spec, record) or has_wheel(spec, record):
-        return _notes(record)
+        return _stand_in(record)
     expected = f"torch {spec.pytorch.full_version} built from {_commit(spec)}"
     if now is not None and now.fingerprint != wanted:
-        return [
-            stop(
-                Id.PYTORCH_BUILD_OCCUPIED,
-                found=f"another torch is being built here: {now.phase}",
-                expected=expected,
-                action=f"let it end, or end it there: `systemctl stop {UNIT}`",
-            )
-        ]
+        found = f"another torch is being built here: {now.phase}"
+        action = f"let it end, or end it there: `systemctl stop {UNIT}`"
+        return [stop(Id.PYTORCH_BUILD_OCCUPIED, found=found, expected=expected, action=action)]
     if now is not None:
         id_, action = Id.PYTORCH_BUILD_RUNNING, "follow the build"
         found = f"torch is being built: {now.phase} ({log(spec)} there shows it)"
@@ -72,7 +67,7 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
         found = _without(record, wanted)
     # With a fallback the run that cannot build it goes on, and the next one tries again.
     least = spec.pytorch.fallback is not None
-    effect: Any = "report" if least else "repair"
+    effect: Effect = "report" if least else "repair"
     return [
         Finding(id=id_, found=found, expected=expected, effect=effect, action=action, repeats=least)
     ]
@@ -94,35 +89,20 @@ def _commit(spec: HostSpec) -> str:
     return str(spec.pytorch.building and spec.pytorch.building.commit)[:12]
 
 
-def _notes(record: Record) -> list[Finding]:
-    """Say what is to be known where a declared torch is there.
-
-    Nothing of PyTorch is in a stand-in; and a build goes on that nothing waits for where somebody
-    declares another torch.
-    """
-    stamp, now, found = record.build.stamp, running(record), []
-    if isinstance(stamp, Manifest) and stamp.stand_in:
-        found += [
-            Finding(
-                id=Id.PYTORCH_BUILD_STAND_IN,
-                found="the installed torch is the rehearsal's stand-in, with nothing of PyTorch in"
-                " it",
-                expected="a torch that trains",
-                effect="note",
-                action="left as it is: the source declared is a stand-in",
-            )
-        ]
-    if now is not None:
-        found += [
-            Finding(
-                id=Id.PYTORCH_BUILD_RUNNING,
-                found=f"another torch is being built here: {now.phase}",
-                expected="the declared one alone, which is there",
-                effect="note",
-                action="left as it is",
-            )
-        ]
-    return found
+def _stand_in(record: Record) -> list[Finding]:
+    """Say where what is installed has nothing of PyTorch in it."""
+    stamp = record.build.stamp
+    if not isinstance(stamp, Manifest) or not stamp.stand_in:
+        return []
+    return [
+        Finding(
+            id=Id.PYTORCH_BUILD_STAND_IN,
+            found="the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it",
+            expected="a torch that trains",
+            effect="note",
+            action="left as it is: the source declared is a stand-in",
+        )
+    ]
 
 
 def _without(record: Record, wanted: str) -> str:

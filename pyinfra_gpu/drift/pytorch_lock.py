@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from pyinfra_gpu.drift.finding import Finding, Id, stop
+from pyinfra_gpu.drift.finding import Finding, Id, note, repair, stop
+from pyinfra_gpu.drift.rules import known
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.record import Entry
 from pyinfra_gpu.spec.lock import COMMAND, FOLDER, Lock, Platform, sha256
 from pyinfra_gpu.text import some
 
@@ -54,13 +54,6 @@ def lock_of(spec: HostSpec, record: Record) -> Lock | None:
     return next(fits, None)
 
 
-def facts(spec: HostSpec, record: Record) -> tuple[object, ...]:
-    """Return what has to be known of a host that has a lock."""
-    if lock_of(spec, record) is None:
-        return ()
-    return tuple(_digest(record, path) for path in (spec.paths.uv_lock, spec.paths.torch_lock))
-
-
 def missing(spec: HostSpec, record: Record) -> Finding | None:
     """Return the finding that there is no lock for a host; None where there is, or none is wanted.
 
@@ -76,38 +69,38 @@ def missing(spec: HostSpec, record: Record) -> Finding | None:
 
 def no_lock(spec: HostSpec, platform: str) -> Finding:
     """Return the finding that there is no lock for a platform, in words."""
-    wanted = spec.pytorch
+    wanted, command = spec.pytorch, f"{COMMAND} INVENTORY"
     found = f"no lock for {platform}"
     expected = f"one of torch {wanted.full_version} and uv {wanted.uv_version} in {FOLDER}/"
     if wanted.lock == "required":
-        action = f"run `{COMMAND} INVENTORY`, and keep what it writes in version control"
+        action = f"run `{command}`, and keep what it writes in version control"
         expected += ", since pytorch_lock = 'required'"
-        return stop(Id.PYTORCH_LOCK_MISSING, found=found, expected=expected, action=action)
-    return Finding(
-        id=Id.PYTORCH_LOCK_MISSING,
-        found=found,
-        expected=expected,
-        effect="note",
-        action="what the index serves is installed, whatever its digest",
-        command=f"{COMMAND} INVENTORY",
-    )
+        return stop(Id.PYTORCH_LOCK_MISSING, found, expected, action)
+    action = "what the index serves is installed, whatever its digest"
+    return note(Id.PYTORCH_LOCK_MISSING, found, expected, action, command)
 
 
 def installer_differs(spec: HostSpec, record: Record) -> str | None:
-    """Return in what the installer is not the lock's, in a few words; None where it is."""
-    lock = lock_of(spec, record)
+    """Return in what the installer is not the lock's, in a few words; None where it is.
+
+    Raises CannotTell where the note of the lock cannot be read.
+    """
+    if (lock := lock_of(spec, record)) is None:
+        return None
     noted = _digest(record, spec.paths.uv_lock)
-    if lock is None or isinstance(noted, Unknown) or noted == sha256(f"{lock.installer}\n"):
+    if noted == sha256(f"{lock.installer}\n"):
         return None
     return "not installed by the lock" if noted is None else "installed by another lock"
 
 
 def environment_differs(spec: HostSpec, record: Record) -> Finding | None:
-    """Return the finding that the environment does not hold what the lock names."""
-    lock = lock_of(spec, record)
-    noted = _digest(record, spec.paths.torch_lock)
-    if lock is None or isinstance(noted, Unknown):
+    """Return the finding that the environment does not hold what the lock names.
+
+    Raises CannotTell where the note of the lock cannot be read.
+    """
+    if (lock := lock_of(spec, record)) is None:
         return None
+    noted = _digest(record, spec.paths.torch_lock)
     if noted is None:
         found = "installed without a lock"
     elif noted != lock.sha256:
@@ -116,20 +109,13 @@ def environment_differs(spec: HostSpec, record: Record) -> Finding | None:
         found = some(other, _NAMED)
     else:
         return None
-    return Finding(
-        id=Id.PYTORCH_LOCK_DIFFERS,
-        found=found,
-        expected=f"what {lock.path} names",
-        effect="repair",
-        action="what the lock names",
-    )
+    expected, action = f"what {lock.path} names", "what the lock names"
+    return repair(Id.PYTORCH_LOCK_DIFFERS, found, expected, action)
 
 
 def _others(lock: Lock, record: Record) -> list[str]:
     """Return the packages that are gone, or there in another version."""
-    there = record.torch.distributions
-    if isinstance(there, Unknown):
-        return []
+    there = known(record.torch.distributions)
     return [
         f"{name} {there.get(name, 'is missing')}, locked is {version}"
         for name, version in lock.versions.items()
@@ -145,9 +131,7 @@ def _same(there: str | None, locked: str) -> bool:
         return there == locked
 
 
-def _digest(record: Record, path: str) -> str | Unknown | None:
+def _digest(record: Record, path: str) -> str | None:
     """Return the digest of a file of ours; None where none is there."""
-    entry = record.layout.entry(path)
-    if not isinstance(entry, Entry):
-        return entry
-    return entry.sha256 if entry.kind == "file" else None
+    entry = known(record.layout.entry(path))
+    return known(entry.sha256) if entry.kind == "file" else None

@@ -12,7 +12,6 @@ from pyinfra.api.state import StateStage
 
 from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
 from pyinfra_gpu.drift.finding import Findings, Id, Stage
-from pyinfra_gpu.drift.history import sentence as history_sentence
 from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.look import forget, lacks_python, look, unanswered
 from pyinfra_gpu.engine.package_manager import first_package
@@ -211,13 +210,6 @@ def note_findings(stage: Stage, spec: HostSpec, found: Findings) -> None:
         journal.found(stage, each)
         if not each.acts and not each.stops:
             journal.warn(stage, each.sentence(spec.host))
-        if each.since is not None and not _is_plan():
-            journal.warn(stage, f"{spec.host}: {each.found}: {history_sentence(each.since)}")
-
-
-def _is_plan() -> bool:
-    """Tell whether acting comes later: what is judged before it in a run without plan is final."""
-    return state.check_for_changes and state.current_stage != StateStage.Execute
 
 
 def refused(

@@ -41,7 +41,8 @@ class Entry:
     @property
     def found(self) -> list[str]:
         """What was found, in a few words each: where something differs, that alone."""
-        return [each.found for each in self.findings] or self.summaries
+        differs = [each.found for each in self.findings if each.acts or each.effect != "note"]
+        return differs or self.summaries
 
     @property
     def actions(self) -> list[str]:

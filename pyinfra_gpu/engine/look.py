@@ -20,6 +20,7 @@ from pyinfra import host, state
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.exceptions import ConnectError, FactProcessError
 from pyinfra.connectors import util as connectors
+from pyinfra.context import ctx_host
 
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine.privilege import as_root
@@ -44,12 +45,15 @@ LONGEST_ANSWER = 2 << 20
 """Bytes that a look may bring; a host with all there is to tell comes to a quarter of that."""
 
 _LONGEST_REASON = 200  # characters
-_THOROUGH_S = 13
-"""For comparing files in a deploy: a test that passes afterwards makes what was not compared count
-as proven, so what a check only tells of, as touched, is read there. Only what was touched costs."""
+COMPARE_S = 13
+"""For comparing files, the same in a deploy and in a check, so that both say the same of a host.
+
+A smoke test that passes makes what was not compared count as proven, so this has to be long. Only
+files that were touched since cost time."""
 _GRACE_S = 5  # so that it is the deadline of the whole look that ends it
 _KEY = "pyinfra_gpu_record"  # connector_data is pyinfra's own per-host scratch space
 _UNANSWERED = "pyinfra_gpu_unanswered"
+_LAST = "pyinfra_gpu_last_record"
 _WANTS_PASSWORD = "sudo asks for a password there: run with --same-sudo-password"  # noqa: S105 - none
 # What pyinfra makes of an error while it connects: "Could not connect ([Errno 111] ...)".
 _CONNECTING = re.compile(
@@ -73,13 +77,14 @@ def look(spec: HostSpec, *, beforehand: bool = False) -> Record | None:
     if memo is not None and memo[0] == phase:
         seen = memo[1]
     else:
-        seen = answer(state, state.inventory.get_host(host.name), spec, compare_s=_THOROUGH_S)
+        seen = answer(state, state.inventory.get_host(host.name), spec, compare_s=COMPARE_S)
         host.connector_data[_KEY] = (phase, seen)
     if isinstance(seen, Unanswered):
         if not beforehand:
             forget()
         host.connector_data[_UNANSWERED] = seen
         return None
+    host.connector_data[_LAST] = seen
     return seen
 
 
@@ -90,6 +95,12 @@ def request_text(spec: HostSpec, *, compare_s: int | None = None) -> str:
     """
     request = ProbeRequest.for_spec(spec, packages=needed(spec))
     return text_of(replace(request, compare_s=compare_s) if compare_s else request)
+
+
+def last_seen() -> Record | None:
+    """Return this host's newest record, from whichever phase; None where it was not looked at."""
+    known = ctx_host.isset()  # type: ignore[no-untyped-call]
+    return host.connector_data.get(_LAST) if known else None
 
 
 def unanswered() -> str:

@@ -10,26 +10,24 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gevent import subprocess  # type: ignore[import-untyped]  # pyinfra's own event loop
-from gevent.lock import RLock  # type: ignore[import-untyped]
+from gevent.lock import RLock  # type: ignore[import-untyped]  # pyinfra's own event loop
 
 from pyinfra_gpu.drift.pytorch import STAGE
 from pyinfra_gpu.drift.pytorch_lock import platform_of
-from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.fallback import given_up
+from pyinfra_gpu.engine.pip_download import NEWEST_GLIBC, DownloadError, download
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import failed
 from pyinfra_gpu.engine.uv import index_options, trusted_hosts
 from pyinfra_gpu.engine.wheels import TransferError, digest, send
 from pyinfra_gpu.text import one_line, shortened
-from pyinfra_gpu.whole_file import replacing
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -40,9 +38,7 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec.lock import Platform
 
 _FETCHING = RLock()
-_SHOWN = 3
 _KEPT = "kept.json"
-_NEWEST_GLIBC = 60
 _TRITON = re.compile(r"^Requires-Dist: *((?:pytorch-)?triton) *\(?== *([^;)\s]+)", re.MULTILINE)
 _THERE = re.compile(r"\(from versions: ([^)]*)\)")
 
@@ -60,9 +56,9 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or default) / "pyinfra-gpu" / "nightlies"
 
 
-def folder_of(spec: HostSpec) -> str:
-    """Return where a host's own copies are, each in a folder of its own."""
-    return f"{spec.paths.build}/nightly"
+def path_of(spec: HostSpec, name: str) -> str:
+    """Return where a host's own copy of a file is, in a folder of its own."""
+    return f"{spec.paths.build}/nightly/{name.partition('-')[0]}/{name}"
 
 
 def brought(state: State, host: Host, spec: HostSpec, record: Record, came: list[str]) -> bool:
@@ -79,7 +75,7 @@ def brought(state: State, host: Host, spec: HostSpec, record: Record, came: list
             options = [*index_options(spec), *trusted_hosts(spec)]
             place, files = kept(version, wanted, options, host.log)
         for file, sha256 in files.items():
-            at = f"{folder_of(spec)}/{file.partition('-')[0]}"
+            at = os.path.dirname(path_of(spec, file))  # noqa: PTH120 - a path on the host
             send(state, host, as_owner(spec, record), at, place / file, sha256)
         came.extend(files)
     except NightlyError as error:
@@ -100,24 +96,24 @@ def kept(
     Raises NightlyError, and OSError.
     """
     place = folder() / f"{version}-cp{wanted.python}-{wanted.machine}"
-    if (place / _KEPT).exists():
+    if place.exists():
         return place, _compared(place)
     told(f"keep torch {version}: the index forgets nightlies ...")
-    place.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".part.", dir=place) as part:
-        torch = _downloaded(f"torch=={version}", wanted, options, Path(part))
-        found = [torch]
+    folder().mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=".part.", dir=folder()))
+    try:
+        torch = _downloaded(f"torch=={version}", wanted, options, part)
         with zipfile.ZipFile(torch) as archive:
             (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
             asked = _TRITON.search(archive.read(name).decode())
         if asked:
-            exactly = f"{asked[1]}=={asked[2]}"
-            found.append(_downloaded(exactly, wanted, options, Path(part)))
-        for each in found:
-            each.replace(place / each.name)
-    files = {each.name: digest(place / each.name) for each in found}
-    with replacing(place / _KEPT, 0o644) as target:
-        target.write((json.dumps(files, indent=1) + "\n").encode())
+            _downloaded(f"{asked[1]}=={asked[2]}", wanted, options, part)
+        files = {each.name: digest(each) for each in sorted(part.iterdir())}
+        (part / _KEPT).write_text(json.dumps(files, indent=1) + "\n")
+        os.sync()
+        part.rename(place)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     return place, files
 
 
@@ -126,7 +122,7 @@ def _compared(place: Path) -> dict[str, str]:
     restore = "restore it from a backup, or remove that folder and the index is asked again"
     try:
         files = {str(n): str(d) for n, d in json.loads((place / _KEPT).read_text()).items()}
-    except (ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError) as error:
         raise NightlyError(f"was kept, and {place}/{_KEPT} cannot be read: {restore}") from error
     for name, sha256 in files.items():
         if not (place / name).exists() or digest(place / name) != sha256:
@@ -138,47 +134,20 @@ def _compared(place: Path) -> dict[str, str]:
 
 def _downloaded(requirement: str, wanted: Platform, options: Sequence[str], place: Path) -> Path:
     """Have pip download one wheel for a host's platform; it compares the index's digest."""
-    own, linux = f"cp{wanted.python.replace('.', '')}", f"_{wanted.machine}"
-    platforms = [f"manylinux_2_{minor}{linux}" for minor in range(_NEWEST_GLIBC, 4, -1)]
-    words = ["download", "--isolated", "--no-deps", "--no-cache-dir", "--only-binary", ":all:"]
-    words += ["--disable-pip-version-check", "--no-input", "--quiet", "--dest", str(place)]
-    words += ["--implementation", "cp", "--python-version", wanted.python]
-    for abi in (own, "abi3", "none"):
-        words += ["--abi", abi]
-    for platform in (*platforms, f"manylinux2014{linux}", f"linux{linux}"):
-        words += ["--platform", platform]
     before = {*place.iterdir()}
     try:
-        pip = subprocess.run(
-            [sys.executable, "-m", "pip", *words, *options, requirement],
-            capture_output=True, text=True, timeout=deadlines.INSTALL, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise NightlyError(f"cannot be had: pip took more than {deadlines.INSTALL:g} s") from error
-    found = {*place.iterdir()} - before
-    if pip.returncode == 0 and len(found) == 1:
-        return found.pop()
-    if there := _THERE.search(pip.stderr):
-        raise NightlyError(_absent(requirement, wanted, options, there[1]))
-    why = one_line(pip.stderr.partition("ERROR: ")[2] or pip.stderr) or "pip said nothing"
-    raise NightlyError(f"cannot be had: {shortened(why, 400)}")
-
-
-def _absent(requirement: str, wanted: Platform, options: Sequence[str], there: str) -> str:
-    """Say that the index does not have it, and which the nearest are that it has."""
-    name, _, version = requirement.partition("==")
-    day, kin = _day(version), [each.strip() for each in there.split(",")]
-    near = sorted((each for each in kin if bool(_day(each)) is bool(day)), key=_day)
-    near = sorted(sorted(near, key=lambda each: abs(_day(each) - day))[:_SHOWN])
-    where = " and ".join(each for each in options if "://" in each)
-    return (
-        f"cannot be had: {where} has no {name} {version} for Python {wanted.python} on"
-        f" {wanted.machine} (nightlies leave it after 60 to 90 days, and some days have none); it"
-        f" has {', '.join(near) or 'no version at all'}: set pytorch_version to one of those"
-    )
-
-
-def _day(version: str) -> int:
-    """Return the date in a nightly's version as a number, 0 for others."""
-    found = re.search(r"\.dev(\d{8})", version)
-    return int(found[1]) if found else 0
+        download([requirement], wanted, options, place, NEWEST_GLIBC)
+    except DownloadError as error:
+        there = _THERE.search(str(error))
+        if there is None:
+            raise NightlyError(f"cannot be had: {shortened(one_line(str(error)), 400)}") from error
+        name, _, version = requirement.partition("==")
+        where = " and ".join(each for each in options if "://" in each)
+        newest = ", ".join(there[1].split(", ")[-3:])
+        raise NightlyError(
+            f"cannot be had: {where} has no {name} {version} for Python {wanted.python} on"
+            f" {wanted.machine} (nightlies leave it after 60 to 90 days, and some days have none);"
+            f" the newest that it has are {newest}: set pytorch_version to one of those"
+        ) from error
+    (found,) = {*place.iterdir()} - before
+    return found

@@ -13,6 +13,7 @@ from pyinfra.api.command import FunctionCommand, PyinfraCommand, StringCommand
 
 from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.engine import journal, privilege
+from pyinfra_gpu.engine.look import last_seen
 from pyinfra_gpu.engine.transport import is_alive
 from pyinfra_gpu.engine.wire import guard
 from pyinfra_gpu.on_host import program
@@ -161,7 +162,8 @@ def reason(lines: Sequence[str], *, said_by: str = "") -> str:
     if not lines:
         return "it printed nothing; try the command by hand (-vv)"
     last = shortened(lines[-1].removeprefix(_HELD), _LONGEST_LINE)
-    return explain_lines(lines, said_by=said_by) or (f"{said_by} says: {last}" if said_by else last)
+    explained = explain_lines(lines, said_by=said_by, record=last_seen())
+    return explained or (f"{said_by} says: {last}" if said_by else last)
 
 
 def broken(state: State, host: str, stage: str, error: Exception) -> str:

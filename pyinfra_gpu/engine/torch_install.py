@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
@@ -44,27 +45,39 @@ def install(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -
     The mark stays when the command is cut off, whatever cut it off, and tells the next run that
     files may be missing although their names are there.
     """
-    if spec.pytorch.building is not None:
+    torch = spec.pytorch
+    if torch.building is not None:
         yield from _install_built(spec, record, complaint)
         return
-    if spec.pytorch.nightly:
-        yield from _install_nightly(spec, record, lock, complaint)
-        return
+    files: list[str] = []
+    if torch.nightly:  # the controller keeps its files; the first host has them kept
+        names: list[str] = []
+        yield FunctionCommand(nightlies.brought, (spec, record, names), {})
+        if executing() and not names:
+            yield from _install_fallback(spec, record)
+            return
+        files = [nightlies.path_of(spec, name) for name in names]
     if lock is None:
-        command = install_command(spec, spec.pytorch.requirement)
-        command += _anew(record)
-        by = ""
-        install = marked(spec, command, after=quoted("rm", "-f", spec.paths.torch_lock))
+        command, by = _without_lock(spec, record, *(files or [torch.requirement])), ""
     else:
-        install = yield from _by_lock(spec, record, lock)
+        command = yield from _by_lock(spec, record, lock, [*map(os.path.dirname, files)])
         by = f" by {lock.path}"
-    install = _unless_finished(spec, install) if record.torch.installing is True else install
-    yield long_step(
-        spec,
-        record,
-        f"install torch {spec.pytorch.full_version}{by} ({complaint})",
-        install,
-    )
+    if record.torch.installing is True:
+        # Another run may have been at work when we looked, and have finished meanwhile.
+        command = f"[ ! -e {quoted(installing_mark(spec))} ] || {{ {command}; }}"
+    what = f"install torch {torch.full_version}{by} ({complaint})"
+    yield long_step(spec, record, what, command)
+
+
+def _without_lock(spec: HostSpec, record: Record, *wanted: str, noted: str = "true") -> str:
+    """Return the command that installs a torch, whatever its version, in the place of another.
+
+    + noted: a command that notes what was installed
+    """
+    command = install_command(spec, *wanted)
+    if drift.is_there(record):
+        command += ["--reinstall-package", "torch"]
+    return marked(spec, command, after=f"{noted} && {quoted('rm', '-f', spec.paths.torch_lock)}")
 
 
 def _install_built(spec: HostSpec, record: Record, complaint: str) -> Commands:
@@ -80,62 +93,26 @@ def _install_built(spec: HostSpec, record: Record, complaint: str) -> Commands:
             yield long_step(spec, record, what, "true")
         return
     path, manifest = f"{paths.build}/wheels/{wheel.file}", f"{paths.build}/wheel.json"
-    command = install_command(spec, path)
-    command += _anew(record)
-    stamp = f"{paths.venv}/.pyinfra-gpu-build.json"
-    noted = f"cp -T -- {quoted(manifest)} {quoted(stamp)}"
+    noted = f"cp -T -- {quoted(manifest)} {quoted(f'{paths.venv}/.pyinfra-gpu-build.json')}"
     proven = program("build/proven.sh", path, wheel.sha256, manifest)
-    unlocked = quoted("rm", "-f", paths.torch_lock)
-    install = marked(spec, command, after=f"{noted} && {unlocked}")
-    yield long_step(spec, record, what, f"{proven} && {{ {install}; }}")
-
-
-def _anew(record: Record) -> list[str]:
-    """Return the option by which uv replaces a torch that is there, whatever its version."""
-    return ["--reinstall-package", "torch"] if drift.is_there(record) else []
+    command = _without_lock(spec, record, path, noted=noted)
+    yield long_step(spec, record, what, f"{proven} && {{ {command}; }}")
 
 
 def _install_fallback(spec: HostSpec, record: Record) -> Commands:
     """Install the release that data declares where the build or the nightly cannot be had."""
-    if drift.has_fallback(spec, record):
-        return
-    command = install_command(spec, *spec.pytorch.fallback_from)
-    command += _anew(record)
-    install = marked(spec, command, after=quoted("rm", "-f", spec.paths.torch_lock))
-    what = f"install the fallback torch {spec.pytorch.full_fallback}"
-    yield long_step(spec, record, what, install)
-
-
-def _install_nightly(spec: HostSpec, record: Record, lock: Lock | None, complaint: str) -> Commands:
-    """Install the files that the controller keeps of a nightly; the first host has them kept."""
-    came: list[str] = []
-    yield FunctionCommand(nightlies.brought, (spec, record, came), {})
-    if executing() and not came:
-        yield from _install_fallback(spec, record)
-        return
-    what = f"install the nightly torch {spec.pytorch.full_version} ({complaint})"
-    if lock is not None:
-        folders = [f"{nightlies.folder_of(spec)}/{name.partition('-')[0]}" for name in came]
-        by_lock = yield from _by_lock(spec, record, lock, folders=folders)
-        yield long_step(spec, record, what, by_lock)
-        return
-    files = [f"{nightlies.folder_of(spec)}/{name.partition('-')[0]}/{name}" for name in came]
-    install = quoted(*install_command(spec, *files), *_anew(record))
-    mark, unlocked = quoted(installing_mark(spec)), quoted("rm", "-f", spec.paths.torch_lock)
-    command = f"touch {mark} && {install} && {unlocked} && sync -f {mark} && rm {mark}"
-    yield long_step(spec, record, what, command)
+    if not drift.has_fallback(spec, record):
+        what = f"install the fallback torch {spec.pytorch.full_fallback}"
+        command = _without_lock(spec, record, *spec.pytorch.fallback_from)
+        yield long_step(spec, record, what, command)
 
 
 def _by_lock(
-    spec: HostSpec,
-    record: Record,
-    lock: Lock,
-    *,
-    folders: Sequence[str] = (),
+    spec: HostSpec, record: Record, lock: Lock, folders: Sequence[str]
 ) -> Generator[PyinfraCommand, None, str]:
     """Fetch what the lock names, compare digests, and return the command that installs it.
 
-    + folders: see `lock_commands`
+    + folders: on the host, in which some of it lies
     """
     content = lock.requirements.encode()
     yield write(STAGE, File(path=new_lock(spec), content=content), as_owner(spec, record))
@@ -159,11 +136,3 @@ def long_step(spec: HostSpec, record: Record, what: str, command: str) -> Pyinfr
         lock=spec.paths.lock,
         stream=spec.accelerator == "nvidia",  # gigabytes: show that it is alive
     )
-
-
-def _unless_finished(spec: HostSpec, command: str) -> str:
-    """Return the command, to be run only if the mark is still there once we hold the lock.
-
-    Otherwise another run was at work when we looked, and has finished meanwhile.
-    """
-    return f"[ ! -e {quoted(installing_mark(spec))} ] || {{ {command}; }}"

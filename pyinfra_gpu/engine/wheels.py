@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -32,7 +32,8 @@ _MOST = 4
 """Builds of which the cache keeps the wheel; the oldest goes first."""
 
 _MANIFEST = "wheel.json"
-_MADE = re.compile(r"/var/tmp/pyinfra-gpu-wheel\.\w+")  # noqa: S108 - as stage.sh makes it
+_STAGED = re.compile(r"/var/tmp/pyinfra-gpu-wheel\.\w+")  # noqa: S108 - a folder of its own
+_MAKE_FOLDER = "mktemp -d /var/tmp/pyinfra-gpu-wheel.XXXXXX"
 _LOGIN: dict[str, Any] = {"_sudo": False}
 
 
@@ -77,14 +78,12 @@ def fetch(
             owners = as_user(state, host, read, run_as)
             _done(state, host, StringCommand(owners, ">", quoted(staged)))
             bounded = _Bounded(file, manifest.size)
-            with _sftp(host):
-                host.get_file(staged, bounded, _timeout=deadlines.INSTALL)
+            _transferred(host, host.get_file, staged, bounded)
             if bounded.digest.hexdigest() != manifest.sha256:
                 raise TransferError(f"{host.name} has another wheel there than it has proven")
         with replacing(place / _MANIFEST, 0o644) as target:
             target.write(manifest.model_dump_json(indent=1).encode())
-        places = [each for each in folder().iterdir() if each.is_dir()]
-        for each in sorted(places, key=lambda place: place.stat().st_mtime)[:-_MOST]:
+        for each in sorted(folder().iterdir(), key=lambda each: each.stat().st_mtime)[:-_MOST]:
             shutil.rmtree(each, ignore_errors=True)
         return place / manifest.file, manifest
 
@@ -99,8 +98,7 @@ def send(
     Raises TransferError, and OSError.
     """
     with _staged(state, host) as staged:
-        with _sftp(host):
-            host.put_file(str(wheel), staged, _timeout=deadlines.INSTALL)
+        _transferred(host, host.put_file, str(wheel), staged)
         accept = program("build/accept.sh", folder, wheel.name, sha256)
         owners = as_user(state, host, accept, run_as)
         _done(state, host, StringCommand("cat", quoted(staged), "|", owners))
@@ -114,7 +112,7 @@ def _staged(state: State, host: Host) -> Iterator[str]:
     can write here, and between it and what the owner has a pipe leads: whoever logs in, root too,
     opens nothing that the owner can write.
     """
-    made = [each for each in _done(state, host, program("build/stage.sh")) if _MADE.fullmatch(each)]
+    made = [each for each in _done(state, host, _MAKE_FOLDER) if _STAGED.fullmatch(each)]
     if not made:
         raise TransferError("no folder could be made in /var/tmp there")
     try:
@@ -123,12 +121,11 @@ def _staged(state: State, host: Host) -> Iterator[str]:
         ask(state, host, quoted("rm", "-rf", made[-1]), _LOGIN, seconds=deadlines.PLAIN)
 
 
-@contextmanager
-def _sftp(host: Host) -> Iterator[None]:
-    """Have a file transfer bounded, and whatever it raises as TransferError."""
+def _transferred(host: Host, transfer: Callable[..., bool], *what: Any) -> None:
+    """Have pyinfra transfer a file, and raise whatever it raises as TransferError."""
     guard(host)
     try:
-        yield
+        transfer(*what, _timeout=deadlines.INSTALL)
     except TransferError:
         raise
     except Exception as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 
+from pyinfra_gpu.drift.files import File
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.privilege import guard
@@ -19,23 +19,8 @@ if TYPE_CHECKING:
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
+__all__ = ["File", "command", "sent", "write", "written"]
 _LONGEST_REASON = 200  # characters
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class File:
-    """A file as it should be on a host.
-
-    + path: absolute; its folder exists
-    + content: not part of the repr: it may hold what is nobody else's to see
-    + mode: four octal digits, e.g. "0644"
-    + owner: the user it is given to; None: the user who writes it
-    """
-
-    path: str
-    content: bytes = field(repr=False)
-    mode: str = "0644"
-    owner: str | None = None
 
 
 def command(file: File, run_as: dict[str, Any]) -> str:

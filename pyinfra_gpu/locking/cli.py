@@ -18,6 +18,7 @@ from pyinfra.context import ctx_host
 from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, answer
+from pyinfra_gpu.engine.pip_download import DownloadError, download
 from pyinfra_gpu.engine.uv import index_options, trusted_hosts
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.output import show
@@ -108,7 +109,13 @@ def handle(options: argparse.Namespace) -> int:
         try:
             failed = bool(show(_lock(each, of, upgrade=options.upgrade), "lock")) or failed
             if options.download:
-                _download(each, options.download)
+                named = ["--require-hashes", "--requirement", str(each.path)]
+                places = [*each.indexes, *each.trusted]
+                glibc = int((each.glibc or _OLDEST_GLIBC).partition(".")[2])
+                download(named, each.platform, places, Path(options.download), glibc)
+        except DownloadError as error:
+            what = f"what {each.path} names cannot be fetched into {options.download}"
+            failed = bool(_problem(f"{what}: {shortened(str(error), _LONGEST_REASON)}"))
         except (SpecError, OSError, subprocess.TimeoutExpired) as error:
             failed = bool(_problem(f"{', '.join(of)}: {error}"))
     return 1 if failed else 0
@@ -169,8 +176,14 @@ def _lock(wanted: Wanted, hosts: Sequence[str], *, upgrade: bool) -> str:
         *(*wanted.indexes, "--output-file", str(path), *(["--upgrade"] if upgrade else []), "-"),
     ]
     path.parent.mkdir(exist_ok=True)
-    asked = f"{', '.join(wanted.requirements)} cannot be locked for {platform}"
-    _run(command, asked, "\n".join(wanted.requirements))
+    done = subprocess.run(
+        command, input="\n".join(wanted.requirements), capture_output=True, text=True,
+        timeout=_DEADLINE_S, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        why = shortened(done.stderr or done.stdout, _LONGEST_REASON)
+        asked = ", ".join(wanted.requirements)
+        raise SpecError(f"{asked} cannot be locked for {platform}: {why}")
     after = load(path)
     said = "new" if before is None else "unchanged" if before == after else "changed"
     return f"{path}: {said}, {len(after.lines)} packages, for {', '.join(hosts)}"
@@ -182,26 +195,3 @@ def _uv() -> str:
     if found is None:
         raise SpecError("uv is needed to resolve: run `pip install 'pyinfra-gpu[lock]'`")
     return found
-
-
-def _download(wanted: Wanted, folder: str) -> None:
-    """Have pip fetch every file that a lock names into a folder. Raises SpecError."""
-    minor = int((wanted.glibc or _OLDEST_GLIBC).partition(".")[2])
-    tags = [f"manylinux_2_{each}" for each in range(minor, 4, -1)]
-    tags += ["manylinux2014", "manylinux2010", "manylinux1", "linux"]
-    command = [
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
-        *("--no-deps", "--only-binary", ":all:", "--require-hashes", "--dest", folder),
-        *("--python-version", wanted.platform.python, "--requirement", str(wanted.path)),
-        *(word for tag in tags for word in ("--platform", f"{tag}_{wanted.platform.machine}")),
-        *(*wanted.indexes, *wanted.trusted),
-    ]
-    _run(command, f"what {wanted.path} names cannot be fetched into {folder}")
-
-
-def _run(command: list[str], problem: str, text: str = "") -> None:
-    done = subprocess.run(
-        command, input=text, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
-    )
-    if done.returncode != 0:
-        raise SpecError(f"{problem}: {shortened(done.stderr or done.stdout, _LONGEST_REASON)}")

@@ -8,7 +8,7 @@ from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import compilers
 from pyinfra_gpu.drift import cuda as drift
-from pyinfra_gpu.drift.finding import Finding, Findings, Id
+from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines, proof, reinstall, transaction
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.look import look
@@ -111,19 +111,18 @@ def chosen(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
         cuda.chosen(name="Choose /usr/local/cuda", spec=wanted)
     """
-    del record
-    what = f"choose {drift.home(spec)} for {drift.PLAIN}"
+    del found
     yield step(
         STAGE,
-        what,
-        _choose(spec, found[0]),
+        f"choose {drift.home(spec)} for {drift.PLAIN}",
+        _choose(spec, by_hand=drift.link_by_hand(record)),
         run_as=as_root(spec),
         seconds=deadlines.PLAIN,
         stream=True,
     )
 
 
-def _choose(spec: HostSpec, finding: Finding) -> str:
+def _choose(spec: HostSpec, *, by_hand: bool) -> str:
     """Return the shell command; a toolkit whose package registered it is not registered again.
 
     130 is what NVIDIA's packages give release 13.0: by it update-alternatives chooses on its own,
@@ -134,7 +133,7 @@ def _choose(spec: HostSpec, finding: Finding) -> str:
     set_it = quoted("update-alternatives", "--set", "cuda", wanted)
     add_it = quoted("update-alternatives", "--install", link, "cuda", wanted, f"{major}{minor}")
     command = f"{set_it} 2>/dev/null || {{ {add_it} && {set_it}; }}"
-    if finding.id is not Id.CUDA_LINK_BY_HAND:
+    if not by_hand:
         return command
     # Links are cheap to keep, and say later what somebody wanted.
     aside = f'kept={link}.before-pyinfra-gpu.$(date +%Y%m%d-%H%M%S) && mv -T {link} "$kept"'

@@ -8,13 +8,13 @@ from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import environment as drift
 from pyinfra_gpu.drift.finding import Findings
+from pyinfra_gpu.drift.rules import known
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.privilege import as_owner, as_root, guard
 from pyinfra_gpu.engine.steps import failed, quoted
-from pyinfra_gpu.engine.write import File, write
-from pyinfra_gpu.facts.fields import Unknown
+from pyinfra_gpu.engine.write import write
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec import env_file
 
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 STAGE = drift.STAGE
 
 
-@converging(
-    drift,
-    repairs=drift.IDS,
-)
+@converging(drift, repairs=drift.IDS)
 def project_files(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the environment file and the wrapper have exactly the declared content.
 
@@ -48,14 +45,10 @@ def project_files(spec: HostSpec, record: Record, found: Findings) -> Commands:
         environment.project_files(name="Write the environment file", spec=wanted)
     """
     del found
-    for path, _ in drift.wrong(spec, record):
-        entry, owner = record.layout.entry(path), drift.file_owner(spec, record, path)
-        if isinstance(entry, Unknown) or isinstance(owner, Unknown):
-            continue  # the host is refused before: see `needed`
-        if entry.kind != "absent":
-            yield FunctionCommand(_keep_foreign, (spec, record, path, entry.kind), {})
-        text, mode = drift.declared(spec)[path]
-        file = File(path=path, content=text.encode(), mode=mode, owner=owner)
+    for file in drift.wrong(spec, record):
+        kind = known(record.layout.entry(file.path)).kind
+        if kind != "absent":
+            yield FunctionCommand(_keep_foreign, (spec, record, file.path, kind), {})
         yield write(STAGE, file, as_root(spec))
 
 

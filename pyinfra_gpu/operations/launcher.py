@@ -6,25 +6,23 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import launcher as drift
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.drift.launcher_files import declared
 from pyinfra_gpu.drift.layout import owner_name
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
-from pyinfra_gpu.engine.write import File, write
+from pyinfra_gpu.engine.write import write
 
 if TYPE_CHECKING:
+    from pyinfra.api.command import PyinfraCommand
+
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
 
 
-@converging(
-    drift,
-    repairs=(*drift.FILES, *drift.MANAGER, Id.TRAINING_RUN_ON),
-)
+@converging(drift, repairs=drift.IDS)
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that ``train`` is there with the declared presets, and that runs outlive a login.
 
@@ -39,25 +37,16 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
         launcher.installed(name="Install the launcher of runs", spec=wanted)
     """
-    assert spec.training is not None  # noqa: S101 - without a repository nothing is found
-    files = declared(spec, spec.training)
-    for path in drift.wrong(spec, record):
-        content, mode = files[path]
-        yield write(STAGE, File(path=path, content=content, mode=mode), as_root(spec))
+    for file in drift.wrong(spec, record):
+        yield write(STAGE, file, as_root(spec))
+    owner = quoted(owner_name(spec, record))
     if found.of(Id.TRAINING_LINGER_OFF):
-        yield step(
-            STAGE,
-            "let the owner's user manager run without a login",
-            quoted("loginctl", "enable-linger", owner_name(spec, record)),
-            run_as=as_root(spec),
-            seconds=deadlines.SERVICE,
-        )
+        what = "let the owner's user manager run without a login"
+        yield _manager(spec, what, f"loginctl enable-linger {owner}")
     if found.of(Id.TRAINING_MANAGER_OFF):
-        owner = owner_name(spec, record)
-        yield step(
-            STAGE,
-            "start the owner's user manager",
-            f'systemctl start "user@$(id -u {quoted(owner)}).service"',
-            run_as=as_root(spec),
-            seconds=deadlines.SERVICE,
-        )
+        command = f'systemctl start "user@$(id -u {owner}).service"'
+        yield _manager(spec, "start the owner's user manager", command)
+
+
+def _manager(spec: HostSpec, what: str, command: str) -> PyinfraCommand:
+    return step(STAGE, what, command, run_as=as_root(spec), seconds=deadlines.SERVICE)

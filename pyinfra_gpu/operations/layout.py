@@ -40,7 +40,7 @@ def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
         layout.directories(name="Make the directories", spec=wanted)
     """
-    aside = found.of(Id.LAYOUT_NOT_ROOTS, Id.LAYOUT_OWNER_DIFFERS)
+    aside = found.of(Id.LAYOUT_OWNER_DIFFERS)
     what = "; ".join(each.action for each in found)
     yield step(
         drift.STAGE,

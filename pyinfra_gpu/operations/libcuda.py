@@ -43,7 +43,7 @@ def linked(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """
     # Packages first, links of ours second, the cache last, since it is made from both.
     wrong = list(drift.troubles(record))
-    declared = found.of(Id.LIBCUDA_TOOLKIT_LINK_MISSING, Id.LIBCUDA_TOOLKIT_LINK_WRONG)
+    declared = found.of(Id.LIBCUDA_TOOLKIT_LINK_DIFFERS)
     ours = [drift.toolkit_link(spec)] if declared else []
     in_the_way = [path for path in (*wrong, *ours) if _is_in_the_way(record, path)]
     if in_the_way:

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import pytorch as drift
-from pyinfra_gpu.drift import pytorch_files
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
 from pyinfra_gpu.engine import deadlines, journal
@@ -106,7 +105,7 @@ def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Comm
 
         torch.virtual_environment(name="Make the virtual environment", spec=wanted)
     """
-    if found.of(Id.PYTORCH_ENVIRONMENT_MISSING):
+    if record.torch.python is None and not record.torch.python_problem:
         yield _place(spec, record)
         yield _make(spec, record)
     else:
@@ -256,12 +255,12 @@ def _cleaned(spec: HostSpec, record: Record, names: list[str]) -> PyinfraCommand
 
 def _whole(spec: HostSpec, record: Record) -> Commands:
     """Install what is damaged beside torch again: from uv's own copy, else from where it came."""
-    if left := pytorch_files.leftovers(spec, record):
+    if left := drift.leftovers(spec, record):
         aside = program("pytorch/set_aside.sh", spec.paths.venv, *left)
         yield long_step(spec, record, f"set {', '.join(left)} aside", aside)
         record = look(spec) or record
     for fetched in (False, True):
-        names = pytorch_files.damaged(spec, record)
+        names = drift.damaged(spec, record)
         if not names:
             return
         if fetched:
@@ -269,7 +268,7 @@ def _whole(spec: HostSpec, record: Record) -> Commands:
         command = install_command(spec, "--no-deps", *constraint(spec, record))
         for name in names:
             command += ["--reinstall-package", name]
-        command += pytorch_files.requirements(record, names)
+        command += drift.requirements(record, names)
         what = f"reinstall {', '.join(names)}"
         yield long_step(spec, record, what, marked(spec, command))
         record = look(spec) or record

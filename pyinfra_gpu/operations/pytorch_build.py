@@ -6,8 +6,7 @@ import hashlib
 import json
 import re
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyinfra import host, state
 from pyinfra.api.command import FunctionCommand
@@ -17,7 +16,7 @@ from pyinfra_gpu.drift import pytorch_build as drift
 from pyinfra_gpu.drift.finding import Findings
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
-from pyinfra_gpu.engine.converge import Commands, looking, note, refuse, refused, verify
+from pyinfra_gpu.engine.converge import Commands, looking, note, refused, verify
 from pyinfra_gpu.engine.fallback import given_up
 from pyinfra_gpu.engine.look import forget, look
 from pyinfra_gpu.engine.privilege import as_owner, as_root, made_for
@@ -27,9 +26,8 @@ from pyinfra_gpu.engine.uv import sources
 from pyinfra_gpu.engine.wheels import TransferError, cached, fetch, send
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.pytorch_build import BuildState
+from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
 from pyinfra_gpu.on_host import build_bundle, program
-from pyinfra_gpu.on_host.build.plan import Place, Plan, shown
 from pyinfra_gpu.on_host.build.steps import SAYS
 from pyinfra_gpu.stacks import catalogue
 
@@ -41,13 +39,17 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
-_KINDS, _WHEELS = "pytorch kinds", "pytorch wheels"
-"""What hosts tell one another: of which kind they are, and that their wheel is there."""
-
-_PATIENCE_S = 45.0
-"""For a host that is late to the operation: longer than it takes to notice a dead network."""
+_WHEELS = "pytorch wheels"
 _LINE_EVERY_S = 60.0
 _STEP = re.compile(r"\[\d+/\d+\] [^,]{0,40}")
+
+
+class _Wheel(NamedTuple):
+    """What a host tells the others of its wheel: what it is, whose, and in which folder."""
+
+    manifest: Manifest
+    run_as: dict[str, Any]
+    build: str
 
 
 def _acts(spec: HostSpec, record: Record) -> bool:
@@ -76,83 +78,63 @@ def built(spec: HostSpec, record: Record) -> Commands:
     if refusal := refused(drift, spec, record, found):
         yield refusal
         return
-    if spec.pytorch.building is not None and executing():
-        kind = {
-            "ingredients": drift.ingredients(spec, record),
-            "acts": bool(found.acting),
-            "wheel": record.build.wheel if drift.has_wheel(spec, record) else None,
-            "run_as": as_owner(spec, record),
-            "build": spec.paths.build,
-        }
-        together().say(_KINDS, host.name, kind)
     if not found.acting:
+        if spec.pytorch.building is not None:
+            _tell(spec, record)
         host.noop(drift.summary(spec, record) or "nothing is declared for it here")
         return
     yield from _have(spec, record) if executing() else _start(spec, record)
     yield verify(drift, spec, *found.acting.ids)
 
 
+def _tell(spec: HostSpec, record: Record) -> None:
+    """Tell the other hosts which wheel there is; a plan does so before any of them builds."""
+    wheel, mine = record.build.wheel, None
+    if isinstance(wheel, Manifest) and drift.has_wheel(spec, record):
+        mine = _Wheel(wheel, as_owner(spec, record), spec.paths.build)
+        together().once(wheel.fingerprint, lambda: spec.host)
+    if executing():
+        together().say(_WHEELS, spec.host, mine)
+
+
 def _have(spec: HostSpec, record: Record) -> Commands:
     """Take the wheel from the cache, from the host that has or builds it, or build it here."""
-    building, mine = spec.pytorch.building, drift.ingredients(spec, record)
-    assert building is not None  # noqa: S101 - see drift/pytorch_build.py
-    if cached(drift.fingerprint(spec, record)):
-        yield FunctionCommand(_placed, (spec, record, None, None), {})
-        return
-    said = together().hear(_KINDS, building.members, _PATIENCE_S)
-    same = [name for name in building.members if said.get(name, {}).get("ingredients") == mine]
-    able = [name for name in same if said[name]["acts"] or said[name]["wheel"]]
-    builder = building.builder or able[0]
-    if builder == host.name:
+    building, mine = spec.pytorch.building, drift.fingerprint(spec, record)
+    builder = building.builder if building else None
+    # The first host of each kind that comes here builds, or the one that has the wheel already.
+    builder = builder or together().once(mine, lambda: host.name)
+    if builder == host.name and not cached(mine):
         yield from _start(spec, record)
         yield FunctionCommand(_followed, (spec, record), {})
-    elif builder not in able:
-        why = "which this run leaves out or has given up"
-        if builder in said:
-            names = ", ".join(drift.changed(said[builder]["ingredients"], mine))
-            why = f"which is of another kind ({names} differ)" if names else "whose wheel is gone"
-        yield refuse(
-            STAGE,
-            f"{spec.host}: torch is built on {builder}, {why}: run it for {builder} too, or remove"
-            " pytorch_builder, and each kind builds its own",
-        )
-    else:
+        return
+    if not cached(mine):
         host.log(f"torch is built on {builder}: waiting for its wheel")
-        yield FunctionCommand(_placed, (spec, record, builder, said[builder]), {})
+    yield FunctionCommand(_placed, (spec, record, builder), {})
 
 
-def _placed(
-    state: State,
-    host: Host,
-    spec: HostSpec,
-    record: Record,
-    builder: str | None,
-    said: dict[str, Any] | None,
-) -> bool:
-    """Bring the wheel from the cache to this host, and before that there where it is not yet.
+def _placed(state: State, host: Host, spec: HostSpec, record: Record, builder: str) -> bool:
+    """Bring the wheel to this host from the cache, and before that from its builder.
 
-    + builder: the host that has it or builds it, and what it said
+    + builder: the host that has it or builds it
     """
     name, run_as = f"{host.name}: the wheel of torch", as_owner(spec, record)
-    folder = f"{spec.paths.build}/wheels"
+    fingerprint = drift.fingerprint(spec, record)
     try:
-        wheel = cached(drift.fingerprint(spec, record))
-        if wheel is None and builder is not None and said is not None:
-            told = said["wheel"] or together().hear(_WHEELS, [builder], deadlines.BUILD).get(
-                builder
-            )
-            if told is None:
-                why = f"{name} cannot be had: {builder} has not built it"
-                return given_up(host, STAGE, spec, why)
-            source = state.inventory.get_host(builder)
-            wheel = fetch(state, source, said["run_as"], said["build"], told)
+        wheel = cached(fingerprint)
         if wheel is None:
-            return failed(host, STAGE, f"{name} is not in the cache any more: run again")
+            told = together().hear(_WHEELS, [builder], deadlines.BUILD).get(builder)
+            if told is None or told.manifest.fingerprint != fingerprint:
+                other = "has none" if told is None else "builds another torch"
+                why = f"{name} cannot be had: {builder} {other}: run this for {builder} too, or"
+                return given_up(host, STAGE, spec, f"{why} remove pytorch_builder")
+            source = state.inventory.get_host(builder)
+            wheel = fetch(state, source, told.run_as, told.build, told.manifest)
         path, manifest = wheel
         host.log(f"bring {path.name} from the cache ({manifest.size} bytes) ...")
-        send(state, host, run_as, folder, path, manifest.sha256)
+        send(state, host, run_as, f"{spec.paths.build}/wheels", path, manifest.sha256)
     except (TransferError, OSError) as error:
         return failed(host, STAGE, f"{name} could not be transferred: {error}: run again")
+    together().say(_WHEELS, host.name, _Wheel(manifest, run_as, spec.paths.build))
     content = (manifest.model_dump_json(indent=1) + "\n").encode()
     file = File(path=f"{spec.paths.build}/wheel.json", content=content)
     return written(state, host, STAGE, file, run_as)
@@ -163,11 +145,10 @@ def _start(spec: HostSpec, record: Record) -> Commands:
     paths, there, content = spec.paths, record.layout.entry(spec.paths.build_bundle), build_bundle()
     if isinstance(there, Unknown) or there.sha256 != hashlib.sha256(content).hexdigest():
         yield write(STAGE, File(path=paths.build_bundle, content=content), as_root(spec))
-    made = plan(spec, record)
+    text = json.dumps(plan(spec, record), indent=1, sort_keys=True) + "\n"
     if not executing() and state.print_noop_info:  # as with `--dry -v`
-        for line in shown(Plan(**made), Place(Path(paths.build))):
+        for line in text.splitlines():
             host.log(line)
-    text = json.dumps(made, indent=1, sort_keys=True) + "\n"
     file = File(path=f"{paths.build}/plan.json", content=text.encode())
     yield write(STAGE, file, as_owner(spec, record))
     memory = str(drift.memory_mib(spec, record))
@@ -230,10 +211,10 @@ def _followed(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
             break
     forget()
     after = look(spec)
-    if after is not None and drift.has_wheel(spec, after):
-        together().say(_WHEELS, host.name, after.build.wheel)
-        return True
-    together().say(_WHEELS, host.name, None)
+    if after is not None:
+        _tell(spec, after)
+        if drift.has_wheel(spec, after):
+            return True
     told = after.build.state if after is not None else None
     return given_up(
         host, STAGE, spec, f"{name} {_why(told)}; {drift.log(spec)} there has all of it"

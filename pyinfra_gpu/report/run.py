@@ -74,13 +74,14 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
     """Return the run's result as plain data.
 
     ``hosts`` maps each host of the run to its stages, its smoke test's verdict, and its status:
-    ``as declared``, ``changed``, ``failed``, ``unreachable``, ``cut off``, ``not looked at``; in
-    a dry run ``differs``. A stage's ``changed`` is what was completed, ``unfinished`` what was to
-    be done where it failed or the run was cut off. ``complete``: whether the deploy file was gone
-    through to its end. ``smoke`` is the verdict that stands for what is installed; ``last_smoke``
-    the one that was there before (``{"unknown": reason}`` where it cannot be read). A failed test's
-    has its ``diagnosis``. ``smoke_across`` is what is known of the multi-node step, ``facts`` are
-    the versions before the run, ``history`` is what happened to packages lately.
+    ``as declared``, ``left alone`` (not as declared, and a deploy does nothing about it),
+    ``changed``, ``failed``, ``unreachable``, ``cut off``, ``not looked at``; in a dry run
+    ``differs``. A stage's ``changed`` is what was completed, ``unfinished`` what was to be done
+    where the run failed, was refused or was cut off. ``complete``: whether the deploy file ran to
+    its end. ``smoke`` is the verdict that is valid for what is installed; ``last_smoke`` the one
+    that was there before (``{"unknown": reason}`` where it cannot be read). A failed test's has
+    its ``diagnosis``. ``smoke_across`` is what is known of the multi-node step, ``facts`` are the
+    versions before the run, ``history`` is what happened to packages lately.
     """
     dry = state.current_stage < StateStage.Execute
     hosts = {}
@@ -122,7 +123,8 @@ def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict
         "complete": host.name in book.planned,
         "rehearsal": bool(host.data.get("rehearsal", False)),
         "stages": [
-            _stage(entry, cut=status == "cut off" and entry is entries[-1]) for entry in entries
+            _stage(entry, ended=_ended(entry, entries, cut=status == "cut off"))
+            for entry in entries
         ],
         "smoke": _as_json(book.verdicts.get(host.name) or _still_good(entries, last)),
         "smoke_across": _as_json(book.across.get(host.name)),
@@ -157,15 +159,24 @@ def _status(state: State, book: Journal, host: Host, entries: list[Entry], *, dr
         return "cut off" if host.name in book.looks else "not looked at"
     if any(entry.actions for entry in entries):
         return "differs" if dry else "changed"
+    if any(each.effect == "report" for entry in entries for each in entry.findings):
+        return "left alone"
     return "as declared" if entries else "not looked at"
 
 
-def _stage(entry: Entry, *, cut: bool = False) -> dict[str, Any]:
-    """Return what is reported of a stage; how much of an unfinished one was done is not known.
+def _ended(entry: Entry, entries: list[Entry], *, cut: bool) -> bool:
+    """Tell whether the run came to the end of a stage.
 
-    + cut: whether the run was cut off in it
+    Of a host that preflight refused, some later stages are judged too, and none is begun.
+
+    + cut: whether the run was cut off in the last of the host's stages
     """
-    ended = not entry.problem and not cut
+    refused = entries[0].stage == Stage.PREFLIGHT and entries[0].problem
+    return not (entry.problem or refused or (cut and entry is entries[-1]))
+
+
+def _stage(entry: Entry, *, ended: bool = False) -> dict[str, Any]:
+    """Return what is reported of a stage; how much of an unfinished one was done is not known."""
     return {
         "stage": entry.stage,
         "found": entry.found,

@@ -1,11 +1,8 @@
-"""The smoke test as a person reads it: its figures, or what failed, why and what to do.
-
-What explains a failure comes from `pyinfra_gpu.diagnosis`; of reports only this module knows it.
-"""
+"""The smoke test as a person reads it: its figures, or what failed, why and what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +29,7 @@ Across = AcrossStamp | Tested
 """What a host has to say of a multi-node step: of one that passed, its stamp's part."""
 
 GATE = {
-    "rehearsal-1gpu": "one GPU is declared: this proves what one GPU can, and nothing about two",
+    "rehearsal-1gpu": "one GPU is declared: this proves nothing about two",
     "rehearsal-cpu": "no GPU was used: this proves nothing about GPUs",
 }
 _OTHERS = 3  # failed checks that are shown beside the one that counts
@@ -98,19 +95,20 @@ def blocks(tests: Mapping[str, Tested], *, whole: bool = False) -> list[Renderab
             shown.append(Sentence(f"the same on {brief(others)}", "  ", "    "))
     passed = {name: test.verdict for name, test in own.items() if test.verdict.passed}
     for names in alike(passed, lambda name: _result(passed[name])):
-        shown += [BLANK, *_passed(names, [passed[name] for name in names])]
-    if passed:
-        shown.append(Text("  figures of each host: -v, or the JSON report"))
-    return shown
+        shown += [BLANK, Sentence(f"{brief(names)}: {_result(passed[names[0]])}")]
+        texts = [(name, text) for name in names for text in warnings(passed[name])]
+        for text, hosts in said_once(texts):
+            shown.append(Sentence(f"WARN {brief(hosts)}: {text}", "  ", "    "))
+        if gate := GATE.get(passed[names[0]].mode):
+            shown.append(Sentence(gate, "  ", "    "))
+    return [*shown, Text("  figures of each host: -v, or the JSON report")] if passed else shown
 
 
 def _one(name: str, test: Tested) -> list[RenderableType]:
     """Return what to show of one host's test."""
     verdict = test.verdict
-    if not isinstance(verdict, Verdict):
-        return []
-    duration = f"{verdict.duration_s:.1f} s, {verdict.finished}"
-    title = f"{name}: smoke test {_result(verdict)} in {duration}"
+    assert isinstance(verdict, Verdict)  # noqa: S101 - see `blocks`
+    title = f"{name}: {_result(verdict)} in {verdict.duration_s:.1f} s, {verdict.finished}"
     if not verdict.passed:
         again = [Text("  run it again on the host:"), _whole(f"    {verdict.rerun_command}")]
         return [Sentence(title), *_failure(test), *again]
@@ -123,26 +121,7 @@ def _one(name: str, test: Tested) -> list[RenderableType]:
 def _result(verdict: AnyVerdict) -> str:
     status = "PASS, degraded" if verdict.status == "warn" else verdict.status.upper()
     passed = f"{len(verdict.having('pass'))} of {len(verdict.checks)} checks passed"
-    return f"{status} ({verdict.mode}), {passed}"
-
-
-def _passed(names: Sequence[str], verdicts: Sequence[AnyVerdict]) -> Iterator[RenderableType]:
-    """Yield what hosts share that passed in the same way, with the range of their figures."""
-    seconds = _range([verdict.duration_s for verdict in verdicts])
-    yield Sentence(f"{brief(names)}: smoke test {_result(verdicts[0])} in {seconds} s")
-    rates = [finite(verdict.metrics.allreduce_busbw_gb_s) for verdict in verdicts]
-    if known := [rate for rate in rates if rate is not None]:
-        yield Sentence(f"all-reduce: {_range(known)} GB/s bus bandwidth", "  ", "    ")
-    if gate := GATE.get(verdicts[0].mode):
-        yield Sentence(gate, "  ", "    ")
-    tests = zip(names, verdicts, strict=True)
-    for text, hosts in said_once((name, text) for name, each in tests for text in warnings(each)):
-        yield Sentence(f"WARN {brief(hosts)}: {text}", "  ", "    ")
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
-    return low if low == high else f"{low} to {high}"
+    return f"smoke test {status} ({verdict.mode}), {passed}"
 
 
 def warnings(verdict: AnyVerdict) -> list[str]:
@@ -167,12 +146,12 @@ def figures(verdict: Verdict) -> list[str]:
             f"{', '.join(each)} {works[each[0]]}" for each in alike(works, works.__getitem__)
         ]
         if metrics.precision_best and set(works.values()) != {"native"}:
-            formats.append(f"fall back to {metrics.precision_best}")
+            formats.append(f"recommended: {metrics.precision_best}")
         texts.append(f"number formats: {'; '.join(formats)}")
     times = [f"{each.id} {each.seconds:.1f}" for each in verdict.stages if each.seconds is not None]
     texts += [f"seconds by stage: {', '.join(times)}"] if times else []
     if verdict.listens.to == "anyone":
-        texts.append(f"while it ran, others could connect to it: {verdict.listens.how}")
+        texts.append(f"other machines could connect while it ran: {verdict.listens.how}")
     return [*texts, GATE[verdict.mode]] if verdict.mode in GATE else texts
 
 
@@ -198,7 +177,7 @@ def _all_reduce(entry: AllReduce, among: str = "") -> str:
 
 
 def _drop(ratio: float) -> str:
-    return f"{ratio:.3f} of the drop that the gradient predicts"
+    return f"{ratio:.1%} of the decrease that the gradient predicts"
 
 
 # -- a multi-node step
@@ -245,7 +224,7 @@ def across_figures(stamped: AcrossStamp) -> Iterator[str]:
     if (ratio := finite(stamped.taylor_ratio)) is not None:
         yield f"one training step: {_drop(ratio)}"
     for name, reason in stamped.open_to_others.items():
-        yield f"while it ran, others could connect to {name}: {reason}"
+        yield f"other machines could connect to {name} while the step ran: {reason}"
 
 
 # -- a failure
@@ -262,12 +241,15 @@ def _failure(test: Tested) -> list[RenderableType]:
     verdict, failed, known = test.verdict, test.verdict.failed, why(test)
     if failed is None:
         return []
-    others = [each for each in verdict.having("fail", "unknown") if each.id != failed.id][:_OTHERS]
+    others = [each for each in verdict.having("fail", "unknown") if each.id != failed.id]
     texts = [f"FAIL {failed.id}: {shortened(failed.sentence, _LONGEST)}"]
-    texts += [f"{e.status.upper()} {e.id}: {shortened(e.detail, _LONGEST // 2)}" for e in others]
-    texts += [f"seen: {shortened(line, _LONGEST // 2)}" for line in known.seen]
+    texts += [
+        f"{e.status.upper()} {e.id}: {shortened(e.detail, _LONGEST // 2)}" for e in others[:_OTHERS]
+    ]
+    texts += [f"and {len(others) - _OTHERS} more failed"] if len(others) > _OTHERS else []
+    texts += [f"log line: {shortened(line, _LONGEST // 2)}" for line in known.seen]
     if known.name:
-        texts.append(f"why ({known.name}): {shortened(known.cause, _LONGEST)}")
+        texts.append(f"cause ({known.name}): {shortened(known.cause, _LONGEST)}")
     shown: list[RenderableType] = [Sentence(text, "  ", "    ") for text in texts]
     if known.fix:
         steps = Table.grid(expand=True)
@@ -275,11 +257,11 @@ def _failure(test: Tested) -> list[RenderableType]:
         steps.add_column(ratio=1, overflow="fold")
         for number, text in enumerate(known.fix[:_STEPS], 1):
             steps.add_row(f"{number:3}.", safe(shortened(text, _LONGEST)))
-        if more := len(known.fix) - _STEPS:
-            steps.add_row("", f"and {more} more, in the JSON report") if more > 0 else None
+        if (more := len(known.fix) - _STEPS) > 0:
+            steps.add_row("", f"and {more} more, in the JSON report")
         shown.append(steps)
     elif known.tail:
-        shown.append(Text("  no known failure explains it; the last lines:"))
+        shown.append(Text("  the cause is not known; the last lines of the log:"))
         shown += [_cut(f"  | {line}") for line in known.tail[-_TAIL:-1]]
         shown.append(Sentence(shortened(known.tail[-1], _LONGEST), "  | ", "  |   "))
     return [*shown, _whole(f"  logs on the host: {verdict.logs}")]

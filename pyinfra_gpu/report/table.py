@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -21,15 +21,16 @@ Row = tuple[tuple[str, str, str], float]
 """Stage, what was found, what was changed; and the seconds it took."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
-_LEFT_ALONE = "left alone"
-"""A host that is not as declared, and where this run had nothing to do."""
+_STILL = "changed (still not as declared)"
+"""The state of a host that was changed, and on which something else is left alone."""
 
 _WORDS = {
     "failed": "FAILED",
     "unreachable": "UNREACHABLE",
     "cut off": "CUT OFF",
-    "not looked at": "NOT LOOKED AT",
-    _LEFT_ALONE: "not as declared, and left alone",
+    "not looked at": "NOT CHECKED",
+    "left alone": "not as declared (left alone)",
+    _STILL: _STILL,
     "differs": "would change",
     "changed": "changed",
     "as declared": "as declared",
@@ -57,15 +58,21 @@ def render(
     blocks = _table(hosts, dry=result["dry"], whole=whole)
     blocks += smoke.blocks({name: tests[name] for name in hosts if name in tests}, whole=whole)
     blocks += smoke.across_blocks({name: across.get(name) for name in hosts})
-    blocks += _attention(hosts)
-    return printed([*blocks, BLANK, Text(_summary(hosts))], width).lstrip("\n")
+    blocks += _attention(hosts, dry=result["dry"])
+    return printed([*blocks, BLANK, Text(_summary(hosts, dry=result["dry"]))], width).lstrip("\n")
 
 
 def _state(host: Host) -> str:
-    """Return a host's status; one that is not as declared, and was left so, is not called that."""
-    effects = {each["effect"] for stage in host["stages"] for each in stage["deviations"]}
-    left = host["status"] == "as declared" and "report" in effects
-    return _LEFT_ALONE if left else str(host["status"])
+    left = any(each["effect"] == "report" for each in _deviations(host))
+    return _STILL if left and host["status"] == "changed" else str(host["status"])
+
+
+def _word(host: Host, *, dry: bool) -> str:
+    return "REFUSED" if dry and host["status"] == "failed" else _WORDS[_state(host)]
+
+
+def _deviations(host: Host) -> Iterator[Mapping[str, Any]]:
+    return (each for stage in host["stages"] for each in stage["deviations"])
 
 
 def _badness(host: Host) -> int:
@@ -90,7 +97,7 @@ def _table(hosts: Mapping[str, Host], *, dry: bool, whole: bool) -> list[Rendera
         first = hosts[names[0]]
         same = rows[names[0]]
         blocks += [BLANK] if number and (same or before) else []
-        state = _WORDS[_state(first)]
+        state = _word(first, dry=dry)
         blocks.append(Sentence(head(names, state, rehearsal=first["rehearsal"])))
         for place, (cells, _) in enumerate(same):
             slowest = max(rows[name][place][1] for name in names)
@@ -126,8 +133,8 @@ def _rows(host: Host, *, dry: bool, whole: bool) -> list[Row]:
         else:
             others.append(stage)
     if others:
-        name = f"{len(others)} other{'s' if len(others) > 1 else ''}" if rows else "all"
-        rows.append(((name, "as declared", "-"), sum(stage["seconds"] for stage in others)))
+        stages = f"{len(others)} stage{'s' if len(others) > 1 else ''} as declared"
+        rows.append((("others", stages, "-"), sum(stage["seconds"] for stage in others)))
     return rows
 
 
@@ -136,7 +143,10 @@ def _did(stage: Stage, host: Host, *, dry: bool) -> str:
         return "REFUSED" if dry else "FAILED"
     if host["status"] == "cut off" and stage is host["stages"][-1]:
         return "CUT OFF"
-    return _brief(stage["changed"], ", ") or "-"
+    if stage["unfinished"]:
+        return "not reached"
+    left = any(each["effect"] == "report" for each in stage["deviations"])
+    return _brief(stage["changed"], ", ") or ("left alone" if left else "-")
 
 
 def _brief(texts: Sequence[str], separator: str, most: int = 3) -> str:
@@ -145,24 +155,41 @@ def _brief(texts: Sequence[str], separator: str, most: int = 3) -> str:
     return separator.join(texts if more <= 1 else [*texts[:most], f"and {more} more"])
 
 
-def _attention(hosts: Mapping[str, Host]) -> list[RenderableType]:
-    """Return what a person has to know, each sentence once with the hosts that it is about."""
-    texts: list[tuple[str, str]] = []
+def _attention(hosts: Mapping[str, Host], *, dry: bool) -> list[RenderableType]:
+    """Return what a person has to know, each sentence once with the hosts that it is about.
+
+    What failed is marked by an exclamation mark, all else by a hyphen.
+    """
+    failed: list[tuple[str, str]] = []
+    others: list[tuple[str, str]] = []
     for name, host in hosts.items():
         if host["status"] == "unreachable":
-            texts.append((name, "could not be reached: see the error of its connection above"))
+            failed.append((name, "could not be reached: see the error of its connection above"))
         for stage in host["stages"]:
-            texts += [(name, text) for text in (*stage["warnings"], stage["problem"]) if text]
-    sentences = [Sentence(f"{brief(names)}: {text}", "! ") for text, names in said_once(texts)]
+            failed += [(name, stage["problem"])] if stage["problem"] else []
+            others += [(name, text) for text in (*stage["warnings"], *_causes(stage, dry=dry))]
+    sentences = [
+        Sentence(f"{brief(names)}: {text}", mark)
+        for mark, texts in (("! ", failed), ("- ", others))
+        for text, names in said_once(texts)
+    ]
     return [BLANK, *sentences] if sentences else []
 
 
-def _summary(hosts: Mapping[str, Host]) -> str:
+def _causes(stage: Stage, *, dry: bool) -> Iterator[str]:
+    """Yield since when and by whom something is not as declared, or was until it was repaired."""
+    for each in stage["deviations"]:
+        if since := each["since"]:
+            repaired = "repaired: " if each["action"] in stage["changed"] and not dry else ""
+            author = f", by {since['by']}" if since["by"] else ""
+            when = since["when"].replace("T", " ")[:16]
+            yield f"{repaired}{each['found']}, since {when}: {since['change']}{author}"
+
+
+def _summary(hosts: Mapping[str, Host], *, dry: bool) -> str:
     if not hosts:
         return "no hosts"
-    states = [
-        "would change" if _state(each) == "differs" else _state(each) for each in hosts.values()
-    ]
+    states = [_word(each, dry=dry).lower() for each in hosts.values()]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     label = " (rehearsal)" if any(host["rehearsal"] for host in hosts.values()) else ""
     return f"{len(hosts)} host{'s' if len(hosts) != 1 else ''}{label}: {counts}"

@@ -11,7 +11,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SecretStr,
+    StringConstraints,
+)
 from pydantic.fields import FieldInfo
 
 from pyinfra_gpu.on_host.smoke.options import LARGEST_MIB
@@ -34,19 +43,36 @@ def _one_of(names: Callable[[], Collection[str]], what: str) -> PlainValidator:
     return PlainValidator(t.one_of(names, what))
 
 
+def _like(pattern: str) -> StringConstraints:
+    return StringConstraints(pattern=f"^({pattern})$")
+
+
+def _joined(digits: str) -> str:
+    return digits.replace(" ", "")
+
+
+def _hex(digits: int) -> StringConstraints:
+    return StringConstraints(pattern=f"^[0-9a-fA-F]{{{digits}}}$", to_lower=True)
+
+
+_TEXT = BeforeValidator(t.text)
 Archs = Annotated[tuple[int, ...], PlainValidator(t.archs)]
 Branch = Annotated[int, PlainValidator(t.number_of(lambda: [*catalogue().driver_branches],
                                                    "a known driver branch"))]
 Capabilities = Annotated[tuple[str, ...], PlainValidator(t.capabilities)]
 Command = Annotated[tuple[str, ...], PlainValidator(of_runs.command)]
-Commit = Annotated[str, PlainValidator(t.commit)]
-Compiler = Annotated[str, PlainValidator(t.compiler)]
+Commit = Annotated[str, _TEXT, _hex(40)]
+Compiler = Annotated[str, _TEXT, _like(r"(gcc|clang)-[1-9]\d?")]
 CudaRelease = Annotated[str, _one_of(lambda: catalogue().cuda, "a CUDA release this project knows")]
+Fingerprint = Annotated[
+    str, _TEXT, AfterValidator(_joined), _hex(40), AfterValidator(str.upper)]
 GitUrl = Annotated[str, PlainValidator(t.git_url)]
 GpuModel = Annotated[str, _one_of(lambda: catalogue().gpus, "a GPU this project knows")]
 IndexUrl = Annotated[str, PlainValidator(t.index_url)]
-Name = Annotated[str, PlainValidator(t.name)]
-Owner = Annotated[str, PlainValidator(t.owner)]
+Interpreter = Annotated[str, _TEXT, _like(
+    r"3\.\d{1,2}(\.\d{1,2})?|[A-Za-z][A-Za-z0-9._+-]*|(/\.?[A-Za-z0-9_+][A-Za-z0-9._+-]*)+")]
+Name = Annotated[str, _TEXT, _like("[a-z0-9][a-z0-9-]{0,39}")]
+Owner = Annotated[str, _TEXT, _like("[A-Za-z_][A-Za-z0-9_.-]{0,31}")]
 Packages = Annotated[tuple[str, ...], PlainValidator(t.packages)]
 Pairs = Annotated[tuple[tuple[str, str], ...], PlainValidator(t.flags)]
 StackName = Annotated[str, _one_of(lambda: catalogue().stacks, "a stack")]
@@ -122,11 +148,11 @@ class RepositorySpec(Section):
         name="driver_repository_url", derived=_STACKS,
         allowed=f"{_URL}, in which {{distro}} and {{arch}} become the host's",
         example="https://mirror.example.org/cuda/repos/{distro}/{arch}")
-    key_fingerprint: Annotated[str, PlainValidator(t.fingerprint)] | None = key(
+    key_fingerprint: Fingerprint | None = key(
         None, "the key that signs the repository; None = NVIDIA's, which a mirror keeps",
         allowed="40 hexadecimal digits, or None",
         example="0123456789ABCDEF0123456789ABCDEF01234567")
-    keyring_sha256: Annotated[str, PlainValidator(t.sha256)] | None = key(
+    keyring_sha256: Annotated[str, _TEXT, _hex(64)] | None = key(
         None, "digest of the repository's cuda-keyring package; None = NVIDIA's",
         allowed="64 hexadecimal digits, or None", example="0123456789abcdef" * 4)
 
@@ -146,7 +172,7 @@ class DriverSpec(Section):
     branch: Branch | None = key(
         None, "the NVIDIA driver branch", example=595, derived=_STACKS,
         allowed="a driver branch in stacks.yaml, e.g. 580")
-    version: Annotated[str, PlainValidator(t.driver_version)] | None = key(
+    version: Annotated[str, _TEXT, _like(r"\d{3}\.\d{2,3}(\.\d{2})?")] | None = key(
         None, "exactly this driver; None = the newest of the branch on offer when it is installed;"
         " one of the branch that is there stays", example="580.95.05",
         allowed="a whole version of the branch, e.g. '580.95.05', or None")
@@ -187,7 +213,7 @@ class CudaSpec(Section):
     release: CudaRelease | None = key(
         None, "the CUDA toolkit", example="13.2", derived=_STACKS,
         allowed="a CUDA release in stacks.yaml, e.g. '13.0'")
-    version: Annotated[str, PlainValidator(t.cuda_version)] | None = key(
+    version: Annotated[str, _TEXT, _like(r"\d{1,2}\.\d{1,2}\.\d{1,3}")] | None = key(
         None, "exactly this toolkit; None = any of the release", example="13.0.3",
         allowed="a version of the toolkit package of that release, e.g. '13.0.3', or None")
     archs: Archs = key(
@@ -265,13 +291,13 @@ class PytorchSpec(Section):
     source: Literal["wheel", "nightly", "source"] = key(
         "wheel", "where torch comes from; 'nightly' keeps its files, 'source' builds it once per"
         " kind of host", example="source")
-    version: Annotated[str, PlainValidator(t.torch_version)] = key(
+    version: Annotated[str, _TEXT, _like(r"\d+\.\d+\.\d+(\.dev20\d{6})?")] = key(
         None, "the torch release", example="2.14.0", derived=_STACKS,
         allowed="a final torch release with three numbers, or a nightly's with its date")
-    build: Annotated[str, PlainValidator(t.torch_build)] = key(
+    build: Annotated[str, _TEXT, _like(r"cpu|cu\d{3}")] = key(
         None, "the torch build", example="cu126", derived=_STACKS,
         allowed="'cpu' or 'cu' and three digits")
-    python: Annotated[str, PlainValidator(t.interpreter)] = key(
+    python: Interpreter = key(
         "python3", "the host's Python that the virtual environment is made from", example="3.12",
         allowed="a command, an absolute path or a version such as '3.12'")
     environments_kept: int = key(
@@ -290,7 +316,7 @@ class PytorchSpec(Section):
     lock: Literal["if-there", "required", "ignore"] = key(
         "if-there", "whether only what a lock of `pyinfra-gpu lock` names is installed, by its"
         " digest; 'required' stops a host for which there is none", example="required")
-    fallback: Annotated[str, PlainValidator(t.torch_release)] | None = key(
+    fallback: Annotated[str, _TEXT, _like(r"\d+\.\d+\.\d+")] | None = key(
         None, "the release installed as a wheel where a build or a nightly cannot be had; said in"
         " every run and check until that is cured; None = such a host fails", example="2.14.1",
         allowed="a final torch release with three numbers, or None")

@@ -122,6 +122,8 @@ def _in_words(reason: str, about: Mapping[str, Any], value: object) -> Bad:
             return Bad(f"is {kind(value)}, not text")
         words = about["expected"].replace(" or ", ", ").replace("'", "").split(", ")
         return Bad("is not one of the allowed words", suggestion=nearest(value, words))
+    if reason == "string_pattern_mismatch":
+        return Bad("has another form than is allowed")
     if reason in ("greater_than_equal", "less_than_equal") and value == value:
         bound = about["ge"] if reason == "greater_than_equal" else about["le"]
         problem = "is too small" if reason == "greater_than_equal" else "is too large"

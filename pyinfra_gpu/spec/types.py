@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Collection
 from urllib.parse import SplitResult, urlsplit
 
-from packaging.version import InvalidVersion, Version
 from pydantic import SecretStr
 
 from pyinfra_gpu.errors import SECRET_NAME, nearest
@@ -58,24 +57,6 @@ def text(value: object) -> str:
     if not value.isprintable():
         raise Bad("contains a line break or another character that cannot be printed")
     return value
-
-
-def matching(pattern: str, problem: str, *hints: tuple[str, str, str]) -> Callable[[object], str]:
-    """Return a check for text that is like `pattern` as a whole.
-
-    + hints: pattern, problem and remedy of mistakes that are often made; {} is the pattern's group
-    """
-
-    def check(value: object) -> str:
-        word = text(value)
-        for wrong, what, remedy in hints:
-            if found := re.fullmatch(wrong, word):
-                raise Bad(what, remedy=remedy.format(found[1]))
-        if not re.fullmatch(pattern, word):
-            raise Bad(problem)
-        return word
-
-    return check
 
 
 def one_of(names: Callable[[], Collection[str]], what: str) -> Callable[[object], str]:
@@ -153,9 +134,6 @@ def arch(item: str) -> int:
 
 archs = sequence(arch)
 packages = sequence(package)
-compiler = matching(r"(gcc|clang)-[1-9]\d?", "is not a compiler with its major number")
-name = matching(r"[a-z0-9][a-z0-9-]{0,39}", "is not a short lower-case name")
-owner = matching(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", "is not a user name")
 
 
 def capabilities(value: object) -> tuple[str, ...]:
@@ -163,78 +141,9 @@ def capabilities(value: object) -> tuple[str, ...]:
     return tuple(f"{str(each)[:-1]}.{str(each)[-1]}" for each in archs(value))
 
 
-# --- versions ---
-
-driver_version = matching(
-    r"\d{3}\.\d{2,3}(\.\d{2})?", "is not a whole driver version",
-    (r"(\d{3})", "is a branch, not a version", "set driver_branch = {}"),
-    (r"(\d{3}\.\d{2,3}(?:\.\d{2})?)-.+", "names the package's revision too", "set KEY = '{}'"),
-)  # fmt: skip
-cuda_version = matching(
-    r"\d{1,2}\.\d{1,2}\.\d{1,3}", "is not a toolkit version of three numbers",
-    (r"(\d+\.\d+)", "is a release, not a version", "set cuda_release = '{}'"),
-    (r"(\d+\.\d+\.\d+)-.+", "names the package's revision too", "set KEY = '{}'"),
-)  # fmt: skip
-
-
-def torch_build(value: object) -> str:
-    """Accept "cpu" or "cu" with three digits."""
-    word = text(value)
-    if re.fullmatch(r"\d+\.\d+", word):
-        raise Bad("is a CUDA release, not a build", suggestion=f"cu{word.replace('.', '')}")
-    if not re.fullmatch(r"cpu|cu\d{3}", word):
-        raise Bad("is not a build this project installs")
-    return word
-
-
 def is_nightly(version: str) -> bool:
     """Return whether a version is a nightly's, which ends in a date: "2.16.0.dev20261120"."""
-    return bool(re.fullmatch(r"\d+\.\d+\.\d+\.dev20\d{6}", version))
-
-
-def torch_version(value: object) -> str:
-    """Accept a release with three numbers, or a nightly's; the build has its own key."""
-    try:
-        version = Version(text(value))
-    except InvalidVersion:
-        raise Bad("is not a version") from None
-    if version.local:
-        both = f"pytorch_version = '{version.public}' and pytorch_build = '{version.local}'"
-        raise Bad("names the build too", remedy=f"set {both}")
-    if is_nightly(str(version)):
-        return str(version)
-    if version.is_prerelease or version.is_postrelease or version.epoch:
-        raise Bad("is not a final release", suggestion=version.base_version)
-    if len(version.release) != 3:
-        full = ".".join(str(part) for part in (*version.release, 0, 0)[:3])
-        raise Bad("does not have three numbers", suggestion=full)
-    return str(version)
-
-
-def torch_release(value: object) -> str:
-    """Accept a final release; a nightly has no place here."""
-    version = torch_version(value)
-    if is_nightly(version):
-        raise Bad("is a nightly", suggestion=version.partition(".dev")[0])
-    return version
-
-
-def interpreter(value: object) -> str:
-    """Accept a command ("python3.12"), an absolute path, or a version ("3.12")."""
-    word = text(value)
-    if re.fullmatch(r"(python)?2(\.\d+)*", word):
-        raise Bad("is Python 2", suggestion="3.12")
-    if re.fullmatch(r"\d+(\.\d+)*", word):
-        if not re.fullmatch(r"3\.\d{1,2}(\.\d{1,2})?", word):
-            raise Bad("is not a Python 3 version with its minor number")
-        return word
-    if word.startswith("-"):
-        raise Bad(_DASH)
-    if "/" in word and not word.startswith("/"):
-        raise Bad("is a relative path")
-    if not re.fullmatch(r"[A-Za-z0-9._+/-]*[A-Za-z0-9_+]", word) or ".." in word.split("/"):
-        raise Bad("is not a command, an absolute path or a version")
-    return word
+    return ".dev" in version
 
 
 # --- places ---
@@ -361,32 +270,6 @@ def _scp_like(url: str) -> str:
     raise Bad("is not a git URL")
 
 
-def digits(count: int, what: str, short: str = "") -> Callable[[object], str]:
-    """Return a check for `count` hexadecimal digits, returned in lower case; spaces are dropped."""
-
-    def check(value: object) -> str:
-        word = text(value).replace(" ", "").lower()
-        if not re.fullmatch(r"[0-9a-f]+", word):
-            raise Bad(f"is not {what}")
-        if len(word) != count:
-            raise Bad(f"has {len(word)} digits{short if len(word) < count else ''}")
-        if set(word) == {"0"}:
-            raise Bad("holds zeros alone")
-        return word
-
-    return check
-
-
-commit = digits(40, "a commit, and a branch or tag may move", ", it is shortened")
-sha256 = digits(64, "a SHA-256 digest")
-_fingerprint = digits(40, "a key fingerprint", ", and a short id can be forged")
-
-
-def fingerprint(value: object) -> str:
-    """Accept a key's whole fingerprint, returned in upper case."""
-    return _fingerprint(value).upper()
-
-
 def requirements(value: object) -> str:
     """Accept a relative path below the repo to a requirements .txt or a pyproject.toml."""
     path = text(value)
@@ -419,8 +302,9 @@ def ip_address(value: object) -> str:
 def switch_or_group(value: object) -> object:
     """Accept True, False or the name of an inventory group."""
     if isinstance(value, str) and value.casefold() not in ("true", "false", "yes", "no"):
-        problem = "is neither True, False nor the name of a group"
-        return matching(r"[A-Za-z][A-Za-z0-9_]{0,63}", problem)(value)
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", value):
+            raise Bad("is neither True, False nor the name of a group")
+        return value
     if not isinstance(value, bool):
         meant = {"true": True, "yes": True, "1": True}.get(str(value).casefold())
         raise Bad(f"is {kind(value)}, not True or False", suggestion=meant)

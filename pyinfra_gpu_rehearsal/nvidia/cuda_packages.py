@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 from pyinfra_gpu_rehearsal.commands import run
-from pyinfra_gpu_rehearsal.nvidia.debs import ON_HOST, Link, Package, script
+from pyinfra_gpu_rehearsal.nvidia.debs import ON_HOST, Content, Link, Package, script
 from pyinfra_gpu_rehearsal.wheelhouse import pip_command
 
 VERSION = "13.0.3"
@@ -59,7 +59,7 @@ def _unpack(name: str, wheels: Path, work: Path) -> Path:
     return tree
 
 
-def _files(tree: Path) -> dict[str, str | bytes | Path | Link]:
+def _files(tree: Path) -> dict[str, Content]:
     return {f"{_ROOT}/{path.relative_to(tree)}": path for path in tree.rglob("*") if path.is_file()}
 
 

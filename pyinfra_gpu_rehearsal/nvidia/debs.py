@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,12 +27,16 @@ class Link:
     target: str
 
 
+Content = str | bytes | Path | Link
+"""What a file is: its text or bytes, a file or folder to copy, or a link."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Package:
     """One package.
 
     + relations: control fields such as Depends
-    + files: path without the leading slash -> text, bytes, a file or folder to copy, or a Link
+    + files: path without the leading slash -> its content
     + programs: which of the files may be executed
     + scripts: name ("postinst") -> shell text, without its first line
     + compress: for the one that is big; the others are made and read faster without
@@ -43,7 +47,7 @@ class Package:
     architecture: str = "amd64"
     description: str = ""
     relations: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str | bytes | Path | Link] = field(default_factory=dict)
+    files: Mapping[str, Content] = field(default_factory=dict)
     programs: tuple[str, ...] = ()
     scripts: Mapping[str, str] = field(default_factory=dict)
     triggers: str = ""
@@ -158,8 +162,3 @@ def repack(original: Path, folder: Path, **fields: str) -> Path:
 def _describe(package: Path, control: str) -> None:
     entry = stanza(control, package.name, package.read_bytes())
     package.with_suffix(".stanza").write_text(entry)
-
-
-def index(packages: Iterable[Path]) -> str:
-    """Return the text of the Packages index for the files PACKAGES, which `build` made."""
-    return "\n".join(path.with_suffix(".stanza").read_text() for path in packages)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pyinfra_gpu.stacks import catalogue
-from pyinfra_gpu_rehearsal.apt_repository import NAME
+from pyinfra_gpu_rehearsal.apt_repository import NAME, FlatRepository, SigningKey
 from pyinfra_gpu_rehearsal.aptconfig import os_release
 from pyinfra_gpu_rehearsal.base_image import BaseImage, Say
 from pyinfra_gpu_rehearsal.errors import LabError
@@ -18,9 +18,7 @@ from pyinfra_gpu_rehearsal.nvidia.archive import DRIVERS, Archive, ensure_archiv
 from pyinfra_gpu_rehearsal.nvidia.bad_repository import KINDS, Offer, newest, spoil_file, spoiled
 from pyinfra_gpu_rehearsal.nvidia.debs import Package, build
 from pyinfra_gpu_rehearsal.nvidia.driver_packages import branch_of
-from pyinfra_gpu_rehearsal.nvidia.flat import FlatRepository
 from pyinfra_gpu_rehearsal.nvidia.kernels import package_version
-from pyinfra_gpu_rehearsal.nvidia.signing import SigningKey
 from pyinfra_gpu_rehearsal.server import CLOSED
 from pyinfra_gpu_rehearsal.state import write_atomically
 

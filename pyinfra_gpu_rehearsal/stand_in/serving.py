@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from pyinfra_gpu_rehearsal.aptconfig import read_machine
 from pyinfra_gpu_rehearsal.base_image import Say, ensure_base_image
 from pyinfra_gpu_rehearsal.lab import Lab
 from pyinfra_gpu_rehearsal.stand_in import serve
-from pyinfra_gpu_rehearsal.wheelhouse import BUILD_REQUIREMENTS, ensure_wheels, lay_out_index
+from pyinfra_gpu_rehearsal.wheelhouse import BUILD_REQUIREMENTS, ensure_index
 
 _INDEX = "build-tools"
 
@@ -39,7 +40,9 @@ def serve_stand_in(
     """
     www = lab.directory / "www"
     image = ensure_base_image(read_machine(), say)
-    lay_out_index(*ensure_wheels(image.python, say, BUILD_REQUIREMENTS), www / _INDEX)
+    tools = ensure_index(image.python, say, BUILD_REQUIREMENTS)
+    shutil.rmtree(www / _INDEX, ignore_errors=True)
+    shutil.copytree(tools, www / _INDEX, symlinks=True)
     with tempfile.TemporaryDirectory(dir=lab.directory) as work:
         made = serve(www / "git", Path(work), name=name, broken=broken, scikit=scikit)
     return Served(f"{lab.url}/git/{name}.git", made.commit, f"{lab.url}/{_INDEX}/")

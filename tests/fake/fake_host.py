@@ -173,7 +173,7 @@ class FakeHost:
         plain: dict[str, str | None] = {
             **_PLAIN,
             "system.hostname": self.name,
-            "environment.text": environment.declared(wanted)[wanted.paths.env_file][0],
+            "environment.text": environment.declared(wanted, "ubuntu")[0].content.decode(),
             **(noted or {}),
             "smoke.verdict": None,
         }
@@ -190,25 +190,23 @@ class FakeHost:
         return short.lines({**dict.fromkeys((*_ABSENT, *_NEVER)), **plain}, lists)
 
     def _layout(self, wanted: spec.HostSpec) -> dict[str, list[str]]:
-        files = {
-            path: (text.encode(), mode)
-            for path, (text, mode) in environment.declared(wanted).items()
-        }
+        files = [*environment.declared(wanted, "ubuntu")]
         if wanted.training is not None:
-            files |= launcher_files.declared(wanted, wanted.training)
+            files += launcher_files.declared(wanted, wanted.training)
         rows: dict[str, str | None] = {
             path: f"41ed 0 root 4096 {path}" for path in layout.roots(wanted)
         }
         for path in (*layout.owners(wanted), wanted.paths.venv):
             rows[path] = f"41ed 1000 ubuntu 4096 {path}"
         rows[wanted.paths.lock] = f"81a0 0 root 0 {wanted.paths.lock}"
-        for path, (text, mode) in files.items():
-            owner = "1000 ubuntu" if mode == "0600" else "0 root"
-            rows[path] = f"{0o100000 + int(mode, 8):x} {owner} {len(text)} {path}"
+        for each in files:
+            owner = "1000 ubuntu" if each.mode == "0600" else "0 root"
+            mode, size = f"{0o100000 + int(each.mode, 8):x}", len(each.content)
+            rows[each.path] = f"{mode} {owner} {size} {each.path}"
         if self.bare:
             rows = dict.fromkeys(rows)
         rows |= self.entries
-        digests = [f"{_digest(text)}  {path}" for path, (text, _) in files.items() if rows[path]]
+        digests = [f"{_digest(each.content)}  {each.path}" for each in files if rows[each.path]]
         digests += [f"{digest}  {path}" for path, digest in self.digests.items()]
         return {
             "layout.asked": list(rows),

@@ -1,29 +1,21 @@
 """What cannot be built is one sentence that names key, value, host and remedy, each time.
 
-By where it is known: in the data, in the inventory, on the host before anything is written there,
-and in the source before anything is configured.
+By where it is known: in the data, in the inventory, on the host before anything is written there.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from built_host import TORCH_COMMIT, built_host, record_of
 from fake_host import FakeHost, FakeRun
 from gpu_host import GpuHost
 from proven_host import proven_host
-from test_build_program import PLAN, git, programs
 
 from pyinfra_gpu.compatibility import resolve
 from pyinfra_gpu.drift import preflight
 from pyinfra_gpu.errors import SpecError
-from pyinfra_gpu.on_host.build import steps
-from pyinfra_gpu.on_host.build.plan import BuildError, Place
 
 SOURCE: dict[str, object] = {
     "gpu_model": "RTX 5090", "pytorch_source": "source",
@@ -162,146 +154,3 @@ def test_a_host_that_only_gets_a_wheel_or_has_begun_needs_no_more_room() -> None
     begun = built_host(plain=FREE, state={})
     assert no_obstacle(begun)
     assert not no_obstacle(replace(begun, plain={**begun.plain, "build.state": None}))
-
-
-# -- the source: whole or not at all
-
-Damage = Callable[[Path], object]
-INNER = "third_party/inner"
-
-
-@pytest.fixture(scope="module")
-def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a repository that has a submodule: outer and inner."""
-    base = tmp_path_factory.mktemp("git")
-    for name in ("inner", "outer"):
-        folder = base / name
-        folder.mkdir()
-        git(folder, "init", "--quiet")
-        (folder / "file").write_text("x\n")
-        if name == "outer":
-            git(folder, "submodule", "--quiet", "add", "../inner", INNER)
-        git(folder, "add", ".")
-        git(folder, "commit", "--quiet", "-m", "x")
-    return base
-
-
-def serve(repositories: Path, folder: Path) -> tuple[Place, str, str]:
-    """Return a place to build in, and a repository of its own: its URL and commit."""
-    outer, place = folder / "git/outer", Place(folder / "build")
-    shutil.copytree(repositories, outer.parent, symlinks=True)
-    place.root.mkdir()
-    return place, outer.as_uri(), git(outer, "rev-parse", "HEAD")
-
-
-@pytest.fixture
-def served(repositories: Path, tmp_path: Path) -> tuple[Place, str, str]:
-    return serve(repositories, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def whole(repositories: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, str, str]:
-    """Return one that was fetched; who damages it has it made whole again."""
-    made = serve(repositories, tmp_path_factory.mktemp("whole"))
-    fetched(*made)
-    return made
-
-
-def fetched(place: Place, url: str, commit: str) -> None:
-    run = programs(place.root)
-    steps.fetch(replace(PLAN, git=url, commit=commit), place, run)
-    assert place.fetched.read_text() == commit == git(place.source, "rev-parse", "HEAD")
-    assert git(place.source, "status", "--porcelain", "--ignore-submodules=none") == ""
-    assert git(place.source, "submodule", "status", "--recursive")[:1] not in ("-", "+", "U")
-
-
-def _elsewhere(tree: Path) -> None:
-    git(tree / INNER, "commit", "--quiet", "--allow-empty", "-m", "y")
-
-
-DAMAGES: dict[str, Damage] = {
-    "a file of it was changed": lambda tree: (tree / "file").write_text("y\n"),
-    "a submodule's file was changed": lambda tree: (tree / INNER / "file").write_text("y\n"),
-    "a submodule is missing": lambda tree: shutil.rmtree(tree / INNER),
-    "a submodule is at a wrong commit": _elsewhere,
-    "a submodule is half cloned": lambda tree: (
-        shutil.rmtree(tree / f".git/modules/{INNER}/objects"),
-        (tree / INNER / "file").unlink(),
-    ),
-    "a submodule is half cloned, its name alone": lambda tree: (
-        shutil.rmtree(tree / f".git/modules/{INNER}"),
-        (tree / f".git/modules/{INNER}").mkdir(),
-    ),
-    "a git that was killed in it left its lock": lambda tree: (
-        (tree / ".git/index.lock").touch(),
-        (tree / "file").unlink(),
-    ),
-    "its own repository is half": lambda tree: shutil.rmtree(tree / ".git/objects"),
-    "it is at another commit": lambda tree: git(tree, "commit", "-q", "--allow-empty", "-m", "y"),
-}
-
-
-@pytest.mark.parametrize("what", DAMAGES)
-def test_a_source_that_is_not_the_commit_is_made_so_and_not_built_as_it_is(
-    what: str, whole: tuple[Place, str, str]
-) -> None:
-    place, url, commit = whole
-    DAMAGES[what](place.source)
-    fetched(place, url, commit)
-    assert (place.source / INNER / "file").read_text() == "x\n"
-
-
-def test_submodules_that_came_before_the_network_was_cut_stay(
-    served: tuple[Place, str, str],
-) -> None:
-    place, url, commit = served
-    fetched(place, url, commit)
-    modules = place.source / f".git/modules/{INNER}"
-    shutil.rmtree(place.source / INNER)
-    marked = modules / "came-before"
-    marked.touch()
-    origin = Path(url.removeprefix("file://"))
-    git(origin, "submodule", "--quiet", "add", "--name", "more", "../inner", "third_party/more")
-    git(origin, "commit", "--quiet", "-m", "y")
-    newer = git(origin, "rev-parse", "HEAD")
-    (origin.parent / "inner").rename(origin.parent / "unreachable")
-    with pytest.raises(BuildError, match="fetching the submodules failed"):
-        fetched(place, url, newer)
-    (origin.parent / "unreachable").rename(origin.parent / "inner")
-    fetched(place, url, newer)
-    assert (place.source / f".git/modules/{INNER}/came-before").exists()
-
-
-def test_a_tag_that_stands_in_the_place_of_a_commit_is_one_sentence(
-    served: tuple[Place, str, str],
-) -> None:
-    """`git ls-remote` prints an annotated tag's own name before that of its commit."""
-    place, url, commit = served
-    origin = Path(url.removeprefix("file://"))
-    git(origin, "tag", "-a", "-m", "x", "v2")
-    tag = git(origin, "rev-parse", "v2")
-    with pytest.raises(BuildError, match=f"{tag} is a tag, which may be moved: set .* {commit}"):
-        fetched(place, url, tag)
-    assert not place.fetched.exists()
-
-
-def test_a_submodule_whose_commit_is_nowhere_is_one_sentence(
-    served: tuple[Place, str, str],
-) -> None:
-    place, url, commit = served
-    origin = Path(url.removeprefix("file://"))
-    shutil.rmtree(origin.parent / "inner")
-    subprocess.run(["git", "init", "-q", origin.parent / "inner"], check=True)
-    with pytest.raises(BuildError, match="fetching the submodules failed") as refused:
-        fetched(place, url, commit)
-    assert "\n" not in refused.value.lines[0]
-    assert not place.fetched.exists()
-
-
-def test_a_commit_that_the_repository_does_not_have_is_one_sentence(
-    served: tuple[Place, str, str],
-) -> None:
-    place, url, _ = served
-    with pytest.raises(BuildError, match=r"has no commit 0{39}1: set pytorch_commit to what"):
-        fetched(place, url, "0" * 39 + "1")
-    assert not place.fetched.exists()

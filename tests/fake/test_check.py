@@ -41,7 +41,7 @@ def test_everything_that_a_bare_host_lacks_is_named() -> None:
 DRIFTS: dict[str, tuple[FakeHost, str]] = {
     "the wrapper is missing": (
         FakeHost(entries={f"{PREFIX}/bin/torchrun": None}),
-        "environment.file-missing",
+        "environment.file-differs",
     ),
     "a package is missing": (
         FakeHost(lists={"packages.installed": ["git 1:2.39.5"]}),
@@ -84,6 +84,15 @@ def test_what_cannot_be_read_is_neither_drift_nor_as_declared(host: FakeHost) ->
     answer = checked(host)["ws1"]
     assert answer.verdict == "unknown"
     assert answer.reason
+
+
+def test_files_that_there_was_no_time_to_compare_are_no_drift() -> None:
+    """A check called it drift each night, and each deploy, which reads for longer, as declared."""
+    answer = checked(FakeHost(plain={"torch.touched": "5562"}))["ws1"]
+    assert (answer.verdict, answer.findings) == ("unknown", ())
+    assert "5562 files of torch's environment" in str(answer.reason)
+    gone = {"torch.touched": "5562", "smoke.stamp": None}
+    assert checked(FakeHost(plain=gone))["ws1"].verdict == "drift"
 
 
 def test_a_host_that_cannot_become_what_is_declared_is_drift_with_the_reason() -> None:

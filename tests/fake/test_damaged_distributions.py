@@ -55,7 +55,7 @@ def test_a_users_own_is_told_of_and_left() -> None:
 def test_an_environment_that_is_made_anew_is_not_complained_about() -> None:
     ids = [each.id for each in found(NUMPY, needs=("numpy",), pytorch_python="3.12")]
     assert "pytorch.distribution-damaged" not in ids
-    assert "pytorch.python-differs" in ids
+    assert "pytorch.environment-differs" in ids
 
 
 def test_what_is_no_name_of_a_distribution_is_passed_over() -> None:

@@ -567,9 +567,10 @@ UPDATED = [
 
 def test_what_happened_is_told_by_apts_own_log() -> None:
     _, told = executed(GpuHost(plain=OTHER_LOADED, lists={"nvidia.change": UPDATED}))
-    (sentence,) = told.warnings
-    assert f"libcuda1 {OLD}-1 -> {VERSION}-1 on 2026-11-21 at 06:12" in sentence
-    assert "unattended-upgrade" in sentence
+    (since,) = {each.since for entry in told.journal.of("@fake/ws1") for each in entry.findings}
+    assert since is not None
+    assert (since.name, since.old, since.new) == ("libcuda1", f"{OLD}-1", f"{VERSION}-1")
+    assert "unattended-upgrade" in str(since.command)
 
 
 def test_without_a_deviation_apts_log_is_nobodys_business() -> None:

@@ -17,7 +17,7 @@ def found(python: str, **plain: str | None) -> str:
     """What is wrong with the environment of a host, "" where nothing is."""
     host = FakeHost(data={**FakeHost().data, "pytorch_python": python}, plain=dict(plain))
     record = parse(host.probe_lines())
-    findings = [each for each in pytorch.judge(host.spec(), record) if "python" in each.id]
+    findings = [each for each in pytorch.judge(host.spec(), record) if "environment" in each.id]
     return "; ".join(each.found for each in findings)
 
 

@@ -272,7 +272,7 @@ def test_a_plan_that_is_ended_claims_nothing_of_a_host_that_had_not_answered(
             said = process.stderr.read()
     assert process.returncode == 128 + signal.SIGTERM
     assert "interrupted: a command that was begun goes on" in said
-    assert "mute  NOT LOOKED AT" in said
+    assert "mute  NOT CHECKED" in said
     assert "as declared" not in said
 
 
@@ -284,9 +284,7 @@ import sys
 from pyinfra.api.config import config_defaults
 from pyinfra_gpu import cli
 from pyinfra_gpu.engine import transport
-from pyinfra_gpu.report.check import cli as check_cli
 config_defaults["CONNECT_TIMEOUT"] = transport.GREETING_S = {TIMEOUT_S}
-check_cli.TOGETHER_S = 3.0
 print(flush=True)
 sys.exit(cli.main(["check", sys.argv[1]]))
 """
@@ -306,7 +304,7 @@ def nobody() -> Iterator[int]:
         yield full.getsockname()[1]
 
 
-def test_a_fleet_waits_once_for_all_that_do_not_answer_and_shows_the_others_meanwhile(
+def test_a_fleet_waits_once_for_all_that_do_not_answer(
     tmp_path: Path,
 ) -> None:
     with serving(tmp_path, (GOOD, "silent")) as ports, nobody() as port:
@@ -323,10 +321,9 @@ def test_a_fleet_waits_once_for_all_that_do_not_answer_and_shows_the_others_mean
             began = time.monotonic()
             for line in process.stdout:
                 came.setdefault(line.strip(), time.monotonic() - began)
-    healthy = came[f"{HEALTHY} hosts as declared: d0-d{HEALTHY - 1}"]
+    assert f"{HEALTHY} hosts as declared: d0-d{HEALTHY - 1}" in came
     given_up = [
-        came[f"{NOBODY} hosts COULD NOT TELL: a0-a{NOBODY - 1}"],
-        came[f"{MUTE} hosts COULD NOT TELL: b0-b{MUTE - 1}"],
+        came[f"{NOBODY} hosts UNDETERMINED: a0-a{NOBODY - 1}"],
+        came[f"{MUTE} hosts UNDETERMINED: b0-b{MUTE - 1}"],
     ]
-    assert healthy < min(given_up)
     assert max(given_up) < 10 * TIMEOUT_S

@@ -117,7 +117,7 @@ def test_what_the_owner_may_not_tell_is_not_guessed() -> None:
     of.entries = {UV_LOCK: of.entries[UV_LOCK]}  # the other was not looked at
     of.digests = {UV_LOCK: INSTALLED[UV_LOCK]}
     assert judged(of, LOCK) == ()
-    assert any("was not looked at" in str(each) for each in pytorch.needed(*seen(of, LOCK)))
+    assert any("was not looked at" in each for each in pytorch.judge.unread(*seen(of, LOCK)))
 
 
 NO_LOCK = {
@@ -198,15 +198,6 @@ def test_by_a_lock_everything_is_fetched_and_compared_before_it_is_installed() -
     assert f"mv -f -T {TORCH_LOCK}.new {TORCH_LOCK} &&" in installed
 
 
-@pytest.mark.parametrize("rows", [[], ["numpy-2.4.6.dist-info"]])
-def test_what_is_there_without_torch_was_not_compared_either(rows: list[str]) -> None:
-    lists = {"torch.version_line": [], "torch.distribution": rows}
-    of = host({UV_LOCK: INSTALLED[UV_LOCK]}, lists=lists)
-    run = FakeRun(of, FakeHost(name="ws2")).prepare().execute()
-    (command,) = [each for each in run.executed("ws1") if f"-T {TORCH_LOCK}.new" in each]
-    assert ("--reinstall" in command) == bool(rows)
-
-
 def test_the_installer_comes_by_the_line_of_the_lock() -> None:
     run = FakeRun(host(OTHER_UV), FakeHost(name="ws2")).prepare().execute()
     (command,) = [each for each in run.executed("ws1") if "installer.sh" in each]
@@ -218,15 +209,6 @@ def test_what_training_adds_keeps_to_the_lock() -> None:
     run = FakeRun(host(plain=changed), FakeHost(name="ws2")).prepare().execute()
     (command,) = [each for each in run.executed("ws1") if "--override" in each]
     assert f"--constraint {TORCH_LOCK}" in command
-
-
-def test_without_a_lock_no_note_of_one_is_left() -> None:
-    data = {**FakeHost().data, "pytorch_lock": "ignore"}
-    damaged = FakeHost(data=data, plain={"torch.installing": "1"})
-    run = FakeRun(damaged, FakeHost(name="ws2")).prepare().execute()
-    commands = [each for each in run.executed("ws1") if "--reinstall-package torch" in each]
-    assert all(f"rm -f {TORCH_LOCK}" in each for each in commands)
-    assert commands
 
 
 def test_a_folder_of_wheels_is_all_that_is_asked() -> None:

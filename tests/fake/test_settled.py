@@ -83,8 +83,18 @@ def test_what_is_reported_is_the_same_and_a_host_is_left_alone_only_where_nothin
     done = [[timeless(each) for each in run.executed(HOSTS[name].name)] for run in (after, before)]
     assert done[0] == done[1]
     if not operations(after, HOSTS[name].name):
-        assert told["status"] == "as declared"
+        assert told["status"] in ("as declared", "left alone")
         assert done[1] == []
+
+
+def test_of_a_refused_host_nothing_is_called_changed() -> None:
+    """What preflight's refusal tells of later stages stood in the column of what was changed."""
+    wrong = GpuHost(plain={"driver.on_disk": None}, data={**GpuHost().data, "gpu_count": 4})
+    for asks in (True, False):
+        _, told = ended(wrong, asks=asks, leaves_settled=False)
+        later = [each for each in json.loads(told["stages"]) if each["stage"] == "cuda"]
+        assert later
+        assert all(each["unfinished"] and not each["changed"] for each in later)
 
 
 @pytest.mark.parametrize("name", ["as declared", "with GPUs", "smoke test left out"])

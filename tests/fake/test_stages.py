@@ -12,8 +12,8 @@ from gpu_host import DATA as HEALTHY_DATA
 from gpu_host import GpuHost
 
 from pyinfra_gpu.drift import environment, layout
+from pyinfra_gpu.drift.concern import unread
 from pyinfra_gpu.drift.finding import Id
-from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 
 PREFIX = "/opt/pyinfra-gpu"
@@ -298,10 +298,10 @@ def test_a_prefix_that_was_given_to_the_owner_is_taken_back_and_the_plan_says_so
     found = layout.judge(host.spec(), parse(host.probe_lines()))
     assert {each.id for each in found} == {
         Id.LAYOUT_DIRECTORY_MISSING,
-        Id.LAYOUT_NOT_ROOTS,
+        Id.LAYOUT_OWNER_DIFFERS,
         Id.LAYOUT_MODE_DIFFERS,
     }
-    (taken,) = [each for each in found if each.id is Id.LAYOUT_NOT_ROOTS]
+    (taken,) = [each for each in found if each.id is Id.LAYOUT_OWNER_DIFFERS]
     assert taken.found == f"{PREFIX}, {PREFIX}/tools and 4 more belong to ubuntu"
     assert FakeRun(host).prepare().changing("ws1") == [
         "Base | Make the directories",
@@ -380,7 +380,7 @@ def test_whose_a_file_is_cannot_be_judged_where_the_login_user_is_unknown() -> N
     record = parse(host.probe_lines())
     assert environment.judge(host.spec(), record) == []
     for concern in (environment, layout):
-        assert Unknown("no id") in concern.needed(host.spec(), record)
+        assert "cannot tell what is there: no id" in unread(concern, host.spec(), record)
 
 
 DIRTY = {"training.dirty_count": "1"}

@@ -325,7 +325,7 @@ def test_a_verb_that_there_is_not_is_told_with_the_one_that_was_meant(
     with pytest.raises(SystemExit) as ended:
         cli.main(["trian", "x.py", "list"])
     assert ended.value.code == 1
-    assert "there is no verb 'trian': did you mean train?" in capsys.readouterr().err
+    assert "there is no command 'trian': did you mean train?" in capsys.readouterr().err
 
 
 def test_logs_that_never_end_are_refused(

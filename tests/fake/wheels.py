@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal.wheelhouse import describe, lay_out_index, read_metadata
+from pyinfra_gpu_rehearsal.wheelhouse import lay_out_index
 
 
 def wheel(
@@ -40,7 +40,6 @@ def wheel(
             entry = zipfile.ZipInfo(inside)
             entry.external_attr = 0o100755 << 16  # what is no script may be executable too
             archive.writestr(entry, content)
-    path.with_name(f"{path.name}.metadata").write_bytes(read_metadata(path))
     return path
 
 
@@ -81,5 +80,5 @@ def server(folder: Path) -> Iterator[tuple[str, Callable[[], list[str]]]]:
 
 def index(wheels: Path, folder: Path) -> Path:
     """Lay out a folder's wheels as an index, as it is now."""
-    lay_out_index(wheels, [describe(each) for each in sorted(wheels.glob("*.whl"))], folder)
+    lay_out_index(wheels, folder)
     return folder

@@ -173,14 +173,14 @@ DRIFTS: dict[str, Drift] = {
     ),
     "libcuda.so is missing": Drift(inject=f"rm {LIB}/libcuda.so", id="libcuda.missing"),
     "libcuda.so dangles": Drift(
-        inject=f"ln -sfn libcuda.so.570.00 {LIB}/libcuda.so", id="libcuda.dangling"
+        inject=f"ln -sfn libcuda.so.570.00 {LIB}/libcuda.so", id="libcuda.link-wrong"
     ),
     "a power cut left libcuda without contents": Drift(
-        inject=f": > {LIB}/libcuda.so.${{V%-*}}", id="libcuda.dangling"
+        inject=f": > {LIB}/libcuda.so.${{V%-*}}", id="libcuda.link-wrong"
     ),
     "libcuda.so points into stubs": Drift(
         inject=f"ln -sfn /usr/local/cuda-13.0/lib64/stubs/libcuda.so {LIB}/libcuda.so",
-        id="libcuda.into-stubs",
+        id="libcuda.link-wrong",
     ),
     "libcuda.so points into compat": Drift(
         inject=f"""
@@ -188,10 +188,10 @@ DRIFTS: dict[str, Drift] = {
             cp {LIB}/libcuda.so.1 /usr/local/cuda-13.0/compat/libcuda.so.1
             ln -sfn /usr/local/cuda-13.0/compat/libcuda.so.1 {LIB}/libcuda.so
         """,
-        id="libcuda.into-compat",
+        id="libcuda.link-wrong",
     ),
     "libcuda.so points at a version": Drift(
-        inject=f"ln -sfn libcuda.so.${{V%-*}} {LIB}/libcuda.so", id="libcuda.to-a-version"
+        inject=f"ln -sfn libcuda.so.${{V%-*}} {LIB}/libcuda.so", id="libcuda.link-wrong"
     ),
     "another libcuda.so.1 comes first": Drift(
         inject=f"""
@@ -211,17 +211,17 @@ DRIFTS: dict[str, Drift] = {
         inject="touch -d 2040-01-01 /etc/modprobe.d/pyinfra-gpu-nvidia.conf",
         id="driver.initramfs-stale",
     ),
-    "the linker's cache is gone": Drift(inject="rm /etc/ld.so.cache", id="libcuda.not-in-cache"),
+    "the linker's cache is gone": Drift(inject="rm /etc/ld.so.cache", id="libcuda.cache-stale"),
     "the linker's cache is stale": Drift(
         inject=f"""
             mkdir /tmp/aside; mv {LIB}/libcuda.so* /tmp/aside; ldconfig; mv /tmp/aside/* {LIB}
             rmdir /tmp/aside
         """,
-        id="libcuda.not-in-cache",
+        id="libcuda.cache-stale",
     ),
     "the stubs are on the linker's path": Drift(
         inject="echo /usr/local/cuda-13.0/lib64/stubs > /etc/ld.so.conf.d/999-stubs.conf; ldconfig",
-        id="libcuda.loader-path-stubs",
+        id="libcuda.loader-path",
         effect="report",
         undo="rm /etc/ld.so.conf.d/999-stubs.conf; ldconfig",
         refused=True,  # programs load the stub: nothing can work on the GPU
@@ -231,12 +231,12 @@ DRIFTS: dict[str, Drift] = {
             force --reinstall cuda-toolkit-13-1
             quiet update-alternatives --set cuda /usr/local/cuda-13.1
         """,
-        id="cuda.alternative-moved",
+        id="cuda.link-differs",
     ),
     "/usr/local/cuda was made by hand": Drift(
         inject="quiet update-alternatives --remove-all cuda;"
         " ln -sfn /usr/local/cuda-13.0/ /usr/local/cuda",
-        id="cuda.link-by-hand",
+        id="cuda.link-differs",
     ),
     "another nvcc comes first on PATH": Drift(
         inject="printf '#!/bin/sh\\n' > /usr/local/bin/nvcc; chmod 0755 /usr/local/bin/nvcc",
@@ -269,7 +269,7 @@ DRIFTS: dict[str, Drift] = {
     ),
     "the env file is edited": Drift(
         inject=f"echo LD_LIBRARY_PATH=/evil >> {PREFIX}/env/training.env",
-        id="environment.value-changed",
+        id="environment.file-differs",
     ),
     "torch was swapped, as `uv sync` in a project does": Drift(
         inject=f"sed -i \"s/'2.13.0+cpu'/'2.12.0'/\""

@@ -169,7 +169,7 @@ OF_THE_DRIVER: dict[str, Case] = {
     ),
     "libcuda is a link to a copy of somebody's": Case(
         inject=f"f={LIB}/libcuda.so.${{V%-*}}; mv $f /opt/mine.so; ln -s /opt/mine.so $f",
-        ids=("driver.files-damaged", "libcuda.not-driver-owned", "libcuda.unproven"),
+        ids=("driver.files-damaged", "libcuda.link-wrong", "libcuda.unproven"),
         holds=f"test ! -L {LIB}/libcuda.so.${{V%-*}} && test -s {LIB}/libcuda.so.${{V%-*}}",
     ),
     "a power cut emptied the list of nvidia-smi's files": Case(
@@ -259,7 +259,7 @@ OF_CUDA: dict[str, Case] = {
     ),
 }
 
-_ANEW = ("pytorch.environment-broken", "pytorch.not-installed")
+_ANEW = ("pytorch.environment-differs", "pytorch.not-installed")
 _IMPORTS = f"owner 'cd / && {VENV}/bin/python -c \"import torch\"'"
 
 OF_PYTHON: dict[str, Case] = {
@@ -320,7 +320,7 @@ OF_PYTHON: dict[str, Case] = {
             echo 'Version: 1.26.4' > {SITE}/numpy-1.26.4.dist-info/METADATA
             chown -R ubuntu {SITE}/numpy-1.26.4.dist-info
         """,
-        ids=("pytorch.distribution-damaged", "training.distribution-changed"),
+        ids=("pytorch.distribution-damaged", "training.requirements-differ"),
         holds=f"test $(ls -d {SITE}/numpy-*.dist-info | wc -l) = 1",
     ),
     "torch's record is gone": Case(
@@ -345,7 +345,7 @@ OF_PYTHON: dict[str, Case] = {
     ),
     "pip took a package away": Case(
         inject=f"rm -r {SITE}/sympy {SITE}/sympy-*.dist-info",
-        ids=("training.distribution-changed",),
+        ids=("training.requirements-differ",),
         holds=_IMPORTS,
     ),
     "pip's and uv's settings name another index": Case(
@@ -356,7 +356,7 @@ OF_PYTHON: dict[str, Case] = {
             printf '[global]\\nindex-url = https://mirror.invalid/\\n' > .config/pip/pip.conf
             chown -R ubuntu .config
         """,
-        ids=("training.distribution-changed",),
+        ids=("training.requirements-differ",),
         holds=_IMPORTS,
     ),
 }
@@ -364,25 +364,25 @@ OF_PYTHON: dict[str, Case] = {
 OF_OUR_FILES: dict[str, Case] = {
     "the env file was edited on Windows": Case(
         inject=f"sed -i 's/$/\\r/' {ENV_FILE}",
-        ids=("environment.text-changed",),
+        ids=("environment.file-differs",),
         holds=f"! grep -q $(printf '\\r') {ENV_FILE}",
     ),
     "the env file begins with a byte order mark": Case(
-        inject=f"sed -i '1s/^/\\xef\\xbb\\xbf/' {ENV_FILE}", ids=("environment.text-changed",)
+        inject=f"sed -i '1s/^/\\xef\\xbb\\xbf/' {ENV_FILE}", ids=("environment.file-differs",)
     ),
     "the env file is open to all": Case(
         inject=f"chmod 666 {ENV_FILE}",
-        ids=("environment.mode-differs",),
+        ids=("environment.file-differs",),
         holds=f"test $(stat -c %a {ENV_FILE}) = 644",
     ),
     "the env file is a link into a home": Case(
         inject=f"mv {ENV_FILE} /home/ubuntu/t.env; ln -s /home/ubuntu/t.env {ENV_FILE}",
-        ids=("environment.not-a-file",),
+        ids=("environment.file-differs",),
         holds=f"test ! -L {ENV_FILE} && test -e /home/ubuntu/t.env",
     ),
     "torchrun may not be run": Case(
         inject=f"chmod 644 {PREFIX}/bin/torchrun",
-        ids=("environment.mode-differs",),
+        ids=("environment.file-differs",),
         holds=f"test -x {PREFIX}/bin/torchrun",
     ),
     "train is cut short": Case(
@@ -476,7 +476,7 @@ OF_THE_HOST: dict[str, Case] = {
     ),
     "every program loads what is gone": Case(
         inject="echo /opt/agent/libagent.so > /etc/ld.so.preload",
-        ids=("preflight.preload-broken",),
+        ids=("preflight.preloaded",),
         repaired=False,
         refused=True,
         undo="rm /etc/ld.so.preload",
@@ -489,14 +489,14 @@ OF_THE_HOST: dict[str, Case] = {
     ),
     "shared memory is what a container gets": Case(
         inject="mount -o remount,size=64M /dev/shm",
-        ids=("preflight.shared-memory-small",),
+        ids=("preflight.shared-memory-unfit",),
         repaired=False,
         refused=True,
         undo="mount -o remount,size=50% /dev/shm",
     ),
     "shared memory is mounted read-only": Case(
         inject="mount -o remount,ro /dev/shm",
-        ids=("preflight.shared-memory-closed",),
+        ids=("preflight.shared-memory-unfit",),
         repaired=False,
         refused=True,
         undo="mount -o remount,rw /dev/shm",
@@ -508,7 +508,7 @@ OF_THE_HOST: dict[str, Case] = {
             cp -a /var/tmp/kept/. {TREE}
             rm -r /var/tmp/kept
         """,
-        ids=("preflight.in-memory",),
+        ids=("preflight.mount-unfit",),
         repaired=False,
         undo=f"umount {TREE}",
     ),

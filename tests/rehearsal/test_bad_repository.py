@@ -58,9 +58,7 @@ def moves(deployer: Deployer, version: str) -> Run:
     return deployer.deploy("--data", f"driver_version={version}", limit=GPU_HOST)
 
 
-@pytest.mark.parametrize(
-    "kind", by_night(REFUSALS, ("transitional", "replaced-key", "removes-desktop"))
-)
+@pytest.mark.parametrize("kind", by_night(REFUSALS, ("replaced-key", "removes-desktop")))
 def test_a_bad_repository_is_refused_before_dpkg_starts(
     kind: str, host: LabHost, repository: Lab, gpu_deployer: Deployer
 ) -> None:

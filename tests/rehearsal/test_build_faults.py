@@ -6,66 +6,34 @@ PyTorch.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
 import pytest
+from building import BESIDE, BUILD, HOST, PREFIX, STEPS, Build, Builder, building
 from running import Deployer, quietly, until
 
 from pyinfra_gpu.drift.pytorch_build import UNIT
-from pyinfra_gpu_rehearsal import Lab, LabHost
+from pyinfra_gpu_rehearsal import Lab
 from pyinfra_gpu_rehearsal.stand_in.serving import Served, serve_stand_in
 from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
-HOST, BESIDE = "gpu1", "gpu2"
-PREFIX = "/opt/pyinfra-gpu"
-BUILD = f"{PREFIX}/build"
 READY = "ready-to-build"  # a snapshot: all but torch is there
-STEPS = 302  # compiles and links of the stand-in
 NUMBERS = iter(range(1000))
 
 
-class Builder(Deployer):
-    """Keeps its wheels apart from this user's own."""
-
-    def environment(self, report: Path) -> dict[str, str]:
-        return {**super().environment(report), "XDG_CACHE_HOME": str(self.folder)}
-
-
 @dataclass
-class Trial:
+class Trial(Build):
     """One build, on a host that has everything else.
 
     + builder: declares a build that nobody made yet
     """
 
-    host: LabHost
     builder: Builder
-    notes: list[str] = field(default_factory=list)
-
-    def state(self) -> dict[str, Any]:
-        text = self.host.run(f"cat {BUILD}/state.json", check=False).stdout
-        return dict(json.loads(text)) if text else {}
-
-    def compiled(self) -> int:
-        found = self.host.run(f"find {BUILD}/source/build -name '*.o' -size +0", check=False)
-        return len(found.stdout.split())
-
-    def finished(self) -> int:
-        """Return how many commands ninja finished in all runs of the build; it notes each."""
-        return int(self.host.run(f"grep -vc '^#' {BUILD}/source/build/.ninja_log").stdout)
-
-    def reached(self, phase: str, objects: int = 0) -> bool:
-        """Tell whether the build is in this phase, with so many objects."""
-        return self.state().get("phase") == phase and self.compiled() >= objects
 
     @contextmanager
     def deploying(self, phase: str, objects: int = 0) -> Iterator[Callable[[], str]]:
@@ -78,9 +46,9 @@ class Trial:
         run.communicate()
 
 
-def controller_killed(phase: str, trial: Trial) -> None:
-    """Kill the run in a phase of the build, which goes on."""
-    with trial.deploying(phase):
+def controller_killed(trial: Trial) -> None:
+    """Kill the run in the build, which goes on."""
+    with trial.deploying("compile"):
         pass
 
 
@@ -153,10 +121,7 @@ def cache_rotten(trial: Trial) -> None:
 
 
 FAULTS: dict[str, Callable[[Trial], None]] = {
-    **{
-        f"controller-{phase}": partial(controller_killed, phase)
-        for phase in ("fetch", "requirements", "configure", "compile", "wheel")
-    },
+    "controller": controller_killed,
     "network": network_cut,
     "disk": disk_full,
     "memory": memory,
@@ -175,16 +140,7 @@ def served(lab: Lab) -> Served:
 @pytest.fixture(scope="module")
 def ready(lab: Lab, deployer: Deployer, served: Served) -> Callable[[], Trial]:
     """Return what makes a host on which nothing but torch is missing, and a build of its own."""
-    data = (
-        "smoke=skip",
-        "environment_dynamo=false",
-        "pytorch_source=source",
-        "training_requirements=null",
-        f"pytorch_git_url={served.git_url}",
-        f"pytorch_commit={served.commit}",
-        f"pytorch_extra_index_url={served.index_url}",
-    )
-    builder = Builder(lab, deployer.folder / "faults", data=data)
+    builder = building(lab, deployer.folder / "faults", served)
     builder.folder.mkdir()
     lab.fresh(HOST)
     run = builder.start(limit=HOST)
@@ -197,7 +153,7 @@ def ready(lab: Lab, deployer: Deployer, served: Served) -> Callable[[], Trial]:
     return lambda: Trial(lab.restore(HOST, READY), builder)
 
 
-@pytest.mark.parametrize("fault", by_night(FAULTS, ("network", "build-killed")))
+@pytest.mark.parametrize("fault", by_night(FAULTS, ("build-killed",)))
 def test_a_build_that_meets_a_fault_is_finished_by_the_next_run(
     fault: str, ready: Callable[[], Trial]
 ) -> None:

@@ -102,7 +102,6 @@ ALWAYS = (
     "a driver package is half installed",
     "libcuda.so is missing",
     "the linker's cache is stale",
-    "torch was swapped, as `uv sync` in a project does",
 )
 
 
@@ -140,7 +139,7 @@ _RANDOM = random.Random(len(DRIFTS))
 PAIRS = [(one, other) for one, other in (_RANDOM.sample(_MIXABLE, 2) for _ in range(8))]
 
 
-@pytest.mark.parametrize(("one", "other"), by_night(PAIRS, PAIRS[:1]))
+@pytest.mark.parametrize(("one", "other"), by_night(PAIRS, ()))
 def test_two_drifts_at_once_are_both_seen_and_repaired(
     one: str, other: str, kept: Kept, gpu_deployer: Deployer, gpu_lab: Lab
 ) -> None:

@@ -159,6 +159,7 @@ CUT_OFF = r"""
 """
 
 
+@pytest.mark.night
 def test_a_package_that_was_cut_off_while_it_was_unpacked_is_unpacked_again(
     gpu_lab: Lab, gpu_deployer: Deployer, gpu_converged: Callable[[], LabHost]
 ) -> None:

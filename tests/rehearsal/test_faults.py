@@ -11,6 +11,7 @@ from running import PATIENCE_S, Deployer, hold_apt, without_smoke_test
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
 from tests.forked import Process
+from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
@@ -101,20 +102,26 @@ def _wait_for(host: LabHost, command: str, process: Process, seconds: float) -> 
 IN_TORCH_INSTALL = f"test -e {PREFIX}/venv/.pyinfra-gpu-installing"
 IN_SMOKE_TEST = "pgrep -f smoke_test.pyz"
 STAMP = f"{PREFIX}/smoke/stamp.json"
+MOMENTS = {"install": IN_TORCH_INSTALL, "smoke": IN_SMOKE_TEST}
+CUT_OFF = [
+    ("install", "power cut"),
+    ("smoke", "controller killed"),
+    ("install", "controller killed"),
+    ("smoke", "power cut"),
+]
 
 
-@pytest.mark.parametrize("moment", [IN_TORCH_INSTALL, IN_SMOKE_TEST], ids=["install", "smoke"])
-@pytest.mark.parametrize("how", ["controller killed", "power cut"])
+@pytest.mark.parametrize(("moment", "how"), by_night(CUT_OFF, CUT_OFF[:2]))
 def test_a_run_that_was_cut_off_is_finished_by_the_next(
     moment: str, how: str, deployer: Deployer, proven: Callable[[str], LabHost]
 ) -> None:
     host = proven("gpu2")
-    host.run(f"rm -rf {PREFIX if moment == IN_TORCH_INSTALL else STAMP}")
-    if (moment, how) == (IN_TORCH_INSTALL, "controller killed"):  # a power cut shows the whole way
+    host.run(f"rm -rf {PREFIX if moment == 'install' else STAMP}")
+    if (moment, how) == ("install", "controller killed"):  # a power cut shows the whole way
         deployer = without_smoke_test(deployer)
     process = deployer.start(limit="gpu2")
     try:
-        _wait_for(host, moment, process, PATIENCE_S)
+        _wait_for(host, MOMENTS[moment], process, PATIENCE_S)
         if how == "power cut":
             host.power_off()
     finally:

@@ -14,6 +14,7 @@ from running import ON_HOST, Deployer, Kept, OnlyStage, without_smoke_test
 
 from pyinfra_gpu_rehearsal import LabHost
 from tests.forked import PROJECT
+from tests.night import by_night
 
 OWNERS = (
     *("venv/.pyinfra-gpu-training.json", "state/verdict.json", "state/verdict.json.logs"),
@@ -45,7 +46,7 @@ def planted_ran_as(host: LabHost) -> list[str]:
     return host.run("cat /var/tmp/trace/* 2>/dev/null || :").stdout.split()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", by_night(KINDS, ("program",)))
 def test_a_look_at_what_a_hostile_owner_made_changes_nothing_and_runs_nothing_as_root(
     kind: str, proven: Callable[[str], LabHost], deployer: Deployer
 ) -> None:

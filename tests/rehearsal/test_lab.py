@@ -20,6 +20,7 @@ from pyinfra_gpu_rehearsal.control_group import Group
 from pyinfra_gpu_rehearsal.network import Subnet, link_exists
 from pyinfra_gpu_rehearsal.placing import lab_place
 from pyinfra_gpu_rehearsal.state import LabRecord, Machine, new_lab_id
+from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
@@ -151,10 +152,11 @@ def test_down_leaves_nothing_behind(other_directory: Path) -> None:
     assert other.hosts() == []
 
 
-@pytest.mark.parametrize(
-    "moment",
-    ["lab.json", "services.log", "hosts/gpu1/own", "hosts/gpu1/console.log", "ssh_config"],
-)
+MOMENTS = ["lab.json", "services.log", "hosts/gpu1/own", "hosts/gpu1/console.log", "ssh_config"]
+"""What an `up` has just written when it is killed."""
+
+
+@pytest.mark.parametrize("moment", by_night(MOMENTS, ("hosts/gpu1/console.log",)))
 def test_leftovers_of_a_killed_up_are_cleaned_by_the_next(
     other_directory: Path, moment: str
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_host_without_the_internet_is_installed_by_its_lock(
     assert project.converge(limit=HOST).changed(HOST) == ["pytorch: what the lock names"]
 
 
+@pytest.mark.night
 def test_a_nightly_and_what_it_needs_come_by_their_lock(
     deployer: Deployer, gpu1: LabHost, tmp_path: Path
 ) -> None:

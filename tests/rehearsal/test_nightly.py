@@ -70,7 +70,7 @@ def test_every_host_gets_the_files_of_the_first_use_when_the_index_has_forgotten
     refused = never.deploy(limit=first.name)
     (problem,) = refused.problems(first.name)
     assert "has no torch 2.16.0.dev20261121+cpu for Python" in problem
-    assert f"it has {NEXT}+cpu: set pytorch_version to one of those" in problem
+    assert f"are {NEXT}+cpu: set pytorch_version to one of those" in problem
     assert first.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{ASKED}'").stdout.split()[0] == DATE
 
     wheel(tmp_path / "w", "torch", f"{RELEASE}+cpu", tag=tag, text=RELEASE)

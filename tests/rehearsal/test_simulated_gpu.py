@@ -12,6 +12,7 @@ from running import ON_HOST, PATIENCE_S, quietly
 from pyinfra_gpu_rehearsal import Lab, LabError, LabHost, available, inventory
 from pyinfra_gpu_rehearsal.nvidia.archive import DKMS
 from pyinfra_gpu_rehearsal.nvidia.bad_repository import KINDS
+from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
@@ -173,6 +174,7 @@ def test_a_build_that_fails_leaves_the_package_half_configured(driven: LabHost) 
     assert "installed" in driven.run("dkms status").stdout
 
 
+@pytest.mark.night
 def test_secure_boot_rejects_a_key_that_is_not_enrolled(driven: LabHost) -> None:
     driven.run("systemctl stop nvidia-persistenced; modprobe -r nvidia_drm nvidia_uvm")
     driven.gpu.secure_boot(True)
@@ -184,6 +186,7 @@ def test_secure_boot_rejects_a_key_that_is_not_enrolled(driven: LabHost) -> None
     driven.gpu.secure_boot(False)
 
 
+@pytest.mark.night
 def test_the_proprietary_module_does_not_drive_a_blackwell(driven: LabHost) -> None:
     assert apt(driven, "install nvidia-kernel-dkms nvidia-kernel-open-dkms-").returncode == 0
     driven.reboot()
@@ -257,7 +260,7 @@ SYMPTOMS: dict[str, Callable[[LabHost], bool]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", by_night(KINDS, ("expired-key", "pulls-kernel")))
 def test_each_bad_repository_takes_plain_apt_in(gpu_lab: Lab, customer: LabHost, kind: str) -> None:
     symptom = SYMPTOMS[kind]
     assert updated(customer).returncode == 0

@@ -17,6 +17,7 @@ from running import INVENTORY, PROJECT, Deployer, OnlySmoke, OnlyStage
 from training import CHECKOUT, GRACE_S, PREFIX, RUNS, TICK, TOLD, Training, declare
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
+from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
@@ -76,6 +77,7 @@ def test_a_try_takes_a_few_steps_and_is_remembered(train: Training) -> None:
     assert "does not say how it is tried" in train("try", "tick", code=1)
 
 
+@pytest.mark.night
 def test_a_run_outlives_the_login_that_started_it(train: Training) -> None:
     name = train.start("tick")
     train.host.run(
@@ -129,7 +131,7 @@ KILLED = {
 }
 
 
-@pytest.mark.parametrize("who", KILLED)
+@pytest.mark.parametrize("who", by_night(KILLED, ("a rank", "the supervisor")))
 def test_nothing_is_left_where_somebody_kills(who: str, train: Training) -> None:
     pattern, outcome, first = KILLED[who]
     name = train.start("ranks", "--set", "ranks=2")
@@ -142,6 +144,7 @@ def test_nothing_is_left_where_somebody_kills(who: str, train: Training) -> None
         assert attempt["first_failed_rank"] == first
 
 
+@pytest.mark.night
 def test_the_supervisor_takes_next_to_nothing_of_a_core_and_little_memory(train: Training) -> None:
     """Of a training with ten steps a second, which is more than most print."""
     name = train.start("tick")
@@ -159,6 +162,7 @@ def test_the_supervisor_takes_next_to_nothing_of_a_core_and_little_memory(train:
     assert int(after[1].split()[1]) <= 40 << 10  # KiB, at its largest
 
 
+@pytest.mark.night
 def test_of_twenty_starts_one_gets_the_device_and_those_that_wait_keep_their_order(
     train: Training,
 ) -> None:

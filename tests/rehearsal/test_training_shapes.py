@@ -203,6 +203,7 @@ def ahead(bare: Path, commit: str) -> str:
     return newer
 
 
+@pytest.mark.night
 def test_files_of_git_lfs_are_fetched_or_said_to_be_missing(shapes: Shapes) -> None:
     digest = hashlib.sha256(WEIGHTS.encode()).hexdigest()
     pointer = f"oid sha256:{digest}\nsize {len(WEIGHTS)}\n"

@@ -6,13 +6,16 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyinfra_gpu.cli import main
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.packages import collected
+from pyinfra_gpu.report.collect import cli as collect_cli
 from pyinfra_gpu.report.collect.cli import without_names, write
 
 HOSTS, USERS = ("ws1.lab.example", "ws1"), ("anna", "ubuntu")
@@ -94,6 +97,19 @@ def test_an_archive_is_its_owners_alone_and_does_not_name_the_host(tmp_path: Pat
     assert path.stat().st_mode & 0o777 == 0o600
     with tarfile.open(path) as archive:
         assert archive.getnames() == ["host-1/probe.txt"]
+
+
+def test_an_archive_of_another_host_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def visited(request: object, one: object, arrived: Any) -> Any:
+        arrived(("gpu2", {"probe": "x"}, Counter(), ""), ["gpu2"])
+        return ("gpu2",), ()
+
+    monkeypatch.setattr(collect_cli, "visit", visited)
+    for _ in range(2):
+        assert main(["collect", "x.py", "--folder", str(tmp_path)]) == 0
+    assert {each.name for each in tmp_path.iterdir()} == {"host-1.tar.gz", "host-2.tar.gz"}
 
 
 def test_what_would_be_run_is_printed_and_no_host_is_asked(

@@ -112,7 +112,7 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         },
         {
             "cuda.not-installed": REPAIR,
-            "cuda.alternative-moved": REPAIR,
+            "cuda.link-differs": REPAIR,
             "cuda.unproven": REPAIR,
         },
     ),
@@ -142,31 +142,31 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "the alternative was moved": (
         {"plain": dict.fromkeys(("cuda.link", "cuda.alternative"), "/usr/local/cuda-13.1")},
-        {"cuda.alternative-moved": REPAIR},
+        {"cuda.link-differs": REPAIR},
     ),
     "there is no plain path": (
         {"plain": {"cuda.link": None, "cuda.alternative": None}},
-        {"cuda.alternative-moved": REPAIR},
+        {"cuda.link-differs": REPAIR},
     ),
     "the plain path was removed": (
         {"plain": {"cuda.link": None}},
-        {"cuda.alternative-moved": REPAIR},
+        {"cuda.link-differs": REPAIR},
     ),
     "a link by hand to the same toolkit": (
         {"plain": {"cuda.alternative": None}},
-        {"cuda.link-by-hand": REPAIR},
+        {"cuda.link-differs": REPAIR},
     ),
     "a link by hand past the alternative": (
         {"plain": {"cuda.link": "/usr/local/cuda-13.1"}},
-        {"cuda.link-by-hand": REPAIR},
+        {"cuda.link-differs": REPAIR},
     ),
     "a link by hand that dangles": (
         {"plain": {"cuda.link": "/opt/cuda", "cuda.alternative": None}},
-        {"cuda.link-by-hand": REPAIR},
+        {"cuda.link-differs": REPAIR},
     ),
     "a folder is in the way": (
         {"plain": {"cuda.link": "/usr/local/cuda"}},
-        {"cuda.link-by-hand": REPORT},
+        {"cuda.link-differs": REPORT},
     ),
     "another nvcc is first on PATH": (
         {"plain": {"cuda.nvcc_on_path": "/usr/bin/nvcc"}},
@@ -286,7 +286,7 @@ def test_a_cpu_host_has_no_toolkit_to_judge() -> None:
     host = bare_gpu_host(data={"stack": "cpu-torch2.13"})
     wanted = host.spec().but(accelerator="cpu")
     assert cuda.judge(wanted, record_of(host)) == []
-    assert cuda.needed(wanted, record_of(host)) == ()
+    assert cuda.judge.unread(wanted, record_of(host)) == ()
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_what_cannot_be_read_is_neither_a_deviation_nor_passed_over(key: str) ->
     spec, record = host.spec(), record_of(host)
     found = {each.id for each in cuda.judge(spec, record)}
     assert found <= {"cuda.unproven"}
-    assert Unknown("no permission") in cuda.needed(spec, record)
+    assert cuda.judge.unread(spec, record)
 
 
 @pytest.mark.parametrize("key", ["nvidia.package", "cuda.toolkit", "cuda.missing"])
@@ -305,7 +305,7 @@ def test_a_list_that_cannot_be_read_is_treated_alike(key: str) -> None:
     host = proven_host(lists={key: ["?no permission"]})
     spec, record = host.spec(), record_of(host)
     assert {each.id for each in cuda.judge(spec, record)} <= {"cuda.unproven"}
-    assert any(isinstance(value, Unknown) for value in cuda.needed(spec, record))
+    assert cuda.judge.unread(spec, record)
 
 
 @pytest.mark.parametrize(

@@ -106,23 +106,6 @@ def test_only_the_transport_knows_paramiko() -> None:
             )
 
 
-# Each room and what it may never import: those above it.
-ABOVE = {
-    "stacks": r"pyinfra_gpu(\.| import )(spec|compatibility|facts|operations)|\btasks\b",
-    "spec": r"pyinfra_gpu(\.| import )(compatibility|facts|operations)|\btasks\b",
-    "compatibility": r"pyinfra_gpu(\.| import )(facts|operations)|\btasks\b",
-    "facts": r"pyinfra_gpu(\.| import )operations|\btasks\b",
-}
-
-
-@pytest.mark.parametrize("lower", ABOVE)
-def test_arrows_point_down_only(lower: str) -> None:
-    for path in (PROJECT / "pyinfra_gpu" / lower).rglob("*.py"):
-        for line in path.read_text().splitlines():
-            if line.lstrip().startswith(("import ", "from ")):
-                assert not re.search(ABOVE[lower], line), f"{path}: {line}"
-
-
 def test_what_runs_on_a_host_knows_no_pyinfra() -> None:
     for path in (PROJECT / "pyinfra_gpu" / "on_host").rglob("*.py"):
         assert not re.search(r"^\s*(import|from) pyinfra", path.read_text(), re.MULTILINE), path

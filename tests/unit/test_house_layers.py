@@ -78,7 +78,9 @@ def test_only_drift_builds_findings() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
         ours = "pyinfra_gpu.drift.finding" in set(imports(tree))
-        assert room == "drift" or not (ours and {"Finding", "stop"} & calls), path
+        assert room == "drift" or not (ours and {"Finding", "repair", "report", "stop"} & calls), (
+            path
+        )
 
 
 def operations() -> dict[str, frozenset[Id]]:

@@ -146,14 +146,6 @@ def test_a_wrong_digest_is_refused_and_leaves_the_environment_as_it_was(
     assert "uv cache clean" in sentence
 
 
-def test_a_file_that_was_exchanged_under_its_name_is_refused(place: Place) -> None:
-    lock = place.lock()
-    wheel(place.wheels, "tiny", "1.0", text="somebody else's")
-    place.sends(lock)
-    assert place.runs(0).returncode != 0
-    assert not (place.site / "tiny").exists()
-
-
 def test_what_was_installed_without_its_digest_having_been_asked_is_installed_anew(
     place: Place,
 ) -> None:
@@ -166,21 +158,6 @@ def test_what_was_installed_without_its_digest_having_been_asked_is_installed_an
     assert "the right one" in (place.site / "tiny" / "__init__.py").read_text()
 
 
-def test_of_several_files_of_one_version_an_index_is_asked_for_the_locked_one(
-    place: Place, tmp_path: Path
-) -> None:
-    lock = place.lock()
-    tag = f"py{PYTHON.replace('.', '')}-none-any"
-    wheel(place.wheels, "tiny", "1.0", tag=tag, text="fits better, and is not in the lock")
-    with server(index(place.wheels, tmp_path / "simple")) as (url, _):
-        remote = place.asking(pytorch_index_url=url)
-        remote.sends(lock)
-        for which in (0, 1):
-            done = remote.runs(which)
-            assert done.returncode == 0, done.stderr
-    assert "fits better" not in (place.site / "tiny" / "__init__.py").read_text()
-
-
 def test_from_a_folder_nothing_else_is_asked(place: Place, tmp_path: Path) -> None:
     """A proxy for everything counts what would go out."""
     place.sends(place.lock())
@@ -191,18 +168,6 @@ def test_from_a_folder_nothing_else_is_asked(place: Place, tmp_path: Path) -> No
             done = place.runs(which, environment=proxies)
             assert done.returncode == 0, done.stderr
         assert asked() == []
-
-
-def test_from_a_web_server_it_is_the_same(place: Place) -> None:
-    installed_from = place.lock()
-    with server(place.wheels) as (url, asked):
-        remote = place.asking(pytorch_wheels=url)
-        remote.sends(installed_from)
-        for which in (0, 1):
-            done = remote.runs(which)
-            assert done.returncode == 0, done.stderr
-        assert asked()
-    assert (place.site / "torch").is_dir()
 
 
 def test_files_that_no_index_has_come_from_their_folders_by_the_same_lock(
@@ -308,12 +273,3 @@ def test_uv_is_installed_by_its_digest_and_one_that_works_is_not_lost(place: Pla
     assert done.returncode == 0, done.stderr
     assert "second" in ran(str(tools / "bin" / "uv")).stdout
     assert sorted(each.name for each in tools.parent.glob("own-tools*")) == ["own-tools"]
-
-
-def test_without_a_lock_uv_is_what_is_served(place: Place) -> None:
-    tools = Path(place.spec.paths.tools).with_name("own-tools")
-    wheel(place.wheels, "uv", "9.9.9", text="served")
-    done = installer(place, "")
-    assert done.returncode == 0, done.stderr
-    assert "served" in ran(str(tools / "bin" / "uv")).stdout
-    assert not (tools / "lock.txt").exists()

@@ -181,7 +181,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     ),
     "the bus cannot be read": (
         proven_host(lists={"gpus.device": ["?no permission"]}),
-        ("PCI bus could not be read (no permission)",),
+        ("cannot tell what is on the PCI bus: no permission",),
     ),
     "the firmware gives no window": (
         proven_host(lists=two(NONE)),
@@ -410,11 +410,11 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
         proven_host(
             plain={"packages.installed": "?/var/lib/dpkg/status is empty; it was"},
         ),
-        ("which packages are installed cannot be told: /var/lib/dpkg/status is empty",),
+        ("cannot tell which packages are installed: /var/lib/dpkg/status is empty",),
     ),
     "room that cannot be told, and something to install": (
         bare_gpu_host(plain={"storage.var": "?df hung"}),
-        ("free disk space at /var is unknown (df hung)",),
+        ("cannot tell the free disk space at /var: df hung",),
     ),
     "too little memory": (
         proven_host(plain={"system.memory": "MemTotal: 2097152 kB"}),
@@ -453,7 +453,7 @@ def test_what_a_reboot_empties_is_worth_a_note(place: str) -> None:
     """Not more: hosts that get their root over the network at each boot are meant so."""
     host = proven_host(plain={"storage.volatile": place})
     (note,) = preflight.judge(host.spec(), record_of(host))
-    assert (note.id, note.effect, note.stops) == ("preflight.in-memory", "note", False)
+    assert (note.id, note.effect, note.stops) == ("preflight.mount-unfit", "note", False)
     sentence = note.sentence("ws1")
     assert f"{place} is a file system in memory, which a reboot empties" in sentence
     assert f"choose a `prefix` on a disk, or mount a disk at {place}" in sentence

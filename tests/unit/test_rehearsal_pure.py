@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -19,14 +20,7 @@ from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.network import Subnet, choose_subnet, occupied_networks
 from pyinfra_gpu_rehearsal.placing import cgroup_mount
 from pyinfra_gpu_rehearsal.state import HostRecord, LabRecord, Machine, locked
-from pyinfra_gpu_rehearsal.wheelhouse import (
-    Wheel,
-    describe,
-    lay_out_index,
-    normalised,
-    project_page,
-    root_page,
-)
+from pyinfra_gpu_rehearsal.wheelhouse import lay_out_index, normalised
 
 # -- the network
 
@@ -210,16 +204,16 @@ def test_missing_packages_are_named_in_one_line_where_they_cannot_be_installed(
         assert requirements.available() == "throwaway hosts need root: use sudo"
 
 
-def test_simulated_gpus_need_a_compiler_and_gpg_besides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_gpus_need_a_compiler_besides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "is_root", lambda: True)
     monkeypatch.setattr(requirements, "C_HEADERS", Path("/nowhere/stdio.h"))
     monkeypatch.setattr(
         requirements.shutil,
         "which",
-        lambda name, path=None: None if name in ("gcc", "gpg") else f"/usr/bin/{name}",
+        lambda name, path=None: None if name == "gcc" else f"/usr/bin/{name}",
     )
     assert requirements.missing_packages() == []
-    assert requirements.missing_packages(gpu=True) == ["gcc", "gnupg", "libc6-dev"]
+    assert requirements.missing_packages(gpu=True) == ["gcc", "libc6-dev"]
 
 
 def test_packages_are_installed_as_root_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,36 +251,22 @@ def wheel_file(folder: Path, name: str, metadata: str) -> Path:
     return path
 
 
-def test_a_wheel_is_described_from_its_own_metadata(tmp_path: Path) -> None:
-    name = "Typing_Extensions-1.0+cpu-py3-none-any.whl"
-    wheel = describe(wheel_file(tmp_path, name, "Name: x\r\nRequires-Python: >=3.9\r\n\r\nText"))
-    assert (wheel.project, wheel.requires_python) == ("typing-extensions", ">=3.9")
-    assert len(wheel.sha256) == len(wheel.metadata_sha256) == 64
-
-
-def test_index_pages_escape_what_html_and_urls_need() -> None:
-    wheel = Wheel(
-        filename="torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl",
-        sha256="ab",
-        metadata_sha256="cd",
-        requires_python=">=3.10,<4",
-    )
-    page = project_page([wheel])
-    assert 'href="torch-2.13.0%2Bcpu-cp311-cp311-linux_x86_64.whl#sha256=ab"' in page
-    assert 'data-requires-python="&gt;=3.10,&lt;4"' in page
-    assert 'data-core-metadata="sha256=cd"' in page
-    both = root_page(["torch", "numpy"])
-    assert both.index('href="numpy/"') < both.index('href="torch/"')
-
-
 def test_an_index_is_laid_out_by_links_and_replaced_as_a_whole(tmp_path: Path) -> None:
-    wheel = wheel_file(tmp_path, "a.b-1-py3-none-any.whl", "Name: a.b\n")
+    name = "A.b-1.0+cpu-py3-none-any.whl"
+    wheel = wheel_file(tmp_path, name, "Name: A.b\r\nRequires-Python: >=3.9,<4\r\n\r\nText")
     index = tmp_path / "www/simple"
-    lay_out_index(tmp_path, [describe(wheel)], index)
+    lay_out_index(tmp_path, index)
     (index / "stale").mkdir()
-    lay_out_index(tmp_path, [describe(wheel)], index)
+    lay_out_index(tmp_path, index)
     assert sorted(path.name for path in index.iterdir()) == ["a-b", "index.html"]
-    assert (index / "a-b" / wheel.name).resolve() == wheel
+    assert 'href="a-b/"' in (index / "index.html").read_text()
+    assert (index / "a-b" / name).resolve() == wheel
+    metadata = (index / f"a-b/{name}.metadata").read_bytes()
+    page = (index / "a-b/index.html").read_text()
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    assert f'href="A.b-1.0%2Bcpu-py3-none-any.whl#sha256={digest}"' in page
+    assert 'data-requires-python="&gt;=3.9,&lt;4"' in page
+    assert f'data-core-metadata="sha256={hashlib.sha256(metadata).hexdigest()}"' in page
     assert [path.name for path in index.parent.iterdir()] == ["simple"]
 
 

@@ -15,7 +15,6 @@ from hostile_texts import CONTROL, HOSTILE
 from pyinfra_gpu.diagnosis.explained import Explained
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
-from pyinfra_gpu.facts.verdict import Stamp, Verdict
 from pyinfra_gpu.report import smoke
 from pyinfra_gpu.report.table import render
 
@@ -26,9 +25,14 @@ NO_KEY = "no key of the repository; /etc/apt/sources.list.d/pyinfra-gpu-nvidia.l
 def stage(name: str = "driver", **changes: Any) -> dict[str, Any]:
     empty: dict[str, Any] = {
         "found": ["driver 580.95.05 loaded"], "changed": [], "warnings": [], "deviations": [],
-        "problem": None, "unreadable": False, "seconds": 0.1,
+        "unfinished": [], "problem": None, "unreadable": False, "seconds": 0.1,
     }  # fmt: skip
     return {"stage": name, **empty, **changes}
+
+
+def deviation(effect: str = "repair", **changes: Any) -> dict[str, Any]:
+    empty = {"id": "x", "found": "x is missing", "action": "install x", "since": None}
+    return {**empty, "effect": effect, **changes}
 
 
 def host(*stages: dict[str, Any], status: str = "as declared", **changes: Any) -> dict[str, Any]:
@@ -94,7 +98,7 @@ KNOWN, UNKNOWN = verdicts.answer(FINDING), verdicts.answer(unexplained="line 39"
 def hosts_of_a_plan() -> dict[str, Any]:
     lacking = stage("cuda", found=["no toolkit", NO_KEY], changed=["install cuda-toolkit-13-0"])
     refused = stage(found=["nouveau"], problem="gpu3: nouveau is bound to the GPUs: run `reboot`")
-    left = stage("cuda", found=["another nvcc"], deviations=[{"effect": "report"}])
+    left = stage("cuda", found=["another nvcc"], deviations=[deviation("report")])
     warned = stage(warnings=["gpu2: no lock is there; expected one: write it with `lock`"])
     return {
         "gpu10": host(lacking, status="differs"),
@@ -102,7 +106,7 @@ def hosts_of_a_plan() -> dict[str, Any]:
         "gpu1": host(rehearsal=True),
         "gpu3": host(refused, status="failed"),
         "gpu4": {**host(), "status": "unreachable", "stages": []},
-        "gpu5": host(left),
+        "gpu5": host(left, status="left alone"),
     }
 
 
@@ -114,6 +118,28 @@ def test_a_plan(width: int) -> None:
         snapshots.same("plan.txt", f"{text}\n")
 
 
+UPGRADE = {"when": "2026-11-21T06:12:03", "by": "alice: apt", "change": "libcuda1 580 -> 590"}
+
+
+def test_what_a_run_repaired_is_not_told_as_if_it_were_still_so() -> None:
+    found = deviation("restart", found="module 580 is loaded", action="reload", since=UPGRADE)
+    for changed, words in ((["reload"], "- ws1: repaired: module"), ([], "- ws1: module")):
+        shown = stage(found=["module 580 is loaded"], deviations=[found], changed=changed)
+        text = " ".join(render(run({"ws1": host(shown, status="changed")})).split())
+        cause = "since 2026-11-21 06:12: libcuda1 580 -> 590, by alice: apt"
+        assert f"{words} 580 is loaded, {cause}" in text
+    planned = stage(found=["module 580 is loaded"], deviations=[found], changed=["reload"])
+    assert "repaired" not in render(run({"ws1": host(planned, status="differs")}, dry=True))
+
+
+def test_a_host_that_was_changed_and_is_still_not_as_declared_is_called_so() -> None:
+    changed = stage("cuda", found=["no toolkit"], changed=["install cuda-toolkit-13-0"])
+    left = stage("environment", found=["a variable for all"], deviations=[deviation("report")])
+    text = render(run({"ws1": host(changed, left, status="changed")}))
+    assert "ws1  changed (still not as declared)" in text
+    assert text.endswith("1 host: 1 changed (still not as declared)")
+
+
 def test_a_run_with_its_smoke_tests() -> None:
     changed = stage("cuda", found=["no toolkit"], changed=["install cuda-toolkit-13-0"])
     hosts = {f"ws{n}": host(changed, status="changed") for n in (1, 2, 3)}
@@ -122,26 +148,19 @@ def test_a_run_with_its_smoke_tests() -> None:
         "ws2": verdicts.explained(FAIL, KNOWN),
         "ws3": verdicts.explained(FAIL, UNKNOWN),
     }
-    across = dict.fromkeys(("ws1", "ws2"), verdicts.across_stamped())
+    open_to = {"ws2": "systemd has set no address limit"}
+    across = dict.fromkeys(("ws1", "ws2"), verdicts.across_stamped(open_to_others=open_to))
     text = render(run(hosts), told, across)
     snapshots.same("run.txt", f"{text}\n")
     command = f"    {FAIL['rerun_command']}"  # whole, to be copied: the terminal breaks it
     assert [line for line in text.splitlines() if len(line) > 80] == [command] * 2
 
 
-@pytest.mark.parametrize("size", [1, 2, 25])
-def test_hosts_with_nothing_to_do_are_one_line_of_a_run(size: int) -> None:
-    hosts = {f"ws{n}.lab.example": host(stage()) for n in range(1, size + 1)}
+def test_hosts_with_nothing_to_do_are_one_line_of_a_run() -> None:
+    hosts = {f"ws{n}.lab.example": host(stage()) for n in range(1, 26)}
     first, _, last = render(run(hosts)).splitlines()
-    assert (
-        first
-        == {
-            1: "ws1.lab.example  as declared",
-            2: "2 hosts as declared: ws1.lab.example, ws2.lab.example",
-            25: "25 hosts as declared: ws1.lab.example to ws25.lab.example",
-        }[size]
-    )
-    assert last == f"{size} host{'s' if size > 1 else ''}: {size} as declared"
+    assert first == "25 hosts as declared: ws1.lab.example to ws25.lab.example"
+    assert last == "25 hosts: 25 as declared"
     assert "driver      driver 580.95.05 loaded" in render(run(hosts), whole=True)
 
 
@@ -152,7 +171,7 @@ def test_a_name_is_never_broken() -> None:
 
 def test_the_same_sentence_about_many_hosts_is_said_once() -> None:
     hosts = {f"gpu{n}": host(stage(warnings=[f"gpu{n}: no lock"])) for n in range(1, 26)}
-    assert "! gpu1-gpu25: no lock\n" in render(run(hosts))
+    assert "- gpu1-gpu25: no lock\n" in render(run(hosts))
 
 
 def test_of_many_hosts_the_smoke_tests_that_passed_are_a_block_and_a_failure_is_told_once() -> None:
@@ -168,8 +187,7 @@ def test_of_many_hosts_the_smoke_tests_that_passed_are_a_block_and_a_failure_is_
         }  # fmt: skip
         return render(run({name: host(status="changed") for name in tests}), tests)
 
-    assert "gpu1-gpu25: smoke test PASS (rehearsal-cpu), 1 of 1 checks passed in 71.0 to" in shown()
-    assert "all-reduce: 24.1 to 26.5 GB/s bus bandwidth" in shown()
+    assert "gpu1-gpu25: smoke test PASS (rehearsal-cpu), 1 of 1 checks passed\n" in shown()
     assert len(shown().splitlines()) <= 24
     text = shown(status="fail", failed=verdicts.failed("S4.x", "a rank raised", tail=["no room"]))
     assert text.count("FAIL S4.x: a rank raised") == 1
@@ -184,7 +202,10 @@ def test_of_many_hosts_the_smoke_tests_that_passed_are_a_block_and_a_failure_is_
             {"status": "warn", "checks": [verdicts.check("S4.link", "warn", detail="x8")]},
             "PASS, degraded (gpu), 0 of 1 checks passed in 71.2 s",
         ),
-        ({"listens": {"to": "anyone", "how": "no systemd"}}, "others could connect to it: no sys"),
+        (
+            {"listens": {"to": "anyone", "how": "no systemd"}},
+            "could connect while it ran: no sys",
+        ),
     ],
 )
 def test_a_pass_says_what_it_is_less_than(changes: dict[str, Any], words: str) -> None:
@@ -220,12 +241,6 @@ def test_a_failed_multi_node_step_names_the_host_that_was_lost() -> None:
     text = render(run({"ws1": host(), "ws2": host()}), {}, {"ws1": Explained(verdict)})
     assert "ws1: multi-node step on ws1, ws2 FAIL (gpu), 40.0 s" in text
     assert "FAIL S6.finished: ws2 did not answer ws1 for 15 s" in text
-
-
-def test_who_could_connect_to_a_multi_node_step_is_said() -> None:
-    stamped = verdicts.across_stamped(open_to_others={"ws2": "systemd has set no address limit"})
-    text = render(run({"ws1": host()}), {}, {"ws1": stamped})
-    assert "others could connect to ws2: systemd has set no address limit" in text
 
 
 # What a host wrote.
@@ -275,21 +290,3 @@ def probed(verdict: str) -> list[str]:
     told = json.loads("\n".join(lines[first + 1 : -1]))
     owner = json.dumps({**json.loads(told["owner"]), "smoke.verdict": verdict})
     return [lines[first], json.dumps({**told, "owner": owner}), lines[-1]]
-
-
-DAMAGE = [None, 3, "text", [], {}, [None, 3], 10**30, "\x1b[2Jtext"]
-
-
-@pytest.mark.parametrize("damage", DAMAGE, ids=str)
-def test_a_damaged_verdict_or_stamp_is_unknown_or_can_be_shown(damage: object) -> None:
-    for name in PASS:
-        for document in (PASS, FAIL):
-            damaged = {k: v for k, v in {**document, name: damage}.items() if k != "diagnosis"}
-            found = Verdict.read(json.dumps(damaged))
-            if isinstance(found, Verdict):
-                assert not CONTROL.search(render(run({"a": host()}), {"a": Explained(found)}))
-    for name in verdicts.across_stamp():
-        across = {**verdicts.across_stamp(), name: damage}
-        stamp = Stamp.read(json.dumps(verdicts.stamp(across=across)))
-        if isinstance(stamp, Stamp) and stamp.across:
-            assert not CONTROL.search(render(run({"a": host()}), {}, {"a": stamp.across}))

@@ -51,4 +51,4 @@ def test_the_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert [name for name in cli._VERBS if f"\n    {name}" not in listed] == []
     with pytest.raises(SystemExit):
         cli.main(["chekc"])
-    assert "there is no verb 'chekc': did you mean check?" in capsys.readouterr().err
+    assert "there is no command 'chekc': did you mean check?" in capsys.readouterr().err

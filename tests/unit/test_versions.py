@@ -54,13 +54,6 @@ def test_libcuda_is_told_by_its_version(libcuda: Any, expected: object) -> None:
     )
 
 
-@pytest.mark.parametrize(("flavour", "expected"), [(True, "open"), (False, "proprietary")])
-def test_the_flavour_of_the_modules_is_named(flavour: bool, expected: str) -> None:
-    host = record("ubuntu2404-2x-rtx5090.txt")
-    changed = replace(host, driver=replace(host.driver, open_modules=flavour))
-    assert versions(changed)["driver_modules"] == expected
-
-
 def test_a_gpu_of_a_model_unknown_to_us_keeps_its_number() -> None:
     host = record("ubuntu2404-2x-rtx5090.txt")
     assert not isinstance(host.gpus.devices, Unknown)

@@ -61,32 +61,25 @@ def build(place: Place, program: str) -> int:
         plan = Plan.read(place.root)
         state.known["fingerprint"] = plan.fingerprint
         _phases(plan, place, state, program)
-    except BuildError as error:
-        return _failed(place, state, error)
-    except OSError as error:
-        return _failed(place, state, BuildError(f"the build cannot go on: {error}"))
     except Exception as error:  # whatever it is, whoever asks is to hear of it
-        _failed(place, state, BuildError(f"the build broke: {type(error).__name__}: {error}"))
-        raise
+        if not isinstance(error, BuildError):
+            error = BuildError(f"the build cannot go on: {type(error).__name__}: {error}")
+        sys.stderr.write(": ".join([error.sentence, *error.lines[:1]]) + "\n")
+        place.reserve.unlink(missing_ok=True)
+        with suppress(OSError):
+            state.save(state.known.get("phase", "plan"), error)
+        return 1
     finally:
         for each in (place.pid, place.reserve):
             each.unlink(missing_ok=True)
     return 0
 
 
-def _failed(place: Place, state: State, error: BuildError) -> int:
-    sys.stderr.write(": ".join([error.sentence, *error.lines[:1]]) + "\n")
-    place.reserve.unlink(missing_ok=True)
-    with suppress(OSError):
-        state.save(state.known.get("phase", "plan"), error)
-    return 1
-
-
 def _phases(plan: Plan, place: Place, state: State, program: str) -> None:
     if prove.is_proven(plan, place):
         state.save("prove")
         return
-    run = steps.Programs(environment(plan, place, os.environ.get("HOME", "/")))
+    run = steps.Programs(environment(plan, place))
     if shutil.which("ccache", path=run.environment["PATH"]) is None:
         raise BuildError("ccache is missing, without which nothing is built: install it")
     if steps.text_of(place.boot) != state.known["boot"]:
@@ -94,21 +87,18 @@ def _phases(plan: Plan, place: Place, state: State, program: str) -> None:
         # it. What is compiled is in ccache, which compares a digest before it gives anything.
         steps.remove(place.configured if place.fetched.exists() else place.source)
         steps.write_whole(place.boot, state.known["boot"])
-
-    def begin(phase: str) -> None:
+    for phase, step in (
+        ("fetch", steps.fetch),
+        ("requirements", steps.tools),
+        ("configure", steps.configure),
+        ("compile", steps.compile_all),
+        ("wheel", steps.make_wheel),
+    ):
+        if phase == "configure" and steps.text_of(place.configured) == plan.fingerprint:
+            continue
         state.save(phase)
         steps.say(f"{phase} (stand-in)" if steps.is_stand_in(place.source) else phase)
-
-    begin("fetch")
-    steps.fetch(plan, place, run)
-    begin("requirements")
-    steps.tools(plan, place, run)
-    if steps.text_of(place.configured) != plan.fingerprint:
-        begin("configure")
-        steps.configure(plan, place, run)
-    begin("compile")
-    steps.compile_all(plan, place, run)
-    begin("wheel")
-    steps.make_wheel(plan, place, run)
-    begin("prove")
+        step(plan, place, run)
+    state.save("prove")
+    steps.say("prove")
     prove.prove(plan, place, run, program)

@@ -1,26 +1,21 @@
-"""What is to be built, where everything of it is, and with which variables and commands.
+"""What is to be built, where everything of it is, and with which variables.
 
-The controller imports this too: it writes the plan, and shows the commands of a build beforehand.
+The controller imports this too: it writes the plan.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-SETUPTOOLS, SCIKIT = "setuptools", "scikit-build-core"
-"""The two backends with which PyTorch was ever built."""
-
-FLASH_JOBS = "FLASH_ATTENTION_MAX_JOBS"
-_CCACHE_SIZE = "30G"
-_MIB_PER_JOB = 2048
-_MIB_PER_CUDA_JOB = 4096
-_MIB_PER_FLASH_JOB = 6144
+CCACHE_SIZE = "30G"
+MIB_PER_JOB = 2048
+MIB_PER_CUDA_JOB = 4096
+MIB_PER_FLASH_JOB = 6144
 """flash-attention's files take up to 5.3 GiB each (pytorch#130443)."""
 
 
@@ -107,44 +102,26 @@ class Plan:
 
     def wants(self, name: str) -> bool:
         """Return whether an option of CMake's is to be on."""
-        return is_on(self.settings.get(name, ""))
+        value = self.settings.get(name, "").upper()
+        return value not in ("", "0", "OFF", "NO", "FALSE", "N", "IGNORE", "NOTFOUND")
 
     @property
     def code(self) -> list[str]:
         """The declared architectures as nvcc names them, e.g. ["sm_120"]."""
         return sorted(f"sm_{arch.replace('.', '')}" for arch in self.archs)
 
-
-def is_on(value: str) -> bool:
-    """Return how CMake reads an option's value."""
-    return value.upper() not in ("", "0", "OFF", "NO", "FALSE", "N", "IGNORE", "NOTFOUND")
-
-
-def jobs(plan: Plan, *, counts_flash: bool, cores: int | None = None) -> int:
-    """Return how many compilers may work side by side, by memory and cores; 1 at least.
-
-    + counts_flash: the tree limits flash-attention's files by itself; else every job may be one
-    """
-    each = _MIB_PER_JOB
-    if plan.cuda is not None:
-        each = _MIB_PER_CUDA_JOB if counts_flash else _MIB_PER_FLASH_JOB
-    return max(1, min(cores or len(os.sched_getaffinity(0)), plan.memory_mib // each))
+    def jobs(self, cores: int) -> int:
+        """Return how many compilers may work side by side, by memory and cores; 1 at least."""
+        each = MIB_PER_JOB if self.cuda is None else MIB_PER_CUDA_JOB
+        return max(1, min(cores, self.memory_mib // each))
 
 
-def least_mib(options: Mapping[str, str]) -> int:
-    """Return how much memory one compiler alone may take, by CMake's options."""
-    if not is_on(options.get("USE_CUDA", "")):
-        return _MIB_PER_JOB
-    flash = is_on(options.get("USE_FLASH_ATTENTION", "1"))
-    return _MIB_PER_FLASH_JOB if flash else _MIB_PER_CUDA_JOB
-
-
-def environment(plan: Plan, place: Place, home: str) -> dict[str, str]:
+def environment(plan: Plan, place: Place) -> dict[str, str]:
     """Return the variables of everything that a build runs; of the owner's own HOME alone."""
     path = [str(place.tools / "bin"), *([f"{plan.cuda}/bin"] if plan.cuda else [])]
     made = {
         "PATH": ":".join([*path, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]),
-        "HOME": home,
+        "HOME": os.environ.get("HOME", "/"),
         "LC_ALL": "C.UTF-8",
         "GIT_TERMINAL_PROMPT": "0",
         "CMAKE_GENERATOR": "Ninja",
@@ -155,59 +132,22 @@ def environment(plan: Plan, place: Place, home: str) -> dict[str, str]:
         "PYTORCH_BUILD_NUMBER": "1",
         **plan.settings,
         "CCACHE_DIR": str(place.ccache),
-        "CCACHE_MAXSIZE": _CCACHE_SIZE,
+        "CCACHE_MAXSIZE": CCACHE_SIZE,
         # In a first build most files are not in the cache: without this each would be preprocessed
         # twice. The compiler's own list of headers, which ninja needs anyway, serves as well.
         "CCACHE_DEPEND": "1",
+        "CMAKE_C_COMPILER_LAUNCHER": "ccache",
+        "CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
     }
-    for language in ("C", "CXX", *(("CUDA",) if plan.cuda else ())):
-        made[f"CMAKE_{language}_COMPILER_LAUNCHER"] = "ccache"
-    if plan.cuda is not None:
-        made.update({"CUDA_HOME": plan.cuda, "CUDACXX": f"{plan.cuda}/bin/nvcc"})
-        made["TORCH_CUDA_ARCH_LIST"] = ";".join(plan.archs)
-        made[FLASH_JOBS] = str(max(1, plan.memory_mib // _MIB_PER_FLASH_JOB))
     if plan.compiler is not None:
-        made.update({"CC": plan.compiler[0], "CXX": plan.compiler[1]})
-        if plan.cuda is not None:
-            made["CUDAHOSTCXX"] = plan.compiler[1]
+        made |= {"CC": plan.compiler[0], "CXX": plan.compiler[1], "CUDAHOSTCXX": plan.compiler[1]}
+    if plan.cuda is not None:
+        made |= {
+            "CMAKE_CUDA_COMPILER_LAUNCHER": "ccache",
+            "CUDA_HOME": plan.cuda,
+            "CUDACXX": f"{plan.cuda}/bin/nvcc",
+            "TORCH_CUDA_ARCH_LIST": ";".join(plan.archs),
+            # Newer trees count these files apart; older ones meet the limit of memory instead.
+            "FLASH_ATTENTION_MAX_JOBS": str(max(1, plan.memory_mib // MIB_PER_FLASH_JOB)),
+        }
     return made
-
-
-def configure_words(plan: Plan, place: Place, backend: str) -> list[str]:
-    """Return the words that configure a tree of either backend."""
-    python = str(place.tools / "bin/python")
-    if backend == SETUPTOOLS:
-        return [python, "setup.py", "build", "--cmake-only"]
-    # scikit-build-core cannot configure alone; what it would call is CMake all the same.
-    words = ["cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
-    words += [f"-D{name}={value}" for name, value in plan.settings.items()]
-    return [*words, f"-DPython_EXECUTABLE={python}"]
-
-
-def compile_words(place: Place, number: str) -> list[str]:
-    """Return the words that compile everything, `number` files at a time."""
-    return ["ninja", "-C", str(place.build), "-j", number]
-
-
-def wheel_words(place: Place, backend: str) -> list[str]:
-    """Return the words that make a wheel of what is compiled, for a tree of either backend."""
-    words = [str(place.tools / "bin/python"), "-m", "build", "--wheel", "--no-isolation"]
-    words += ["-Cbuild-dir=build"] if backend == SCIKIT else []
-    return [*words, "--outdir", str(place.made), str(place.source)]
-
-
-def shown(plan: Plan, place: Place) -> Iterator[str]:
-    """Yield what a build would run, and with which variables, as lines for a person.
-
-    Which backend builds a tree is written in the tree alone, so both are shown.
-    """
-    yield f"source: {plan.git} {plan.commit}"
-    yield f"tools: {' '.join(plan.tools)}, and what the tree asks for"
-    for name, value in sorted(environment(plan, place, "").items()):
-        if name != "HOME":
-            yield f"{name}={shlex.quote(value)}"
-    for backend in (SETUPTOOLS, SCIKIT):
-        yield f"a tree of {backend}:"
-        yield f"  configure: {shlex.join(configure_words(plan, place, backend))}"
-        yield f"  wheel: {shlex.join(wheel_words(place, backend))}"
-    yield f"compile: {shlex.join(compile_words(place, 'JOBS'))}"

@@ -7,13 +7,22 @@ import importlib
 import json
 import os
 import platform
-import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from .plan import BuildError, Place, Plan
-from .steps import Programs, digest, install, is_stand_in, remove, sync, text_of, write_whole
+from .steps import (
+    Programs,
+    digest,
+    is_stand_in,
+    make_environment,
+    remove,
+    sync,
+    text_of,
+    write_whole,
+)
 
 ANSWER = "pyinfra-gpu-proof "
 """Begins the one line in which the process that imported torch tells what it found."""
@@ -41,15 +50,13 @@ def prove(plan: Plan, place: Place, run: Programs, program: str) -> None:
     remove(place.proof)
     (wheel,) = place.wheels.glob("*.whl")
     what = "installing the wheel in an empty environment"
-    install(plan, place.proof, [str(wheel)], run, what=what)
+    make_environment(plan, place.proof, [str(wheel)], run, what=what)
     words = [str(place.proof / "bin/python"), "-I", program, "inside"]
     lines = run.run(words, what="importing the built torch")
-    told = next((line for line in reversed(lines) if line.startswith(ANSWER)), None)
-    if told is None:
+    told = [line[len(ANSWER) :] for line in lines if line.startswith(ANSWER)]
+    if not told:
         raise BuildError("the built torch was imported, and the proof said nothing")
-    found, nccl = json.loads(told[len(ANSWER) :]), nccl_tag(place.source)
-    proven = judge(plan, found, stand_in=is_stand_in(place.source), nccl=nccl)
-    sync(place.wheels)
+    stand_in = is_stand_in(place.source)
     document = {
         "fingerprint": plan.fingerprint,
         "ingredients": dict(plan.ingredients),
@@ -57,34 +64,20 @@ def prove(plan: Plan, place: Place, run: Programs, program: str) -> None:
         "sha256": digest(wheel),
         "size": wheel.stat().st_size,
         "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "stand_in": is_stand_in(place.source),
-        "observed": {"nccl": nccl, "glibc": platform.libc_ver()[1]},
-        "proven": proven,
+        "stand_in": stand_in,
+        "observed": {"glibc": platform.libc_ver()[1]},
+        "proven": judge(plan, json.loads(told[-1]), stand_in=stand_in),
     }
+    sync(place.wheels)
     write_whole(place.manifest, json.dumps(document, indent=1, sort_keys=True) + "\n")
     remove(place.proof)
 
 
-def nccl_tag(tree: Path) -> str | None:
-    """Return the tag of NCCL that a tree pins, None where it pins none."""
-    pins = sorted((tree / ".ci/docker/ci_commit_pins").glob("nccl*.txt"))
-    tags = sorted(text_of(pin).split()[0] for pin in pins if text_of(pin))
-    return tags[-1] if tags else None
-
-
-def judge(
-    plan: Plan, found: dict[str, Any], *, stand_in: bool, nccl: str | None = None
-) -> dict[str, Any]:
-    """Return what is proven; raise BuildError where it is not what is declared.
-
-    + nccl: the tag that the tree pins, such as "v2.27.5-1", None where it pins none
-    """
-    if found["version"] != plan.version:
-        raise BuildError(f"the built torch says it is {found['version']}, not {plan.version}")
-    if found["git_version"] != plan.commit:
-        raise BuildError(
-            f"the built torch says it is of commit {found['git_version']}, not {plan.commit}"
-        )
+def judge(plan: Plan, found: dict[str, Any], *, stand_in: bool) -> dict[str, Any]:
+    """Return what is proven; raise BuildError where it is not what is declared."""
+    for name, wanted in (("version", plan.version), ("git_version", plan.commit)):
+        if found[name] != wanted:
+            raise BuildError(f"the built torch says its {name} is {found[name]}, not {wanted}")
     if found["unloadable"]:
         path, why = found["unloadable"][0]
         raise BuildError(f"the built torch's library {path} cannot be loaded", (why,))
@@ -94,10 +87,6 @@ def judge(
     made = sorted(arch for arch in found["archs"] if arch.startswith("sm_"))
     if made != plan.code:
         raise BuildError(f"the built torch has code for {made}, and {plan.code} is declared")
-    pinned = re.match(r"v?(\d+\.\d+\.\d+)", nccl or "")
-    own = plan.wants("USE_NCCL") and not plan.wants("USE_SYSTEM_NCCL")
-    if own and pinned and found["nccl"] != pinned[1]:
-        raise BuildError(f"the built torch has NCCL {found['nccl']}, and its tree pins {nccl}")
     if plan.wants("USE_DISTRIBUTED") and found["store"] != [UV_THREAD]:
         why = str(found["store_error"] or f"its threads are {found['store']}")
         raise BuildError("the built torch does not serve its store with libuv", (why,))
@@ -114,14 +103,13 @@ def inside() -> int:
         "version": str(torch.__version__),
         "git_version": getattr(torch.version, "git_version", None),
         **_libraries(Path(str(torch.__file__)).parent),
-        "archs": [],
-        "nccl": None,
-        "store": [],
-        "store_error": None,
+        **dict.fromkeys(("nccl", "store_error")),
+        **dict.fromkeys(("archs", "store"), ()),
     }
     if hasattr(torch, "cuda"):
         found["archs"] = [*torch.cuda.get_arch_list()]
-        found["nccl"] = _nccl(torch)
+        with suppress(Exception):  # a build without CUDA has no such function behind the name
+            found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     if hasattr(torch, "distributed") and torch.distributed.is_available():
         found.update(_store())
     print(f"{ANSWER}{json.dumps(found)}")
@@ -140,27 +128,14 @@ def _libraries(folder: Path) -> dict[str, Any]:
     return {"libraries": len(paths), "unloadable": unloadable}
 
 
-def _nccl(torch: Any) -> str | None:
-    try:
-        return ".".join(map(str, torch.cuda.nccl.version()))
-    except Exception:  # a build without CUDA has no such function behind the name
-        return None
-
-
 def _store() -> dict[str, Any]:
     """Serve a store that asks for libuv, and look at the name of the thread that serves it."""
     distributed = importlib.import_module("torch._C._distributed_c10d")
-    before = _threads()
     try:
         store = distributed.TCPStore("127.0.0.1", 0, 1, True, use_libuv=True)
         store.set("key", "value")
         store.get("key")
     except RuntimeError as error:
         return {"store_error": str(error).strip().splitlines()[0][:300]}
-    new = {tid: name for tid, name in _threads().items() if tid not in before}
-    return {"store": sorted({name for name in new.values() if name.startswith(_THREADS)})}
-
-
-def _threads() -> dict[str, str]:
-    folder = Path("/proc/self/task")
-    return {task.name: (task / "comm").read_text().strip() for task in folder.iterdir()}
+    threads = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
+    return {"store": sorted({name for name in threads if name.startswith(_THREADS)})}

@@ -37,7 +37,7 @@ _KERNEL = re.compile(
 _ERROR = re.compile(
     r"\b(?:E|FATAL|fatal|Fatal|Error|error|ERROR)\b ?[:!\]]|(?:^|[\[ ])[EF]\d{3,4} \d\d:\d\d:"
 )
-_MARKED_WARNING = re.compile(r"(?:^|[\s:\[])W\d{3,4} \d\d:\d\d:\d\d")
+_WARNING = re.compile(r"(?:^|[\s:\[])W\d{3,4} \d\d:\d\d:\d\d")
 _WARNING = re.compile(
     r"\b(?:WARNING|Warning|\w{1,40}Warning|warning|warn|(?<!=)INFO|DEBUG)\b"
     r"|(?:^|[\[ ])[IW]\d{3,4} \d\d:|\[[IW] "
@@ -50,20 +50,18 @@ _GOES_ON = re.compile(
 _WAITED = re.compile(
     r"\b[Rr]etry(?:ing)? (?:in|after) \d|loss scale|retrying \(try=\d|suppress this"
 )
+_TRAINED_WELL = (
+    r"\b[Tt]raining (?:is |was |has )?(?:complete|completed|done|finished)\b(?! with error)"
+    r"|'train_runtime': \d|`max_(?:epochs|steps|time)=[^`]{1,40}` reached|\bCOMPLETED {1,10}0:0\b"
+    r"|\b[Ss]aved \S{0,120}\bfinal\.\w{2,12}\b|\b[Ff]inal (?:model|weights) (?:is |was )?saved\b"
+)
+_TRAINED = re.compile(_TRAINED_WELL)
 _ENDED_WELL = re.compile(
-    r"\b[Tt]raining (?:is |was )?(?:complete|completed|done|finished)\b(?! with error)"
-    r"|'train_runtime': \d|`max_(?:epochs|steps|time)=[^`]{1,40}` reached"
-    r"|^exit(?: code)?[:= ]{1,3}0$"
+    rf"{_TRAINED_WELL}|^exit(?: code)?[:= ]{{1,3}}0$"
     r"|\b(?:successfully (?:finished|completed|installed|built)|completed successfully)\b"
     r"|^Successfully (?:installed|built|tagged) \S|WorkerState\.SUCCEEDED|\bexited with code 0$"
     r"|^[= ]{0,40}\d{1,5} passed\b[^\n]{0,60} in [\d.]{1,9}s|^Job succeeded$|\brc=0$|^Complete!$"
     r"|^(?:Installed|Audited) \d{1,5} packages? in|\bDKMS: install completed|^\[100%\] Built target"
-)
-_TRAINED_WELL = re.compile(
-    r"\b[Tt]raining (?:is |was |has )?(?:complete|completed|done|finished)\b(?! with error)"
-    r"|'train_runtime': \d|`max_(?:epochs|steps|time)=[^`]{1,40}` reached|\bCOMPLETED {1,10}0:0\b"
-    r"|\b[Ss]aved \S{0,120}\bfinal\.\w{2,12}\b|\b[Ff]inal (?:model|weights) (?:is |was )?saved\b"
-    r"|\bexits successfully\b"
 )
 _REBOOT = re.compile(r"[#$] (?:sudo )?(?:systemctl )?reboot\b|[#$] sudo shutdown -r\b")
 _FAILED = re.compile(r"\b(?:error|failed|failure|fatal|killed|abort(?:ed|ing)|exception)\b", re.I)
@@ -104,15 +102,6 @@ class Answer:
         """Return it as plain data."""
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Answer:
-        """Return what `as_json` made plain."""
-        found = (
-            Found(**{**each, "fix": tuple(Step(**step) for step in each["fix"])})
-            for each in document["found"]
-        )
-        return cls(tuple(found), document["unexplained"], document["failed"])
-
 
 @dataclass(frozen=True, eq=False)
 class _Hit:
@@ -145,18 +134,17 @@ def explain(
     + texts: source -> its text, such as "rank 1"; those that are believed first come first
     + host: fact -> detail, which decide between the causes of one message
     """
-    lines, first_failed, told = text.attributed(text.read(texts))
+    lines, first_rank = text.attributed(text.read(texts))
     streams = text.streams(lines)
     hits, failed = _search(streams, catalogue)
     failed = [
         each for each in failed if not (each.aside or _went_on(each.stream, each.spans[-1][1]))
     ]
-    roots = _decide(hits, failed, first_failed, told, catalogue)
+    roots = _decide(hits, failed, first_rank, catalogue)
     if not roots:
         shown = "\n".join(text.tail(lines, _TAIL))
-        trouble = bool(failed or hits) or any(
-            _FAILED.search(each.text[:LOOKED_AT]) for each in lines
-        )
+        lasting = any(not hit.overcome for hit in hits)
+        trouble = bool(failed) or lasting or any(map(_complains, streams))
         return Answer(unexplained=shown, failed=trouble)
     whole = [stream.text for stream in streams]
     root = min(roots, key=lambda hit: (hit.standing not in ("exception", "kernel"), hit.number))
@@ -177,12 +165,12 @@ def _search(streams: Sequence[Stream], known: Catalogue) -> tuple[list[_Hit], li
     for stream in streams:
         own = text.failures(stream)
         inside = {index: each for each in own for a, b in each.spans for index in range(a, b + 1)}
-        found = _specific([*_hits(stream, known, inside)], known)
+        found = [*_hits(stream, known, inside)]
         hits += found if not _ended_well(stream) else [h for h in found if h.standing == "kernel"]
         failed += own if not _ended_well(stream) else []
     hits.sort(key=lambda hit: hit.number)
     failed.sort(key=lambda each: each.number)
-    over = max(_restarted_well(streams), _last(streams, _TRAINED_WELL))
+    over = _last(streams, _TRAINED)
     if over and not any(each.number > over and not each.aside for each in failed):
         # What the kernel says afterwards ended nothing: it is of another day or program.
         hits = [h for h in hits if h.number > over and h.standing != "kernel"]
@@ -232,7 +220,7 @@ def _standing(stream: Stream, first: int, last: int, failure: Failure | None) ->
         )
     if _went_on(stream, last) or _GOES_ON.search(stream.shown[first][:LOOKED_AT]):
         return "survived"
-    if _ERROR.search(whole) and not _MARKED_WARNING.search(whole):
+    if _ERROR.search(whole):
         return "error"
     return "warned" if _WARNING.search(whole) else "plain"
 
@@ -250,21 +238,18 @@ def _went_on(stream: Stream, last: int) -> bool:
     return stream.progress(last + 1, end) >= _STILL_WORKING
 
 
+def _complains(stream: Stream) -> bool:
+    """Tell whether a line speaks of a failure after which the program did not go on."""
+    return not _ended_well(stream) and any(
+        _FAILED.search(shown[:LOOKED_AT])
+        and not _WARNING.search(stream.lines[place].whole[:LOOKED_AT])
+        and not _went_on(stream, place)
+        for place, shown in enumerate(stream.shown)
+    )
+
+
 def _ended_well(stream: Stream) -> bool:
     return any(_ENDED_WELL.search(shown[:LOOKED_AT]) for shown in stream.shown[-3:])
-
-
-def _restarted_well(streams: Sequence[Stream]) -> int:
-    """Return the line at which ranks that torchrun restarted came to a good end; 0 if none did."""
-    if not any("will restart worker group" in stream.text for stream in streams):
-        return 0
-    ends = (
-        line.number
-        for stream in streams
-        for line, shown in zip(stream.lines, stream.shown, strict=True)
-        if "worker group successfully finished" in shown or "WorkerState.SUCCEEDED" in shown
-    )
-    return max(ends, default=0)
 
 
 def _last(streams: Sequence[Stream], what: re.Pattern[str]) -> int:
@@ -280,73 +265,41 @@ def _last(streams: Sequence[Stream], what: re.Pattern[str]) -> int:
     )
 
 
-def _specific(hits: Sequence[_Hit], known: Catalogue) -> list[_Hit]:
-    """Return the hits without those that a more specific message covers."""
-    kept: list[_Hit] = []
-    for hit in sorted(hits, key=lambda each: (each.span[0], -each.span[1])):
-        rivals = [each for each in kept[-16:] if each.span[1] > hit.span[0]]
-        if any(_covers(each, hit, known) for each in rivals):
-            continue
-        beaten = [each for each in rivals if _covers(hit, each, known)]
-        kept = [each for each in kept if each not in beaten] + [hit]
-    return kept
-
-
-def _covers(one: _Hit, other: _Hit, known: Catalogue) -> bool:
-    a, b = one.entry.name, other.entry.name
-    if a == b or known.hides(b, a):
-        return a == b
-    holds = one.span[0] <= other.span[0] and other.span[1] <= one.span[1]
-    more = one.span != other.span or one.anchor > other.anchor
-    return known.hides(a, b) or (holds and more and not one.entry.wrapper)
-
-
 # -- deciding
 
 
 def _decide(
-    hits: Sequence[_Hit],
-    failed: Sequence[Failure],
-    rank: int | None,
-    told: frozenset[int],
-    known: Catalogue,
+    hits: Sequence[_Hit], failed: Sequence[Failure], first_rank: int | None, known: Catalogue
 ) -> list[_Hit]:
-    explained = {hit.failure for hit in hits if hit.failure and _tells(hit)}
-    unknown = [each for each in failed if each not in explained]
+    """Return the hits that may be the root cause; none where it is not known."""
     roots = [hit for hit in hits if not hit.entry.wrapper]
+    unknown = [each for each in failed if each not in {hit.failure for hit in hits}]
     heard = {hit.stream.rank for hit in roots} | {each.stream.rank for each in unknown}
-    if rank is not None and rank in heard:
-        own = [hit for hit in roots if hit.stream.rank in (rank, None)]
-        mine = [each for each in unknown if each.stream.rank in (rank, None)]
-        if own and not mine and all(hit.entry.weak for hit in own):
-            start = own[0].number
-            own += [
-                hit
-                for hit in roots
-                if not hit.entry.weak
-                and hit.standing == "exception"
-                and (hit.number < start or (told and hit.stream.rank not in told))
-                and hit not in own
-            ]
-            mine = [each for each in unknown if each.number < start]
-        roots, unknown = own, mine
+    if first_rank is not None and first_rank in heard:
+        of_first = (first_rank, None)
+        own = [hit for hit in roots if hit.stream.rank in of_first]
+        unknown = [each for each in unknown if each.stream.rank in of_first]
+        if own and not unknown and all(hit.entry.weak for hit in own):
+            own = [h for h in roots if h in own or _earlier_exception(h, own[0])]
+        roots = own
     lasting = [hit for hit in roots if not hit.overcome]
     if unknown:
-        pool = [hit for hit in lasting if not hit.entry.weak and _outweighs(hit, unknown[0])]
-    else:
-        ended = {hit.entry.name for hit in hits if hit.standing in ("exception", "error")}
-        lasting += [
-            hit
-            for hit in roots
-            if hit.overcome and any(known.hides(hit.entry.name, name) for name in ended)
-        ]
-        strong = [hit for hit in lasting if not hit.entry.weak]
-        kernel = [hit for hit in lasting if hit.standing == "kernel" and hit.entry.weak]
-        pool = _without_effects([*strong, *kernel], known) if strong else lasting
-        pool = [hit for hit in pool if not hit.entry.weak] or pool
-        if not pool and not failed and rank is None:
-            pool = [hit for hit in roots if not hit.entry.weak and _last_word(hit)]
-    return _without_effects(pool, known)
+        lasting = [hit for hit in lasting if not hit.entry.weak and _outweighs(hit, unknown[0])]
+        return _without_effects(lasting, known)
+    ended = {hit.entry.name for hit in hits if hit.standing in ("exception", "error")}
+    lasting += [
+        hit for hit in roots if hit.overcome and any(known.hides(hit.entry.name, n) for n in ended)
+    ]
+    counted = [hit for hit in lasting if not hit.entry.weak or hit.standing == "kernel"]
+    pool = _without_effects(counted or lasting, known)
+    pool = [hit for hit in pool if not hit.entry.weak] or pool
+    if not pool and not failed and first_rank is None:
+        pool = [hit for hit in roots if not hit.entry.weak and _last_word(hit)]
+    return pool
+
+
+def _earlier_exception(hit: _Hit, other: _Hit) -> bool:
+    return hit.number < other.number and hit.standing == "exception" and not hit.entry.weak
 
 
 def _without_effects(hits: Sequence[_Hit], known: Catalogue) -> list[_Hit]:
@@ -360,14 +313,6 @@ def _last_word(hit: _Hit) -> bool:
     after = hit.stream.shown[hit.last + 1 : hit.last + 2 + _SOON_OVER]
     over = len(after) <= _SOON_OVER or any(TYPED.match(each[:LOOKED_AT]) for each in after)
     return hit.standing == "warned" and over
-
-
-def _tells(hit: _Hit) -> bool:
-    """Tell whether the message says what its exception is about, and not only where it was."""
-    if hit.failure is None:
-        return False
-    spans = hit.failure.spans[-1:] if hit.failure.carries else hit.failure.spans
-    return not hit.entry.wrapper or any(hit.first <= first <= hit.last for first, _ in spans)
 
 
 def _outweighs(hit: _Hit, unknown: Failure) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +16,9 @@ LOOKED_AT = 400  # characters of a line that tell what kind of line it is
 LONGEST_MESSAGE = 40  # lines that an exception's message may have
 _MOST_PREFIXES = 6
 _QUOTED_WITHIN = 3  # lines: an exception named so soon after another is what that one quotes
-_LABELLED, _LINES_OF_ONE = 0.8, 3
 
 _QUOTES = str.maketrans("\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u00b4\u00a0", "''''\"\"\"' ")
 _BLANKS = re.compile(r"[ \t]+")
-_RANK_INSIDE = re.compile(r"(?<=[^\s\]:])(?=\[rank\d{1,5}\]:[ ])")
 _RANK_OF_SOURCE = re.compile(r"(?i)\brank[ _-]?(\d{1,5})\b")
 
 _DATE = r"\d{4}[-/]\d\d[-/]\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
@@ -53,7 +52,6 @@ _PREFIX = re.compile(
     """,
     re.VERBOSE,
 )
-_LABEL = re.compile(r"[ ]{0,6}(?P<label>[\w.@-]{1,60}|[Rr]ank[ ]\d{1,5})[:>][ ]")
 
 TYPED = re.compile(
     r"(?:\([\w. -]{1,40}\) ){0,2}"
@@ -116,48 +114,36 @@ def read(texts: Mapping[str, str]) -> list[Line]:
     lines: list[Line] = []
     for source, text in texts.items():
         named = _RANK_OF_SOURCE.search(source)
-        clean = without_escapes(text.replace("\r\n", "\n").replace("\r", "\n")).translate(_QUOTES)
-        wholes = clean.splitlines()
+        rank = int(named[1]) if named else None
+        clean = without_escapes(_plain(text).replace("\r\n", "\n").replace("\r", "\n"))
+        wholes = clean.translate(_QUOTES).splitlines()
         if len(wholes) > HEAD_LINES + TAIL_LINES:
             wholes = wholes[:HEAD_LINES] + wholes[-TAIL_LINES:]
-        labelled = _labelled(wholes)
         for whole in wholes:
-            for part in _RANK_INSIDE.split(whole) if "[rank" in whole else (whole,):
-                if not part or part.isspace():
-                    continue
-                line = _line(len(lines) + 1, source, part, labelled)
-                rank = int(named[1]) if named and line.rank is None else line.rank
-                lines.append(replace(line, rank=rank))
+            if whole and not whole.isspace():
+                lines.append(_line(len(lines) + 1, source, rank, whole))
     return lines
 
 
-def _line(number: int, source: str, whole: str, labelled: bool) -> Line:
-    rank = local = None
+def _plain(text: str) -> str:
+    """Return a text; of torchrun's error file (JSON) the traceback in it."""
+    if not text.startswith('{"message": {'):
+        return text
+    try:
+        message = json.loads(text)["message"]
+        return str(message["extraInfo"]["py_callstack"])
+    except (ValueError, KeyError, TypeError):
+        return text
+
+
+def _line(number: int, source: str, rank: int | None, whole: str) -> Line:
     label, place, count = "", 0, 0
-    if labelled and (found := _LABEL.match(whole)):
-        label, place, count = found["label"], found.end(), 1
-        digits = label.lower().removeprefix("rank").strip()
-        rank = int(digits) if digits.isdigit() else None
-    for _ in range(_MOST_PREFIXES):
-        found = _PREFIX.match(whole, place)
-        if not found:
-            break
+    while count < _MOST_PREFIXES and (found := _PREFIX.match(whole, place)):
         place, count = found.end(), count + 1
-        if said := found["rank"] or found["mpi"] or found["said"]:
-            rank = int(said)
-        elif found["local"]:
-            local = int(found["local"])
-        label = label or found["label"] or found["host"] or found["worker"] or ""
-    rank = local if rank is None else rank
+        said = next(filter(None, found.group("rank", "mpi", "said", "local")), None)
+        rank = rank if said is None else int(said)
+        label = label or next(filter(None, found.group("label", "host", "worker")), "")
     return Line(number, source, rank, "" if label.isdigit() else label, count, whole[place:], whole)
-
-
-def _labelled(wholes: Sequence[str]) -> bool:
-    """Tell whether a launcher put a word and a colon before the lines, as srun and pdsh do."""
-    matches = [_LABEL.match(whole) for whole in wholes if whole]
-    labels = [found["label"] for found in matches if found]
-    often = len(labels) >= _LINES_OF_ONE * max(1, len(set(labels)))
-    return often and len(labels) >= _LABELLED * len(matches)
 
 
 def streams(lines: Sequence[Line]) -> list[Stream]:
@@ -180,15 +166,10 @@ _HEAD = re.compile(r"(rank|exitcode|time)\s{0,20}:\s{0,4}(-?[\w:.-]{1,40})")
 _FAILED = re.compile(r"failed \(exitcode: -?\d{1,4}\) local_rank: (\d{1,4}) \(pid: \d{1,9}\)")
 
 
-def attributed(lines: Sequence[Line]) -> tuple[list[Line], int | None, frozenset[int]]:
-    """Give each line of torchrun's summary to its rank.
-
-    Returns also the rank that failed first, and all ranks that the summary tells of: those of
-    its host, while others may have failed elsewhere.
-    """
+def attributed(lines: Sequence[Line]) -> tuple[list[Line], int | None]:
+    """Give each line of torchrun's summary to its rank; return also the rank that failed first."""
     result = list(lines)
     roots: list[tuple[bool, str, int]] = []
-    ranks: set[int] = set()
     early: int | None = None
     for place, line in enumerate(lines):
         text = line.text.strip()
@@ -196,22 +177,20 @@ def attributed(lines: Sequence[Line]) -> tuple[list[Line], int | None, frozenset
             early = int(failed[1])
         if not _ITEM.match(text):
             continue
-        end = place + 1
-        while end < len(lines) and not ends_item(lines[end].text.strip()):
-            end += 1
+        following = (n for n in range(place + 1, len(lines)) if _ends_item(lines[n].text.strip()))
+        end = next(following, len(lines))
         heads = (_HEAD.match(each.text.strip()) for each in lines[place + 1 : place + 7])
         told = {found[1]: found[2] for found in heads if found}
         if not told.get("rank", "").isdigit():
             continue
         rank = int(told["rank"])
-        ranks.add(rank)
         result[place:end] = [replace(each, rank=rank) for each in result[place:end]]
         if place and lines[place - 1].text.strip() == ROOT_CAUSE:
             roots.append((told.get("exitcode") == "-15", told.get("time", ""), rank))
-    return result, min(roots)[2] if roots else early, frozenset(ranks)
+    return result, min(roots)[2] if roots else early
 
 
-def ends_item(text: str) -> bool:
+def _ends_item(text: str) -> bool:
     """Tell whether this line closes what the summary says of one rank."""
     return bool(_END.match(text) or _ITEM.match(text) or text == ROOT_CAUSE)
 
@@ -231,15 +210,12 @@ _CARRIES = re.compile(
 _ASIDE = re.compile(
     r"Exception (?:ignored|in thread) |Error in (?:atexit|sys\.)|Task exception was"
 )
+_MODULE = r"(?:[A-Za-z_]\w{0,60}\.){0,8}"
 _EXCEPTION = re.compile(
-    r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}"
-    r"(?:Error|Exception|Interrupt|Exit|Missing|Resources|Failure|Failed|Timeout)(?::|$)"
+    rf"{_MODULE}[A-Z]\w{{0,80}}(?:Error|Exception|Interrupt|Exit|Missing|Resources|Failure|Failed|Timeout)(?::|$)"
+    r"|what\(\): "
 )
-_ANY_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,80}(?::|$)")
-_LAST_WORDS = re.compile(r"what\(\): ")
-_OTHER_MESSAGE = re.compile(
-    r"[\w.-]{1,64}:\d{1,9}:\d{1,9} \[|(?:wandb|srun|slurmd|slurmstepd|sbatch|mpirun)[: ]"
-)
+_ANY_EXCEPTION = re.compile(rf"{_MODULE}[A-Za-z_]\w{{0,80}}(?::|$)")
 
 
 @dataclass(eq=False)
@@ -248,14 +224,12 @@ class Failure:
 
     + start: index of the line where it begins; spans: the (first, last) line of each message
     + aside: whether Python goes on after it
-    + carries: whether its last exception is the one of another process
     """
 
     stream: Stream
     start: int
     spans: list[tuple[int, int]]
     aside: bool
-    carries: bool
 
     @property
     def number(self) -> int:
@@ -268,41 +242,28 @@ def failures(stream: Stream) -> list[Failure]:
     found: list[Failure] = []
     depth: int | None = None  # indentation of the traceback that is open
     start: int | None = None
-    aside = chained = carries = False
+    aside = joined = False
     indent = 0
     for place, line in enumerate(stream.lines):
-        text, before = line.text.strip(), indent
+        text, above = line.text.strip(), indent
         indent = len(line.text) - len(line.text.lstrip())
+        joined = joined or bool(_CHAINED.match(text) or _CARRIES.match(text))
+        aside = aside or bool(_ASIDE.match(text))
         if text.endswith(_TRACEBACK):
-            carries = carries or bool(_CARRIES.match(text))
             depth, start = indent, place if start is None else start
-        elif _CHAINED.match(text):
-            chained, depth = True, None
-        elif _CARRIES.match(text):
-            carries, depth = True, None
-        elif _ASIDE.match(text):
-            aside = True
-        elif (
-            _EXCEPTION.match(text)
-            or _LAST_WORDS.match(text)
-            or (
-                depth is not None
-                and indent <= depth < before  # right below the frames
-                and _ANY_EXCEPTION.match(text)
-                and not _OTHER_MESSAGE.match(text)
-            )
-        ):
-            span = (place, _end_of_message(stream, place))
-            last = found[-1] if found else None
-            quoted = last and depth is None and place - last.spans[-1][0] <= _QUOTED_WITHIN
-            if last and (chained or carries or quoted):
-                last.spans.append(span)
-                last.carries = last.carries or carries
-            else:
-                begin = place if start is None else start
-                found.append(Failure(stream, begin, [span], aside, carries=False))
-            depth = start = None
-            aside = chained = carries = False
+            continue
+        below = depth is not None and indent <= depth < above  # right below the frames
+        if not (_EXCEPTION.match(text) or (below and _ANY_EXCEPTION.match(text))):
+            continue
+        span = (place, _end_of_message(stream, place))
+        last = found[-1] if found else None
+        quoted = last and depth is None and place - last.spans[-1][0] <= _QUOTED_WITHIN
+        if last and (joined or quoted):
+            last.spans.append(span)
+        else:
+            found.append(Failure(stream, place if start is None else start, [span], aside))
+        depth = start = None
+        aside = joined = False
     return found
 
 
@@ -310,23 +271,19 @@ def _end_of_message(stream: Stream, place: int) -> int:
     end = place
     for follower in range(place + 1, min(place + LONGEST_MESSAGE, len(stream.lines))):
         line = stream.lines[follower]
-        if _begins_another(line, line.text.strip(), stream.lines[place].prefixes):
+        text = line.text.strip()
+        if (
+            line.prefixes > stream.lines[place].prefixes
+            or text.endswith(_TRACEBACK)
+            or text.startswith("Fatal Python error: ")
+            or _CHAINED.match(text)
+            or _EXCEPTION.match(text)
+            or TYPED.match(text[:LOOKED_AT])
+            or _ends_item(text)
+        ):
             break
         end = follower
     return end
-
-
-def _begins_another(line: Line, text: str, prefixes: int) -> bool:
-    return bool(
-        line.prefixes > prefixes
-        or text.endswith(_TRACEBACK)
-        or text.startswith("Fatal Python error: ")
-        or _CHAINED.match(text)
-        or _EXCEPTION.match(text)
-        or _OTHER_MESSAGE.match(text)
-        or TYPED.match(text[:LOOKED_AT])
-        or ends_item(text)
-    )
 
 
 def tail(lines: Sequence[Line], count: int) -> Iterator[str]:

@@ -18,18 +18,19 @@ if TYPE_CHECKING:
 
 Verdict = Literal["declared", "restart", "drift", "unknown"]
 EXIT_CODES: dict[Verdict, int] = {"declared": 0, "unknown": 1, "drift": 2, "restart": 3}
-WORST_FIRST: tuple[Verdict, ...] = ("unknown", "drift", "restart", "declared")
 WORDS: dict[Verdict, str] = {
-    "declared": "as declared",
-    "restart": "restart pending",
+    "unknown": "undetermined",
     "drift": "drift",
-    "unknown": "could not tell",
+    "restart": "restart pending",
+    "declared": "as declared",
 }
+"""What is said of each verdict, the worst first."""
+_WORST_FIRST = tuple(WORDS)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the verdict that decides; of nothing at all, nothing can be told."""
-    return min(verdicts, key=WORST_FIRST.index, default="unknown")
+    """Return the verdict that decides; without any, it is unknown."""
+    return min(verdicts, key=_WORST_FIRST.index, default="unknown")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,13 +46,13 @@ class StageAnswer:
 class HostAnswer:
     """One host.
 
-    + reason: one sentence on why nothing could be told, what the next run would stop at, or who
-      keeps a host from its pending restart
+    + reason: one sentence on why it is undetermined, or who keeps it from its pending restart
     + unreachable: whether it was not even connected to
-    + findings: every deviation, and what is only worth knowing (effect "note")
+    + findings: every deviation, and the notes, which are no drift (effect "note")
+    + not_checked: stages that were not judged, since the next run stops before them
     + facts: versions, as the run's report has them
-    + smoke: the smoke test's last verdict; smoke_is_good: whether it stands for what is installed
-    + across: what the host's stamp says of a multi-node step that still holds
+    + smoke: the smoke test's last verdict; smoke_is_good: whether it is valid for what is installed
+    + across: what the host's stamp says of a multi-node step that is still valid
     + history: what happened to packages lately, oldest first
     """
 
@@ -62,6 +63,7 @@ class HostAnswer:
     unreachable: bool = False
     findings: tuple[Finding, ...] = ()
     stages: tuple[StageAnswer, ...] = ()
+    not_checked: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     smoke: Tested | Unknown | None = None
     smoke_is_good: bool = False
@@ -70,17 +72,24 @@ class HostAnswer:
 
     @property
     def deviations(self) -> tuple[Finding, ...]:
-        """What is not as declared; the findings without those that are only worth knowing."""
+        """What is not as declared: the findings without the notes."""
         return tuple(each for each in self.findings if each.effect != "note")
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is worth knowing and no drift, a sentence each."""
+        """What is good to know and no drift, a sentence each."""
         notes = (each for each in self.findings if each.effect == "note")
         return tuple(f"{each.found}; next run: {each.action}" for each in notes)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
+        smoke: dict[str, Any] | None = None
+        if isinstance(self.smoke, Unknown):
+            smoke = dict(self.smoke.to_json())
+        elif self.smoke is not None:
+            names = ("status", "mode", "proof", "finished")
+            smoke = {name: getattr(self.smoke.verdict, name) for name in names}
+            smoke["current"] = self.smoke_is_good
         return {
             "verdict": self.verdict,
             "rehearsal": self.rehearsal,
@@ -88,18 +97,10 @@ class HostAnswer:
             "deviations": [finding_as_json(each) for each in self.findings],
             "warnings": list(self.notes),
             "stages": {each.name: each.verdict for each in self.stages},
+            "not_checked": list(self.not_checked),
             "facts": self.facts,
-            "smoke": self._smoke(),
+            "smoke": smoke,
         }
-
-    def _smoke(self) -> dict[str, Any] | None:
-        if self.smoke is None:
-            return None
-        if isinstance(self.smoke, Unknown):
-            return dict(self.smoke.to_json())
-        names = ("status", "mode", "proof", "finished")
-        told = {name: getattr(self.smoke.verdict, name) for name in names}
-        return {**told, "current": self.smoke_is_good}
 
 
 def worst_first(hosts: Iterable[HostAnswer]) -> list[HostAnswer]:
@@ -107,7 +108,7 @@ def worst_first(hosts: Iterable[HostAnswer]) -> list[HostAnswer]:
     return sorted(
         hosts,
         key=lambda each: (
-            WORST_FIRST.index(each.verdict),
+            _WORST_FIRST.index(each.verdict),
             -len(each.deviations),
             natural(each.name),
         ),
@@ -119,7 +120,7 @@ class Answer:
     """The whole check.
 
     + checked: when it began, UTC, e.g. "2026-11-21T06:12:03Z"
-    + reasons: why nothing could be told of the inventory as a whole; then `hosts` may be empty
+    + reasons: why the inventory as a whole is undetermined; then `hosts` may be empty
     """
 
     inventory: str
@@ -130,18 +131,18 @@ class Answer:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the hosts; unknown where something could not be told at all."""
+        """The worst of the hosts; unknown where the inventory itself is wrong."""
         return "unknown" if self.reasons else worst(host.verdict for host in self.hosts)
 
     @property
     def exit_code(self) -> int:
-        """0 as declared, 1 could not tell, 2 drift, 3 only a restart is pending."""
+        """0 as declared, 1 undetermined, 2 drift, 3 only a restart is pending."""
         return EXIT_CODES[self.verdict]
 
     def counts(self) -> dict[Verdict, int]:
         """Return how many hosts have each verdict, worst first, without zeros."""
         found = [host.verdict for host in self.hosts]
-        return {each: found.count(each) for each in WORST_FIRST if each in found}
+        return {each: found.count(each) for each in _WORST_FIRST if each in found}
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data; what is in it stays, new keys may come."""

@@ -1,4 +1,4 @@
-"""From a host's judgement to its answer. Pure; what could not be read is "could not tell"."""
+"""From a host's judgement to its answer. Pure; what could not be read is undetermined."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyinfra_gpu.drift import host as drift
-from pyinfra_gpu.drift import smoke_across
+from pyinfra_gpu.drift import smoke, smoke_across
 from pyinfra_gpu.drift.concern import history_of
-from pyinfra_gpu.drift.finding import Effect, Id, Stage
-from pyinfra_gpu.facts.verdict import Stamp
-from pyinfra_gpu.facts.verdict import Verdict as SmokeVerdict
+from pyinfra_gpu.drift.finding import Effect, Findings, Id, Stage
 from pyinfra_gpu.report.check.answer import HostAnswer, StageAnswer, Verdict, worst
 from pyinfra_gpu.report.plain import versions
 from pyinfra_gpu.report.run import RECENT
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
     from pyinfra_gpu.drift.host import StageJudgement
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.facts.verdict import AcrossStamp
     from pyinfra_gpu.spec import HostSpec
 
 _EFFECTS: dict[Effect, Verdict] = {
@@ -40,16 +37,19 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
     + record: what one probe found
     """
     stages = drift.judge(spec, record)
-    answer = answered(
+    if not_compared := _not_compared(spec, record):
+        stages = [_undetermined(each, not_compared) for each in stages]
+    apart = any(each.findings.of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS) for each in stages)
+    across = None if apart or smoke_across.declared(spec) is None else smoke_across.stamp(record)
+    return answered(
         spec.host,
         stages,
         rehearsal=spec.rehearsal,
         facts=versions(record),
         smoke=last_smoke(record),
-        across=_across(spec, record, stages),
+        across=across,
         history=history_of(record)[-RECENT:],
     )
-    return answer if _is_the_stamped_one(record) else replace(answer, smoke_is_good=False)
 
 
 def answered(name: str, stages: Sequence[StageJudgement], **known: Any) -> HostAnswer:
@@ -58,14 +58,19 @@ def answered(name: str, stages: Sequence[StageJudgement], **known: Any) -> HostA
     + known: what else is known of the host, by the fields of `HostAnswer`
     """
     answers = tuple(map(_stage, stages))
-    smoke = next((each for each in stages if each.stage is Stage.SMOKE), None)
+    tested = next((each for each in stages if each.stage is Stage.SMOKE), None)
+    judged = {each.stage for each in stages}
+    stopped = any(each.stops for each in stages)
     answer = HostAnswer(
         name=name,
         verdict=worst(each.verdict for each in answers),
         reason="; ".join(text for stage in stages for text in stage.unread) or None,
         findings=tuple(finding for stage in stages for finding in stage.findings),
         stages=answers,
-        smoke_is_good=smoke is not None and smoke.findings.ids <= {Id.SMOKE_UNPROVEN_ACROSS_HOSTS},
+        not_checked=tuple(each for each in Stage if each not in judged) if stopped else (),
+        smoke_is_good=tested is not None
+        and not tested.unread
+        and tested.findings.ids <= {Id.SMOKE_UNPROVEN_ACROSS_HOSTS},
         **known,
     )
     return _with_consequences(answer)
@@ -78,21 +83,29 @@ def _stage(stage: StageJudgement) -> StageAnswer:
     return StageAnswer(name=stage.stage.value, verdict=verdict, found=found)
 
 
-def _is_the_stamped_one(record: Record) -> bool:
-    """Tell whether the verdict is the one that root's stamp is about: the owner can edit it."""
-    stamp, verdict = record.smoke.stamp, record.smoke.verdict
-    if not isinstance(stamp, Stamp) or not isinstance(verdict, SmokeVerdict):
-        return True  # then there is none to show, or none to compare it with
-    names = ("fingerprint", "status", "mode", "finished")
-    return all(getattr(stamp, name) == getattr(verdict, name) for name in names)
+def _not_compared(spec: HostSpec, record: Record) -> str | None:
+    """Return why it is open whether the smoke test is still valid; None where that is known.
 
-
-def _across(spec: HostSpec, record: Record, stages: Sequence[StageJudgement]) -> AcrossStamp | None:
-    """Return what the stamp says of the multi-node step, as long as that holds."""
-    unproven = any(each.findings.of(Id.SMOKE_UNPROVEN_ACROSS_HOSTS) for each in stages)
-    if unproven or smoke_across.declared(spec) is None:
+    A deploy tests again then. That files were not compared in time does not make them drift.
+    """
+    number = record.torch.touched
+    if not isinstance(number, int) or not number or spec.smoke.run == "skip":
         return None
-    return smoke_across.stamp(record)
+    compared = replace(record, torch=replace(record.torch, touched=0))
+    if smoke.stale(spec, compared) is not None:
+        return None
+    return (
+        f"{number} files of torch's environment were touched since the smoke test passed, and"
+        " there was no time to compare them: the next deploy tests again"
+    )
+
+
+def _undetermined(stage: StageJudgement, why: str) -> StageJudgement:
+    """Return the smoke test's stage as undetermined, and each other stage as it is."""
+    if stage.stage is not Stage.SMOKE:
+        return stage
+    findings = Findings(each for each in stage.findings if each.id is not Id.SMOKE_UNPROVEN)
+    return replace(stage, findings=findings, unread=(*stage.unread, why))
 
 
 def _with_consequences(answer: HostAnswer) -> HostAnswer:
@@ -113,6 +126,7 @@ def _with_consequences(answer: HostAnswer) -> HostAnswer:
         for each in answer.stages
     )
     users = answer.facts.get("gpu_users")
-    in_use = isinstance(users, list) and f"the GPUs are in use by {some([*map(str, users)], 4)}"
-    reason = answer.reason or (in_use if users and in_use else None)
-    return replace(answer, verdict="restart", reason=reason, findings=findings, stages=stages)
+    if isinstance(users, list) and users:
+        by = f"the GPUs are in use by {some([*map(str, users)], 4)}"
+        answer = replace(answer, reason=answer.reason or by)
+    return replace(answer, verdict="restart", findings=findings, stages=stages)

@@ -11,16 +11,11 @@ from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, Verdict, worst_first
-from pyinfra_gpu.report.screen import (
-    BLANK,
-    Sentence,
-    alike,
-    head,
-    labelled,
-    printed,
-    said_once,
-)
+from pyinfra_gpu.report.screen import BLANK, Sentence, alike, head, labelled, printed, said_once
 from pyinfra_gpu.text import WIDTH
+
+_FEW = 8
+"""So many deviations are shown in full; a new host has more, and a line for each is enough."""
 
 _STYLES: dict[Verdict, str] = {
     "declared": "green",
@@ -30,20 +25,23 @@ _STYLES: dict[Verdict, str] = {
 }
 
 
-def render(answer: Answer, *, whole: bool = False, width: int = WIDTH) -> str:
+def render(
+    answer: Answer, *, whole: bool = False, width: int = WIDTH, coloured: bool = False
+) -> str:
     """Return a line for the hosts that are as declared, all deviations of the others, a summary.
 
     + whole: show each host by itself, with every stage
     """
-    blocks = blocks_of(answer.hosts, len(answer.hosts), whole=whole)
-    return printed([*blocks, *([BLANK] if blocks else []), *last_blocks(answer)], width)
+    blocks = blocks_of(answer.hosts, whole=whole)
+    wrong = [Sentence(reason, "! ") for reason in answer.reasons]
+    blocks += [BLANK, *wrong] if wrong and blocks else wrong
+    blocks += [BLANK] if blocks else []
+    blocks.append(Sentence(summary(answer), "", ""))
+    return printed(blocks, width, coloured=coloured)
 
 
-def blocks_of(hosts: Sequence[HostAnswer], total: int, *, whole: bool) -> list[RenderableType]:
-    """Return what `render` shows of some hosts, the worst first.
-
-    + total: how many hosts there are in all
-    """
+def blocks_of(hosts: Sequence[HostAnswer], *, whole: bool) -> list[RenderableType]:
+    """Return what `render` shows of the hosts, the worst first."""
     ordered = worst_first(hosts)
     groups = [[host] for host in ordered] if whole else alike(ordered, _answer_of)
     shown = [_block(group, whole=whole) for group in groups]
@@ -54,20 +52,9 @@ def blocks_of(hosts: Sequence[HostAnswer], total: int, *, whole: bool) -> list[R
         if about:
             shown[about[0]].append(labelled([("note", note)], 2))
         else:
-            who_ = "all of them" if len(names) == total else brief(names)
+            who_ = "all of them" if len(names) == len(hosts) else brief(names)
             apart.append(Sentence(f"note, {who_}: {note}"))
     return _joined([*shown, *([apart] if apart else [])])
-
-
-def last_blocks(answer: Answer | None) -> list[RenderableType]:
-    """Return what is wrong with the inventory, and the summary.
-
-    + answer: None where the check was ended before all had answered: there is nothing to sum up
-    """
-    if answer is None:
-        return [Text("ended before the other hosts had answered")]
-    wrong = [Sentence(reason, "! ") for reason in answer.reasons]
-    return [*wrong, *([BLANK] if wrong else []), Sentence(summary(answer), "", "")]
 
 
 def _joined(groups: Sequence[list[RenderableType]]) -> list[RenderableType]:
@@ -81,7 +68,7 @@ def _joined(groups: Sequence[list[RenderableType]]) -> list[RenderableType]:
 
 
 def summary(answer: Answer) -> str:
-    """Return the one line that tells how many hosts are how, and the exit code."""
+    """Return the one line that says how many hosts have which verdict, and the exit code."""
     total, rehearsals = len(answer.hosts), sum(host.rehearsal for host in answer.hosts)
     text = f"{total} host{'s' if total != 1 else ''}" if total else "no host was checked"
     if rehearsals:
@@ -100,7 +87,7 @@ def _answer_of(host: HostAnswer) -> Hashable:
         )
         for each in host.deviations
     )
-    return host.verdict, host.rehearsal, host.reason, findings
+    return host.verdict, host.rehearsal, host.reason, host.not_checked, findings
 
 
 def _block(group: Sequence[HostAnswer], *, whole: bool) -> list[RenderableType]:
@@ -114,14 +101,23 @@ def _block(group: Sequence[HostAnswer], *, whole: bool) -> list[RenderableType]:
     rows += [("note", note) for note in first.notes if whole]
     if rows:
         blocks.append(labelled(rows, 2))
+    brief_ = count > _FEW and not whole
+    if brief_:
+        texts = [f"{each.id}: {each.found}" for each in first.deviations if each.acts]
+        blocks += [Sentence(text, "  ", "    ") for text in texts]
+        blocks.append(Text("  what was expected, and what the next run does about each: -v"))
     for number, finding in enumerate(first.deviations):
+        if brief_ and finding.acts:
+            continue
         style = _STYLES["restart" if finding.effect == "restart" else "drift"]
         blocks.append(Text(f"  {finding.id}", style=style))
         blocks.append(labelled(_rows(finding, [host.deviations[number] for host in group]), 4))
     good = [stage for stage in first.stages if stage.verdict == "declared" and stage.found]
-    if whole and good:
-        blocks.append(labelled([(stage.name, stage.found) for stage in good], 2))
-    return blocks
+    rows = [(stage.name, stage.found) for stage in good if whole]
+    if first.not_checked:
+        stages = f"{len(first.not_checked)} stage{'s' if len(first.not_checked) > 1 else ''}"
+        rows.append(("not checked", f"{stages}: {', '.join(first.not_checked)}"))
+    return [*blocks, labelled(rows, 2)] if rows else blocks
 
 
 def _rows(finding: Finding, same: Sequence[Finding]) -> list[tuple[str, str]]:

@@ -27,7 +27,7 @@ from pyinfra.context import ctx_config, ctx_host, ctx_state
 from pyinfra_gpu.engine import command_line, transport
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import ended_by
-from pyinfra_gpu.engine.look import Unanswered, answer, never_asking
+from pyinfra_gpu.engine.look import COMPARE_S, Unanswered, answer, never_asking
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
 from pyinfra_gpu.report.check.judge import judge
 
@@ -175,7 +175,7 @@ def look_at(state: State, host: Host) -> HostAnswer:
     try:
         with ctx_host.use(host):
             spec = declared(host)
-            seen = answer(state, host, spec)
+            seen = answer(state, host, spec, compare_s=COMPARE_S)
             if not isinstance(seen, Unanswered):
                 return judge(spec, seen)
             reason, unreachable = seen.reason, seen.unreachable

@@ -1,4 +1,4 @@
-"""The verb `collect`: what the owner of a host can send to a helper, masked, and listed first."""
+"""The command `collect`: what the owner of a host can send to a helper, masked."""
 
 from __future__ import annotations
 
@@ -61,18 +61,28 @@ Collected = tuple[str, dict[str, str], Counter[str], str]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb ``collect``."""
+    """Add the command ``collect``."""
     parser = subparsers.add_parser(
         "collect",
-        help="gather what a host's driver, packages and GPUs say, masked, to send to a helper",
-        description="Gather how hosts are set up for their GPUs, read-only: one archive per host,"
-        " in which names, addresses, serial numbers and secrets are replaced. Nothing is sent.",
-        epilog="exit code: 0 all was gathered; 1 something could not be.",
+        help="collect what hosts say of driver, packages and GPUs, to send to a helper",
+        description="Collect, read-only, how hosts are set up for their GPUs: one archive per"
+        " host, in which names, addresses, serial numbers and secrets are replaced. Nothing is"
+        " sent.",
+        epilog="exit code: 0 everything was collected; 1 something could not be collected.",
     )
     add_request(parser)
     add = parser.add_argument
-    add("--folder", type=Path, default=Path("collected"), help="where to write; default: collected")
-    add("--commands", action="store_true", help="only print what root would run on a host")
+    add(
+        "--folder",
+        type=Path,
+        default=Path("collected"),
+        help="the folder for the archives; default: collected",
+    )
+    add(
+        "--commands",
+        action="store_true",
+        help="only print the commands that root would run on a host",
+    )
     parser.set_defaults(handler=handle)
 
 
@@ -84,9 +94,10 @@ def handle(options: argparse.Namespace) -> int:
     found: dict[str, Collected] = {}
     names, reasons = visit(request_of(options), gather, lambda one, _: found.update({one[0]: one}))
     lines = [f"! {reason}" for reason in reasons]
+    first = len(list(options.folder.glob("host-*.tar.gz")))  # those of other hosts stay
     for number, name in enumerate(names, 1):
         _, texts, counts, reason = found[name]
-        path = options.folder / f"host-{number}.tar.gz"
+        path = options.folder / f"host-{first + number}.tar.gz"
         replaced = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "nothing"
         try:
             lines.append(f"{name}: {write(path, texts)}; replaced: {replaced}")
@@ -112,12 +123,12 @@ def write(path: Path, texts: dict[str, str]) -> str:
 
 def gather(state: State, host: Host) -> Collected:
     """Ask one host; never raises."""
-    print(f"{host.name} is asked", file=sys.stderr)
+    print(f"asking {host.name} ...", file=sys.stderr)
     try:
         with ctx_host.use(host):
             return _gathered(state, host)
     except Exception as error:  # one host's failure is one host's failure
-        reason = shortened(f"it could not be asked ({type(error).__name__}: {error})", 300)
+        reason = shortened(f"could not be asked ({type(error).__name__}: {error})", 300)
         return host.name, {}, Counter(), reason
 
 

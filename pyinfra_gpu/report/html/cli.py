@@ -1,4 +1,4 @@
-"""The verb `report` of the command line."""
+"""The command `report`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pyinfra_gpu.whole_file import replacing
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb ``report``."""
+    """Add the command ``report``."""
     parser = subparsers.add_parser(
         "report",
-        help="the same as `check`, as one HTML page to read, send or print",
+        help="write what `check` shows as an HTML page",
         description="Probe every host as `check` does, and write one HTML page that needs no"
-        " network: the fleet as a table, then each host's versions, deviations, smoke test and"
-        " history.",
+        " network: a table of all hosts, then each host's deviations, versions, smoke test,"
+        " training runs and package history.",
         epilog=EXIT_CODES_TEXT,
     )
     add_request(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", required=True, help="where to write it; - = print it"
+        "-o", "--output", metavar="FILE", required=True, help="the file to write; - prints the page"
     )
     parser.set_defaults(handler=handle)
 
@@ -36,7 +36,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def handle(options: argparse.Namespace) -> int:
     """Check, write the page, and return the check's exit code; 1 if it cannot be written."""
     target = None if options.output == "-" else Path(options.output).resolve()
-    if target and not target.parent.is_dir():  # before the hosts are asked for nothing
+    if target and not target.parent.is_dir():  # said before any host is asked
         return _failed(options.output, f"{target.parent} is not a folder")
     if target and target.exists() and not target.is_file():
         return _failed(options.output, "it is not a file; -o - prints the page")

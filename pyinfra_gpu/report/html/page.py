@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
@@ -18,34 +17,34 @@ from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.drift.training import NO_REPOSITORY
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AnyVerdict
-from pyinfra_gpu.report import smoke
 from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, worst, worst_first
 from pyinfra_gpu.report.check.past import Past
+from pyinfra_gpu.report.smoke import across_figures, figures, why
 from pyinfra_gpu.report.train.answer import HostRuns
 from pyinfra_gpu.report.train.render import told_of
 
 _HERE = Path(__file__).parent
-_RUNS = 5
-"""So many of a host's training runs are shown, the newest."""
-_STRIP = 30
+_CHECKS = 30
 """So many earlier checks are shown."""
 
-_STATES = {  # of a stage: symbol and word; those that are no verdict are "cell"'s
+_STATES = {  # of a stage: symbol and word
     "declared": ("✓", "ok"),
     "drift": ("≠", "drift"),
     "restart": ("↻", "restart"),
-    "unknown": ("?", "unknown"),
+    "unknown": ("?", "undetermined"),
     "none": ("–", "not declared"),  # noqa: RUF001
     "skipped": ("–", "skipped"),  # noqa: RUF001
-    "cut": ("·", "not seen"),
+    "cut": ("·", "not checked"),
 }
 _FACTS = {
     "os": "System",
     "kernel": "Kernel",
-    "machine": "Machine",
+    "cpus": "CPUs",
+    "memory_mib": "Memory (MiB)",
     "gpus": "GPUs",
     "gpu_users": "GPUs used by",
     "driver_loaded": "Driver loaded",
+    "driver_modules": "Driver's modules",
     "driver_installed": "Driver installed",
     "libcuda": "libcuda",
     "cuda": "CUDA toolkit",
@@ -57,7 +56,7 @@ _FACTS = {
 
 @cache
 def _template() -> Template:
-    """Return the page without what is on it; to read it takes longer than to fill it in."""
+    """Return the template; to read it takes longer than to fill it in."""
     environment = Environment(
         loader=FileSystemLoader(_HERE),
         autoescape=True,
@@ -66,9 +65,10 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"moment": moment, "what": what, "who": who, "code": _code}
-    environment.filters |= {"bytes": _bytes, "rate": _rate}
     environment.tests["unread"] = lambda value: isinstance(value, Unknown)
-    environment.globals |= {"cell": _cell, "facts": _facts, "torch": _torch, "smoke": smoke}
+    functions = (figures, across_figures, why, told_of)
+    environment.globals |= {each.__name__: each for each in functions}
+    environment.globals |= {"cell": _cell, "facts": _facts, "torch": _torch}
     return environment.get_template("page.html.j2")
 
 
@@ -82,23 +82,23 @@ def page(
     """
     found = {stage.name for host in answer.hosts for stage in host.stages}
     names = {host.name for host in answer.hosts}
+    # A check that was limited to other hosts, or to some of these, says nothing of them all.
+    of_all = [each for each in earlier if names and names <= each.hosts.keys()]
     return _template().render(
         answer=answer,
         hosts=worst_first(answer.hosts),
         stages=[stage.value for stage in Stage if stage.value in found],
-        # One that was limited to other hosts, or to some of these, says nothing of the fleet.
-        checks=[
-            (past.when, worst(past.hosts[name] for name in names))
-            for past in earlier
-            if names and names <= past.hosts.keys()
-        ][-_STRIP:],
+        checks=[(e.when, worst(e.hosts[name] for name in names)) for e in of_all[-_CHECKS:]],
         checks_of={
-            name: [(e.when, e.hosts[name]) for e in earlier if name in e.hosts][-_STRIP:]
+            name: [(e.when, e.hosts[name]) for e in earlier if name in e.hosts][-_CHECKS:]
             for name in names
         },
-        runs={name: _runs(host) for name, host in (trained or {}).items()},
-        unread={n: host.reason for n, host in (trained or {}).items() if not host.absent},
-        rehearsals=sum(host.rehearsal for host in answer.hosts),
+        runs={
+            name: host
+            for name, host in (trained or {}).items()
+            if host.runs or (host.reason and not host.absent)
+        },
+        rehearsals=any(host.rehearsal for host in answer.hosts),
         words=WORDS,
         states=_STATES,
         style=Markup((_HERE / "style.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
@@ -106,26 +106,8 @@ def page(
     )
 
 
-def _runs(host: HostRuns) -> list[dict[str, Any]]:
-    """Return a host's newest training runs: what is said of each, and how its loss went."""
-    return [
-        {
-            "name": run.run,
-            "outcome": run.outcome,
-            "state": "drift"
-            if run.wrong
-            else "declared"
-            if run.on or run.outcome == "finished"
-            else "none",
-            "text": " · ".join(told_of(run)),
-            "losses": run.losses,
-        }
-        for run in reversed(host.runs[-_RUNS:])
-    ]
-
-
 def _cell(host: HostAnswer, name: str) -> tuple[str, str]:
-    """Return state and text of one stage of one host in the table of the fleet.
+    """Return state and text of one stage of one host.
 
     A stage with nothing to do on this kind of host is not ok, nor is a test that is skipped.
     """
@@ -143,15 +125,7 @@ def _cell(host: HostAnswer, name: str) -> tuple[str, str]:
 
 def _facts(host: HostAnswer) -> list[tuple[str, str]]:
     """Return label and value of each version."""
-    if not host.facts:
-        return []
-    shown = {name: _text(value) for name, value in host.facts.items()}
-    memory = host.facts.get("memory_mib")
-    amount = f"{memory / 1024:.0f} GiB" if isinstance(memory, int | float) else "memory unknown"
-    shown["machine"] = f"{shown.get('cpus') or 'unknown'} CPUs, {amount}"
-    if shown.get("driver_loaded") and shown.get("driver_modules"):
-        shown["driver_loaded"] += f" ({shown['driver_modules']} modules)"
-    return [(label, shown.get(name) or "none") for name, label in _FACTS.items()]
+    return [(label, _text(host.facts.get(name)) or "none") for name, label in _FACTS.items()]
 
 
 def _text(value: object) -> str:
@@ -159,7 +133,7 @@ def _text(value: object) -> str:
         return f"unknown: {value.get('unknown', 'no reason given')}"
     if isinstance(value, list):
         counts = Counter(map(str, value))
-        return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in counts.items())  # noqa: RUF001
+        return ", ".join(f"{n} x {name}" if n > 1 else name for name, n in counts.items())
     return "" if value is None else str(value)
 
 
@@ -176,16 +150,3 @@ def _code(text: str) -> Markup:
         Markup("<code>{}</code>").format(part) if number % 2 else part
         for number, part in enumerate(text.split("`"))
     )
-
-
-def _bytes(size: float) -> str:
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= factor:
-            return f"{size / factor:.3g} {unit}"
-    return f"{size:.3g} B"
-
-
-def _rate(mb_per_s: float) -> str:
-    if mb_per_s >= 1000:
-        return f"{mb_per_s / 1000:.3g} GB/s"
-    return f"{mb_per_s:.3g} MB/s" if mb_per_s >= 1 else f"{mb_per_s * 1000:.3g} kB/s"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pyinfra_gpu.diagnosis.catalogue import catalogue
+from pyinfra_gpu.diagnosis.command import explain_lines
 from pyinfra_gpu.diagnosis.host_facts import FACTS, facts_of
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import CacheEntry, Record
-from pyinfra_gpu.on_host.diagnosis import causes
 from pyinfra_gpu.on_host.diagnosis.explain import explain
 
 PROBES = Path(__file__).parents[1] / "fixtures" / "probe"
@@ -33,7 +33,7 @@ def record(name: str = "ubuntu2404-2x-rtx5090", **changes: dict[str, Any]) -> Re
 
 def test_the_catalogue_asks_for_the_facts_that_there_are() -> None:
     asked = {hint.host for entry in catalogue().entries.values() for hint in entry.when}
-    assert asked - {""} == {*FACTS} == {*causes.HOST_FACTS}
+    assert asked - {""} == {*FACTS}
 
 
 def test_a_healthy_host_explains_nothing() -> None:
@@ -144,3 +144,10 @@ def test_one_message_has_another_cause_on_another_host() -> None:
     assert plain not in (differs, compat)
     assert differs.endswith(f": {CASES['module-differs-from-library'][1]}95.05.")
     assert compat.endswith(f": the loader takes {COMPAT.path}.")
+
+
+def test_a_failed_command_of_a_deploy_is_explained_with_what_the_last_look_saw() -> None:
+    line = "OSError: [Errno 28] No space left on device"
+    assert "MiB free" not in (explain_lines([line], record=record()) or "")
+    full = record(storage={"var_mib": 3})
+    assert "/var has 3 MiB free" in (explain_lines([line], record=full) or "")

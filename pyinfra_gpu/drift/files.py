@@ -1,0 +1,58 @@
+"""Files that have to have a content: the one idea of what differs, for every stage."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pyinfra_gpu.drift.rules import known
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class File:
+    """A file as it should be on a host.
+
+    + path: absolute; its folder exists
+    + content: not part of the repr: it may hold what is nobody else's to see
+    + mode: four octal digits, e.g. "0644"
+    + owner: the user it is given to; None: the user who writes it
+    """
+
+    path: str
+    content: bytes = field(repr=False)
+    mode: str = "0644"
+    owner: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name alone."""
+        return self.path.rpartition("/")[2]
+
+
+def differs(record: Record, file: File) -> tuple[str, str] | None:
+    """Return what is there in place of a file, and what is expected; None where it is as it should.
+
+    Raises CannotTell where the host would not tell what is there.
+    """
+    there, name = known(record.layout.entry(file.path)), file.name
+    if there.kind == "absent":
+        return f"no {name}", file.path
+    if there.kind != "file":
+        return f"{name} is a {there.kind}", f"a file at {file.path}"
+    if there.sha256 != _digest(file.content):
+        return f"{name} differs", f"{file.path} as pyinfra-gpu writes it, and nothing else in it"
+    if there.mode != file.mode:
+        return f"{name} has mode {there.mode}", f"mode {file.mode}"
+    if file.owner is not None and there.owner != file.owner:
+        return f"{name} belongs to {there.owner}, not to {file.owner}", f"owner {file.owner}"
+    return None
+
+
+@lru_cache(maxsize=64)  # most are the same for every host
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,87 @@
+"""Judging by rules: short generators of findings, which raise where a host would not tell.
+
+    def _linger(spec: HostSpec, record: Record) -> Iterator[Finding]:
+        if not known(record.launcher.linger, "whether runs outlive a login"):
+            yield repair(Id.TRAINING_LINGER_OFF, "linger is off", "linger for runs", "linger")
+
+    judge = Rules(_linger, _masked)
+
+`judge(spec, record)` are the findings of every rule that could tell. `judge.unread(spec, record)`
+says what the others could not: with one of those a stage is undetermined, so that nobody acts on a
+guess, and no rule can forget to look whether it was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from pyinfra_gpu.drift.finding import CannotTell, Finding
+from pyinfra_gpu.facts.fields import Unknown
+
+if TYPE_CHECKING:
+    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.spec import HostSpec
+
+Rule = Callable[["HostSpec", "Record"], Iterable[Finding | CannotTell]]
+"""In what a host differs in one respect; raises `CannotTell` where a fact for it is not known."""
+
+T = TypeVar("T")
+
+
+def known(value: T | Unknown, what: str = "what is there") -> T:
+    """Return a fact.
+
+    + what: it tells, for the sentence
+
+    Raises CannotTell where the host would not tell it.
+    """
+    if isinstance(value, Unknown):
+        raise CannotTell(f"cannot tell {what}: {value.reason}")
+    return value
+
+
+def if_known(value: T | Unknown, otherwise: T) -> T:
+    """Return a fact for which nothing is refused: only a sentence, or a note, depends on it."""
+    return otherwise if isinstance(value, Unknown) else value
+
+
+class Rules:
+    """The rules for one part of a host, asked once for each look.
+
+    + rules: in the order in which is repaired what they find
+    """
+
+    def __init__(self, *rules: Rule) -> None:
+        self._rules = rules
+        # A look is known by being the very same two values, which never change: to compare all
+        # that is in them would take longer than to judge again.
+        self._asked: tuple[HostSpec, Record] | None = None
+        self._found: tuple[Finding, ...] = ()
+        self._unread: tuple[str, ...] = ()
+
+    def __call__(self, spec: HostSpec, record: Record) -> list[Finding]:
+        """Return in what the host is not as declared, as far as it could be looked at."""
+        self._ask(spec, record)
+        return list(self._found)
+
+    def unread(self, spec: HostSpec, record: Record) -> tuple[str, ...]:
+        """Return what could not be read and has to be known, a clause each."""
+        self._ask(spec, record)
+        return self._unread
+
+    def _ask(self, spec: HostSpec, record: Record) -> None:
+        if self._asked and self._asked[0] is spec and self._asked[1] is record:
+            return
+        found: list[Finding] = []
+        unread: list[str] = []
+        for rule in self._rules:
+            try:
+                for each in rule(spec, record):
+                    if isinstance(each, CannotTell):
+                        unread.append(str(each))
+                    else:
+                        found.append(each)
+            except CannotTell as reason:
+                unread.append(str(reason))
+        self._asked, self._found, self._unread = (spec, record), tuple(found), tuple(unread)

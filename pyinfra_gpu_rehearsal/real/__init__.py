@@ -1,1 +1,0 @@
-"""Real packages of a driver and of a kernel on throwaway hosts, from the distribution's archive."""
