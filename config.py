@@ -5,7 +5,4 @@ from pyinfra import config
 from pyinfra_gpu.engine import command_line
 
 config.REQUIRE_PYINFRA_VERSION = ">=3.10,<4"
-command_line.exit_honestly_on_interrupt()
-command_line.check()
-command_line.fold_lines()
-command_line.ask_nobody_without_terminal()
+command_line.begin()

@@ -10,32 +10,32 @@ Every stage acts only where a host is not what is declared. Running it again cha
 from pyinfra import host
 
 from pyinfra_gpu import report
-from pyinfra_gpu.engine import command_line
+from pyinfra_gpu.engine.command_line import require_folder
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.settled import settled
 
-command_line.require_folder(__file__)
+require_folder(__file__)
+
+from tasks.base import base
+from tasks.cuda import cuda
+from tasks.driver import driver
+from tasks.environment import environment
+from tasks.libcuda import libcuda
+from tasks.preflight import preflight
+from tasks.pytorch import pytorch
+from tasks.smoke import smoke
+from tasks.training import training
+
 report.attach()
 wanted = declared(host)
-if not settled(wanted):
-    # A run with nothing to do is quicker without them; and they are found in this folder only.
-    from tasks.base import base
-    from tasks.cuda import cuda
-    from tasks.driver import driver
-    from tasks.environment import environment
-    from tasks.libcuda import libcuda
-    from tasks.preflight import preflight
-    from tasks.pytorch import pytorch
-    from tasks.smoke import smoke
-    from tasks.training import training
 
-    preflight(wanted)
-    driver(wanted)
-    base(wanted)
-    cuda(wanted)
-    libcuda(wanted)
-    pytorch(wanted)
-    environment(wanted)
-    training(wanted)
-    smoke(wanted)
+preflight(wanted)
+driver(wanted)
+base(wanted)
+cuda(wanted)
+libcuda(wanted)
+pytorch(wanted)
+environment(wanted)
+training(wanted)
+smoke(wanted)
+
 report.plan()

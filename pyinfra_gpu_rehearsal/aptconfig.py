@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyinfra_gpu.packages.apt.sources import read
 from pyinfra_gpu.packages.model import Source
+from pyinfra_gpu.packages.sources import read
 from pyinfra_gpu_rehearsal.commands import run
 from pyinfra_gpu_rehearsal.errors import LabError
 

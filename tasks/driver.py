@@ -1,7 +1,6 @@
 """NVIDIA's driver: from where it is declared to come from, of the declared branch, loaded."""
 
-from pyinfra.api import deploy
-
+from pyinfra_gpu.engine.settled import stage
 from pyinfra_gpu.operations import (
     driver_alternatives,
     driver_modules,
@@ -12,7 +11,7 @@ from pyinfra_gpu.operations import (
 from pyinfra_gpu.spec import HostSpec
 
 
-@deploy("Driver")
+@stage("Driver")
 def driver(wanted: HostSpec) -> None:
     """First whom to trust, then the packages, then what kernels have of them."""
     driver_repository.trusted(name="Trust NVIDIA's repository", spec=wanted)

@@ -1,12 +1,11 @@
 """The project's environment file and its torchrun wrapper."""
 
-from pyinfra.api import deploy
-
+from pyinfra_gpu.engine.settled import stage
 from pyinfra_gpu.operations import environment as operations
 from pyinfra_gpu.spec import HostSpec
 
 
-@deploy("Environment")
+@stage("Environment")
 def environment(wanted: HostSpec) -> None:
     """Write both files whole, and read the environment file back."""
     operations.project_files(name="Write the environment file", spec=wanted)

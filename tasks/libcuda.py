@@ -1,12 +1,11 @@
 """The driver's library, as programs find it."""
 
-from pyinfra.api import deploy
-
+from pyinfra_gpu.engine.settled import stage
 from pyinfra_gpu.operations import libcuda as operations
 from pyinfra_gpu.spec import HostSpec
 
 
-@deploy("libcuda")
+@stage("libcuda")
 def libcuda(wanted: HostSpec) -> None:
     """Repair the links and the linker's cache, then load the library from two programs."""
     operations.linked(name="Link libcuda", spec=wanted)

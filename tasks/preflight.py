@@ -1,12 +1,11 @@
 """Refuse what cannot work, before the first write."""
 
-from pyinfra.api import deploy
-
+from pyinfra_gpu.engine.settled import stage
 from pyinfra_gpu.operations import preflight as operations
 from pyinfra_gpu.spec import HostSpec
 
 
-@deploy("Preflight")
+@stage("Preflight")
 def preflight(wanted: HostSpec) -> None:
     """Fail this host with one sentence if it cannot become what is declared."""
     operations.ready(name="Check that this host can work", spec=wanted)

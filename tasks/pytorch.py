@@ -1,13 +1,12 @@
 """A virtual environment with the declared torch."""
 
-from pyinfra.api import deploy
-
+from pyinfra_gpu.engine.settled import stage
 from pyinfra_gpu.operations import pytorch as operations
 from pyinfra_gpu.operations import pytorch_build
 from pyinfra_gpu.spec import HostSpec
 
 
-@deploy("PyTorch")
+@stage("PyTorch")
 def pytorch(wanted: HostSpec) -> None:
     """First uv, then the environment, then torch itself, built before where data says so."""
     operations.installer(name="Install uv", spec=wanted)

@@ -1,16 +1,16 @@
 """The proof; also by itself: `pyinfra inventories/lab.py tasks/smoke.py`."""
 
 from pyinfra import host
-from pyinfra.api import deploy
 
 from pyinfra_gpu import report
 from pyinfra_gpu.engine.declared import declared
+from pyinfra_gpu.engine.settled import stage
 from pyinfra_gpu.operations import smoke as operations
 from pyinfra_gpu.operations import smoke_across
 from pyinfra_gpu.spec import HostSpec
 
 
-@deploy("Smoke")
+@stage("Smoke")
 def smoke(wanted: HostSpec) -> None:
     """Train one step on all ranks and check the numbers, unless that was done and still holds;
     then, where data says so, one step on all hosts of a group together.

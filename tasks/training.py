@@ -1,13 +1,12 @@
 """The training repository at its pinned commit."""
 
-from pyinfra.api import deploy
-
+from pyinfra_gpu.engine.settled import stage
 from pyinfra_gpu.operations import launcher
 from pyinfra_gpu.operations import training as operations
 from pyinfra_gpu.spec import HostSpec
 
 
-@deploy("Training")
+@stage("Training")
 def training(wanted: HostSpec) -> None:
     """Check it out, install what it needs around our torch, then what starts runs of it."""
     operations.checkout(name="Check out the repository", spec=wanted)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.finding import Finding, Id, repair, report
 from pyinfra_gpu.drift.rules import if_known, known
-from pyinfra_gpu.packages import manager_for
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
         yield repair(Id.CUDA_COMPILER_MISSING, found, expected, f"install {names}", packages)
         return
     action = "left alone, as nothing is installed with privilege = 'none'"
-    command = manager_for(record.system.os_id).install_by_hand(wanted)
+    command = f"sudo apt-get install {' '.join(wanted)}"
     yield report(Id.CUDA_COMPILER_MISSING, found, expected, action, command, packages)
 
 
@@ -75,7 +74,7 @@ def out_of_range(spec: HostSpec, record: Record) -> Iterator[Finding]:
         f"{declared or family} is version {version}",
         f"{family} {bounds[0]} to {bounds[1]}, as CUDA {release.release} needs",
         f"nvcc would refuse it, so install another and declare host_compiler = '{good}'",
-        manager_for(record.system.os_id).install_by_hand(install),
+        f"sudo apt-get install {' '.join(install)}",
         (declared or family, f"{family}-{version.partition('.')[0]}"),
         stops=True,
     )

@@ -12,7 +12,7 @@ from pyinfra_gpu.drift.lost_files import lost_files, packages_of, told
 from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import proofs
-from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages import apt
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _shadowed(spec: HostSpec, record: Record) -> Iterator[Finding]:
             f"{path} is the first nvcc on PATH",
             f"none, or the one in {home(spec)}/bin",
             "left alone, since somebody put it there; see whose it is",
-            manager_for(record.system.os_id).owner_by_hand(path),
+            f"dpkg -S {path}",
             ("nvidia-cuda-toolkit", "cuda-nvcc-*"),
         )
 
@@ -251,7 +251,7 @@ def _metapackage(spec: HostSpec, record: Record) -> Iterator[Finding]:
             f"{', '.join(names)} installed",
             "the toolkit's package, which brings no driver",
             "left alone, but its next upgrade may bring another driver",
-            manager_for(record.system.os_id).remove_by_hand(names),
+            apt.remove_by_hand(names),
             tuple(names),
         )
 

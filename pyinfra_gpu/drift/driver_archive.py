@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import wraps
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.model import Source
 from pyinfra_gpu.packages.names import is_archive_key
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
+    from pyinfra_gpu.drift.finding import CannotTell, Finding
+    from pyinfra_gpu.drift.rules import Rule
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.packages.model import Files
     from pyinfra_gpu.spec import HostSpec
     from pyinfra_gpu.stacks import Archive
 
@@ -22,6 +25,17 @@ _POCKETS = ("", "-updates", "-security")
 def ours(spec: HostSpec) -> bool:
     """Tell whether the driver is ours to keep on this host."""
     return spec.accelerator == "nvidia" and spec.driver.source != "present"
+
+
+def of_ours(rule: Rule) -> Rule:
+    """Make a rule one that is asked only where the driver is ours to keep."""
+
+    @wraps(rule)
+    def asked(spec: HostSpec, record: Record) -> Iterator[Finding | CannotTell]:
+        if ours(spec):
+            yield from rule(spec, record)
+
+    return asked
 
 
 def from_nvidia(spec: HostSpec) -> bool:
@@ -47,11 +61,6 @@ def has_prebuilt(spec: HostSpec, record: Record) -> bool:
     return known is not None and known.prebuilt is not None
 
 
-def own_files(record: Record) -> Files:
-    """Return where this host's package manager reads the files of ours."""
-    return manager_for(record.system.os_id).files
-
-
 def lacking(spec: HostSpec, record: Record) -> tuple[Source, ...] | None:
     """Return what the lists do not name of the archive that the driver comes from.
 
@@ -68,7 +77,7 @@ def lacking(spec: HostSpec, record: Record) -> tuple[Source, ...] | None:
     for each in listed:
         key = each.signed_by
         # Ours may be read by everybody, so that no password of an address may come into it.
-        if each.file == own_files(record).archive or "@" in each.uri:
+        if each.file == files.ARCHIVE or "@" in each.uri:
             continue
         if key and not is_archive_key(key):
             continue

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.driver_archive import has_prebuilt, ours
+from pyinfra_gpu.drift.driver_archive import has_prebuilt, of_ours, ours
 from pyinfra_gpu.drift.driver_inventory import Packages, packages
-from pyinfra_gpu.drift.driver_repository import as_declared, found_at, writing
-from pyinfra_gpu.drift.finding import Finding, Id, Stage
+from pyinfra_gpu.drift.driver_repository import written
+from pyinfra_gpu.drift.files import File
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair
 from pyinfra_gpu.drift.kernels import kernels
+from pyinfra_gpu.drift.rules import Rules, known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages.names import of_kernel
 from pyinfra_gpu.spec import system_files
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
-BLACKLIST = system_files.HEADER + "".join(
-    f"{line}\n"
-    for line in (
-        "blacklist nouveau",
-        "options nouveau modeset=0",
-        # The new free driver has names of its own since Linux 6.15.
-        "blacklist nova_core",
-        "blacklist nova_drm",
-    )
+_RULES = (
+    "blacklist nouveau",
+    "options nouveau modeset=0",
+    # The new free driver has names of its own since Linux 6.15.
+    "blacklist nova_core",
+    "blacklist nova_drm",
+)
+BLACKLIST = File(
+    path=system_files.MODPROBE,
+    content=(system_files.HEADER + "".join(f"{rule}\n" for rule in _RULES)).encode(),
 )
 
 
@@ -43,15 +48,6 @@ IDS = (
 """What `driver_modules.settled` repairs."""
 
 
-def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
-    """Return the facts that this part of the stage cannot do without."""
-    if not ours(spec):
-        return ()
-    kernel = record.kernel
-    entry = record.layout.entry(system_files.MODPROBE)
-    return (record.nvidia.packages, kernel.installed, kernel.modules, kernel.initramfs, entry)
-
-
 def summary(spec: HostSpec, record: Record) -> str:
     """Say which kernels the module is built for, where nothing differs."""
     if not ours(spec):
@@ -59,20 +55,6 @@ def summary(spec: HostSpec, record: Record) -> str:
     if record.kernel.newest in (None, record.system.kernel):
         return "module built for every kernel"
     return f"module built for every kernel; kernel {record.kernel.newest} comes with the next boot"
-
-
-def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return what is not as declared of holds, modules, blacklist and initramfs."""
-    if not ours(spec):
-        return []
-    found = packages(spec, record)
-    return [
-        *_holds(spec, record, found),
-        *_modules(spec, record, found),
-        *_registered(spec, record, found),
-        *_blacklist(record),
-        *_initramfs(record),
-    ]
 
 
 def unbuilt(spec: HostSpec, record: Record) -> tuple[str, ...]:
@@ -100,75 +82,6 @@ def unregistered(spec: HostSpec, record: Record) -> bool:
     return versions[0] not in sources
 
 
-def _registered(spec: HostSpec, record: Record, found: Packages) -> list[Finding]:
-    """Find a module that no later kernel would get; where it is not built at all, that is said."""
-    if not unregistered(spec, record) or unbuilt(spec, record):
-        return []
-    return [
-        Finding(
-            id=Id.DRIVER_MODULE_NOT_REGISTERED,
-            found=f"DKMS has no source of module {found.versions[0]}",
-            expected=f"module {found.versions[0]} registered, or the next kernel gets none",
-            effect="repair",
-            action="register and build it",
-            packages=("dkms", *found.wanted),
-        )
-    ]
-
-
-def _modules(spec: HostSpec, record: Record, found: Packages) -> list[Finding]:
-    if isinstance(record.kernel.modules, Unknown):
-        return []
-    wrong = []
-    for kernel in unbuilt(spec, record):
-        version = record.kernel.modules.get(kernel)
-        running = kernel == record.system.kernel
-        wrong.append(
-            Finding(
-                id=Id.DRIVER_MODULE_NOT_BUILT
-                if running
-                else Id.DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL,
-                found=f"{f'module {version}' if version else 'no module'} for kernel {kernel}",
-                expected=f"module {found.versions[0]}"
-                + ("" if running else ", or the next boot has no GPU"),
-                effect="repair",
-                action=f"install the distribution's for {kernel}"
-                if has_prebuilt(spec, record)
-                else f"build it for {kernel}",
-                packages=(*of_kernel(kernel), "dkms", *found.wanted),
-            )
-        )
-    return wrong
-
-
-def _blacklist(record: Record) -> list[Finding]:
-    if as_declared(record, system_files.MODPROBE, BLACKLIST):
-        return []
-    return [
-        Finding(
-            id=Id.DRIVER_BLACKLIST_DIFFERS,
-            found=found_at(record, system_files.MODPROBE),
-            expected="nouveau and nova kept off the GPUs",
-            effect="repair",
-            action=writing(record, system_files.MODPROBE),
-        )
-    ]
-
-
-def _initramfs(record: Record) -> list[Finding]:
-    if record.kernel.initramfs != "stale":
-        return []
-    return [
-        Finding(
-            id=Id.DRIVER_INITRAMFS_STALE,
-            found="the initramfs is older than the blacklist",
-            expected="an initramfs with the blacklist in it",
-            effect="repair",
-            action="update the initramfs",
-        )
-    ]
-
-
 def not_held(found: Packages) -> tuple[str, ...]:
     """Return the driver's packages that are not on hold."""
     return tuple(package.name for package in found.following if not package.held)
@@ -179,24 +92,59 @@ def held(found: Packages) -> tuple[str, ...]:
     return tuple(package.name for package in found.following if package.held)
 
 
-def _holds(spec: HostSpec, record: Record, found: Packages) -> list[Finding]:
-    if isinstance(record.nvidia.packages, Unknown):
-        return []
-    if spec.driver.hold:
-        names, id_ = not_held(found), Id.DRIVER_HOLD_MISSING
-        text, action = "not on hold", "put them on hold"
-    else:
-        names, id_ = held(found), Id.DRIVER_HOLD_UNWANTED
-        text, action = "on hold", "take them off hold"
-    if not names:
-        return []
-    shown = f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
-    return [
-        Finding(
-            id=id_,
-            found=f"{shown} {text}",
-            expected=f"driver_hold = {spec.driver.hold}",
-            effect="repair",
-            action=action,
+@of_ours
+def _holds(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    known(record.nvidia.packages)
+    found, expected = packages(spec, record), f"driver_hold = {spec.driver.hold}"
+    if spec.driver.hold and (names := not_held(found)):
+        told = f"{some(names, 3)} not on hold"
+        yield repair(Id.DRIVER_HOLD_MISSING, told, expected, "put them on hold")
+    elif not spec.driver.hold and (names := held(found)):
+        told = f"{some(names, 3)} on hold"
+        yield repair(Id.DRIVER_HOLD_UNWANTED, told, expected, "take them off hold")
+
+
+@of_ours
+def _modules(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    known(record.kernel.installed)
+    modules, found = known(record.kernel.modules), packages(spec, record)
+    missing = unbuilt(spec, record)
+    for kernel in missing:
+        version, running = modules.get(kernel), kernel == record.system.kernel
+        yield repair(
+            Id.DRIVER_MODULE_NOT_BUILT if running else Id.DRIVER_MODULE_NOT_BUILT_FOR_NEXT_KERNEL,
+            f"{f'module {version}' if version else 'no module'} for kernel {kernel}",
+            f"module {found.versions[0]}{'' if running else ', or the next boot has no GPU'}",
+            f"install the distribution's for {kernel}"
+            if has_prebuilt(spec, record)
+            else f"build it for {kernel}",
+            (*of_kernel(kernel), "dkms", *found.wanted),
         )
-    ]
+    if not missing and unregistered(spec, record):
+        yield repair(
+            Id.DRIVER_MODULE_NOT_REGISTERED,
+            f"DKMS has no source of module {found.versions[0]}",
+            f"module {found.versions[0]} registered, or the next kernel gets none",
+            "register and build it",
+            ("dkms", *found.wanted),
+        )
+
+
+@of_ours
+def _blacklist(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    expected = "nouveau and nova kept off the GPUs"
+    yield from written(record, Id.DRIVER_BLACKLIST_DIFFERS, expected, BLACKLIST)
+
+
+@of_ours
+def _initramfs(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    if known(record.kernel.initramfs) == "stale":
+        yield repair(
+            Id.DRIVER_INITRAMFS_STALE,
+            "the initramfs is older than the blacklist",
+            "an initramfs with the blacklist in it",
+            "update the initramfs",
+        )
+
+
+judge = Rules(_holds, _modules, _blacklist, _initramfs)

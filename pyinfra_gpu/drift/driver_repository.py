@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,15 @@ from pyinfra_gpu.drift.driver_archive import (
     from_nvidia,
     has_prebuilt,
     lacking,
+    of_ours,
     ours,
-    own_files,
     trusts_nvidia,
 )
-from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage
+from pyinfra_gpu.drift.files import File, differs
+from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, Stage, repair
+from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages import PackageManager, manager_for
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
 from pyinfra_gpu.stacks import catalogue
 
@@ -83,23 +85,6 @@ IDS = (
 """What `driver_repository.trusted` repairs."""
 
 
-def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
-    """Return the facts that this part of the stage cannot do without."""
-    if not ours(spec):
-        return ()
-    source = repository(spec, record)
-    if isinstance(source, str) and trusts_nvidia(spec):
-        return (CannotTell(source),)
-    if not from_nvidia(spec) and lacking(spec, record) is None:
-        return (CannotTell("the distribution's own archive is not among its package sources"),)
-    paths = own_files(record).all
-    return (
-        record.nvidia.sources,
-        record.nvidia.archives,
-        *(record.layout.entry(path) for path in paths),
-    )
-
-
 def summary(spec: HostSpec, record: Record) -> str:
     """Say what the repository is, where nothing differs."""
     del record
@@ -125,44 +110,50 @@ def preferences(spec: HostSpec, record: Record, *, alone: bool = False) -> str:
     if spec.cuda.toolkit and spec.cuda.release and spec.cuda.version:
         toolkit = (catalogue().toolkit_package(spec.cuda.release), spec.cuda.version)
     pin = pin_package(spec, record) if alone else None
-    manager, branch, version = _manager(record), spec.driver.branch or 0, spec.driver.version
+    branch, version = spec.driver.branch or 0, spec.driver.version
     if (own := archive(spec, record)) is not None:
-        return manager.archive_pins_text(branch, version, toolkit, own.apart)
-    return manager.pins_text(branch, version, toolkit, pin)
+        return files.preferences(branch, version, toolkit, apart=own.apart)
+    return files.preferences(branch, version, toolkit, pin)
 
 
-def unattended(spec: HostSpec, record: Record) -> str:
-    """Return the text of what keeps unattended-upgrades off the driver."""
-    return _manager(record).unattended_text(with_kernels=has_prebuilt(spec, record))
+def pins(spec: HostSpec, record: Record) -> tuple[File, File]:
+    """Return the file of our pins, as it is beside NVIDIA's pin package and where it is alone."""
+    together, alone = (preferences(spec, record, alone=each).encode() for each in (False, True))
+    path = files.PREFERENCES
+    return File(path=path, content=together), File(path=path, content=alone)
 
 
-def _manager(record: Record) -> PackageManager:
-    return manager_for(record.system.os_id)
+def archive_list(spec: HostSpec, record: Record) -> File:
+    """Return the list of the components that the distribution's own lists do not name."""
+    text = files.archive(lacking(spec, record) or ())
+    return File(path=files.ARCHIVE, content=text.encode())
 
 
-def as_declared(record: Record, path: str, *texts: str) -> bool:
-    """Tell whether the file at `path` is one of these texts, open to be read by all."""
-    entry = record.layout.entry(path)
-    if isinstance(entry, Unknown) or entry.kind != "file" or entry.mode != MODE:
-        return False
-    return entry.sha256 in {hashlib.sha256(text.encode()).hexdigest() for text in texts}
+def source_list(source: Repository) -> File:
+    """Return the list of NVIDIA's repository."""
+    return File(path=files.SOURCES, content=files.sources(source.url).encode())
 
 
-def found_at(record: Record, path: str) -> str:
-    """Say in a few words what stands at `path` instead."""
-    entry = record.layout.entry(path)
-    if isinstance(entry, Unknown):
-        return f"{path} is unreadable ({entry.reason})"
-    kinds = {"absent": "is missing", "dir": "is a directory, where a file belongs"}
-    return f"{path} {kinds.get(entry.kind, 'differs')}"
+def unattended(spec: HostSpec, record: Record) -> File:
+    """Return what keeps unattended-upgrades off the driver."""
+    text = files.unattended(with_kernels=has_prebuilt(spec, record))
+    return File(path=files.UNATTENDED, content=text.encode())
 
 
-def writing(record: Record, path: str, how: str = "") -> str:
-    """Say what puts `path` right; `how` is in place of "write PATH"."""
-    entry = record.layout.entry(path)
-    if not isinstance(entry, Unknown) and entry.kind == "dir":
+def written(record: Record, id_: Id, expected: str, *variants: File) -> Iterator[Finding]:
+    """Judge a file of ours, which may have any of these contents."""
+    there = [differs(record, each) for each in variants]
+    if all(there) and (first := there[0]):
+        path = variants[0].path
+        yield repair(id_, first[0], expected, _writing(record, path, f"write {path}"))
+
+
+def _writing(record: Record, path: str, how: str) -> str:
+    """Say what puts a file right: a directory in its place is left alone."""
+    entry = if_known(record.layout.entry(path), None)
+    if entry and entry.kind == "dir":
         return f"move that directory away, e.g. `mv {path} {path}.old`: a run leaves it alone"
-    return how or f"write {path}"
+    return how
 
 
 def twice(record: Record, source: Repository) -> tuple[Source, ...]:
@@ -172,129 +163,89 @@ def twice(record: Record, source: Repository) -> tuple[Source, ...]:
     return tuple(
         each
         for each in record.nvidia.sources
-        if each.file != own_files(record).sources and each.uri.rstrip("/") == source.url
+        if each.file != files.SOURCES and each.uri.rstrip("/") == source.url
     )
 
 
-def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return what is not as declared of keyring, source list, pins and unattended-upgrades.
-
-    An unknown repository is none of them: the operation that needs it refuses.
-    """
-    if not ours(spec):
-        return []
-    held = [*_pins(spec, record), *_unattended(spec, record)]
-    if not trusts_nvidia(spec):
-        return [*_archive(spec, record), *held]
+@of_ours
+def _known(spec: HostSpec, record: Record) -> Iterator[Finding | CannotTell]:
+    """Ask for what has to be known; an unknown repository is told, and nothing is judged by it."""
     source = repository(spec, record)
-    if isinstance(source, str):
-        return []
-    of_nvidia = (_keyring(record, source), _source(record, source), _twice(record, source))
-    return [*_archive(spec, record), *(each for found in of_nvidia for each in found), *held]
+    if isinstance(source, str) and trusts_nvidia(spec):
+        yield CannotTell(source)
+    elif not from_nvidia(spec) and lacking(spec, record) is None:
+        yield CannotTell("the distribution's own archive is not among its package sources")
+    else:
+        for each in (record.nvidia.sources, record.nvidia.archives):
+            known(each)
+        for path in files.ALL:
+            known(record.layout.entry(path))
 
 
-def _archive(spec: HostSpec, record: Record) -> list[Finding]:
-    missing, path = lacking(spec, record), own_files(record).archive
-    if not missing or as_declared(record, path, _manager(record).archive_text(missing)):
-        return []
-    names = dict.fromkeys(name for each in missing for name in each.components)
-    return [
-        Finding(
-            id=Id.DRIVER_ARCHIVE_INCOMPLETE,
-            found=f"the package sources do not name {', '.join(names)} of the distribution's"
-            " archive",
-            expected="the components that its driver is in",
-            effect="repair",
-            action=writing(record, path),
+@of_ours
+def _archive(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    missing = lacking(spec, record)
+    if missing and differs(record, archive_list(spec, record)):
+        names = ", ".join(dict.fromkeys(name for each in missing for name in each.components))
+        yield repair(
+            Id.DRIVER_ARCHIVE_INCOMPLETE,
+            f"the package sources do not name {names} of the distribution's archive",
+            "the components that its driver is in",
+            f"write {files.ARCHIVE}",
         )
-    ]
 
 
-def _keyring(record: Record, source: Repository) -> list[Finding]:
-    keys = record.nvidia.keyring
-    entry = record.layout.entry(system_files.KEYRING)
-    readable = not isinstance(entry, Unknown) and entry.mode == MODE
-    if keys == (source.key_fingerprint,) and readable:
-        return []
-    if not isinstance(entry, Unknown) and entry.kind == "dir":
-        found = found_at(record, system_files.KEYRING)
+def _trusted(spec: HostSpec, record: Record) -> Repository | None:
+    source = repository(spec, record) if trusts_nvidia(spec) else None
+    return None if isinstance(source, str) else source
+
+
+def _keyring(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    if (source := _trusted(spec, record)) is None:
+        return
+    keys, path = record.nvidia.keyring, system_files.KEYRING
+    entry = if_known(record.layout.entry(path), None)
+    right = keys == (source.key_fingerprint,)
+    if right and entry and entry.mode == MODE:
+        return
+    if entry and entry.kind == "dir":
+        found = f"{path} is a directory"
     elif isinstance(keys, Unknown):
-        found = f"{system_files.KEYRING} holds something else ({keys.reason})"
+        found = f"{path} holds something else ({keys.reason})"
     elif keys is None:
         found = "no key of NVIDIA's repository"
-    elif keys == (source.key_fingerprint,):
-        found = f"{system_files.KEYRING} cannot be read by everybody"
+    elif right:
+        found = f"{path} cannot be read by everybody"
     else:
-        found = f"{system_files.KEYRING} holds {', '.join(keys) or 'no key'}"
-    return [
-        Finding(
-            id=Id.DRIVER_KEYRING_REPLACED,
-            found=found,
-            expected=f"the key {source.key_fingerprint}",
-            effect="repair",
-            action=writing(
-                record, system_files.KEYRING, "fetch the repository's keyring and check its key"
-            ),
-        )
-    ]
+        found = f"{path} holds {', '.join(keys) or 'no key'}"
+    action = _writing(record, path, "fetch the repository's keyring and check its key")
+    yield repair(Id.DRIVER_KEYRING_REPLACED, found, f"the key {source.key_fingerprint}", action)
 
 
-def _source(record: Record, source: Repository) -> list[Finding]:
-    path = own_files(record).sources
-    if as_declared(record, path, manager_for(record.system.os_id).sources_text(source.url)):
-        return []
-    return [
-        Finding(
-            id=Id.DRIVER_SOURCE_DIFFERS,
-            found=found_at(record, path),
-            expected=f"packages from {source.url}",
-            effect="repair",
-            action=writing(record, path),
-        )
-    ]
-
-
-def _twice(record: Record, source: Repository) -> list[Finding]:
-    return [
-        Finding(
-            id=Id.DRIVER_SOURCE_TWICE,
-            found=f"{file} names the declared repository a second time",
-            expected=f"only {own_files(record).sources} to name it",
-            effect="repair",
-            action=f"set {file} aside as {file}.disabled",
-        )
-        for file in dict.fromkeys(each.file for each in twice(record, source))
-    ]
-
-
-def _pins(spec: HostSpec, record: Record) -> list[Finding]:
-    found, path = [], own_files(record).pins
-    alone = preferences(spec, record, alone=True)
-    if not as_declared(record, path, preferences(spec, record), alone):
-        wanted = spec.driver.version or f"branch {spec.driver.branch}"
-        origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
-        found.append(
-            Finding(
-                id=Id.DRIVER_PINS_DIFFER,
-                found=found_at(record, path),
-                expected=f"pins that hold the driver to {wanted} from {origin}",
-                effect="repair",
-                action=writing(record, path),
+def _source(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    if source := _trusted(spec, record):
+        expected = f"packages from {source.url}"
+        yield from written(record, Id.DRIVER_SOURCE_DIFFERS, expected, source_list(source))
+        for file in dict.fromkeys(each.file for each in twice(record, source)):
+            yield repair(
+                Id.DRIVER_SOURCE_TWICE,
+                f"{file} names the declared repository a second time",
+                f"only {files.SOURCES} to name it",
+                f"set {file} aside as {file}.disabled",
             )
-        )
-    return found
 
 
-def _unattended(spec: HostSpec, record: Record) -> list[Finding]:
-    path = own_files(record).unattended
-    if as_declared(record, path, unattended(spec, record)):
-        return []
-    return [
-        Finding(
-            id=Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED,
-            found=found_at(record, path),
-            expected="unattended-upgrades kept off NVIDIA's packages",
-            effect="repair",
-            action=writing(record, path),
-        )
-    ]
+@of_ours
+def _pins(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    if trusts_nvidia(spec) and _trusted(spec, record) is None:
+        return
+    wanted = spec.driver.version or f"branch {spec.driver.branch}"
+    origin = "NVIDIA's repository" if from_nvidia(spec) else "the distribution's archive"
+    expected = f"pins that hold the driver to {wanted} from {origin}"
+    yield from written(record, Id.DRIVER_PINS_DIFFER, expected, *pins(spec, record))
+    expected = "unattended-upgrades kept off NVIDIA's packages"
+    id_ = Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED
+    yield from written(record, id_, expected, unattended(spec, record))
+
+
+judge = Rules(_known, _archive, _keyring, _source, _pins)

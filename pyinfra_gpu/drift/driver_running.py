@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift import driver_closed as closed
-from pyinfra_gpu.drift.driver_archive import ours
-from pyinfra_gpu.drift.driver_inventory import Packages, packages
+from pyinfra_gpu.drift.driver_archive import of_ours, ours
+from pyinfra_gpu.drift.driver_closed import closed
+from pyinfra_gpu.drift.driver_inventory import packages
 from pyinfra_gpu.drift.driver_packages import driver_names
-from pyinfra_gpu.drift.finding import Finding, Id, Stage
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
+from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.packages.names import of_kernel
 from pyinfra_gpu.text import shortened
@@ -46,38 +46,9 @@ SERVICE = (
 """What `driver_running.persistent` repairs."""
 
 
-def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
-    """Return the facts that this part of the stage cannot do without."""
-    if spec.accelerator != "nvidia":
-        return ()
-    driver = record.driver
-    service = (driver.persistenced, driver.persistenced_enabled) if ours(spec) else ()
-    return (driver.loaded, driver.on_disk, driver.nouveau, driver.nova, *service)
-
-
 def summary(spec: HostSpec, record: Record) -> str:
     """Name the driver that is loaded, where nothing differs."""
     return f"driver {record.driver.loaded} loaded" if spec.accelerator == "nvidia" else ""
-
-
-def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return what is not as declared of the loaded module, the service, and .run files.
-
-    With ``driver_source = "present"`` somebody else keeps the driver: only what keeps a GPU from
-    working is told, and the run stops at it.
-    """
-    if spec.accelerator != "nvidia":
-        return []
-    loaded = [*_free_drivers(record), *_loaded(spec, record)]
-    if not ours(spec):
-        action = (
-            "it is somebody else's (driver_source 'present'): load what is installed, or reboot"
-        )
-        loaded = [replace(each, effect="report", stops=True, action=action) for each in loaded]
-        return [*loaded, *closed.judge(spec, record)]
-    loaded = [*_without_another_reboot(loaded, record), *_noted(loaded, record)]
-    service = _persistenced(spec, record, packages(spec, record))
-    return [*loaded, *service, *_runfile(record), *closed.judge(spec, record)]
 
 
 def owed(found: Sequence[Finding]) -> str | None:
@@ -100,38 +71,6 @@ def uncured(at: int | Unknown) -> str:
 
 def _moment(at: int) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def _without_another_reboot(found: list[Finding], record: Record) -> list[Finding]:
-    """Report what one reboot did not cure; a second one would not either, tonight or tomorrow."""
-    reboots, reason = record.power.reboots, owed(found)
-    if isinstance(reboots, Unknown):
-        return found
-    for each in reboots:
-        if each.reason == reason and each.boot_id != record.system.boot_id:
-            tried = partial(replace, effect="report", action=uncured(each.at), stops=True)
-            return [tried(one, command="sudo systemctl reboot") for one in found]
-    return found
-
-
-def _noted(found: Sequence[Finding], record: Record) -> list[Finding]:
-    """Find a reboot that helped, of a run that was cut off before it could say so.
-
-    Left there, the same reason would have no reboot in half a year.
-    """
-    reboots = record.power.reboots
-    if owed(found) or isinstance(reboots, Unknown) or not isinstance(record.driver.loaded, str):
-        return []
-    return [
-        Finding(
-            id=Id.DRIVER_REBOOT_NOTED,
-            found=f"a reboot is noted that has helped ({each.reason})",
-            expected="no note, so that the same reason can have its reboot again",
-            effect="repair",
-            action="forget it",
-        )
-        for each in reboots[-1:]
-    ]
 
 
 SERVICES = {
@@ -159,58 +98,6 @@ def _is_service(text: str) -> bool:
     return bool(match) and match[1] in SERVICES  # type: ignore[index]
 
 
-def _free_drivers(record: Record) -> list[Finding]:
-    names = [
-        name
-        for name, loaded in (("nouveau", record.driver.nouveau), ("nova", record.driver.nova))
-        if loaded is True
-    ]
-    if not names:
-        return []
-    return [
-        Finding(
-            id=Id.DRIVER_NOUVEAU_LOADED,
-            found=f"{' and '.join(names)} has the GPUs",
-            expected="NVIDIA's module to have them",
-            effect="restart",
-            action="reboot" + _who(record),
-            packages=of_kernel(record.system.kernel),
-        )
-    ]
-
-
-def _loaded(spec: HostSpec, record: Record) -> list[Finding]:
-    driver = record.driver
-    if isinstance(driver.loaded, Unknown) or isinstance(driver.on_disk, Unknown):
-        return []
-    if driver.loaded is None:
-        if driver.nouveau is True or driver.nova is True:
-            return []  # told as that
-        return [
-            Finding(
-                id=Id.DRIVER_NOT_LOADED,
-                found="no NVIDIA module is loaded",
-                expected=f"module {driver.on_disk or f'of branch {spec.driver.branch}'}",
-                effect="restart",
-                action="load it",
-                packages=(*packages(spec, record).wanted, *of_kernel(record.system.kernel)),
-            )
-        ]
-    installed, flavour = module_owed(record)
-    if installed is None:
-        return []
-    return [
-        Finding(
-            id=Id.DRIVER_MODULE_DIFFERS,
-            found=f"module {driver.loaded}{' of the other flavour' if flavour else ''} is loaded",
-            expected=f"{installed}, which is installed",
-            effect="restart",
-            action="load the installed module" + _who(record),
-            packages=driver_names(packages(spec, record)),
-        )
-    ]
-
-
 def module_owed(record: Record) -> tuple[str | None, bool]:
     """Return (installed version that ought to be loaded, whether only the flavour differs)."""
     driver = record.driver
@@ -231,56 +118,110 @@ def _who(record: Record) -> str:
     return f", when they are done: {', '.join(found[:3])}" if found else ""
 
 
-def _persistenced(spec: HostSpec, record: Record, found: Packages) -> list[Finding]:
-    state, enabled = record.driver.persistenced, record.driver.persistenced_enabled
-    if not found.installed or isinstance(state, Unknown) or isinstance(enabled, Unknown):
-        return []
-    if spec.driver.persistence and state == "masked":
-        return [_masked()]
-    if spec.driver.persistence and (state != "active" or enabled is False):
-        id_, action = Id.DRIVER_PERSISTENCED_OFF, "enable and start it"
+def _restart(id_: Id, found: str, expected: str, action: str, packages: tuple[str, ...]) -> Finding:
+    return replace(repair(id_, found, expected, action, packages), effect="restart")
+
+
+def _not_loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge what of the driver is in the kernel, whoever keeps it and whatever was tried."""
+    driver, kernel = record.driver, of_kernel(record.system.kernel)
+    loaded, on_disk = known(driver.loaded), known(driver.on_disk)
+    free = [name for name in ("nouveau", "nova") if known(getattr(driver, name))]
+    if free:
+        found, expected = f"{' and '.join(free)} has the GPUs", "NVIDIA's module to have them"
+        yield _restart(Id.DRIVER_NOUVEAU_LOADED, found, expected, f"reboot{_who(record)}", kernel)
+    if loaded is None:
+        if not free:
+            named = (*packages(spec, record).wanted, *kernel)
+            expected = f"module {on_disk or f'of branch {spec.driver.branch}'}"
+            found = "no NVIDIA module is loaded"
+            yield _restart(Id.DRIVER_NOT_LOADED, found, expected, "load it", named)
+        return
+    installed, flavour = module_owed(record)
+    if installed is not None:
+        yield _restart(
+            Id.DRIVER_MODULE_DIFFERS,
+            f"module {loaded}{' of the other flavour' if flavour else ''} is loaded",
+            f"{installed}, which is installed",
+            f"load the installed module{_who(record)}",
+            driver_names(packages(spec, record)),
+        )
+
+
+def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge the loaded module; what one reboot did not cure is told, and never tried again.
+
+    With ``driver_source = "present"`` somebody else keeps the driver: only what keeps a GPU from
+    working is told, and the run stops at it. A reboot that helped, of a run that was cut off before
+    it could say so, leaves a note: with it the same reason would have no reboot in half a year.
+    """
+    if spec.accelerator != "nvidia":
+        return
+    found, reboots = [*_not_loaded(spec, record)], if_known(record.power.reboots, ())
+    reason = owed(found)
+    if not ours(spec):
+        told = "it is somebody else's (driver_source 'present'): load what is installed, or reboot"
+        yield from (replace(each, effect="report", stops=True, action=told) for each in found)
+        return
+    same = (each for each in reboots if each.reason == reason)
+    tried = next((each for each in same if each.boot_id != record.system.boot_id), None)
+    if tried:
+        told, command = uncured(tried.at), "sudo systemctl reboot"
+        for each in found:
+            yield replace(each, effect="report", action=told, stops=True, command=command)
+        return
+    yield from found
+    if reason is None and record.driver.loaded:
+        for reboot in reboots[-1:]:
+            told = f"a reboot is noted that has helped ({reboot.reason})"
+            expected = "no note, so that the same reason can have its reboot again"
+            yield repair(Id.DRIVER_REBOOT_NOTED, told, expected, "forget it")
+
+
+@of_ours
+def _persistenced(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    driver, wanted = record.driver, spec.driver.persistence
+    state, enabled = known(driver.persistenced), known(driver.persistenced_enabled)
+    if not packages(spec, record).installed:
+        return
+    expected, unit = f"driver_persistence = {wanted}", "nvidia-persistenced"
+    named = (unit, "nvidia-compute-utils*")
+    if wanted and state == "masked":
+        action = (
+            "left alone, since somebody forbade it to start: unmask it, or declare"
+            " driver_persistence = False"
+        )
+        command = f"sudo systemctl unmask {unit}"
+        yield report(Id.DRIVER_PERSISTENCED_MASKED, f"{unit} is masked", expected, action, command)
+    elif wanted and (state != "active" or enabled is False):
         text = "not there" if state is None else state if state != "active" else "not enabled"
-    elif not spec.driver.persistence and (state == "active" or enabled is True):
-        id_, action = Id.DRIVER_PERSISTENCED_ON, "stop and disable it"
-        text = "active" if state == "active" else "enabled"
-    else:
-        return []
-    # An upgrade stops it, and with the old module still loaded it could not start again.
-    waits = id_ is Id.DRIVER_PERSISTENCED_OFF and enabled is True and bool(_loaded(spec, record))
-    return [
-        Finding(
-            id=id_,
-            found=f"nvidia-persistenced is {text}",
-            expected=f"driver_persistence = {spec.driver.persistence}",
-            effect="restart" if waits else "repair",
-            action=action,
-            packages=("nvidia-persistenced", "nvidia-compute-utils*"),
+        off = Id.DRIVER_PERSISTENCED_OFF, f"{unit} is {text}", expected, "enable and start it"
+        # An upgrade stops it, and with the old module still loaded it could not start again.
+        waits = enabled is True and any(
+            each.id is not Id.DRIVER_NOUVEAU_LOADED for each in _not_loaded(spec, record)
         )
-    ]
+        yield _restart(*off, named) if waits else repair(*off, named)
+    elif not wanted and (state == "active" or enabled is True):
+        found = f"{unit} is {'active' if state == 'active' else 'enabled'}"
+        action = "stop and disable it"
+        yield repair(Id.DRIVER_PERSISTENCED_ON, found, expected, action, named)
 
 
-def _masked() -> Finding:
-    return Finding(
-        id=Id.DRIVER_PERSISTENCED_MASKED,
-        found="nvidia-persistenced is masked",
-        expected="driver_persistence = True",
-        effect="report",
-        action="left alone, since somebody forbade it to start: unmask it, or declare"
-        " driver_persistence = False",
-        command="sudo systemctl unmask nvidia-persistenced",
-    )
-
-
-def _runfile(record: Record) -> list[Finding]:
-    if record.driver.runfile is not True:
-        return []
-    return [
-        Finding(
-            id=Id.DRIVER_RUNFILE,
-            found="a driver was installed by NVIDIA's .run file",
-            expected="packages alone",
-            effect="report",
-            action="two drivers overwrite each other's files; remove that one yourself",
-            command="sudo nvidia-uninstall",
+@of_ours
+def _runfile(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    if if_known(record.driver.runfile, False):
+        yield report(
+            Id.DRIVER_RUNFILE,
+            "a driver was installed by NVIDIA's .run file",
+            "packages alone",
+            "two drivers overwrite each other's files; remove that one yourself",
+            "sudo nvidia-uninstall",
         )
-    ]
+
+
+def _closed(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    if spec.accelerator == "nvidia":
+        yield from closed(spec, record)
+
+
+judge = Rules(_loaded, _persistenced, _runfile, _closed)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.packages import is_ours
+from pyinfra_gpu.packages.history import is_ours
 from pyinfra_gpu.packages.names import rank
 
 if TYPE_CHECKING:

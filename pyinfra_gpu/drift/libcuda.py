@@ -28,7 +28,7 @@ from pyinfra_gpu.drift.libcuda_files import (
 )
 from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.on_host import proofs
-from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.names import LIBRARIES
 
 if TYPE_CHECKING:
@@ -177,8 +177,7 @@ def _foreign_first(spec: HostSpec, record: Record) -> Iterator[Finding]:
         f"the driver's {path(record, SONAME)}",
         "left alone, since somebody put it there: remove it or the line in /etc/ld.so.conf.d that"
         " names its folder, then run ldconfig",
-        f"grep -rn {dirname(entry.path)} /etc/ld.so.conf /etc/ld.so.conf.d;"
-        f" {manager_for(record.system.os_id).owner_by_hand(entry.path)}",
+        f"grep -rn {dirname(entry.path)} /etc/ld.so.conf /etc/ld.so.conf.d; dpkg -S {entry.path}",
         _COMPAT,
         stops=True,
     )
@@ -208,7 +207,6 @@ def _seconds(spec: HostSpec, record: Record) -> Iterator[Finding]:
 def _loader_paths(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if spec.accelerator != "nvidia":
         return
-    manager = manager_for(record.system.os_id)
     names = [each.name for each in if_known(record.nvidia.packages, ())]
     compat = [name for name in names if name.startswith("cuda-compat")]
     for row in known(record.libcuda.loader_paths):
@@ -216,10 +214,10 @@ def _loader_paths(spec: HostSpec, record: Record) -> Iterator[Finding]:
         kind = "stubs" if "stubs" in folder else "compat"
         action = "left alone, since the file is not ours"
         if kind == "compat" and compat:
-            command = manager.remove_by_hand(compat)
+            command = apt.remove_by_hand(compat)
         else:
             action += ": remove that line, then run ldconfig; see whose it is"
-            command = manager.owner_by_hand(file)
+            command = f"dpkg -S {file}"
         found, expected = f"{file} has the loader search {folder}", f"no {kind} libraries there"
         yield report(Id.LIBCUDA_LOADER_PATH, found, expected, action, command, ("cuda-compat-*",))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyinfra_gpu.drift.finding import Finding, Id, Stage
-from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages import manager_for
-from pyinfra_gpu.packages import needed as packages
+from pyinfra_gpu.drift.finding import Finding, Id, Stage, repair, report
+from pyinfra_gpu.drift.rules import Rules, if_known, known
+from pyinfra_gpu.packages.needed import missing, needed
 from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
@@ -22,78 +22,52 @@ IDS = Id.of(STAGE)
 _NAMED = 3  # so many are named
 
 
-def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
-    """Return the facts that this stage cannot do without."""
-    del spec
-    return (record.packages.installed, record.packages.half_configured)
-
-
 def summary(spec: HostSpec, record: Record) -> str:
     """Say what was found where nothing is missing."""
     del spec, record
     return "complete"
 
 
-def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return which packages are missing, and what keeps the package manager from its work."""
-    return [*_missing(spec, record), *_unfinished(spec, record), *_settings(record)]
-
-
-def _missing(spec: HostSpec, record: Record) -> list[Finding]:
-    absent = packages.missing(spec, record.packages.installed, record.system.python3)
-    if not absent:
-        return []
-    names = ", ".join(absent)
-    return [
-        Finding(
-            id=Id.PACKAGES_MISSING,
-            found=f"lacks {names}",
-            expected="the packages that the stages and `packages_extra` need",
-            effect="repair",
-            action=f"install {names}",
-            packages=tuple(absent),
+def _missing(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    installed = known(record.packages.installed)
+    if absent := tuple(missing(spec, installed, record.system.python3)):
+        names, expected = (
+            ", ".join(absent),
+            "the packages that the stages and `packages_extra` need",
         )
-    ]
+        yield repair(Id.PACKAGES_MISSING, f"lacks {names}", expected, f"install {names}", absent)
 
 
-def _unfinished(spec: HostSpec, record: Record) -> list[Finding]:
+def _unfinished(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Find packages of somebody's that stand half installed: each later installation stumbles.
 
     The driver's and those we need are finished by whoever repairs them; while somebody installs
     packages, others may be on their way.
     """
-    half, lock = record.packages.half_configured, record.packages.lock_holder
-    if isinstance(half, Unknown) or lock is not None:
-        return []
-    driver = record.nvidia.packages
-    ours = {*packages.needed(spec)}
-    ours |= set() if isinstance(driver, Unknown) else {each.name for each in driver}
-    theirs = [name for name in half if name not in ours]
-    if not theirs:
-        return []
-    return [
-        Finding(
-            id=Id.PACKAGES_UNFINISHED,
-            found=f"{some(theirs, _NAMED)} not completely installed",
-            expected="no package half installed, which the next installation stumbles over",
-            effect="report",
-            action="left alone, not being ours",
-            command=manager_for(record.system.os_id).finish_by_hand(),
-            packages=tuple(theirs),
+    half = known(record.packages.half_configured)
+    if record.packages.lock_holder is not None:
+        return
+    ours = {*needed(spec), *(each.name for each in if_known(record.nvidia.packages, ()))}
+    if theirs := tuple(name for name in half if name not in ours):
+        yield report(
+            Id.PACKAGES_UNFINISHED,
+            f"{some(theirs, _NAMED)} not completely installed",
+            "no package half installed, which the next installation stumbles over",
+            "left alone, not being ours",
+            "sudo dpkg --configure -a",
+            theirs,
         )
-    ]
 
 
-def _settings(record: Record) -> list[Finding]:
-    said = record.packages.settings
-    if not isinstance(said, str):
-        return []
-    return [
-        Finding(
-            id=Id.PACKAGES_SETTINGS_UNREADABLE,
-            found=f"the package manager cannot read its settings ({said})",
-            expected="settings with which packages can be installed",
-            effect="report",
-            action="left alone: mend the file that it names, or take it away",
+def _settings(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    del spec
+    if said := if_known(record.packages.settings, None):
+        yield report(
+            Id.PACKAGES_SETTINGS_UNREADABLE,
+            f"the package manager cannot read its settings ({said})",
+            "settings with which packages can be installed",
+            "left alone: mend the file that it names, or take it away",
         )
-    ]
+
+
+judge = Rules(_missing, _unfinished, _settings)

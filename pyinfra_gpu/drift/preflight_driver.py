@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from pyinfra_gpu.drift import driver
@@ -10,14 +11,15 @@ from pyinfra_gpu.drift.driver_archive import (
     archive,
     from_nvidia,
     has_prebuilt,
-    own_files,
+    of_ours,
     trusts_nvidia,
 )
 from pyinfra_gpu.drift.driver_repository import repository
 from pyinfra_gpu.drift.driver_running import users
 from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, stop
+from pyinfra_gpu.drift.rules import Rules, if_known, known
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages import apt, files
 from pyinfra_gpu.packages.names import (
     branch_of,
     is_driver,
@@ -26,10 +28,9 @@ from pyinfra_gpu.packages.names import (
     plain,
 )
 from pyinfra_gpu.stacks import catalogue
+from pyinfra_gpu.text import some
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec, Modules
     from pyinfra_gpu.stacks import Archive
@@ -64,6 +65,8 @@ _MAKES_INITRAMFS = BUILDS | {
     Id.DRIVER_NOUVEAU_LOADED,
 }
 
+_OF_KERNELS = "linux-modules-nvidia-"
+
 # Repositories that carry drivers. NVIDIA's others (container tools, development tools) do not.
 _CARRIES_DRIVERS = re.compile(
     r"cuda/repos|cuda-repo-|nvidia-driver-local|graphics-drivers|repo\.download\.nvidia"
@@ -75,24 +78,7 @@ _OF_AN_ARCHIVE = re.compile(r"-0ubuntu0\.\d\d\.\d\d|[~+]deb\d+u\d+")
 
 def obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
     """Return why the driver cannot become what is declared."""
-    if spec.accelerator == "cpu":
-        return []
-    loaded = record.driver.loaded
-    if isinstance(loaded, Unknown):
-        return [CannotTell(f"whether the NVIDIA driver is loaded cannot be told ({loaded.reason})")]
-    found: list[Finding | CannotTell | None]
-    if spec.driver.source == "present":
-        found = [_nothing_loaded(spec, record)]
-    else:
-        found = [
-            _packages_known(spec, record),
-            _runfile(spec, record),
-            _other_source(spec, record) if trusts_nvidia(spec) else None,
-            _other_archive(spec, record) if from_nvidia(spec) else _other_driver(spec, record),
-            _secure_boot(spec, record),
-            _busy(spec, record),
-        ]
-    return [each for each in found if each]
+    return [*_judge(spec, record), *map(CannotTell, _judge.unread(spec, record))]
 
 
 def makes_initramfs(spec: HostSpec, record: Record) -> bool:
@@ -104,143 +90,132 @@ def _ids(spec: HostSpec, record: Record) -> set[Id]:
     return {each.id for each in driver.judge(spec, record)}
 
 
-def _nothing_loaded(spec: HostSpec, record: Record) -> Finding | None:
+def _loaded(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Somebody else keeps the driver: without one, all that follows would fail later."""
-    if record.driver.loaded is not None:
-        return None
-    free = [
-        name
-        for name, loaded in (("nouveau", record.driver.nouveau), ("nova", record.driver.nova))
-        if loaded is True
-    ]
+    if spec.accelerator == "cpu":
+        return
+    loaded = known(record.driver.loaded, "whether the NVIDIA driver is loaded")
+    if spec.driver.source != "present" or loaded is not None:
+        return
+    free = [name for name in ("nouveau", "nova") if getattr(record.driver, name) is True]
     bound = f"; {' and '.join(free)} is loaded and has to go first" if free else ""
-    remedy = (
-        "declare `driver_source = 'nvidia'`" if spec.privilege == "sudo" else "ask who has root"
-    )
-    return stop(
+    ours = "declare `driver_source = 'nvidia'`"
+    remedy = ours if spec.privilege == "sudo" else "ask who has root"
+    yield stop(
         Id.PREFLIGHT_NO_DRIVER,
-        found=f"no NVIDIA driver is loaded{bound}",
-        expected="a driver that somebody else installed, as driver_source = 'present' says",
-        action=f"install branch {spec.driver.branch} ({spec.driver.minimum} or newer) with"
+        f"no NVIDIA driver is loaded{bound}",
+        "a driver that somebody else installed, as driver_source = 'present' says",
+        f"install branch {spec.driver.branch} ({spec.driver.minimum} or newer) with"
         f" {spec.driver.modules} kernel modules and reboot, or {remedy}",
     )
 
 
-def _packages_known(spec: HostSpec, record: Record) -> Finding | None:
-    if not from_nvidia(spec):
-        return _archive_known(spec, record)
-    source = repository(spec, record)
-    if isinstance(source, str):
-        return stop(
-            Id.PREFLIGHT_DRIVER_PACKAGES_UNKNOWN,
-            found=source,
-            expected="a package repository of NVIDIA's for this host",
-            action="declare `driver_repository_url` with its key and keyring, or"
-            " `driver_source = 'present'`",
-        )
-    os_id, branch = str(record.system.os_id), spec.driver.branch
-    wanted = catalogue().driver_packages(
-        os_id, branch or 0, spec.driver.modules, spec.driver.packages
-    )
-    if wanted is not None:
-        return None
-    return stop(
-        Id.PREFLIGHT_DRIVER_PACKAGES_UNKNOWN,
-        found=f"no packages of driver branch {branch} with {spec.driver.modules} modules are known"
-        f" for {record.system.os_name}",
-        expected="packages of the declared driver",
-        action="install the driver yourself and declare `driver_source = 'present'`",
-    )
-
-
-def _archive_known(spec: HostSpec, record: Record) -> Finding | None:
+@of_ours
+def _packages_known(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Which branches a release's archive carries, the rule `branch-not-in-archive` says."""
-    own, branch = archive(spec, record), spec.driver.branch or 0
-    flavour, kind = spec.driver.modules, spec.driver.packages
-    if own is not None and own.driver(branch, flavour, kind):
-        return None
-    return stop(
-        Id.PREFLIGHT_DRIVER_PACKAGES_UNKNOWN,
-        found=f"no packages of driver branch {branch} with {flavour} modules are known in the"
-        f" archive of {record.system.os_name}",
-        expected="packages of the declared driver",
-        action="declare `driver_source = 'nvidia'`, or install the driver yourself and declare"
-        " `driver_source = 'present'`",
-    )
+    known(record.driver.loaded, "whether the NVIDIA driver is loaded")
+    driver, os_name, id_ = spec.driver, record.system.os_name, Id.PREFLIGHT_DRIVER_PACKAGES_UNKNOWN
+    branch, expected = driver.branch or 0, "packages of the declared driver"
+    found = f"no packages of driver branch {branch} with {driver.modules} modules are known"
+    present = "install the driver yourself and declare `driver_source = 'present'`"
+    if not from_nvidia(spec):
+        own = archive(spec, record)
+        if own is None or not own.driver(branch, driver.modules, driver.packages):
+            found += f" in the archive of {os_name}"
+            action = f"declare `driver_source = 'nvidia'`, or {present}"
+            yield stop(id_, found, expected, action)
+    elif isinstance(source := repository(spec, record), str):
+        expected = "a package repository of NVIDIA's for this host"
+        action = (
+            "declare `driver_repository_url` with its key and keyring, or `driver_source ="
+            " 'present'`"
+        )
+        yield stop(id_, source, expected, action)
+    else:
+        words = (str(record.system.os_id), branch, driver.modules, driver.packages)
+        if catalogue().driver_packages(*words) is None:
+            yield stop(id_, f"{found} for {os_name}", expected, present)
 
 
-def _runfile(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
+@of_ours
+def _runfile(spec: HostSpec, record: Record) -> Iterator[Finding]:
     runfile = record.driver.runfile
-    if isinstance(runfile, Unknown):
-        if _ids(spec, record) & MOVES:
-            return CannotTell(
-                f"whether a .run file installed a driver cannot be told ({runfile.reason})"
-            )
-        return None
-    if not runfile:
-        return None
-    return stop(
-        Id.PREFLIGHT_RUNFILE_DRIVER,
-        found="a driver was installed by NVIDIA's .run file",
-        expected="packages alone, since two drivers overwrite each other's files",
-        action="remove it with `sudo nvidia-uninstall`, or declare `driver_source = 'present'`",
-    )
-
-
-def _other_source(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
-    """Two repositories with the same names yield a driver that is half of each."""
-    sources, ours = record.nvidia.sources, repository(spec, record)
-    if isinstance(sources, Unknown):
-        return CannotTell(f"the package sources could not be read ({sources.reason})")
-    if isinstance(ours, str):
-        return None
-    other = [
-        each
-        for each in sources
-        # Our own file is the driver stage's to repair, and so is the same repository listed twice.
-        if each.file != own_files(record).sources
-        and each.uri.rstrip("/") != ours.url
-        and _CARRIES_DRIVERS.search(each.uri)
-    ]
-    if not other:
-        return None
-    return stop(
-        Id.PREFLIGHT_SECOND_REPOSITORY,
-        found=f"{other[0].file} names a second source of NVIDIA's packages, {other[0].uri}",
-        expected=f"{ours.url} alone",
-        action=f"`sudo mv {other[0].file} {other[0].file}.disabled`, or declare it as"
-        " `driver_repository_url`",
-    )
-
-
-def _named(names: Sequence[str], record: Record) -> tuple[str, str]:
-    """Return how packages are named in a finding, and the command that removes them."""
-    shown = f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
-    return shown, manager_for(record.system.os_id).remove_by_hand(names, entirely=True)
-
-
-def _other_archive(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
-    packages = record.nvidia.packages
-    if isinstance(packages, Unknown):
-        return CannotTell(f"the installed NVIDIA packages could not be read ({packages.reason})")
-    names = [
-        plain(each.name)
-        for each in packages
-        if (is_driver(each.name, each.version) and _OF_AN_ARCHIVE.search(each.version))
-        or _of_kernels(each.name)
-    ]
     if _ids(spec, record) & MOVES:
-        names += [plain(each.name) for each in packages if _left_behind(each.name, each.version)]
-    if not names:
-        return None
-    shown, remove = _named(names, record)
-    return stop(
-        Id.PREFLIGHT_DISTRIBUTION_DRIVER,
-        found=f"{shown} came from the distribution's archive",
-        expected="none of NVIDIA's repository's own names from elsewhere",
-        action=f"remove them with `{remove}`, or declare `driver_source = 'distribution'` to keep"
-        " the distribution's, or 'present' to keep what is there",
-    )
+        known(runfile, "whether a .run file installed a driver")
+    if if_known(runfile, False):
+        yield stop(
+            Id.PREFLIGHT_RUNFILE_DRIVER,
+            "a driver was installed by NVIDIA's .run file",
+            "packages alone, since two drivers overwrite each other's files",
+            "remove it with `sudo nvidia-uninstall`, or declare `driver_source = 'present'`",
+        )
+
+
+@of_ours
+def _other_source(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Two repositories with the same names yield a driver that is half of each."""
+    if not trusts_nvidia(spec):
+        return
+    sources, ours = known(record.nvidia.sources, "the package sources"), repository(spec, record)
+    if isinstance(ours, str):
+        return
+    for each in sources:
+        # Our own file is the driver stage's to repair, and so is the same repository listed twice.
+        own = each.file == files.SOURCES or each.uri.rstrip("/") == ours.url
+        if not own and _CARRIES_DRIVERS.search(each.uri):
+            yield stop(
+                Id.PREFLIGHT_SECOND_REPOSITORY,
+                f"{each.file} names a second source of NVIDIA's packages, {each.uri}",
+                f"{ours.url} alone",
+                f"`sudo mv {each.file} {each.file}.disabled`, or declare it as"
+                " `driver_repository_url`",
+            )
+            return
+
+
+@of_ours
+def _other_driver(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Parts of a driver that the declared one's archive does not have.
+
+    Where the distribution's is declared: packages of NVIDIA's repository, by names that only that
+    one has, and those of another series of the archive, which conflicts with the declared one
+    ("580-open" and "580-server-open").
+    """
+    packages = known(record.nvidia.packages, "the installed NVIDIA packages")
+    own, present = archive(spec, record), "'present' to keep"
+    if from_nvidia(spec):
+        moves = bool(_ids(spec, record) & MOVES)
+        names = [
+            plain(each.name)
+            for each in packages
+            if (is_driver(each.name, each.version) and _OF_AN_ARCHIVE.search(each.version))
+            or each.name.startswith(_OF_KERNELS)
+            or (moves and _left_behind(each.name, each.version))
+        ]
+        id_, found = Id.PREFLIGHT_DISTRIBUTION_DRIVER, "came from the distribution's archive"
+        expected = "none of NVIDIA's repository's own names from elsewhere"
+        action = f"`driver_source = 'distribution'` to keep that one, or {present} what is there"
+    elif own is not None:
+        other = re.compile(rf".*-\d{{3}}(?!\d)(?!{re.escape(own.series)})") if own.series else None
+        names = [
+            plain(each.name)
+            for each in packages
+            if is_driver(each.name, each.version) or each.name.startswith(_OF_KERNELS)
+            if plain(each.name) not in own.apart
+            if _nvidias_alone(each.name, each.version, own, record)
+            or (other and other.match(plain(each.name)))
+        ]
+        id_, expected = Id.PREFLIGHT_OTHER_DRIVER, "no other driver's packages beside it"
+        found = "is installed, of another driver than driver_source = 'distribution' installs"
+        action = (
+            f"`driver_source = 'nvidia'` if they are from NVIDIA's repository, or {present} them"
+        )
+    else:
+        return
+    if names:
+        remove = f"remove them with `{apt.remove_by_hand(names, entirely=True)}`"
+        action = f"{remove}, or declare {action}"
+        yield stop(id_, f"{some(names, 3)} {found}", expected, action)
 
 
 def _left_behind(name: str, version: str) -> bool:
@@ -251,46 +226,6 @@ def _left_behind(name: str, version: str) -> bool:
     """
     firmware = names_its_version(name, version) and _OF_AN_ARCHIVE.search(version)
     return bool(firmware) or is_helper(name, version)
-
-
-def _other_driver(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
-    """The same the other way round: parts of a driver that the declared archive does not have.
-
-    + of NVIDIA's repository, by names that only that one has; + of another series of the archive,
-    which conflicts with the declared one ("580-open" and "580-server-open").
-    """
-    packages, own = record.nvidia.packages, archive(spec, record)
-    if isinstance(packages, Unknown):
-        return CannotTell(f"the installed NVIDIA packages could not be read ({packages.reason})")
-    if own is None:
-        return None
-    series = re.compile(rf".*-\d{{3}}(?!\d)(?!{re.escape(own.series)})") if own.series else None
-    names = [
-        plain(each.name)
-        for each in packages
-        if (is_driver(each.name, each.version) or _of_kernels(each.name))
-        and plain(each.name) not in own.apart
-        and (_nvidias_alone(each.name, each.version, own, record) or _of(series, each.name))
-    ]
-    if not names:
-        return None
-    shown, remove = _named(names, record)
-    return stop(
-        Id.PREFLIGHT_OTHER_DRIVER,
-        found=f"{shown} is installed, of another driver than driver_source = 'distribution'"
-        " installs",
-        expected="no other driver's packages beside it",
-        action=f"remove them with `{remove}`, or declare `driver_source = 'nvidia'` if they are"
-        " from NVIDIA's repository, or 'present' to keep them",
-    )
-
-
-def _of_kernels(name: str) -> bool:
-    return name.startswith("linux-modules-nvidia-")
-
-
-def _of(series: re.Pattern[str] | None, name: str) -> bool:
-    return series is not None and series.match(plain(name)) is not None
 
 
 def _nvidias_alone(name: str, version: str, own: Archive, record: Record) -> bool:
@@ -309,46 +244,45 @@ def _nvidias_alone(name: str, version: str, own: Archive, record: Record) -> boo
     return plain(name) in theirs - mine
 
 
-def _secure_boot(spec: HostSpec, record: Record) -> Finding | None:
+@of_ours
+def _secure_boot(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """A module that DKMS signs is not loaded before somebody enrolled its key at the console."""
-    if record.system.secure_boot is not True or record.driver.mok is True:
-        return None
-    if has_prebuilt(spec, record):
-        return None  # signed by the distribution, whose key the firmware knows by shim
-    if record.driver.loaded is not None and not _ids(spec, record) & BUILDS:
-        return None  # what is loaded was accepted, and nothing else is going to be built
     mok = record.driver.mok
-    state = f" (it cannot be told: {mok.reason})" if isinstance(mok, Unknown) else ""
-    ubuntu = record.system.os_id == "ubuntu"
-    key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
-    signed = ", or declare `driver_source = 'distribution'`: Ubuntu's own modules are signed"
-    return stop(
-        Id.PREFLIGHT_SECURE_BOOT,
-        found="Secure Boot is on and the key that signs the driver's module is not enrolled"
-        f"{state}",
-        expected="a module that the kernel loads",
-        action=f"run `sudo mokutil --import {key}`, reboot and confirm at the machine's console,"
-        f" or switch Secure Boot off in the firmware{signed if ubuntu else ''}",
-    )
+    # One that the distribution signed is loaded, by the key that the firmware knows by shim; what
+    # is loaded was accepted, and stays so where nothing else is going to be built.
+    accepted = record.driver.loaded is not None and not _ids(spec, record) & BUILDS
+    if record.system.secure_boot is not True or mok is True or has_prebuilt(spec, record):
+        return
+    if not accepted:
+        state = f" (it cannot be told: {mok.reason})" if isinstance(mok, Unknown) else ""
+        ubuntu = record.system.os_id == "ubuntu"
+        key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
+        signed = ", or declare `driver_source = 'distribution'`: Ubuntu's own modules are signed"
+        yield stop(
+            Id.PREFLIGHT_SECURE_BOOT,
+            f"Secure Boot is on and the key that signs the driver's module is not enrolled{state}",
+            "a module that the kernel loads",
+            f"run `sudo mokutil --import {key}`, reboot and confirm at the machine's console, or"
+            f" switch Secure Boot off in the firmware{signed if ubuntu else ''}",
+        )
 
 
-def _busy(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
+@of_ours
+def _busy(spec: HostSpec, record: Record) -> Iterator[Finding]:
     """Other libraries under a running job: it goes on, and whatever it starts next fails."""
     moving = [each for each in driver.judge(spec, record) if each.id in MOVES]
-    if not moving:
-        return None
-    at_work = users(record)
-    if isinstance(at_work, Unknown):
-        return CannotTell(
-            f"who uses the GPUs cannot be told ({at_work.reason}), and the driver has to move"
+    if moving and (
+        at_work := known(users(record), "who uses the GPUs, and the driver has to move")
+    ):
+        yield stop(
+            Id.PREFLIGHT_GPUS_IN_USE,
+            f"the driver has to move ({moving[0].found}; expected {moving[0].expected}), and the"
+            f" GPUs are used by {some(at_work, 4)}",
+            "nobody's work on the GPUs meanwhile",
+            "run again when they are done",
         )
-    if not at_work:
-        return None
-    shown = f"{', '.join(at_work[:4])}{' and others' if len(at_work) > 4 else ''}"
-    return stop(
-        Id.PREFLIGHT_GPUS_IN_USE,
-        found=f"the driver has to move ({moving[0].found}; expected {moving[0].expected}), and the"
-        f" GPUs are used by {shown}",
-        expected="nobody's work on the GPUs meanwhile",
-        action="run again when they are done",
-    )
+
+
+_judge = Rules(
+    *(_loaded, _packages_known, _runfile, _other_source, _other_driver, _secure_boot, _busy)
+)

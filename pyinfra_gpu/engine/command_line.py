@@ -2,7 +2,7 @@
 
 pyinfra merges CLI, host and group data only after the inventory is loaded, and runs deploy code
 only after it connected. A typing error should not need a reachable host to be found. pyinfra
-executes `config.py` first of all, so ours calls `check` there: it reads the same command line
+executes `config.py` first of all, so ours calls `begin` there: it reads the same command line
 with pyinfra's own parser, loads the same inventory, and resolves every host.
 
 This also corrects an exit code: pyinfra 3.10 exits 0 when the inventory path does not exist, when
@@ -32,10 +32,10 @@ from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.util import parse_cli_arg
 
 from pyinfra_gpu import host_names
-from pyinfra_gpu.engine import folding, groups, journal, transport
+from pyinfra_gpu.engine import folding, journal, transport
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import Ended, on_signal
-from pyinfra_gpu.engine.hidden import hidden
+from pyinfra_gpu.engine.groups import wrong_group
 from pyinfra_gpu.errors import sentence, shown
 from pyinfra_gpu.text import columns, wrapped
 
@@ -50,65 +50,45 @@ _PYINFRAS_OWN = ("config.py", "deploy.py")
 """Beside which inventories may lie, and which are none."""
 
 
-def check(arguments: Sequence[str] | None = None) -> None:
-    """Exit with status 1 and one sentence per error if the declared hosts cannot be resolved.
+def begin() -> None:
+    """Check what is declared, and make a run of pyinfra's end and tell as one of ours should.
 
-    + arguments: pyinfra's command line without the program name; default: this process's
-
-    Returns quietly when this process is not pyinfra's command line.
+    For config.py, which pyinfra executes first. Nothing happens in a program that is not pyinfra.
     """
-    if arguments is None:
-        if Path(sys.argv[0]).name not in _PYINFRA:
-            return
-        arguments = sys.argv[1:]
-    ensure_ssh_folder()
-    terminal = sys.stderr.isatty()
-    errors, hosts = _looked_at(arguments)
-    for error in errors:
-        click.echo(_told(error, "red", terminal=terminal), err=True)
-    if errors:
-        raise SystemExit(1)
-    for note in hidden(hosts) if _deploys(_parse(arguments) or {}) else ():
-        click.echo(_told(note, "yellow", terminal=terminal), err=True)
-
-
-def _told(text: str, colour: str, *, terminal: bool) -> str:
-    """Return the lines of a sentence; on a terminal none breaks a word, elsewhere it is one."""
-    name, rest = "pyinfra-gpu", [text]
-    if terminal:
-        first = f"--> {name}: "
-        rest = wrapped(text, first, "    ", whole_words=True, width=columns())
-        rest[0] = rest[0].removeprefix(first)
-    return f"--> {click.style(name, fg=colour, bold=True)}: " + "\n".join(rest)
-
-
-def fold_lines() -> None:
-    """Leave out pyinfra's lines about operations that change nothing, but with ``-v``.
-
-    For deploys alone: what `pyinfra INVENTORY exec` and `fact` print is what they are run for.
-    """
-    options = _parse(sys.argv[1:]) if Path(sys.argv[0]).name in _PYINFRA else None
-    if options is None or options.get("debug") or options.get("debug_all"):
+    options = _own_options()
+    if options is None:
         return
-    if _deploys(options) and not options.get("verbosity"):
+    _end_honestly()
+    check(sys.argv[1:])
+    told = options.get("debug") or options.get("debug_all") or options.get("verbosity")
+    if _deploys(options) and not told:  # what `exec` and `fact` print is what they are run for
         folding.fold()
-
-
-def ask_nobody_without_terminal() -> None:
-    """Keep pyinfra from asking whether to go on without a host, where nobody can answer.
-
-    It would end in a traceback (EOFError). A run that only looks goes on with the other hosts, as
-    ``-y`` does, and its exit code says that one was not reached; one that acts, and would ask, is
-    refused by `problems`.
-    """
-    options = _parse(sys.argv[1:]) if Path(sys.argv[0]).name in _PYINFRA else None
-    if options is None or sys.stdin.isatty():
-        return
-    if options.get("dry") or list(options.get("operations") or ())[:1] == ["fact"]:
+    only_looks = options.get("dry") or list(options.get("operations") or ())[:1] == ["fact"]
+    if only_looks and not sys.stdin.isatty():
+        # It would ask whether to go on without a host, and end in a traceback. The exit code says
+        # that one was not reached; a run that acts is refused by `problems`.
         program._set_fail_prompts = lambda state, config: None
 
 
-def exit_honestly_on_interrupt() -> None:
+def check(arguments: Sequence[str]) -> None:
+    """Exit with status 1 and one sentence per error if the declared hosts cannot be resolved.
+
+    + arguments: pyinfra's command line without the program name
+    """
+    ensure_ssh_folder()
+    errors = problems(arguments)
+    for error in errors:
+        first, lines = "--> pyinfra-gpu: ", [error]
+        if sys.stderr.isatty():  # none breaks a word there; elsewhere it is one line
+            lines = wrapped(error, first, "    ", whole_words=True, width=columns())
+            lines[0] = lines[0].removeprefix(first)
+        styled = click.style("pyinfra-gpu", fg="red", bold=True)
+        click.echo(f"--> {styled}: " + "\n".join(lines), err=True)
+    if errors:
+        raise SystemExit(1)
+
+
+def _end_honestly() -> None:
     """Make Ctrl-C end pyinfra with 130 and a word about the hosts; pyinfra 3.10 exits with 0.
 
     SIGTERM and SIGHUP, a terminal that is closed, end it with 143 and 129 and the same word: by
@@ -153,34 +133,30 @@ def ensure_ssh_folder() -> None:
 
 def problems(arguments: Sequence[str]) -> list[str]:
     """Return one sentence for each thing wrong with what this command line declares."""
-    return _looked_at(arguments)[0]
-
-
-def _looked_at(arguments: Sequence[str]) -> tuple[list[str], list[Host]]:
-    """Return what is wrong with a command line, and the hosts that it means, as far as it came."""
     transport.install()
     options = _parse(arguments)
     if options is None or not options.get("inventory"):
-        return [], []  # pyinfra's own usage errors and --version are pyinfra's to answer
+        return []  # pyinfra's own usage errors and --version are pyinfra's to answer
     name = str(options["inventory"])
     if wrong := _wrong_options(options):
-        return [wrong], []
+        return [wrong]
     inventory = _load(name, options)
     if isinstance(inventory, str):
-        return [inventory], []
+        return [inventory]
     if not len(inventory):
-        return [_nothing_in(name)], []
+        return [_nothing_in(name)]
     hosts = _selected(inventory, options)
     known = ", ".join(host.name for host in inventory)
     if unknown := [each for each in options.get("limit") or () if _names_nobody(inventory, each)]:
-        return [f"--limit {' '.join(unknown)} names no host of {name}; it has: {known}"], []
+        return [f"--limit {' '.join(unknown)} names no host of {name}; it has: {known}"]
     if not hosts:
         asked = " ".join([*(options.get("limit") or ()), *(options.get("exclude") or ())])
-        return [f"--limit/--exclude {asked} leaves no host of {name}; it has: {known}"], []
+        return [f"--limit/--exclude {asked} leaves no host of {name}; it has: {known}"]
     errors = [wrong for host in hosts if (wrong := _wrong_data(host))]
-    if not errors and _asks(options) and not sys.stdin.isatty():
-        errors = ["pyinfra wants to ask before it acts, and there is no terminal: add -y or --dry"]
-    return errors, hosts
+    told = options.get("dry") or options.get("yes") or options.get("json_output")
+    if not errors and _deploys(options) and not told and not sys.stdin.isatty():
+        return ["pyinfra wants to ask before it acts, and there is no terminal: add -y or --dry"]
+    return errors
 
 
 def _wrong_data(host: Host) -> str | None:
@@ -197,7 +173,14 @@ def _wrong_data(host: Host) -> str | None:
         return f"host {host.name}: its data cannot be read ({error!r})"
     if across is None or not across.impossible:
         return None
-    return _no_group(host.name, across.hosts, across.impossible)
+    return sentence(
+        f"host {host.name}",
+        "smoke_across_hosts",
+        across.hosts,
+        f"cannot be: {across.impossible}",
+        allowed="a group of at least two hosts that all declare it, or True",
+        remedy="correct smoke_across_hosts, or remove it",
+    )
 
 
 def _wrong_name(host: Host) -> str | None:
@@ -218,17 +201,6 @@ def _wrong_name(host: Host) -> str | None:
         fault,
         allowed="a name of DNS's or of ~/.ssh/config, or an address",
         remedy="correct it, or give the address as ssh_hostname",
-    )
-
-
-def _no_group(host: str, value: object, problem: str) -> str:
-    return sentence(
-        f"host {host}",
-        "smoke_across_hosts",
-        value,
-        f"cannot be: {problem}",
-        allowed="a group of at least two hosts that all declare it, or True",
-        remedy="correct smoke_across_hosts, or remove it",
     )
 
 
@@ -264,17 +236,16 @@ def members(arguments: Sequence[str], group: str, option: str) -> tuple[str, ...
 
 def described() -> str:
     """Name this process's command in a few words, without its options: they may hold secrets."""
-    name = Path(sys.argv[0]).name or "python"
-    options = _parse(sys.argv[1:]) if name in _PYINFRA else None
+    options = _own_options()
     if options is None:
-        return name
+        return Path(sys.argv[0]).name or "python"
     files = [each for each in options.get("operations") or () if str(each).endswith(".py")]
     return " ".join(["pyinfra", str(options.get("inventory")), *map(str, files)])
 
 
-def _asks(options: dict[str, Any]) -> bool:
-    told = options.get("dry") or options.get("yes") or options.get("json_output")
-    return _deploys(options) and not told
+def _own_options() -> dict[str, Any] | None:
+    """Return the options of this process's command line; None where it is not pyinfra's."""
+    return _parse(sys.argv[1:]) if Path(sys.argv[0]).name in _PYINFRA else None
 
 
 def _deploys(options: dict[str, Any]) -> bool:
@@ -303,17 +274,26 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any] | None:
 def _load(name: str, options: dict[str, Any]) -> Inventory | str:
     """Return the inventory as pyinfra makes it, or one sentence that says why it cannot."""
     try:
-        return _make_inventory(name, options)
+        wrong = wrong_group(name, _group_data(options)) if Path(name).is_file() else None
+        return wrong or _make_inventory(name, options)
     except PyinfraError as error:
         return str(error)
     except SyntaxError as error:
         return f"{error.filename} line {error.lineno}: {error.msg}"
-    except UnexpectedExternalError as error:
-        return _broken_file(error)
+    except UnexpectedExternalError as error:  # without the traceback through pyinfra
+        cause = error.exception
+        lines = [f.lineno for f in extract_tb(cause.__traceback__) if f.filename == error.filename]
+        where = f" line {lines[-1]}" if lines else ""
+        return f"{error.filename}{where}: {type(cause).__name__}: {cause}"
     except Ended:
         raise
     except SystemExit as end:
-        return _ends_the_program(end)
+        users = [each for each in extract_tb(end.__traceback__) if each.filename[0] != "<"]
+        return (
+            f"{users[-1].filename} line {users[-1].lineno} ends the program (exit code"
+            f" {end.code!s:.80}) while the inventory is read, so no host was looked at: let it"
+            " raise an error, or declare no host"
+        )
     except Exception as error:  # pyinfra takes a list of hosts apart without looking at it
         return (
             f"{name} is not an inventory ({type(error).__name__}: {error}); it is a Python file"
@@ -323,15 +303,17 @@ def _load(name: str, options: dict[str, Any]) -> Inventory | str:
 
 def _make_inventory(name: str, options: dict[str, Any]) -> Inventory:
     pairs = (item.split("=", 1) for item in options.get("data") or ())
-    further = tuple(options.get("group_data") or ())
-    with groups.looked_at(name, further):
-        inventory: Inventory = make_inventory(
-            name,
-            cwd=str(Path.cwd()),
-            override_data={key: parse_cli_arg(value) for key, value in pairs},
-            group_data_directories=further,
-        )
+    inventory: Inventory = make_inventory(
+        name,
+        cwd=str(Path.cwd()),
+        override_data={key: parse_cli_arg(value) for key, value in pairs},
+        group_data_directories=_group_data(options),
+    )
     return inventory
+
+
+def _group_data(options: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(options.get("group_data") or ())
 
 
 def _selected(inventory: Inventory, options: dict[str, Any]) -> list[Host]:
@@ -362,37 +344,13 @@ def _matches(inventory: Inventory, host: Host, patterns: Sequence[str]) -> bool:
     return False
 
 
-def _broken_file(error: UnexpectedExternalError) -> str:
-    """Say where a user's Python file is broken, without the traceback through pyinfra."""
-    cause = error.exception
-    lines = [f.lineno for f in extract_tb(cause.__traceback__) if f.filename == error.filename]
-    where = f" line {lines[-1]}" if lines else ""
-    return f"{error.filename}{where}: {type(cause).__name__}: {cause}"
-
-
-def _ends_the_program(end: SystemExit) -> str:
-    """Say where a user's Python file asked for the end: the run has not looked at a host yet."""
-    users = [each for each in extract_tb(end.__traceback__) if not each.filename.startswith("<")]
-    place = f"{users[-1].filename} line {users[-1].lineno}"
-    return (
-        f"{place} ends the program (exit code {end.code!s:.80}) while the inventory is read, so no"
-        " host was looked at: let it raise an error, or declare no host"
-    )
-
-
 def _nothing_in(name: str) -> str:
     path = Path(name)
     if path.exists():
         return f'{name} holds no host: it needs a list, such as `gpu = ["ws1.example"]`'
-    known = {each.stem: str(each) for each in reversed(_inventories(path.parent))}
+    beside = [each for each in path.parent.glob("*.py") if each.name not in _PYINFRAS_OWN]
+    known = {each.stem: str(each) for each in sorted({*beside, *Path("inventories").glob("*.py")})}
     near = difflib.get_close_matches(path.stem, known, n=1, cutoff=0.5)
     there = ", ".join(sorted(known.values())) or "none"
     hint = f"did you mean {known[near[0]]}?" if near else f"there is: {there}"
     return f"{name} is neither an inventory file nor a host that resolves; {hint}"
-
-
-def _inventories(folder: Path) -> list[Path]:
-    """Return the files that may be inventories: in a folder, and where they mostly lie."""
-    beside = [each for each in sorted(folder.glob("*.py")) if each.name not in _PYINFRAS_OWN]
-    usual = Path("inventories")
-    return beside if folder == usual else [*beside, *sorted(usual.glob("*.py"))]

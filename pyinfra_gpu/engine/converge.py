@@ -14,9 +14,9 @@ from pyinfra_gpu.drift.concern import Concern, history_of, judged, unread
 from pyinfra_gpu.drift.finding import Findings, Id, Stage
 from pyinfra_gpu.engine import journal, lease
 from pyinfra_gpu.engine.look import forget, lacks_python, look, unanswered
-from pyinfra_gpu.engine.package_manager import first_package
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import broken, failed
+from pyinfra_gpu.engine.transaction import first_package
 from pyinfra_gpu.facts.record import Record
 from pyinfra_gpu.text import one_line
 

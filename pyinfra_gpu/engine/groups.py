@@ -1,145 +1,109 @@
-"""What an inventory file declares, looked at before pyinfra takes it apart.
+"""The groups of an inventory file, checked before pyinfra takes them apart.
 
-pyinfra 3.10 passes over a variable that it cannot read as a group of hosts, with a warning that is
-lost in a run's output: a malformed entry would take its whole group out of a deploy, unseen. Of a
-host that is declared twice the last value of a key counts. Both are said here, for all hosts that
-are concerned; nothing of a host's data is shown, which may hold secrets.
+pyinfra passes over a variable that it cannot read as a group of hosts, with a warning that is lost
+in a run's output: a malformed entry would take its whole group out of a deploy, unseen. Of a host
+that is declared twice the last value of a key counts. Nothing of a host's data is shown, which may
+hold secrets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import ast
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from pathlib import Path
 from types import GeneratorType
 from typing import Any
 
-from pyinfra.api.exceptions import PyinfraError
-from pyinfra_cli import inventory as pyinfra_inventory
+from pyinfra_cli.util import exec_file
 
 from pyinfra_gpu.errors import shown
 from pyinfra_gpu.spec import allowed_keys
 
-_FORM = 'a list of names or (name, {"key": value}), as in inventories/lab.py'
+_ENTRY = 'a name or (name, {"key": value})'
 _HELPER = "a variable that is no group begins with an underscore"
 
 
-class GroupError(PyinfraError):
-    """A group that is none: one sentence."""
+def wrong_group(file: str, group_data: tuple[str, ...] = ()) -> str | None:
+    """Return what pyinfra would read otherwise than it is written, a sentence; None if nothing.
 
-
-@contextmanager
-def looked_at(file: str, group_data: tuple[str, ...] = ()) -> Iterator[None]:
-    """Have the groups of an inventory file looked at while pyinfra reads it.
-
+    + file: of the inventory; raises what it raises
     + group_data: further folders of it
-
-    Inside, GroupError is raised for a file that pyinfra would read otherwise than it is written.
     """
-    known = _groups_with_data(file, group_data)
+    folders = [Path("group_data"), Path(file).parent / "group_data", *map(Path, group_data)]
+    with_data = {"all"} | {each.stem for folder in folders for each in folder.glob("*.py")}
     said: dict[str, tuple[str, dict[str, Any]]] = {}
-    pyinfras: Callable[[str, Any], bool] = pyinfra_inventory._is_inventory_group
-
-    def is_group(name: str, value: Any) -> bool:
-        if name.startswith("_"):
-            return False
-        where = f"{file}: group {name}"
-        if not isinstance(value, list | tuple):
-            if _meant_as_group(name, value, known):
-                kind = type(value).__name__
-                raise GroupError(f"{where} is a {kind}, and has to be {_FORM}; {_HELPER}")
-            return False
-        for place, entry in enumerate(_entries(where, value), 1):
-            _look_at(f"{where}, entry {place}", entry)
-            _compare(where, entry, said)
-        return pyinfras(name, value)
-
-    pyinfra_inventory._is_inventory_group = is_group
-    try:
-        yield
-    finally:
-        pyinfra_inventory._is_inventory_group = pyinfras
+    nodes = ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"), file))
+    imports = (each.names for each in nodes if isinstance(each, ast.Import | ast.ImportFrom))
+    imported = {each.asname or each.name for names in imports for each in names}
+    for name, value in exec_file(file, return_locals=True).items():
+        # Like pyinfra, which takes no name that was imported for a group.
+        own = not name.startswith("_") and name not in imported
+        if own and (fault := _fault(name, value, with_data, said)):
+            return f"{file}: group {name}{fault}"
+    return None
 
 
-def _groups_with_data(file: str, further: tuple[str, ...]) -> set[str]:
-    folders = [Path("group_data"), Path(file).parent / "group_data", *map(Path, further)]
-    return {"all"} | {each.stem for folder in folders for each in folder.glob("*.py")}
+def _fault(
+    name: str, value: Any, with_data: set[str], said: dict[str, tuple[str, dict[str, Any]]]
+) -> str | None:
+    if not isinstance(value, list | tuple):
+        if not _meant_as_group(name, value, with_data):
+            return None
+        return f" is a {type(value).__name__}, and has to be a list of {_ENTRY} each; {_HELPER}"
+    entries = value
+    if isinstance(value, tuple):
+        match value:
+            case ([*_] as entries, dict()):
+                pass
+            case _:
+                return f" is a tuple that is not (hosts, data), hosts a list of {_ENTRY} each"
+    for place, entry in enumerate(entries, 1):
+        if fault := _wrong_entry(entry) or _declared_twice(name, entry, said):
+            return f", entry {place}{fault}"
+    return None
 
 
-def _meant_as_group(name: str, value: Any, known: set[str]) -> bool:
+def _wrong_entry(entry: Any) -> str | None:
+    name, *rest = entry if isinstance(entry, list | tuple) and entry else (entry,)
+    if name == "":
+        return " is an empty name: name the host, or remove it"
+    if isinstance(entry, str):
+        return None
+    if isinstance(entry, tuple) and isinstance(name, str) and [*map(type, rest)] == [dict]:
+        return None
+    of = f" of {shown('', name)}" if isinstance(name, str) else ""
+    with_ = f" with {' and '.join(type(each).__name__ for each in rest)}" if rest else ""
+    return f" is a {type(entry).__name__}{of}{with_}, and has to be {_ENTRY}; {_HELPER}"
+
+
+def _meant_as_group(name: str, value: Any, with_data: set[str]) -> bool:
     """Tell whether a variable that is no list was meant as one: constants stand there as well."""
     if isinstance(value, GeneratorType | map | filter | zip):
         return True
     if isinstance(value, AbstractSet):
         return bool(value) and all(isinstance(each, str | tuple) for each in value)
-    if not isinstance(value, str | Mapping):
-        return False
-    if name in known:
-        return True
-    if isinstance(value, str) or not value:
-        return False
+    if not isinstance(value, Mapping):
+        return isinstance(value, str) and name in with_data
     keys = allowed_keys()
-    return all(isinstance(each, Mapping) for each in value.values()) and not any(
-        key in keys or str(key).startswith(("ssh_", "_")) for key in value
-    )
+    hosts_data = value and all(isinstance(each, Mapping) for each in value.values())
+    known = any(key in keys or str(key).startswith(("ssh_", "_")) for key in value)
+    return name in with_data or bool(hosts_data and not known)
 
 
-def _entries(where: str, value: list[Any] | tuple[Any, ...]) -> list[Any] | tuple[Any, ...]:
-    if isinstance(value, list):
-        return value
-    if len(value) == 2 and isinstance(value[0], list | tuple) and isinstance(value[1], dict):
-        return value[0]
-    raise GroupError(f"{where} is a tuple that is not (hosts, data); it has to be {_FORM}")
-
-
-def _look_at(where: str, entry: Any) -> None:
-    """Raise GroupError where an entry is neither a name nor a name with data."""
+def _declared_twice(
+    group: str, entry: Any, said: dict[str, tuple[str, dict[str, Any]]]
+) -> str | None:
+    """Say where a host was declared before, and a key of its data otherwise."""
     if isinstance(entry, str):
-        name: Any = entry
-    elif not isinstance(entry, tuple):
-        begins = f" that begins with {shown('', entry[0])}" if _names_somebody(entry) else ""
-        kind = type(entry).__name__
-        raise GroupError(
-            f'{where} is a {kind}{begins}, and no name or (name, {{"key": value}}); {_HELPER}'
-        )
-    elif not _names_somebody(entry):
-        raise GroupError(
-            f'{where} is a tuple without a name; it has to be (name, {{"key": value}})'
-        )
-    else:
-        name = entry[0]
-        if len(entry) != 2 or not isinstance(entry[1], dict):
-            what = type(entry[1]).__name__ if len(entry) == 2 else f"{len(entry) - 1} values"
-            raise GroupError(
-                f'{where}: with host {shown("", name)} stands {what}; its data has to be {{"key":'
-                " value}"
-            )
-    if not name:
-        raise GroupError(f"{where} is an empty name: name the host, or remove it")
-
-
-def _names_somebody(entry: Any) -> bool:
-    return isinstance(entry, list | tuple) and bool(entry) and isinstance(entry[0], str)
-
-
-def _compare(where: str, entry: Any, said: dict[str, tuple[str, dict[str, Any]]]) -> None:
-    """Raise GroupError where a host was declared before, and a key of its data otherwise."""
-    if isinstance(entry, str):
-        return
+        return None
     name, data = entry
-    before, values = said.setdefault(name, (where, {}))
-    differing = [str(key) for key in data if key in values and not _same(values[key], data[key])]
-    if differing:
-        raise GroupError(
-            f"{where}: host {shown('', name)} is declared twice, and {', '.join(differing[:3])}"
-            f" differs from what {before.rpartition(': ')[2]} says: declare it once"
-        )
+    before, values = said.setdefault(name, (group, {}))
+    differing = [str(key) for key in data if key in values and values[key] != data[key]]
     values.update(data)
-
-
-def _same(one: Any, other: Any) -> bool:
-    try:
-        return one is other or bool(one == other)
-    except Exception:  # what cannot be compared is not the same
-        return False
+    if not differing:
+        return None
+    return (
+        f": host {shown('', name)} is declared twice, and {', '.join(differing[:3])} differs from"
+        f" what group {before} says: declare it once"
+    )

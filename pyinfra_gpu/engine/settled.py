@@ -1,16 +1,17 @@
 """Hosts on which a run has nothing to do: judged at once, and given no operations.
 
-pyinfra takes each operation of each host through planning and acting, which for a host that is as
-declared was two thirds of what it cost the controller. Such a host is looked at while the deploy
-file is loaded, judged as `check` judges it, and noted in the journal as its operations would have
-noted it.
+Such a host is looked at before its first stage and noted in the journal as its operations would
+have noted it; pyinfra would take each operation of it through planning and acting.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING
 
 from pyinfra import context
+from pyinfra.api import deploy
 
 from pyinfra_gpu.drift.concern import history_of, judged, unread
 from pyinfra_gpu.drift.finding import Stage
@@ -26,19 +27,50 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 
+_KEY = "pyinfra_gpu_settled"  # in connector_data, pyinfra's scratch space of this host and run
+
+
+def stage(name: str) -> Callable[[Callable[[HostSpec], None]], Callable[[HostSpec], None]]:
+    """Make a function that composes operations one stage of a deploy.
+
+    + name: what stands before its operations' names
+
+    It is pyinfra's `deploy`, but for hosts on which the whole run has nothing to do: these are
+    judged as `check` judges them, when their first stage is called, and get no operations.
+    """
+
+    def decorate(compose: Callable[[HostSpec], None]) -> Callable[[HostSpec], None]:
+        composed: Callable[[HostSpec], None] = deploy(name)(compose)  # type: ignore[assignment]
+
+        @wraps(compose)
+        def called(wanted: HostSpec) -> None:
+            if not settled(wanted):
+                composed(wanted)
+
+        return called
+
+    return decorate
+
+
 def settled(spec: HostSpec) -> bool:
-    """Look at the current host; tell whether this run can leave it without any operation.
+    """Tell whether this run can leave the current host without any operation.
 
     + spec: the host's resolved specification
 
-    To be asked in a deploy file, before the stages of all that is declared; only where it is False
-    are they to be called, and all of them. Then nothing has been noted, and the operations use the
-    same look. False wherever an operation would act, stop, or could not tell; where others count on
-    this host, since it builds torch or takes part in a step across hosts; where somebody asked to
-    see each operation (`-v`); and where no report is attached.
+    False wherever an operation would act, stop, or could not tell; where others count on this
+    host, since it builds torch or takes part in a step across hosts; where somebody asked to see
+    each operation (`-v`); and where no report is attached. The operations use the same look.
     """
-    book = journal.current()
-    if book is None or context.state.print_noop_info or _is_counted_on(spec):
+    book, known = journal.current(), context.host.connector_data
+    if book is None:
+        return False
+    if _KEY not in known:
+        known[_KEY] = _looked_at(spec, book)
+    return bool(known[_KEY])
+
+
+def _looked_at(spec: HostSpec, book: journal.Journal) -> bool:
+    if context.state.print_noop_info or _is_counted_on(spec):
         return False
     watch = journal.Stopwatch(Stage.PREFLIGHT)
     try:

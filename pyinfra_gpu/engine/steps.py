@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyinfra import logger
@@ -70,14 +70,6 @@ def step(
         seconds += LOCK_WAIT_S
     arguments = {**run_as, "_timeout": seconds, "_success_exit_codes": list(success)}
     return FunctionCommand(_run, (stage, what, commands, arguments, stream), {})
-
-
-def patient(seconds: float, commands: Iterator[Any]) -> Iterator[Any]:
-    """Pass on what an operation of pyinfra's yields, each of its commands with this deadline."""
-    for command in commands:
-        made = StringCommand(command.strip()) if isinstance(command, str) else command
-        made.connector_arguments["_timeout"] = int(seconds)
-        yield made
 
 
 def locked(command: str, lock: str, guard: str = "", seconds: int = LOCK_WAIT_S) -> str:

@@ -1,4 +1,4 @@
-"""One transaction of packages: simulated, judged, fetched, and only then run, under guard."""
+"""Packages on a host: simulated, judged, fetched, and only then installed, under guard."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from pyinfra_gpu.drift.driver_inventory import packages as driver_packages
 from pyinfra_gpu.drift.driver_packages import target
 from pyinfra_gpu.drift.driver_repository import Repository, repository
 from pyinfra_gpu.engine import deadlines
-from pyinfra_gpu.engine.ask import ask
+from pyinfra_gpu.engine.ask import Answer, ask
 from pyinfra_gpu.engine.look import forget, look, unanswered
-from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock, why
 from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed
-from pyinfra_gpu.packages import PackageManager
+from pyinfra_gpu.engine.steps import failed, reason, step
+from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.limits import Limits, judge
 from pyinfra_gpu.packages.model import Simulation, Transaction
+from pyinfra_gpu.packages.names import plain
 from pyinfra_gpu.text import shortened, some
 
 if TYPE_CHECKING:
+    from pyinfra.api.command import PyinfraCommand
     from pyinfra.api.host import Host
     from pyinfra.api.state import State
 
@@ -31,15 +32,18 @@ if TYPE_CHECKING:
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
 
+PYTHON = "python3-minimal"
 _FRESH = "pyinfra_gpu_list"  # in connector_data, pyinfra's scratch space of this host and run
-_LONGEST_SAID = 400  # characters of the package manager's own words, in the sentence
+_LONGEST_SAID = 400  # characters of apt's own words, in the sentence
+_KEYS = {"driver": "driver_version", "cuda": "cuda_version"}
+"""Stage -> the key that asks for another version."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What the package manager is asked to install.
+    """What apt is asked to install.
 
-    + packages: names, or what the manager's `exact`, `build_of` and `without` made of them
+    + packages: as in `Transaction`
     + reinstall: also where it is installed already
     + hint: what it means, and what a person may do, where no such packages are found
     """
@@ -52,9 +56,60 @@ class Request:
 
     @property
     def transaction(self) -> Transaction:
-        """The same in the package manager's words."""
+        """The same in apt's words."""
         wait_s = self.spec.preflight.apt_wait_s
         return Transaction(packages=self.packages, reinstall=self.reinstall, wait_s=wait_s)
+
+
+def why(answer: Answer) -> str:
+    """Return why a command of apt's or dpkg's failed, in one clause."""
+    return answer.lines[-1] if answer.lost else reason(apt.errors_in(answer.lines), said_by="apt")
+
+
+def finish_interrupted(stage: str, spec: HostSpec, *, entirely: bool = True) -> PyinfraCommand:
+    """Return the command that finishes what an interrupted installation left.
+
+    + entirely: whether the host fails where that cannot be; a package that was cut off while it
+      was unpacked has to be fetched again, and only a transaction can do that
+    """
+    command = apt.finish() if entirely else f"{apt.finish()} || true"
+    what = "finish an interrupted installation"
+    return step(stage, what, command, run_as=as_root(spec), seconds=deadlines.INSTALL)
+
+
+def first_package(stage: str, spec: HostSpec) -> PyinfraCommand:
+    """Return the command that installs the Python by which a host is looked at."""
+    wait_s = spec.preflight.apt_wait_s
+    command = f"{apt.update(wait_s)} && {apt.install((PYTHON,), wait_s)}"
+    what = f"install {PYTHON}"
+    return step(stage, what, command, run_as=as_root(spec), seconds=deadlines.INSTALL)
+
+
+def wait_for_lock(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
+    """Wait until nobody else holds apt's lock; fail this host after ``preflight_apt_wait_s``.
+
+    + stage: the one whose problem it is then
+    """
+    wait_s = spec.preflight.apt_wait_s
+    holder = _locked_by(state, host, spec, 0)
+    if holder is None:
+        return True  # who takes it from here on is waited for by apt-get itself
+    host.log(f"waiting up to {wait_s} s for {holder}, which installs packages")
+    forget()
+    holder = _locked_by(state, host, spec, wait_s)
+    if holder is None:
+        return True
+    sentence = (
+        f"{spec.host}: apt is in use by {holder} for more than {wait_s} s; let it finish and run"
+        " again, or raise `preflight_apt_wait_s`"
+    )
+    return failed(host, stage, sentence)
+
+
+def _locked_by(state: State, host: Host, spec: HostSpec, wait_s: int) -> str | None:
+    seconds = deadlines.SERVICE + wait_s
+    answer = ask(state, host, apt.unlocked(wait_s), as_root(spec), seconds=seconds)
+    return None if answer.ok else apt.locked_by(answer.lines)
 
 
 def install(
@@ -69,7 +124,7 @@ def install(
 
     + stage: the stage that asks
     + spec: the host's resolved specification
-    + packages: as in `Request`
+    + packages: as in `Transaction`
     + reinstall: install them again where they are there
     + hint: what a person may do where no such packages are found, a clause
 
@@ -92,14 +147,13 @@ def run(state: State, host: Host, request: Request) -> bool:
     if not simulation.changes:
         return True
     what = f"install {some([change.name for change in simulation.changes], 4)}"
-    manager = manager_of(look(request.spec))
-    command = manager.run(request.transaction, simulation)
+    command = apt.run(request.transaction, simulation)
     seconds = deadlines.INSTALL + request.transaction.wait_s
     answer = ask(state, host, command, as_root(request.spec), seconds=seconds, what=what)
     forget()
     if answer.ok:
         return True
-    return failed(host, request.stage, f"{host.name}: {what} failed: {why(manager, answer)}")
+    return failed(host, request.stage, f"{host.name}: {what} failed: {why(answer)}")
 
 
 def prepared(state: State, host: Host, request: Request) -> Simulation | None:
@@ -111,29 +165,29 @@ def prepared(state: State, host: Host, request: Request) -> Simulation | None:
         return None
     if not update(state, host, request.stage, request.spec):
         return None
-    manager, root = manager_of(look(request.spec)), as_root(request.spec)
+    root = as_root(request.spec)
     for attempt in ("first", "second"):
-        simulation = _simulated(state, host, request, manager)
-        reason = _unsolved(request, simulation, manager)
+        simulation = _simulated(state, host, request)
+        reason = _unsolved(request, simulation)
         if reason is None:
-            judged = _judged(request, simulation, manager)
+            judged = _judged(request, simulation)
             if judged:
                 failed(host, request.stage, f"{host.name}: refused: {judged}; nothing was changed")
                 return None
             fetch = ask(
-                state, host, manager.fetch(request.transaction), root, seconds=deadlines.INSTALL
+                state, host, apt.fetch(request.transaction), root, seconds=deadlines.INSTALL
             )
             if fetch.ok:
                 return simulation
-            reason = f"the packages cannot be fetched: {why(manager, fetch)}"
+            reason = f"the packages cannot be fetched: {why(fetch)}"
         if attempt == "first":
             ask(
                 state,
                 host,
-                manager.update(request.transaction.wait_s),
+                apt.update(request.transaction.wait_s),
                 root,
                 seconds=deadlines.SIMULATION + request.transaction.wait_s,
-                what=f"update the lists of {manager.name}",
+                what="update the lists of apt",
             )
     failed(host, request.stage, f"{host.name}: {reason}; nothing was changed")
     return None
@@ -150,16 +204,16 @@ def update(state: State, host: Host, stage: str, spec: HostSpec) -> bool:
     source = _repository(spec, record)
     if isinstance(source, str):
         return failed(host, stage, f"{host.name}: {source}")
-    manager, wait_s = manager_of(record), spec.preflight.apt_wait_s
-    command = manager.update_ours(wait_s) if source else manager.update(wait_s)
+    wait_s = spec.preflight.apt_wait_s
+    command = apt.update(wait_s, ours=bool(source))
     seconds = deadlines.SIMULATION + wait_s
     answer = ask(state, host, command, as_root(spec), seconds=seconds)
     if not answer.ok:
         which = f"the repository {source.url}" if source else "the distribution's archive"
-        reason = f"{which} cannot be used: {why(manager, answer)}"
+        reason = f"{which} cannot be used: {why(answer)}"
         return failed(host, stage, f"{host.name}: {reason}")
     if source and not from_nvidia(spec):
-        command = manager.update(wait_s)
+        command = apt.update(wait_s)
         ask(state, host, command, as_root(spec), seconds=seconds, what="update the lists")
     host.connector_data[_FRESH] = True
     return True
@@ -177,45 +231,43 @@ def possible(state: State, host: Host, request: Request) -> bool:
     record = look(request.spec)
     if record is None or not update(state, host, request.stage, request.spec):
         return False
-    manager = manager_of(record)
-    simulation = _simulated(state, host, request, manager)
-    return not simulation.problems and _judged(request, simulation, manager) is None
+    simulation = _simulated(state, host, request)
+    return not simulation.problems and _judged(request, simulation) is None
 
 
-def _simulated(state: State, host: Host, request: Request, manager: PackageManager) -> Simulation:
+def _simulated(state: State, host: Host, request: Request) -> Simulation:
     """Return what would be done, and which packages are on hold."""
     answer = ask(
         state,
         host,
-        manager.simulate(request.transaction),
+        apt.simulate(request.transaction),
         as_root(request.spec),
         seconds=deadlines.SIMULATION,
     )
-    simulation = manager.simulated(answer.stdout)
+    simulation = apt.simulated(answer.stdout)
     if simulation is not None:
         return simulation
-    silence = f"{manager.name} printed nothing"
-    return Simulation(problems=answer.lines[-1:] or (silence,))
+    return Simulation(problems=answer.lines[-1:] or ("apt printed nothing",))
 
 
-def _unsolved(request: Request, simulation: Simulation, manager: PackageManager) -> str | None:
+def _unsolved(request: Request, simulation: Simulation) -> str | None:
     """Return why there is no such transaction, in one clause, or None."""
     if not simulation.problems:
         return None
-    said = f"({manager.name}: {shortened('; '.join(simulation.problems), _LONGEST_SAID)})"
+    said = f"(apt: {shortened('; '.join(simulation.problems), _LONGEST_SAID)})"
     names = " ".join(request.packages[:3])
     if request.hint:
-        return f"{manager.name} finds no way to install {names}: {request.hint} {said}"
+        return f"apt finds no way to install {names}: {request.hint} {said}"
     driver = request.spec.driver
     wanted = f"version {driver.version}" if driver.version else "one version"
     origin = "NVIDIA's repository" if from_nvidia(request.spec) else "the distribution's archive"
     return (
-        f"{manager.name} finds no way to install {names} with the driver at {wanted}"
+        f"apt finds no way to install {names} with the driver at {wanted}"
         f" of branch {driver.branch} from {origin} {said}"
     )
 
 
-def _judged(request: Request, simulation: Simulation, manager: PackageManager) -> str | None:
+def _judged(request: Request, simulation: Simulation) -> str | None:
     spec = request.spec
     record = look(spec)
     source = _repository(spec, record)
@@ -231,4 +283,64 @@ def _judged(request: Request, simulation: Simulation, manager: PackageManager) -
         labels=own.labels if own else (),
         apart=found.apart,
     )
-    return "; ".join(judge(simulation, limits, manager)[:4]) or None
+    return "; ".join(judge(simulation, limits)[:4]) or None
+
+
+def again(state: State, host: Host, stage: str, spec: HostSpec, packages: Sequence[str]) -> bool:
+    """Install packages again that lost files; say why and fail the host where it cannot be.
+
+    + packages: names of installed packages; with none there is nothing to do
+
+    Each at the version it has: without one the newest on offer is taken, and one package of the
+    driver cannot move alone.
+    """
+    names = tuple(dict.fromkeys(packages))
+    if not names:
+        return True
+    there = apt.versions_in(_said(state, host, spec, apt.versions(names)))
+    if not update(state, host, stage, spec):
+        return False
+    told = ask(state, host, apt.on_offer(names), as_root(spec), seconds=deadlines.SERVICE)
+    if not told.ok:
+        reason = f"what its package sources offer cannot be told: {why(told)}"
+        return failed(host, stage, f"{host.name}: {reason}; nothing was changed")
+    offer = apt.on_offer_in(told.stdout)
+    for name in names:
+        offered = dict.fromkeys((*offer.get(name, ()), *offer.get(plain(name), ())))
+        # apt itself passes such a one over, and ends well
+        if name in there and there[name] not in offered:
+            gone = _gone(stage, spec, f"{name} {there[name]}", tuple(offered))
+            return failed(host, stage, f"{host.name}: {gone}; nothing was changed")
+    exact = tuple(f"{name}={there[name]}" if name in there else name for name in names)
+    return run(state, host, Request(stage=stage, spec=spec, packages=exact, reinstall=True))
+
+
+def _gone(stage: str, spec: HostSpec, package: str, offered: Sequence[str]) -> str:
+    """Say that a package cannot be had again, and what is left to do."""
+    known = f"on offer: {', '.join(offered[:3])}" if offered else "no version of it is on offer"
+    key = _KEYS.get(stage)
+    url = " (`driver_repository_url`)" if from_nvidia(spec) else ""
+    choices = (
+        f"declare `{key}` as one that is" if key and offered else "",
+        f"name a source that has it{url}",
+        f"or bring its file back by hand (`apt-cache policy {package.partition(' ')[0]}`)",
+    )
+    return (
+        f"{package} has lost files and cannot be installed again, since no source offers"
+        f" that version any more ({known}): {', '.join(each for each in choices if each)}"
+    )
+
+
+def owners(state: State, host: Host, spec: HostSpec, paths: Sequence[str]) -> list[str]:
+    """Return the packages to which paths belong; none for those of nobody."""
+    return apt.owners_in(_said(state, host, spec, apt.owners(paths)))
+
+
+def with_missing_files(state: State, host: Host, spec: HostSpec, folder: str) -> list[str]:
+    """Return the packages of which a file or folder below `folder` is gone."""
+    lines = _said(state, host, spec, apt.missing_files(folder))
+    return list(dict.fromkeys(apt.owners_in(lines)))
+
+
+def _said(state: State, host: Host, spec: HostSpec, command: str) -> tuple[str, ...]:
+    return ask(state, host, command, as_root(spec), seconds=deadlines.SERVICE).stdout

@@ -9,7 +9,8 @@ from typing import Any
 from pyinfra_gpu.facts.answer import Answer
 from pyinfra_gpu.facts.fields import Unknown, without_password
 from pyinfra_gpu.facts.openpgp import fingerprints
-from pyinfra_gpu.packages import PackageManager, manager_for
+from pyinfra_gpu.packages import history as apt_log
+from pyinfra_gpu.packages import sources as apt_lists
 from pyinfra_gpu.packages.model import PackageChange, Source
 
 _NVIDIA = ("nvidia", "cuda/repos")
@@ -17,15 +18,14 @@ _NVIDIA = ("nvidia", "cuda/repos")
 
 def read(answer: Answer) -> dict[str, Any]:
     """Return the fields of `NvidiaRecord` that are made of lines of files."""
-    manager = manager_for(answer.value(str | None, "system.os_id"))
-    key, listed = answer.value(str | None, "nvidia.keyring"), all_sources(answer, manager)
+    key, listed = answer.value(str | None, "nvidia.keyring"), all_sources(answer)
     return {
-        "sources": sources(answer, manager),
+        "sources": sources(answer),
         "archives": listed
         if isinstance(listed, Unknown)
         else tuple(each for each in listed if each.components),
         "keyring": _fingerprints(key) if isinstance(key, str) else key,
-        "history": history(answer.value(tuple[str, ...], "nvidia.changes"), manager),
+        "history": history(answer.value(tuple[str, ...], "nvidia.changes")),
     }
 
 
@@ -36,12 +36,12 @@ def _fingerprints(digits: str) -> tuple[str, ...] | Unknown:
         return Unknown("it is not a readable keyring")
 
 
-def sources(answer: Answer, manager: PackageManager) -> tuple[Source, ...] | Unknown:
+def sources(answer: Answer) -> tuple[Source, ...] | Unknown:
     """Return the sources that name NVIDIA's repository or are the declared one.
 
     In the declared URL, which the probe tells too, `{distro}` and `{arch}` stand for any word.
     """
-    listed = all_sources(answer, manager)
+    listed = all_sources(answer)
     declared = answer.value(str | None, "nvidia.repository")
     if isinstance(listed, Unknown):
         return listed
@@ -50,7 +50,7 @@ def sources(answer: Answer, manager: PackageManager) -> tuple[Source, ...] | Unk
     return tuple(each for each in listed if _matters(each, declared))
 
 
-def all_sources(answer: Answer, manager: PackageManager) -> tuple[Source, ...] | Unknown:
+def all_sources(answer: Answer) -> tuple[Source, ...] | Unknown:
     """Return every enabled source; the probe tells each line of the lists as "FILE:LINE"."""
     rows = answer.value(tuple[str, ...], "nvidia.source_lines")
     if isinstance(rows, Unknown):
@@ -58,9 +58,7 @@ def all_sources(answer: Answer, manager: PackageManager) -> tuple[Source, ...] |
     files: dict[str, list[str]] = {}
     for name, _, line in (row.partition(":") for row in rows):
         files.setdefault(name, []).append(line)
-    return tuple(
-        source for name, lines in files.items() for source in manager.sources_in(name, lines)
-    )
+    return tuple(source for name, lines in files.items() for source in apt_lists.read(name, lines))
 
 
 def _matters(source: Source, declared: str | None) -> bool:
@@ -73,13 +71,11 @@ def _matters(source: Source, declared: str | None) -> bool:
     return re.fullmatch("[^/]+".join(map(re.escape, parts)), source.uri.rstrip("/")) is not None
 
 
-def history(
-    rows: tuple[str, ...] | Unknown, manager: PackageManager
-) -> tuple[PackageChange, ...] | Unknown:
+def history(rows: tuple[str, ...] | Unknown) -> tuple[PackageChange, ...] | Unknown:
     """Return what the package manager's log tells, oldest first, without passwords."""
     if isinstance(rows, Unknown):
         return rows
     return tuple(
         replace(change, command=without_password(change.command)) if change.command else change
-        for change in manager.changes_in(rows)
+        for change in apt_log.read(rows)
     )

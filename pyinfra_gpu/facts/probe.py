@@ -17,7 +17,7 @@ from pyinfra_gpu import on_host
 from pyinfra_gpu.facts.answer import Answer
 from pyinfra_gpu.facts.parse import record_of
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.packages import own_files
+from pyinfra_gpu.packages import files as apt_files
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _own_entries(paths: Paths) -> tuple[str, ...]:
 
 
 def _nvidia_entries(paths: Paths) -> tuple[str, ...]:
-    return (paths.proofs, *system_files.ALL, *own_files())
+    return (paths.proofs, *system_files.ALL, *apt_files.ALL)
 
 
 def text_of(request: ProbeRequest) -> str:

@@ -9,10 +9,9 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra_gpu.drift import compilers
 from pyinfra_gpu.drift import cuda as drift
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.engine import deadlines, proof, reinstall, transaction
+from pyinfra_gpu.engine import deadlines, proof, transaction
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.look import look
-from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
 
@@ -50,8 +49,8 @@ def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
         cuda.installed(name="Install the CUDA toolkit", spec=wanted)
     """
     if record.packages.half_configured:
-        yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
-        yield finish_interrupted(STAGE, spec, record)
+        yield FunctionCommand(transaction.wait_for_lock, (STAGE, spec), {})
+        yield transaction.finish_interrupted(STAGE, spec)
     yield from _install(spec, record, found)
 
 
@@ -59,7 +58,7 @@ def _hint(spec: HostSpec, record: Record) -> str:
     """Return what to think of where there is no toolkit to install."""
     if spec.driver.source == "present":
         return _NO_REPOSITORY
-    offers = manager_of(record).offers_by_hand(drift.package(spec))
+    offers = f"apt-cache policy {drift.package(spec)}"
     if spec.cuda.version:
         return (
             f"cuda_version = {spec.cuda.version!r} is declared; what is on offer there is told by"
@@ -72,7 +71,7 @@ def _install(spec: HostSpec, record: Record, found: Findings) -> Commands:
     wanted = compilers.compiler_packages(spec, record)
     if drift.toolkit_owed(spec, record, found):
         name, version = drift.package(spec), spec.cuda.version
-        wanted.append(manager_of(record).build_of(name, version) if version else name)
+        wanted.append(f"{name}={version}-*" if version else name)
     if wanted:
         yield from transaction.install(STAGE, spec, wanted, hint=_hint(spec, record))
     if found.of(Id.CUDA_COMPILER_MISSING):
@@ -85,15 +84,15 @@ def _compilers_again(state: State, host: Host, spec: HostSpec) -> bool:
     """Install again the compilers whose packages are there, and their programs are not."""
     record = look(spec)
     names = [] if record is None else compilers.compiler_packages(spec, record)
-    return reinstall.again(state, host, STAGE, spec, names)
+    return transaction.again(state, host, STAGE, spec, names)
 
 
 def _reinstall(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Install again what lost files, and only that: a whole toolkit is gigabytes."""
-    lost = reinstall.with_missing_files(state, host, spec, drift.home(spec))
+    lost = transaction.with_missing_files(state, host, spec, drift.home(spec))
     found = (*lost, *drift.damaged(spec, record), *drift.incomplete(spec, record))
     packages = list(dict.fromkeys(found)) or drift.nvcc_packages(spec, record)
-    return reinstall.again(state, host, STAGE, spec, packages)
+    return transaction.again(state, host, STAGE, spec, packages)
 
 
 @converging(drift, repairs=drift.PLAIN_PATH)

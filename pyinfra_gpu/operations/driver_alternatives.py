@@ -8,7 +8,7 @@ from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import driver_alternatives as drift
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.engine import deadlines, reinstall
+from pyinfra_gpu.engine import deadlines, transaction
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.privilege import as_root
@@ -62,15 +62,15 @@ def led(spec: HostSpec, record: Record, found: Findings) -> Commands:
 def _registered(state: State, host: Host, spec: HostSpec) -> bool:
     """Install again what registers the groups."""
     names = ("nvidia-alternative", "glx-alternative-nvidia")
-    return reinstall.again(state, host, STAGE, spec, names)
+    return transaction.again(state, host, STAGE, spec, names)
 
 
 def _rules_back(state: State, host: Host, spec: HostSpec) -> bool:
     """Keep what modprobe's rules are now under another name, and bring back their package's."""
     command = program("driver/set_rules_aside.sh", drift.RULES, uses=("files/set_aside.sh",))
     answer = ask(state, host, command, as_root(spec), seconds=deadlines.PLAIN)
-    owners = reinstall.owners(state, host, spec, answer.stdout[-1:]) if answer.ok else []
+    owners = transaction.owners(state, host, spec, answer.stdout[-1:]) if answer.ok else []
     if not owners:
         why = "they belong to no package" if answer.ok else reason(answer.lines)
         return failed(host, STAGE, f"{host.name}: the rules of {drift.RULES} are lost ({why})")
-    return reinstall.again(state, host, STAGE, spec, owners)
+    return transaction.again(state, host, STAGE, spec, owners)

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 from pyinfra_gpu.drift import driver_modules as drift
 from pyinfra_gpu.drift.driver_inventory import of_kernel_alone, packages
 from pyinfra_gpu.drift.driver_modules import BLACKLIST, owed, unbuilt
-from pyinfra_gpu.drift.driver_repository import MODE
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
-from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import step
-from pyinfra_gpu.engine.transaction import install
-from pyinfra_gpu.engine.write import File, write
+from pyinfra_gpu.engine.transaction import finish_interrupted, install
+from pyinfra_gpu.engine.write import write
 from pyinfra_gpu.on_host import program
+from pyinfra_gpu.packages import apt
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
@@ -51,11 +50,10 @@ def settled(spec: HostSpec, record: Record, found: Findings) -> Commands:
     unfinished = bool(unbuilt(spec, record))
     yield from _built(spec, record)
     if found.of(Id.DRIVER_BLACKLIST_DIFFERS):
-        rules = File(path=system_files.MODPROBE, content=BLACKLIST.encode(), mode=MODE)
-        yield write(STAGE, rules, as_root(spec))
+        yield write(STAGE, BLACKLIST, as_root(spec))
     record = fresh(spec, record)
     if unfinished and record.packages.half_configured:
-        yield finish_interrupted(STAGE, spec, record)
+        yield finish_interrupted(STAGE, spec)
     if record.kernel.initramfs == "stale":
         yield step(
             STAGE,
@@ -88,7 +86,6 @@ def _holds(spec: HostSpec, record: Record) -> Commands:
     found = packages(spec, record)
     names = drift.not_held(found) if spec.driver.hold else drift.held(found)
     if names:
-        manager = manager_of(record)
-        command = manager.hold(names) if spec.driver.hold else manager.unhold(names)
+        command = apt.hold(names, on=spec.driver.hold)
         what = "put the driver on hold" if spec.driver.hold else "take the driver off hold"
         yield step(STAGE, what, command, run_as=as_root(spec), seconds=deadlines.SERVICE)

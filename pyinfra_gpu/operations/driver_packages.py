@@ -13,25 +13,31 @@ from pyinfra_gpu.drift import driver_packages as drift
 from pyinfra_gpu.drift.driver_archive import archive
 from pyinfra_gpu.drift.driver_inventory import Packages, of_series, packages
 from pyinfra_gpu.drift.driver_packages import target
-from pyinfra_gpu.drift.driver_repository import pin_package, preferences
+from pyinfra_gpu.drift.driver_repository import pin_package, pins
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.kernels import without_headers
 from pyinfra_gpu.drift.lost_files import lost_files, packages_of
-from pyinfra_gpu.engine import deadlines, reinstall
+from pyinfra_gpu.engine import deadlines, transaction
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
 from pyinfra_gpu.engine.look import forget, look, unanswered
-from pyinfra_gpu.engine.package_manager import (
+from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.steps import failed, reason
+from pyinfra_gpu.engine.transaction import (
+    Request,
     finish_interrupted,
-    manager_of,
+    install,
+    possible,
+    prepared,
+    run,
+    update,
     wait_for_lock,
     why,
 )
-from pyinfra_gpu.engine.privilege import as_root
-from pyinfra_gpu.engine.steps import failed, quoted, reason
-from pyinfra_gpu.engine.transaction import Request, install, possible, prepared, run, update
+from pyinfra_gpu.engine.write import written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
+from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.names import (
     LIBRARIES,
     branch_of,
@@ -79,7 +85,7 @@ def _finished(spec: HostSpec, record: Record) -> Commands:
     """Finish what was interrupted, as far as that can be: a transaction does the rest."""
     if record.packages.half_configured:
         yield FunctionCommand(wait_for_lock, (STAGE, spec), {})
-        yield finish_interrupted(STAGE, spec, record, entirely=False)
+        yield finish_interrupted(STAGE, spec, entirely=False)
 
 
 def _pin(state: State, host: Host, spec: HostSpec, name: str) -> bool:
@@ -89,9 +95,8 @@ def _pin(state: State, host: Host, spec: HostSpec, name: str) -> bool:
     driver = Request(stage=STAGE, spec=spec, packages=requests(spec, record))
     if prepared(state, host, driver) is None:
         return False
-    manager = manager_of(record)
-    known = ask(state, host, manager.on_offer([name]), as_root(spec), seconds=deadlines.SERVICE)
-    if known.ok and manager.on_offer_in(known.stdout).get(name):
+    known = ask(state, host, apt.on_offer([name]), as_root(spec), seconds=deadlines.SERVICE)
+    if known.ok and apt.on_offer_in(known.stdout).get(name):
         beside = _to_be_moved_with_it(spec, record, name)
         return run(state, host, Request(stage=STAGE, spec=spec, packages=(name, *beside)))
     host.log(f"the repository has no {name}: our own pins stand alone")
@@ -106,22 +111,14 @@ def _to_be_moved_with_it(spec: HostSpec, record: Record, pin: str) -> tuple[str,
     """
     if all(package.complete for package in packages(spec, record).installed):
         return ()
-    rows, manager = record.nvidia.packages, manager_of(record)
+    rows = record.nvidia.packages
     names = () if isinstance(rows, Unknown) else tuple(each.name for each in rows)
-    others = [manager.without(name) for name in names if is_pin(name) and name != pin]
+    others = [f"{name}-" for name in names if is_pin(name) and name != pin]
     return (*others, *requests(spec, record))
 
 
 def _pins_alone(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
-    path = manager_of(record).files.pins
-    text = preferences(spec, record, alone=True)
-    command = (
-        f"umask 022 && printf %s {quoted(text)} > {quoted(f'{path}~')}"
-        f" && mv -f {quoted(f'{path}~')} {quoted(path)}"
-    )
-    if ask(state, host, command, as_root(spec), seconds=deadlines.PLAIN).ok:
-        return True
-    return failed(host, STAGE, f"{host.name}: {path} cannot be written")
+    return written(state, host, STAGE, pins(spec, record)[1], as_root(spec))
 
 
 @converging(
@@ -172,13 +169,13 @@ def requested(
 
     + more: packages to ask for beside those that are wanted
     """
-    found, manager = packages(spec, record), manager_of(record)
+    found = packages(spec, record)
     staying = [name for name in found.names if _stays(name, spec, found)]
     names = dict.fromkeys((*found.wanted, *more, *staying))
-    going = [manager.without(name) for name in found.names if name not in staying]
+    going = [f"{name}-" for name in found.names if name not in staying]
     return (
         *(
-            manager.build_of(name, version) if version and plain(name) not in found.apart else name
+            f"{name}={version}-*" if version and plain(name) not in found.apart else name
             for name in names
         ),
         *going,
@@ -200,11 +197,11 @@ def _from_archive(state: State, host: Host, spec: HostSpec) -> bool:
     if record is None or not update(state, host, STAGE, spec):
         return failed(host, STAGE, f"{host.name}: {unanswered()}") if record is None else False
     found, own = packages(spec, record), archive(spec, record)
-    manager, driver = manager_of(record), spec.driver
+    driver = spec.driver
     companions = own.beside(driver.branch or 0, driver.modules) if own else ()
     asked = [name for name in (*found.wanted, *companions) if name not in found.apart]
-    answer = ask(state, host, manager.on_offer(asked), as_root(spec), seconds=deadlines.SERVICE)
-    offer = manager.on_offer_in(answer.stdout)
+    answer = ask(state, host, apt.on_offer(asked), as_root(spec), seconds=deadlines.SERVICE)
+    offer = apt.on_offer_in(answer.stdout)
     chosen = target(spec, found)
     versions = [chosen] if chosen else _common(spec, offer, found)
     series = of_series(spec, record)
@@ -299,23 +296,22 @@ def _complete(state: State, host: Host, spec: HostSpec) -> bool:
     fail the same way, where it is possible at all.
     """
     record = look(spec)
-    manager = manager_of(record)
     finish = ask(
         state,
         host,
-        manager.finish(),
+        apt.finish(),
         as_root(spec),
         seconds=deadlines.INSTALL,
         what="complete the driver's packages",
     )
     forget()
-    if not finish.ok and manager.says_script_failed(finish.lines):
-        reason = why(manager, finish)
+    if not finish.ok and apt.says_script_failed(finish.lines):
+        reason = why(finish)
         return failed(host, STAGE, f"{host.name}: a package cannot set itself up: {reason}")
     record = look(spec)
     if record is None:
         return failed(host, STAGE, f"{host.name}: {unanswered()}")
-    return _strangers_aside(state, host, spec, record) and reinstall.again(
+    return _strangers_aside(state, host, spec, record) and transaction.again(
         state, host, STAGE, spec, _broken(spec, record)
     )
 
@@ -323,7 +319,7 @@ def _complete(state: State, host: Host, spec: HostSpec) -> bool:
 def _strangers_aside(state: State, host: Host, spec: HostSpec, record: Record) -> bool:
     """Rename libraries of another version that no package brought: they would come first again."""
     foreign = drift.foreign_libraries(record, packages(spec, record))
-    strangers = [each for each in foreign if not reinstall.owners(state, host, spec, [each])]
+    strangers = [each for each in foreign if not transaction.owners(state, host, spec, [each])]
     if not strangers:
         return True
     command = program("libcuda/set_aside.sh", *strangers)

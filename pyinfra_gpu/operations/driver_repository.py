@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import driver_repository as drift
-from pyinfra_gpu.drift.driver_archive import lacking, trusts_nvidia
+from pyinfra_gpu.drift.driver_archive import trusts_nvidia
 from pyinfra_gpu.drift.driver_repository import (
     MODE,
     Repository,
-    preferences,
+    archive_list,
+    pins,
     repository,
+    source_list,
     twice,
     unattended,
 )
@@ -22,13 +24,13 @@ from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
-from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock, why
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import failed, step
-from pyinfra_gpu.engine.transaction import update
+from pyinfra_gpu.engine.transaction import update, wait_for_lock, why
 from pyinfra_gpu.engine.write import File, write, written
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.openpgp import fingerprints
+from pyinfra_gpu.packages import apt
 from pyinfra_gpu.spec import system_files
 
 if TYPE_CHECKING:
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from pyinfra.api.state import State
 
     from pyinfra_gpu.facts.record import Record
-    from pyinfra_gpu.packages import PackageManager
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
@@ -76,15 +77,14 @@ def trusted(spec: HostSpec, record: Record, found: Findings) -> Commands:
 
 
 def _believed(spec: HostSpec, record: Record, source: Repository, found: Findings) -> Commands:
-    manager = manager_of(record)
     if found.of(Id.DRIVER_KEYRING_REPLACED):
-        yield FunctionCommand(_fetch_keyring, (spec, source, manager), {})
+        yield FunctionCommand(_fetch_keyring, (spec, source), {})
     for file in dict.fromkeys(each.file for each in twice(record, source)):
         what = f"set {file} aside as {file}.disabled"
         yield step(
             STAGE,
             what,
-            manager.set_aside(file, source.url),
+            apt.set_aside(file, source.url),
             run_as=as_root(spec),
             seconds=deadlines.PLAIN,
         )
@@ -94,22 +94,16 @@ def _written(
     spec: HostSpec, record: Record, source: Repository | None, found: Findings
 ) -> Commands:
     """Write what the findings ask for; the pins come before the lists they are to judge."""
-    manager = manager_of(record)
-    files = manager.files
-    texts = {
-        Id.DRIVER_PINS_DIFFER: (files.pins, preferences(spec, record)),
-        Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED: (files.unattended, unattended(spec, record)),
-        Id.DRIVER_ARCHIVE_INCOMPLETE: (
-            files.archive,
-            manager.archive_text(lacking(spec, record) or ()),
-        ),
+    ours = {
+        Id.DRIVER_PINS_DIFFER: pins(spec, record)[0],
+        Id.DRIVER_UNATTENDED_UPGRADES_ALLOWED: unattended(spec, record),
+        Id.DRIVER_ARCHIVE_INCOMPLETE: archive_list(spec, record),
     }
     if source is not None:
-        texts[Id.DRIVER_SOURCE_DIFFERS] = (files.sources, manager.sources_text(source.url))
-    for id_, (path, text) in texts.items():
+        ours[Id.DRIVER_SOURCE_DIFFERS] = source_list(source)
+    for id_, file in ours.items():
         if found.of(id_):
-            ours = File(path=path, content=text.encode(), mode=MODE)
-            yield write(STAGE, ours, as_root(spec))
+            yield write(STAGE, file, as_root(spec))
     listed = (
         *(Id.DRIVER_KEYRING_REPLACED, Id.DRIVER_SOURCE_DIFFERS, Id.DRIVER_SOURCE_TWICE),
         Id.DRIVER_ARCHIVE_INCOMPLETE,
@@ -118,20 +112,18 @@ def _written(
         yield FunctionCommand(_update, (spec,), {})
 
 
-def _fetch_keyring(
-    state: State, host: Host, spec: HostSpec, source: Repository, manager: PackageManager
-) -> bool:
+def _fetch_keyring(state: State, host: Host, spec: HostSpec, source: Repository) -> bool:
     """Fetch the keyring, believe it only if it holds the pinned key alone, and put it in place."""
-    url = manager.keyring_url(source.url)
+    url = apt.keyring_url(source.url)
     answer = ask(
         state,
         host,
-        manager.keyring(source.url, source.keyring_sha256),
+        apt.keyring(source.url, source.keyring_sha256),
         as_root(spec),
         seconds=deadlines.SIMULATION,
     )
     if not answer.ok:
-        reason = f"the keyring {url} cannot be used: {why(manager, answer)}"
+        reason = f"the keyring {url} cannot be used: {why(answer)}"
         return failed(host, STAGE, f"{host.name}: {reason}")
     try:
         keyring = base64.b64decode("".join(answer.stdout[-1:]), validate=True)

@@ -14,12 +14,13 @@ from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.ask import ask
 from pyinfra_gpu.engine.converge import Commands, converging
 from pyinfra_gpu.engine.look import forget, look, unanswered
-from pyinfra_gpu.engine.package_manager import manager_of, wait_for_lock
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.reboot import forget_reboots, restart
 from pyinfra_gpu.engine.steps import failed, quoted, reason, step
+from pyinfra_gpu.engine.transaction import wait_for_lock
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
+from pyinfra_gpu.packages import apt
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -163,7 +164,7 @@ def _packages_done(state: State, host: Host, spec: HostSpec, record: Record) -> 
         return False
     record = look(spec) or record
     if record.packages.half_configured:
-        command = manager_of(record).finish()
+        command = apt.finish()
         what = "finish an interrupted installation"
         ask(state, host, command, as_root(spec), seconds=deadlines.INSTALL, what=what)
         forget()
@@ -175,7 +176,7 @@ def unsafe(record: Record) -> str | None:
     half = record.packages.half_configured
     if isinstance(half, Unknown) or half:
         names = half.reason if isinstance(half, Unknown) else ", ".join(half[:3])
-        finish = manager_of(record).finish_by_hand()
+        finish = "sudo dpkg --configure -a"
         return f"an installation is not done ({names}): run `{finish}` there, then run again"
     following, modules = next_kernel(record), record.kernel.modules
     if following is None or isinstance(modules, Unknown):

@@ -9,11 +9,11 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra_gpu.drift import libcuda as drift
 from pyinfra_gpu.drift import libcuda_files as files
 from pyinfra_gpu.drift.finding import Findings, Id
-from pyinfra_gpu.engine import deadlines, proof, reinstall
+from pyinfra_gpu.engine import deadlines, proof, transaction
 from pyinfra_gpu.engine.converge import Commands, converging, fresh
-from pyinfra_gpu.engine.package_manager import manager_of
 from pyinfra_gpu.engine.privilege import as_root
 from pyinfra_gpu.engine.steps import quoted, step
+from pyinfra_gpu.packages import apt
 
 if TYPE_CHECKING:
     from pyinfra.api.host import Host
@@ -77,7 +77,7 @@ def _set_aside(record: Record, path: str) -> str:
     """
     where, _, name = path.rpartition("/")
     kept = f"{quoted(f'{where}/before-pyinfra-gpu.{name}')}.$(date +%Y%m%d-%H%M%S)"
-    owned = f"test -L {quoted(path)} && {manager_of(record).owners([path])} >/dev/null"
+    owned = f"test -L {quoted(path)} && {apt.owners([path])} >/dev/null"
     move = f'kept={kept} && mv -T {quoted(path)} "$kept" && echo "what was there is kept as $kept"'
     return f"{{ {{ {owned}; }} || {{ {move}; }}; }}"
 
@@ -89,8 +89,8 @@ def _reinstall(
 
     + packages: more of them, whose files are all gone
     """
-    owners = reinstall.owners(state, host, spec, paths)
-    return reinstall.again(state, host, STAGE, spec, [*packages, *owners])
+    owners = transaction.owners(state, host, spec, paths)
+    return transaction.again(state, host, STAGE, spec, [*packages, *owners])
 
 
 def _link(record: Record, path: str) -> str:

@@ -8,10 +8,13 @@ from pyinfra.api.command import FunctionCommand
 
 from pyinfra_gpu.drift import packages as drift
 from pyinfra_gpu.drift.finding import Findings
+from pyinfra_gpu.drift.rules import known
 from pyinfra_gpu.engine import deadlines
 from pyinfra_gpu.engine.converge import Commands, converging
-from pyinfra_gpu.engine.package_manager import finish_interrupted, manager_of, wait_for_lock
-from pyinfra_gpu.engine.steps import patient
+from pyinfra_gpu.engine.privilege import as_root
+from pyinfra_gpu.engine.steps import step
+from pyinfra_gpu.engine.transaction import finish_interrupted, wait_for_lock
+from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.needed import missing
 
 if TYPE_CHECKING:
@@ -39,8 +42,13 @@ def present(spec: HostSpec, record: Record, found: Findings) -> Commands:
     del found
     yield FunctionCommand(wait_for_lock, (drift.STAGE, spec), {})
     if record.packages.half_configured:
-        yield finish_interrupted(drift.STAGE, spec, record)
-    absent = missing(spec, record.packages.installed)
+        yield finish_interrupted(drift.STAGE, spec)
+    absent = missing(spec, known(record.packages.installed), record.system.python3)
     wait_s = spec.preflight.apt_wait_s
-    commands = manager_of(record).install(absent, wait_s)
-    yield from patient(deadlines.INSTALL + wait_s, commands)
+    if not absent:
+        return
+    for said, command, seconds in (
+        ("update the lists of apt", apt.update(wait_s), deadlines.SIMULATION),
+        (f"install {' '.join(absent)}", apt.install(absent, wait_s), deadlines.INSTALL),
+    ):
+        yield step(drift.STAGE, said, command, run_as=as_root(spec), seconds=seconds + wait_s)

@@ -15,7 +15,7 @@ from pyinfra_gpu.drift.finding import Finding, Findings, Id
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.converge import Commands, looking, note, refused
 from pyinfra_gpu.engine.look import look
-from pyinfra_gpu.engine.package_manager import wait_for_lock
+from pyinfra_gpu.engine.transaction import wait_for_lock
 
 if TYPE_CHECKING:
     from pyinfra_gpu.drift.concern import Concern

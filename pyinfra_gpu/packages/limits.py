@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyinfra_gpu.packages.manager import PackageManager
 from pyinfra_gpu.packages.model import Change, Simulation
 from pyinfra_gpu.packages.names import (
     LABEL,
@@ -17,6 +16,7 @@ from pyinfra_gpu.packages.names import (
     is_pin,
     plain,
 )
+from pyinfra_gpu.packages.versions import order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,20 +44,15 @@ class Limits:
         return is_driver(name, version) and plain(name) not in self.apart
 
 
-def judge(simulation: Simulation, limits: Limits, manager: PackageManager) -> list[str]:
-    """Return why a transaction must not run, one clause for each reason; [] = it may.
-
-    + manager: the one that simulated it
-    """
-    reasons = [
-        f"{manager.name} said something that is not understood ({line})" for line in simulation.odd
-    ]
+def judge(simulation: Simulation, limits: Limits) -> list[str]:
+    """Return why a transaction must not run, one clause for each reason; [] = it may."""
+    reasons = [f"apt said something that is not understood ({line})" for line in simulation.odd]
     for change in simulation.changes:
         reason = (
             _removal(change)
-            or _installation(change, limits, manager)
+            or _installation(change, limits)
             or _origin(change, simulation, limits)
-            or _hold(change, simulation, manager)
+            or _hold(change, simulation)
         )
         if reason:
             reasons.append(reason)
@@ -74,21 +69,21 @@ def _removal(change: Change) -> str | None:
     return f"it would remove {change.name}, which is no part of the driver"
 
 
-def _installation(change: Change, limits: Limits, manager: PackageManager) -> str | None:
+def _installation(change: Change, limits: Limits) -> str | None:
     if change.new is None or change.new == change.old:
         return None  # the same again, as where an interrupted installation is finished
     if is_kernel(change.name):
         return f"it would install {change.name} {change.new}, a kernel"
     if limits.is_driver(change.name, change.new):
-        return _driver(change, limits, manager)
+        return _driver(change, limits)
     if change.old is None or is_pin(change.name):
         return None
-    if manager.compare(change.new, change.old) < 0:
+    if order(change.new) < order(change.old):
         return f"it would downgrade {change.name} from {change.old} to {change.new}"
     return None
 
 
-def _driver(change: Change, limits: Limits, manager: PackageManager) -> str | None:
+def _driver(change: Change, limits: Limits) -> str | None:
     """Keep the driver's packages at the declared branch and version, and never silently lower."""
     new = driver_version(change.new or "")
     step = f"{change.name} from {change.old} to {change.new}"
@@ -99,7 +94,7 @@ def _driver(change: Change, limits: Limits, manager: PackageManager) -> str | No
         )
     if limits.version is not None and new != limits.version:
         return f"{change.name} would get version {change.new}, not {limits.version} as the rest"
-    if change.old is None or manager.compare(change.new or "", change.old) >= 0:
+    if change.old is None or order(change.new or "") >= order(change.old):
         return None
     # Going back to the declared branch, or to a version that was asked for, is what data says.
     if limits.version is not None or branch_of(change.old) != limits.branch:
@@ -119,13 +114,17 @@ def _origin(change: Change, simulation: Simulation, limits: Limits) -> str | Non
             return None
         told = " or ".join(change.labels) or "unnamed"
         return f"{change.name} {change.new} would come from another origin ({told})"
-    uri = simulation.fetches.get(plain(change.name))
-    # Data may say file:///path where a package manager writes file:/path.
+    # Data may say file:///path where apt writes file:/path.
     url = limits.url.replace("file:///", "file:/")
-    elsewhere = uri is not None and not uri.startswith(f"{url}/")
+    elsewhere = [
+        uri
+        for (name, arch), uri in simulation.fetches.items()
+        if name == plain(change.name) and change.arch in (None, arch)
+        if not uri.startswith(f"{url}/")
+    ]
     if LABEL in change.labels and not elsewhere:
         return None
-    origin = uri if elsewhere else " or ".join(change.labels)
+    origin = elsewhere[0] if elsewhere else " or ".join(change.labels)
     return f"{change.name} {change.new} would come from another origin ({origin or 'unnamed'})"
 
 
@@ -139,7 +138,7 @@ def _belongs(change: Change) -> bool:
     )
 
 
-def _hold(change: Change, simulation: Simulation, manager: PackageManager) -> str | None:
+def _hold(change: Change, simulation: Simulation) -> str | None:
     """What somebody else put on hold stays; the holds on the driver are ours."""
     name = plain(change.name)
     if not {name, change.name} & simulation.held:
@@ -147,7 +146,7 @@ def _hold(change: Change, simulation: Simulation, manager: PackageManager) -> st
     version = change.new or change.old or ""
     if is_driver(name, version) or is_pin(name) or is_driver(name, change.old or ""):
         return None
-    return f"it would change {name}, which is on hold (`{manager.unhold_by_hand(name)}` frees it)"
+    return f"it would change {name}, which is on hold (`apt-mark unhold {name}` frees it)"
 
 
 def mixture(simulation: Simulation, limits: Limits) -> str | None:

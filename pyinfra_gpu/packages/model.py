@@ -1,4 +1,4 @@
-"""What is said of packages, in words that every package manager shares."""
+"""What is said of packages: transactions, changes, sources."""
 
 from __future__ import annotations
 
@@ -10,31 +10,10 @@ Action = Literal["Install", "Upgrade", "Downgrade", "Remove", "Purge", "Reinstal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Files:
-    """Where the files of ours are by which the package manager knows NVIDIA's repository.
-
-    + sources: the repository itself, and the key that signs it
-    + pins: which of its packages may be taken
-    + unattended: what keeps upgrades that nobody asked for off its packages
-    + archive: components of the distribution's own archive that its lists do not name
-    """
-
-    sources: str
-    pins: str
-    unattended: str
-    archive: str
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """Every path."""
-        return (self.sources, self.pins, self.unattended, self.archive)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Transaction:
-    """What a package manager is asked to do, without a question and with nothing beside it.
+    """What apt is asked to do, without a question and with nothing beside it.
 
-    + packages: names, or what its `exact`, `build_of` and `without` made of them
+    + packages: as apt-get takes them: "NAME", "NAME=VERSION", "NAME-" to remove it
     + reinstall: also where a package is installed already
     + wait_s: seconds to wait where somebody else takes the lock meanwhile
     """
@@ -48,38 +27,35 @@ class Transaction:
 class Change:
     """One package that would change.
 
-    + name: with its architecture where the package manager writes it
+    + name: with its architecture where that is not the machine's own
     + old: the version that is there, None if it is not
     + new: the version that would be, None if it is removed
     + labels: what the sources that offer the new version call themselves; () where it is removed
+    + arch: of the new version, where apt says it
     """
 
     name: str
     old: str | None
     new: str | None
     labels: tuple[str, ...] = ()
+    arch: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Simulation:
-    """A whole transaction, as the package manager says it would run.
+    """A whole transaction, as apt says it would run.
 
     + problems: its own errors, one text each; with any of them the changes mean nothing
     + odd: lines that could not be understood, so that nothing may be done
-    + fetches: URI of each file that is not there yet, by package name
+    + fetches: URI of each file that is not there yet, by package name and architecture
     + held: every package that it was told to leave alone
     """
 
     changes: tuple[Change, ...] = ()
     problems: tuple[str, ...] = ()
     odd: tuple[str, ...] = ()
-    fetches: Mapping[str, str] = field(default_factory=dict)
+    fetches: Mapping[tuple[str, str], str] = field(default_factory=dict)
     held: frozenset[str] = frozenset()
-
-    @property
-    def held_and_changed(self) -> tuple[str, ...]:
-        """Name what is on hold and would change: the package manager takes it off hold for that."""
-        return tuple(each.name for each in self.changes if each.name in self.held)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +76,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageChange:
-    """What one run of the package manager did to one package, by its own log.
+    """What one run of apt did to one package, by its own log.
 
     + when: its start in the host's local time, e.g. "2026-11-21T06:12:03"
     + command: what was typed, e.g. "/usr/bin/unattended-upgrade"; None where the log names none

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
@@ -35,24 +35,16 @@ def needed(spec: HostSpec, system_python: object = None) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-class NotTold(Protocol):
-    """What facts hold in place of a value that the host would not tell."""
-
-    @property
-    def reason(self) -> str:
-        """One clause that says why."""
-
-
 def missing(
-    spec: HostSpec, installed: Mapping[str, str] | NotTold, system_python: object = None
+    spec: HostSpec, installed: Mapping[str, str], system_python: object = None
 ) -> list[str]:
     """Return the needed packages that are not completely installed, in order.
 
-    + installed: name -> version; where it is not told, nothing counts as missing
+    + installed: name -> version
 
     Without root nothing could be installed, and a Python or git from elsewhere serves as well, so
     nothing counts as missing; a step that lacks its tool says so.
     """
-    if spec.privilege == "none" or not isinstance(installed, Mapping):
+    if spec.privilege == "none":
         return []
     return [name for name in needed(spec, system_python) if name not in installed]

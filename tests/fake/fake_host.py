@@ -21,8 +21,8 @@ from pyinfra_gpu import spec
 from pyinfra_gpu.drift import environment, launcher_files, layout
 from pyinfra_gpu.drift.fingerprint import fingerprint
 from pyinfra_gpu.drift.training import stamp
+from pyinfra_gpu.engine import settled
 from pyinfra_gpu.engine.declared import declared
-from pyinfra_gpu.engine.settled import settled
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.stacks.bundle import smoke_digest
 from tasks.base import base
@@ -255,8 +255,9 @@ class FakeRun:
         for host in list(self.state.inventory):
             wanted = declared(host)
             with ctx_state.use(self.state), ctx_host.use(host):
-                tasks = () if leaves_settled and settled(wanted) else TASKS
-            for task in tasks:
+                if not leaves_settled:
+                    host.connector_data[settled._KEY] = False
+            for task in TASKS:
                 with ctx_state.use(self.state), ctx_host.use(host):
                     add_deploy(self.state, task, wanted, host=host)
         return self

@@ -16,8 +16,7 @@ from pyinfra_gpu import spec
 from pyinfra_gpu.drift.driver_modules import BLACKLIST
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.facts.openpgp import fingerprints
-from pyinfra_gpu.packages import own_files
-from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
 
 KERNEL = "6.1.0-30-amd64"
@@ -129,7 +128,7 @@ def system_texts(wanted: spec.HostSpec) -> dict[str, bytes]:
             driver.branch or 0, driver.version, _toolkit(wanted)
         ).encode(),
         files.UNATTENDED: files.unattended().encode(),
-        system_files.MODPROBE: BLACKLIST.encode(),
+        system_files.MODPROBE: BLACKLIST.content,
     }
 
 
@@ -209,7 +208,7 @@ def bare_gpu_host(**changes: Any) -> GpuHost:
         "libcuda.link": [f"absent {LIB}/libcuda.so => - => -"],
         "libcuda.file": [],
     }
-    texts: dict[str, bytes | None] = dict.fromkeys((*system_files.ALL, *own_files()))
+    texts: dict[str, bytes | None] = dict.fromkeys((*system_files.ALL, *files.ALL))
     made = {"plain": plain, "lists": lists, "texts": texts, "keyring": None, "bare": True}
     for key, value in changes.items():
         made[key] = {**made[key], **value} if isinstance(made.get(key), dict) else value

@@ -12,7 +12,7 @@ from gpu_host import KERNEL, LIB, WINDOWS, GpuHost
 
 from pyinfra_gpu.facts.parse import parse
 from pyinfra_gpu.facts.record import Record
-from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.stacks import catalogue
 
 DEBIAN, UBUNTU = catalogue().archives["debian"], catalogue().archives["ubuntu"]
@@ -93,7 +93,7 @@ def debian(version: str = OPEN, **changes: Any) -> GpuHost:
         texts={
             files.SOURCES: None,
             files.ARCHIVE: f"{files.HEADER}{ADDED}".encode(),
-            files.PREFERENCES: files.archive_preferences(535, None, None, DEBIAN.apart).encode(),
+            files.PREFERENCES: files.preferences(535, None, None, apart=DEBIAN.apart).encode(),
         },
         keyring=None,
         data={
@@ -138,7 +138,7 @@ def ubuntu(**changes: Any) -> GpuHost:
         },
         texts={
             files.SOURCES: None,
-            files.PREFERENCES: files.archive_preferences(580, None, None, UBUNTU.apart).encode(),
+            files.PREFERENCES: files.preferences(580, None, None, apart=UBUNTU.apart).encode(),
             files.UNATTENDED: files.unattended(with_kernels=True).encode(),
         },
         keyring=None,

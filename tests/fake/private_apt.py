@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyinfra_gpu.packages.apt.files import PREFERENCES
+from pyinfra_gpu.packages.files import PREFERENCES
 
 APT = shutil.which("apt-get")
 

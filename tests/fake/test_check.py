@@ -164,3 +164,11 @@ def test_what_preflight_could_not_read_is_neither_health_nor_drift(
     changes: dict[str, dict[str, str | None]],
 ) -> None:
     assert checked(proven_host(**changes))["ws1"].verdict == "unknown"  # type: ignore[arg-type]
+
+
+def test_one_machine_by_two_names_is_not_counted_twice() -> None:
+    same = {"system.hostname": "gpu-7"}
+    told = checked(FakeHost(plain=same), FakeHost(name="ws2", plain=same), FakeHost(name="ws3"))
+    assert (told["ws1"].verdict, told["ws3"].verdict) == ("declared", "declared")
+    assert told["ws2"].verdict == "unknown"
+    assert "is the same machine as @fake/ws1" in str(told["ws2"].reason)

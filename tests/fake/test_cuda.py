@@ -282,8 +282,13 @@ def test_a_refused_host_is_still_told_all_that_is_known_of_it(
 def test_somebodys_apt_is_waited_for_only_where_ours_has_something_to_do(
     changes: dict[str, Any], waits: bool
 ) -> None:
-    plain = {"packages.lock": "pid 9 (apt-get)"}
-    host = proven_host(data={"preflight_apt_wait_s": 0}, plain=plain, **changes)
+    held = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 9 (apt-get)"
+    host = proven_host(
+        data={"preflight_apt_wait_s": 0},
+        plain={"packages.lock": "pid 9 (apt-get)"},
+        responses={"apt-get check": {"success": False, "stdout": [], "stderr": [held]}},
+        **changes,
+    )
     run = run_of(host, proven_host(name="ws2")).prepare()
     assert "Preflight | Check that this host can work" not in run.changing("ws1")
     run.execute()

@@ -8,7 +8,7 @@ import pytest
 from gpu_host import GpuHost, GpuRun
 
 from pyinfra_gpu.engine import lease
-from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages import files
 from tasks.driver import driver
 
 DRIFTED: dict[str, Any] = {"texts": {files.UNATTENDED: None}}

@@ -20,7 +20,7 @@ from own_driver_host import (
 )
 from test_driver import Told, answer
 
-from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages import files
 from tasks.driver import driver
 
 DEBIAN, SECURITY = "Debian:12/bookworm [amd64]", "Debian-Security:12/bookworm-security [amd64]"

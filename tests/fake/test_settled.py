@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import pytest
-import test_cuda
 import test_driver
 import test_stages
 from fake_host import FakeHost, FakeRun
@@ -17,6 +16,7 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_state
 
 from pyinfra_gpu.drift import layout
+from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.report import run as report
 
@@ -38,12 +38,11 @@ HOSTS: dict[str, FakeHost] = {
     ),
     "with a step across hosts": FakeHost(data={**CPU, "smoke_across_hosts": True}),
     "with a full disk": FakeHost(plain={"storage.free": "/dev/sda1 1000000 999999 1 100% /"}),
-    **{f"stages: {name}": each for name, (each, _) in test_stages.DEVIATIONS.items()},
-    **{f"driver: {name}": each for name, (each, _) in test_driver.DEVIATIONS.items()},
-    **{f"cuda: {name}": each for name, (each, _) in test_cuda.ACTS.items()},
-    **{f"refused: {name}": each for name, each in test_stages.REFUSED.items()},
-    **{f"unknown: {name}": each for name, each in test_stages.UNKNOWN.items()},
-    **{f"unknown: {name}": each for name, each in test_driver.UNKNOWN.items()},
+    "with a hold that is gone": test_driver.DEVIATIONS["a hold"][0],
+    "with another module loaded": test_driver.DEVIATIONS["an older module"][0],
+    "with a driver of somebody's": test_driver.DEVIATIONS["a runfile driver"][0],
+    **{f"refused: {name}": each for name, each in [*test_stages.REFUSED.items()][:3]},
+    **{f"unknown: {name}": each for name, each in [*test_driver.UNKNOWN.items()][:3]},
 }
 
 
@@ -138,14 +137,12 @@ def test_without_a_report_each_operation_is_there() -> None:
 
 
 def test_a_host_that_cannot_be_judged_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = layout.judge
-
     def broken(spec: Any, record: Any) -> Any:
         if spec.host.endswith("ws1"):
             raise RecursionError("too deep")
-        return judge(spec, record)
+        return ()
 
-    monkeypatch.setattr(layout, "judge", broken)
+    monkeypatch.setattr(layout, "judge", Rules(broken, layout.judge))
     run, told = ended(FakeHost(), asks=False, leaves_settled=True)
     assert told["status"] == "failed"
     assert run.failed() == {"ws1"}

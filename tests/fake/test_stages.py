@@ -370,9 +370,9 @@ def test_further_packages_are_installed_by_exactly_their_names() -> None:
     assert run.changing("ws1") == ["Base | Install what the stages need"]
     (command,) = [each for each in run.execute().commands("ws1") if " install " in each]
     waits = " -o DPkg::Lock::Timeout=90"  # somebody may take the lock after our look
-    assert command.endswith(f"{waits} -o APT::Cmd::Pattern-Only=true nvtop tmux")
+    assert command.endswith(f"{waits} -o APT::Cmd::Pattern-Only=true install nvtop tmux")
     # needrestart would otherwise restart what of the user's runs, in the middle of their work
-    assert command.startswith("env NEEDRESTART_SUSPEND=1 DEBIAN_FRONTEND=noninteractive apt-get ")
+    assert "NEEDRESTART_SUSPEND=1 apt-get " in command
 
 
 def test_whose_a_file_is_cannot_be_judged_where_the_login_user_is_unknown() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from running import GPU_HOST, ON_HOST, Deployer, OnlyDriver, Run, usual_offer
 
-from pyinfra_gpu.packages.apt.files import PREFERENCES
+from pyinfra_gpu.packages.files import PREFERENCES
 from pyinfra_gpu_rehearsal import Lab, LabHost
 from pyinfra_gpu_rehearsal.nvidia.archive import DKMS
 from pyinfra_gpu_rehearsal.nvidia.kernels import HELPER

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from private_apt import APT, Package, PrivateApt
 
-from pyinfra_gpu.packages.apt import files
-from pyinfra_gpu.packages.apt.manager import Apt
-from pyinfra_gpu.packages.apt.simulation import parse
+from pyinfra_gpu.packages import apt as apt_words
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.limits import Limits, judge
+from pyinfra_gpu.packages.simulation import parse
 from pyinfra_gpu.stacks import catalogue
 
 pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
@@ -68,7 +68,7 @@ def bookworm(tmp_path: Path) -> PrivateApt:
     apt.repository(
         "NVIDIA CUDA", *nvidia, Package("dkms", "1:3.2.1"), Package(TOOLKIT[0], "12.6.3-1")
     )
-    apt.preferences(files.archive_preferences(535, None, TOOLKIT, DEBIAN.apart))
+    apt.preferences(files.preferences(535, None, TOOLKIT, apart=DEBIAN.apart))
     return apt
 
 
@@ -88,7 +88,7 @@ def test_one_version_of_all_is_found_where_its_companions_are_named(bookworm: Pr
     asked = [f"{name}={OPEN}-*" for name in following]
     simulation = parse(bookworm.simulate(*asked, "nvidia-persistenced"))
     assert simulation.problems == ()
-    assert judge(simulation, limits(535), Apt()) == []
+    assert judge(simulation, limits(535)) == []
     new = {change.name: change.new for change in simulation.changes}
     assert {new[name] for name in following} == {f"{OPEN}-1"}
     assert new["nvidia-persistenced"] == "535.171.04-1~deb12u1"
@@ -99,15 +99,15 @@ def test_one_version_of_all_is_found_where_its_companions_are_named(bookworm: Pr
 def test_the_proprietary_modules_come_with_the_security_update(bookworm: PrivateApt) -> None:
     wanted = DEBIAN.driver(535, "proprietary", "compute") or ()
     simulation = parse(bookworm.simulate(*wanted))
-    assert judge(simulation, limits(535), Apt()) == []
+    assert judge(simulation, limits(535)) == []
     new = {change.name: change.new for change in simulation.changes}
     assert {new["libcuda1"], new["nvidia-kernel-dkms"]} == {f"{NEWER}-0+deb12u1"}
 
 
 def test_what_is_on_offer_is_read_off_apts_own_words(bookworm: PrivateApt) -> None:
     bookworm.run("update")
-    command = Apt().on_offer(["libcuda1", "nvidia-open-kernel-dkms", "nvidia-none"])
-    found = Apt().on_offer_in(bookworm.cache(command))
+    command = apt_words.on_offer(["libcuda1", "nvidia-open-kernel-dkms", "nvidia-none"])
+    found = apt_words.on_offer_in(bookworm.cache(command))
     assert set(found.pop("libcuda1")) == {f"{NEWER}-0+deb12u1", f"{OPEN}-1", "580.95.05-1"}
     assert found == {"nvidia-open-kernel-dkms": (f"{OPEN}-1",)}
 
@@ -123,9 +123,9 @@ def test_nvidias_drivers_stay_out_and_its_toolkit_comes(bookworm: PrivateApt) ->
 def test_a_driver_from_elsewhere_is_refused(bookworm: PrivateApt) -> None:
     bookworm.preferences("")
     simulation = parse(bookworm.simulate("libcuda1"))
-    assert "leave the declared branch" in judge(simulation, limits(535), Apt())[0]
+    assert "leave the declared branch" in judge(simulation, limits(535))[0]
     bookworm.repository("Stranger", *graphics("535.400.01", "-1"), suite="x")
-    (said, *_) = judge(parse(bookworm.simulate("libcuda1=535.400*")), limits(535), Apt())
+    (said, *_) = judge(parse(bookworm.simulate("libcuda1=535.400*")), limits(535))
     assert "would come from another origin (Stranger)" in said
 
 
@@ -178,7 +178,7 @@ def noble(tmp_path: Path) -> PrivateApt:
         suite="noble",
     )
     apt.installed(Package(f"linux-image-{NOW}", "6.8.0-149.149"))
-    apt.preferences(files.archive_preferences(580, None, None, UBUNTU.apart))
+    apt.preferences(files.preferences(580, None, None, apart=UBUNTU.apart))
     return apt
 
 
@@ -191,7 +191,7 @@ def asked(version: str, *more: str) -> list[str]:
 def test_the_modules_of_a_kernel_choose_the_version_of_the_driver(noble: PrivateApt) -> None:
     assert parse(noble.simulate(*asked(SIGNED))).problems
     simulation = parse(noble.simulate(*asked(BEFORE)))
-    assert judge(simulation, limits(580), Apt()) == []
+    assert judge(simulation, limits(580)) == []
     assert {change.new for change in simulation.changes} == {
         f"{BEFORE}-0ubuntu0.24.04.1",
         "6.8.0-151.151",
@@ -200,7 +200,7 @@ def test_the_modules_of_a_kernel_choose_the_version_of_the_driver(noble: Private
 
 def test_what_would_bring_a_kernel_now_is_refused(noble: PrivateApt) -> None:
     simulation = parse(noble.simulate(*asked(SIGNED)[:-1], SERIES))
-    assert any("a kernel" in reason for reason in judge(simulation, limits(580), Apt()))
+    assert any("a kernel" in reason for reason in judge(simulation, limits(580)))
     noble.installed(Package(f"linux-image-{LATER}", "6.8.0-151.151"))
     simulation = parse(noble.simulate(*asked(SIGNED)[:-1], SERIES))
-    assert judge(simulation, limits(580), Apt()) == []
+    assert judge(simulation, limits(580)) == []

@@ -8,12 +8,9 @@ from dataclasses import replace
 import pytest
 
 from pyinfra_gpu.engine.ask import Answer
-from pyinfra_gpu.engine.package_manager import why
-from pyinfra_gpu.packages import manager_for
-from pyinfra_gpu.packages.apt.simulation import parse, parse_fetches
-from pyinfra_gpu.packages.apt.versions import compare
-from pyinfra_gpu.packages.limits import Limits
-from pyinfra_gpu.packages.limits import judge as judge_by
+from pyinfra_gpu.engine.transaction import why
+from pyinfra_gpu.packages import apt
+from pyinfra_gpu.packages.limits import Limits, judge
 from pyinfra_gpu.packages.model import Change, Simulation, Transaction
 from pyinfra_gpu.packages.names import (
     branch_of,
@@ -25,8 +22,9 @@ from pyinfra_gpu.packages.names import (
     matching,
     rank,
 )
+from pyinfra_gpu.packages.simulation import parse, parse_fetches
+from pyinfra_gpu.packages.versions import order
 
-APT = manager_for("debian")
 URL = "http://mirror.example/nvidia/debian12/x86_64"
 NVIDIA = "NVIDIA CUDA:mirror.example [amd64]"
 
@@ -72,11 +70,15 @@ ORDERED = (
 )
 
 
+def compared(left: str, right: str) -> int:
+    return (order(left) > order(right)) - (order(left) < order(right))
+
+
 @pytest.mark.parametrize("left", range(len(ORDERED)))
 def test_versions_are_in_dpkgs_order(left: int) -> None:
     for right in range(len(ORDERED)):
         expected = (left > right) - (left < right)
-        assert compare(ORDERED[left], ORDERED[right]) == expected
+        assert compared(ORDERED[left], ORDERED[right]) == expected
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_our_order_is_dpkgs(pair: tuple[str, str]) -> None:
     except FileNotFoundError:
         pytest.skip("no dpkg on this machine")
     expected = 0 if equal.returncode == 0 else -1 if done.returncode == 0 else 1
-    assert compare(*pair) == expected
+    assert compared(*pair) == expected
 
 
 @pytest.mark.parametrize(
@@ -132,18 +134,18 @@ def test_names_of_kernels_pins_and_nvidias() -> None:
 
 SIMULATED = {
     "Inst libcuda1 (580.95.05-1 NVIDIA CUDA:mirror.example [amd64])": Change(
-        name="libcuda1", old=None, new="580.95.05-1", labels=("NVIDIA CUDA",)
+        name="libcuda1", old=None, new="580.95.05-1", labels=("NVIDIA CUDA",), arch="amd64"
     ),
     "Inst jq [1.6-2.1] (1.6-2.1+deb12u3 Debian-Security:12/oldstable-security [amd64]) []": Change(
-        name="jq", old="1.6-2.1", new="1.6-2.1+deb12u3", labels=("Debian-Security",)
+        name="jq", old="1.6-2.1", new="1.6-2.1+deb12u3", labels=("Debian-Security",), arch="amd64"
     ),
     "Inst a [1] (2 Debian:12.15/oldstable, Debian-Security:12/oldstable [all]) [b on a]": (
-        Change(name="a", old="1", new="2", labels=("Debian", "Debian-Security"))
+        Change(name="a", old="1", new="2", labels=("Debian", "Debian-Security"), arch="all")
     ),
     "Inst libcuda1:i386 [1] (2 NVIDIA CUDA:x [i386])": Change(
-        name="libcuda1:i386", old="1", new="2", labels=("NVIDIA CUDA",)
+        name="libcuda1:i386", old="1", new="2", labels=("NVIDIA CUDA",), arch="i386"
     ),
-    "Inst local (1.0 [all])": Change(name="local", old=None, new="1.0"),
+    "Inst local (1.0 [all])": Change(name="local", old=None, new="1.0", arch="all"),
     "Remv yq [3.1.0-3]": Change(name="yq", old="3.1.0-3", new=None),
     "Remv yq [3.1.0-3] [jq:amd64 ]": Change(name="yq", old="3.1.0-3", new=None),
     "Purg yq [3.1.0-3]": Change(name="yq", old="3.1.0-3", new=None),
@@ -192,13 +194,9 @@ def test_what_would_be_fetched_is_read() -> None:
         "'http://d.example/g%2b%2b_1_amd64.deb' g++_4%3a12_amd64.deb 10 ",
     ]
     assert parse_fetches(lines) == {
-        "libcuda1": f"{URL}/./libcuda1_580.95.05-1_amd64.deb",
-        "g++": "http://d.example/g%2b%2b_1_amd64.deb",
+        ("libcuda1", "amd64"): f"{URL}/./libcuda1_580.95.05-1_amd64.deb",
+        ("g++", "amd64"): "http://d.example/g%2b%2b_1_amd64.deb",
     }
-
-
-def judge(simulation: Simulation, limits: Limits) -> list[str]:
-    return judge_by(simulation, limits, APT)
 
 
 def limits(**changes: object) -> Limits:
@@ -347,16 +345,22 @@ def test_a_transaction_beyond_its_limits_is_refused_with_the_reason(what: str) -
     assert any(words in reason for reason in reasons), reasons
 
 
-def test_a_label_alone_is_not_believed() -> None:
-    found = parse([install("libcuda1")])
-    for uri, reasons in ((f"{URL}/./libcuda1.deb", 0), (f"{URL}.evil/libcuda1.deb", 1)):
-        simulation = Simulation(changes=found.changes, fetches={"libcuda1": uri})
-        assert len(judge(simulation, limits())) == reasons
+@pytest.mark.parametrize("of", ["libcuda1", "libcuda1:i386"])
+def test_a_label_alone_is_not_believed(of: str) -> None:
+    """Of each architecture's file for itself."""
+    lines = [install("libcuda1"), install("libcuda1:i386").replace("amd64", "i386")]
+    good = {("libcuda1", arch): f"{URL}/./libcuda1.deb" for arch in ("amd64", "i386")}
+    simulation = replace(parse(lines), fetches=good)
+    assert judge(simulation, limits()) == []
+    arch = "i386" if ":" in of else "amd64"
+    evil = {("libcuda1", arch): f"{URL}.evil/libcuda1.deb"}
+    (reason,) = judge(replace(simulation, fetches={**good, **evil}), limits())
+    assert reason.startswith(f"{of} ")
 
 
 def test_a_repository_on_disk_is_known_by_both_spellings() -> None:
-    simulation = Simulation(
-        changes=parse([install("libcuda1")]).changes, fetches={"libcuda1": "file:/srv/r/./l.deb"}
+    simulation = replace(
+        parse([install("libcuda1")]), fetches={("libcuda1", "amd64"): "file:/srv/r/./l.deb"}
     )
     assert judge(simulation, limits(url="file:///srv/r")) == []
 
@@ -378,7 +382,7 @@ CAUSES = {
 
 
 def reason(*lines: str, lost: bool = False) -> str:
-    return why(APT, Answer(ok=False, stdout=(), lines=lines, lost=lost))
+    return why(Answer(ok=False, stdout=(), lines=lines, lost=lost))
 
 
 @pytest.mark.parametrize("line", CAUSES)
@@ -448,7 +452,7 @@ def test_of_a_package_that_failed_its_own_lines_say_why(words: str) -> None:
         "Errors were encountered while processing:",
     ]
     lines = [*before, *about, *after, " libnvidia", TAIL]
-    assert APT.errors_in(lines) == about
+    assert apt.errors_in(lines) == about
     assert words in reason(*lines)
 
 
@@ -465,16 +469,16 @@ DEPENDENT = (
 def test_what_only_depends_on_the_package_that_failed_is_no_reason(first: bool) -> None:
     about = PACKAGES_THAT_FAILED[next(iter(PACKAGES_THAT_FAILED))]
     lines = (*DEPENDENT, *about) if first else (*about, *DEPENDENT)
-    assert APT.errors_in(lines) == about
-    assert APT.errors_in(DEPENDENT)[-1] == DEPENDENT[-1]
+    assert apt.errors_in(lines) == about
+    assert apt.errors_in(DEPENDENT)[-1] == DEPENDENT[-1]
 
 
 def test_a_package_whose_own_program_failed_is_told_from_one_that_is_not_unpacked() -> None:
     failed, overwritten, full = PACKAGES_THAT_FAILED.values()
-    assert APT.says_script_failed(failed)
+    assert apt.says_script_failed(failed)
     bad = "dpkg: error processing package x (--configure):\n package is in a very bad inconsistent"
     for lines in (overwritten, full, DEPENDENT, bad.splitlines(), ()):
-        assert not APT.says_script_failed(lines)
+        assert not apt.says_script_failed(lines)
 
 
 def test_of_all_that_apt_prints_the_errors_come_last_and_without_preface() -> None:
@@ -489,13 +493,13 @@ def test_of_all_that_apt_prints_the_errors_come_last_and_without_preface() -> No
         "W: Download is performed unsandboxed as root as file '/tmp/x' (13: Permission denied)",
         "E: Some index files failed to download. They have been ignored, or old ones used instead.",
     ]
-    assert APT.errors_in(lines) == (
+    assert apt.errors_in(lines) == (
         "http://x InRelease: it is BADSIG",
         "http://y InRelease: Sub-process sqv",
         lines[3],
     )
-    assert APT.errors_in(["no error", " ", "at all"]) == ("no error", "at all")
-    assert APT.errors_in([]) == ()
+    assert apt.errors_in(["no error", " ", "at all"]) == ("no error", "at all")
+    assert apt.errors_in([]) == ()
 
 
 @pytest.mark.parametrize(
@@ -531,7 +535,7 @@ def test_the_drivers_transactions_wait_for_the_lock_and_restart_nothing(
 ) -> None:
     """Somebody may take the lock after our look; needrestart would end what the user runs."""
     wanted = Transaction(packages=("libcuda1",), reinstall=reinstall, wait_s=wait_s)
-    done = APT.run(wanted, Simulation())
-    for command in (APT.simulate(wanted), APT.fetch(wanted), done):
+    done = apt.run(wanted, Simulation())
+    for command in (apt.simulate(wanted), apt.fetch(wanted), done):
         assert f"-o DPkg::Lock::Timeout={told} " in command
         assert "NEEDRESTART_SUSPEND=1 apt-get " in command

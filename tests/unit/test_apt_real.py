@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from private_apt import APT, Package, PrivateApt
 
 from pyinfra_gpu.engine.ask import Answer
-from pyinfra_gpu.engine.package_manager import why
-from pyinfra_gpu.packages import manager_for
-from pyinfra_gpu.packages.apt import files
-from pyinfra_gpu.packages.apt.simulation import parse
+from pyinfra_gpu.engine.transaction import why
+from pyinfra_gpu.packages import apt as apt_words
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.model import Change
+from pyinfra_gpu.packages.simulation import parse
 
 pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
 
@@ -84,7 +86,7 @@ def test_what_the_machines_own_apt_says_of_a_bad_repository_is_understood(
     lines = tuple(
         apt.run("update", "-o", "APT::Update::Error-Mode=any", "-o", "Acquire::Retries=0")
     )
-    assert words in why(manager_for("debian"), Answer(ok=False, stdout=(), lines=lines))
+    assert words in why(Answer(ok=False, stdout=(), lines=lines))
 
 
 def test_the_newest_of_the_branch_comes_from_nvidia(apt: PrivateApt) -> None:
@@ -101,7 +103,7 @@ def test_a_declared_version_is_taken_with_all_it_needs(apt: PrivateApt) -> None:
 
 def test_what_was_removed_and_left_a_file_behind_is_not_on_offer(apt: PrivateApt) -> None:
     """As each pin package that another one has replaced; apt-cache show has it all the same."""
-    manager, name = manager_for("debian"), "nvidia-driver-pinning-580.82.07"
+    name = "nvidia-driver-pinning-580.82.07"
     apt.installed(Package(name, "580.82.07-1"))
     status = apt.root / "var/lib/dpkg/status"
     status.write_text(
@@ -109,7 +111,7 @@ def test_what_was_removed_and_left_a_file_behind_is_not_on_offer(apt: PrivateApt
     )
     apt.run("update")
     assert apt.cache(f"apt-cache show --quiet=2 {name}")[0] == f"Package: {name}"
-    found = manager.on_offer_in(apt.cache(manager.on_offer([name, "libcuda1"])))
+    found = apt_words.on_offer_in(apt.cache(apt_words.on_offer([name, "libcuda1"])))
     assert [*found] == ["libcuda1"]
 
 
@@ -204,3 +206,22 @@ def test_the_guard_lets_through_what_was_simulated_and_nothing_else(
 
 def test_the_guard_stops_a_protocol_it_does_not_know(tmp_path: Path) -> None:
     assert run_guard(tmp_path, "libcuda1 580.95.05-1\n", NEW, version="4")[0] == 1
+
+
+def test_who_holds_apts_lock_is_read_off_apts_own_words(apt: PrivateApt) -> None:
+    words = shlex.split(apt_words.unlocked(0))
+    words = words[words.index("check") :]
+    assert apt_words.locked_by(apt.run(*words)) is None
+    program = (
+        "import fcntl, sys; lock = open(sys.argv[1], 'w'); fcntl.lockf(lock, fcntl.LOCK_EX);"
+        "print(flush=True); sys.stdin.read()"
+    )
+    path = str(apt.root / "var/lib/dpkg/lock-frontend")
+    command = [sys.executable, "-c", program, path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        told = apt_words.locked_by(apt.run(*words))
+        holder.communicate()
+    assert told
+    assert told.startswith(f"pid {holder.pid} (")

@@ -16,16 +16,14 @@ from ubuntu_archives import (
     revision,
 )
 
-from pyinfra_gpu.packages import manager_for
-from pyinfra_gpu.packages.apt import files
-from pyinfra_gpu.packages.apt.simulation import parse
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.limits import Limits, judge
 from pyinfra_gpu.packages.names import driver_version
+from pyinfra_gpu.packages.simulation import parse
 from pyinfra_gpu.stacks import catalogue
 
 pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
 
-UBUNTU = manager_for("ubuntu")
 OLDER, NEWEST = "580.95.05", "580.126.20"
 # What Ubuntu's archive has beside NVIDIA's 580.95.05 and 580.126.20.
 ARCHIVE = {"ahead": "580.142", "equal": NEWEST, "behind": "580.82.07", "without": None}
@@ -42,7 +40,7 @@ def chosen(apt: PrivateApt, *packages: str, branch: int, version: str | None) ->
     simulation = parse(apt.simulate(*packages))
     assert simulation.problems == ()
     limits = Limits(branch=branch, version=version, url="file:/", installed={})
-    assert judge(simulation, limits, UBUNTU) == []
+    assert judge(simulation, limits) == []
     for change in simulation.changes:
         if driver_version(change.new or ""):
             assert change.labels == (NVIDIA,), change
@@ -50,7 +48,7 @@ def chosen(apt: PrivateApt, *packages: str, branch: int, version: str | None) ->
 
 
 def asked(version: str | None, names: tuple[str, ...] = ASKED) -> tuple[str, ...]:
-    return tuple(UBUNTU.build_of(name, version) if version else name for name in names)
+    return tuple(f"{name}={version}-*" if version else name for name in names)
 
 
 def test_what_is_asked_for_is_what_the_stage_asks_for() -> None:

@@ -10,7 +10,7 @@ from gpu_host import LIB, VERSION, bare_gpu_host
 from proven_host import proven_host, record_of
 
 from pyinfra_gpu.drift import libcuda, libcuda_files
-from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages import apt
 
 FILE, ML = f"{LIB}/libcuda.so.{VERSION}", f"{LIB}/libnvidia-ml.so.{VERSION}"
 DEEPER = f"{LIB}/nvidia/current/libcuda.so.{VERSION}"
@@ -405,4 +405,4 @@ def test_packages_are_told_the_most_telling_first() -> None:
     ],
 )
 def test_the_owners_of_paths(lines: tuple[str, ...], owners: list[str]) -> None:
-    assert manager_for("debian").owners_in(lines) == owners
+    assert apt.owners_in(lines) == owners

@@ -25,7 +25,7 @@ from pyinfra_gpu.drift import driver_repository, libcuda
 from pyinfra_gpu.drift.driver import judge
 from pyinfra_gpu.drift.preflight import judge as preflight
 from pyinfra_gpu.operations.driver_packages import requests
-from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages import files
 
 FULL = MAIN.replace("bookworm main", "bookworm main contrib non-free non-free-firmware")
 ALL_THERE = [FULL, SECURITY.replace("security main", "security main contrib non-free")]
@@ -164,10 +164,8 @@ def test_what_the_lists_do_not_name_is_added_for_the_suites_that_they_do() -> No
 
 def test_a_host_without_the_archive_among_its_sources_is_told() -> None:
     host = debian(lists={"nvidia.source_line": NVIDIA_KERNEL[:0]})
-    needed = driver_repository.needed(host.spec(), record(host))
-    assert [str(each) for each in needed] == [
-        "the distribution's own archive is not among its package sources"
-    ]
+    needed = driver_repository.judge.unread(host.spec(), record(host))
+    assert [*needed] == ["the distribution's own archive is not among its package sources"]
 
 
 def test_libcuda_behind_alternatives_is_the_drivers() -> None:

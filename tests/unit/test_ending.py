@@ -39,7 +39,7 @@ from pyinfra.api import State
 from pyinfra.context import ctx_state
 from pyinfra_gpu.engine import command_line
 {before}
-command_line.exit_honestly_on_interrupt()
+command_line._end_honestly()
 with ctx_state.use(State()):
     os.kill(os.getpid(), signal.{name})
     time.sleep(0.1)

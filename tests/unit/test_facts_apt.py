@@ -17,10 +17,7 @@ from pyinfra_gpu.facts import nvidia
 from pyinfra_gpu.facts.answer import Answer
 from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.openpgp import fingerprints
-from pyinfra_gpu.packages import manager_for
 from pyinfra_gpu.packages.model import PackageChange, Source
-
-APT = manager_for("debian")
 
 NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/"
 LIST, SOURCES = "/etc/apt/sources.list.d/a.list", "/etc/apt/sources.list.d/a.sources"
@@ -30,7 +27,7 @@ def sources(file: str, text: str, declared: str | None = None) -> object:
     """What is read off one file's lines, as the probe sends them."""
     rows = [f"{file}:{line}" for line in text.splitlines()]
     told = json.dumps({"nvidia.source_lines": rows, "nvidia.repository": declared})
-    return nvidia.sources(Answer(["pyinfra-gpu-probe 1", told, "pyinfra-gpu-probe end"]), APT)
+    return nvidia.sources(Answer(["pyinfra-gpu-probe 1", told, "pyinfra-gpu-probe end"]))
 
 
 # line -> (URI, keyring), or None where it is not an enabled source of NVIDIA's packages
@@ -142,14 +139,14 @@ ROWS = {
 
 @pytest.mark.parametrize("row", sorted(ROWS))
 def test_a_change_tells_the_versions_before_and_after(row: str) -> None:
-    (change,) = nvidia.history((row,), APT)  # type: ignore[misc]
+    (change,) = nvidia.history((row,))  # type: ignore[misc]
     assert (change.action, change.old, change.new) == ROWS[row]
     assert (change.when, change.name) == ("2026-11-21T06:12:03", "libcuda1")
 
 
 def test_who_did_it_and_how_is_told_where_the_log_knows() -> None:
     row = f"{WHEN}|Install|dkms|3|alice (1000)|apt -o Proxy=http://u:pw@h/ install a|b"
-    assert nvidia.history((row, f"{WHEN}|Install|dkms|3||"), APT) == (
+    assert nvidia.history((row, f"{WHEN}|Install|dkms|3||")) == (
         PackageChange(
             when="2026-11-21T06:12:03",
             command="apt -o Proxy=http://u:***@h/ install a|b",
@@ -186,7 +183,7 @@ def test_who_did_it_and_how_is_told_where_the_log_knows() -> None:
 )
 def test_a_damaged_row_of_the_log_is_passed_over(row: str) -> None:
     good = f"{WHEN}|Remove|libcuda1|1||x"
-    assert len(nvidia.history((row, good, row), APT)) == 1  # type: ignore[arg-type]
+    assert len(nvidia.history((row, good, row))) == 1  # type: ignore[arg-type]
 
 
 ARMOR = base64.encodebytes(KEY)

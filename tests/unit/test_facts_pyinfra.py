@@ -16,7 +16,7 @@ from pyinfra.api.exceptions import FactProcessError, FactValueError
 from pyinfra_gpu.facts.fields import Unknown, as_json
 from pyinfra_gpu.facts.parse import hidden
 from pyinfra_gpu.facts.probe import Look, NoPythonError, ProbeRequest, RecordFact, command, text_of
-from pyinfra_gpu.packages import own_files
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import Paths, system_files
 from tests import forked
 
@@ -118,13 +118,13 @@ def test_a_spec_with_gpus_asks_for_driver_and_toolkit_and_one_without_does_not()
     assert request.repository == "https://h/{distro}/{arch}"
     assert request.keyring == system_files.KEYRING
     assert (request.cuda_proof, request.libcuda_proof) == (PATHS.cuda_proof, PATHS.libcuda_proof)
-    assert {PATHS.proofs, *system_files.ALL, *own_files()} <= set(request.entries)
+    assert {PATHS.proofs, *system_files.ALL, *files.ALL} <= set(request.entries)
     assert "'cuda_release': '13.0'" in text_of(request)
 
     spec.accelerator = "cpu"
     without = ProbeRequest.for_spec(spec)  # type: ignore[arg-type]
     assert (without.nvidia, without.cuda_release, without.keyring) == (False, "", "")
-    assert not {*system_files.ALL, *own_files()} & set(without.entries)
+    assert not {*system_files.ALL, *files.ALL} & set(without.entries)
 
 
 @pytest.mark.parametrize("name", ["cuda_release", "compiler", "repository"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyinfra_gpu.drift.history import as_since, explain, sentence
-from pyinfra_gpu.packages import manager_for
+from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.model import Action, PackageChange, Transaction
 
 
@@ -63,7 +63,7 @@ def test_another_package_explains_nothing(packages: tuple[str, ...]) -> None:
 
 
 def test_what_came_after_our_own_transaction_no_package_has_done() -> None:
-    command = manager_for("debian").fetch(Transaction(packages=("libcuda1",)))
+    command = apt.fetch(Transaction(packages=("libcuda1",)))
     ours = change("libcuda1", when="2026-11-22T08:00:00", command=command)
     assert explain(("libcuda1",), (*HISTORY, ours)) is None
     assert explain(("dkms", "gcc*"), (*HISTORY, ours)) == HISTORY[1]

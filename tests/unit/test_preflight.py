@@ -12,7 +12,7 @@ from proven_host import proven_host, record_of
 
 from pyinfra_gpu.drift import concern, preflight
 from pyinfra_gpu.drift.preflight_driver import _CARRIES_DRIVERS, _OF_AN_ARCHIVE
-from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.names import is_helper, names_its_version
 from pyinfra_gpu.spec import system_files
 
@@ -219,7 +219,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     ),
     "it cannot be told whether a .run file was here, and packages must move": (
         bare_gpu_host(plain={"driver.runfile": "?no permission"}),
-        ("cannot be told (no permission)",),
+        ("whether a .run file installed a driver: no permission",),
     ),
     "a second source of drivers": (
         proven_host(
@@ -234,7 +234,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     ),
     "apt's sources cannot be read": (
         proven_host(lists={"nvidia.source_line": ["?no permission"]}),
-        ("sources could not be read (no permission)",),
+        ("cannot tell the package sources: no permission",),
     ),
     "the driver came from Ubuntu's archive": (
         proven_host(
@@ -279,7 +279,7 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     ),
     "the packages cannot be read": (
         proven_host(lists={"nvidia.package": ["?dpkg-query failed"]}),
-        ("could not be read (dpkg-query failed)",),
+        ("the installed NVIDIA packages: dpkg-query failed",),
     ),
     "jobs run and the packages have to move": (
         proven_host(lists={**JOB, "nvidia.package": MIXED}),
@@ -291,11 +291,11 @@ REFUSED: dict[str, tuple[GpuHost, tuple[str, ...]]] = {
     ),
     "it cannot be told who is at work, and the packages have to move": (
         proven_host(lists={"driver.user": ["?no permission"], "nvidia.package": MIXED}),
-        ("who uses the GPUs cannot be told (no permission)",),
+        ("who uses the GPUs", "no permission"),
     ),
     "it cannot be told whether a driver is loaded": (
         proven_host(plain={"driver.loaded": "?no permission"}),
-        ("cannot be told (no permission)",),
+        ("cannot tell whether the NVIDIA driver is loaded: no permission",),
     ),
     "no driver, and somebody else is to install it": (
         bare_gpu_host(data={"driver_source": "present"}),

@@ -22,7 +22,7 @@ from probing import NOBODY, ROOT, Tree, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.record import NvidiaPackage
-from pyinfra_gpu.packages.apt import files
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.spec import system_files
 
 LOG = "var/log/apt/history.log"

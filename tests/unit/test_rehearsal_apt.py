@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pyinfra_gpu.packages.apt.sources import read
 from pyinfra_gpu.packages.model import Source
+from pyinfra_gpu.packages.sources import read
 from pyinfra_gpu_rehearsal.apt_repository import (
     KEY_NAME,
     make_repository,

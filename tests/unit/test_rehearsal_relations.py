@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from private_apt import APT, Package, PrivateApt
 
-from pyinfra_gpu.packages import manager_for
-from pyinfra_gpu.packages.apt import files
-from pyinfra_gpu.packages.apt.simulation import parse
+from pyinfra_gpu.packages import files
 from pyinfra_gpu.packages.limits import Limits, judge
 from pyinfra_gpu.packages.model import Simulation
 from pyinfra_gpu.packages.names import driver_version
+from pyinfra_gpu.packages.simulation import parse
 from pyinfra_gpu.stacks import catalogue
 from pyinfra_gpu_rehearsal.nvidia import debs, driver_packages
 from pyinfra_gpu_rehearsal.nvidia.archive import DKMS
@@ -23,7 +22,7 @@ from pyinfra_gpu_rehearsal.nvidia.kernels import HELPER
 
 pytestmark = pytest.mark.skipif(APT is None, reason="no apt-get on this machine")
 
-NVIDIA, DEBIAN = "NVIDIA CUDA", manager_for("debian")
+NVIDIA = "NVIDIA CUDA"
 VERSIONS = OLDER, NEWEST, NEXT = ("580.82.07", "580.95.05", "595.71.05")
 OWN_DKMS = "3.0.10-8+deb12u1"
 SUSPEND = "nvidia-suspend-common"
@@ -69,13 +68,13 @@ def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrivateApt:
 
 def solved(apt: PrivateApt, branch: int, version: str | None, kind: str) -> Simulation:
     names = catalogue().driver_packages("debian", branch, "open", kind) or ()  # type: ignore[arg-type]
-    wanted = (DEBIAN.build_of(name, version) if version else name for name in names)
+    wanted = (f"{name}={version}-*" if version else name for name in names)
     return parse(apt.simulate(*wanted))
 
 
 def refusals(simulation: Simulation, branch: int, version: str | None) -> list[str]:
     limits = Limits(branch=branch, version=version, url="file:/", installed={})
-    return judge(simulation, limits, DEBIAN)
+    return judge(simulation, limits)
 
 
 @pytest.mark.parametrize("kind", ["compute", "full"])

@@ -24,7 +24,7 @@ from pyinfra.api import Config, State
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
 
-from pyinfra_gpu.engine import command_line, transport
+from pyinfra_gpu.engine import command_line, lease, transport
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import ended_by
 from pyinfra_gpu.engine.look import COMPARE_S, Unanswered, answer, never_asking
@@ -176,9 +176,12 @@ def look_at(state: State, host: Host) -> HostAnswer:
         with ctx_host.use(host):
             spec = declared(host)
             seen = answer(state, host, spec, compare_s=COMPARE_S)
-            if not isinstance(seen, Unanswered):
+            if isinstance(seen, Unanswered):
+                reason, unreachable = seen.reason, seen.unreachable
+            elif other := lease.other_name(host, seen):
+                reason = other
+            else:
                 return judge(spec, seen)
-            reason, unreachable = seen.reason, seen.unreachable
     except Exception as error:  # one host's failure is one host's failure
         reason = f"it could not be judged ({type(error).__name__}: {error})"
     return HostAnswer(

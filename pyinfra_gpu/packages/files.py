@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from pyinfra_gpu.packages.model import Files, Source
+from pyinfra_gpu.packages.model import Source
 from pyinfra_gpu.packages.names import LABEL, SHARED
 from pyinfra_gpu.spec.system_files import HEADER, KEYRING
 
@@ -16,12 +16,7 @@ SOURCES = f"{SOURCES_FOLDER}/pyinfra-gpu-nvidia.list"
 PREFERENCES = "/etc/apt/preferences.d/00pyinfra-gpu-nvidia"
 UNATTENDED = "/etc/apt/apt.conf.d/52pyinfra-gpu-unattended-upgrades"
 ARCHIVE = f"{SOURCES_FOLDER}/pyinfra-gpu-distribution.list"
-FILES = Files(
-    sources=SOURCES,
-    pins=PREFERENCES,
-    unattended=UNATTENDED,
-    archive=ARCHIVE,
-)
+ALL = (SOURCES, PREFERENCES, UNATTENDED, ARCHIVE)
 
 DRIVER = (
     *("cuda-drivers*", "firmware-nvidia-*", "libcuda1", "libcudadebugger1", "libegl-nvidia*"),
@@ -73,61 +68,43 @@ def preferences(
     version: str | None,
     toolkit: tuple[str, str] | None,
     absent_pin: str | None = None,
+    apart: Sequence[str] | None = None,
 ) -> str:
-    """Return the pins: the driver from NVIDIA alone, of one branch or version.
+    """Return the pins: the driver of one branch or version, from one origin alone.
 
     + branch, version: the declared ones; None as version = any of the branch
     + toolkit: package and exact release of the toolkit, where one is declared
     + absent_pin: the pin package that the repository does not have, so that these stand alone
+    + apart: where the driver is the distribution's own: its packages whose versions are their own;
+      None where the driver comes from NVIDIA
 
     For each version of a package apt goes by the first record that matches it (apt 2.4 to 3.0:
     tested), so their order matters. A priority above 1000 also brings back what went past it; a
     negative one is never installed. See apt_preferences(5).
     """
-    note = f"# The repository has no {absent_pin}: these pins stand alone.\n" if absent_pin else ""
-    wanted = f"{version}-*" if version else f"{branch}.*"
-    every, other = (*DRIVER, *SHARED), "version [1-9][0-9][0-9].[0-9]*"
-    records = [
-        # A label that does not begin with "N", or begins with it and goes on otherwise.
-        _record("other archives have packages of the same names", DRIVER, "release l=[!N]*", -1),
-        _record("see above", DRIVER, "release l=N[!V]*", -1),
-        _record("the declared driver", every, f"version {wanted}", 1001),
-        _record("and no other driver", every, other, -1),
-        _record("the distribution's own is the one", NOT_FROM_NVIDIA, f"release l={LABEL}", -1),
-    ]
-    if toolkit:
-        name, release = toolkit
-        records.append(_record("the declared toolkit", (name,), f"version {release}-*", 1001))
-    return "\n".join([HEADER + note.rstrip("\n") if note else HEADER.rstrip("\n"), *records])
-
-
-def archive_preferences(
-    branch: int,
-    version: str | None,
-    toolkit: tuple[str, str] | None,
-    apart: Sequence[str],
-) -> str:
-    """Return the pins where the driver is the distribution's own: none of NVIDIA's repository.
-
-    + branch, version, toolkit: see `preferences`
-    + apart: packages of the distribution whose versions are their own
-    """
-    every = [
-        name for name in (*DRIVER, *SHARED) if not any(fnmatchcase(one, name) for one in apart)
-    ]
-    wanted = f"{version}-*" if version else f"{branch}.*"
-    other = "version [1-9][0-9][0-9].[0-9]*"
+    every: tuple[str, ...] = (*DRIVER, *SHARED)
     nvidias = f"release l={LABEL}"
+    if apart is None:
+        origins = [
+            # A label that does not begin with "N", or begins with it and goes on otherwise.
+            _record("other archives have packages of these names", DRIVER, "release l=[!N]*", -1),
+            _record("see above", DRIVER, "release l=N[!V]*", -1),
+        ]
+    else:
+        origins = [_record("the driver is the distribution's own", every, nvidias, -1)]
+        every = tuple(each for each in every if not any(fnmatchcase(one, each) for one in apart))
+    wanted = f"{version}-*" if version else f"{branch}.*"
     records = [
-        _record("the driver is the distribution's own", (*DRIVER, *SHARED), nvidias, -1),
+        *origins,
         _record("the declared driver", every, f"version {wanted}", 1001),
-        _record("and no other driver", every, other, -1),
+        _record("and no other driver", every, "version [1-9][0-9][0-9].[0-9]*", -1),
         _record("the distribution's own is the one", NOT_FROM_NVIDIA, nvidias, -1),
     ]
     if toolkit:
         name, release = toolkit
         records.append(_record("the declared toolkit", (name,), f"version {release}-*", 1001))
-    return "\n".join([HEADER.rstrip("\n"), *records])
+    note = f"\n# The repository has no {absent_pin}: these pins stand alone." if absent_pin else ""
+    return "\n".join([HEADER.rstrip("\n") + note, *records])
 
 
 def archive(sources_: Sequence[Source]) -> str:

@@ -10,10 +10,13 @@ from pyinfra_gpu.packages.model import Change, Simulation
 
 _INSTALL = re.compile(
     r"Inst (?P<name>\S+)(?: \[(?P<old>[^\]]+)\])? "
-    r"\((?P<new>\S+)(?: (?P<from>.*?))?(?: ?\[(?P<arch>[^\]]+)\])?\)(?: \[.*)?"
+    r"\((?P<new>\S+)(?: (?P<labels>.*?))?(?: ?\[(?P<arch>[^\]]+)\])?\)(?: \[.*)?"
 )
 _REMOVE = re.compile(r"(?:Remv|Purg) (?P<name>\S+) \[(?P<old>[^\]]+)\].*")
-_FETCH = re.compile(r"'(?P<uri>[^']+)' (?P<file>\S+) \d+(?: .*)?")
+_FETCH = re.compile(
+    r"'(?P<uri>[^']+)' (?P<name>[^_\s]+)_[^_\s]+_(?P<arch>[^_\s]+)\.deb \d+(?: .*)?"
+)
+_UNMET = re.compile(r" \S.*: (Depends|PreDepends|Conflicts|Breaks): ")
 
 
 def read(lines: Sequence[str], mark: str) -> Simulation | None:
@@ -41,52 +44,35 @@ def parse(lines: Sequence[str]) -> Simulation:
     """Read the output of `LC_ALL=C apt-get --simulate ...`, both its channels."""
     changes, odd = [], []
     for line in (line.rstrip() for line in lines):
-        if line.startswith("Inst "):
-            match = _INSTALL.fullmatch(line)
-        elif line.startswith(("Remv ", "Purg ")):
-            match = _REMOVE.fullmatch(line)
-        else:
+        if not line.startswith(("Inst ", "Remv ", "Purg ")):
             continue
-        if match is None:
-            odd.append(line)
+        if match := _INSTALL.fullmatch(line) or _REMOVE.fullmatch(line):
+            changes.append(_change(match.groupdict()))
         else:
-            changes.append(_change(match))
+            odd.append(line)
     return Simulation(changes=tuple(changes), problems=_problems(lines), odd=tuple(odd))
 
 
-def _change(match: re.Match[str]) -> Change:
-    found = match.groupdict()
+def _change(found: dict[str, str | None]) -> Change:
+    # "LABEL:VERSION/ARCHIVE, LABEL:..."; a source without a label shows as its archive
+    labels = [each.partition(":")[0].strip() for each in (found.get("labels") or "").split(",")]
     return Change(
-        name=found["name"],
+        name=found["name"] or "",
         old=found["old"],
         new=found.get("new"),
-        labels=_labels(found.get("from") or ""),
+        labels=tuple(dict.fromkeys(filter(None, labels))),
+        arch=found.get("arch"),
     )
-
-
-def _labels(text: str) -> tuple[str, ...]:
-    """Read "LABEL:VERSION/ARCHIVE, LABEL:..." - a source without a label shows as its archive."""
-    return tuple(dict.fromkeys(part.partition(":")[0].strip() for part in text.split(",") if part))
 
 
 def _problems(lines: Sequence[str]) -> tuple[str, ...]:
     """Return apt's errors; what it says on broken dependencies comes before them, indented."""
     errors = [line[2:].strip() for line in lines if line.startswith("E:")]
-    dependencies = [
-        " ".join(line.split())
-        for line in lines
-        if re.match(r" \S.*: (Depends|PreDepends|Conflicts|Breaks): ", line)
-    ]
-    return tuple([*dependencies, *errors] if errors else [])
+    unmet = [" ".join(line.split()) for line in lines if _UNMET.match(line)]
+    return tuple([*unmet, *errors] if errors else [])
 
 
-def parse_fetches(lines: Sequence[str]) -> dict[str, str]:
-    """Read `apt-get --print-uris`: package name -> URI.
-
-    apt names the files NAME_VERSION_ARCHITECTURE.deb, with ":" written as %3a.
-    """
-    found = {}
-    for line in lines:
-        if match := _FETCH.fullmatch(line.strip()):
-            found[match["file"].partition("_")[0]] = match["uri"]
-    return found
+def parse_fetches(lines: Sequence[str]) -> dict[tuple[str, str], str]:
+    """Read `apt-get --print-uris`, which names files NAME_VERSION_ARCHITECTURE.deb."""
+    matches = (_FETCH.fullmatch(line.strip()) for line in lines)
+    return {(each["name"], each["arch"]): each["uri"] for each in matches if each}

@@ -8,6 +8,14 @@ from typing import cast, get_args
 
 from pyinfra_gpu.packages.model import Action, PackageChange
 
+MARK = "pyinfra-gpu::transaction"
+"""An option without effect in our own command lines, which apt's log keeps with the rest."""
+
+
+def is_ours(command: str | None) -> bool:
+    """Tell whether a command line of apt's log is a transaction of ours."""
+    return MARK in (command or "")
+
 
 def read(rows: Sequence[str]) -> Iterator[PackageChange]:
     """Read the probe's rows "DATE TIME|ACTION|NAME|VERSIONS|BY|COMMAND", oldest first.

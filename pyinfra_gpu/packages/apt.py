@@ -1,0 +1,272 @@
+"""Apt and dpkg: command lines for a host, and what it answers.
+
+A command line is POSIX shell with every value quoted. Unless something else is said it has to run
+as root, and ends with 0 where it did what it is for.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+from pyinfra_gpu.on_host import program, text
+from pyinfra_gpu.packages import files, simulation
+from pyinfra_gpu.packages.history import MARK
+from pyinfra_gpu.packages.model import Simulation, Transaction
+from pyinfra_gpu.packages.names import plain
+
+_PART = "== pyinfra-gpu =="
+_STATE = "/var/lib"  # /tmp and /run may forbid to run programs; dpkg itself runs scripts below it
+_MODULES = "/var/lib/dkms"
+_HELD = "packages/apt/held.sh"
+_KEYRING_IN_PACKAGE = "usr/share/keyrings/cuda-archive-keyring.gpg"
+_APT_GET = (
+    # needrestart would restart services of the user's, without a question without a terminal.
+    *("env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_SUSPEND=1"),
+    *("apt-get", "-y", "-q", "--no-install-recommends", "-o", "APT::Get::AutomaticRemove=false"),
+    # A configuration file that somebody changed stays as it is, without a question.
+    *("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"),
+)
+_OURS_ONLY = (
+    *("-o", f"Dir::Etc::sourcelist={files.SOURCES}", "-o", "Dir::Etc::sourceparts=-"),
+    # The lists of all other sources stay; and without this, apt ends with 0 where a server is down.
+    *("-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any"),
+)
+
+
+def simulate(transaction: Transaction) -> str:
+    """Return the command that says what a transaction would do, and changes nothing.
+
+    One round trip for the changes, the holds and what is to be fetched.
+    """
+    return program("packages/apt/simulate.sh", _PART, *_words(transaction))
+
+
+def simulated(lines: Sequence[str]) -> Simulation | None:
+    """Read what `simulate` printed on standard output; None where it is cut off."""
+    return simulation.read(lines, _PART)
+
+
+def fetch(transaction: Transaction) -> str:
+    """Return the command that fetches all files of a transaction and installs none."""
+    return shlex.join((*_words(transaction), "--download-only"))
+
+
+def run(transaction: Transaction, judged: Simulation) -> str:
+    """Return the command that runs a transaction, and stops it where it is another one.
+
+    + judged: what was judged; before anything else changes, the command fails. What of it is on
+      hold and stays is on hold again when the command ends, however it ends
+    """
+    allowed = "".join(f"{plain(each.name)} {each.new or '-'}\n" for each in judged.changes)
+    # Apt takes it off hold to change it.
+    held = " ".join(each.name for each in judged.changes if each.name in judged.held)
+    words = (text("packages/apt/guard.sh"), allowed, held, *_words(transaction))
+    return program("packages/apt/transaction.sh", _STATE, *words, uses=(_HELD,))
+
+
+def _words(transaction: Transaction) -> tuple[str, ...]:
+    """Return the words of apt-get; simulation and real run must not differ in more."""
+    return (
+        *(*_APT_GET, "-o", f"{MARK}=1", "-o", _wait(transaction.wait_s)),
+        *("--allow-downgrades", "--allow-change-held-packages"),
+        # What is installed again to bring back lost files brings its configuration files, too.
+        *(("-o", "Dpkg::Options::=--force-confmiss") if transaction.reinstall else ()),
+        *("install", *(("--reinstall",) if transaction.reinstall else ())),
+        *transaction.packages,
+    )
+
+
+def _wait(seconds: int) -> str:
+    return f"DPkg::Lock::Timeout={max(seconds, 1)}"
+
+
+def install(names: Sequence[str], wait_s: int) -> str:
+    """Return the command that installs packages of the distribution.
+
+    + wait_s: seconds to wait where somebody else takes the lock meanwhile
+    """
+    # A name that is not on offer fails; as a pattern, "python3.9" could match others.
+    options = ("-o", _wait(wait_s), "-o", "APT::Cmd::Pattern-Only=true")
+    return shlex.join((*_APT_GET, *options, "install", *names))
+
+
+def update(wait_s: int, *, ours: bool = False) -> str:
+    """Return the command that fetches the lists of all sources anew.
+
+    + wait_s: seconds to wait where somebody else does the same
+    + ours: only the list of NVIDIA's repository; no other source can make it fail then
+    """
+    words = ("apt-get", "update", "-q", *(_OURS_ONLY if ours else ()))
+    return program("packages/apt/update.sh", str(wait_s), *words)
+
+
+def unlocked(wait_s: int) -> str:
+    """Return the command that waits until nobody else holds the lock; it fails after a while."""
+    return shlex.join(("env", "LC_ALL=C", "apt-get", "check", "-q", "-o", _wait(wait_s)))
+
+
+def locked_by(lines: Sequence[str]) -> str | None:
+    """Read who holds the lock off what a command printed, e.g. "pid 123 (unattended-upgr)"."""
+    found = (re.search(r"It is held by process (\d+) \((.*)\)", line) for line in lines)
+    return next((f"pid {match[1]} ({match[2]})" for match in found if match), None)
+
+
+def on_offer(names: Sequence[str]) -> str:
+    """Return the command that prints every version of packages that is on offer.
+
+    `apt-cache show` would also show what was removed and left a file behind.
+    """
+    return shlex.join(("apt-cache", "madison", *names))
+
+
+def on_offer_in(lines: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Read what `on_offer` printed: name -> versions.
+
+    A line is "libcuda1 | 535.261.03-1 | http://... Packages".
+    """
+    found: dict[str, dict[str, None]] = {}
+    for line in lines:
+        words = [word.strip() for word in line.split(" | ")]
+        if len(words) == 3:
+            found.setdefault(words[0], {})[words[1]] = None
+    return {name: tuple(each) for name, each in found.items()}
+
+
+def versions(names: Sequence[str]) -> str:
+    """Return the command that prints the versions of packages."""
+    rows = r"${Package}=${Version}\n${binary:Package}=${Version}\n"
+    return f"{shlex.join(('dpkg-query', '-W', '-f', rows, *names))} 2>/dev/null"
+
+
+def versions_in(lines: Sequence[str]) -> Mapping[str, str]:
+    """Read what `versions` printed, by each name alone and with its architecture.
+
+    Packages that are not installed are left out.
+    """
+    found = (line.partition("=") for line in lines)
+    return {name: version for name, _, version in found if version}
+
+
+def hold(names: Sequence[str], *, on: bool) -> str:
+    """Return the command that puts packages on hold, or takes them off it."""
+    return shlex.join(("apt-mark", "hold" if on else "unhold", *names))
+
+
+def owners(paths: Sequence[str]) -> str:
+    """Return the command that prints to which packages paths belong.
+
+    It fails where one of them belongs to none.
+    """
+    return f"{shlex.join(('dpkg-query', '-S', *paths))} 2>/dev/null"
+
+
+def missing_files(folder: str) -> str:
+    """Return the command that prints, as `owners` does, what packages lost below `folder`."""
+    return program("packages/apt/missing_files.sh", folder)
+
+
+def owners_in(lines: Sequence[str]) -> list[str]:
+    """Read what `owners` or `missing_files` printed: names, as often as they stand there.
+
+    A line is "libcuda1:amd64: /usr/lib/.../libcuda.so"; "diversion by ..." names none.
+    """
+    found = []
+    for line in lines:
+        names, separator, path = line.partition(": ")
+        if separator and path.startswith("/") and not names.startswith("diversion "):
+            found += [name.strip() for name in names.split(",")]
+    return found
+
+
+def finish() -> str:
+    """Return the command that finishes what an interrupted installation left."""
+    return program("packages/apt/finish.sh", _STATE, _MODULES, uses=(_HELD,))
+
+
+def keyring(url: str, sha256: str) -> str:
+    """Return the command that fetches NVIDIA's keyring and prints it as base64.
+
+    + url: the repository, without a slash at its end
+    + sha256: digest of the package that holds it; nothing of another one is opened
+
+    The package is never installed: its own list would point elsewhere.
+    """
+    words = (keyring_url(url), f"SHA256:{sha256}", _KEYRING_IN_PACKAGE)
+    return program("packages/apt/keyring.sh", *words)
+
+
+def keyring_url(url: str) -> str:
+    """Return where in a repository that package is."""
+    return f"{url}/cuda-keyring_1.1-1_all.deb"
+
+
+def set_aside(file: str, url: str) -> str:
+    """Return the command that takes a list out of use that names nothing but `url`.
+
+    It fails, with a sentence, where the list names another repository too. Apt passes over files
+    that end in ".disabled".
+    """
+    return program("packages/apt/set_aside.sh", files.SOURCES_FOLDER, file, url)
+
+
+def remove_by_hand(names: Sequence[str], *, entirely: bool = False) -> str:
+    """Return the command line by which a person removes packages.
+
+    + entirely: their configuration too
+    """
+    return f"sudo apt-get {'purge' if entirely else 'remove'} {' '.join(names)}"
+
+
+_GUARD = "E: pyinfra-gpu: "
+_TELLS = re.compile(r"(?:E|W|Error|Warning): |dpkg(?:-deb)?: error")
+_WARNS = re.compile(r"W(?:arning)?: ")
+# What apt adds where the error itself stands in another line, or where there is none.
+_SUMS_UP = re.compile(
+    r"(?:E|W|Error|Warning): (?:Sub-process /usr/bin/dpkg |Some (?:index )?files failed to download"
+    r"|Download Failed|Unable to fetch some archives|Failure while executing"
+    r"|Download is performed unsandboxed)"
+)
+_PREFACE = re.compile(r"^.*(?:GPG error|OpenPGP signature verification failed): (?=\S)")
+_OF_A_PACKAGE = "dpkg: error processing "
+_CONSEQUENCE = "dependency problems - leaving unconfigured"
+_SCRIPT_FAILED = re.compile(r" installed \S+ package post-installation script subprocess ")
+_BEGINS_A_PACKAGE = re.compile(r"(?:Preparing to unpack|Unpacking|Setting up|Removing) ")
+
+
+def errors_in(lines: Sequence[str]) -> tuple[str, ...]:
+    """Read what a failed command printed: the lines that say why; all where none is known to.
+
+    Errors come behind warnings. Of a package that dpkg could not install: all that was printed
+    about that one. What the lines mean is for the diagnosis.
+    """
+    lines = [line.rstrip() for line in lines if line.strip()]
+    if guard := [line for line in lines if line.startswith(_GUARD)]:
+        return tuple(guard)
+    places = [at for at, line in enumerate(lines) if line.startswith(_OF_A_PACKAGE)]
+    if places:
+        # What only depends on the one that failed may stand before it.
+        own = [at for at in places if _CONSEQUENCE not in "".join(lines[at : at + 2])]
+        return _about_a_package(lines, [*own, *places][0])
+    found = [line for line in lines if _TELLS.match(line) and not _SUMS_UP.match(line)]
+    found.sort(key=lambda line: not _WARNS.match(line))
+    return tuple(_PREFACE.sub("", line) for line in found or lines)
+
+
+def _about_a_package(lines: Sequence[str], error: int) -> tuple[str, ...]:
+    """Return what stands from where dpkg began with a package to the end of its error."""
+    first = last = error
+    while first > 0 and not _BEGINS_A_PACKAGE.match(lines[first]):
+        first -= 1
+    while last + 1 < len(lines) and lines[last + 1].startswith(" "):
+        last += 1
+    return tuple(lines[first : last + 1])
+
+
+def says_script_failed(lines: Sequence[str]) -> bool:
+    """Tell whether `finish` says that the program failed by which a package sets itself up.
+
+    Then all its files are there, and to install it again would fail the same way.
+    """
+    return any(_SCRIPT_FAILED.match(line) for line in lines)

@@ -1,0 +1,169 @@
+"""A transaction of packages in a run: simulated, judged, fetched, run; refused in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from gpu_host import URL, GpuHost, GpuRun
+from pyinfra.api import deploy, operation
+from pyinfra.api.command import FunctionCommand
+
+from pyinfra_gpu.engine import transaction
+from pyinfra_gpu.engine.converge import Commands
+from pyinfra_gpu.engine.journal import Journal
+from pyinfra_gpu.engine.look import look
+from pyinfra_gpu.spec import HostSpec
+
+MARK = "== pyinfra-gpu =="
+V = "580.95.05-1"
+GOOD = f"Inst libcuda1 ({V} NVIDIA CUDA:x [amd64])"
+Body = Callable[[HostSpec], Commands]
+
+
+def executed(host: GpuHost, body: Body) -> tuple[list[str], str]:
+    """Run one operation on a host: its commands, and why it failed."""
+
+    @operation()
+    def act(spec: HostSpec) -> Commands:
+        assert look(spec) is not None
+        yield from body(spec)
+
+    @deploy("Packages")
+    def task(wanted: HostSpec) -> None:
+        if wanted.host.endswith("ws1"):
+            act(name="Act", spec=wanted)
+
+    made = GpuRun(host, GpuHost(name="ws2"), tasks=(task,))
+    journal = Journal(lambda state, journal: None)
+    made.state.add_callback_handler(journal)  # type: ignore[no-untyped-call]
+    made.prepare().execute()
+    problems = [each.problem or "" for name in journal.entries for each in journal.of(name)]
+    return made.executed("ws1"), "".join(problems)
+
+
+def installs(spec: HostSpec) -> Commands:
+    yield from transaction.install("driver", spec, ["libcuda1=580.95.05-*"])
+
+
+def simulated(*rows: str, held: tuple[str, ...] = (), uri: str = URL, **responses: Any) -> GpuHost:
+    fetched = f"'{uri}/./libcuda1.deb' libcuda1_{V}_amd64.deb 10 SHA256:ab"
+    said = [*rows, MARK, *held, MARK, fetched, MARK]
+    return GpuHost(responses={"--simulate": {"stdout": said}, **responses})
+
+
+FAILING = {"success": False, "stdout": [], "stderr": ["E: a splinter"]}
+
+
+def step_of(command: str) -> str:
+    words = ("apt-get check", "--simulate", "--download-only", "Pre-Install-Pkgs", "sourcelist")
+    return next((each for each in words if each in command), command)
+
+
+def test_it_is_simulated_judged_fetched_and_run() -> None:
+    commands, problem = executed(simulated(GOOD), installs)
+    assert problem == ""
+    assert [*map(step_of, commands)] == [
+        *("apt-get check", "sourcelist", "--simulate", "--download-only", "Pre-Install-Pkgs")
+    ]
+
+
+REFUSED: dict[str, tuple[GpuHost, str]] = {
+    "beyond its limits": (simulated(GOOD, "Remv desktop [43]"), "it would remove desktop"),
+    "another origin": (
+        simulated(GOOD, uri="http://evil.example"),
+        "would come from another origin (http://evil.example",
+    ),
+    "on hold": (
+        simulated(GOOD, "Inst dkms [3.0] (3.1 Debian:12 [all])", held=("dkms",)),
+        "dkms, which is on hold (`apt-mark unhold dkms` frees it)",
+    ),
+    "not understood": (simulated("Inst what"), "apt said something that is not understood"),
+    "no solution": (simulated("E: stuck"), "apt finds no way to install libcuda1=580.95.05-*"),
+    "cut off": (GpuHost(responses={"--simulate": {"stdout": [GOOD]}}), "nothing was changed"),
+    "silence": (GpuHost(responses={"--simulate": {"stdout": []}}), "apt printed nothing"),
+    "not to be fetched": (
+        simulated(GOOD, **{"--download-only": FAILING}),
+        "cannot be fetched: apt says: E: a splinter",
+    ),
+    "a repository that is down": (
+        simulated(GOOD, sourcelist=FAILING),
+        f"the repository {URL} cannot be used: apt says: E: a splinter",
+    ),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_must_not_be_is_never_run(why: str) -> None:
+    host, words = REFUSED[why]
+    commands, problem = executed(host, installs)
+    assert words in problem
+    assert "Pre-Install-Pkgs" not in [*map(step_of, commands)]
+
+
+def test_where_the_lists_are_old_they_are_all_updated_once() -> None:
+    commands, _ = executed(simulated("E: stuck"), installs)
+    assert [*map(step_of, commands)].count("--simulate") == 2
+    assert len([each for each in commands if each.endswith("apt-get update -q")]) == 1
+
+
+def test_a_transaction_that_fails_says_why() -> None:
+    _, problem = executed(simulated(GOOD, **{"Pre-Install-Pkgs": FAILING}), installs)
+    assert problem.endswith("install libcuda1 failed: apt says: E: a splinter")
+
+
+def reinstalls(spec: HostSpec) -> Commands:
+    def act(state: Any, host: Any) -> bool:
+        names = transaction.owners(state, host, spec, ["/usr/lib/libcuda.so"])
+        names += transaction.with_missing_files(state, host, spec, "/usr/local/cuda")
+        return transaction.again(state, host, "driver", spec, names)
+
+    yield FunctionCommand(act, (), {})
+
+
+def lost(*offered: str) -> GpuHost:
+    rows = [f"libcuda1 | {version} | http://x Packages" for version in offered]
+    return simulated(
+        f"Inst libcuda1 [{V}] ({V} NVIDIA CUDA:x [amd64])",
+        held=("libcuda1", "dkms"),
+        **{
+            "dpkg-query -S /usr/lib": {"stdout": ["libcuda1:amd64: /usr/lib/libcuda.so"]},
+            "dpkg-query -W": {"stdout": [f"libcuda1:amd64={V}"]},
+            "apt-cache madison": {"stdout": rows},
+        },
+    )
+
+
+def test_a_package_comes_back_at_its_version_and_stays_on_hold() -> None:
+    commands, problem = executed(lost("580.105.08-1", V), reinstalls)
+    assert problem == ""
+    (ran,) = [each for each in commands if "Pre-Install-Pkgs" in each]
+    assert "install --reinstall" in ran
+    assert f"libcuda1:amd64={V}" in ran
+    assert " libcuda1 env " in ran  # what is held again
+
+
+def test_a_package_of_which_the_version_is_gone_is_told_with_what_is_left() -> None:
+    commands, problem = executed(lost("580.105.08-1"), reinstalls)
+    assert "no source offers that version any more (on offer: 580.105.08-1)" in problem
+    assert "Pre-Install-Pkgs" not in [*map(step_of, commands)]
+
+
+def test_lists_that_apt_cannot_read_are_told_in_its_words() -> None:
+    said = {"success": False, "stdout": [], "stderr": ["E: Unable to parse package file /x (1)"]}
+    host = lost(V)
+    host.responses["apt-cache madison"] = said
+    _, problem = executed(host, reinstalls)
+    assert "offer cannot be told" in problem
+    assert "Unable to parse package file /x" in problem
+
+
+HELD = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 9 (dpkg)"
+
+
+def test_somebody_who_holds_the_lock_for_too_long_is_named() -> None:
+    busy = {"success": False, "stdout": [], "stderr": [HELD]}
+    commands, problem = executed(simulated(GOOD, **{"apt-get check": busy}), installs)
+    assert [*map(step_of, commands)] == ["apt-get check"] * 2
+    assert "apt is in use by pid 9 (dpkg)" in problem
