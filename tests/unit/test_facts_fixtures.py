@@ -166,17 +166,6 @@ def test_a_finished_gpu_host_is_read_whole() -> None:
     assert host.layout.entry("/etc") == Unknown("/etc was not looked at")
 
 
-def test_a_package_whose_configuration_failed_is_named() -> None:
-    packages = record("debian12-half-configured.txt").packages
-    assert packages.half_configured == ("broken-dkms",)
-    assert packages.lock_holder is None
-    assert "broken-dkms" not in packages.installed  # type: ignore[operator]
-
-
-def test_the_process_that_holds_apts_lock_is_named() -> None:
-    assert record("debian12-apt-locked.txt").packages.lock_holder == "pid 438 (apt-get)"
-
-
 def test_without_root_what_root_hides_is_unknown_and_the_rest_is_told() -> None:
     host = record("debian12-rootless.txt")
     assert host.system.uid == 1000

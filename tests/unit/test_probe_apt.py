@@ -89,12 +89,6 @@ def test_a_package_of_another_architecture_says_so(gpu_host: Tree) -> None:
     assert names == ["cuda-keyring", "libcuda1", "libcuda1:i386"]
 
 
-def test_what_was_always_told_of_packages_is_told_as_before(gpu_host: Tree) -> None:
-    packages = look(gpu_host).packages
-    assert packages.installed == {"git": "1:2.39.5-0+deb12u2"}
-    assert packages.half_configured == ("curl",)
-
-
 def test_sources_in_both_forms_are_told(gpu_host: Tree) -> None:
     folder = gpu_host.root / "etc/apt/sources.list.d"
     write(
@@ -118,12 +112,6 @@ def test_sources_in_both_forms_are_told(gpu_host: Tree) -> None:
         ("b.sources", "https://nvidia.example/caf\N{LATIN SMALL LETTER E WITH ACUTE}"),
     ]
     assert sources[0].signed_by == "/usr/share/keyrings/cuda-archive-keyring.gpg"  # type: ignore[index,union-attr]
-
-
-def test_without_lists_there_are_no_sources(gpu_host: Tree) -> None:
-    for file in (gpu_host.root / "etc/apt").rglob("*.list"):
-        file.unlink()
-    assert look(gpu_host).nvidia.sources == ()
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can take another user's place")

@@ -55,11 +55,6 @@ def test_a_toolkit_that_is_not_there_lacks_everything(gpu_host: Tree) -> None:
     assert (cuda.missing, cuda.nvcc, cuda.toolkits) == (FILES, None, ("13.0",))
 
 
-def test_where_no_release_is_declared_nothing_is_missing(gpu_host: Tree) -> None:
-    cuda = look(gpu_host, cuda_release="").cuda
-    assert (cuda.missing, cuda.nvcc, cuda.toolkits) == ((), None, ("13.0",))
-
-
 def test_the_link_and_what_alternatives_say_are_told_apart(gpu_host: Tree) -> None:
     root = gpu_host.root
     cuda = look(gpu_host).cuda
@@ -139,12 +134,6 @@ def test_root_does_not_run_a_users_compiler_as_root() -> None:
             assert not mark.exists()
     finally:
         shutil.rmtree(base)
-
-
-def test_the_proof_is_told_as_it_stands(gpu_host: Tree) -> None:
-    assert look(gpu_host).cuda.proof == "{}\n"
-    (gpu_host.prefix / "proofs/cuda.json").unlink()
-    assert look(gpu_host).cuda.proof is None
 
 
 def test_what_login_shells_are_told_of_cuda_is_read_and_not_run(

@@ -194,13 +194,6 @@ def test_firmware_that_knows_no_secure_boot_has_it_off(tree: Tree) -> None:
     assert tree.look().system.secure_boot is False
 
 
-def test_a_system_without_systemd_names_its_first_process(tree: Tree) -> None:
-    write(tree.root / "proc/1/comm", "runit\n")
-    assert tree.look().system.init == "runit"
-    (tree.root / "run/systemd/system").mkdir(parents=True)
-    assert tree.look().system.init == "systemd"
-
-
 def test_a_release_without_a_number_has_none_and_one_without_a_file_is_unknown(
     tree: Tree,
 ) -> None:
@@ -211,14 +204,6 @@ def test_a_release_without_a_number_has_none_and_one_without_a_file_is_unknown(
     assert system.os_name == 'Its "Debian" sid'
     (tree.root / "usr/lib/os-release").unlink()
     assert isinstance(tree.look().system.os_id, Unknown)
-
-
-def test_names_in_other_alphabets_are_told(tree: Tree) -> None:
-    write(tree.root / "proc/sys/kernel/hostname", "b\N{LATIN SMALL LETTER U WITH DIAERESIS}ro\n")
-    tree.environment["SUDO_USER"] = "j\N{LATIN SMALL LETTER O WITH DIAERESIS}rg"
-    system = tree.look().system
-    assert system.hostname == "b\N{LATIN SMALL LETTER U WITH DIAERESIS}ro"
-    assert system.user == "j\N{LATIN SMALL LETTER O WITH DIAERESIS}rg"
 
 
 def test_who_logged_in_without_sudo_is_who_runs_the_probe(tree: Tree) -> None:

@@ -20,11 +20,6 @@ def unit(tree: Tree, user: int, name: str) -> Path:
     return folder
 
 
-def test_no_run_is_on_where_there_is_no_unit(tree: Tree) -> None:
-    launcher = tree.look().launcher
-    assert (launcher.linger, launcher.runs) == (False, ())
-
-
 def test_the_owners_runs_are_told_and_no_other_users(tree: Tree) -> None:
     own = os.geteuid()
     unit(tree, own, "20261122-200000-balanced")

@@ -7,7 +7,6 @@ import getpass
 import hashlib
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ sys.path.append(str(Path(__file__).parent / "fixtures" / "probe"))
 from probing import Tree, tree_fixture, write  # noqa: F401
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.parse import hidden
 from pyinfra_gpu.facts.record import Entry
 from pyinfra_gpu.facts.verdict import Stamp, Verdict
 
@@ -65,28 +63,6 @@ def test_large_files_have_no_digest_and_a_size(tree: Tree) -> None:
     assert (second.sha256, second.size) == (None, (4 << 20) + 1)
 
 
-def test_names_with_blanks_backslashes_and_other_alphabets_are_found(
-    tree: Tree,
-) -> None:
-    names = [
-        " lead",
-        "trail ",
-        "a  b",
-        "back\\slash",
-        "caf\N{LATIN SMALL LETTER E WITH ACUTE}",
-        "*",
-        "-x",
-    ]
-    paths = [write(tree.prefix / name, name) for name in names]
-    link = tree.prefix / "a link -> with an arrow"
-    link.symlink_to("target\nof two lines")
-    *files, arrow = look_at(tree, *paths, link)
-    digests = [entry.sha256 for entry in files if isinstance(entry, Entry)]
-    assert digests == [hashlib.sha256(name.encode()).hexdigest() for name in names]
-    assert isinstance(arrow, Entry)
-    assert arrow.target == "target\nof two lines"
-
-
 def test_an_owner_without_a_name_is_told_by_number(tree: Tree) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a file away")
@@ -95,35 +71,6 @@ def test_an_owner_without_a_name_is_told_by_number(tree: Tree) -> None:
     (entry,) = look_at(tree, file)
     assert isinstance(entry, Entry)
     assert entry.owner == "54321"
-
-
-TEXTS = {
-    "plain": (b"A=1\nB=2\n", "A=1\nB=2\n"),
-    "no last newline": (b"A=1", "A=1"),
-    "only newlines": (b"\n\n\n", "\n\n\n"),
-    "empty": (b"", ""),
-    "other alphabets": (
-        "caf\N{LATIN SMALL LETTER E WITH ACUTE}\n".encode(),
-        "caf\N{LATIN SMALL LETTER E WITH ACUTE}\n",
-    ),
-    "not UTF-8": (b"A=\xff\xfe\n", "A=\\xff\\xfe\n"),
-    "zero bytes": (b'{"status"\0\0\0', '{"status"\0\0\0'),
-    "the markers": (b"pyinfra-gpu-probe end\n", "pyinfra-gpu-probe end\n"),
-    "largest": (b"x" * 65536, "x" * 65536),
-}
-
-
-@pytest.mark.parametrize("kind", sorted(TEXTS))
-def test_texts_are_told_byte_for_byte(tree: Tree, kind: str) -> None:
-    content, text = TEXTS[kind]
-    write(Path(tree.paths.env_file), content)
-    write(Path(tree.paths.stamp), content)
-    write(Path(tree.paths.verdict), content)
-    record = tree.look()
-    assert record.environment.text == hidden(text)
-    assert record.smoke.stamp == Stamp.read(text)
-    assert record.smoke.verdict == Verdict.read(text)
-    assert isinstance(record.smoke.verdict, Unknown)
 
 
 def test_the_smoke_tests_documents_are_told_whole(tree: Tree) -> None:
@@ -174,11 +121,6 @@ def test_the_holder_of_a_lock_is_named(tree: Tree) -> None:
     assert tree.look().packages.lock_holder == "pid 4242 (apt-get)"
 
 
-def test_a_holder_that_is_gone_meanwhile_is_told_by_number(tree: Tree) -> None:
-    write(tree.root / "proc/locks", lock_line(tree.root / LOCK, 4242))
-    assert tree.look().packages.lock_holder == "pid 4242"
-
-
 @pytest.mark.parametrize("kind", ["FLOCK", "LEASE", "-> POSIX"])
 def test_what_does_not_keep_apt_out_is_no_lock(tree: Tree, kind: str) -> None:
     write(tree.root / "proc/locks", lock_line(tree.root / LOCK, 4242, kind))
@@ -217,43 +159,6 @@ def test_a_real_lock_is_seen_and_not_contended(tree: Tree) -> None:
         comm = Path("/proc/self/comm").read_text().strip()
         expected = f"pid {os.getpid()} ({comm})"
         assert tree.look().packages.lock_holder == expected
-
-
-COME_AND_GO = """
-import fcntl, sys
-files = [open(f"{sys.argv[1]}/{n}", "w") for n in range(6)]
-print("begun", flush=True)
-while True:
-    for how in (fcntl.LOCK_EX, fcntl.LOCK_UN):
-        for file in files:
-            fcntl.lockf(file, how)
-"""
-
-
-def test_a_lock_is_seen_while_others_come_and_go(tree: Tree, tmp_path: Path) -> None:
-    """The kernel lists them anew for each piece that is read; a shell reads a byte at a time."""
-    real_locks(tree)
-    command = [sys.executable, "-c", COME_AND_GO, str(tmp_path)]
-    with (
-        (tree.root / LOCK).open("w") as file,
-        subprocess.Popen(command, stdout=subprocess.PIPE) as others,
-    ):
-        try:
-            assert others.stdout is not None
-            assert others.stdout.readline() == b"begun\n"
-            fcntl.lockf(file, fcntl.LOCK_EX)
-            for _ in range(3):
-                holder = tree.look().packages.lock_holder
-                assert isinstance(holder, str)
-                assert holder.startswith(f"pid {os.getpid()} ")
-        finally:
-            others.kill()
-
-
-def test_a_host_without_dpkg_has_no_lock(tree: Tree) -> None:
-    for name in ("lock-frontend", "lock", "status"):
-        (tree.root / "var/lib/dpkg" / name).unlink()
-    assert tree.look().packages.lock_holder is None
 
 
 @pytest.mark.parametrize(

@@ -135,12 +135,6 @@ def test_folders_that_must_not_be_searched_are_told_with_their_file(
     assert look(gpu_host).libcuda.loader_paths == expected
 
 
-def test_the_loaders_main_file_counts_too(gpu_host: Tree) -> None:
-    write(gpu_host.root / "etc/ld.so.conf", "/usr/local/cuda/compat")
-    paths = look(gpu_host).libcuda.loader_paths
-    assert paths == ("/etc/ld.so.conf: /usr/local/cuda/compat",)
-
-
 def test_a_cache_that_is_not_there_names_nothing(gpu_host: Tree) -> None:
     said = "ldconfig: Can't open cache file /etc/ld.so.cache\n: No such file or directory"
     gpu_host.tool("ldconfig", f'echo "{said}" >&2; exit 1')

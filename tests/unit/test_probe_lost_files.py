@@ -46,10 +46,6 @@ def test_files_as_packages_brought_them_are_not_told(gpu_host: Tree) -> None:
     assert look(gpu_host).nvidia.lost == ()
 
 
-def test_no_packages_have_lost_no_files(gpu_host: Tree) -> None:
-    assert look(gpu_host).nvidia.lost == ()
-
-
 def test_what_is_gone_or_changed_is_told_with_its_package(gpu_host: Tree) -> None:
     brought(gpu_host)
     (gpu_host.root / SMI).unlink()

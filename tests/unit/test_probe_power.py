@@ -49,12 +49,6 @@ def test_people_at_a_terminal_or_a_display_are_told(
     assert look(gpu_host).power.sessions == told
 
 
-def test_two_sessions_of_one_person_are_told_once(gpu_host: Tree) -> None:
-    session(gpu_host, "4", USER="alice", UID="1000", CLASS="user", TTY="pts/0")
-    session(gpu_host, "5", USER="carol", UID="1001", CLASS="user", TTY="pts/1")
-    assert look(gpu_host).power.sessions == ("alice on pts/0", "carol on pts/1")
-
-
 def test_a_session_of_which_logind_knows_no_terminal_has_its_users_one(
     gpu_host: Tree,
 ) -> None:
@@ -100,20 +94,6 @@ def test_locks_that_block_a_shutdown_are_told(
     inhibitor(gpu_host, "1", **noted)
     inhibitor(gpu_host, "1.ref", **noted)
     assert look(gpu_host).power.inhibitors == told
-
-
-def test_where_no_lock_was_ever_taken_there_is_none(gpu_host: Tree) -> None:
-    (gpu_host.root / "run/systemd/inhibit/1").unlink()
-    (gpu_host.root / "run/systemd/inhibit").rmdir()
-    assert look(gpu_host).power.inhibitors == ()
-
-
-def test_a_file_that_ends_without_a_line_end_is_read_whole(gpu_host: Tree) -> None:
-    text = "WHAT=shutdown\nMODE=block\nWHO=x\nWHY=y"
-    write(gpu_host.root / "run/systemd/inhibit/1", text)
-    write(gpu_host.root / "run/systemd/sessions/3", "CLASS=user\nUSER=x\nUID=1\nTTY=tty3")
-    power = look(gpu_host).power
-    assert (power.sessions, power.inhibitors) == (("x on tty3",), ("x: y",))
 
 
 def test_the_reboots_that_were_asked_for_are_told(gpu_host: Tree) -> None:

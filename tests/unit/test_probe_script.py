@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -107,16 +107,6 @@ def test_inodes_are_told_where_the_file_system_has_a_number_of_them(
     assert inodes == ({} if wanted is None else {tree.paths.prefix: wanted})
 
 
-def test_inodes_are_those_of_the_nearest_folder_that_exists(tree: Tree) -> None:
-    place = str(tree.prefix / "not/yet there")
-    record = tree.look(tree.request(prefix=place))
-    room = os.statvfs(tree.prefix)
-    assert isinstance(record.storage.inodes, Mapping)
-    assert set(record.storage.inodes) == ({place} if room.f_files else set())
-    if room.f_files:
-        assert abs(record.storage.inodes[place] - room.f_ffree) < 2000
-
-
 def test_a_finished_host_is_described_without_anything_unknown(tree: Tree) -> None:
     furnish(tree)
     record = tree.look()
@@ -132,15 +122,6 @@ def test_a_finished_host_is_described_without_anything_unknown(tree: Tree) -> No
     assert record.smoke.verdict.as_json() == verdicts.document()
     assert record.training.stamp_text == "{}"
     assert json.loads(json.dumps(record.to_json()))["torch"]["cuda"] is None
-
-
-def test_a_finished_gpu_host_is_described_without_anything_unknown(tree: Tree) -> None:
-    furnish(tree)
-    furnish_nvidia(tree)
-    record = tree.look(asked(tree))
-    assert list(unknowns(record)) == []
-    assert record.layout.entry(str(tree.prefix / "proofs")) != Entry(kind="absent")
-    assert json.loads(json.dumps(record.to_json()))["nvidia"]["packages"][0]["name"] == "libcuda1"
 
 
 def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:

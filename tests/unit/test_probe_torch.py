@@ -29,9 +29,7 @@ from probing import (
 )
 
 from pyinfra_gpu.facts.fields import Unknown
-from pyinfra_gpu.facts.probe import ProbeRequest
 from pyinfra_gpu.on_host import program
-from pyinfra_gpu.spec import Paths
 
 
 @pytest.fixture
@@ -86,11 +84,6 @@ def test_a_version_that_is_no_plain_text_is_none(tree: Tree, value: str) -> None
     assert tree.look().torch.version is None
 
 
-def test_a_version_file_without_a_last_newline_is_read_whole(tree: Tree) -> None:
-    tree.venv({**TORCH, "torch/version.py": "cuda = None\n__version__ = '2.13.0'"})
-    assert tree.look().torch.version == "2.13.0"
-
-
 def test_a_missing_file_and_one_of_another_size_are_damage(tree: Tree) -> None:
     site = tree.venv()
     (site / "torch/lib/libtorch_cpu.so").unlink()
@@ -121,13 +114,6 @@ def test_at_most_five_damaged_files_are_told(tree: Tree) -> None:
     for number in range(20):
         (site / f"torch/{number}.py").write_text("x")
     assert len(tree.look().torch.damaged) == 5  # type: ignore[arg-type]
-
-
-def test_a_folder_in_place_of_a_parent_is_damage(tree: Tree) -> None:
-    site = tree.venv()
-    shutil.rmtree(site / "torch/lib")
-    (site / "torch/lib").write_text("")
-    assert tree.look().torch.damaged == ("torch/lib/libtorch_cpu.so",)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"\xff\xfe,,\n,\n\n", None])
@@ -323,16 +309,6 @@ def test_two_versions_of_torch_side_by_side_are_told_as_two(tree: Tree) -> None:
     assert sorted(distributions) == ["torch", "typing-extensions"]
 
 
-def test_distributions_with_odd_names_do_not_break_the_answer(tree: Tree) -> None:
-    site = tree.venv()
-    (site / "new\nline-1.dist-info").mkdir()
-    Path(os.fsdecode(os.fsencode(site) + b"/caf\xe9-2.dist-info")).mkdir()
-    distributions = tree.look().torch.distributions
-    assert isinstance(distributions, dict)
-    assert distributions["new\nline"] == "1"
-    assert distributions["caf\\xe9"] == "2"
-
-
 def test_an_unfinished_installation_is_told(tree: Tree) -> None:
     tree.venv()
     write(tree.prefix / "venv/.pyinfra-gpu-installing", "")
@@ -385,28 +361,6 @@ def test_a_python_that_may_not_be_executed_is_a_problem(tree: Tree) -> None:
     assert isinstance(tree.look().torch.python_problem, str)
 
 
-def test_an_environment_without_python_says_so(tree: Tree) -> None:
-    (tree.prefix / "venv/bin").mkdir(parents=True)
-    torch = tree.look().torch
-    assert torch.python_problem == f"{tree.prefix}/venv/bin/python is not there"
-    assert torch.version is None
-    assert torch.distributions == {}
-
-
-def test_a_python_that_prints_rubbish_cannot_forge_other_fields(tree: Tree) -> None:
-    tree.venv()
-    python = tree.prefix / "venv/bin/python"
-    python.unlink()
-    forged = "#!/bin/sh\nprintf 'system.hostname =evil\\ntorch.version_line =__version__ = 1\\n'\n"
-    forged += "printf 'torch.site =/etc\\ntorch.python =\\303\\251\\npyinfra-gpu-probe end\\n'\n"
-    write(python, forged, 0o755)
-    record = tree.look()
-    assert record.system.hostname == "gpu-1"
-    assert record.torch.version == "2.13.0+cpu"
-    assert record.torch.python == Unknown("it said 'system.hostname =evil'")
-    assert record.smoke.stamp is None
-
-
 def test_packages_of_another_python_do_not_count(tree: Tree) -> None:
     """After an upgrade of the base, the environment's python looks into a folder of its own."""
     tree.venv()
@@ -415,20 +369,6 @@ def test_packages_of_another_python_do_not_count(tree: Tree) -> None:
     torch = tree.look().torch
     assert torch.version is None
     assert torch.distributions == {}
-
-
-def test_a_path_full_of_shell_is_only_a_path(tmp_path: Path) -> None:
-    tree = Tree(tmp_path / "host")
-    tree.venv()
-    prefix = tree.base / "$(touch x) `touch y`; touch z 'q' \"d\" * \\ [a]"
-    tree.prefix.rename(prefix)
-    before = sorted(path.name for path in tree.base.iterdir())
-    request = replace(ProbeRequest.for_paths(Paths(prefix=str(prefix), name="training")), owner="-")
-    record = tree.look(request)
-    assert record.torch.version == "2.13.0+cpu"
-    assert record.torch.damaged == ()
-    assert record.layout.entry(str(prefix)).kind == "dir"  # type: ignore[union-attr]
-    assert sorted(path.name for path in tree.base.iterdir()) == before
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can take another user's place")

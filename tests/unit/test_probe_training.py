@@ -27,16 +27,6 @@ def test_a_clean_checkout_tells_its_commit_and_remote(tree: Tree) -> None:
     assert training.stamp_text is None
 
 
-def test_a_detached_head_is_told_like_any_other(tree: Tree) -> None:
-    folder = checkout(tree)
-    first = git(folder, "rev-parse", "HEAD")
-    write(folder / "more.py", "")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "second")
-    git(folder, "checkout", "-q", first)
-    assert tree.look().training.commit == first
-
-
 def test_changes_are_told_as_git_status_tells_them(tree: Tree) -> None:
     folder = checkout(tree)
     write(folder / "old name.py", "a\nb\nc\nd\ne\nf\n")
@@ -74,12 +64,6 @@ def test_names_with_newlines_and_odd_bytes_stay_one_change_each(tree: Tree) -> N
         r'?? "new\nline"',
         r'?? "tab\there"',
     ]
-
-
-def test_a_rename_to_an_odd_name_is_told_whole(tree: Tree) -> None:
-    folder = checkout(tree)
-    git(folder, "mv", "train.py", "caf\N{LATIN SMALL LETTER E WITH ACUTE} \t.py")
-    assert tree.look().training.dirty == (r'R  train.py -> "caf\303\251 \t.py"',)
 
 
 def test_twenty_changes_are_named_and_all_are_counted(tree: Tree) -> None:
