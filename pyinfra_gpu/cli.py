@@ -13,8 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn, cast
 
-from pyinfra_gpu import __version__
-from pyinfra_gpu.on_host import completion
+from pyinfra_gpu import __version__, completion
 from pyinfra_gpu.on_host.train.presets import nearest
 from pyinfra_gpu.output import show
 
@@ -35,7 +34,7 @@ def _rehearsal_verb(verbs: Any) -> None:
 
 def _completion_verb(verbs: Any) -> None:
     shells = verbs.add_parser(COMPLETION, help=completion.HELP, description=completion.HELP)
-    completion.add_shell(shells)
+    shells.add_argument("shell", choices=completion.SHELLS)
     shells.set_defaults(handler=_completion)
 
 
@@ -107,7 +106,7 @@ def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.N
 
 
 def _completion(options: argparse.Namespace) -> int:
-    return show(completion.shell_code("pyinfra-gpu", options.shell), COMPLETION)
+    return show(completion.shell_code(options.shell), COMPLETION)
 
 
 def _rehearsal(words: Sequence[str]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pyinfra_gpu.on_host.terminal import (
     WIDTH,
-    bounded,
     columns,
     command,
     cut,
@@ -22,7 +21,6 @@ from pyinfra_gpu.on_host.terminal import (
 
 __all__ = [
     "WIDTH",
-    "bounded",
     "columns",
     "command",
     "cut",

@@ -1,8 +1,8 @@
 """Control groups: where a lab's processes live, how they start and how they end.
 
 Every process of a lab lives below one control group named after the lab's id. That is the whole
-record needed for cleaning up: the namespaces, mounts, network interfaces and loop devices of a
-lab are held by these processes alone and vanish with them, however the lab was left.
+record needed for cleaning up: the namespaces, mounts and network interfaces of a lab are held by
+these processes alone and vanish with them, however the lab was left.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pyinfra_gpu_rehearsal.host_processes import HostProcesses
 
 LONGEST_DELAY_MS = 5000
-DISK_MIB = 16
 
 ON_HOST = Path(__file__).parent / "on_host"
 FILL, FREE = ON_HOST / "fill_disk.sh", ON_HOST / "free_disk.sh"
@@ -67,42 +66,17 @@ def _quicken(host: HostProcesses, holder: int) -> None:
         run(_inside(pid, *words), purpose="", check=False)  # there may be none
 
 
-def image_file(host: HostProcesses) -> Path:
-    """Return where the host's full disk lies."""
-    return host.folder / "full-disk.img"
-
-
 def fill_disk(host: HostProcesses) -> None:
     """Do what LabHost.fill_disk() promises."""
-    if host.run("mountpoint -q /dev/.full", check=False).returncode == 0:
-        return
-    image, purpose = image_file(host), f"filling the disk of {host.name}"
-    release_disk(host)
-    with image.open("wb") as content:
-        content.truncate(DISK_MIB * 1024 * 1024)
-    run(["mkfs.ext4", "-q", "-m", "0", image], purpose=purpose)
-    device = run(["losetup", "--find", "--show", image], purpose=purpose).stdout.strip()
-    try:
-        number = Path(device).stat().st_rdev
-        host.enter(FILL, str(number >> 8), str(number & 0xFF), purpose=purpose)
-    finally:
-        # While it is mounted the kernel only notes that the device is to go with the mount.
-        run(["losetup", "--detach", device], purpose=purpose)
+    if not _is_full(host):
+        host.enter(FILL, purpose=f"filling the disk of {host.name}")
 
 
 def free_disk(host: HostProcesses) -> None:
     """Do what LabHost.free_disk() promises."""
-    if host.run("mountpoint -q /dev/.full", check=False).returncode == 0:
+    if _is_full(host):
         host.enter(FREE, purpose=f"freeing the disk of {host.name}")
-    release_disk(host)
 
 
-def release_disk(host: HostProcesses) -> None:
-    """Remove what a full disk left outside the host, which is off or has none mounted."""
-    image = image_file(host)
-    if not image.exists():
-        return
-    listed = run(["losetup", "--noheadings", "--output", "NAME", "-j", image], purpose="losetup")
-    for device in listed.stdout.split():
-        run(["losetup", "--detach", device], purpose="losetup", check=False)
-    image.unlink(missing_ok=True)
+def _is_full(host: HostProcesses) -> bool:
+    return host.run("mountpoint -q /dev/.full", check=False).returncode == 0

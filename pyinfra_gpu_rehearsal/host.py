@@ -53,7 +53,6 @@ class LabHost(HostProcesses):
     def power_off(self) -> None:
         """Cut the host's power: every process ends at once, nothing is told or written."""
         self.power.kill()
-        faults.release_disk(self)
 
     def reboot(self) -> None:
         """Let the host reboot in good order and wait until it is ready again."""

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyinfra_gpu_rehearsal import access, faults, network, server, services, snapshots
+from pyinfra_gpu_rehearsal import access, network, server, services, snapshots
 from pyinfra_gpu_rehearsal.aptconfig import of_release, read_machine
 from pyinfra_gpu_rehearsal.base_image import BaseImage, Say, ensure_base_image
 from pyinfra_gpu_rehearsal.commands import remove_tree
@@ -294,7 +294,6 @@ class Lab:
             record.save(self.directory)
         host = self._host(record, known)
         host.group.remove()
-        faults.release_disk(host)
         if not known.made:
             remove_tree(host.folder)
             for folder in ("root", "up", "work"):
@@ -365,8 +364,6 @@ class Lab:
         with self._locked(), self.machine.lock():
             services.remove(record.lab_id, Path(record.group))
             self.machine.leave(record.lab_id)
-        for host in self._all(record):
-            faults.release_disk(host)
         say(f"switched {len(record.hosts)} throwaway hosts off; {self.directory} keeps their files")
 
     def down(self, *, say: Say = print) -> None:
@@ -381,12 +378,9 @@ class Lab:
                 with self.machine.lock():
                     services.remove(record.lab_id, Path(record.group))
                     self.machine.leave(record.lab_id)
-                for host in self._all(record):
-                    faults.release_disk(host)
             remove_tree(self.directory)
         say(f"removed {count} throwaway hosts and {self.directory}")
 
     def _remove_host(self, host: LabHost) -> None:
         host.group.remove()
-        faults.release_disk(host)
         remove_tree(host.folder)

@@ -23,7 +23,6 @@ PROGRAMS = {
     "ssh-keygen": "openssh-client",
     "ssh": "openssh-client",
     "git": "git",
-    "mkfs.ext4": "e2fsprogs",
     "gpg": "gnupg",
 }
 # The same, for simulated GPUs: their programs are compiled.

@@ -23,10 +23,13 @@ from xdist.scheduler import LoadScopeScheduling
 from tests import memory
 
 FIRST_LAB = {
-    "across_hosts", "build_faults", "deploy", "faults", "hostile_owner", "hosts", "lab",
-    "smoke_alone", "source_build", "ssh", "swapping_owner", "two_operators",
+    "across_hosts", "deploy", "faults", "hostile_owner", "smoke_alone", "swapping_owner", "train",
+    "training_shapes", "two_operators",
 }  # fmt: skip
-"""The modules of tests/rehearsal that share one lab; the others share another one."""
+"""The modules of tests/rehearsal that need two hosts which were deployed to, once for all of them.
+
+The others, which another worker runs, need simulated GPUs or bare hosts.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from pyinfra_gpu.drift.finding import CannotTell, Finding, Findings, Stage
+from pyinfra_gpu.drift.finding import Findings, Stage
 from pyinfra_gpu.drift.history import explain
 from pyinfra_gpu.drift.layout import shut
 from pyinfra_gpu.drift.put_off import put_off, untold, waits_for
@@ -29,8 +29,9 @@ class Concern(Protocol):
     def summary(self, spec: HostSpec, record: Record) -> str:
         """Say in a few words what there is, where nothing differs; empty where nothing is ours."""
 
-    def judge(self, spec: HostSpec, record: Record) -> list[Finding]:
-        """Return in what the host is not as declared, in the order in which it is repaired."""
+    @property
+    def judge(self) -> Rules:
+        """In what the host is not as declared, in the order in which it is repaired."""
 
 
 def unread(
@@ -45,22 +46,10 @@ def unread(
     """
     if planning and shut(spec, record):
         return ()
-    reasons = _unread(concern, spec, record)
+    reasons = [*concern.judge.unread(spec, record)]
     if reason := untold(spec, record, concern.STAGE):
         reasons.append(reason)
     return tuple(dict.fromkeys(reasons))
-
-
-def _unread(concern: Concern, spec: HostSpec, record: Record) -> list[str]:
-    if isinstance(concern.judge, Rules):
-        return list(concern.judge.unread(spec, record))
-    # A part that does not judge by rules yet names the facts that it needs.
-    needed: Callable[[HostSpec, Record], tuple[object, ...]] = getattr(concern, "needed")  # noqa: B009
-    return [
-        str(each) if isinstance(each, CannotTell) else f"cannot tell what is there: {each.reason}"
-        for each in needed(spec, record)
-        if isinstance(each, Unknown | CannotTell)
-    ]
 
 
 def judged(

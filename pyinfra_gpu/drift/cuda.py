@@ -263,7 +263,7 @@ def _unproven(spec: HostSpec, record: Record) -> Iterator[Finding]:
     if unproven := proof.proven_state(record.cuda.proof, proof.fingerprint(now), now):
         archs = ", ".join(f"sm_{arch}" for arch in spec.cuda.archs)
         expected = f"a kernel compiled for {archs} with what is installed now"
-        found = f"that nvcc works: {unproven}"
+        found = f"nvcc is not proven to work: {unproven}"
         yield repair(Id.CUDA_UNPROVEN, found, expected, f"compile for {archs}")
 
 

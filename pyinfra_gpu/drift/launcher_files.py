@@ -11,6 +11,7 @@ from pyinfra_gpu.diagnosis import catalogue
 from pyinfra_gpu.drift.files import File
 from pyinfra_gpu.drift.layout import ROOT
 from pyinfra_gpu.on_host.train.host import VERSION
+from pyinfra_gpu.on_host.train.supervise import AGAIN
 from pyinfra_gpu.spec import env_file
 
 if TYPE_CHECKING:
@@ -53,10 +54,8 @@ def _site(spec: HostSpec, training: TrainingSpec) -> bytes:
         "env_names": sorted(env_file.variables(spec)),
         "state": paths.state,
         "stamp": paths.stamp,
-        "lock": paths.lock,
         "owner": spec.owner,
         "accelerator": spec.accelerator,
-        "rehearsal": spec.rehearsal,
         "ranks": spec.smoke.ranks,
         "torch": spec.pytorch.full_version,
         "presets": json.loads(training.presets),
@@ -77,6 +76,7 @@ def _unit(spec: HostSpec, training: TrainingSpec) -> bytes:
         "[Unit]",
         "Description=Training run %i",
         "CollectMode=inactive-or-failed",
+        "StartLimitIntervalSec=0",
         "[Service]",
         "Type=notify",
         f"ExecStart={spec.paths.train} supervise %i",
@@ -85,6 +85,8 @@ def _unit(spec: HostSpec, training: TrainingSpec) -> bytes:
         "SendSIGKILL=yes",
         f"TimeoutStartSec={_STARTS_S}",
         f"TimeoutStopSec={training.stop_grace_s}",
+        # After a failure that mostly passes; how long it waits is the supervisor's own.
+        f"RestartForceExitStatus={AGAIN}",
         # Where memory runs out, one rank is killed, and the supervisor says which.
         "OOMPolicy=continue",
         "Slice=app.slice",

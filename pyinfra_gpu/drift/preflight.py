@@ -60,14 +60,18 @@ def summary(spec: HostSpec, record: Record) -> str:
 
 
 def _operating_system(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge the distribution, and its release where the driver comes from a repository for it."""
     system, id_ = record.system, Id.PREFLIGHT_OS_UNSUPPORTED
     supported = catalogue().supported_releases()
+    brings_driver = spec.accelerator == "nvidia" and spec.driver.source != "present"
     if spec.privilege == "none":
         return  # nothing is installed from the distribution: which one it is does not matter
     if system.init != "systemd":
         action = "boot it with systemd, or declare `privilege = 'none'`"
         yield stop(id_, f"pid 1 is {system.init}, not systemd", "a host with systemd", action)
-    elif system.os_version not in supported.get(str(system.os_id), ()):
+    elif system.os_version not in supported.get(str(system.os_id), ()) and (
+        brings_driver or system.os_id not in supported
+    ):
         releases = ", ".join(f"{name} {'/'.join(each)}" for name, each in supported.items())
         expected = f"one of the supported: {releases}"
         yield stop(id_, f"runs {system.os_name}", expected, "install one of them")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import pytorch_build
-from pyinfra_gpu.drift.finding import CannotTell, Finding, Id, stop
+from pyinfra_gpu.drift.finding import Finding, Id, stop
+from pyinfra_gpu.drift.rules import known
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.pytorch_build import BuildState
 from pyinfra_gpu.on_host.build.plan import MIB_PER_FLASH_JOB, MIB_PER_JOB
@@ -18,38 +20,33 @@ if TYPE_CHECKING:
 _LOWER = "let another host build, by `pytorch_builder`"
 
 
-def obstacles(spec: HostSpec, record: Record) -> list[Finding | CannotTell]:
-    """Return what keeps a host from building, where it is the one that would build now."""
+def obstacles(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge what keeps a host from building, where it is the one that would build now."""
     building = spec.pytorch.building
     if building is None or spec.rehearsal:
-        return []
+        return
     builder = building.builder or next(iter(building.members), spec.host)
     missing = [each.id for each in pytorch_build.judge(spec, record)] == [Id.PYTORCH_BUILD_MISSING]
-    if builder != spec.host or not missing:
-        return []
-    found = [_disk(spec, record), _memory(spec, record)]
-    return [each for each in found if each]
+    if builder == spec.host and missing:
+        yield from filter(None, (_disk(spec, record), _memory(spec, record)))
 
 
-def _disk(spec: HostSpec, record: Record) -> Finding | CannotTell | None:
+def _disk(spec: HostSpec, record: Record) -> Finding | None:
     """Judge the room where there is a torch: without one, all that a host needs is asked for."""
-    free, state = record.storage.free_mib, record.build.state
+    state, build = record.build.state, spec.paths.build
     wanted = pytorch_build.fingerprint(spec, record)
     begun = isinstance(state, BuildState) and state.fingerprint == wanted
     if record.torch.version is None or begun:  # what this build takes, it has taken in part
         return None
     need = min(spec.preflight.min_disk_gib, catalogue().build_disk_gib)
-    if isinstance(free, Unknown):
-        return CannotTell(f"free disk space at {spec.paths.build} is unknown ({free.reason})")
+    free = known(record.storage.free_mib, f"the free disk space at {build}")
     if free >= need * 1024:
         return None
-    return stop(
-        Id.PREFLIGHT_DISK_TOO_SMALL,
-        found=f"{free / 1024:.1f} GiB free at {spec.paths.build}, where torch is to be built",
-        expected=f"{need:g} GiB for its tree, its objects and its wheel",
-        action=f"free some space, choose another `prefix`, {_LOWER}, or lower"
-        " `preflight_min_disk_gib` if you know better",
-    )
+    found = f"{free / 1024:.1f} GiB free at {build}, where torch is to be built"
+    expected = f"{need:g} GiB for its tree, its objects and its wheel"
+    action = f"free some space, choose another `prefix`, {_LOWER}, or lower"
+    action += " `preflight_min_disk_gib` if you know better"
+    return stop(Id.PREFLIGHT_DISK_TOO_SMALL, found, expected, action)
 
 
 def _memory(spec: HostSpec, record: Record) -> Finding | None:
@@ -72,4 +69,4 @@ def _memory(spec: HostSpec, record: Record) -> Finding | None:
         )
     else:
         return None
-    return stop(Id.PREFLIGHT_MEMORY_TOO_SMALL, found=found, expected=expected, action=action)
+    return stop(Id.PREFLIGHT_MEMORY_TOO_SMALL, found, expected, action)

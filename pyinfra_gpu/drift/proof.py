@@ -8,9 +8,6 @@ from collections.abc import Mapping
 
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.stamps import Proof
-from pyinfra_gpu.text import shortened, some
-
-_LONGEST_SAID = 160  # characters of one thing that changed
 
 
 def fingerprint(state: Mapping[str, object]) -> str:
@@ -35,29 +32,11 @@ def proven_state(
     if not isinstance(proof, Proof):
         return "the proof is not readable"
     if proof.fingerprint != fingerprint:
-        return f"proven before {_changed(proof.state, state or {})} changed"
+        return f"{_changed(proof.state, state or {})} changed since the last proof"
     return None
 
 
 def _changed(before: Mapping[str, object], now: Mapping[str, object]) -> str:
     """Name what is not as it was."""
-    told = [
-        f"{name} ({_difference(_parts(before[name]), _parts(value))})"
-        for name, value in now.items()
-        if name in before and before[name] != value
-    ]
-    return some(told, 2) if told else "something it depends on"
-
-
-def _parts(value: object) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
-
-
-def _difference(before: list[str], now: list[str]) -> str:
-    came = some([each for each in now if each not in before], 2)
-    gone = some([each for each in before if each not in now], 2)
-    if came and gone:
-        said = f"{came} in place of {gone}"
-    else:
-        said = f"{came} came" if came else f"{gone} went" if gone else "in another order"
-    return shortened(said, _LONGEST_SAID)
+    told = [name for name, value in now.items() if name in before and before[name] != value]
+    return " and ".join(told) if told else "something it depends on"

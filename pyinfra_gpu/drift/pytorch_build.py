@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
+from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, note, repair, stop
 from pyinfra_gpu.drift.pytorch_lock import platform_of
+from pyinfra_gpu.drift.rules import Rules, known
 from pyinfra_gpu.facts.pytorch_build import BuildState, Manifest
 
 if TYPE_CHECKING:
@@ -34,11 +36,6 @@ _RECIPE = 2
 """Of our own steps: raised where a wheel that they made before is not what they make now."""
 
 
-def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
-    """Return the facts that a build cannot do without."""
-    return (record.build.pid, record.torch.version) if spec.pytorch.building else ()
-
-
 def summary(spec: HostSpec, record: Record) -> str:
     """Say what is installed of a build, where nothing differs."""
     stamp = record.build.stamp
@@ -47,18 +44,28 @@ def summary(spec: HostSpec, record: Record) -> str:
     return f"built{' of a stand-in' if stamp.stand_in else ''} from {_commit(spec)}"
 
 
-def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return whether the wheel of the declared build is missing where it has to be installed."""
+def _told(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Nothing is built where nobody knows what is there, or whether a build goes on."""
+    if spec.pytorch.building is not None:
+        known(record.build.pid)
+        known(record.torch.version)
+    yield from ()
+
+
+def _wheel(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge whether the wheel of the declared build is missing where it has to be installed."""
     if spec.pytorch.building is None:
-        return []
+        return
     wanted, now = fingerprint(spec, record), running(record)
     if is_installed(spec, record) or has_wheel(spec, record):
-        return _stand_in(record)
+        yield from _stand_in(record)
+        return
     expected = f"torch {spec.pytorch.full_version} built from {_commit(spec)}"
     if now is not None and now.fingerprint != wanted:
         found = f"another torch is being built here: {now.phase}"
         action = f"let it end, or end it there: `systemctl stop {UNIT}`"
-        return [stop(Id.PYTORCH_BUILD_OCCUPIED, found=found, expected=expected, action=action)]
+        yield stop(Id.PYTORCH_BUILD_OCCUPIED, found, expected, action)
+        return
     if now is not None:
         id_, action = Id.PYTORCH_BUILD_RUNNING, "follow the build"
         found = f"torch is being built: {now.phase} ({log(spec)} there shows it)"
@@ -68,9 +75,9 @@ def judge(spec: HostSpec, record: Record) -> list[Finding]:
     # With a fallback the run that cannot build it goes on, and the next one tries again.
     least = spec.pytorch.fallback is not None
     effect: Effect = "report" if least else "repair"
-    return [
-        Finding(id=id_, found=found, expected=expected, effect=effect, action=action, repeats=least)
-    ]
+    yield Finding(
+        id=id_, found=found, expected=expected, effect=effect, action=action, repeats=least
+    )
 
 
 def log(spec: HostSpec) -> str:
@@ -94,15 +101,9 @@ def _stand_in(record: Record) -> list[Finding]:
     stamp = record.build.stamp
     if not isinstance(stamp, Manifest) or not stamp.stand_in:
         return []
-    return [
-        Finding(
-            id=Id.PYTORCH_BUILD_STAND_IN,
-            found="the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it",
-            expected="a torch that trains",
-            effect="note",
-            action="left as it is: the source declared is a stand-in",
-        )
-    ]
+    found = "the installed torch is the rehearsal's stand-in, with nothing of PyTorch in it"
+    action = "left as it is: the source declared is a stand-in"
+    return [note(Id.PYTORCH_BUILD_STAND_IN, found, "a torch that trains", action)]
 
 
 def _without(record: Record, wanted: str) -> str:
@@ -146,13 +147,8 @@ def differs(spec: HostSpec, record: Record) -> Finding | None:
         found = f"torch of commit {str(record.torch.git_version)[:12]}"
     else:
         return None
-    return Finding(
-        id=Id.PYTORCH_BUILD_DIFFERS,
-        found=found,
-        expected=f"torch {spec.pytorch.full_version} built from {_commit(spec)}",
-        effect="repair",
-        action=f"torch {spec.pytorch.full_version}",
-    )
+    torch = f"torch {spec.pytorch.full_version}"
+    return repair(Id.PYTORCH_BUILD_DIFFERS, found, f"{torch} built from {_commit(spec)}", torch)
 
 
 def ingredients(spec: HostSpec, record: Record) -> dict[str, Any]:
@@ -203,3 +199,6 @@ def memory_mib(spec: HostSpec, record: Record) -> int:
 def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Name the ingredients that are not the same."""
     return [name for name in now if before.get(name) != now[name]]
+
+
+judge = Rules(_told, _wheel)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import driver, libcuda, pytorch, training
 from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
 from pyinfra_gpu.drift.fingerprint import differences, fingerprint
+from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import Verdict
 from pyinfra_gpu.stacks.bundle import smoke_digest
@@ -28,12 +30,6 @@ _REPAIRED_BY = {
 """Who repairs what the test depends on, by the names of `fingerprint.NAMES`."""
 
 
-def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
-    """Return nothing: a stamp that cannot be read means that the test is owed."""
-    del spec, record
-    return ()
-
-
 def summary(spec: HostSpec, record: Record) -> str:
     """Say what stands for the proof, where it stands."""
     del record
@@ -42,17 +38,14 @@ def summary(spec: HostSpec, record: Record) -> str:
     return "passed earlier, nothing changed since"
 
 
-def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return what is not proven of this host by itself."""
+def _proof(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge what is not proven of this host itself; an unreadable stamp proves nothing."""
     if spec.smoke.run == "skip":
-        return [_skipped(spec)]
-    if spec.smoke.accept == "two-gpus" and spec.smoke.mode != "gpu":
-        return [_cannot_prove(spec)]
-    why = stale(spec, record)
-    asked = spec.smoke.run == "always"
-    if why is None and not asked:
-        return []
-    return [_unproven(spec, why, asked=asked, returns=_may_return(spec, record, why))]
+        yield _skipped(spec)
+    elif spec.smoke.accept == "two-gpus" and spec.smoke.mode != "gpu":
+        yield _cannot_prove(spec)
+    elif (why := stale(spec, record)) or spec.smoke.run == "always":
+        yield _unproven(spec, record, why)
 
 
 def _refused(spec: HostSpec) -> str:
@@ -79,36 +72,41 @@ def _cannot_prove(spec: HostSpec) -> Finding:
     )
 
 
-def _may_return(spec: HostSpec, record: Record, why: str | None) -> bool:
+def _may_return(spec: HostSpec, record: Record) -> bool:
     """Tell whether all that changed since the pass is what an earlier stage is about to repair.
 
     Then the host may be again as it was tested, and nothing is left to be tested.
     """
-    names = (why or "").removeprefix(CHANGED).split(", ") if (why or "").startswith(CHANGED) else []
-    return bool(names) and all(
-        any(
-            each.acts
-            for concern in _REPAIRED_BY.get(name, ())
-            for each in concern.judge(spec, record)
-        )
-        for name in names
+    return all(
+        any(each.acts for part in _REPAIRED_BY.get(name, ()) for each in part.judge(spec, record))
+        for name in changed(spec, record)
     )
 
 
-def _unproven(spec: HostSpec, why: str | None, *, asked: bool, returns: bool = False) -> Finding:
+def _unproven(spec: HostSpec, record: Record, why: str | None) -> Finding:
     """Say what is not proven. A reboot owes a test, and yet is not drift: nobody is to be called
     at night because a host was rebooted. Nor is it drift that data asks for another test.
     """
-    rebooted = why == f"{CHANGED}the boot"
+    names = changed(spec, record) if why else []
+    rebooted, asked = names == ["the boot"], spec.smoke.run == "always"
     effect: Effect = "note" if rebooted or why is None else "repair"
+    returns = names and not asked and _may_return(spec, record)
     return Finding(
         id=Id.SMOKE_PROOF_BEFORE_BOOT if rebooted else Id.SMOKE_UNPROVEN,
         found='smoke = "always"' if why is None else f"{why}{_refused(spec) if rebooted else ''}",
         expected="a smoke test that passed on what is there now",
         effect=effect,
-        action=f"test of {spec.smoke.ranks} ranks{_UNLESS if returns and not asked else ''}",
+        action=f"test of {spec.smoke.ranks} ranks{_UNLESS if returns else ''}",
         repeats=effect == "note",
     )
+
+
+def changed(spec: HostSpec, record: Record) -> list[str]:
+    """Return the names of what changed since the test passed whose stamp the host has."""
+    stamp = record.smoke.stamp
+    if stamp is None or isinstance(stamp, Unknown) or not stamp.passed:
+        return []
+    return differences(str(stamp.fingerprint), fingerprint(spec, record, smoke_digest()))
 
 
 def stale(spec: HostSpec, record: Record) -> str | None:
@@ -124,12 +122,14 @@ def stale(spec: HostSpec, record: Record) -> str | None:
     there = record.smoke.verdict_sha256
     if stamp.verdict and isinstance(there, str) and there != stamp.verdict:
         return "the verdict there is not the one of the test that passed"
-    changed = differences(str(stamp.fingerprint), fingerprint(spec, record, smoke_digest()))
-    if not changed and stamp.mode != spec.smoke.mode:
+    if names := changed(spec, record):
+        return f"{CHANGED}{', '.join(names)}"
+    if stamp.mode != spec.smoke.mode:
         return f"it passed as {stamp.mode}"
-    if changed:
-        return f"{CHANGED}{', '.join(changed)}"
     touched = record.torch.touched
     if isinstance(touched, int) and touched:
         return f"since it passed, {touched} files were touched, more than a look can compare"
     return None
+
+
+judge = Rules(_proof)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift.finding import Effect, Finding, Id, Stage, stop
 from pyinfra_gpu.drift.fingerprint import fingerprint
+from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.facts.verdict import AcrossStamp, Stamp
 from pyinfra_gpu.stacks.bundle import smoke_digest
 
@@ -22,12 +24,6 @@ MOST_RANKS = 16
 """In one step: beyond that, no pattern of bfloat16 values has an exact sum."""
 
 
-def needed(spec: HostSpec, record: Record) -> tuple[object, ...]:
-    """Return nothing: a stamp that cannot be read means that the step is owed."""
-    del spec, record
-    return ()
-
-
 def summary(spec: HostSpec, record: Record) -> str:
     """Say with whom the step was trained, where that still holds."""
     del record
@@ -35,25 +31,22 @@ def summary(spec: HostSpec, record: Record) -> str:
     return f"with {listed(others(spec, across))}: passed earlier" if across else ""
 
 
-def judge(spec: HostSpec, record: Record) -> list[Finding]:
-    """Return what is not proven of the hosts together."""
+def _step(spec: HostSpec, record: Record) -> Iterator[Finding]:
+    """Judge what is not proven of the hosts together."""
     across = declared(spec)
     if across is None:
-        return []
+        return
     if across.impossible:
-        return [
-            stop(
-                Id.SMOKE_ACROSS_IMPOSSIBLE,
-                found=f"smoke_across_hosts = {across.hosts!r}, and {across.impossible}",
-                expected="a group of hosts that can train one step together",
-                action="correct `smoke_across_hosts`",
-            )
-        ]
-    why = stale(spec, record)
-    asked = spec.smoke.run == "always"
-    if why is None and not asked:
-        return []
-    return [unproven(spec, across, why or 'smoke = "always"', "repair" if why else "note")]
+        yield stop(
+            Id.SMOKE_ACROSS_IMPOSSIBLE,
+            f"smoke_across_hosts = {across.hosts!r}, and {across.impossible}",
+            "a group of hosts that can train one step together",
+            "correct `smoke_across_hosts`",
+        )
+    elif why := stale(spec, record):
+        yield unproven(spec, across, why, "repair")
+    elif spec.smoke.run == "always":
+        yield unproven(spec, across, 'smoke = "always"', "note")
 
 
 def declared(spec: HostSpec) -> AcrossSpec | None:
@@ -110,3 +103,6 @@ def mode(spec: HostSpec) -> str:
 def listed(names: list[str]) -> str:
     """Return names as a person lists them: "gpu2 and gpu3"."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+judge = Rules(_step)

@@ -25,7 +25,7 @@ from pyinfra_gpu.engine.fallback import given_up
 from pyinfra_gpu.engine.pip_download import NEWEST_GLIBC, DownloadError, download
 from pyinfra_gpu.engine.privilege import as_owner
 from pyinfra_gpu.engine.steps import failed
-from pyinfra_gpu.engine.uv import index_options, trusted_hosts
+from pyinfra_gpu.engine.uv import index_options
 from pyinfra_gpu.engine.wheels import TransferError, digest, send
 from pyinfra_gpu.text import one_line, shortened
 
@@ -72,8 +72,7 @@ def brought(state: State, host: Host, spec: HostSpec, record: Record, came: list
         if wanted is None:
             raise NightlyError("is for a Python that cannot be told")
         with _FETCHING:
-            options = [*index_options(spec), *trusted_hosts(spec)]
-            place, files = kept(version, wanted, options, host.log)
+            place, files = kept(version, wanted, index_options(spec), host.log)
         for file, sha256 in files.items():
             at = os.path.dirname(path_of(spec, file))  # noqa: PTH120 - a path on the host
             send(state, host, as_owner(spec, record), at, place / file, sha256)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyinfra.api.command import FunctionCommand
@@ -20,7 +20,7 @@ from pyinfra_gpu.engine.steps import failed, reason, step
 from pyinfra_gpu.packages import apt
 from pyinfra_gpu.packages.limits import Limits, judge
 from pyinfra_gpu.packages.model import Simulation, Transaction
-from pyinfra_gpu.packages.names import plain
+from pyinfra_gpu.packages.names import is_nvidia, plain
 from pyinfra_gpu.text import shortened, some
 
 if TYPE_CHECKING:
@@ -141,9 +141,10 @@ def install(
 
 def run(state: State, host: Host, request: Request) -> bool:
     """Simulate, judge, fetch and run; say why and fail the host where any of it is not possible."""
-    simulation = prepared(state, host, request)
-    if simulation is None:
+    ready = prepared(state, host, request)
+    if ready is None:
         return False
+    request, simulation = ready
     if not simulation.changes:
         return True
     what = f"install {some([change.name for change in simulation.changes], 4)}"
@@ -156,10 +157,11 @@ def run(state: State, host: Host, request: Request) -> bool:
     return failed(host, request.stage, f"{host.name}: {what} failed: {why(answer)}")
 
 
-def prepared(state: State, host: Host, request: Request) -> Simulation | None:
+def prepared(state: State, host: Host, request: Request) -> tuple[Request, Simulation] | None:
     """Return a transaction that may run and whose files are fetched; None after saying why not.
 
-    Stale lists of the distribution are a reason to update them once, and to try again.
+    Stale lists of the distribution are a reason to update them once, and to try again. What
+    somebody removed by force of a set, and apt then misses at every step, comes back with it.
     """
     if not wait_for_lock(state, host, request.stage, request.spec):
         return None
@@ -168,6 +170,10 @@ def prepared(state: State, host: Host, request: Request) -> Simulation | None:
     root = as_root(request.spec)
     for attempt in ("first", "second"):
         simulation = _simulated(state, host, request)
+        gone = tuple(name for name in simulation.unmet if is_nvidia(name.partition("=")[0]))
+        if gone and not set(gone) <= set(request.packages):
+            request = replace(request, packages=(*request.packages, *gone))
+            simulation = _simulated(state, host, request)
         reason = _unsolved(request, simulation)
         if reason is None:
             judged = _judged(request, simulation)
@@ -178,7 +184,7 @@ def prepared(state: State, host: Host, request: Request) -> Simulation | None:
                 state, host, apt.fetch(request.transaction), root, seconds=deadlines.INSTALL
             )
             if fetch.ok:
-                return simulation
+                return request, simulation
             reason = f"the packages cannot be fetched: {why(fetch)}"
         if attempt == "first":
             ask(

@@ -12,11 +12,10 @@ import hashlib
 import logging
 import os
 import re
-import resource
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 
 import gevent  # type: ignore[import-untyped]  # it has none; pyinfra's own event loop
 import paramiko
+from gevent.event import Event  # type: ignore[import-untyped]
 from pyinfra import logger
 from pyinfra.api.exceptions import ConnectError, PyinfraError
 from pyinfra.connectors import ssh as pyinfra_ssh
@@ -33,7 +33,7 @@ from pyinfra.connectors.sshuserclient import client as pyinfra_client
 
 from pyinfra_gpu import whole_file
 from pyinfra_gpu.text import one_line as shown
-from pyinfra_gpu.text import shortened
+from pyinfra_gpu.text import shortened, without_escapes
 
 DEAD_PEER_S = 20
 """Seconds without an acknowledgement after which a connection is given up."""
@@ -55,7 +55,10 @@ _UNREAD = 16 << 20
 
 _READS = 16  # in a row, after which others have their turn
 _CHUNK = 32768
-_LONGEST_LINE = 65536  # bytes
+_LONGEST_LINE = 1 << 20  # bytes
+_LINE = 128  # bytes that a line costs beyond its text
+SETTLE_S = 10.0
+"""Without a byte, after a command has ended: then something else holds its output."""
 _LONGEST = 500  # characters of why there is no connection
 _NO_BANNER = "Error reading SSH protocol banner"
 _USER_FILES = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
@@ -183,23 +186,6 @@ def _await_greeting(sock: socket.socket) -> None:
 
 CONNECT_KWARGS: dict[str, Any] = {"transport_factory": make_transport}
 """What group_data and inventories hand to pyinfra as ``ssh_paramiko_connect_kwargs``."""
-
-
-def at_once(hosts: int) -> int:
-    """Return how many of so many hosts can be connected to at once, three open files each.
-
-    More names are looked up at once, too: gevent's 10 threads for that would all be held by names
-    whose server does not answer.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = 3 * hosts + 100
-    if resource.RLIM_INFINITY != soft < files:
-        soft = files if hard == resource.RLIM_INFINITY else min(files, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        files = soft
-    pool = gevent.get_hub().threadpool
-    pool.maxsize = max(pool.maxsize, min(hosts, 100))
-    return max(min(hosts, (files - 100) // 3), 1)
 
 
 # --- host keys
@@ -549,38 +535,106 @@ def _begun(
     return channel
 
 
-class RemoteCommand:
-    """A command that runs over SSH.
+class Bound:
+    """What one command may print, and what is known of it while it runs.
 
-    Its methods wait as long as the peer likes: whoever calls them has a deadline.
-
-    Raises OSError where the connection is gone.
+    + most: bytes
+    + last: a line of its standard output after which nothing matters any more; None: all of it does
     """
 
-    def __init__(self, client: paramiko.SSHClient, text: str, *, pty: bool = False) -> None:
-        self._channel = _begun(client, text, pty=pty)
+    def __init__(self, most: int, last: str | None = None) -> None:
+        self.left = most
+        self.last = last
+        self.whole = Event()
+        self.exceeded = False
+        self.channel: paramiko.Channel | None = None
 
-    def send(self, text: str) -> None:
-        """Send all of its standard input, and end that; it may have ended before."""
+
+class _Output:
+    """What a command prints on one of its channels, as lines that do nothing to a terminal."""
+
+    def __init__(self, channel: paramiko.Channel, bound: Bound, *, errors: bool = False) -> None:
+        self.channel = channel
+        self._receive = channel.recv_stderr if errors else channel.recv
+        self._bound = bound
+
+    def __iter__(self) -> Iterator[str]:
+        bound, rest = self._bound, b""
+        while chunk := self._chunk():
+            bound.left -= len(chunk) + _LINE * chunk.count(b"\n")
+            if bound.left < 0:
+                bound.exceeded = True
+                gevent.spawn(self.channel.get_transport().sock.close)
+                return
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > _LONGEST_LINE:
+                lines, rest = [*lines, rest], b""
+            yield from map(self._line, lines)
+        if rest:
+            yield self._line(rest)
+
+    def _chunk(self) -> bytes:
         try:
-            self._channel.sendall(text.encode())
-            self._channel.shutdown_write()
+            return self._receive(_CHUNK)
+        except (OSError, EOFError):
+            return b""
+
+    def _line(self, line: bytes) -> str:
+        text = without_escapes(line.decode("utf-8", "backslashreplace"))
+        if text == self._bound.last:
+            self._bound.whole.set()
+        return text
+
+
+class _Input:
+    """A command's standard input; what has ended, or does not want to know, is no error."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+
+    def write(self, data: bytes) -> None:
+        """Send all of it."""
+        self._tried(lambda: self._channel.sendall(data))
+
+    def close(self) -> None:
+        """End it."""
+        self._tried(self._channel.shutdown_write)
+
+    def _tried(self, sent: Callable[[], object]) -> None:
+        try:
+            sent()
         except OSError:
             if not self._channel.closed:
                 raise
 
-    def read(self, name: str) -> bytes:
-        """Return what it printed meanwhile on "stdout" or "stderr", nothing at the end."""
-        receive = self._channel.recv if name == "stdout" else self._channel.recv_stderr
-        return receive(_CHUNK)
 
-    def status(self) -> int:
-        """Wait for its end, and return its exit status, -1 where there is none."""
-        return self._channel.recv_exit_status()
+def run(
+    client: paramiko.SSHClient, text: str, bound: Bound, *, pty: bool = False
+) -> tuple[_Input, _Output, _Output]:
+    """Begin a command as paramiko's `exec_command` does; what comes is bounded, and harmless.
 
-    def abandon(self) -> None:
-        """Close its channel; what it does over there, it may go on to do."""
-        self._channel.close()
+    As long as the peer likes: whoever calls this has a deadline. Raises OSError where the
+    connection is gone.
+    """
+    channel = bound.channel = _begun(client, text, pty=pty)
+    gevent.spawn(_settle, channel, bound)
+    return _Input(channel), _Output(channel, bound), _Output(channel, bound, errors=True)
+
+
+def _settle(channel: paramiko.Channel, bound: Bound) -> None:
+    """Close the channel of a command that has ended, when no more comes of what it printed.
+
+    A program that it left behind may hold its output open for ever. sshd tells of the end before it
+    has sent all; with 100 hosts on two cores the rest came more than a second later.
+    """
+    channel.recv_exit_status()
+    left = bound.left + 1
+    while bound.left < left and not channel.closed:
+        left = bound.left
+        if bound.whole.wait(SETTLE_S):
+            break
+    with suppress(OSError, EOFError, paramiko.SSHException):
+        channel.close()
 
 
 class LastingCommand:

@@ -95,28 +95,24 @@ def constraint(spec: HostSpec, record: Record) -> list[str]:
 def sources(spec: HostSpec) -> list[str]:
     """Return where a host's packages come from, as options that pip and uv spell alike."""
     if spec.pytorch.wheels:
-        return ["--no-index", "--find-links", spec.pytorch.wheels]
+        return _trusting(["--no-index", "--find-links", spec.pytorch.wheels])
     return index_options(spec)
 
 
 def index_options(spec: HostSpec) -> list[str]:
     """Return the declared indexes, as options that pip and uv spell alike."""
-    options = []
-    if spec.pytorch.index_url:
-        options += ["--index-url", spec.pytorch.index_url]
-    if spec.pytorch.extra_index_url:
-        options += ["--extra-index-url", spec.pytorch.extra_index_url]
-    return options
+    torch, options = spec.pytorch, list[str]()
+    if torch.index_url:
+        options += ["--index-url", torch.index_url]
+    if torch.extra_index_url:
+        options += ["--extra-index-url", torch.extra_index_url]
+    return _trusting(options)
 
 
-def trusted_hosts(spec: HostSpec) -> list[str]:
-    """Return what pip needs to read an index over plain http, which only data can ask for."""
-    options, torch = [], spec.pytorch
-    for url in [torch.wheels] if torch.wheels else [torch.index_url, torch.extra_index_url]:
-        parts = urlsplit(url or "")
-        if parts.scheme == "http" and parts.netloc:
-            options += ["--trusted-host", parts.netloc]
-    return options
+def _trusting(options: list[str]) -> list[str]:
+    """Add what pip needs to read plain http, which only data can ask for."""
+    plain = [urlsplit(each).netloc for each in options if each.startswith("http:")]
+    return [*options, *(word for each in plain for word in ("--trusted-host", each))]
 
 
 def folder(spec: HostSpec) -> str:

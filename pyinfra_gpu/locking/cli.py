@@ -8,10 +8,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyinfra.context import ctx_host
 
@@ -19,7 +18,7 @@ from pyinfra_gpu.drift.pytorch_lock import platform_of
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.look import Unanswered, answer
 from pyinfra_gpu.engine.pip_download import DownloadError, download
-from pyinfra_gpu.engine.uv import index_options, trusted_hosts
+from pyinfra_gpu.engine.uv import index_options
 from pyinfra_gpu.errors import SpecError
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
@@ -34,24 +33,22 @@ if TYPE_CHECKING:
 
 _DEADLINE_S = 3600.0
 _LONGEST_REASON = 400  # characters
-_OLDEST_GLIBC = "2.28"
+_OLDEST_GLIBC = 28
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class Wanted:
-    """What one lock is to hold.
+class Wanted(NamedTuple):
+    """What one lock is to hold: all that its hosts have in common, and so they share it.
 
     + requirements: what uv is asked for: torch and uv
-    + glibc: the oldest that torch's wheels load on, e.g. "2.28"; "" where it is not known
-    + indexes: options that name the declared ones, for pip and uv; trusted: pip's own
+    + glibc: the second number of the oldest that torch's wheels load on, 0 where it is not known
+    + indexes: options that name the declared ones, for pip and uv
     """
 
     path: Path
     platform: Platform
     requirements: tuple[str, ...]
-    glibc: str
+    glibc: int
     indexes: tuple[str, ...]
-    trusted: tuple[str, ...]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -110,9 +107,8 @@ def handle(options: argparse.Namespace) -> int:
             failed = bool(show(_lock(each, of, upgrade=options.upgrade), "lock")) or failed
             if options.download:
                 named = ["--require-hashes", "--requirement", str(each.path)]
-                places = [*each.indexes, *each.trusted]
-                glibc = int((each.glibc or _OLDEST_GLIBC).partition(".")[2])
-                download(named, each.platform, places, Path(options.download), glibc)
+                place, glibc = Path(options.download), each.glibc or _OLDEST_GLIBC
+                download(named, each.platform, each.indexes, place, glibc)
         except DownloadError as error:
             what = f"what {each.path} names cannot be fetched into {options.download}"
             failed = bool(_problem(f"{what}: {shortened(str(error), _LONGEST_REASON)}"))
@@ -150,16 +146,11 @@ def _of_host(
         sentence = f"{host.name}: its Python and machine are not known: {why}"
         return host.name, one_line(f"{sentence}; name them: --platform 3.12-x86_64")
     release = catalogue().torch.get(torch.version)
+    glibc = int(((release and release.glibc) or "2.0").partition(".")[2])
+    asked = (torch.requirement, f"{INSTALLER}=={torch.uv_version}")
+    indexes = tuple(index_options(spec))
     return host.name, tuple(
-        Wanted(
-            path=path_of(torch.full_version, each),
-            platform=each,
-            requirements=(torch.requirement, f"{INSTALLER}=={torch.uv_version}"),
-            glibc=(release.glibc if release else None) or "",
-            indexes=tuple(index_options(spec)),
-            trusted=tuple(trusted_hosts(spec)),
-        )
-        for each in seen
+        Wanted(path_of(torch.full_version, each), each, asked, glibc, indexes) for each in seen
     )
 
 
@@ -167,7 +158,7 @@ def _lock(wanted: Wanted, hosts: Sequence[str], *, upgrade: bool) -> str:
     """Have uv write a lock, and return a line about it. Raises SpecError."""
     path, platform = wanted.path, wanted.platform
     before = load(path) if path.exists() else None
-    libc = f"manylinux_{wanted.glibc.replace('.', '_')}" if wanted.glibc else "unknown-linux-gnu"
+    libc = f"manylinux_2_{wanted.glibc}" if wanted.glibc else "unknown-linux-gnu"
     command = [
         *(_uv(), "pip", "compile", "--no-config", "--quiet", "--color", "never", "--refresh"),
         *("--generate-hashes", "--no-annotate", "--custom-compile-command", COMMAND),

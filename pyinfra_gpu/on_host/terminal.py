@@ -151,11 +151,6 @@ def some(parts: Sequence[str], most: int, *, total: int | None = None) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def bounded(lines: list[str], most: int, rest: str) -> list[str]:
-    """Return at most so many lines; the last one says where the rest is."""
-    return lines if len(lines) <= most else [*lines[: most - 1], rest]
-
-
 def cut(line: str, width: int = WIDTH) -> str:
     """Return a line of a log as far as it fits the terminal."""
     line = _in_one(line).rstrip()

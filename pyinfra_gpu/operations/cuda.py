@@ -29,24 +29,13 @@ _NO_REPOSITORY = (
 )
 
 
-@converging(
-    drift,
-    repairs=drift.TOOLKIT,
-)
+@converging(drift, repairs=drift.TOOLKIT)
 def installed(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared toolkit and a compiler for it are installed, and whole.
-
-    + spec: the host's resolved specification
 
     Only the toolkit's own package is asked for: `cuda` and `cuda-13-0` bring a driver of their
     choice. Other toolkits beside it stay. Files that are gone come back with their packages. A
     compiler that nvcc refuses fails this host with the one to install.
-
-    **Example:**
-
-    .. code:: python
-
-        cuda.installed(name="Install the CUDA toolkit", spec=wanted)
     """
     if record.packages.half_configured:
         yield FunctionCommand(transaction.wait_for_lock, (STAGE, spec), {})
@@ -99,16 +88,8 @@ def _reinstall(state: State, host: Host, spec: HostSpec, record: Record) -> bool
 def chosen(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that /usr/local/cuda leads to the declared toolkit, by update-alternatives.
 
-    + spec: the host's resolved specification
-
     A link that somebody made by hand is kept under another name; a folder there is left alone and
     fails this host.
-
-    **Example:**
-
-    .. code:: python
-
-        cuda.chosen(name="Choose /usr/local/cuda", spec=wanted)
     """
     del found
     yield step(
@@ -143,16 +124,8 @@ def _choose(spec: HostSpec, *, by_hand: bool) -> str:
 def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that nvcc compiled a kernel for each declared GPU architecture, with what is there.
 
-    + spec: the host's resolved specification
-
     The proof is kept on the host with a fingerprint of toolkit, compiler and architectures; while
     that is the same there is nothing to do.
-
-    **Example:**
-
-    .. code:: python
-
-        cuda.proven(name="Compile for the GPUs", spec=wanted)
     """
     del found
     yield from proof.programs(STAGE, spec)

@@ -32,17 +32,9 @@ STAGE = drift.STAGE
 def project_files(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the environment file and the wrapper have exactly the declared content.
 
-    + spec: the host's resolved specification
-
     Each is written whole. What stood there without our header, or was not a file, is kept next
     to it as ``NAME.before-pyinfra-gpu``. An environment file with variables of the user's is the
     owner's alone to read.
-
-    **Example:**
-
-    .. code:: python
-
-        environment.project_files(name="Write the environment file", spec=wanted)
     """
     del found
     for file in drift.wrong(spec, record):

@@ -18,14 +18,9 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 
-@converging(
-    drift,
-    repairs=drift.IDS,
-)
+@converging(drift, repairs=drift.IDS)
 def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that our directories exist, belong to root or the owner, and have mode 0755.
-
-    + spec: the host's resolved specification
 
     What root runs, writes or believes is in directories in which root alone can put anything; the
     owner has the virtual environment, the cache, the training checkouts and a directory for what
@@ -33,12 +28,6 @@ def directories(spec: HostSpec, record: Record, found: Findings) -> Commands:
     name ``NAME.before-pyinfra-gpu``, or, where nothing in it is run or believed, taken over.
 
     Something that is not a directory at one of these paths is somebody's; it is named and left.
-
-    **Example:**
-
-    .. code:: python
-
-        layout.directories(name="Make the directories", spec=wanted)
     """
     aside = found.of(Id.LAYOUT_OWNER_DIFFERS)
     what = "; ".join(each.action for each in found)

@@ -29,17 +29,9 @@ STAGE = drift.STAGE
 def linked(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the links to libcuda and the linker's cache lead to the driver's library.
 
-    + spec: the host's resolved specification
-
     A link that belongs to a package comes back with its package; another one is made as
     `libcuda.so -> libcuda.so.1`. What somebody put in the way is kept under another name, said in
     the output. A library that is not the driver's and comes first in the cache fails this host.
-
-    **Example:**
-
-    .. code:: python
-
-        libcuda.linked(name="Link libcuda", spec=wanted)
     """
     # Packages first, links of ours second, the cache last, since it is made from both.
     wrong = list(drift.troubles(record))
@@ -115,16 +107,8 @@ def _then(links: list[str]) -> str:
 def proven(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that programs were seen to load the driver's library, as it is now.
 
-    + spec: the host's resolved specification
-
     One program is linked with -lcuda, one opens libcuda.so.1; both must get the file whose version
     is the loaded module's. The proof is kept with a fingerprint of library, links and cache.
-
-    **Example:**
-
-    .. code:: python
-
-        libcuda.proven(name="Load libcuda", spec=wanted)
     """
     del found
     yield from proof.programs(STAGE, spec)

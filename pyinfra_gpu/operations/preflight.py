@@ -30,19 +30,11 @@ _TOLD_TOO: tuple[Concern, ...] = (*driver.PARTS, cuda, libcuda)
 def ready(spec: HostSpec, record: Record) -> Commands:
     """Ensure that this host can become what is declared; otherwise fail it with one sentence.
 
-    + spec: the host's resolved specification
-
     Writes nothing, ever. Looks at the operating system, the architecture, free disk and memory,
     the Python to use, the GPUs on the PCI bus, what stands against the declared driver, and who
     is at work on GPUs. While somebody else installs packages and there is something for us to
     install, it waits, up to ``preflight_apt_wait_s`` seconds: a host in the middle of an upgrade
     cannot be judged.
-
-    **Example:**
-
-    .. code:: python
-
-        preflight.ready(name="Check that this host can work", spec=wanted)
     """
     acting = state.current_stage == StateStage.Execute
     if acting and isinstance(record.packages.lock_holder, str) and _something_to_do(spec, record):

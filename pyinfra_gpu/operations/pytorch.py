@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import pytorch as drift
 from pyinfra_gpu.drift.finding import Findings, Id
 from pyinfra_gpu.drift.pytorch_lock import lock_of, no_lock, platform_of
+from pyinfra_gpu.drift.rules import if_known
 from pyinfra_gpu.engine import deadlines, journal
 from pyinfra_gpu.engine.converge import (
     Commands,
@@ -25,9 +27,7 @@ from pyinfra_gpu.engine.uv import (
     install_command,
     marked,
     sources,
-    trusted_hosts,
 )
-from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host import program
 from pyinfra_gpu.spec.paths import beside
 
@@ -50,125 +50,71 @@ _BESIDE_TORCH = (
 def installer(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared version of uv is in a small environment of its own.
 
-    + spec: the host's resolved specification
-
     uv, not pip: its cache makes a repair a matter of seconds, and it can hold torch fixed while
     it installs a project that asks for another one. With a lock it is the file that the lock
     names, by its digest. A host that has to have a lock, and has none, stops here.
-
-    **Example:**
-
-    .. code:: python
-
-        torch.installer(name="Install uv", spec=wanted)
     """
     del found
-    yield step(
-        STAGE,
-        f"install uv {spec.pytorch.uv_version}",
-        _installer(spec, record),
-        run_as=as_root(spec),
-        seconds=deadlines.INSTALL,
-        lock=spec.paths.lock,
-    )
-
-
-def _installer(spec: HostSpec, record: Record) -> str:
-    """Return the shell command that installs uv, to be run as `as_root` says."""
     paths, version, lock = spec.paths, spec.pytorch.uv_version, lock_of(spec, record)
-    return program(
+    command = program(
         "pytorch/installer.sh",
         *(paths.tools, version, guard(as_root(spec))),
         *(lock.installer if lock else "", folder(spec)),
-        *(*sources(spec), *trusted_hosts(spec)),
+        *sources(spec),
         uses=("files/root_only.sh",),
     )
+    yield _roots(spec)(f"install uv {version}", command, seconds=deadlines.INSTALL)
 
 
-@converging(
-    drift,
-    repairs=drift.ENVIRONMENT,
-)
+@converging(drift, repairs=drift.ENVIRONMENT)
 def virtual_environment(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the virtual environment exists, and its Python is the declared one and runs.
-
-    + spec: the host's resolved specification
 
     An environment with another Python, or with one that vanished (a distribution upgrade does
     that), cannot be repaired. A new one is made beside it, torch included, and takes its place
     when `import torch` has worked there; whatever fails before leaves the old one as it is. The
     old one is kept as ``venv.old-TIME``, as many of them as ``pytorch_environments_kept`` says.
-
-    **Example:**
-
-    .. code:: python
-
-        torch.virtual_environment(name="Make the virtual environment", spec=wanted)
     """
     if record.torch.python is None and not record.torch.python_problem:
-        yield _place(spec, record)
-        yield _make(spec, record)
+        yield from _make(spec, record)
     else:
         yield from _replaced(spec, record, found[0].found)
 
 
-def _place(spec: HostSpec, record: Record) -> PyinfraCommand:
-    """Return the step that makes an empty directory of the owner's, in one of root's."""
-    arguments = (spec.paths.venv, made_for(spec, record))
-    return step(
-        STAGE,
-        f"make {spec.paths.venv}",
-        program("pytorch/place.sh", *arguments, uses=("files/root_only.sh",)),
-        run_as=as_root(spec),
-        seconds=deadlines.SERVICE,
-        lock=spec.paths.lock,
-    )
+def _roots(spec: HostSpec) -> partial[PyinfraCommand]:
+    """Return what makes a step of root's of (what it does, command), of seconds to minutes."""
+    lock, seconds = spec.paths.lock, deadlines.SERVICE
+    return partial(step, STAGE, run_as=as_root(spec), seconds=seconds, lock=lock)
 
 
-def _make(spec: HostSpec, record: Record, *options: str) -> PyinfraCommand:
-    """Return the step that makes the environment itself in that directory."""
+def _owners(spec: HostSpec, record: Record) -> partial[PyinfraCommand]:
+    """Return the same for a step in what the owner can write."""
+    lock, seconds = spec.paths.lock, deadlines.SERVICE
+    return partial(step, STAGE, run_as=as_owner(spec, record), seconds=seconds, lock=lock)
+
+
+def _make(spec: HostSpec, record: Record, *options: str) -> Commands:
+    """Make the environment: root an empty directory of the owner's, the owner what is in it."""
+    place = (spec.paths.venv, made_for(spec, record))
+    command = program("pytorch/place.sh", *place, uses=("files/root_only.sh",))
+    yield _roots(spec)(f"make {spec.paths.venv}", command)
     # --no-managed-python: the host's own Python; what is downloaded is declared, never implied.
     make = [spec.paths.uv, "venv", "--quiet", "--no-managed-python", "--no-config", *options]
     make += ["--cache-dir", spec.paths.cache, "--python", spec.pytorch.python, spec.paths.venv]
-    return _owners_step(
-        spec,
-        record,
+    yield _owners(spec, record)(
         f"make a virtual environment of {spec.pytorch.python}",
         f"[ -x {quoted(spec.paths.python)} ] || {quoted(*make)}",
     )
 
 
-def _owners_step(
-    spec: HostSpec, record: Record, what: str, command: str, *, stream: bool = False
-) -> PyinfraCommand:
-    """Return a step of seconds to minutes in what the owner can write.
-
-    + stream: show what it says
-    """
-    return step(
-        STAGE,
-        what,
-        command,
-        run_as=as_owner(spec, record),
-        seconds=deadlines.SERVICE,
-        lock=spec.paths.lock,
-        stream=stream,
-    )
-
-
 def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
     """Make an environment beside the one that is there, prove it, and put it in its place."""
-    new = spec.but(paths=beside(spec.paths))
+    new, owners = spec.but(paths=beside(spec.paths)), _owners(spec, record)
     leftover = quoted(new.paths.venv)
-    yield _owners_step(
-        spec,
-        record,
-        f"empty {new.paths.venv}, if an earlier run left it",
-        f"[ ! -d {leftover} ] || find {leftover} -mindepth 1 -delete",
-    )
-    yield _place(new, record)
+    empty = f"[ ! -d {leftover} ] || find {leftover} -mindepth 1 -delete"
+    yield owners(f"empty {new.paths.venv}, if an earlier run left it", empty)
     # Relocatable: it gets another name. uv writes that into it, for what is installed later too.
-    yield _make(new, record, "--relocatable")
+    yield from _make(new, record, "--relocatable")
     there = look(new)
     if there is None:
         yield unreadable(STAGE)
@@ -179,31 +125,19 @@ def _replaced(spec: HostSpec, record: Record, why: str) -> Commands:
         return
     yield from install(new, there, lock, why)
     works = quoted(new.paths.python, "-I", "-c", "import torch")
-    yield _owners_step(spec, record, "import torch from the new environment", works)
+    yield owners("import torch from the new environment", works)
     kept = f"{spec.paths.venv}.old-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     bound = program("pytorch/kept.sh", spec.paths.venv, str(spec.pytorch.environments_kept - 1))
-    older = "empty environments that are older than those kept"
-    yield _owners_step(spec, record, older, bound, stream=True)
+    yield owners("empty environments that are older than those kept", bound, stream=True)
     arguments = (spec.paths.venv, kept, made_for(spec, record))
-    yield step(
-        STAGE,
-        "put the new environment in the place of the old one",
-        program("pytorch/switch.sh", *arguments, uses=("files/root_only.sh",)),
-        run_as=as_root(spec),
-        seconds=deadlines.SERVICE,
-        lock=spec.paths.lock,
-    )
+    switch = program("pytorch/switch.sh", *arguments, uses=("files/root_only.sh",))
+    yield _roots(spec)("put the new environment in the place of the old one", switch)
     journal.warn(STAGE, f"{spec.host}: the old environment ({why}) is kept as {kept}")
 
 
-@converging(
-    drift,
-    repairs=drift.TORCH,
-)
+@converging(drift, repairs=drift.TORCH)
 def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that torch is the declared version and build, complete on disk.
-
-    + spec: the host's resolved specification
 
     Which torch is there is read from its own files, each compared with the size its wheel
     recorded, so that an interrupted install and a hand-copied library are both seen. With a lock,
@@ -211,12 +145,6 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
     another digest fails this host while the environment is still as it was. What torch and the
     training stand on is compared in the same way, and installed again by itself, in the version
     that is there.
-
-    **Example:**
-
-    .. code:: python
-
-        torch.wheel(name="Install torch", spec=wanted)
     """
     lock = lock_of(spec, record)
     if lock is None and spec.pytorch.lock == "required":
@@ -224,16 +152,16 @@ def wheel(spec: HostSpec, record: Record, found: Findings) -> Commands:
         platform = platform_of(spec, record) or "a Python that cannot be told"
         yield refuse(STAGE, no_lock(spec, str(platform)).sentence(spec.host))
         return
-    if found.of(Id.PYTORCH_LIBRARY_FOREIGN) and not isinstance(record.torch.foreign, Unknown):
-        aside = program("pytorch/set_aside.sh", spec.paths.venv, *record.torch.foreign)
-        yield _owners_step(spec, record, "set foreign libraries aside", aside)
+    if foreign := if_known(record.torch.foreign, ()):
+        aside = program("pytorch/set_aside.sh", spec.paths.venv, *foreign)
+        yield _owners(spec, record)("set foreign libraries aside", aside)
     wrong = [each for each in found if each.id not in _BESIDE_TORCH]
     if wrong and not record.torch.damaged:
         yield from install(spec, record, lock, wrong[0].found)
         record = look(spec) or record
-    if record.torch.damaged and not isinstance(record.torch.damaged, Unknown):
+    if damaged := if_known(record.torch.damaged, ()):
         yield _cleaned(spec, record, ["torch"])
-        yield from install(spec, record, lock, f"damaged: {record.torch.damaged[0]}")
+        yield from install(spec, record, lock, f"damaged: {damaged[0]}")
         record = look(spec) or record
     yield from _whole(spec, record)
 
@@ -244,13 +172,8 @@ def _cleaned(spec: HostSpec, record: Record, names: list[str]) -> PyinfraCommand
     It links a wheel's files into the environment, so what overwrote one of them has overwritten
     uv's own copy as well.
     """
-    return step(
-        STAGE,
-        f"drop the damaged {', '.join(names)}",
-        quoted(spec.paths.uv, "cache", "clean", "--cache-dir", spec.paths.cache, *names),
-        run_as=as_owner(spec, record),
-        seconds=deadlines.SERVICE,
-    )
+    clean = quoted(spec.paths.uv, "cache", "clean", "--cache-dir", spec.paths.cache, *names)
+    return _owners(spec, record)(f"drop the damaged {', '.join(names)}", clean, lock=None)
 
 
 def _whole(spec: HostSpec, record: Record) -> Commands:

@@ -39,7 +39,11 @@ if TYPE_CHECKING:
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = drift.STAGE
-_WHEELS = "pytorch wheels"
+_KINDS, _WHEELS = "pytorch kinds", "pytorch wheels"
+"""What hosts tell one another: which build they need or have, and the wheel that they have."""
+
+_PATIENCE_S = 45.0
+"""For a host that is late to the operation: longer than it takes to notice a dead network."""
 _LINE_EVERY_S = 60.0
 _STEP = re.compile(r"\[\d+/\d+\] [^,]{0,40}")
 
@@ -78,9 +82,13 @@ def built(spec: HostSpec, record: Record) -> Commands:
     if refusal := refused(drift, spec, record, found):
         yield refusal
         return
-    if not found.acting:
-        if spec.pytorch.building is not None:
+    if spec.pytorch.building is not None and executing():
+        has = drift.has_wheel(spec, record)
+        kind = drift.fingerprint(spec, record) if found.acting or has else None
+        together().say(_KINDS, spec.host, (kind, not has))
+        if not found.acting:
             _tell(spec, record)
+    if not found.acting:
         host.noop(drift.summary(spec, record) or "nothing is declared for it here")
         return
     yield from _have(spec, record) if executing() else _start(spec, record)
@@ -88,28 +96,31 @@ def built(spec: HostSpec, record: Record) -> Commands:
 
 
 def _tell(spec: HostSpec, record: Record) -> None:
-    """Tell the other hosts which wheel there is; a plan does so before any of them builds."""
+    """Tell the other hosts which wheel lies here, or that none does."""
     wheel, mine = record.build.wheel, None
     if isinstance(wheel, Manifest) and drift.has_wheel(spec, record):
         mine = _Wheel(wheel, as_owner(spec, record), spec.paths.build)
-        together().once(wheel.fingerprint, lambda: spec.host)
-    if executing():
-        together().say(_WHEELS, spec.host, mine)
+    together().say(_WHEELS, spec.host, mine)
 
 
 def _have(spec: HostSpec, record: Record) -> Commands:
     """Take the wheel from the cache, from the host that has or builds it, or build it here."""
     building, mine = spec.pytorch.building, drift.fingerprint(spec, record)
-    builder = building.builder if building else None
-    # The first host of each kind that comes here builds, or the one that has the wheel already.
-    builder = builder or together().once(mine, lambda: host.name)
-    if builder == host.name and not cached(mine):
+    assert building is not None  # noqa: S101 - see drift/pytorch_build.py
+    if cached(mine):
+        yield FunctionCommand(_placed, (spec, record, host.name), {})
+        return
+    builder = building.builder
+    if builder is None:  # of its kind the one that has the wheel, else the inventory's first
+        said = together().hear(_KINDS, building.members, _PATIENCE_S)
+        same = [name for name in building.members if said.get(name, ("", 0))[0] == mine]
+        builder = min(same, key=lambda name: bool(said[name][1]))
+    if builder == host.name:
         yield from _start(spec, record)
         yield FunctionCommand(_followed, (spec, record), {})
-        return
-    if not cached(mine):
+    else:
         host.log(f"torch is built on {builder}: waiting for its wheel")
-    yield FunctionCommand(_placed, (spec, record, builder), {})
+        yield FunctionCommand(_placed, (spec, record, builder), {})
 
 
 def _placed(state: State, host: Host, spec: HostSpec, record: Record, builder: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyinfra_gpu.drift import pytorch
@@ -18,43 +19,35 @@ from pyinfra_gpu.engine.write import File, write
 from pyinfra_gpu.on_host import program
 
 if TYPE_CHECKING:
+    from pyinfra.api.command import PyinfraCommand
+
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec, TrainingSpec
 
 STAGE = drift.STAGE
 
 
-@converging(
-    drift,
-    repairs=drift.CHECKOUT,
-)
+@converging(drift, repairs=drift.CHECKOUT)
 def checkout(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the declared repository is checked out at the declared commit.
-
-    + spec: the host's resolved specification
 
     Local changes are a person's work. At the right commit they are reported and left. At another
     commit they stop this host, unless ``training_local_changes = "overwrite"``, which puts them
     into ``git stash`` first, where ``git stash list`` finds them. A repository that git cannot read
     is kept under another name, and cloned anew. Submodules and files of git LFS
     belong to it, unless ``training_submodules`` or ``training_lfs`` is False.
-
-    **Example:**
-
-    .. code:: python
-
-        training.checkout(name="Check out the training repository", spec=wanted)
     """
     training = _declared(spec)
-    commit, stash = training.commit[:12], bool(found.of(Id.TRAINING_LOCAL_CHANGES))
-    yield step(
-        STAGE,
-        f"check out {training.repo} at {commit}",
-        _checkout_command(spec, training, record, stash=stash),
-        run_as=as_owner(spec, record),
-        seconds=deadlines.CLONE,
-        lock=spec.paths.lock,
+    flags = (bool(found.of(Id.TRAINING_LOCAL_CHANGES)), training.submodules, training.lfs)
+    # The stock `git.repo` follows branches and asks the remote each time; a pinned commit that is
+    # there needs no network at all.
+    command = program(
+        "training/checkout.sh",
+        *(spec.paths.training, training.repo, training.commit, _seen(record)),
+        *("1" if each else "" for each in flags),
     )
+    what = f"check out {training.repo} at {training.commit[:12]}"
+    yield _owners(spec, record)(what, command, seconds=deadlines.CLONE)
 
 
 def _declared(spec: HostSpec) -> TrainingSpec:
@@ -63,20 +56,9 @@ def _declared(spec: HostSpec) -> TrainingSpec:
     return spec.training
 
 
-def _checkout_command(
-    spec: HostSpec, training: TrainingSpec, record: Record, *, stash: bool
-) -> str:
-    """Return the shell command that clones or fetches, and checks out the commit, detached.
-
-    The stock ``git.repo`` operation follows branches and asks the remote each time; a pinned
-    commit that is there needs no network at all.
-    """
-    flags = (stash, training.submodules, training.lfs)
-    return program(
-        "training/checkout.sh",
-        *(spec.paths.training, training.repo, training.commit, _seen(record)),
-        *("1" if each else "" for each in flags),
-    )
+def _owners(spec: HostSpec, record: Record) -> partial[PyinfraCommand]:
+    """Return what makes a step of the owner's of (what it does, command, seconds=)."""
+    return partial(step, STAGE, run_as=as_owner(spec, record), lock=spec.paths.lock)
 
 
 def _seen(record: Record) -> str:
@@ -86,45 +68,24 @@ def _seen(record: Record) -> str:
     return "" if record.training.commit is None else "1"
 
 
-@converging(
-    drift,
-    repairs=drift.REQUIREMENTS,
-)
+@converging(drift, repairs=drift.REQUIREMENTS)
 def requirements(spec: HostSpec, record: Record, found: Findings) -> Commands:
     """Ensure that the repository's dependencies are installed, and that torch stays ours.
-
-    + spec: the host's resolved specification
 
     Whatever torch the repository asks for is overridden by the declared one, and what a lock names
     stays as the lock names it; digests in the repository's own file are asked. What was installed
     is written down, so that anything exchanged later (a ``uv sync`` by hand) is seen by name.
-
-    **Example:**
-
-    .. code:: python
-
-        training.requirements(name="Install the repository's dependencies", spec=wanted)
     """
     training = _declared(spec)
     yield write(STAGE, _override(spec, record), as_owner(spec, record))
-    yield step(
-        STAGE,
-        f"install {training.requirements} of {spec.paths.name} ({found[0].found})",
-        _requirements_command(spec, training, record),
-        run_as=as_owner(spec, record),
-        seconds=deadlines.INSTALL,
-        lock=spec.paths.lock,
-    )
-    yield verify(pytorch, spec, *Id.of(pytorch.STAGE))
-    yield from _write_stamp(spec)
-
-
-def _requirements_command(spec: HostSpec, training: TrainingSpec, record: Record) -> str:
-    install = install_command(
+    command = install_command(
         spec, "--override", _override(spec, record).path, *constraint(spec, record)
     )
-    install += ["--requirement", f"{spec.paths.training}/{training.requirements}"]
-    return marked(spec, install)
+    command += ["--requirement", f"{spec.paths.training}/{training.requirements}"]
+    what = f"install {training.requirements} of {spec.paths.name} ({found[0].found})"
+    yield _owners(spec, record)(what, marked(spec, command), seconds=deadlines.INSTALL)
+    yield verify(pytorch, spec, *Id.of(pytorch.STAGE))
+    yield from _write_stamp(spec)
 
 
 def _override(spec: HostSpec, record: Record) -> File:

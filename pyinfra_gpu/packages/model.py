@@ -49,6 +49,7 @@ class Simulation:
     + odd: lines that could not be understood, so that nothing may be done
     + fetches: URI of each file that is not there yet, by package name and architecture
     + held: every package that it was told to leave alone
+    + unmet: what installed packages depend on and is not there, as a transaction asks for it
     """
 
     changes: tuple[Change, ...] = ()
@@ -56,6 +57,7 @@ class Simulation:
     odd: tuple[str, ...] = ()
     fetches: Mapping[tuple[str, str], str] = field(default_factory=dict)
     held: frozenset[str] = frozenset()
+    unmet: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

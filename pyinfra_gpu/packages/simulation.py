@@ -16,6 +16,10 @@ _REMOVE = re.compile(r"(?:Remv|Purg) (?P<name>\S+) \[(?P<old>[^\]]+)\].*")
 _FETCH = re.compile(
     r"'(?P<uri>[^']+)' (?P<name>[^_\s]+)_[^_\s]+_(?P<arch>[^_\s]+)\.deb \d+(?: .*)?"
 )
+_GONE = re.compile(
+    r" +(?:\S+ : )?(?:Pre)?Depends: (?P<name>\S+) (?:\(= (?P<version>\S+)\) )?"
+    r"but it is not (?:going to be )?installed"
+)
 _UNMET = re.compile(r" \S.*: (Depends|PreDepends|Conflicts|Breaks): ")
 
 
@@ -50,7 +54,18 @@ def parse(lines: Sequence[str]) -> Simulation:
             changes.append(_change(match.groupdict()))
         else:
             odd.append(line)
-    return Simulation(changes=tuple(changes), problems=_problems(lines), odd=tuple(odd))
+    gone = [match for line in lines if (match := _GONE.fullmatch(line.rstrip()))]
+    return Simulation(
+        changes=tuple(changes),
+        problems=_problems(lines),
+        odd=tuple(odd),
+        unmet=tuple(
+            dict.fromkeys(
+                f"{each['name']}={each['version']}" if each["version"] else each["name"]
+                for each in gone
+            )
+        ),
+    )
 
 
 def _change(found: dict[str, str | None]) -> Change:

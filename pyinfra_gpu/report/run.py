@@ -11,14 +11,12 @@ import click
 from pyinfra import context
 from pyinfra.api.state import StateStage
 
-from pyinfra_gpu.drift.concern import history_of
 from pyinfra_gpu.drift.finding import Id, Stage
-from pyinfra_gpu.drift.history import as_since
 from pyinfra_gpu.engine import journal
 from pyinfra_gpu.engine.journal import Entry, Journal
 from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.report.plain import finding_as_json, versions
-from pyinfra_gpu.report.smoke import Across, Tested, last_smoke
+from pyinfra_gpu.report.smoke import Tested, last_smoke
 from pyinfra_gpu.report.table import render
 from pyinfra_gpu.text import columns, shortened
 
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
 
 REPORT_VARIABLE = "PYINFRA_GPU_REPORT"
 """Environment variable naming a file that gets the run's result as JSON."""
-
-RECENT = 40
-"""So many of the latest changes of packages are reported for each host."""
 
 _LONGEST_REASON = 200  # characters
 _ORDER = {str(stage): place for place, stage in enumerate(Stage)}
@@ -77,11 +72,9 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
     ``as declared``, ``left alone`` (not as declared, and a deploy does nothing about it),
     ``changed``, ``failed``, ``unreachable``, ``cut off``, ``not looked at``; in a dry run
     ``differs``. A stage's ``changed`` is what was completed, ``unfinished`` what was to be done
-    where the run failed, was refused or was cut off. ``complete``: whether the deploy file ran to
-    its end. ``smoke`` is the verdict that is valid for what is installed; ``last_smoke`` the one
-    that was there before (``{"unknown": reason}`` where it cannot be read). A failed test's has
-    its ``diagnosis``. ``smoke_across`` is what is known of the multi-node step, ``facts`` are the
-    versions before the run, ``history`` is what happened to packages lately.
+    where the run failed, was refused or was cut off. ``smoke`` is the verdict that is valid for
+    what is installed, a failed test's with its ``diagnosis``; ``smoke_across`` is what is known of
+    the multi-node step, ``facts`` are the versions before the run.
     """
     dry = state.current_stage < StateStage.Execute
     hosts = {}
@@ -92,21 +85,18 @@ def as_json(state: State, book: Journal) -> dict[str, Any]:
             hosts[host.name] = _host_as_json(state, book, host, dry=dry)
         except Exception as error:  # what a host told must not keep the others' report away
             why = shortened(f"{type(error).__name__}: {error}", _LONGEST_REASON)
-            broken = Entry(host.name, "report", problem=f"{host.name}: no report ({why})")
+            broken = Entry(host.name, "report", problem=f"{host.name}: its report failed ({why})")
             hosts[host.name] = {**_EMPTY, "stages": [_stage(broken)]}
     return {"schema_version": 1, "dry": dry, "hosts": hosts}
 
 
 _EMPTY: dict[str, Any] = {
     "status": "failed",
-    "complete": False,
     "rehearsal": False,
     "stages": [],
     "facts": {},
     "smoke": None,
     "smoke_across": None,
-    "last_smoke": None,
-    "history": [],
 }
 
 
@@ -114,23 +104,21 @@ def _host_as_json(state: State, book: Journal, host: Host, *, dry: bool) -> dict
     # What one stage brought beforehand for another is noted there before its turn.
     entries = sorted(book.of(host.name), key=lambda entry: _ORDER.get(entry.stage, len(_ORDER)))
     look = book.looks.get(host.name)
-    last = last_smoke(look)
     status = _status(state, book, host, entries, dry=dry)
     if status == "not looked at":
         entries = []  # what was begun there says nothing of the host
+    smoke = book.verdicts.get(host.name) or _still_good(entries, last_smoke(look))
+    across = book.across.get(host.name)
     return {
         "status": status,
-        "complete": host.name in book.planned,
         "rehearsal": bool(host.data.get("rehearsal", False)),
         "stages": [
             _stage(entry, ended=_ended(entry, entries, cut=status == "cut off"))
             for entry in entries
         ],
-        "smoke": _as_json(book.verdicts.get(host.name) or _still_good(entries, last)),
-        "smoke_across": _as_json(book.across.get(host.name)),
-        "last_smoke": _as_json(last),
+        "smoke": smoke.as_json() if smoke else None,
+        "smoke_across": across.as_json() if across else None,
         "facts": versions(look) if look else {},
-        "history": [as_since(each) for each in history_of(look)[-RECENT:]] if look else [],
     }
 
 
@@ -140,12 +128,6 @@ def _still_good(entries: list[Entry], last: Tested | Unknown | None) -> Tested |
     if smoke is None or smoke.problem or isinstance(last, Unknown):
         return None
     return None if {each.id for each in smoke.findings} - {Id.SMOKE_UNPROVEN_ACROSS_HOSTS} else last
-
-
-def _as_json(value: Across | Unknown | None) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    return value.to_json() if isinstance(value, Unknown) else value.as_json()
 
 
 def _status(state: State, book: Journal, host: Host, entries: list[Entry], *, dry: bool) -> str:

@@ -17,7 +17,7 @@ from pyinfra_gpu.text import WIDTH, one_line, wrapped
 
 T = TypeVar("T")
 BLANK = Text("")
-_LABEL = 14  # columns of "next run" and its like, with what is before and behind it
+_LABEL = 17  # columns of "next deploy" and its like, with what is before and behind it
 
 
 def printed(blocks: Sequence[RenderableType], width: int = WIDTH, *, coloured: bool = False) -> str:
@@ -84,6 +84,16 @@ def alike(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return list(groups.values())
+
+
+def joined(groups: Sequence[Sequence[RenderableType]]) -> list[RenderableType]:
+    """Return all blocks, with an empty line between two groups unless both are a single line."""
+    blocks: list[RenderableType] = []
+    for number, group in enumerate(groups):
+        if number and max(len(groups[number - 1]), len(group)) > 1:
+            blocks.append(BLANK)
+        blocks += group
+    return blocks
 
 
 def head(names: Sequence[str], state: str, *, rehearsal: bool = False) -> str:

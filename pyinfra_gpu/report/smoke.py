@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.facts.verdict import AcrossStamp, AcrossVerdict, AnyVerdict, Verdict, finite
 from pyinfra_gpu.facts.verdict_parts import AllReduce
 from pyinfra_gpu.host_names import FEW, brief
-from pyinfra_gpu.report.screen import BLANK, Sentence, alike, safe, said_once
+from pyinfra_gpu.report.screen import BLANK, Sentence, alike, safe
 from pyinfra_gpu.text import one_line, shortened
 
 if TYPE_CHECKING:
@@ -82,40 +82,37 @@ def last_smoke(look: Record | None) -> Tested | Unknown | None:
 def blocks(tests: Mapping[str, Tested], *, whole: bool = False) -> list[RenderableType]:
     """Return what to show of the hosts' own tests, an empty line before each.
 
-    + whole: each in full, however many there are; else of many hosts what they share is shown once
+    + whole: each in full, however many there are; else many hosts with the same result are shown
+      once, without their figures
     """
     own = {name: test for name, test in tests.items() if isinstance(test.verdict, Verdict)}
     if whole or len(own) <= FEW:
-        return [block for name, test in own.items() for block in (BLANK, *_one(name, test))]
+        return [block for name, test in own.items() for block in (BLANK, *_shown([name], test))]
     shown: list[RenderableType] = []
-    failed = [name for name, test in own.items() if not test.verdict.passed]
-    for first, *others in alike(failed, lambda name: _failure_of(own[name])):
-        shown += [BLANK, *_one(first, own[first])]
-        if others:
-            shown.append(Sentence(f"the same on {brief(others)}", "  ", "    "))
-    passed = {name: test.verdict for name, test in own.items() if test.verdict.passed}
-    for names in alike(passed, lambda name: _result(passed[name])):
-        shown += [BLANK, Sentence(f"{brief(names)}: {_result(passed[names[0]])}")]
-        texts = [(name, text) for name in names for text in warnings(passed[name])]
-        for text, hosts in said_once(texts):
-            shown.append(Sentence(f"WARN {brief(hosts)}: {text}", "  ", "    "))
-        if gate := GATE.get(passed[names[0]].mode):
-            shown.append(Sentence(gate, "  ", "    "))
-    return [*shown, Text("  figures of each host: -v, or the JSON report")] if passed else shown
+    for names in alike(own, lambda name: _same(own[name])):
+        shown += [BLANK, *_shown(names, own[names[0]], in_full=False)]
+    return [*shown, BLANK, Text("figures of each smoke test: -v, or the JSON report")]
 
 
-def _one(name: str, test: Tested) -> list[RenderableType]:
-    """Return what to show of one host's test."""
+def _shown(names: Sequence[str], test: Tested, *, in_full: bool = True) -> list[RenderableType]:
+    """Return what to show of hosts whose tests ended alike."""
     verdict = test.verdict
     assert isinstance(verdict, Verdict)  # noqa: S101 - see `blocks`
-    title = f"{name}: {_result(verdict)} in {verdict.duration_s:.1f} s, {verdict.finished}"
+    duration = f" in {verdict.duration_s:.1f} s, {verdict.finished}" if in_full else ""
+    title = Sentence(f"{brief(names)}: {_result(verdict)}{duration}")
     if not verdict.passed:
-        again = [Text("  run it again on the host:"), _whole(f"    {verdict.rerun_command}")]
-        return [Sentence(title), *_failure(test), *again]
-    texts = [*figures(verdict), *(f"WARN {text}" for text in warnings(verdict))]
+        again = [_whole(f"  run it again on {names[0]}:"), _whole(f"    {verdict.rerun_command}")]
+        return [title, *_failure(test), *again]
+    texts = figures(verdict) if in_full else [GATE[verdict.mode]] if verdict.mode in GATE else []
+    texts += [f"WARN {text}" for text in warnings(verdict)]
     if skipped := [check.id for check in verdict.having("skip")]:
         texts.append(f"skipped: {', '.join(skipped)}")
-    return [Sentence(title), *(Sentence(text, "  ", "    ") for text in texts)]
+    return [title, *(Sentence(text, "  ", "    ") for text in texts)]
+
+
+def _same(test: Tested) -> Hashable:
+    """Return what makes the tests of two hosts end alike."""
+    return _result(test.verdict), tuple(warnings(test.verdict)), _failure_of(test)
 
 
 def _result(verdict: AnyVerdict) -> str:

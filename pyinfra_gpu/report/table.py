@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,8 +12,17 @@ from rich.text import Text
 
 from pyinfra_gpu.host_names import brief, natural
 from pyinfra_gpu.report import smoke
-from pyinfra_gpu.report.screen import BLANK, Sentence, alike, head, printed, safe, said_once
-from pyinfra_gpu.text import WIDTH
+from pyinfra_gpu.report.screen import (
+    BLANK,
+    Sentence,
+    alike,
+    head,
+    joined,
+    printed,
+    safe,
+    said_once,
+)
+from pyinfra_gpu.text import WIDTH, shortened
 
 Stage = Mapping[str, Any]
 Host = Mapping[str, Any]
@@ -21,6 +30,7 @@ Row = tuple[tuple[str, str, str], float]
 """Stage, what was found, what was changed; and the seconds it took."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
+_LONGEST = 120  # characters of a text in a cell
 _STILL = "changed (still not as declared)"
 """The state of a host that was changed, and on which something else is left alone."""
 
@@ -82,38 +92,35 @@ def _badness(host: Host) -> int:
 def _table(hosts: Mapping[str, Host], *, dry: bool, whole: bool) -> list[RenderableType]:
     """Return a head and rows for each group of hosts that have the same ones."""
     rows = {name: _rows(host, dry=dry, whole=whole) for name, host in hosts.items()}
-    groups = alike(
-        hosts,
-        lambda name: (
-            *(_state(hosts[name]), hosts[name]["rehearsal"]),
-            tuple(cells for cells, _ in rows[name]),
-        ),
-    )
-    blocks: list[RenderableType] = []
-    if any(rows.values()):
-        blocks += [_grid("stage", "found", "would change" if dry else "changed", "s"), BLANK]
-    before: Sequence[Row] = ()
-    for number, names in enumerate(groups):
+
+    def same(name: str) -> Hashable:
+        host = hosts[name]
+        return _state(host), host["rehearsal"], tuple(cells for cells, _ in rows[name])
+
+    groups: list[list[RenderableType]] = []
+    for names in alike(hosts, same):
         first = hosts[names[0]]
-        same = rows[names[0]]
-        blocks += [BLANK] if number and (same or before) else []
-        state = _word(first, dry=dry)
-        blocks.append(Sentence(head(names, state, rehearsal=first["rehearsal"])))
-        for place, (cells, _) in enumerate(same):
+        title = head(names, _word(first, dry=dry), rehearsal=first["rehearsal"])
+        cells = []
+        for place, (texts, _) in enumerate(rows[names[0]]):
             slowest = max(rows[name][place][1] for name in names)
-            blocks.append(_grid(*cells, f"{slowest:.1f}"))
-        before = same
-    return blocks
+            cells.append((*texts, f"{slowest:.1f}"))
+        groups.append([Sentence(title), *([_grid(cells)] if cells else [])])
+    shown = joined(groups)
+    if not any(rows.values()):
+        return shown
+    return [_grid([("stage", "found", "would change" if dry else "changed", "s")]), BLANK, *shown]
 
 
-def _grid(*cells: str) -> Table:
-    """Return a row of the table; those of all groups have the same columns."""
+def _grid(rows: Sequence[tuple[str, ...]]) -> Table:
+    """Return rows of the table; those of all groups have the same columns."""
     grid = Table.grid(expand=True, padding=(0, 1, 0, 0), pad_edge=False)
     grid.add_column(width=11)
     grid.add_column(ratio=6, overflow="fold")
     grid.add_column(ratio=5, overflow="fold")
     grid.add_column(width=6, no_wrap=True)
-    grid.add_row(*map(safe, cells))
+    for cells in rows:
+        grid.add_row(*map(safe, cells))
     return grid
 
 
@@ -151,6 +158,7 @@ def _did(stage: Stage, host: Host, *, dry: bool) -> str:
 
 def _brief(texts: Sequence[str], separator: str, most: int = 3) -> str:
     """Join texts for a cell: those of a bare host would fill a screen, and `check` has all."""
+    texts = [shortened(text, _LONGEST) for text in texts]
     more = len(texts) - most
     return separator.join(texts if more <= 1 else [*texts[:most], f"and {more} more"])
 

@@ -1,11 +1,8 @@
 # Puts a full file system under /opt of a host, as the upper layer of an overlay: what is in /opt
-# stays there to be read.
-#   sh fill_disk.sh MAJOR MINOR            the numbers of the loop device that is to be full
+# stays there to be read. It is in memory, and gone with the host's power.
 set -eu
 mkdir /dev/.full
-mknod /dev/.full.disk b "$1" "$2"
-mount /dev/.full.disk /dev/.full
-rm /dev/.full.disk
+mount -t tmpfs -o size=1m,mode=0755 full /dev/.full
 mkdir /dev/.full/up /dev/.full/work
 mount -t overlay overlay -o lowerdir=/opt,upperdir=/dev/.full/up,workdir=/dev/.full/work /opt
-for size in 1M 4k 1k; do dd if=/dev/zero of=/dev/.full/fill.$size bs=$size 2>/dev/null || :; done
+dd if=/dev/zero of=/dev/.full/fill bs=4k 2>/dev/null || :

@@ -1,5 +1,4 @@
-# Takes away what fill_disk.sh or fill_disk_in_memory.sh mounted.
-#   sh free_disk.sh
+# Takes away what fill_disk.sh mounted.
 set -eu
 umount -l /opt
 umount -l /dev/.full

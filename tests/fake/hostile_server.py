@@ -59,6 +59,15 @@ def _answer(channel: paramiko.Channel, lines: list[str], *, status: int | None =
     channel.close()
 
 
+def _ended(channel: paramiko.Channel, seconds: float) -> None:
+    """End, and send the rest of what was printed so much later, as a busy host does."""
+    channel.sendall(b"done\n")
+    channel.send_exit_status(0)
+    time.sleep(seconds)
+    channel.sendall(b"late\n")
+    channel.close()
+
+
 def _replaced(lines: list[str], changes: dict[str, list[str]]) -> list[str]:
     """Return an answer with other lines for some of its keys."""
     kept = [line for line in lines if line.split(" ")[0] not in changes]
@@ -114,6 +123,8 @@ CONTENT: dict[str, Callable[[Answers], list[str]]] = {
 COMMAND: dict[str, Callable[[paramiko.Channel, Answers], None]] = {
     "never answers": lambda channel, answers: time.sleep(FOREVER_S),
     "never ends": lambda channel, answers: _answer(channel, answers["good"], status=None),
+    "holds on": lambda channel, answers: _ended(channel, FOREVER_S),
+    "late": lambda channel, answers: _ended(channel, 3.0),
     "endless lines": lambda channel, answers: _flood(channel.sendall, b"x" * 99 + b"\n"),
     "endless line": lambda channel, answers: _flood(channel.sendall, b"x" * 9999),
     "endless errors": lambda channel, answers: _flood(channel.sendall_stderr, b"x" * 99 + b"\n"),

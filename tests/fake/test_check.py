@@ -38,37 +38,11 @@ def test_everything_that_a_bare_host_lacks_is_named() -> None:
     }
 
 
-DRIFTS: dict[str, tuple[FakeHost, str]] = {
-    "the wrapper is missing": (
-        FakeHost(entries={f"{PREFIX}/bin/torchrun": None}),
-        "environment.file-differs",
-    ),
-    "a package is missing": (
-        FakeHost(lists={"packages.installed": ["git 1:2.39.5"]}),
-        "packages.missing",
-    ),
-    "a library of torch was exchanged": (
-        FakeHost(lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]}),
-        "pytorch.files-damaged",
-    ),
-    "a library was copied beside torch's": (
-        FakeHost(lists={"torch.foreign": ["torch/lib/libnccl.so.2"]}),
-        "pytorch.library-foreign",
-    ),
-    "a file of what the training asked for is gone": (
-        FakeHost(lists={"torch.other": ["numpy numpy/__init__.py"]}),
-        "pytorch.distribution-damaged",
-    ),
-    "the smoke stamp is gone": (FakeHost(plain={"smoke.stamp": None}), "smoke.unproven"),
-}
-
-
-@pytest.mark.parametrize("name", DRIFTS)
-def test_a_drift_is_named_beside_a_host_that_has_none(name: str) -> None:
-    drifted, identity = DRIFTS[name]
+def test_a_drift_is_named_beside_a_host_that_has_none() -> None:
+    drifted = FakeHost(lists={"torch.damaged": ["torch/lib/libtorch_cpu.so"]})
     answers = checked(drifted, FakeHost(name="ws2"))
     assert answers["ws1"].verdict == "drift"
-    assert [each.id for each in answers["ws1"].deviations] == [identity]
+    assert [each.id for each in answers["ws1"].deviations] == ["pytorch.files-damaged"]
     assert answers["ws2"].verdict == "declared"
 
 
@@ -78,6 +52,9 @@ def test_a_drift_is_named_beside_a_host_that_has_none(name: str) -> None:
         FakeHost(plain={"torch.uv": "?no permission"}),
         FakeHost(plain={"training.commit": "?git is not on this host"}),
         FakeHost(answers=False),
+        proven_host(plain={"driver.loaded": "?no permission"}),
+        proven_host(plain={"system.memory": "?/proc is not there"}),
+        proven_host(lists={"gpus.device": ["?"]}),
     ],
 )
 def test_what_cannot_be_read_is_neither_drift_nor_as_declared(host: FakeHost) -> None:
@@ -150,25 +127,3 @@ def test_a_driver_upgrade_and_a_removed_hold_are_drift() -> None:
         row.replace(" 1 1", " 0 1") for row in host.lists["nvidia.package"]
     ]
     assert checked(host)["ws1"].verdict == "drift"
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"plain": {"driver.loaded": "?no permission"}},
-        {"plain": {"system.memory": "?/proc is not there"}},
-        {"lists": {"gpus.device": ["?"]}},
-    ],
-)
-def test_what_preflight_could_not_read_is_neither_health_nor_drift(
-    changes: dict[str, dict[str, str | None]],
-) -> None:
-    assert checked(proven_host(**changes))["ws1"].verdict == "unknown"  # type: ignore[arg-type]
-
-
-def test_one_machine_by_two_names_is_not_counted_twice() -> None:
-    same = {"system.hostname": "gpu-7"}
-    told = checked(FakeHost(plain=same), FakeHost(name="ws2", plain=same), FakeHost(name="ws3"))
-    assert (told["ws1"].verdict, told["ws3"].verdict) == ("declared", "declared")
-    assert told["ws2"].verdict == "unknown"
-    assert "is the same machine as @fake/ws1" in str(told["ws2"].reason)

@@ -78,20 +78,8 @@ ACTS: dict[str, tuple[GpuHost, list[str]]] = {
     ),
     "a link was made by hand": (proven_host(plain={"cuda.alternative": None}), [CHOOSE]),
     "another compiler": (proven_host(plain={"cuda.gcc": "13.1.0"}), [COMPILE, LOAD]),
-    "another nvcc on PATH is only told": (
-        proven_host(plain={"cuda.nvcc_on_path": "/usr/bin/nvcc"}),
-        [],
-    ),
     "libcuda.so is missing": (proven_host(lists=dev("absent")), [LINK, LOAD]),
-    "libcuda.so leads to a version": (
-        proven_host(lists=dev(f"link libcuda.so.{VERSION} => {FILE}")),
-        [LINK, LOAD],
-    ),
     "the cache is stale": (proven_host(lists={"libcuda.cache": []}), [LINK, LOAD]),
-    "a compat folder on the loader's path is only told": (
-        proven_host(lists={"libcuda.loader_path": ["/etc/ld.so.conf.d/a.conf: /opt/compat"]}),
-        [],
-    ),
     "the declared link in the toolkit is missing": (
         proven_host(data={"libcuda_toolkit_link": True}),
         [LINK],
@@ -216,31 +204,10 @@ REFUSED: dict[str, tuple[GpuHost, str]] = {
         proven_host(plain={"cuda.link": "/usr/local/cuda"}),
         "sudo mv /usr/local/cuda",
     ),
-    "a toolkit of no package that is incomplete": (
-        proven_host(
-            lists={
-                "nvidia.package": [
-                    "libcuda1 580.95.05-1 1 1",
-                    "nvidia-persistenced 580.95.05-1 1 1",
-                ],
-                "cuda.missing": ["bin/ptxas"],
-            }
-        ),
-        "replace somebody's files",
-    ),
-    "a foreign libcuda.so.1 comes first": (
-        proven_host(lists={"libcuda.cache": ["libcuda.so.1 => /opt/x/libcuda.so.1 => /opt/x/l"]}),
-        "programs load /opt/x/libcuda.so.1",
-    ),
     "the toolkit cannot be read": (
         proven_host(plain={"cuda.nvcc": "?it hung"}),
         "cannot tell what is there: it hung",
     ),
-    "the cache cannot be read": (
-        proven_host(lists={"libcuda.cache": ["?ldconfig is not there"]}),
-        "cannot tell what is there: ldconfig is not there",
-    ),
-    "the GPUs are missing": (proven_host(lists={"gpus.device": []}), "gpu_count = 2"),
 }
 
 

@@ -72,7 +72,9 @@ def name_of(kind: str) -> str:
 @contextmanager
 def serving(tmp_path: Path, kinds: tuple[str, ...]) -> Iterator[list[int]]:
     other = FakeHost(name="other", data={**DATA, "prefix": "/srv/other"})
-    answers = {"good": FakeHost(name=GOOD).probe_lines(), "other": other.probe_lines()}
+    # Many hosts answer as the good one does: by a name they would be one machine with many names.
+    good = FakeHost(name=GOOD, plain={"system.hostname": "?it does not say"})
+    answers = {"good": good.probe_lines(), "other": other.probe_lines()}
     (tmp_path / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
     program = [sys.executable, str(HERE / "hostile_server.py"), str(tmp_path / "answers.json")]
     with subprocess.Popen(
@@ -186,12 +188,12 @@ FLOODS = {
 }
 
 
-@pytest.mark.parametrize("kind", FLOODS)
-def test_a_host_that_never_stops_is_given_up(kind: str, tmp_path: Path, usual: Told) -> None:
-    told = check(tmp_path, kind)
+def test_hosts_that_never_stop_are_given_up(tmp_path: Path, usual: Told) -> None:
+    told = check(tmp_path, *FLOODS)
     the_healthy_host_is_as_alone(told, usual)
-    assert told.hosts[name_of(kind)]["verdict"] == "unknown"
-    assert FLOODS[kind] in told.reason(kind)
+    for kind, words in FLOODS.items():
+        assert told.hosts[name_of(kind)]["verdict"] == "unknown", kind
+        assert words in told.reason(kind), kind
 
 
 CONTENT = {
@@ -277,8 +279,8 @@ def test_a_plan_that_is_ended_claims_nothing_of_a_host_that_had_not_answered(
 
 
 # A fleet: pyinfra's 40 at once, each for the whole of its time-out, would be three rounds of it.
-TIMEOUT_S = 15
-NOBODY, MUTE, HEALTHY = 50, 30, 19
+TIMEOUT_S = 10
+NOBODY, MUTE = 50, 30
 COMMAND_LINE = f"""
 import sys
 from pyinfra.api.config import config_defaults
@@ -310,7 +312,7 @@ def test_a_fleet_waits_once_for_all_that_do_not_answer(
     with serving(tmp_path, (GOOD, "silent")) as ports, nobody() as port:
         hosts = [(f"a{each}", data(tmp_path, port, look_s=60)) for each in range(NOBODY)]
         hosts += [(f"b{each}", data(tmp_path, ports[1], look_s=60)) for each in range(MUTE)]
-        hosts += [(f"d{each}", data(tmp_path, ports[0], look_s=60)) for each in range(HEALTHY)]
+        hosts.append(("healthy", data(tmp_path, ports[0], look_s=60)))
         command = [sys.executable, "-c", COMMAND_LINE, str(inventory(tmp_path, hosts))]
         came: dict[str, float] = {}
         with subprocess.Popen(
@@ -321,7 +323,7 @@ def test_a_fleet_waits_once_for_all_that_do_not_answer(
             began = time.monotonic()
             for line in process.stdout:
                 came.setdefault(line.strip(), time.monotonic() - began)
-    assert f"{HEALTHY} hosts as declared: d0-d{HEALTHY - 1}" in came
+    assert [line for line in came if line.startswith("healthy") and "as declared" in line], came
     given_up = [
         came[f"{NOBODY} hosts UNDETERMINED: a0-a{NOBODY - 1}"],
         came[f"{MUTE} hosts UNDETERMINED: b0-b{MUTE - 1}"],

@@ -82,9 +82,15 @@ TRAINING = [name for name in DATA if name.startswith("training_")]
 def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) -> None:
     """`check` said "as declared" where `train start` refused; it is no drift all the same."""
     training = {} if trains else dict.fromkeys(TRAINING)
-    for data, why in (({"smoke": "skip"}, None), ({}, f"{smoke.CHANGED}the boot")):
-        spec = FakeHost(data={**DATA, **training, **data}).spec()
-        owed = smoke._unproven(spec, why, asked=False) if why else smoke._skipped(spec)
+    for changes in (
+        {"data": {**DATA, **training, "smoke": "skip"}},
+        {"data": {**DATA, **training}, "plain": {"system.boot_id": "another-boot"}},
+    ):
+        host = FakeHost(**changes)
+        stamped = FakeHost(data=changes["data"]).probe_lines()
+        (stamp,) = [line for line in stamped if line.startswith("smoke.stamp ")]
+        host.plain = {**host.plain, "smoke.stamp": stamp.removeprefix("smoke.stamp =")}
+        (owed,) = smoke.judge(host.spec(), parse(host.probe_lines()))
         assert owed.effect == "note"
         assert owed.found.endswith("; `train start` refuses without it") is trains
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pyinfra.context import ctx_state
 
 from pyinfra_gpu.drift import layout, packages
+from pyinfra_gpu.drift.rules import Rules
 from pyinfra_gpu.engine.journal import Journal
 from pyinfra_gpu.operations import preflight as operations
 from pyinfra_gpu.report import run as report
@@ -65,7 +66,7 @@ def test_a_judge_that_breaks_refuses_its_host_and_no_other(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = FakeRun(FakeHost(name="good", bare=True)).prepare().plan("good")
-    monkeypatch.setattr(layout, "judge", broken_for("odd", layout.judge, error))
+    monkeypatch.setattr(layout, "judge", Rules(broken_for("odd", layout.judge, error)))
     run = FakeRun(*pair(bare=True))
     book = kept(run)
     run.prepare()
@@ -77,12 +78,9 @@ def test_a_judge_that_breaks_refuses_its_host_and_no_other(
     assert problem.isprintable()
 
 
-@pytest.mark.parametrize("function", ["summary", "needed"])
-def test_what_else_a_concern_is_asked_may_break_too(
-    function: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = getattr(packages, function)
-    monkeypatch.setattr(packages, function, broken_for("odd", own, KeyError("x")))
+def test_what_else_a_concern_is_asked_may_break_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = broken_for("odd", packages.summary, KeyError("x"))
+    monkeypatch.setattr(packages, "summary", broken)
     run = FakeRun(*pair()).prepare()
     assert run.failed() == {"odd"}
     assert run.changing("good") == []
@@ -127,7 +125,9 @@ def test_a_step_that_breaks_fails_its_host_and_the_others_go_on(
 def test_with_v_the_traceback_is_there_and_without_it_is_not(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(layout, "judge", broken_for("odd", layout.judge, ValueError("\x1b[2Jx")))
+    monkeypatch.setattr(
+        layout, "judge", Rules(broken_for("odd", layout.judge, ValueError("\x1b[2Jx")))
+    )
     FakeRun(*pair()).prepare()
     assert "Traceback" not in caplog.text
     run = FakeRun(*pair())
@@ -171,4 +171,4 @@ def test_a_report_that_breaks_for_one_host_tells_of_the_others(
     assert result["hosts"]["@fake/good"]["status"] == "as declared"
     assert result["hosts"]["@fake/good"]["facts"]["kernel"] == "6.1.0-30-amd64"
     assert result["hosts"]["@fake/odd"]["status"] == "failed"
-    assert "@fake/odd: no report (RecursionError: too deep)" in text
+    assert "@fake/odd: its report failed (RecursionError: too deep)" in text

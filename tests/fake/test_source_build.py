@@ -264,7 +264,7 @@ class Build:
         monkeypatch.setattr(operations, "look", lambda spec: self.after)
         monkeypatch.setattr(operations, "forget", lambda: None)
         say = lambda topic, name, value: self.told.append(value and value.manifest)  # noqa: E731
-        meeting = SimpleNamespace(say=say, once=lambda topic, make: make())
+        meeting = SimpleNamespace(say=say)
         monkeypatch.setattr(operations, "together", lambda: meeting)
         monkeypatch.setattr(operations, "executing", lambda: True)
         for module in (operations, fallback):
@@ -345,3 +345,17 @@ def test_a_host_that_may_build_needs_more_room_than_one_that_gets_a_wheel() -> N
         for more in ({}, {"pytorch_builder": "ws1"}, {"pytorch_builder": "ws2"})
     ]
     assert rooms == [65, 65, 15]
+
+
+def test_of_three_hosts_of_a_kind_one_builds_and_the_others_wait_for_its_wheel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(operations, "ask", lambda *given, **more: answer("ended"))
+    bare: dict[str, Any] = {"lists": {"torch.version_line": []}}
+    kinds = [built_host(name=name, **bare) for name in ("ws1", "ws2", "ws3")]
+    other = built_host(name="ws4", data={"pytorch_flags": {"USE_MKLDNN": 0}}, **bare)
+    run = FakeRun(*kinds, other, FakeHost(name="ws5")).prepare().execute()
+    names = ("ws1", "ws2", "ws3", "ws4")
+    began = [name for name in names if any("start.sh" in each for each in run.executed(name))]
+    assert began == ["ws1", "ws4"]  # each kind its own
+    assert run.failed() == {*names}  # no fake host ever has a wheel

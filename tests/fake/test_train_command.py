@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launchers import DATA, Answers, asked, ended, listed, run
+from launchers import Answers, asked, ended, listed, run
 
 from pyinfra_gpu import cli
 from pyinfra_gpu.engine.look import Unanswered
-from pyinfra_gpu.engine.privilege import as_declared_owner
-from pyinfra_gpu.facts.fields import Unknown
 from pyinfra_gpu.on_host.train import runs
 from pyinfra_gpu.on_host.train.host import TrainError
 from pyinfra_gpu.report.train import asking
-from pyinfra_gpu.report.train.answer import HostRuns, Run, TrainAnswer, read_runs
+from pyinfra_gpu.report.train.answer import HostRuns, Run, Runs, TrainAnswer, read
 from pyinfra_gpu.report.train.render import render, shown
 
 
@@ -91,7 +89,9 @@ UNREADABLE: dict[str, Answers] = {
     "nothing": {},
     "too much": {"list --json": json.dumps({"runs": ["x" * 1000] * 3000})},
     "too deep": {"list --json": "[" * 500},
-    "no list": {"list --json": '{"runs": 3}'},
+    "no list": {"list --json": '{"schema": 1, "runs": 3}'},
+    "of another schema": {"list --json": '{"schema": 2, "runs": []}'},
+    "of an odd run": listed(run(run="../etc"), run()),
     "a number that is none": {"list --json": '{"runs": [], "x": NaN}'},
     "a launcher that refuses": {
         "list --json": {"success": False, "stderr": "runs are ada's here: run `sudo -u ada ...`"}
@@ -136,50 +136,10 @@ def test_a_host_without_a_launcher_is_told_what_to_do(
     assert asked(tmp_path, monkeypatch, hosts, "list") == 1
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(
-        r"there is no launcher at /opt/pyinfra-gpu/bin/train of @fake/ws1: run"
+        r"there is no launcher at /opt/pyinfra-gpu/bin/train: run"
         r" `pyinfra hosts\d+.py deploy.py`",
         said,
     )
-
-
-ODD = [3, None, [], {}, run(run="../etc"), run(run="x" * 99), run(state="odd"), run(last=[])]
-
-
-def test_an_odd_record_does_not_hide_the_others() -> None:
-    found = read_runs(json.dumps({"schema": 1, "runs": [*ODD, run()]}))
-    assert not isinstance(found, Unknown)
-    assert [each.run for each in found[0]] == [run()["run"]]
-
-
-NO_LIST = {
-    "of another schema": ({"schema": 2, "runs": []}, "its list cannot be read: schema: "),
-    "of no schema": ({"runs": []}, "its list cannot be read: schema: "),
-    "of odd runs": ({"schema": 1, "runs": ODD}, "8 of its 8 runs cannot be read: "),
-    "of one odd run": ({"schema": 1, "runs": [run(gpus=3)]}, "its one run cannot be read: gpus: "),
-    "of odd names": (
-        {"schema": 1, "runs": [ended("failed", run=f"a b {n}") for n in range(500)]},
-        "500 of its 500 runs cannot be read: run: ",
-    ),
-    "of a good one, too": ({"schema": 1, "runs": [*ODD, run()]}, "8 of its 9 runs cannot be read"),
-}
-
-
-@pytest.mark.parametrize("verb", [["list"], ["watch", "--once"]])
-@pytest.mark.parametrize("what", NO_LIST)
-def test_a_list_that_is_none_is_not_a_host_without_runs(
-    what: str,
-    verb: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    document, words = NO_LIST[what]
-    hosts = {"ws1": {"list --json": json.dumps(document)}}
-    assert asked(tmp_path, monkeypatch, hosts, *verb) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert words in said
-    assert "none yet" not in said
-    assert (run()["run"] in said) is ("good" in what)
 
 
 def test_what_a_host_writes_reaches_the_terminal_as_text(
@@ -211,22 +171,6 @@ def test_words_behind_two_dashes_go_to_the_launcher_as_the_owner(
     assert arguments["_sudo_user"] == "ada"
 
 
-@pytest.mark.parametrize(
-    ("data", "as_whom"),
-    [
-        ({}, {"_sudo": False}),
-        ({"owner": "ada"}, {"_sudo": True, "_sudo_user": "ada"}),
-    ],
-)
-def test_the_owner_is_who_is_declared_else_who_logs_in(
-    data: dict[str, Any], as_whom: dict[str, Any]
-) -> None:
-    from pyinfra_gpu.compatibility import resolve
-
-    plain = {name: value for name, value in DATA.items() if not name.startswith("fake")}
-    assert as_declared_owner(resolve({**plain, **data}, "ws1")) == as_whom
-
-
 def test_a_refusal_is_shown_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -234,27 +178,10 @@ def test_a_refusal_is_shown_and_told(
         "ws1": {"start": {"success": False, "stderr": "preset big is unknown: did you mean bit?"}},
         "ws2": {"start": "run 20261122-200000-big is on"},
     }
-    assert asked(tmp_path, monkeypatch, hosts, "start", "--", "big") == 1
+    assert asked(tmp_path, monkeypatch, hosts, "start", "--all", "--", "big") == 1
     said = capsys.readouterr().out
     assert "@fake/ws1:\npreset big is unknown: did you mean bit?\n" in said
     assert "@fake/ws2:\nrun 20261122-200000-big is on\n" in said
-
-
-SEVERAL = (
-    "this run cannot start:\n  no smoke test has passed here\n"
-    "    run `train list` first, or \x1b[2Jgive --unproven"
-)
-
-
-def test_of_a_refusal_of_several_lines_the_host_is_named_and_the_indentation_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    hosts = {"ws1": {"start": {"success": False, "stderr": SEVERAL.splitlines()}}}
-    assert asked(tmp_path, monkeypatch, hosts, "start", "big") == 1
-    assert capsys.readouterr().out == (
-        "@fake/ws1:\nthis run cannot start:\n  no smoke test has passed here\n"
-        "    run `train list` first, or give --unproven\n"
-    )
 
 
 def test_the_launcher_is_told_who_asks_and_how_wide_the_terminal_is(
@@ -266,6 +193,16 @@ def test_the_launcher_is_told_who_asks_and_how_wide_the_terminal_is(
     hosts = {"ws1": {told: "env was given"}}
     assert asked(tmp_path, monkeypatch, hosts, "stop") == 0
     assert "env was given" in capsys.readouterr().out
+
+
+def test_why_is_told_what_a_look_at_the_host_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(asking, "answer", lambda *_: "a record")
+    monkeypatch.setattr(asking, "facts_of", lambda record: {"shm-small": "64 MiB"})
+    hosts = {"ws1": {'HOST_FACTS={"shm-small": "64 MiB"}': {"stderr": "told", "success": False}}}
+    asked(tmp_path, monkeypatch, hosts, "why")
+    assert "told" in capsys.readouterr().out
 
 
 # A command line that cannot be meant -> words of the sentence.
@@ -305,8 +242,20 @@ def test_equal_answers_are_shown_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hosts = {"ws1": {"stop": "one"}, "ws2": {"stop": "two"}, "ws3": {"stop": "one"}}
-    assert asked(tmp_path, monkeypatch, hosts, "stop") == 0
+    assert asked(tmp_path, monkeypatch, hosts, "stop", "--all") == 0
     assert capsys.readouterr().out == "@fake/ws1, @fake/ws3:\none\n\n@fake/ws2:\ntwo\n"
+
+
+def test_what_begins_or_ends_runs_on_several_hosts_wants_them_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts = {"ws1": {"stop": "one"}, "ws2": {"stop": "two"}}
+    with pytest.raises(SystemExit) as ended:
+        asked(tmp_path, monkeypatch, hosts, "stop")
+    assert ended.value.code == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "stop on @fake/ws1, @fake/ws2? Say which with --limit, or give --all" in said
+    assert asked(tmp_path, monkeypatch, hosts, "stop", "--all") == 0
 
 
 @pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
@@ -328,24 +277,15 @@ def test_a_verb_that_there_is_not_is_told_with_the_one_that_was_meant(
     assert "there is no command 'trian': did you mean train?" in capsys.readouterr().err
 
 
-def test_logs_that_never_end_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        asked(tmp_path, monkeypatch, {"ws1": {}}, "logs", "--", "-f")
-    assert caught.value.code == 2
-    assert "run `train logs -f` there" in capsys.readouterr().err
-
-
 def test_watching_ends_with_the_last_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = [(run(),), (ended("finished"),)]
 
     def next_answer(request: object, verb: str, words: Sequence[str]) -> TrainAnswer:
-        found = read_runs(json.dumps({"schema": 1, "runs": answers.pop(0)}))
-        assert not isinstance(found, Unknown)
-        return TrainAnswer(inventory="x", hosts=(HostRuns(name="ws1", runs=found[0]),))
+        found = read(Runs, json.dumps({"schema": 1, "runs": answers.pop(0)}))
+        assert isinstance(found, Runs)
+        return TrainAnswer(inventory="x", hosts=(HostRuns(name="ws1", runs=found.runs),))
 
     monkeypatch.setattr("pyinfra_gpu.report.train.cli.ask_all", next_answer)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
@@ -372,23 +312,6 @@ def test_a_terminal_that_knows_no_escapes_gets_plain_lines(
     assert asked(tmp_path, monkeypatch, {"ws1": listed(ended("finished"))}, "watch") == 0
     assert "finished" in terminal.getvalue()
     assert ("\x1b" in terminal.getvalue()) is drawn
-
-
-def test_watch_says_whom_it_asks_before_anybody_has_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It showed nothing until its first table, for seconds."""
-
-    def silent(*_: object) -> TrainAnswer:
-        said.append(capsys.readouterr().err)
-        return TrainAnswer(inventory="x", hosts=(HostRuns(name="ws1"),))
-
-    said: list[str] = []
-    monkeypatch.setattr("pyinfra_gpu.report.train.cli.ask_all", silent)
-    assert asked(tmp_path, monkeypatch, {}, "watch", "--limit", "ws1") == 0
-    assert re.fullmatch(r"asking the hosts of hosts\d+\.py --limit ws1 \.\.\.\n", said[0])
-    asked(tmp_path, monkeypatch, {}, "watch", "--json")
-    assert said[1] == ""
 
 
 NO_RUN: Answers = {
@@ -419,7 +342,7 @@ def test_a_host_without_such_a_run_is_no_failure_where_another_one_has_it(
 ) -> None:
     """`stop` of all hosts ended with 1 because one had no run, though the other was stopped."""
     hosts = {f"ws{number}": told for number, told in enumerate(others)}
-    assert asked(tmp_path, monkeypatch, hosts, action) == code
+    assert asked(tmp_path, monkeypatch, hosts, action, "--all") == code
     said = capsys.readouterr().out
     assert ("no run is on" in said or "no run 2026" in said) is (NO_RUN in others)
 
@@ -437,19 +360,6 @@ def test_what_the_launcher_says_of_a_run_that_there_is_not_is_known_here(
             runs.chosen(Here(), name, going=going, across=across)  # type: ignore[arg-type]
         assert asking._NO_RUN.match(str(caught.value))
     assert not asking._NO_RUN.match("this run cannot start: no run is on")
-
-
-@pytest.mark.parametrize("width", [40, 80, 83])
-def test_a_command_below_the_table_is_no_wider_than_the_terminal(width: int) -> None:
-    """At 80 columns a lone backquote stood on a line of its own."""
-    runs = [ended("failed", run=f"20261122-{n}-x", unresolved=n == 1) for n in (1, 2)]
-    told = tuple(Run.model_validate_json(json.dumps(each)) for each in runs)
-    answer = TrainAnswer(
-        inventory="inventories/rehearsal.py", hosts=(HostRuns(name="gpu1.lab.example", runs=told),)
-    )
-    lines = render(answer, width=width).splitlines()
-    assert max(map(len, lines)) <= width
-    assert not {"`", "` "} & {line.strip() for line in lines}
 
 
 @pytest.mark.parametrize(
@@ -476,30 +386,6 @@ def test_ctrl_c_says_that_what_is_on_goes_on(
     assert asked(tmp_path, monkeypatch, {}, *words) == code
     said = capsys.readouterr().err
     assert re.search(rf"\.\.\. {told}|; what was {told}", " ".join(said.split()))
-
-
-def test_a_warning_of_a_host_is_no_wider_than_the_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Standard output of the same answer, such as a rank's log, stays as it is."""
-    warning = {"stdout": "x" * 100, "stderr": f"warning: {'a word ' * 20}"}
-    assert asked(tmp_path, monkeypatch, {"ws1": {"stop": warning}}, "stop") == 0
-    first, *others = capsys.readouterr().out.splitlines()
-    assert first == "x" * 100
-    assert max(map(len, others)) <= 80
-
-
-def test_twenty_hosts_are_asked_within_two_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What we do ourselves: how long an SSH connection takes is not in it."""
-    hosts = {
-        f"ws{n}": listed(*(run(f"20261122-2000{n:02}-x") for n in range(20))) for n in range(20)
-    }
-    began = time.perf_counter()
-    assert asked(tmp_path, monkeypatch, hosts, "list") == 0
-    assert time.perf_counter() - began < 20
-    assert "20 hosts: 400 runs on" in capsys.readouterr().out
 
 
 def test_of_runs_that_are_over_only_the_newest_is_shown() -> None:

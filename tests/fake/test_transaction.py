@@ -108,6 +108,14 @@ def test_where_the_lists_are_old_they_are_all_updated_once() -> None:
     assert len([each for each in commands if each.endswith("apt-get update -q")]) == 1
 
 
+def test_what_somebody_removed_by_force_is_asked_for_with_the_rest() -> None:
+    rows = (f" nvidia-smi : Depends: libcuda1 (= {V}) but it is not installed", "E: Unmet")
+    commands, _ = executed(simulated(*rows), installs)
+    asked = [each for each in commands if "--simulate" in each]
+    assert not asked[0].endswith(f"libcuda1={V}")
+    assert asked[1].endswith(f"libcuda1={V}")
+
+
 def test_a_transaction_that_fails_says_why() -> None:
     _, problem = executed(simulated(GOOD, **{"Pre-Install-Pkgs": FAILING}), installs)
     assert problem.endswith("install libcuda1 failed: apt says: E: a splinter")
@@ -147,6 +155,8 @@ def test_a_package_comes_back_at_its_version_and_stays_on_hold() -> None:
 def test_a_package_of_which_the_version_is_gone_is_told_with_what_is_left() -> None:
     commands, problem = executed(lost("580.105.08-1"), reinstalls)
     assert "no source offers that version any more (on offer: 580.105.08-1)" in problem
+    assert "declare `driver_version`" in problem
+    assert "no version of it is on offer" in executed(lost(), reinstalls)[1]
     assert "Pre-Install-Pkgs" not in [*map(step_of, commands)]
 
 

@@ -8,7 +8,6 @@ import subprocess
 from running import PATIENCE_S
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
-from pyinfra_gpu_rehearsal.commands import run
 
 
 def ssh(lab: Lab, host: str, command: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -27,7 +26,3 @@ def answers(host: LabHost) -> bool:
         return banner(host) == b"SSH-"
     except OSError:
         return False
-
-
-def loop_devices() -> str:
-    return run(["losetup", "--list", "--output", "BACK-FILE"], purpose="losetup").stdout

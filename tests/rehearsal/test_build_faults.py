@@ -18,9 +18,8 @@ from running import Deployer, quietly, until
 from pyinfra_gpu.drift.pytorch_build import UNIT
 from pyinfra_gpu_rehearsal import Lab
 from pyinfra_gpu_rehearsal.stand_in.serving import Served, serve_stand_in
-from tests.night import by_night
 
-pytestmark = pytest.mark.rehearsal
+pytestmark = [pytest.mark.rehearsal, pytest.mark.night]
 
 READY = "ready-to-build"  # a snapshot: all but torch is there
 NUMBERS = iter(range(1000))
@@ -153,7 +152,7 @@ def ready(lab: Lab, deployer: Deployer, served: Served) -> Callable[[], Trial]:
     return lambda: Trial(lab.restore(HOST, READY), builder)
 
 
-@pytest.mark.parametrize("fault", by_night(FAULTS, ("build-killed",)))
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_build_that_meets_a_fault_is_finished_by_the_next_run(
     fault: str, ready: Callable[[], Trial]
 ) -> None:

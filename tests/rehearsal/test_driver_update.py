@@ -95,6 +95,7 @@ def test_a_job_on_the_gpu_and_a_training_run_are_waited_for_and_then_repaired(
     assert host.boot_id() == boot
 
 
+@pytest.mark.night
 def test_a_module_that_cannot_be_built_is_said_with_its_reason_and_built_by_the_next_run(
     gpu_lab: Lab, gpu_deployer: Deployer
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 import sys
 from dataclasses import replace
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from running import INVENTORY, PATIENCE_S, Deployer
-from wheels import index, sha256, wheel
 
 from pyinfra_gpu.spec.lock import load
 from pyinfra_gpu_rehearsal import LabHost
@@ -28,10 +26,6 @@ DATA = (
     "training_requirements=null",
     "smoke=skip",
 )
-
-
-NIGHTLY, TRITON = "2.16.0.dev20261120", "3.6.0"
-ASKED = "import torch, pytorch_triton, typing_extensions; print(torch.text, pytorch_triton.text)"
 
 
 class Elsewhere(Deployer):
@@ -95,47 +89,3 @@ def test_a_host_without_the_internet_is_installed_by_its_lock(
     assert project.converge(limit=HOST).changed(HOST) == []  # nothing was touched
     gpu1.run(f"rm {TORCH_LOCK}")
     assert project.converge(limit=HOST).changed(HOST) == ["pytorch: what the lock names"]
-
-
-@pytest.mark.night
-def test_a_nightly_and_what_it_needs_come_by_their_lock(
-    deployer: Deployer, gpu1: LabHost, tmp_path: Path
-) -> None:
-    python = gpu1.run("python3 -V").stdout.split()[1].rpartition(".")[0].replace(".", "")
-    tag = f"cp{python}-cp{python}-manylinux_2_28_{platform.machine()}"
-    made, lab = tmp_path / "made", deployer.lab
-    needs = f"pytorch-triton=={TRITON}"
-    torch = wheel(made, "torch", f"{NIGHTLY}+cpu", requires=needs, tag=tag, text=NIGHTLY)
-    needs = "typing-extensions>=4"
-    wheel(made, "pytorch_triton", TRITON, requires=needs, tag=tag, text=TRITON)
-    served = index(made, lab.directory / "www/locked-nightly")
-    data = (
-        *deployer.data,
-        *("smoke=skip", "training_requirements=null", "pytorch_lock=required"),
-        *("pytorch_source=nightly", f"pytorch_version={NIGHTLY}"),
-        f"pytorch_extra_index_url={lab.url}/locked-nightly/",
-    )
-    (tmp_path / "runs").mkdir()
-    project = Elsewhere(lab, tmp_path / "runs", data=data, project=copied(tmp_path / "own"))
-
-    lock = project.lock(tmp_path / "wheels", *data)
-    assert load(lock).lines["torch"] == f"torch=={NIGHTLY}+cpu --hash=sha256:{sha256(torch)}"
-    assert {each.name.split("-")[0] for each in (tmp_path / "wheels").iterdir()} >= {
-        "torch", "pytorch_triton", "typing_extensions", "uv",
-    }  # fmt: skip
-    project.converge(limit=HOST)
-    shutil.rmtree(served)  # the index has forgotten it: the kept files serve
-    gpu1.run("rm -rf /opt/pyinfra-gpu/venv/lib/python3*/site-packages/torch*")
-    project.converge(limit=HOST)
-    said = gpu1.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{ASKED}'").stdout
-    assert said.split() == [NIGHTLY, TRITON]
-    assert gpu1.run(f"cat {TORCH_LOCK}").stdout == load(lock).requirements
-    assert project.converge(limit=HOST).changed(HOST) == []
-
-    right = lock.read_text()
-    lock.write_text(right.replace(sha256(torch), "0" * 64))
-    refused = project.deploy(limit=HOST)
-    (problem,) = refused.problems(HOST)
-    assert refused.code == 1
-    assert "is not the one the lock file names" in problem
-    assert gpu1.run(f"/opt/pyinfra-gpu/venv/bin/python -c '{ASKED}'").stdout == said

@@ -170,6 +170,7 @@ def test_one_host_builds_and_another_of_its_kind_gets_the_wheel(
     assert (again.changed(HOST), again.changed(BESIDE)) == ([], [])
 
 
+@pytest.mark.night
 def test_a_file_that_does_not_compile_is_named_and_the_next_commit_is_built_by_the_newer_backend(
     builder: Deployer, host: LabHost, lab: Lab, tmp_path: Path
 ) -> None:

@@ -154,6 +154,15 @@ def test_a_companion_left_behind_is_brought_to_the_rest(apt: PrivateApt) -> None
     }
 
 
+def test_what_was_removed_by_force_is_named_and_asked_for_with_the_rest(apt: PrivateApt) -> None:
+    apt.installed(*(each for each in driver("580.82.07") if each.name != "libcuda1"))
+    asked = ("nvidia-driver-cuda=580.82.07-*", "nvidia-modprobe=580.82.07-*")
+    found = parse(apt.simulate(*asked))
+    assert found.problems
+    assert found.unmet == ("libcuda1=580.82.07-1",)
+    assert changes(apt, *asked, *found.unmet) == {"libcuda1": "580.82.07-1"}
+
+
 def test_a_hold_is_told_in_the_simulation_and_a_removal_too(apt: PrivateApt) -> None:
     apt.repository("Debian", Package("desktop", "1", "Conflicts: libcuda1\n"), suite="x")
     apt.installed(*driver("580.82.07"))

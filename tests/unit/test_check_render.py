@@ -67,7 +67,7 @@ def test_a_note_that_many_hosts_share_is_said_once_with_its_hosts() -> None:
     assert text.count(NOTE.found) == 1
     assert f"note, gpu1-gpu20: {NOTE.found}" in text
     drifted = host("a", stage("libcuda", REPAIR), stage("smoke", NOTE))
-    assert f"note, all of them: {NOTE.found}" in render(answer(*noted, drifted))
+    assert f"note, all hosts: {NOTE.found}" in render(answer(*noted, drifted))
 
 
 def test_the_same_upgrade_at_other_moments_is_one_finding_with_both_moments() -> None:
@@ -94,7 +94,12 @@ def test_a_new_host_is_a_line_for_each_deviation_and_what_stops_it_in_full() -> 
 def test_with_v_each_host_stands_by_itself_with_its_stages() -> None:
     hosts = [host(name, stage("driver", found="driver 580 loaded")) for name in ("b", "a")]
     lines = render(answer(*hosts), whole=True).splitlines()
-    assert lines[:4] == ["a  as declared", "  driver      driver 580 loaded", "", "b  as declared"]
+    assert lines[:4] == [
+        "a  as declared",
+        "  driver         driver 580 loaded",
+        "",
+        "b  as declared",
+    ]
 
 
 def test_a_rehearsal_is_called_one() -> None:

@@ -97,25 +97,6 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"lists": packages("cuda-cudart-13-0 13.0.96-1 0 1")},
         {"cuda.not-installed": REPAIR, "cuda.unproven": REPAIR},
     ),
-    "only another release": (
-        {
-            "plain": {
-                "cuda.nvcc": None,
-                "cuda.link": "/usr/local/cuda-13.1",
-                "cuda.alternative": "/usr/local/cuda-13.1",
-            },
-            "lists": {
-                "cuda.toolkit": ["13.1"],
-                "cuda.missing": ["bin/nvcc"],
-                "nvidia.package": ["cuda-toolkit-13-1 13.1.1-1 0 1"],
-            },
-        },
-        {
-            "cuda.not-installed": REPAIR,
-            "cuda.link-differs": REPAIR,
-            "cuda.unproven": REPAIR,
-        },
-    ),
     "a toolkit that no package brought": (
         {"lists": packages()},
         {"cuda.not-from-package": REPORT, "cuda.unproven": REPAIR},
@@ -156,10 +137,6 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"plain": {"cuda.alternative": None}},
         {"cuda.link-differs": REPAIR},
     ),
-    "a link by hand past the alternative": (
-        {"plain": {"cuda.link": "/usr/local/cuda-13.1"}},
-        {"cuda.link-differs": REPAIR},
-    ),
     "a link by hand that dangles": (
         {"plain": {"cuda.link": "/opt/cuda", "cuda.alternative": None}},
         {"cuda.link-differs": REPAIR},
@@ -183,14 +160,6 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             }
         },
         {"cuda.shell-path": REPORT},
-    ),
-    "a profile has builds take another toolkit": (
-        {"lists": {"cuda.shell": ["/etc/profile.d/a.sh:export CUDA_HOME=/usr/local/cuda-12.4"]}},
-        {"cuda.shell-path": REPORT},
-    ),
-    "a profile has builds take the declared one": (
-        {"lists": {"cuda.shell": ["/etc/profile.d/a.sh:export CUDA_HOME=/usr/local/cuda-13.0"]}},
-        {},
     ),
     "a profile puts the declared one first": (
         {
@@ -228,10 +197,6 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"plain": {"cuda.gcc": "5.4.0"}},
         {"cuda.compiler-out-of-range": REPORT, "cuda.unproven": REPAIR},
     ),
-    "gcc is of another version": (
-        {"plain": {"cuda.gcc": "12.3.0"}},
-        {"cuda.unproven": REPAIR},
-    ),
     "there is no gcc": (
         {"plain": {"cuda.gcc": None, "cuda.gxx": "0"}},
         {"cuda.compiler-missing": REPAIR, "cuda.unproven": REPAIR},
@@ -261,8 +226,6 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"cuda.metapackage-installed": REPORT},
     ),
     "never proven": ({"plain": {"cuda.proof": None}}, {"cuda.unproven": REPAIR}),
-    "the proof is damaged": ({"plain": {"cuda.proof": '{"fing'}}, {"cuda.unproven": REPAIR}),
-    "the proof is no object": ({"plain": {"cuda.proof": "[]"}}, {"cuda.unproven": REPAIR}),
     "other GPUs are to be compiled for": (
         {"data": {"cuda_archs": ["9.0"]}, "plain": proofs({**bare_gpu_host().data})},
         {"cuda.unproven": REPAIR},
@@ -379,10 +342,10 @@ def test_an_nvcc_that_was_forced_off_is_asked_for_by_its_name() -> None:
         ("", "the proof is not readable"),
         ("[1]", "the proof is not readable"),
         ('{"fingerprint": "f", "status": "fail"}', "the proof is not readable"),
-        ('{"status": "pass"}', "proven before something it depends on changed"),
+        ('{"status": "pass"}', "something it depends on changed since the last proof"),
         (
             json.dumps({"fingerprint": "g", "status": "pass"}),
-            "proven before something it depends on changed",
+            "something it depends on changed since the last proof",
         ),
         (json.dumps({"fingerprint": "f", "status": "pass"}), None),
     ],
@@ -395,11 +358,8 @@ def test_a_proof_holds_for_the_state_it_was_made_on(
 
 BEFORE = {"gcc": "12.2.0", "the toolkit": ["a 1", "b 1"], "cuda_archs": ["9.0"], "what": "old"}
 CHANGED: dict[str, tuple[dict[str, object], str]] = {
-    "a compiler": ({"gcc": "13.1.0"}, "gcc (13.1.0 in place of 12.2.0)"),
-    "a package": ({"the toolkit": ["a 1", "b 2"]}, "the toolkit (b 2 in place of b 1)"),
-    "one more": ({"cuda_archs": ["9.0", "12.0"]}, "cuda_archs (12.0 came)"),
-    "one less": ({"the toolkit": ["a 1"]}, "the toolkit (b 1 went)"),
-    "the order": ({"the toolkit": ["b 1", "a 1"]}, "the toolkit (in another order)"),
+    "one": ({"gcc": "13.1.0"}, "gcc"),
+    "two": ({"gcc": "13.1.0", "the toolkit": ["b 1", "a 1"]}, "gcc and the toolkit"),
     "what was not noted": ({"new": "x"}, "something it depends on"),
 }
 
@@ -409,5 +369,5 @@ def test_what_changed_since_a_proof_is_named(what: str) -> None:
     changes, told = CHANGED[what]
     now = {**BEFORE, **changes}
     text = json.dumps({"fingerprint": fingerprint(BEFORE), "status": "pass", "state": BEFORE})
-    assert proven_state(text, fingerprint(now), now) == f"proven before {told} changed"
+    assert proven_state(text, fingerprint(now), now) == f"{told} changed since the last proof"
     assert proven_state(text, fingerprint(BEFORE), BEFORE) is None

@@ -127,10 +127,6 @@ SECOND: dict[str, dict[str, Any]] = {
     "another libcuda.so.1 comes last": {
         "lists": {"libcuda.cache": [*cache(), "libcuda.so.1 => /opt/x/libcuda.so.1 => /opt/x/l"]}
     },
-    "it comes last where nothing may be written": {
-        "data": {"privilege": "none", "prefix": "/home/u/p"},
-        "lists": {"libcuda.cache": [*cache(), "libcuda.so.1 => /opt/x/libcuda.so.1 => /opt/x/l"]},
-    },
 }
 
 
@@ -143,9 +139,7 @@ def test_a_second_library_is_as_declared_and_named(name: str) -> None:
     (second,) = [each.found for each in found if each.id == "libcuda.second-in-cache"]
     assert "/opt/x/libcuda.so.1" in second
     (unproven,) = [each.found for each in found if each.id == "libcuda.unproven"]
-    if "privilege" not in SECOND[name].get("data", {}):
-        assert "proven before the linker's cache (/opt/x/libcuda.so.1 " in unproven
-    assert unproven.endswith(" came) changed")
+    assert unproven.endswith("the linker's cache changed since the last proof")
 
 
 def link_case(**changed: str) -> dict[str, Any]:
@@ -154,8 +148,6 @@ def link_case(**changed: str) -> dict[str, Any]:
 
 DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "libcuda.so is missing": (link_case(dev="absent"), {"libcuda.missing": REPAIR}),
-    "libcuda.so.1 is missing": (link_case(so1="absent"), {"libcuda.missing": REPAIR}),
-    "libnvidia-ml.so.1 is missing": (link_case(ml="absent"), {"libcuda.missing": REPAIR}),
     "libcuda.so dangles": (
         link_case(dev="link libcuda.so.570.00 => -"),
         {"libcuda.link-wrong": REPAIR},
@@ -178,14 +170,6 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "libcuda.so is a copy": (
         link_case(dev=f"file - => {LIB}/libcuda.so"),
-        {"libcuda.link-wrong": REPAIR},
-    ),
-    "libcuda.so.1 is a copy": (
-        link_case(so1=f"file - => {LIB}/libcuda.so.1"),
-        {"libcuda.link-wrong": REPAIR, "libcuda.cache-stale": REPAIR},
-    ),
-    "libcuda.so is a folder": (
-        link_case(dev="dir - => -"),
         {"libcuda.link-wrong": REPAIR},
     ),
     "the cache is stale": (
@@ -228,19 +212,8 @@ DIFFERENT: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         },
         {"libcuda.toolkit-link-differs": REPAIR},
     ),
-    "the declared link in the toolkit is a copy": (
-        {
-            "data": {"libcuda_toolkit_link": True},
-            "lists": {"libcuda.link": links(toolkit=f"file - => {TOOLKIT_LINK}")},
-        },
-        {"libcuda.toolkit-link-differs": REPAIR},
-    ),
     "an undeclared link in the toolkit leads to a compat library": (
         link_case(toolkit=f"link {COMPAT} => {COMPAT}"),
-        {"libcuda.toolkit-link-differs": REPORT},
-    ),
-    "an undeclared link in the toolkit dangles": (
-        link_case(toolkit="link ../libcuda.so.570 => -"),
         {"libcuda.toolkit-link-differs": REPORT},
     ),
     "the files are gone, the package says it is there": (

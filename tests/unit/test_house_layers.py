@@ -18,9 +18,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 PRODUCT = PROJECT / "pyinfra_gpu"
 
 ROOMS = (
-    "text", "output", "whole_file", "own_cache", "host_names", "errors", "stacks", "spec",
-    "compatibility", "packages", "facts", "diagnosis", "drift", "engine", "operations", "report",
-    "explain", "locking", "cli",
+    "completion", "text", "output", "whole_file", "own_cache", "host_names", "errors", "stacks",
+    "spec", "compatibility", "packages", "facts", "diagnosis", "drift", "engine", "operations",
+    "report", "explain", "locking", "cli",
 )  # fmt: skip
 """From the ground up: a room imports those before it, and never one behind it."""
 

@@ -45,4 +45,4 @@ def test_the_state_is_kept_with_it_and_is_not_the_owners_to_tell(
     (finding,) = libcuda.judge(
         spec, record_of(proven_host(plain={"libcuda.proof": text, "cuda.gcc": "13.1.0"}))
     )
-    assert finding.found.endswith("proven before gcc (13.1.0 in place of 12.2.0) changed")
+    assert finding.found.endswith(": gcc changed since the last proof")

@@ -21,7 +21,7 @@ from pyinfra_gpu_rehearsal.nvidia.bad_repository import newest
 from pyinfra_gpu_rehearsal.nvidia.debs import Package
 from pyinfra_gpu_rehearsal.nvidia.hardware import write_hardware, write_secure_boot
 from pyinfra_gpu_rehearsal.nvidia.kernels import newer_release
-from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES, _card, machine_named
+from pyinfra_gpu_rehearsal.nvidia.machines import MACHINES
 from pyinfra_gpu_rehearsal.nvidia.on_host.simulated_kernel import (
     NEEDS,
     SIGNATURE,
@@ -205,15 +205,6 @@ def test_a_blacklist_counts_for_loading_by_itself_alone(tmp_path: Path) -> None:
     assert kernel.loaded("nvidia")
 
 
-def test_a_file_of_the_administrator_hides_its_namesake(tmp_path: Path) -> None:
-    kernel = machine(tmp_path)
-    for folder, text in (("usr/lib", "blacklist nvidia"), ("etc", "# nothing")):
-        path = tmp_path / folder / "modprobe.d/same.conf"
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-    assert not blacklisted(kernel.configuration(), "nvidia")
-
-
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machine_is_what_the_probe_reads(tmp_path: Path, name: str) -> None:
     kernel, wanted = machine(tmp_path, name), MACHINES[name]
@@ -240,16 +231,6 @@ def test_a_machine_s_cards_are_in_the_compatibility_data(name: str) -> None:
     kind = kind_of(card.name, [*gpu_kinds(catalogue())])
     assert (kind is None) == (not known.figures)
     assert kind is None or ".".join(map(str, kind["capability"])) == card.capability
-
-
-def test_a_card_of_which_too_little_is_known_is_not_simulated() -> None:
-    with pytest.raises(LabError, match="knows too little of a H100 to simulate one"):
-        _card("H100")
-
-
-def test_a_machine_that_is_not_known_is_named() -> None:
-    with pytest.raises(LabError, match="no simulated machine '3dfx': there are 2x RTX 5090"):
-        machine_named("3dfx")
 
 
 def test_a_newer_kernel_is_newer() -> None:

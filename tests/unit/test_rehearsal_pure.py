@@ -19,8 +19,8 @@ from pyinfra_gpu_rehearsal.commands import last_line, run
 from pyinfra_gpu_rehearsal.errors import LabError
 from pyinfra_gpu_rehearsal.network import Subnet, choose_subnet, occupied_networks
 from pyinfra_gpu_rehearsal.placing import cgroup_mount
-from pyinfra_gpu_rehearsal.state import HostRecord, LabRecord, Machine, locked
-from pyinfra_gpu_rehearsal.wheelhouse import lay_out_index, normalised
+from pyinfra_gpu_rehearsal.state import HostRecord, LabRecord, Machine
+from pyinfra_gpu_rehearsal.wheelhouse import lay_out_index
 
 # -- the network
 
@@ -114,10 +114,6 @@ def test_a_damaged_record_is_named_with_the_remedy(tmp_path: Path, text: str) ->
         LabRecord.load(tmp_path)
 
 
-def test_a_folder_without_a_record_has_none(tmp_path: Path) -> None:
-    assert LabRecord.load(tmp_path) is None
-
-
 def test_the_list_of_labs_knows_orphans_and_is_gone_with_the_last_lab(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "run", inotify=tmp_path / "inotify")
     (tmp_path / "inotify").write_text("128\n")
@@ -153,11 +149,6 @@ def test_a_lab_is_made_where_all_that_is_known_are_leftovers(
     assert (tmp_path / "inotify").read_text() == "8192"
 
 
-def test_what_a_lock_holder_misses_is_his_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="elsewhere"), locked(tmp_path / "lock"):
-        (tmp_path / "elsewhere").read_text()
-
-
 def test_a_record_that_cannot_be_understood_is_no_orphans(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "run", inotify=tmp_path / "inotify")
     (tmp_path / "inotify").write_text("128\n")
@@ -165,25 +156,6 @@ def test_a_record_that_cannot_be_understood_is_no_orphans(tmp_path: Path) -> Non
     with machine.lock():
         machine.enter(lab_record("0000000a"), tmp_path)
         assert machine.orphans() == {}
-
-
-def test_a_setting_somebody_else_changed_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    setting = tmp_path / "inotify"
-    setting.write_text("128\n")
-    machine = Machine(tmp_path / "run", inotify=setting)
-    with machine.lock():
-        machine.enter(lab_record("0000000a"), tmp_path)
-        setting.write_text("4096\n")
-        machine.leave("0000000a")
-    assert setting.read_text() == "4096\n"
-
-
-def test_a_lock_can_be_taken_again_after_its_file_was_removed(tmp_path: Path) -> None:
-    path = tmp_path / "folder/lock"
-    with locked(path):
-        path.unlink()
-    with locked(path):
-        assert path.exists()
 
 
 # -- what a machine needs
@@ -216,30 +188,6 @@ def test_simulated_gpus_need_a_compiler_besides(monkeypatch: pytest.MonkeyPatch)
     assert requirements.missing_packages(gpu=True) == ["gcc", "libc6-dev"]
 
 
-def test_packages_are_installed_as_root_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands: list[list[str]] = []
-
-    def run_(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        commands.append(command)
-        return subprocess.CompletedProcess(command, 0, "", "")
-
-    said: list[str] = []
-    monkeypatch.setattr(requirements, "is_root", lambda: True)
-    monkeypatch.setattr(requirements, "missing_packages", lambda *, gpu: ["mmdebstrap"])
-    monkeypatch.setattr(requirements.shutil, "which", lambda name, path=None: f"/usr/bin/{name}")
-    monkeypatch.setattr(requirements, "run", run_)
-    requirements.ensure_packages(said.append)
-    assert said == ["installing the Debian packages mmdebstrap ..."]
-    assert commands[0][-1] == "mmdebstrap"
-
-
-def test_another_system_than_linux_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requirements.sys, "platform", "darwin")
-    said = requirements.available()
-    assert said is not None
-    assert said.startswith("throwaway hosts need Linux namespaces, and this is ")
-
-
 # -- wheels
 
 
@@ -268,10 +216,6 @@ def test_an_index_is_laid_out_by_links_and_replaced_as_a_whole(tmp_path: Path) -
     assert 'data-requires-python="&gt;=3.9,&lt;4"' in page
     assert f'data-core-metadata="sha256={hashlib.sha256(metadata).hexdigest()}"' in page
     assert [path.name for path in index.parent.iterdir()] == ["simple"]
-
-
-def test_project_names_are_normalised_as_indexes_spell_them() -> None:
-    assert normalised("Foo.-_Bar") == "foo-bar"
 
 
 # -- sentences

@@ -164,6 +164,13 @@ def test_hosts_with_nothing_to_do_are_one_line_of_a_run() -> None:
     assert "driver      driver 580.95.05 loaded" in render(run(hosts), whole=True)
 
 
+def test_a_cell_says_how_many_more_there_are_and_ends_somewhere() -> None:
+    found = ["x" * 1000, "b", "c", "d", "e"]
+    text = render(run({"ws1": host(stage(found=found, changed=found), status="changed")}))
+    assert "..., b, c, and 2" in text
+    assert len(text.splitlines()) < 20
+
+
 def test_a_name_is_never_broken() -> None:
     long = f"{'workstation-' * 7}1.physics.example.org"
     assert long in render(run({long: host(stage(problem=f"{long}: it is off"), status="failed")}))
@@ -191,7 +198,7 @@ def test_of_many_hosts_the_smoke_tests_that_passed_are_a_block_and_a_failure_is_
     assert len(shown().splitlines()) <= 24
     text = shown(status="fail", failed=verdicts.failed("S4.x", "a rank raised", tail=["no room"]))
     assert text.count("FAIL S4.x: a rank raised") == 1
-    assert "the same on gpu2-gpu25" in text
+    assert "gpu1-gpu25: smoke test FAIL (rehearsal-cpu), 1 of 1 checks passed" in text
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,6 @@ def test_a_paragraph_keeps_all_its_words_within_the_columns() -> None:
     assert text.wrapped("", "  > ", "") == ["  >"]
 
 
-def test_lines_are_bounded_and_the_last_says_so() -> None:
-    assert text.bounded(["a", "b"], 2, "more") == ["a", "b"]
-    assert text.bounded(["a", "b", "c"], 2, "more") == ["a", "more"]
-
-
 def test_of_many_the_first_are_named_and_the_rest_counted() -> None:
     assert text.some(["a"], 2) == "a"
     assert text.some(["a", "b"], 2) == "a, b"

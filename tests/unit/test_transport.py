@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-import gevent
 import pytest
 from pyinfra.api.exceptions import ConnectError, PyinfraError
 from pyinfra.connectors.ssh import SSHConnector
@@ -76,25 +75,6 @@ transport.install()
 assert ssh.SSHClient is transport.Client
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
-
-
-def test_all_hosts_are_connected_to_at_once_as_far_as_files_can_be_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    limits = [256, 4096]
-
-    def raised(_: int, given: tuple[int, int]) -> None:
-        limits[:] = given
-
-    monkeypatch.setattr(transport.resource, "getrlimit", lambda _: tuple(limits))
-    monkeypatch.setattr(transport.resource, "setrlimit", raised)
-    assert transport.at_once(25) == 25
-    assert limits == [256, 4096]
-    assert transport.at_once(500) == 500
-    assert limits == [1600, 4096]
-    assert 1000 < transport.at_once(5000) < 4096 / 2
-    assert limits == [4096, 4096]
-    assert gevent.get_hub().threadpool.maxsize >= 100
 
 
 def test_whatever_pyinfra_does_not_reckon_with_is_one_hosts_failure_in_one_line(

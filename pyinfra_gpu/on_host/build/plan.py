@@ -31,6 +31,10 @@ class BuildError(Exception):
         self.sentence, self.lines = sentence, tuple(lines)
 
 
+class CommitError(BuildError):
+    """What is declared is no commit of the repository: to fetch once more would not help."""
+
+
 class Place:
     """One build's folder.
 

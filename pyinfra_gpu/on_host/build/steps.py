@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .plan import BuildError, Place, Plan
+from .plan import BuildError, CommitError, Place, Plan
 
 SAYS = "pyinfra-gpu: "
 """Begins each line of the journal in which this program says something itself."""
@@ -164,6 +164,8 @@ def fetch(plan: Plan, place: Place, run: Programs) -> None:
         remove(place.fetched)
     try:
         _fetch_into(plan, place.source, run)
+    except CommitError:
+        raise
     except BuildError:
         if run.tried(["git", "ls-remote", "--quiet", plan.git, "HEAD"])[0] != 0:
             raise  # the network was cut: what came stays
@@ -209,7 +211,7 @@ def _fetch_commit(plan: Plan, tree: Path, run: Programs) -> None:
     found = run.tried(meant)[1][-1:]
     if found != [plan.commit]:  # of an annotated tag's own name, git takes its commit
         tag = f": it names a tag, which may be moved, of {found[0]}" if found else ""
-        raise BuildError(
+        raise CommitError(
             f"{plan.git} has no commit {plan.commit}{tag}: set pytorch_commit to what"
             f" `git ls-remote {plan.git}` prints for a branch, or for a tag with ^{{}} behind it"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import netrc
 import os
 import shlex
@@ -108,12 +107,6 @@ def warnings(site: Site, preset: Preset) -> Iterator[str]:
             )
     if site.notify and not os.access(site.notify[0], os.X_OK):
         yield f"nobody is told how this run goes: {site.notify[0]} of training_notify cannot be run"
-    try:
-        tried = json.loads(site.tries.read_text(encoding="utf-8"))[preset.name]["outcome"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    if tried != "finished":
-        yield f"preset {preset.name} {tried} when it was tried"
 
 
 Problems = Iterator[tuple[str, str]]

@@ -1,158 +1,119 @@
-"""Who has which GPU, and who waits for one: a lock each, which the kernel drops with its holder.
+"""Who has which GPU, and who waits for one, on the whole host: names that the kernel keeps.
 
-A look opens files for reading only, and takes its locks shared, so it works on a read-only disk.
+A claim is a Unix socket with an abstract name, so it needs no file, it is one for all users and
+prefixes of a host, and it is gone with the process that has it. /proc/net/unix shows them all:
+`pyinfra-gpu/DEVICE` can be had by one only, `pyinfra-gpu/DEVICE/NUMBER/RUN` says by whom, and
+with a number above 0, who waits for it and in which order.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
+import errno
 import re
+import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .host import Site
+from .host import CPU, Site
 
-_TICKET = re.compile(r"([0-9]{8})-(.+)", re.ASCII)
+_SEEN = re.compile(r"@pyinfra-gpu/([^/\s]+)/(\d+)/(\S+)$", re.MULTILINE)
+_LONGEST = 108  # bytes of a name, as Linux has it
+_DEVICE = 20  # characters of a GPU's UUID, which no two GPUs of a host share
 
 
 @dataclass
 class Held:
-    """Devices that are ours as long as these descriptors are open."""
+    """Devices that are ours, or waited for, as long as these sockets are open."""
 
     devices: list[str] = field(default_factory=list)
-    descriptors: list[int] = field(default_factory=list)
+    sockets: list[socket.socket] = field(default_factory=list)
+    number: int = 0
 
     def release(self) -> None:
-        for descriptor in self.descriptors:
-            os.close(descriptor)
-        self.devices, self.descriptors = [], []
+        for each in self.sockets:
+            each.close()
+        self.devices, self.sockets = [], []
 
 
 def holders(site: Site, devices: Sequence[str]) -> dict[str, str]:
     """Return device -> run for each that is taken."""
-    paths = {device: site.claims / f"{device}.lock" for device in devices}
-    return {device: _read(path) for device, path in paths.items() if is_locked(path)}
-
-
-def is_locked(path: Path) -> bool:
-    """Tell whether somebody has a file locked, without writing to it."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    runs = {device: run for device, number, run in _seen() if number == 0}
+    return {each: runs[name] for each in devices if (name := _name(site, each)) in runs}
 
 
 def ahead(site: Site, run: str) -> list[str]:
-    """Return who waited before a run for a device that it could have."""
-    tickets = _tickets(site)
-    own = next((each for each in tickets if each[1] == run), None)
-    if own is None:
-        return []
-    return [name for number, name, devices in tickets if number < own[0] and devices & own[2]]
+    """Return who waits before a run for a device that it could have."""
+    del site
+    seen = _seen()
+    own = {device: number for device, number, each in seen if each == run and number}
+    before = (each for device, number, each in seen if 0 < number < own.get(device, 0))
+    return [*dict.fromkeys(before)]
 
 
-def _tickets(site: Site) -> list[tuple[int, str, frozenset[str]]]:
-    """Return (number, run, devices) of those that wait; what is left of others is passed over."""
-    with contextlib.suppress(FileNotFoundError):
-        found = ((path, _TICKET.fullmatch(path.name)) for path in sorted(site.queue.iterdir()))
-        return [
-            (int(match[1]), match[2], frozenset(_read(path).split()))
-            for path, match in found
-            if match and is_locked(path)
-        ]
-    return []
-
-
-def _read(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    return ""
-
-
-class Ticket:
-    """A place in the queue, kept by a lock on a file that says for which devices."""
-
-    def __init__(self, site: Site, run: str, devices: Sequence[str]) -> None:
-        with _alone(site):
-            tickets = _tickets(site)
-            waits = {f"{number:08}-{name}" for number, name, _ in tickets}
-            for path in site.queue.iterdir():
-                if path.name not in waits:
-                    path.unlink()
-            self.number = max([number for number, _, _ in tickets], default=0) + 1
-            self.path = site.queue / f"{self.number:08}-{run}"
-            descriptor = _lock(self.path)
-            if descriptor is None:
-                raise OSError(f"{self.path} is taken, and its number is new")
-            self._descriptor = descriptor
-            os.write(descriptor, " ".join(devices).encode())
-
-    def give_up(self) -> None:
-        self.path.unlink(missing_ok=True)
-        os.close(self._descriptor)
+def wait(site: Site, run: str, devices: Sequence[str]) -> Held:
+    """Take a place in the queue for these devices, behind all that wait."""
+    with _alone():
+        place = Held([*devices], number=max([0, *(number for _, number, _ in _seen())]) + 1)
+        named = (_bound(_name(site, each), f"{place.number:06}", run) for each in devices)
+        place.sockets = [each for each in named if each is not None]
+    return place
 
 
 def claim(
-    site: Site, run: str, devices: Sequence[str], count: int, ticket: Ticket | None
+    site: Site, run: str, devices: Sequence[str], count: int, place: Held | None
 ) -> Held | list[str]:
     """Take so many of these devices, or none: then return the runs that are before this one."""
     held, before = Held(), []
-    with _alone(site):
-        waited_for: set[str] = set()
-        for number, other, theirs in _tickets(site):
-            if other != run and (ticket is None or number < ticket.number):
-                waited_for |= theirs
-                before += [other] if theirs & {*devices} else []
+    with _alone():
+        seen = _seen()
         for device in devices:
-            if len(held.devices) == count:
-                break
-            path = site.claims / f"{device}.lock"
-            descriptor = None if device in waited_for else _lock(path)
-            if descriptor is None:
-                before += [] if device in waited_for else [_read(path)]
-                continue
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, run.encode())
-            held.devices.append(device)
-            held.descriptors.append(descriptor)
+            name = _name(site, device)
+            waiting = [
+                each for other, number, each in seen
+                if other == name and number and each != run
+                and (place is None or number < place.number)
+            ]  # fmt: skip
+            own = None if waiting or len(held.devices) == count else _bound(name)
+            if own is not None:
+                shown = _bound(name, "0", run)
+                held.devices.append(device)
+                held.sockets += [own, *([shown] if shown else [])]
+            before += waiting or [each for other, n, each in seen if (other, n) == (name, 0)]
         if len(held.devices) == count:
             return held
         held.release()
-    return list(dict.fromkeys(before))
+    return [*dict.fromkeys(before)]
 
 
-@contextlib.contextmanager
-def _alone(site: Site) -> Iterator[None]:
-    site.claims.mkdir(mode=0o700, exist_ok=True)
-    site.queue.mkdir(mode=0o700, exist_ok=True)
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    descriptor = os.open(site.claims / ".lock", flags, 0o600)
+def _name(site: Site, device: str) -> str:
+    # Of CPUs there is one claim for each folder of runs.
+    return f"cpu-{Path(site.state).stat().st_ino}" if device == CPU else device[:_DEVICE]
+
+
+def _seen() -> list[tuple[str, int, str]]:
+    """Return (device, number, run) of all that have or wait for one, by their number."""
+    text = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+    found = ((device, int(number), run) for device, number, run in _SEEN.findall(text))
+    return sorted(found, key=lambda each: each[1:])
+
+
+def _bound(*parts: str) -> socket.socket | None:
+    """Return a socket of that name; None where somebody has it."""
+    own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        own.bind("\0pyinfra-gpu/{}".format("/".join(parts))[:_LONGEST])
+    except OSError as error:
+        own.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return None
+    return own
 
 
-def _lock(path: Path) -> int | None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in range(5):  # somebody may look just now, which takes the lock for a moment
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            time.sleep(0.01)
-        else:
-            return descriptor
-    os.close(descriptor)
-    return None
+def _alone() -> socket.socket:
+    """Return what lets nobody else claim or wait until it is closed."""
+    while (own := _bound("lock")) is None:
+        time.sleep(0.01)
+    return own

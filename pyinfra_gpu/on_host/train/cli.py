@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from ..terminal import columns, paragraph, wrapped
 from . import host, presets, runs, starting
-from .host import Site, TrainError
-from .metrics import last_steps, sampled_losses, stalled
+from .host import TrainError
+from .listing import duration, loss_words, step_words, table
+from .metrics import sampled
 from .runs import Run
 
 ENOUGH = 141
@@ -73,57 +74,48 @@ def _say(text: str) -> None:
 # -- what a shell completes
 
 
-def _runs(only: str = "") -> Any:
-    """Return what offers runs: all, those that are `on`, `resumable` or have `logs`."""
+def _offers(words: Callable[[click.Context, str], Iterable[str]]) -> Any:
+    """Return what offers words; none where the host cannot be asked."""
 
-    def offers(context: object, parameter: object, begun: str) -> list[CompletionItem]:
+    def offers(context: click.Context, parameter: object, begun: str) -> list[CompletionItem]:
         try:
-            known = [*reversed(runs.all_of(host.load())[-50:])]
+            return [CompletionItem(w) for w in words(context, begun) if w.startswith(begun)]
         except (TrainError, OSError):
             return []
-        if only == "on":
-            known = [run for run in known if not run.over]
-        elif only == "resumable":
-            known = [run for run in known if run.over and run.outcome != "finished"]
-        elif only == "logs":
-            known = [run for run in known if run.attempts]
-        return [CompletionItem(run.run) for run in known if run.run.startswith(begun)]
 
     return offers
 
 
-def _presets(context: object, parameter: object, begun: str) -> list[CompletionItem]:
-    try:
-        return [CompletionItem(name) for name in host.load().presets if name.startswith(begun)]
-    except TrainError:
-        return []
+def _runs(meant: Callable[[Run], object] = lambda run: True) -> Any:
+    return _offers(
+        lambda *_: [run.run for run in reversed(runs.all_of(host.load())[-50:]) if meant(run)]
+    )
 
 
-def _settings(context: click.Context, parameter: object, begun: str) -> list[CompletionItem]:
-    try:
-        known = host.load().presets
-    except TrainError:
-        return []
-    preset = known.get(context.params.get("preset") or next(iter(context.args), ""), {})
-    names = ("ranks", *preset.get("arguments", {}))
-    return [CompletionItem(f"{name}=") for name in names if name.startswith(begun)]
+_presets = _offers(lambda *_: host.load().presets)
 
 
-def _gpus(context: object, parameter: object, begun: str) -> list[CompletionItem]:
-    before, comma, last = begun.rpartition(",")
-    try:
-        known = [str(gpu.index) for gpu in host.gpus()]
-    except (TrainError, OSError):
-        return []
-    left = [each for each in known if each not in before.split(",") and each.startswith(last)]
-    return [CompletionItem(f"{before}{comma}{each}") for each in left]
+@_offers
+def _settings(context: click.Context, begun: str) -> list[str]:
+    name = context.params.get("preset") or next(iter(context.args), "")
+    known = host.load().presets.get(name, {}).get("arguments", {})
+    return [f"{each}=" for each in ("ranks", *known)]
+
+
+@_offers
+def _gpus(context: click.Context, begun: str) -> list[str]:
+    before, comma, _ = begun.rpartition(",")
+    known = (str(gpu.index) for gpu in host.gpus())
+    return [f"{before}{comma}{each}" for each in known if each not in before.split(",")]
 
 
 # -- the commands
 
 
-def _run_argument(only: str = "") -> Callable[[Callable[..., int]], Callable[..., int]]:
-    return click.argument("run", required=False, metavar="[RUN]", shell_complete=_runs(only))
+def _run_argument(
+    meant: Callable[[Run], object] = lambda run: True,
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    return click.argument("run", required=False, metavar="[RUN]", shell_complete=_runs(meant))
 
 
 _PRESET = click.argument("preset", required=False, metavar="[PRESET]", shell_complete=_presets)
@@ -185,7 +177,7 @@ def _try(names: tuple[str, ...], **given: Any) -> int:
         peak, speed = each["peak_mib"], each["tokens_per_second"]
         memory = f"{peak / 1024:.1f} of {each['total_mib'] / 1024:.1f} GiB" if peak else "-"
         rows.append([each["preset"], each["outcome"], memory, f"{speed:,.0f}" if speed else "-"])
-    _table(["preset", "outcome", "peak memory", "tokens/s"], rows)
+    _print(["preset", "state", "peak memory", "tokens/s"], rows)
     for each in results:
         if each.get("why"):
             print(f"{each['preset']}: {each['why']}")
@@ -194,7 +186,7 @@ def _try(names: tuple[str, ...], **given: Any) -> int:
 
 
 @train.command("resume")
-@_run_argument("resumable")
+@_run_argument(lambda run: run.over and run.outcome != "finished")
 @click.option("--dry", is_flag=True, help="Say from where, and start nothing.")
 @click.option("--retries", type=_COUNT, default=None, help="Default: as before.")
 @_HOSTS
@@ -205,7 +197,7 @@ def _resume(run: str | None, unproven: bool, **given: Any) -> int:
 
 
 @train.command("stop")
-@_run_argument("on")
+@_run_argument(lambda run: not run.over)
 @click.option("--across", is_flag=True, hidden=True)  # by the controller
 def _stop(run: str | None, across: bool) -> int:
     """End a run, with all that it started."""
@@ -220,9 +212,7 @@ def _list(as_json: bool, curves: bool, everything: bool) -> int:
     """Show the runs of this host."""
     site = host.load()
     known = runs.all_of(site)
-    told = [*_listed(site, known, everything)]
-    for each in told[-_CURVES:] if curves else ():
-        each["losses"] = sampled_losses(site.runs / each["run"] / "metrics.jsonl", _POINTS)
+    told = [*_listed(known, everything, _POINTS if curves else 0)]
     if as_json:
         print(json.dumps({"schema": 1, "runs": told}))
         return 0
@@ -230,7 +220,7 @@ def _list(as_json: bool, curves: bool, everything: bool) -> int:
         print(f"there is no run yet: {runs.begin_one(site)}")
         return 0
     by_name = {run.run: run for run in known}
-    _table(
+    _print(
         ["run", "state", "step", "loss", "on", "began"],
         [_row(each, by_name[each["run"]]) for each in told],
     )
@@ -241,54 +231,47 @@ def _list(as_json: bool, curves: bool, everything: bool) -> int:
     return 0
 
 
-def _listed(site: Site, known: list[Run], everything: bool) -> Iterator[dict[str, Any]]:
+def _listed(known: list[Run], everything: bool, points: int) -> Iterator[dict[str, Any]]:
     failed = runs.unresolved(known)
     for place, run in enumerate(known):
         old = place < len(known) - _SHOWN and not everything
         if old and run.over and run.run not in failed:
             continue
-        number = run.last.number if run.last else 1
-        steps = last_steps(run.folder / "metrics.jsonl")
-        steps = [each for each in steps if each.get("attempt", number) == number]
-        times = [when for each in steps if (when := host.moment(each.get("time"))) is not None]
-        waited = stalled(times, time.time()) if run.state == "running" else None
-        told = {**run.listed(), "last": steps[-1] if steps else None, "stalled_seconds": waited}
+        history = run.history()
+        waited = history.stalled(time.time()) if run.state == "running" else None
+        told = {**run.listed(), "last": history.now or None, "stalled_seconds": waited}
         told["outcome"] = "stalled" if waited else told["outcome"]
+        if points and place >= len(known) - _CURVES:
+            told["losses"] = sampled(history.losses, points)
         yield {**told, "unresolved": run.run in failed}
 
 
 def _row(told: dict[str, Any], run: Run) -> list[str]:
-    from .watch import loss_words, no_number
-
     last, state = told["last"] or {}, told["outcome"]
     if told["stalled_seconds"]:
-        state = f"stalled {told['stalled_seconds'] / 60:.0f} min"
+        state = f"stalled {duration(told['stalled_seconds'])}"
     state += f", attempt {len(run.attempts)}" if len(run.attempts) > 1 and not run.over else ""
     state += ", a try" if run.trial else ""
-    step, steps, loss = last.get("step"), last.get("steps"), last.get("loss")
-    shown = "-" if loss is None else loss_words(loss)
-    return [
-        run.run,
-        state,
-        "-" if step is None else f"{step}/{steps}" if steps else str(step),
-        no_number(last["not_finite"]) if last.get("not_finite") else shown,
-        runs.on_what(run),
-        run.created[:16].replace("T", " "),
-    ]
+    shown = [run.run, state, step_words(last), loss_words(last), runs.on_what(run)]
+    return [*(each or "-" for each in shown), run.created[:16].replace("T", " ")]
 
 
-def _table(head: list[str], rows: list[list[str]]) -> None:
-    """Print a table, or where the terminal is too narrow for it a few lines of each row."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    if sum(widths) + 2 * len(widths) <= columns() + 2:
-        for row in (head, *rows):
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            print("  ".join(cells).rstrip())
-        return
-    for row in rows:
-        named = zip(head[2:], row[2:], strict=True)
-        told = [row[1], *(f"{name} {cell}" for name, cell in named if cell != "-")]
-        print("\n".join([row[0], *wrapped(", ".join(told), "  ", "  ", width=columns())]))
+def _print(head: list[str], rows: list[list[str]]) -> None:
+    for line in table(head, rows, columns()):
+        print(line)
+
+
+@train.command("presets")
+def _declared() -> int:
+    """Show what can be started here."""
+    site = host.load()
+    presets.chosen(site, next(iter(site.presets), None))
+    rows = []
+    for name, each in site.presets.items():
+        words = presets.argument_words(each.get("arguments", {}), {})
+        rows.append([name, each.get("file") or each.get("module", ""), " ".join(words)])
+    _print(["preset", "program", "arguments"], rows)
+    return 0
 
 
 @train.command("watch")
@@ -315,7 +298,7 @@ def _why(run: str | None, as_json: bool) -> int:
 
 
 @train.command("logs")
-@_run_argument("logs")
+@_run_argument(lambda run: run.attempts)
 @click.option("-f", "--follow", is_flag=True, help="And what it prints from now on.")
 @click.option("--rank", type=click.IntRange(0, 99999), default=0, show_default=True)
 @click.option("--launcher", is_flag=True, help="What torchrun itself printed.")

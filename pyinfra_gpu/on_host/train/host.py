@@ -47,10 +47,8 @@ class Site:
     env_names: list[str]
     state: str
     stamp: str
-    lock: str
     owner: str | None
     accelerator: str
-    rehearsal: bool
     ranks: int
     torch: str
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -64,18 +62,6 @@ class Site:
     @property
     def runs(self) -> Path:
         return Path(self.state) / "runs"
-
-    @property
-    def claims(self) -> Path:
-        return Path(self.state) / "claims"
-
-    @property
-    def queue(self) -> Path:
-        return Path(self.state) / "queue"
-
-    @property
-    def tries(self) -> Path:
-        return Path(self.state) / "tries.json"
 
     @property
     def unit(self) -> Path:

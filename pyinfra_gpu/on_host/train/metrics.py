@@ -26,14 +26,12 @@ from ..terminal import without_escapes
 from .host import moment, now
 
 Metric = dict[str, Any]
-LARGEST = 64 << 20
+LARGEST = 2 << 20
 """Bytes of `metrics.jsonl`; of a larger one every second line is left out."""
 _LONGEST = 2000  # characters of a line; what programs print of a step comes to a tenth of that
 _BARS = 3  # of the states that a progress bar left on one line, the last ones
 _MOST = 1e15  # a number that is larger was no count, no rate and no time
 _RECENT = 200
-_POINTS = 512
-_TAIL = 64 << 10
 _NUMBER = (
     r"(?P<number>[+-]?(?:\d{1,3}(?:,\d{3}){1,5}|\d{1,18})(?:\.\d{0,18})?(?:[eE][+-]?\d{1,3})?"
     r"|(?i:[+-]?(?:nan|inf(?:inity)?)))"
@@ -194,7 +192,6 @@ class History:
     moments: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _offset: int = 0
     _attempt: int = 0
-    _each: int = 1  # so many losses are one point
 
     def follow(self) -> History:
         with contextlib.suppress(OSError), self.path.open("rb") as file:
@@ -222,15 +219,9 @@ class History:
                 self.moments.append((when, int(step)))
         if "loss" in numbers:
             self.not_finite = None
-            self._point(numbers["loss"])
+            self.losses.append(numbers["loss"])
         elif told.get("not_finite") in ("nan", "inf", "-inf") and self.not_finite is None:
             self.not_finite = step, told["not_finite"]
-
-    def _point(self, loss: float) -> None:
-        if self.lines % self._each == 0:
-            self.losses.append(loss)
-        if len(self.losses) >= 2 * _POINTS:
-            self.losses, self._each = self.losses[::2], 2 * self._each
 
     def begin(self, attempt: int) -> None:
         """Of what an earlier attempt told, only the curve is kept."""
@@ -238,6 +229,13 @@ class History:
             self.last, self.not_finite = {}, None
             self.moments.clear()
         self._attempt = max(attempt, self._attempt)
+
+    @property
+    def now(self) -> Metric:
+        """What is known of the last step; a loss that is no number any more is None."""
+        if self.not_finite is None:
+            return self.last
+        return {**self.last, "loss": None, "not_finite": self.not_finite[1]}
 
     @property
     def pace(self) -> float | None:
@@ -261,23 +259,7 @@ def _finite(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
 
 
-def last_steps(path: Path) -> list[Metric]:
-    """Return what the end of a file of metrics says."""
-    lines: list[bytes] = []
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-        lines = file.read().splitlines()
-    found = []
-    for line in lines:
-        with contextlib.suppress(ValueError, RecursionError):
-            step = json.loads(line)
-            if isinstance(step, dict):
-                found.append(step)
-    return found
-
-
-def sampled_losses(path: Path, points: int) -> list[float]:
-    """Return the curve of a run's losses in at most so many points."""
-    losses = History(path).follow().losses
+def sampled(losses: Sequence[float], points: int) -> list[float]:
+    """Return a curve in at most so many points."""
     each = -(-len(losses) // points) or 1
     return [float(f"{loss:.6g}") for loss in losses[::each]]

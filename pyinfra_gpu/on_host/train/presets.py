@@ -19,6 +19,7 @@ RESUME_PLACES = (*PLACES, "checkpoint", "step")
 ELSEWHERE = "put it into environment_variables, which only the owner can read"
 LONGEST = 4096
 """Characters of a value."""
+BATCH = re.compile(r"(?:[\w.-]*[._-])?batch[._-]?size")
 _PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_.-]*)\}")
 # What looks like a place, and may be none: JSON has a quote or a colon between its braces.
 _BRACES = re.compile(r"\{([A-Za-z0-9][A-Za-z0-9_. -]{0,60})\}")
@@ -118,6 +119,8 @@ def with_settings(preset: Preset, settings: Sequence[str]) -> Preset:
 def _of_kind(preset: Preset, name: str, text: str) -> Value:
     before = preset.arguments[name]
     whole = re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII)
+    if whole and int(text) < 1 and BATCH.fullmatch(name):
+        raise TrainError(f"--set {name} takes a number above 0: nothing is learned from no sample")
     if isinstance(before, bool):
         if text.lower() in _SWITCH:
             return _SWITCH[text.lower()]

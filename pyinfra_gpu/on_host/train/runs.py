@@ -10,65 +10,30 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..smoke import files
 from ..terminal import some
 from . import checkpoints as saved
-from . import claims, code, presets, units
+from . import code, presets, units
 from .host import CPU, Site, TrainError, boot_id, moment, now
+from .metrics import History
 
 SCHEMA = 1
-STATES = ("queued", "starting", "running", "waiting", "stopping", "ended", "damaged")
-OUTCOMES = (None, "finished", "failed", "stopped", "lost")
 NAME = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9_-]{0,39}(-[0-9]+)?", re.ASCII)
 _LARGEST = 4 << 20
 _BEGINNING_S = 90  # between `run.json` and a supervisor with its lock
 _UNRESOLVED_S = 7 * 86400.0
-_LIGHT = ("run.json", "metrics.jsonl", "packages.txt")  # kept as long as there are checkpoints
-_INSIDE = ("spec", "words", "code", "part", "devices", "queue", "after_reboot", "resumed_from")
-_KINDS: dict[str, Any] = {
-    "str": str, "int": int, "bool": bool, "float": (int, float), "list": list, "dict": dict,
-    "None": type(None),
-}  # fmt: skip
-
-
-_TEXTS = re.compile(r"(list\[str\]|dict\[str, str\])( \| None)?")
-
-
-class _Checked:
-    """A record whose fields have the types that their annotations say."""
-
-    @classmethod
-    def of(cls, document: Any, **more: Any) -> Any:
-        """Return the record of a JSON document; raise ValueError where it is none."""
-        known = {each.name: each for each in fields(cls)}  # type: ignore[arg-type]
-        if not isinstance(document, dict):
-            raise ValueError("it holds no record")
-        given = {name: value for name, value in document.items() if name in known} | more
-        for name, each in known.items():
-            kinds = [part.partition("[")[0].strip() for part in str(each.type).split(" | ")]
-            if name not in given:
-                if each.default is MISSING and each.default_factory is MISSING:
-                    raise ValueError(f"it has no {name!r}")
-            elif name not in more and type(given[name]) not in _types(kinds):
-                raise ValueError(f"its {name!r} is of a wrong kind")
-            elif _TEXTS.fullmatch(str(each.type)) and given[name]:
-                texts = given[name].values() if isinstance(given[name], dict) else given[name]
-                if not all(isinstance(text, str) for text in texts):
-                    raise ValueError(f"its {name!r} holds what is no text")
-        return cls(**given)
-
-
-def _types(kinds: Sequence[str]) -> set[type]:
-    found = (_KINDS[kind] for kind in kinds)
-    return {one for each in found for one in (each if isinstance(each, tuple) else (each,))}
+_INSIDE = (
+    "spec", "words", "code", "part", "devices", "queue", "retried",
+    "after_reboot", "resumed_from",
+)  # fmt: skip
 
 
 @dataclass(kw_only=True)
-class Attempt(_Checked):
+class Attempt:
     """One start of a run's program; `outcome` is None as long as it is on."""
 
     number: int
@@ -77,7 +42,7 @@ class Attempt(_Checked):
     boot_id: str = ""
     resumed_from: str | None = None
     exit: int | None = None
-    outcome: str | None = None
+    outcome: str | None = None  # finished, failed, stopped or lost
     first_failed_rank: int | None = None
     failed_at: float | None = None
     cause: str | None = None
@@ -85,7 +50,7 @@ class Attempt(_Checked):
 
 
 @dataclass(kw_only=True)
-class Run(_Checked):
+class Run:
     """A run as `run.json` has it, in the form that it is written in.
 
     + spec: its preset with all settings; + words: what stood behind `--`
@@ -97,7 +62,7 @@ class Run(_Checked):
 
     folder: Path
     run: str
-    state: str
+    state: str  # queued, starting, running, waiting, stopping, ended or damaged
     schema: int = SCHEMA
     host: str = ""
     preset: str | None = None
@@ -126,6 +91,7 @@ class Run(_Checked):
     devices: list[str] = field(default_factory=list)
     ranks: int = 1
     queue: bool = False
+    retried: int = 0
     after_reboot: bool = False
     resumed_from: str | None = None
     damaged: str = ""
@@ -184,7 +150,7 @@ class Run(_Checked):
 
     def alive(self) -> bool:
         """Tell whether its supervisor is there: by its lock, else by its unit."""
-        return claims.is_locked(self.folder / ".alive") or units.active(self.run)
+        return _is_locked(self.folder / ".alive") or units.active(self.run)
 
     # -- its places
 
@@ -195,6 +161,12 @@ class Run(_Checked):
     def logs(self) -> list[Path]:
         """Return the logs of the last attempt's ranks, by rank."""
         return sorted(self.attempt().glob("rank*.log"), key=rank_of)
+
+    def history(self) -> History:
+        """Return what the last attempt's log says of its steps, and the curve of all attempts."""
+        history = History(self.folder / "metrics.jsonl").follow()
+        history.begin(len(self.attempts))
+        return history
 
     def go_on_from_newest(self, site: Site) -> None:
         """Have the command begin at the newest complete checkpoint, or at the beginning."""
@@ -234,6 +206,21 @@ class Run(_Checked):
             os.close(descriptor)
 
 
+def _is_locked(path: Path) -> bool:
+    """Tell whether somebody has a file locked, without writing to it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def rank_of(log: Path) -> int:
     digits = re.match(r"rank(\d{1,5})\.", log.name)
     return int(digits[1]) if digits else 0
@@ -262,12 +249,11 @@ def _read(folder: Path) -> Run:
     try:
         with path.open("rb") as file:
             document = json.loads(file.read(_LARGEST))
-        if isinstance(document, dict) and document.get("schema") != SCHEMA:
+        if document["schema"] != SCHEMA:
             raise ValueError("it is of another version of this launcher")
-        attempts = [Attempt.of(each) for each in document["attempts"]]
-        run: Run = Run.of(document, folder=folder, run=folder.name, attempts=attempts)
-        if run.state not in STATES or any(each.outcome not in OUTCOMES for each in attempts):
-            raise ValueError("it is in no state that there is")
+        document |= {"folder": folder, "run": folder.name}
+        document["attempts"] = [Attempt(**each) for each in document["attempts"]]
+        run = Run(**document)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         why = f"the record of run {folder.name} is damaged, {path} ({error})"
         text = f"{why}: its logs are in {folder / 'attempts'}; where they are not needed, remove"
@@ -380,20 +366,14 @@ def forget_old(site: Site) -> None:
 def _forget(site: Site, run: Run) -> None:
     preset, folder = run.settings(), Path(os.path.realpath(run.folder))
     found = saved.found(preset, presets.values(preset, run.folder, run.ranks))
-    kept = {Path(os.path.realpath(each.path)) for each in found}
-    inside = [each for each in kept if each.is_relative_to(folder)]
-    if not inside:
+    kept = [Path(os.path.realpath(each.path)) for each in found]
+    if not any(each.is_relative_to(folder) for each in kept):
         code.forget(Path(site.checkout), run.run, run.code)
         shutil.rmtree(folder)
         return
-    for path in folder.iterdir():
-        holds = any(each == path or each.is_relative_to(path) for each in inside)
-        if path.name in _LIGHT or holds:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+    for name in ("attempts", code.WORKTREE):
+        if not any(each.is_relative_to(folder / name) for each in kept):
+            shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def on_what(run: Run) -> str:

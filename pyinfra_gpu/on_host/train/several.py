@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -33,6 +34,12 @@ def read_part() -> dict[str, Any]:
     if not good:
         raise TrainError("a run of several hosts is started by `pyinfra-gpu train ... --across`")
     return {**part, "port": part["port"] or _free_port()}
+
+
+def own_address() -> str:
+    """Return this host's first address; the controller may know another one by which it is met."""
+    said = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout
+    return next((word for word in said.split() if "." in word), "")
 
 
 def leads(part: dict[str, Any]) -> bool:

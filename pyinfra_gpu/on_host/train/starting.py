@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
 import shutil
@@ -19,7 +18,6 @@ from ..smoke import files
 from . import checkpoints, checks, claims, code, host, presets, runs, several, units
 from .checks import Asked
 from .host import CPU, Site, TrainError, now
-from .metrics import last_steps
 from .runs import Run
 
 _BESIDE_S = 60  # that systemd may take, beside the grace
@@ -62,7 +60,8 @@ def start(
         say(f"warning: {text}")
     if dry:
         if hosts > 1:
-            print(json.dumps({"ranks": asked.ranks, "commit": code.head(Path(site.checkout))}))
+            told = {"ranks": asked.ranks, "commit": code.head(Path(site.checkout))}
+            print(json.dumps({**told, "address": several.own_address()}))
         return 0
     part = several.read_part() if hosts > 1 else None
     run = _written(site, asked, settings, repeated, part)
@@ -213,7 +212,8 @@ def resume(
         _checked(site, run, gpus, **more)
         if hosts > 1:
             told = {"run": run.run, "commit": run.commit, "ranks": run.ranks}
-            print(json.dumps({**told, "checkpoint": point.path.name, "across": run.across}))
+            told |= {"checkpoint": point.path.name, "across": run.across}
+            print(json.dumps({**told, "address": several.own_address()}))
         return 0
     with run.locked(".going-on", 0, f"run {run.run} is being resumed already: see `train list`"):
         run = runs.read(run.folder)
@@ -274,7 +274,7 @@ def go_on(
     run.go_on_from_newest(site)
     run.part, run.devices, run.queue = part, asked.devices, asked.queue
     run.retries = asked.retries if more.get("retries") is not None else run.retries
-    run.state, run.waits, run.after_reboot = "starting", None, after_reboot
+    run.state, run.waits, run.after_reboot, run.retried = "starting", None, after_reboot, 0
     (run.folder / "refusal").unlink(missing_ok=True)
     run.save()
     hand_over(run, before)
@@ -344,7 +344,7 @@ def end(run: Run, who: str) -> str:
 def try_presets(
     site: Site, names: Sequence[str], *, settings: Sequence[str], seconds: int, **more: Any
 ) -> list[dict[str, Any]]:
-    """Train a few steps of each preset, and return what became of it; remembered for warnings."""
+    """Train a few steps of each preset, and return what became of it."""
     results = []
     for name in dict.fromkeys(names or site.presets):
         found: dict[str, Any] = {"preset": name, "peak_mib": None, "tokens_per_second": None}
@@ -353,10 +353,6 @@ def try_presets(
             found |= _tried(site, name, settings, seconds, **more)
         except TrainError as error:
             found |= {"outcome": "not tried", "why": str(error)}
-    with contextlib.suppress(OSError):
-        known = json.loads(site.tries.read_text()) if site.tries.exists() else {}
-        new = {each["preset"]: each for each in results if "run" in each}
-        files.write(site.tries, {**known, **new})
     return results
 
 
@@ -383,13 +379,12 @@ def _tried(
             units.stop(run.run, site.stop_grace_s + _BESIDE_S)
             end(run, f"`train try --seconds {seconds}`, whose time was over")
         time.sleep(1)
-    steps = last_steps(run.folder / "metrics.jsonl")
     return {
         "run": run.run,
         "when": now(),
         "outcome": run.outcome,
         "peak_mib": peak or None,
         "total_mib": min((gpu.total_mib for gpu in known), default=None),
-        "tokens_per_second": steps[-1].get("tokens_per_second") if steps else None,
+        "tokens_per_second": run.history().last.get("tokens_per_second"),
         "why": None if run.outcome == "finished" else f"see `train why {run.run}`",
     }

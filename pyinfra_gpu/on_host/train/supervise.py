@@ -1,7 +1,8 @@
 """A run's supervisor, the main process of its unit: `train supervise RUN`.
 
 It takes the GPUs, lays out the code, starts the program, writes the logs and what became of it.
-systemd ends all that is left when it ends, or when somebody kills it.
+systemd ends all that is left when it ends, or when somebody kills it, and starts it again where it
+ends with `AGAIN`.
 """
 
 from __future__ import annotations
@@ -14,32 +15,38 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..smoke import files
 from . import checks, claims, code, host, presets, runs, several, units
 from .host import CPU, Site, TrainError, now
-from .metrics import Metric, MetricReader, Metrics, stalled
+from .metrics import MetricReader, Metrics, stalled
 from .runs import Attempt, Run
+from .watch import tail_of, unstamped
 
+AGAIN = 75
+"""Exit code after which the unit starts it again; EX_TEMPFAIL."""
 KEPT = 2
 """Older files of a log that was rotated."""
 _LONGEST_LINE = 16 << 10
 _PENDING = 64 << 10
 _RESERVE = 1 << 20
 _LOOK_S = 30.0
-_POLL_S = 1.0
 _NOTIFY_S = 20.0
 _EXPLAINED_S = 60.0
 _LONGEST_WAIT_S = 3600.0
 _RANKS_LOG = 'exec >"$0$LOCAL_RANK" 2>&1 && exec "$@"'
+_FIRST = re.compile(
+    r"Root Cause \(first observed failure\).*?\btime +: (\S+).*?\brank +: (\d+)", re.DOTALL
+)
 
 
 def supervise(site: Site, name: str) -> int:
-    """Run a run from its start to its end, and return 0 where that was written down."""
+    """Go through one attempt of a run; return 0 where its end was written down, or AGAIN."""
     try:
         supervisor = Supervisor(site, runs.read(site.runs / name))
         busy = f"run {name} is on already: see `train watch {name}`"
@@ -53,15 +60,15 @@ def supervise(site: Site, name: str) -> int:
 
 
 class Supervisor:
-    """+ waited: whoever started it was told that it is on, and waits no more."""
+    """+ told: whoever started it was told that it is on, and waits no more."""
 
     def __init__(self, site: Site, run: Run) -> None:
         if run.damaged:
             raise TrainError(run.damaged)
         self.site, self.run, self.preset = site, run, run.settings()
-        self.stopping = self.waited = False
+        self.stopping = self.told = False
         self.held = claims.Held()
-        self.messenger = Messenger(site.notify, self._say)
+        self.telling: list[threading.Thread] = []
         self.woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakes)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,7 +86,7 @@ class Supervisor:
 
     def sleep(self, seconds: float) -> None:
         """Wait, until somebody asks to stop at the latest."""
-        if select.select([self.woken], [], [], seconds)[0]:
+        if select.select([self.woken], [], [], max(0, seconds))[0]:
             os.read(self.woken, 512)
 
     def change(self, **changes: Any) -> None:
@@ -87,50 +94,58 @@ class Supervisor:
         if any(getattr(self.run, name) != each for name, each in changes.items()):
             for name, each in changes.items():
                 setattr(self.run, name, each)
-            self.save()
+            with contextlib.suppress(OSError):
+                self.run.save()
 
-    def save(self) -> None:
-        with contextlib.suppress(OSError):
-            self.run.save()
+    def on(self, what: str) -> None:
+        units.notify(f"READY=1\nSTATUS={what}")
+        self.told = True
 
     def work(self) -> int:
+        if self.run.waits:
+            self._wait(host.moment(self.run.waits["until"]) or 0)
         self._claim()
         if not self.held.devices:
-            self.change(state="ended")
+            self.change(state="ended", waits=None)
             return 0
         try:
-            retries = 0
-            while self._attempt(retries):
-                retries, self.waited = retries + 1, True
+            return self._attempt()
         finally:
             self.held.release()
-        return 0
+            for each in self.telling:
+                each.join()
+
+    def _wait(self, until: float) -> None:
+        """Wait after a failure, with nothing held, and go on from the newest checkpoint."""
+        self.on("waits to begin again")
+        while not self.stopping and time.time() < until:
+            self.sleep(until - time.time())
+        self.run.go_on_from_newest(self.site)
 
     def _claim(self) -> None:
         """Take the devices, in the run's turn; raise TrainError where it does not wait."""
-        run = self.run
+        site, run = self.site, self.run
         count = 1 if run.devices == [CPU] else run.ranks
-        ticket = claims.Ticket(self.site, run.run, run.devices) if run.queue else None
+        place = claims.wait(site, run.run, run.devices) if run.queue or self.told else None
         try:
             while not self.stopping:
-                got = claims.claim(self.site, run.run, run.devices, count, ticket)
+                got = claims.claim(site, run.run, run.devices, count, place)
                 if isinstance(got, claims.Held):
                     self.held = got
                     return
-                if ticket is None:
+                if place is None:
                     who, hosts = ", ".join(got) or "other runs", len(run.across or "1")
                     remedy = checks.taken_remedy(got, hosts)
                     raise TrainError(f"what it needs is taken by {who}: {remedy}")
                 self.change(state="queued")
-                units.notify(f"READY=1\nSTATUS=waits for {', '.join(got)}")
-                self.waited = True
-                self.sleep(_POLL_S)
+                self.on(f"waits for {', '.join(got)}")
+                self.sleep(1)
         finally:
-            if ticket is not None:
-                ticket.give_up()
+            if place is not None:
+                place.release()
 
-    def _attempt(self, retries: int) -> bool:
-        """Go through one attempt; return whether another one follows."""
+    def _attempt(self) -> int:
+        """Go through one attempt, and write down how it ended."""
         run, number = self.run, len(self.run.attempts) + 1
         folder = run.attempt(number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -138,18 +153,15 @@ class Supervisor:
         attempt = Attempt(
             number=number, started=now(), boot_id=host.boot_id(), resumed_from=run.resumed_from
         )
-        state = "starting" if run.part else "running"
         changes = {"gpus": self.held.devices, "attempts": [*run.attempts, attempt]}
-        self.change(state=state, waits=None, **changes)
-        if run.part:
-            self._on("waits for the other hosts")
-        if number > 1:
-            self.tell("resumed", {})
+        self.change(state="running", waits=None, **changes)
         program = Program(self, folder)
+        if number > 1:
+            program.tell("resumed")
         try:
             program.go_through(attempt)
         except (TrainError, OSError) as error:
-            if not self.waited:
+            if not self.told:
                 run.attempts.pop()  # whoever starts it is told, and nothing has run
                 raise
             self._say(str(error))
@@ -157,36 +169,29 @@ class Supervisor:
         finally:
             program.close()
         attempt.ended = now()
-        return self._follows(attempt, retries, program.metrics.last)
+        return self._ended(attempt, program)
 
-    def _on(self, what: str) -> None:
-        units.notify(f"READY=1\nSTATUS={what}")
-        self.waited = True
-
-    def _follows(self, attempt: Attempt, retries: int, last: Metric) -> bool:
-        """Write down how an attempt ended; wait and return True where another one is to follow."""
+    def _ended(self, attempt: Attempt, program: Program) -> int:
         run = self.run
         cause: dict[str, Any] = {"id": None, "cause": None, "passing": False}
-        if attempt.outcome == "failed" and not self.stopping:
-            self.save()
-            cause = self._explained()
+        if attempt.outcome == "failed":
+            with contextlib.suppress(OSError):
+                run.save()
+            cause = self._explained() or cause
             attempt.cause = cause["id"]
-            if cause["passing"] and retries < run.retries:
-                wait = min(self.site.retry_wait_s * 2**retries, _LONGEST_WAIT_S)
-                why = f"retry {retries + 1} of {run.retries}, after {attempt.cause}, which passes"
-                waits = {"after": "failure", "for": why, "until": now(wait)}
-                self.change(state="waiting", waits=waits)
-                units.end_others(self.run.run)
-                self.tell("failed", last, cause=cause["id"], why=cause["cause"])
-                if self._waited(wait):
-                    return True
-        run.state, run.waits = "ended", None
-        self.save()
-        self.tell(str(attempt.outcome), last, cause=cause["id"], why=cause["cause"])
-        self.messenger.finish()
-        return False
+        again = cause["passing"] and run.retried < run.retries and not self.stopping
+        if again:
+            seconds = min(self.site.retry_wait_s * 2**run.retried, _LONGEST_WAIT_S)
+            run.retried += 1
+            why = f"retry {run.retried} of {run.retries}, after {attempt.cause}, which passes"
+            run.waits = {"after": "failure", "for": why, "until": now(seconds)}
+        run.state = "waiting" if again else "ended"
+        with contextlib.suppress(OSError):
+            run.save()
+        program.tell(str(attempt.outcome), cause=cause["id"], why=cause["cause"])
+        return AGAIN if again else 0
 
-    def _explained(self) -> dict[str, Any]:
+    def _explained(self) -> dict[str, Any] | None:
         """Return what `why` says; in a process of its own, since the catalogue is large."""
         words = [sys.argv[0], "why", self.run.run, "--json"]
         try:
@@ -196,42 +201,37 @@ class Supervisor:
             told = json.loads(said.stdout)
             return {name: told[name] for name in ("id", "cause", "passing")}
         except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
-            return {"id": None, "cause": None, "passing": False}
+            return None
 
-    def _waited(self, seconds: float) -> bool:
-        units.notify("STATUS=waits to begin again")
-        until = time.monotonic() + seconds
-        while not self.stopping and (left := until - time.monotonic()) > 0:
-            self.sleep(left)
-        if self.stopping:
-            return False
-        self.run.go_on_from_newest(self.site)
-        return True
+    def tell(self, document: dict[str, Any]) -> None:
+        """Have the declared command told, which never keeps the run waiting."""
+        if self.site.notify:
+            words = [self.site.notify, document, self._say]
+            self.telling.append(threading.Thread(target=tell, args=words))
+            self.telling[-1].start()
 
-    def tell(self, event: str, last: Metric, **more: Any) -> None:
-        """Tell the declared command how the run goes; docs/train.md has the form."""
-        run, attempt = self.run, self.run.attempts[-1]
-        resumed = attempt.resumed_from
-        names = ("step", "steps", "loss", "not_finite", "tokens_per_second")
-        self.messenger.tell(
-            {
-                "schema": 1,
-                "event": event,
-                "time": now(),
-                "run": run.run,
-                "host": run.host,
-                "preset": run.preset,
-                "attempt": attempt.number,
-                "resumed_from": Path(resumed).name if resumed else None,
-                "exit": attempt.exit,
-                **{name: last.get(name) for name in names},
-                "cause": None,
-                "why": None,
-                "waits": run.waits,
-                "stalled_seconds": None,
-                **more,
-            }
+
+def tell(command: Sequence[str], document: dict[str, Any], say: Callable[[str], object]) -> None:
+    """Run the command of `training_notify` with a document; say what went wrong."""
+    try:
+        said = subprocess.run(
+            command,
+            input=f"{json.dumps(document)}\n".encode(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=host.plain_variables(),
+            start_new_session=True,
+            timeout=_NOTIFY_S,
+            check=False,
         )
+        why = f"ended with {said.returncode}" if said.returncode else ""
+    except subprocess.TimeoutExpired:
+        why = f"took over {_NOTIFY_S:.0f} s"
+    except (OSError, ValueError) as error:
+        why = f"cannot be run: {error}"
+    if why:
+        say(f"the command of training_notify {why}")
 
 
 class Program:
@@ -242,8 +242,7 @@ class Program:
         largest = whole.site.log_mib << 20
         self.torchrun = whole.preset.launch == "torchrun"
         self.metrics = Metrics(run.folder / "metrics.jsonl", len(run.attempts))
-        self.summary = Summary()
-        self.launcher = Log(folder / "launcher.log", largest, self.summary.read)
+        self.launcher = Log(folder / "launcher.log", largest)
         ranks = range(whole.preset.processes(run.ranks))
         self.logs = [Log(folder / f"rank{n}.log", largest, self._reader()) for n in ranks]
         self.sources: dict[int, Log] = {}
@@ -262,16 +261,25 @@ class Program:
         self.sources[own] = self.launcher if self.torchrun else self.logs[0]
         process = self._start(output)
         os.close(output)
-        self.whole._on("on")
+        self.whole.on("on")
         attempt.exit = self._follow(process)
-        self.whole.messenger.finish()
         attempt.outcome = "finished" if attempt.exit == 0 else "failed"
         if self.whole.stopping:
             attempt.outcome = "stopped"
         elif attempt.exit != 0:
-            alone = None if self.torchrun else 0
-            attempt.first_failed_rank = alone if self.summary.rank is None else self.summary.rank
-            attempt.failed_at = self.summary.when or time.time()
+            attempt.first_failed_rank, attempt.failed_at = self._first_failed()
+
+    def _first_failed(self) -> tuple[int | None, float]:
+        """Return which rank failed first and when, as torchrun's own summary says."""
+        if not self.torchrun:
+            return 0, time.time()
+        found = _FIRST.search("\n".join(map(unstamped, tail_of(self.launcher.path, 64 << 10))))
+        when = time.time()
+        if found is None:
+            return None, when
+        with contextlib.suppress(ValueError, OverflowError):
+            when = time.mktime(time.strptime(found[1], "%Y-%m-%d_%H:%M:%S"))
+        return int(found[2]), when
 
     def _start(self, output: int) -> subprocess.Popen[bytes]:
         whole, run, command = self.whole, self.whole.run, [*self.whole.run.command]
@@ -283,7 +291,6 @@ class Program:
                 run.part, run.run, command, lambda: whole.stopping
             )
             declared = {**found, **declared}
-            whole.change(state="running")
         if self.torchrun:
             at = command.index("--no-python")
             ranks = ["--log-dir", f"{self.folder}/torchrun", "--no-python", "sh", "-c", _RANKS_LOG]
@@ -340,11 +347,29 @@ class Program:
         return read
 
     def _look(self) -> None:
-        self.whole.messenger.look()
         waited = stalled(self.metrics.times, time.time())
         if waited is not None and not self.stands:
-            self.whole.tell("stalled", self.metrics.last, stalled_seconds=round(waited))
+            self.tell("stalled", stalled_seconds=round(waited))
         self.stands = waited is not None
+
+    def tell(self, event: str, **more: Any) -> None:
+        """Tell the declared command how the run goes; docs/train.md has the form."""
+        run, attempt, last = self.whole.run, self.whole.run.attempts[-1], self.metrics.last
+        names = ("step", "steps", "loss", "not_finite", "tokens_per_second")
+        resumed = attempt.resumed_from
+        document = {
+            "schema": 1,
+            "event": event,
+            "time": now(),
+            **{name: getattr(run, name) for name in ("run", "host", "preset", "waits")},
+            "attempt": attempt.number,
+            "resumed_from": Path(resumed).name if resumed else None,
+            "exit": attempt.exit,
+            **{name: last.get(name) for name in names},
+            **dict.fromkeys(("cause", "why", "stalled_seconds")),
+            **more,
+        }
+        self.whole.tell(document)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -406,79 +431,6 @@ class Log:
             self.feed(b"\n")
         self._write()
         os.close(self._descriptor)
-
-
-class Summary:
-    """Which rank failed first and when, as torchrun's own summary says."""
-
-    def __init__(self) -> None:
-        self.rank: int | None = None
-        self.when: float | None = None
-        self._near = False
-
-    def read(self, line: str) -> None:
-        if "Root Cause (first observed failure)" in line:
-            self._near = True
-        elif self._near and (match := re.match(r"\s*(time|rank)\s*: (\S+)", line)):
-            if match[1] == "rank" and self.rank is None and match[2].isdecimal():
-                self.rank = int(match[2])
-            elif match[1] == "time" and self.when is None:
-                with contextlib.suppress(ValueError, OverflowError):
-                    self.when = time.mktime(time.strptime(match[2], "%Y-%m-%d_%H:%M:%S"))
-
-
-class Messenger:
-    """Runs the command of `training_notify`, which never keeps the run waiting for long."""
-
-    def __init__(self, command: Sequence[str], say: Callable[[str], object]) -> None:
-        self._command, self._say = command, say
-        self._running: list[tuple[subprocess.Popen[bytes], float]] = []
-
-    def tell(self, told: Mapping[str, Any]) -> None:
-        if not self._command:
-            return
-        try:
-            document = os.memfd_create("message", os.MFD_CLOEXEC)
-            try:
-                os.write(document, json.dumps(told).encode() + b"\n")
-                os.lseek(document, 0, os.SEEK_SET)
-                process = subprocess.Popen(
-                    self._command,
-                    stdin=document,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    cwd="/",
-                    env=host.plain_variables(),
-                    start_new_session=True,
-                )
-            finally:
-                os.close(document)
-        except (OSError, ValueError) as error:
-            self._say(f"the command of training_notify cannot be run: {error}")
-            return
-        self._running.append((process, time.monotonic() + _NOTIFY_S))
-
-    def look(self) -> None:
-        """End what takes too long, and note what went wrong."""
-        still = []
-        for process, until in self._running:
-            ended = process.poll()
-            if ended is None and time.monotonic() < until:
-                still.append((process, until))
-                continue
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            if ended is None:
-                self._say(f"the command of training_notify took over {_NOTIFY_S:.0f} s")
-            elif ended != 0:
-                self._say(f"the command of training_notify ended with {ended}")
-        self._running = still
-
-    def finish(self) -> None:
-        while self._running:
-            self.look()
-            time.sleep(0.05)
 
 
 # -- after a boot

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
-import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 from .host import Site, TrainError
@@ -67,31 +65,6 @@ def active(run: str) -> bool:
 def stop(run: str, seconds: float) -> None:
     """End a run and wait for it."""
     _done(_systemctl("stop", unit(run), seconds=seconds), f"run {run} cannot be stopped")
-
-
-def end_others(
-    run: str, own: Path = Path("/proc/self/cgroup"), root: str = "/sys/fs/cgroup"
-) -> None:
-    """Kill what a failed attempt left in the run's control group, before the next one begins.
-
-    When the supervisor ends, systemd does so.
-    """
-    groups = (line.split(":", 2) for line in own.read_text(encoding="utf-8").splitlines())
-    path = next((path for number, _, path in groups if number == "0"), "")
-    if Path(path).name != unit(run):
-        return  # somebody tries it without systemd
-    for _ in range(20):
-        left = []
-        for above in (root, f"{root}/unified"):
-            for file in Path(above, path.lstrip("/")).glob("**/cgroup.procs"):
-                left += [int(pid) for pid in file.read_text(encoding="ascii").split()]
-        left = [pid for pid in left if pid != os.getpid()]
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if not left:
-            return
-        time.sleep(0.05)
 
 
 def notify(text: str) -> None:

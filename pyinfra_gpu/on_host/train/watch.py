@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..terminal import columns, draws, shortened
 from . import host, runs
 from .host import CPU, TrainError, moment
+from .listing import duration, loss_words, speed_words
 from .metrics import History
-from .runs import Run, rank_of
+from .runs import Run
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,72 +26,7 @@ NARROW = 60
 """Columns; below that there are lines in place of a screen."""
 _LINE_EVERY_S = 10.0
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-_WARNING = re.compile(r"\b(?:WARN(?:ING)?|\w{0,40}[Ww]arning)\b|(?:^|[\[ ])W\d{4} \d\d:|\[W ")
-_HARMLESS = "[c10d] The hostname of the client socket cannot be retrieved"
-_COLOURS = {"running": "green", "finished": "green", "failed": "red", "lost": "red"}
-
-
-# -- words, which the report uses as well
-
-
-def duration(seconds: float) -> str:
-    """Return a time in its two largest units, such as "1 h 39 min"."""
-    whole = max(0, round(seconds))
-    for size, unit, smaller, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
-        if whole >= size:
-            rest = whole % size // smaller
-            return f"{whole // size} {unit}" + (f" {rest} {below}" if rest else "")
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min" + (f" {rest} s" if rest and minutes < 10 else "")
-
-
-def loss_words(value: float) -> str:
-    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3e}"
-
-
-def no_number(word: str) -> str:
-    """Return how a loss that is no number is called."""
-    return {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}.get(word, "no number")
-
-
-def bounds(values: Sequence[float]) -> tuple[float, float]:
-    """Return what a curve is drawn between: first steps are far above all others."""
-    ordered = sorted(values)
-    return ordered[0], ordered[min(len(ordered) - 1, round(0.9 * len(ordered)))]
-
-
-def chart(values: Sequence[float], width: int, height: int) -> list[str]:
-    """Return a curve in lines of blocks."""
-    if not values:
-        return []
-    count = min(width, len(values))
-    ends = [round(n * len(values) / count) for n in range(count + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(ends)]
-    low, high = bounds(means)
-    scale = (height * 8 - 1) / (high - low) if high > low else 0
-    levels = [1 + round((min(value, high) - low) * scale) for value in means]
-    rows = reversed(range(height))
-    return ["".join(_BLOCKS[max(0, min(8, each - 8 * row))] for each in levels) for row in rows]
-
-
-def tail_of(path: Path, size: int) -> list[str]:
-    """Return the lines of a file's end; none where it cannot be read."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-        return file.read(size).decode("utf-8", "replace").splitlines()
-    return []
-
-
-def unstamped(line: str) -> tuple[str, str]:
-    """Return (local time, text) of a line of a log."""
-    stamp, _, rest = line.partition(" ")
-    when = moment(stamp) if stamp.endswith("Z") else None
-    return ("", line) if when is None else (time.strftime("%T", time.localtime(when)), rest)
-
-
-# -- what there is to see
+_CURVE = 5  # lines
 
 
 @dataclass
@@ -103,7 +38,6 @@ class Seen:
     now: float
     gpus: Sequence[host.Gpu] = ()
     no_gpus: str = ""
-    warning: str = ""
     last_line: str = ""
     saved: str = ""
 
@@ -129,15 +63,9 @@ def look(folder: Path, history: History) -> Seen:
             seen.gpus = [gpu for gpu in host.gpus() if gpu.uuid in seen.run.gpus]
         except TrainError as error:
             seen.no_gpus = shortened(str(error), 100)
-    for log in seen.run.logs()[:16]:
+    for log in seen.run.logs()[:1] if "step" not in history.last else ():
         lines = [line for line in tail_of(log, 64 << 10) if line.strip()]
-        if lines and not seen.last_line:
-            seen.last_line = shortened(unstamped(lines[-1])[1], 300)
-        warns = (line for line in reversed(lines) if _WARNING.search(line[:1000]))
-        if found := next((line for line in warns if _HARMLESS not in line), ""):
-            at, text = unstamped(found)
-            if at >= seen.warning[:8]:
-                seen.warning = shortened(f"{at} rank {rank_of(log)}  {text}", 300)
+        seen.last_line = shortened(unstamped(lines[-1]), 300) if lines else ""
     if seen.run.spec:
         with contextlib.suppress(OSError, TypeError, ValueError):
             if (point := seen.run.newest()) is not None:
@@ -147,57 +75,58 @@ def look(folder: Path, history: History) -> Seen:
     return seen
 
 
+def tail_of(path: Path, size: int) -> list[str]:
+    """Return the lines of a file's end; none where it cannot be read."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+        return file.read(size).decode("utf-8", "replace").splitlines()
+    return []
+
+
+def unstamped(line: str) -> str:
+    """Return a line of a log without its time."""
+    stamp, _, rest = line.partition(" ")
+    return line if moment(stamp) is None else rest
+
+
 def watch(folder: Path, *, plain: bool, once: bool) -> int:
     """Show a run until it ends; return 2 where it failed."""
     utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     drawn = draws(sys.stdout) and utf8 and columns() >= NARROW and not plain
-    history = History(folder / "metrics.jsonl")
+    seen = look(folder, History(folder / "metrics.jsonl"))
     try:
-        seen = look(folder, history)
-        if once:
-            _print(seen, drawn)
-        elif drawn:
-            seen = _screens(folder, seen)
-        else:
-            seen = _lines(folder, seen)
+        seen = (_screens if drawn else _lines)(folder, seen, once)
     except KeyboardInterrupt:
         print(f"\nthe run goes on: `train watch {folder.name}` shows it again", file=sys.stderr)
         return 0
     return 2 if seen.wrong else 0
 
 
-def _print(seen: Seen, drawn: bool) -> None:
-    if not drawn:
-        print(line(seen), flush=True)
-        return
-    from rich.console import Console
-
-    Console(highlight=False).print(screen(seen))
-
-
-def _lines(folder: Path, seen: Seen) -> Seen:
+def _lines(folder: Path, seen: Seen, once: bool) -> Seen:
     shown, printed = (-1, ""), float("-inf")
     while True:
         now = (seen.history.lines, seen.run.state)
-        if seen.run.over or (now != shown and time.monotonic() - printed >= _LINE_EVERY_S):
+        ends = once or seen.run.over
+        if ends or (now != shown and time.monotonic() - printed >= _LINE_EVERY_S):
             print(line(seen), flush=True)
             shown, printed = now, time.monotonic()
-        if seen.run.over:
+        if ends:
             return seen
         time.sleep(1)
         seen = look(folder, seen.history)
 
 
-def _screens(folder: Path, seen: Seen) -> Seen:
+def _screens(folder: Path, seen: Seen, once: bool) -> Seen:
     from rich.console import Console
     from rich.live import Live
 
     console = Console(highlight=False)
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        while not seen.run.over:
-            live.update(screen(seen), refresh=True)
-            time.sleep(1)
-            seen = look(folder, seen.history)
+    if not (once or seen.run.over):
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while not seen.run.over:
+                live.update(screen(seen), refresh=True)
+                time.sleep(1)
+                seen = look(folder, seen.history)
     console.print(screen(seen))
     return seen
 
@@ -205,58 +134,35 @@ def _screens(folder: Path, seen: Seen) -> Seen:
 # -- how it is shown
 
 
-def line(seen: Seen) -> str:
-    """Return a run on one line."""
-    known = seen.history.last
-    parts = [time.strftime("%T", time.localtime(seen.now))]
-    parts += [seen.state] if seen.state != "running" else []
-    parts += [_waits(seen.run), _step(known), _loss(seen), _speed(known)]
-    parts += [f"{duration(left)} left" if (left := _left(seen)) is not None else ""]
-    parts += [f"saved {seen.saved}" if seen.saved else ""]
-    if "step" not in known and seen.last_line:
-        parts.append(f"no step seen; last line: {seen.last_line}")
-    return " | ".join(filter(None, [*parts, *([] if seen.run.over else _machine(seen))]))
-
-
-def _waits(run: Run) -> str:
-    if not run.waits:
-        return ""
-    until = time.strftime("%F %T", time.localtime(moment(run.waits.get("until")) or 0))
-    return f"waits until {until} for {run.waits.get('for')}"
-
-
-def _step(known: dict[str, Any]) -> str:
-    step, steps, epoch = known.get("step"), known.get("steps"), known.get("epoch")
-    if step is None:
-        return ""
-    within = f"epoch {epoch} " if epoch is not None else ""
-    return f"{within}step {step}" + (f"/{steps} ({min(1.0, step / steps):.1%})" if steps else "")
-
-
-def _loss(seen: Seen) -> str:
-    if seen.history.not_finite:
-        step, word = seen.history.not_finite
-        return f"loss {no_number(word)}" + (f" since step {step}" if step is not None else "")
-    value = seen.history.last.get("loss")
-    return "" if value is None else f"loss {loss_words(value)}"
-
-
-def _speed(known: dict[str, Any]) -> str:
-    parts = []
-    for name, unit in (("tokens_per_second", ""), ("tokens_per_second_per_gpu", " a GPU")):
-        if (value := known.get(name)) is not None:
-            parts.append((f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + f" tokens/s{unit}")
-    if (mfu := known.get("mfu")) is not None:
-        parts.append(f"MFU {mfu:.1f} %")
-    return ", ".join(parts)
-
-
-def _left(seen: Seen) -> float | None:
-    still = seen.run.over or seen.history.stalled(seen.now) is not None
-    return None if still else seen.history.left
+def _told(seen: Seen) -> Iterator[tuple[str, str]]:
+    """Yield (name, words) of what is known of a run, for a line or a screen."""
+    known, history, run = seen.history.now, seen.history, seen.run
+    if run.waits:
+        until = time.strftime("%F %T", time.localtime(moment(run.waits.get("until")) or 0))
+        yield "waits", f"until {until} for {run.waits.get('for')}"
+    if (step := known.get("step")) is not None:
+        epoch = f"epoch {known['epoch']}, " if "epoch" in known else ""
+        steps = known.get("steps")
+        share = f"/{steps} ({min(1.0, step / steps):.1%})" if steps else ""
+        yield "step", f"{epoch}{step}{share}"
+    if loss := loss_words(known):
+        since = history.not_finite and history.not_finite[0]
+        yield "loss", loss + (f" since step {since}" if since is not None else "")
+    if speed := speed_words(known):
+        yield "speed", speed
+    still = run.over or history.stalled(seen.now) is not None
+    if (left := history.left) is not None and not still:
+        until = time.strftime("%H:%M", time.localtime(seen.now + left))
+        yield "left", f"{duration(left)}, until {until}; {history.pace:.3g} s a step"
+    if seen.saved:
+        yield "saved", seen.saved
+    if seen.last_line:
+        yield "log", seen.last_line
 
 
 def _machine(seen: Seen) -> Iterator[str]:
+    if seen.run.over:
+        return
     if seen.no_gpus:
         yield f"GPUs not known: {seen.no_gpus}"
     for gpu in seen.gpus:
@@ -270,6 +176,12 @@ def _machine(seen: Seen) -> Iterator[str]:
     yield f"RAM {total - available:.1f}/{total:.1f} GiB"
 
 
+def line(seen: Seen) -> str:
+    """Return a run on one line."""
+    told = (words if name == "speed" else f"{name} {words}" for name, words in _told(seen))
+    return " | ".join([time.strftime("%T"), seen.state, *told, *_machine(seen)])
+
+
 def screen(seen: Seen) -> RenderableType:
     """Return a run as a screen of rich's."""
     from rich.console import Group
@@ -277,9 +189,9 @@ def screen(seen: Seen) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    run, known = seen.run, seen.history.last
-    last = run.last
-    head = Text.assemble((run.run, "bold"), "  ", (seen.state, _colour(seen.state)))
+    run, known, last = seen.run, seen.history.last, seen.run.last
+    good = seen.state in ("running", "finished")
+    head = Text.assemble((run.run, "bold"), "  ", (seen.state, "green" if good else "yellow"))
     if last is not None and (began := moment(last.started)) is not None:
         head.append(f" · {duration((moment(last.ended) or seen.now) - began)}", style="dim")
     about = [run.host, f"preset {run.preset}", *(f"{n}={v}" for n, v in run.overrides.items())]
@@ -289,25 +201,33 @@ def screen(seen: Seen) -> RenderableType:
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim")
     rows.add_column(overflow="ellipsis", no_wrap=True)
-    told = [("step", _step(known) or "none is known yet"), ("loss", _loss(seen))]
-    told += [("log", "" if "step" in known else seen.last_line), ("speed", _speed(known))]
-    if (left := _left(seen)) is not None:
-        until = time.strftime("%H:%M", time.localtime(seen.now + left))
-        pace = known.get("seconds") or seen.history.pace or 0
-        told.append(("time", f"{duration(left)} left, until {until}; {pace:.3g} s a step"))
-    told += [("saved", seen.saved), ("waits", _waits(run)), ("warning", seen.warning)]
-    for name, text in told:
-        if text:
-            rows.add_row(name, Text(text))
-    machine = [Text(text, no_wrap=True) for text in _machine(seen)] if not run.over else []
-    bar = [ProgressBar(known["steps"], known.get("step", 0))] if known.get("steps") else []
-    curve = [Text(row, style="cyan") for row in chart(seen.history.losses, columns() - 2, 5)]
-    curve = curve if len(seen.history.losses) > 1 else []
+    for name, words in _told(seen):
+        rows.add_row(name, Text(words))
+    if known.get("steps"):
+        rows.add_row("", ProgressBar(known["steps"], known.get("step", 0)))
+    curve = [Text(row, style="cyan") for row in chart(seen.history.losses, columns() - 2)]
+    machine = [Text(text, no_wrap=True) for text in _machine(seen)]
     hint = f"train {'why' if run.wrong else 'logs'} {run.run}"
     hint = hint if run.over else "Ctrl-C leaves, and the run goes on; `train stop` ends it"
     what = Text(" · ".join(about), style="dim", no_wrap=True, overflow="ellipsis")
-    return Group(head, what, Text(), *bar, rows, *curve, Text(), *machine, Text(hint, style="dim"))
+    return Group(head, what, Text(), rows, *curve, Text(), *machine, Text(hint, style="dim"))
 
 
-def _colour(state: str) -> str:
-    return _COLOURS.get(state.partition(":")[0], "yellow" if "stalled" not in state else "red")
+def chart(values: Sequence[float], width: int) -> list[str]:
+    """Return a curve in lines of blocks; the first steps are far above all others, so they end."""
+    if len(values) < 2:
+        return []
+    count = min(width, len(values))
+    ends = [round(n * len(values) / count) for n in range(count + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(ends)]
+    low, high = bounds(means)
+    scale = (_CURVE * 8 - 1) / (high - low) if high > low else 0
+    levels = [1 + round((min(value, high) - low) * scale) for value in means]
+    rows = reversed(range(_CURVE))
+    return ["".join(_BLOCKS[max(0, min(8, each - 8 * row))] for each in levels) for row in rows]
+
+
+def bounds(values: Sequence[float]) -> tuple[float, float]:
+    """Return what a curve is drawn between."""
+    ordered = sorted(values)
+    return ordered[0], ordered[min(len(ordered) - 1, round(0.9 * len(ordered)))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,22 +13,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..terminal import bounded, columns, paragraph, shortened, step, unbroken, wrapped
+from ..terminal import columns, paragraph, shortened, step, unbroken, wrapped
 from . import checkpoints, runs, starting
 from .host import Site, above, moment
+from .listing import duration, loss_words
 from .metrics import History
+from .presets import BATCH
 from .runs import Run, rank_of
-from .watch import duration, tail_of, unstamped
+from .watch import tail_of, unstamped
 
-HEIGHT = 24
-"""Lines of an answer; the rest of it is in the catalogue and in the logs."""
 _TAIL = 256 << 10
 _MOST_LOGS = 16
 _LAST_LINES = 6
 _MEMORY = "cuda-out-of-memory"
 _KERNEL = ("Out of memory", "oom-kill", "Killed process", "Xid", "NVRM", "I/O error")
 _SIGNALS = {6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-_BATCH = re.compile(r"(?!.*(?:total|global|effective))(?:[\w.-]*[._-])?batch[._-]?size")
+_WHOLE = re.compile("total|global|effective")
 
 
 @dataclass(kw_only=True)
@@ -59,23 +61,16 @@ class Explanation:
             lines += paragraph(fact, "  ", "  ", width=width)
         if not self.failed:
             return "\n".join(lines)
-        shown = []
-        for each in self.evidence:
-            quoted = wrapped(shortened(each, 300), "  > ", "    ", width=width)
-            shown += bounded(quoted, 3, "    ...")
-        if not self.cause:
-            known = "No cause found: none of the failures known here explains it."
+        shown = [f"  > {shortened(each, max(20, width - 4))}" for each in self.evidence]
+        if self.cause:
+            cause = wrapped(unbroken(self.cause), "  ", "  ", width=width)
+            lines += [*shown, "", "Why", *cause, "", "What to do"]
+        else:
             rank = f" --rank {self.rank}" if self.rank else ""
-            more = f"The log ends with this (`train logs {self.run}{rank}` shows it):"
-            lines += ["", *wrapped(known, width=width), ""]
-            return "\n".join([*lines, *wrapped(unbroken(more), width=width), *shown, *self.fix])
-        cause = wrapped(unbroken(self.cause), "  ", "  ", width=width)
-        lines += [*shown, "", "Why", *cause, "", "What to do"]
+            lines += ["", "No cause found: none of the failures known here explains it."]
+            lines += [f"The log ends with this (`train logs {self.run}{rank}` shows it):", *shown]
         for number, each in enumerate(self.fix, 1):
-            further = step(number, each, width)
-            if number > 1 and len(lines) + len(further) > HEIGHT:
-                break
-            lines += further
+            lines += step(number, each, width)
         return "\n".join(lines)
 
 
@@ -97,8 +92,7 @@ def explain(site: Site, run: Run) -> Explanation:
     """Explain one run, as far as its logs and the host say."""
     if run.damaged:
         return Explanation(run=run.run, what=run.damaged, outcome=run.outcome)
-    history = History(run.folder / "metrics.jsonl").follow()
-    history.begin(len(run.attempts))
+    history = run.history()
     last, ended = run.last, None
     if last is not None and last.outcome is not None:
         ended = last.failed_at or moment(last.ended)
@@ -128,7 +122,7 @@ def diagnosed(run: Run, found: Explanation, ours: list[str]) -> None:
     logs = sorted(run.logs()[:_MOST_LOGS], key=lambda log: rank_of(log) != first)
     texts = {f"rank {rank_of(log)}": _text(log) for log in logs}
     texts |= {"launcher": _text(_launcher(run)), "kernel": _kernel(run), "train": "\n".join(ours)}
-    answer = explain({name: text for name, text in texts.items() if text}, known)
+    answer = explain({name: text for name, text in texts.items() if text}, known, _host_facts())
     if not answer.found:
         shown = logs[0] if logs and _text(logs[0]).strip() else _launcher(run)
         found.evidence = _text(shown).splitlines()[-_LAST_LINES:]
@@ -143,10 +137,20 @@ def diagnosed(run: Run, found: Explanation, ours: list[str]) -> None:
         found.fix[:0] = _smaller(run)
 
 
+def _host_facts() -> dict[str, str]:
+    """Return what the controller, where it asks, has seen of this host by its own look."""
+    try:
+        told = json.loads(os.environ.get("PYINFRA_GPU_HOST_FACTS", "{}"))
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
 def _smaller(run: Run) -> Iterator[str]:
     """Yield a start with half the batch, where an argument of the run is that."""
     arguments = run.spec.get("arguments", {})
-    sizes = {n: each for n, each in arguments.items() if type(each) is int and _BATCH.fullmatch(n)}
+    sizes = {n: each for n, each in arguments.items() if type(each) is int and BATCH.fullmatch(n)}
+    sizes = {name: each for name, each in sizes.items() if not _WHOLE.search(name)}
     if sizes and (most := max(sizes, key=lambda name: sizes[name])) and sizes[most] > 1:
         typed = f"train start --like {run.run} --set {most}={sizes[most] // 2}"
         yield f"Halve {most}, which is {sizes[most]}: `{typed}`"
@@ -174,34 +178,26 @@ def _what(run: Run, history: History, ended: float | None) -> str:
     name, at = f"run {run.run}", history.last.get("step")
     place = "" if run.across and at is None else " before its first step"
     place = place if at is None else f" at step {at:,.0f}"
+    well = "nothing has failed"
+    if history.not_finite:
+        well = f"its loss is {loss_words(history.now)} since step {history.not_finite[0] or 0}"
     if not run.over and not run.wrong:
         if run.state in ("queued", "waiting"):
             return f"{name} waits: nothing has failed"
         if (waited := history.stalled(time.time())) is not None:
             return f"{name} stands still{place}: no step for {duration(waited)}"
-        if history.not_finite:
-            return f"{name} goes on{place}, and its loss is no number any more"
-        return f"{name} is {run.state}: nothing has failed"
+        return f"{name} is {run.state}: {well}"
     if run.last is None:
         return f"{name} was not started"
+    if run.last.outcome == "lost":
+        what = "the host was started anew" if run.cut_off else "its supervisor was ended"
+        return f"{name} was lost{place}: {what}"
     began = moment(run.last.started)
-    after = (
-        f" after {duration(ended - began)}"
-        if began and ended and run.last.outcome != "lost"
-        else ""
-    )
+    after = f" after {duration(ended - began)}" if began and ended else ""
     if run.outcome == "finished":
-        return f"{name} finished{after}: nothing has failed"
-    text = _became(run)
-    head, colon, tail = text.partition(":")
-    return f"{name} {head}{after}{place}{colon}{tail}"
-
-
-def _became(run: Run) -> str:
-    if run.last is None or run.last.outcome != "lost":
-        outcome = run.last.outcome if run.last else "ended"
-        return "was stopped" if outcome == "stopped" else str(outcome)
-    return f"was lost: {'the host was started anew' if run.cut_off else 'its supervisor was ended'}"
+        return f"{name} finished{after}: {well}"
+    outcome = "was stopped" if run.last.outcome == "stopped" else run.last.outcome
+    return f"{name} {outcome}{after}{place}"
 
 
 def _facts(site: Site, run: Run) -> Iterator[str]:
@@ -268,7 +264,7 @@ def _launcher(run: Run) -> Path:
 
 
 def _text(log: Path) -> str:
-    return "\n".join(unstamped(line)[1] for line in tail_of(log, _TAIL))
+    return "\n".join(unstamped(line) for line in tail_of(log, _TAIL))
 
 
 def _kernel(run: Run) -> str:

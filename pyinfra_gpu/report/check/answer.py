@@ -49,7 +49,7 @@ class HostAnswer:
     + reason: one sentence on why it is undetermined, or who keeps it from its pending restart
     + unreachable: whether it was not even connected to
     + findings: every deviation, and the notes, which are no drift (effect "note")
-    + not_checked: stages that were not judged, since the next run stops before them
+    + not_checked: stages that were not judged, since the next deploy stops before them
     + facts: versions, as the run's report has them
     + smoke: the smoke test's last verdict; smoke_is_good: whether it is valid for what is installed
     + across: what the host's stamp says of a multi-node step that is still valid
@@ -79,7 +79,7 @@ class HostAnswer:
     def notes(self) -> tuple[str, ...]:
         """What is good to know and no drift, a sentence each."""
         notes = (each for each in self.findings if each.effect == "note")
-        return tuple(f"{each.found}; next run: {each.action}" for each in notes)
+        return tuple(f"{each.found}; next deploy: {each.action}" for each in notes)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""

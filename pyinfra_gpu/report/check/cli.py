@@ -11,8 +11,8 @@ from getpass import getpass
 from rich.console import Console
 from rich.live import Live
 
+from pyinfra_gpu.completion import offer
 from pyinfra_gpu.host_names import brief
-from pyinfra_gpu.on_host.completion import offer
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check import offering, past
 from pyinfra_gpu.report.check.answer import Answer, HostAnswer
@@ -43,7 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "-v",
         "--verbose",
         action="store_true",
-        help="show each host separately, with the stages that are as declared",
+        help="show each host separately and in full, with what is as declared",
     )
     parser.set_defaults(handler=handle)
 
@@ -130,4 +130,4 @@ def keep(answer: Answer) -> None:
     try:
         past.remember(answer, past.file_for(answer.inventory))
     except OSError as error:
-        print(f"this check is not kept for later reports: {error}", file=sys.stderr)
+        print(f"this check could not be saved for later reports: {error}", file=sys.stderr)

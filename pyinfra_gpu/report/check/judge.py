@@ -11,7 +11,6 @@ from pyinfra_gpu.drift.concern import history_of
 from pyinfra_gpu.drift.finding import Effect, Findings, Id, Stage
 from pyinfra_gpu.report.check.answer import HostAnswer, StageAnswer, Verdict, worst
 from pyinfra_gpu.report.plain import versions
-from pyinfra_gpu.report.run import RECENT
 from pyinfra_gpu.report.smoke import last_smoke
 from pyinfra_gpu.text import some
 
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
     from pyinfra_gpu.drift.host import StageJudgement
     from pyinfra_gpu.facts.record import Record
     from pyinfra_gpu.spec import HostSpec
+
+_RECENT = 40
+"""So many of the latest changes of packages are shown for each host."""
 
 _EFFECTS: dict[Effect, Verdict] = {
     "repair": "drift",
@@ -48,7 +50,7 @@ def judge(spec: HostSpec, record: Record) -> HostAnswer:
         facts=versions(record),
         smoke=last_smoke(record),
         across=across,
-        history=history_of(record)[-RECENT:],
+        history=history_of(record)[-_RECENT:],
     )
 
 

@@ -7,10 +7,9 @@ import argparse
 from pyinfra_gpu.report.check.running import Request, known
 
 
-def hosts(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+def hosts(words: argparse.Namespace) -> list[str]:
     """Return the inventory's groups and hosts; none where it cannot be read."""
-    del prefix
-    groups, all_hosts = known(Request(inventory=typed(parsed_args).inventory))
+    groups, all_hosts = known(Request(inventory=typed(words).inventory))
     return [*groups, *all_hosts]
 
 

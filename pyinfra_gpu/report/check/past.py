@@ -1,11 +1,11 @@
-"""What earlier checks of an inventory said, kept on this machine; small, and never in the way."""
+"""What earlier checks of an inventory said, kept on this machine."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
+from collections import deque
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.report.check.answer import Answer, Verdict
 
-KEPT = 100
-"""So many checks of an inventory are kept; older ones are dropped."""
+RECENT = 100
+"""So many of the last checks of an inventory are read."""
 
 _LONGEST_LINE = 4 << 20  # bytes; a host takes about forty
 
@@ -38,7 +38,7 @@ def file_for(inventory: str) -> Path:
 
 
 def remember(answer: Answer, file: Path) -> None:
-    """Add one check that looked at hosts to the file, and drop the oldest beyond `KEPT`.
+    """Add one check that looked at hosts to the file; some 40 bytes for each host.
 
     Raises OSError where the file cannot be written.
     """
@@ -47,18 +47,15 @@ def remember(answer: Answer, file: Path) -> None:
     hosts = {host.name: host.verdict for host in answer.hosts}
     line = json.dumps({"when": answer.checked, "verdict": answer.verdict, "hosts": hosts})
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two checks at once must not lose one another's line
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        temporary = file.with_suffix(".new")
-        temporary.write_text("\n".join([*lines, line][-KEPT:]) + "\n", encoding="utf-8")
-        temporary.replace(file)
+    with file.open("ab", buffering=0) as kept:  # in one piece, whoever else checks just now
+        kept.write(f"{line}\n".encode())
 
 
 def earlier(file: Path) -> list[Past]:
-    """Return the checks that are kept, oldest first, without lines that are damaged."""
+    """Return the last checks, oldest first, without lines that are damaged."""
     try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        with file.open(encoding="utf-8", errors="replace") as kept:
+            lines = deque(kept, maxlen=RECENT)
     except OSError:
         return []
     checks = (document.read(Past, line, limit=_LONGEST_LINE) for line in lines)

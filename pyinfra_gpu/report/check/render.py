@@ -11,7 +11,16 @@ from pyinfra_gpu.drift.finding import Finding
 from pyinfra_gpu.drift.history import moment, what, who
 from pyinfra_gpu.host_names import brief
 from pyinfra_gpu.report.check.answer import WORDS, Answer, HostAnswer, Verdict, worst_first
-from pyinfra_gpu.report.screen import BLANK, Sentence, alike, head, labelled, printed, said_once
+from pyinfra_gpu.report.screen import (
+    BLANK,
+    Sentence,
+    alike,
+    head,
+    joined,
+    labelled,
+    printed,
+    said_once,
+)
 from pyinfra_gpu.text import WIDTH
 
 _FEW = 8
@@ -52,19 +61,9 @@ def blocks_of(hosts: Sequence[HostAnswer], *, whole: bool) -> list[RenderableTyp
         if about:
             shown[about[0]].append(labelled([("note", note)], 2))
         else:
-            who_ = "all of them" if len(names) == len(hosts) else brief(names)
+            who_ = "all hosts" if len(names) == len(hosts) else brief(names)
             apart.append(Sentence(f"note, {who_}: {note}"))
-    return _joined([*shown, *([apart] if apart else [])])
-
-
-def _joined(groups: Sequence[list[RenderableType]]) -> list[RenderableType]:
-    """Return all blocks, with an empty line between two groups unless both are a single line."""
-    blocks: list[RenderableType] = []
-    for number, group in enumerate(groups):
-        if number and max(len(groups[number - 1]), len(group)) > 1:
-            blocks.append(BLANK)
-        blocks += group
-    return blocks
+    return joined([*shown, *([apart] if apart else [])])
 
 
 def summary(answer: Answer) -> str:
@@ -97,15 +96,13 @@ def _block(group: Sequence[HostAnswer], *, whole: bool) -> list[RenderableType]:
     tail = f", {count} deviation{'s' if count != 1 else ''}" if count else ""
     title = head(names, word + tail, rehearsal=first.rehearsal)
     blocks: list[RenderableType] = [Sentence(title, word=word, style=_STYLES[verdict])]
-    rows = [("because", first.reason)] if first.reason else []
-    rows += [("note", note) for note in first.notes if whole]
-    if rows:
-        blocks.append(labelled(rows, 2))
+    if first.reason:
+        blocks.append(labelled([("because", first.reason)], 2))
     brief_ = count > _FEW and not whole
     if brief_:
         texts = [f"{each.id}: {each.found}" for each in first.deviations if each.acts]
         blocks += [Sentence(text, "  ", "    ") for text in texts]
-        blocks.append(Text("  what was expected, and what the next run does about each: -v"))
+        blocks.append(Text("  what was expected, and what the next deploy does about each: -v"))
     for number, finding in enumerate(first.deviations):
         if brief_ and finding.acts:
             continue
@@ -113,7 +110,8 @@ def _block(group: Sequence[HostAnswer], *, whole: bool) -> list[RenderableType]:
         blocks.append(Text(f"  {finding.id}", style=style))
         blocks.append(labelled(_rows(finding, [host.deviations[number] for host in group]), 4))
     good = [stage for stage in first.stages if stage.verdict == "declared" and stage.found]
-    rows = [(stage.name, stage.found) for stage in good if whole]
+    rows = [("note", note) for note in first.notes if whole]
+    rows += [(stage.name, stage.found) for stage in good if whole]
     if first.not_checked:
         stages = f"{len(first.not_checked)} stage{'s' if len(first.not_checked) > 1 else ''}"
         rows.append(("not checked", f"{stages}: {', '.join(first.not_checked)}"))
@@ -131,5 +129,5 @@ def _rows(finding: Finding, same: Sequence[Finding]) -> list[tuple[str, str]]:
         when = moments[0] if len(moments) == 1 else f"{moments[0]} to {moments[-1]}"
         author = f", by {who(since)}" if who(since) else ""
         rows.append(("since", f"{when}: {what(since)}{author}"))
-    rows.append(("next run", finding.next_run))
+    rows.append(("next deploy", finding.next_run))
     return [*rows, ("command", finding.command)] if finding.command else rows

@@ -24,7 +24,7 @@ from pyinfra.api import Config, State
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_state
 
-from pyinfra_gpu.engine import command_line, lease, transport
+from pyinfra_gpu.engine import command_line, lease
 from pyinfra_gpu.engine.declared import declared
 from pyinfra_gpu.engine.ending import ended_by
 from pyinfra_gpu.engine.look import COMPARE_S, Unanswered, answer, never_asking
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DEPLOY = "deploy.py"
+_AT_ONCE = 200  # hosts: each has three open files, and a process may have 1,024
 _GOODBYE_S = 2.0
 """Seconds for all connections to be closed in; a host that is gone does not hold the answer up."""
 
@@ -119,7 +120,7 @@ def visit(
             return (), tuple(problems)
         inventory, hosts = command_line.selected(request.arguments)
         config: Config = ctx_config.get()  # type: ignore[no-untyped-call]
-        config.PARALLEL = transport.at_once(len(hosts))
+        config.PARALLEL = max(min(len(hosts), _AT_ONCE), 1)
         state.init(inventory, config, initial_limit=hosts)
         state.set_stage(StateStage.Prepare)
         names = tuple(host.name for host in hosts)
@@ -183,7 +184,9 @@ def look_at(state: State, host: Host) -> HostAnswer:
             else:
                 return judge(spec, seen)
     except Exception as error:  # one host's failure is one host's failure
-        reason = f"it could not be judged ({type(error).__name__}: {error})"
+        reason = (
+            f"pyinfra-gpu failed to check it ({type(error).__name__}: {error}): please report this"
+        )
     return HostAnswer(
         name=host.name,
         verdict="unknown",

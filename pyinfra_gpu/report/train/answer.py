@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import BaseModel, ConfigDict, Field
 
 from pyinfra_gpu.facts import document
 from pyinfra_gpu.facts.document import LARGEST
@@ -86,6 +85,13 @@ class Run(_Told):
         return spoilt or self.outcome in ("stalled", "failed", "lost", "damaged")
 
 
+class Runs(_Told):
+    """What `list --json` prints."""
+
+    version: Literal[1] = Field(alias="schema")
+    runs: Annotated[tuple[Run, ...], Field(max_length=1000)]
+
+
 class Why(_Told):
     """Why a run failed: `text` is what the launcher shows on its host."""
 
@@ -103,32 +109,9 @@ class Why(_Told):
     text: Text = ""
 
 
-def _run_or_why_not(value: Any) -> Run | Unknown:
-    return document.read(Run, json.dumps(value), limit=LIMIT) or Unknown("it is empty")
-
-
-class _List(_Told):
-    version: Literal[1] = Field(alias="schema")
-    runs: Annotated[
-        tuple[Annotated[Run | Unknown, PlainValidator(_run_or_why_not)], ...],
-        Field(max_length=1000),
-    ]
-
-
-def read_runs(text: str) -> tuple[tuple[Run, ...], str | None] | Unknown:
-    """Return the runs of a list, and why others of it could not be read."""
-    found = document.read(_List, text, limit=LIMIT)
-    if found is None or isinstance(found, Unknown):
-        return found or Unknown("it said nothing")
-    odd = [each.reason for each in found.runs if isinstance(each, Unknown)]
-    runs = tuple(run for run in found.runs if isinstance(run, Run))
-    which = f"{len(odd)} of its {len(found.runs)} runs" if len(found.runs) > 1 else "its one run"
-    return runs, f"{which} cannot be read: {odd[0]}" if odd else None
-
-
-def read_why(text: str) -> Why | Unknown:
-    """Return what a host explains."""
-    return document.read(Why, text, limit=LIMIT) or Unknown("it said nothing")
+def read(form: type[Runs] | type[Why], text: str) -> Runs | Why | Unknown:
+    """Return what a host said as JSON."""
+    return document.read(form, text, limit=LIMIT) or Unknown("it said nothing")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,22 +140,11 @@ class HostRuns:
         seen = (run for run in self.runs if run.on or run.unresolved)
         return 2 if any(run.wrong for run in (*self.runs[-1:], *seen)) else 0
 
-    @property
-    def failed_before(self) -> tuple[Run, ...]:
-        """Those that failed of late, beside the newest."""
-        return tuple(run for run in self.runs[:-1] if run.unresolved)
-
     def as_json(self) -> dict[str, Any]:
         runs = [run.model_dump(mode="json") | {"outcome": run.outcome} for run in self.runs]
         explained = self.explained.model_dump(mode="json") if self.explained else None
-        return {
-            "reason": self.reason,
-            "ok": self.ok,
-            "without": self.without,
-            "runs": runs,
-            "lines": list(self.lines),
-            "explained": explained,
-        }
+        plain = {name: getattr(self, name) for name in ("reason", "ok", "without", "lines")}
+        return {**plain, "runs": runs, "explained": explained}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,6 +168,6 @@ class TrainAnswer:
             "schema_version": SCHEMA_VERSION,
             "inventory": self.inventory,
             "exit_code": self.exit_code,
-            "reasons": list(self.reasons),
+            "reasons": self.reasons,
             "hosts": {host.name: host.as_json() for host in self.hosts},
         }

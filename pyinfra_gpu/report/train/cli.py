@@ -6,34 +6,33 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
 import click
 from gevent.hub import Hub  # type: ignore[import-untyped]  # it has none
 
-from pyinfra_gpu.on_host import completion
-from pyinfra_gpu.on_host.completion import offer
+from pyinfra_gpu.completion import is_asked, offer
 from pyinfra_gpu.on_host.train import cli as launcher
 from pyinfra_gpu.output import show
 from pyinfra_gpu.report.check.cli import add_request, request_of
-from pyinfra_gpu.report.check.running import members
-from pyinfra_gpu.report.train import offering
+from pyinfra_gpu.report.check.offering import typed
+from pyinfra_gpu.report.check.running import known, members
 from pyinfra_gpu.report.train.across import lead
 from pyinfra_gpu.report.train.answer import TrainAnswer
-from pyinfra_gpu.report.train.asking import ask_all
+from pyinfra_gpu.report.train.asking import LISTS, ask_all
 from pyinfra_gpu.report.train.render import printed, render
-from pyinfra_gpu.text import columns, draws, paragraph
+from pyinfra_gpu.text import columns, draws, paragraph, some
 
-VERBS = ("start", "try", "list", "watch", "stop", "resume", "logs", "why")
+VERBS = ("start", "try", "list", "watch", "stop", "resume", "logs", "why", "presets")
 EXIT_CODES_TEXT = (
     "exit code: 0 well; 1 a host's launcher refused, or something could not be told; 2 a run"
     " failed, stands still or has a loss that is no number, or a mistake on the command line."
     " 1 comes before 2."
 )
 _ACROSS = ("start", "stop", "resume")
-_LISTS = ("list", "watch")
+_ALL = ("start", "try", "stop", "resume")
 _HOW = "pyinfra-gpu train INVENTORY [options] -- ACTION ..."
 _MISTAKE, _INTERRUPTED = 2, 130
 _WATCH_EVERY_S = 5.0
@@ -61,11 +60,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     across = parser.add_argument(
         "--across", metavar="GROUP", help=f"{', '.join(_ACROSS)}: one run of all hosts of a group"
     )
-    offer(across, offering.groups)
-    if completion.is_asked():
-        offer(parser.add_argument("name", nargs="?"), offering.presets)
+    offer(across, lambda words: known(typed(words))[0])
+    if is_asked():
+        offer(parser.add_argument("name", nargs="?"), _presets)
+    parser.add_argument("--all", action="store_true", help=f"{', '.join(_ALL)}: on all hosts")
     parser.add_argument("--once", action="store_true", help="watch: show it once, and end")
     parser.set_defaults(handler=handle, words=[])
+
+
+def _presets(words: argparse.Namespace) -> list[str]:
+    """Return the presets that the hosts declare, where one is to be started."""
+    found: dict[str, None] = {}
+    for data in known(typed(words))[1].values() if words.action == "start" else ():
+        declared = data.get("training_presets")
+        found |= dict.fromkeys(declared) if isinstance(declared, Mapping) else {}
+    return [*found]
 
 
 def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
@@ -87,7 +96,11 @@ def parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Na
         _refuse(f"{text}: give --limit {options.across}")
     if options.across is not None and options.limit:
         _refuse("--across names all hosts of the run: leave out --limit")
-    if action in _LISTS and options.words:
+    if action in _ALL and not (options.limit or options.across or options.all):
+        hosts = known(typed(options))[1]
+        if len(hosts) > 1:
+            _refuse(f"{action} on {some([*hosts], 3)}? Say which with --limit, or give --all")
+    if action in LISTS and options.words:
         _refuse(f"{action} shows the runs of all hosts: leave out {options.words[0]}")
     _refuse_what_no_launcher_takes(action, options.words)
     return options
@@ -156,7 +169,7 @@ def _handled(options: argparse.Namespace) -> int:
 def _shown(answer: TrainAnswer, options: argparse.Namespace) -> int:
     if options.json:
         text = json.dumps(answer.as_json(), indent=2, sort_keys=True)
-    elif options.action not in _LISTS:
+    elif options.action not in LISTS:
         text = printed(answer, columns())
     elif draws(sys.stdout):
         clear = "\x1b[H\x1b[2J" if options.action == "watch" and not options.once else ""

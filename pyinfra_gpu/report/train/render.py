@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from pyinfra_gpu.on_host.train.watch import loss_words, no_number
+from pyinfra_gpu.on_host.train.listing import Style, loss_words, speed_words, step_words, table
 from pyinfra_gpu.report.train.answer import HostRuns, Run, TrainAnswer, Why
-from pyinfra_gpu.text import WIDTH, cut, one_line, paragraph, wrapped
+from pyinfra_gpu.text import WIDTH, one_line, paragraph, wrapped
 
-Style = Callable[[str, str], str]
-"""Colours a text after what a word says."""
 _HEAD = ("host", "run", "state", "step", "loss", "tokens/s")
 
 
 def render(answer: TrainAnswer, style: Style = lambda text, word: text, width: int = WIDTH) -> str:
     """Return what is on, and each host's newest run."""
     rows = [row for host in answer.hosts for row in _rows(host)]
-    lines = [*_table(rows, style, width)]
+    lines = [*table(_HEAD, rows, width, style)] if rows else []
     for host in answer.hosts:
-        if failed := host.failed_before:
+        if failed := [run for run in host.runs[:-1] if run.unresolved]:
             count = f"{len(failed)} older run{'s' if len(failed) > 1 else ''} failed on {host.name}"
             typed = f"pyinfra-gpu train {answer.inventory} why --limit {host.name} {failed[-1].run}"
             lines += paragraph(f"{count}: `{typed}`", "", "  ", width=width)
     unasked = [f"{host.name}: {host.reason}" for host in answer.hosts if host.reason is not None]
-    lines += [""] if lines and unasked else []
     for text in (*unasked, *answer.reasons):
         lines += paragraph(text, "! ", "  ", width=width)
-    return "\n".join([*lines, *[""] * bool(lines), *wrapped(_summary(answer), width=width)])
-
-
-def _summary(answer: TrainAnswer) -> str:
     on = sum(run.on for host in answer.hosts for run in host.runs)
-    count = len(answer.hosts)
-    silent = sum(host.reason is not None and not host.runs for host in answer.hosts)
-    told = f", {silent} did not answer" if silent else ""
-    hosts = f"{count} host{'s' if count != 1 else ''}{told}"
-    return f"{hosts}: {on} run{'s' if on != 1 else ''} on; exit code {answer.exit_code}"
+    silent = f", {len(unasked)} did not answer" if unasked else ""
+    summary = f"{len(answer.hosts)} host{'s' if len(answer.hosts) != 1 else ''}{silent}"
+    summary += f": {on} run{'s' if on != 1 else ''} on; exit code {answer.exit_code}"
+    return "\n".join([*lines, *[""] * bool(lines), *wrapped(summary, width=width)])
 
 
 def shown(host: HostRuns) -> tuple[Run, ...]:
     """Return the runs that are on, and the newest one."""
-    on = tuple(run for run in host.runs if run.on)
-    newest = host.runs[-1:]
-    return on if newest and newest[0].on else (*on, *newest)
+    return (*(run for run in host.runs[:-1] if run.on), *host.runs[-1:])
 
 
 def _rows(host: HostRuns) -> Iterator[tuple[str, ...]]:
@@ -52,54 +42,16 @@ def _rows(host: HostRuns) -> Iterator[tuple[str, ...]]:
     for run in runs:
         rate = run.last.tokens_per_second if run.last and run.on else None
         speed = "" if rate is None else f"{rate:,.0f}"
-        yield host.name, run.run, run.outcome, _step(run), _loss(run), speed
-
-
-def _table(rows: list[tuple[str, ...]], style: Style, width: int) -> Iterator[str]:
-    """Yield a table, or where the terminal is too narrow for it, lines of each row."""
-    if not rows:
-        return
-    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
-    fits = sum(widths) + 2 * (len(widths) - 1) <= width
-    for row in (_HEAD, *rows) if fits else rows:
-        cells = [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
-        word = row[2]
-        if fits:
-            cells[2] = cells[2].replace(word, style(word, word)) if row is not _HEAD else cells[2]
-            yield "  ".join(cells).rstrip()
-            continue
-        yield from wrapped(f"{row[0]} {row[1]}", "", "  ", width=width)
-        told = (f"{name} {cell}" for name, cell in zip(_HEAD[3:], row[3:], strict=True) if cell)
-        if word:
-            yield f"  {style(word, word)}"
-            yield from (cut(f"  {each}", width) for each in told)
-
-
-def _step(run: Run) -> str:
-    if run.last is None or run.last.step is None:
-        return ""
-    return f"{run.last.step:,}" + (f"/{run.last.steps:,}" if run.last.steps else "")
-
-
-def _loss(run: Run) -> str:
-    if run.last is None:
-        return ""
-    if run.last.not_finite:
-        return no_number(run.last.not_finite)
-    return "" if run.last.loss is None else loss_words(run.last.loss)
+        last = run.last.model_dump() if run.last else {}
+        yield host.name, run.run, run.outcome, step_words(last), loss_words(last), speed
 
 
 def told_of(run: Run) -> list[str]:
     """Return what the last step of a run says, in words."""
-    last = run.last
-    if last is None:
-        return []
-    parts = [f"step {_step(run)}"] * (last.step is not None) + [f"loss {_loss(run)}"] * bool(
-        _loss(run)
-    )
-    if last.tokens_per_second is not None:
-        parts.append(f"{last.tokens_per_second:,.0f} tokens/s")
-    return [*parts, f"MFU {last.mfu:.1f} %"] if last.mfu is not None else parts
+    last = run.last.model_dump() if run.last else {}
+    step, loss = step_words(last), loss_words(last)
+    parts = [f"step {step}" if step else "", f"loss {loss}" if loss else "", speed_words(last)]
+    return [each for each in parts if each]
 
 
 def printed(answer: TrainAnswer, width: int = WIDTH) -> str:

@@ -9,9 +9,5 @@ cp -R ../hardware/. run/rehearsal
 mount --bind run/rehearsal/pci sys/bus/pci/devices
 mount --bind run/rehearsal/firmware sys/firmware
 mount --bind run/rehearsal/driver proc/driver
-# The release of the kernel that a host with real packages believes in: see ../../real/host.py.
-if [ -e run/rehearsal/osrelease ]; then
-  mount --bind run/rehearsal/osrelease proc/sys/kernel/osrelease
-fi
 layers="lowerdir=sys/module,upperdir=run/rehearsal/module,workdir=run/rehearsal/work"
 mount -t overlay overlay -o "$layers" sys/module

@@ -33,7 +33,7 @@ def section(*runs: Run, **fields: Any) -> str:
 def test_a_run_stands_there_with_its_curve() -> None:
     text = section(run())
     assert NAME in text
-    assert "step 4,209/5,960 · loss 2.7149 · 368,417 tokens/s · MFU 47.6 %" in text
+    assert "step 4,209/5,960 · loss 2.7149 · 368,417 tokens/s, MFU 47.6 %" in text
     assert 'aria-label="Loss from 11 to 3.2' in text
     assert text.count("<polyline") == 1
     assert 'class="badge declared"' in text

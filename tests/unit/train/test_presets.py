@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -38,121 +37,49 @@ BASE: dict[str, Any] = {
     "multiples": {"total": ["batch", "length", "ranks"]},
 }
 
-# What is wrong -> (the presets, words that the sentence has).
-WRONG: dict[str, tuple[object, tuple[str, ...]]] = {
-    "no dict": (["train.py"], ("not a dict",)),
-    "a name with a blank": ({"my preset": {"file": "a.py"}}, ("'my preset'", "name it by")),
-    "a name in capitals": ({"Tiny": {"file": "a.py"}}, ("'Tiny'",)),
-    "a preset that is a text": ({"a": "train.py"}, ("preset a is text",)),
-    "an unknown key": ({"a": {"fil": "a.py"}}, ("'fil'", "did you mean file?")),
-    "nothing to run": ({"a": {"arguments": {}}}, ("neither a module nor a file",)),
-    "two things to run": ({"a": {"file": "a.py", "module": "a"}}, ("a module and a file",)),
-    "a path that leads out": ({"a": {"file": "../a.py"}}, ("file of preset a",)),
-    "an absolute path": ({"a": {"file": "/a.py"}}, ("file of preset a",)),
-    "a path that is an option": ({"a": {"file": "-c"}}, ("file of preset a",)),
-    "a module with a blank": ({"a": {"module": "a b"}}, ("module of preset a",)),
-    "another launcher": ({"a": {"file": "a.py", "launch": "mpirun"}}, ("'torchrun' or 'python'",)),
-    "no ranks": ({"a": {"file": "a.py", "ranks": 0}}, ("ranks of preset a",)),
-    "ranks that are true": ({"a": {"file": "a.py", "ranks": True}}, ("ranks of preset a",)),
-    "arguments in a list": ({"a": {"file": "a.py", "arguments": ["--x"]}}, ("arguments of",)),
+# What is wrong -> (keys of preset a, words that the sentence has); types are pydantic's.
+WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "an unknown key": ({"fil": "a.py"}, ("'fil'", "did you mean file?")),
+    "nothing to run": ({"arguments": {}}, ("neither a module nor a file",)),
+    "two things to run": ({"file": "a.py", "module": "a"}, ("a module and a file",)),
+    "a path that leads out": ({"file": "../a.py"}, ("file of preset a",)),
+    "a path that is an option": ({"file": "-c"}, ("file of preset a",)),
     "an argument with dashes": (
-        {"a": {"file": "a.py", "arguments": {"--x": 1}}},
+        {"file": "a.py", "arguments": {"--x": 1}},
         ("arguments of preset a has the name '--x'", "without dashes before it"),
     ),
-    "an argument with a blank": (
-        {"a": {"file": "a.py", "arguments": {"x y": 1}}}, ("the name 'x y'",),
-    ),
-    "an argument that is a number": ({"a": {"file": "a.py", "arguments": {1: 1}}}, ("arguments",)),
     "an argument of two lines": (
-        {"a": {"file": "a.py", "arguments": {"x": "1\n2"}}},
-        ("arguments of x of preset a",),
+        {"file": "a.py", "arguments": {"x": "1\n2"}}, ("arguments of x of preset a",),
     ),
-    "an argument with a NUL": (
-        {"a": {"file": "a.py", "resume": {"x": "1\0"}}}, ("resume of x of preset a",),
-    ),
-    "an argument that rings": (
-        {"a": {"file": "a.py", "arguments": {"x": "\a"}}}, ("arguments of x of preset a",),
-    ),
-    "an empty argument": (
-        {"a": {"file": "a.py", "try_with": {"x": ""}}}, ("try_with of x of preset a",),
-    ),
-    "a long argument": (
-        {"a": {"file": "a.py", "arguments": {"x": "x" * 4097}}}, ("arguments of x of preset a",),
-    ),
-    "a list as a value": (
-        {"a": {"file": "a.py", "arguments": {"t": [1, 2]}}},
-        ("arguments of t of preset a",),
-    ),
-    "a variable that is a number": (
-        {"a": {"file": "a.py", "variables": {"X": 1}}}, ("variables of X of preset a",),
-    ),
-    "memory in words": ({"a": {"file": "a.py", "gpu_gib": "24G"}}, ("gpu_gib of preset a",)),
-    "it extends itself": ({"a": {"file": "a.py", "extends": "a"}}, ("a -> a", "take 'extends'")),
-    "a circle of three": (
-        {"a": {"extends": "b"}, "b": {"extends": "c"}, "c": {"extends": "a", "file": "x.py"}},
-        ("a -> b -> c -> a",),
-    ),
-    "it extends nothing": ({"a": {"extends": "bee"}, "bees": {"file": "x.py"}}, ("did you mean",)),
-    "it extends nothing like it": (
-        {"a": {"extends": "zzz"}, "bees": {"file": "x.py"}},
-        ("preset a extends zzz, which is not there; ", "a, bees"),
-    ),
+    "no number": ({"file": "a.py", "arguments": {"lr": float("nan")}}, ("arguments of lr of",)),
+    "it extends itself": ({"file": "a.py", "extends": "a"}, ("a -> a", "take 'extends'")),
+    "it extends nothing": ({"extends": "bee"}, ("preset a extends bee, which is not there",)),
     "going on in no known way": (
-        {"a": {"file": "a.py", "resume_after_reboot": True}},
+        {"file": "a.py", "resume_after_reboot": True},
         ("'resume_after_reboot' and no 'resume'", "say how"),
     ),
     "a rule about nothing": (
-        {"a": {"file": "a.py", "multiples": {"total": ["ranks"]}}},
+        {"file": "a.py", "multiples": {"total": ["ranks"]}},
         ("counts with total", "no whole number"),
     ),
-    "a rule about a text": (
-        {"a": {"file": "a.py", "arguments": {"t": "x"}, "multiples": {"t": ["ranks"]}}},
-        ("counts with t",),
-    ),
-    "a rule of nothing": (
-        {"a": {"file": "a.py", "arguments": {"t": 1}, "multiples": {"t": []}}}, ("multiples",),
-    ),
     "resume from nowhere": (
-        {"a": {"file": "a.py", "resume": {"resume": "{checkpoint}"}}}, ("no 'checkpoints'",),
+        {"file": "a.py", "resume": {"resume": "{checkpoint}"}}, ("no 'checkpoints'",),
     ),
     "a place that is none": (
-        {"a": {"file": "a.py", "arguments": {"out": "{rnu}/x"}}}, ("{rnu}", "did you mean run?"),
+        {"file": "a.py", "arguments": {"out": "{rnu}/x"}}, ("{rnu}", "did you mean run?"),
     ),
     "a checkpoint before there is one": (
-        {"a": {"file": "a.py", "arguments": {"out": "{checkpoint}"}}}, ("{checkpoint}",),
-    ),
-    "a place in a try": (
-        {"a": {"file": "a.py", "try_with": {"out": "{rnu}/x"}}}, ("{rnu}", "did you mean run?"),
-    ),
-    "a place with a number": (
-        {"a": {"file": "a.py", "words": ["{0}"]}}, ("has {0} in '{0}'", "the places are run"),
-    ),
-    "files of no checkpoint": (
-        {"a": {"file": "a.py", "complete": ["x.pt"]}}, ("'complete' and no 'checkpoints'",),
-    ),
-    "no number": (
-        {"a": {"file": "a.py", "arguments": {"lr": float("nan")}}}, ("arguments of lr of",),
-    ),
-    "an infinite one": (
-        {"a": {"file": "a.py", "try_with": {"lr": float("inf")}}}, ("try_with of lr of preset a",),
-    ),
-    "infinite memory": ({"a": {"file": "a.py", "gpu_gib": float("inf")}}, ("gpu_gib of preset a",)),
-    "a library for every program": (
-        {"a": {"file": "a.py", "variables": {"LD_PRELOAD": "/x.so"}}},
-        ("preset a sets LD_PRELOAD", "into every program", "take LD_PRELOAD out of 'variables'"),
+        {"file": "a.py", "arguments": {"out": "{checkpoint}"}}, ("{checkpoint}",),
     ),
     "GPUs by a variable": (
-        {"a": {"file": "a.py", "variables": {"CUDA_VISIBLE_DEVICES": "1"}}},
+        {"file": "a.py", "variables": {"CUDA_VISIBLE_DEVICES": "1"}},
         ("preset a sets CUDA_VISIBLE_DEVICES", "chooses GPUs"),
     ),
     "a key in an argument": (
-        {"a": {"file": "a.py", "arguments": {"api-key": "0123456789"}}}, ("--api-key", "secret"),
-    ),
-    "a token in an argument": (
-        {"a": {"file": "a.py", "arguments": {"x": "hf_0123456789abcdefghij"}}}, ("secret in --x",),
+        {"file": "a.py", "arguments": {"api-key": "0123456789"}}, ("--api-key", "secret"),
     ),
     "a password as a variable": (
-        {"a": {"file": "a.py", "variables": {"DB_PASSWORD": "x"}}}, ("DB_PASSWORD", "secret"),
+        {"file": "a.py", "variables": {"DB_PASSWORD": "0123456789"}}, ("DB_PASSWORD", "secret"),
     ),
 }  # fmt: skip
 
@@ -161,32 +88,14 @@ WRONG: dict[str, tuple[object, tuple[str, ...]]] = {
 def test_a_wrong_preset_is_one_sentence_with_its_remedy(what: str) -> None:
     given, words = WRONG[what]
     with pytest.raises(SpecError) as caught:
-        resolve({**CPU, "training_presets": given}, "ws1")
+        resolve({**CPU, "training_presets": {"a": given}}, "ws1")
     text = str(caught.value)
+    assert "0123456789" not in text
     assert text.startswith("host ws1: training_presets = ")
     assert "; fix: " in text
     assert "\n" not in text
     for word in words:
         assert word in text
-
-
-@pytest.mark.parametrize("what", [name for name in WRONG if name.startswith(("a key", "a token"))])
-def test_the_sentence_about_a_secret_does_not_show_it(what: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        resolve({**CPU, "training_presets": WRONG[what][0]}, "ws1")
-    assert "0123456789" not in str(caught.value)
-
-
-def test_a_chain_of_two_thousand_presets_is_told_at_once() -> None:
-    """Each was followed to its end anew, each name looked for in a list: it took a minute."""
-    chain = {f"p{n}": {"extends": f"p{n - 1}"} for n in range(1, 2000)}
-    began = time.process_time()
-    with pytest.raises(SpecError, match="preset p51 extends too many"):
-        resolve({**CPU, "training_presets": {"p0": {"file": "a.py"}, **chain}}, "ws1")
-    many = {name: given for name, given in chain.items() if int(name[1:]) % 50}
-    firsts = {f"p{n}": {"file": "a.py"} for n in range(0, 2000, 50)}
-    resolve({**CPU, "training_presets": {**firsts, **many}}, "ws1")
-    assert time.process_time() - began < 30
 
 
 def test_presets_without_a_repository_are_refused() -> None:
@@ -306,11 +215,12 @@ def test_settings_replace_arguments_and_nothing_else() -> None:
         ("save=", "--set save takes a text"),
         ("save=a\tb", "--set save takes a text"),
         ("save={rnu}/x", "takes no {rnu}: the places are"),
+        ("batch-size=0", "--set batch-size takes a number above 0"),
         ("momentum=0.9", "what it does not know goes behind --, as -- --momentum=0.9"),
     ],
 )
 def test_a_wrong_setting_is_refused(setting: str, words: str) -> None:
-    arguments = {**BASE["arguments"], "rate": 0.5, "save": "/x"}
+    arguments = {**BASE["arguments"], "rate": 0.5, "save": "/x", "batch-size": 4}
     given = {"a": {**BASE, "arguments": arguments, "checkpoints": "{save}/step-*"}}
     with pytest.raises(TrainError) as caught:
         presets.with_settings(whole(given, "a"), [setting])
