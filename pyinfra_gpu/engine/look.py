@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyinfra import host, state
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.exceptions import ConnectError, FactProcessError
+from pyinfra.api.state import StateStage
 from pyinfra.connectors import util as connectors
 from pyinfra.context import ctx_host
 
@@ -88,12 +89,13 @@ def look(spec: HostSpec, *, beforehand: bool = False) -> Record | None:
     return seen
 
 
-def request_text(spec: HostSpec, *, compare_s: int | None = None) -> str:
+def request_text(spec: HostSpec, *, compare_s: int | None = None, keep: bool = False) -> str:
     """Return the program of a look, as it goes to a host's standard input.
 
     + compare_s: seconds for comparing the environment's files; None: as few as a check has
+    + keep: whether the host may keep the program
     """
-    request = ProbeRequest.for_spec(spec, packages=needed(spec))
+    request = replace(ProbeRequest.for_spec(spec, packages=needed(spec)), keep=keep)
     return text_of(replace(request, compare_s=compare_s) if compare_s else request)
 
 
@@ -176,7 +178,9 @@ def reach(host: Host, asked: Callable[[], T], *, seconds: float) -> T | Unanswer
 
 def _asked(state: State, host: Host, spec: HostSpec, compare_s: int | None) -> Record | Unanswered:
     fact = RecordFact()
-    given = {**as_root(spec), "_stdin": request_text(spec, compare_s=compare_s)}
+    acting = state.current_stage == StateStage.Execute  # a plan and a check write nothing
+    text = request_text(spec, compare_s=compare_s, keep=acting)
+    given = {**as_root(spec), "_stdin": text}
     seconds = spec.look_timeout_s + _GRACE_S
     ok, output = bounded_command(
         state, host, fact.command(), given, seconds=seconds, last=LAST_LINE

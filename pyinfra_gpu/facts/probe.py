@@ -62,6 +62,7 @@ class ProbeRequest:
     + compare_s: for comparing the environment's files; digests of those that were touched are
       left out three seconds before that is over
     + seconds: after which what has not been told yet is left out
+    + kept: where root keeps the compiled programs of a look; keep: whether it may write there
 
     A path that is not absolute, or any text with a control character, raises `FactValueError`.
     """
@@ -90,6 +91,8 @@ class ProbeRequest:
     reboots: str = ""
     compare_s: int = 5
     seconds: int = 50
+    kept: str = system_files.KEPT
+    keep: bool = False
 
     def __post_init__(self) -> None:
         for name in _NO_PATHS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import shlex
 import zipfile
@@ -59,7 +60,9 @@ def probe_program(name: str, asked: Mapping[str, object]) -> str:
     + asked: what it is given, of plain types
     """
     begin = (_HERE / "probe/begin.py").read_text(encoding="ascii")
-    return f"{begin}\n\nbegin({_packed(name)!r}, {dict(asked)!r})\n"
+    packed = _packed(name)
+    digest = hashlib.sha256(packed.encode()).hexdigest()[:16]
+    return f"{begin}\n\nbegin({packed!r}, {digest!r}, {dict(asked)!r})\n"
 
 
 @cache
