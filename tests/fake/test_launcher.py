@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import short
 from fake_host import DATA, FakeHost, FakeRun
 from gpu_host import DRIVER_PACKAGES, LIB, GpuHost, GpuRun
 
@@ -88,8 +89,7 @@ def test_a_note_of_a_test_that_is_owed_says_that_a_start_needs_it(trains: bool) 
     ):
         host = FakeHost(**changes)
         stamped = FakeHost(data=changes["data"]).probe_lines()
-        (stamp,) = [line for line in stamped if line.startswith("smoke.stamp ")]
-        host.plain = {**host.plain, "smoke.stamp": stamp.removeprefix("smoke.stamp =")}
+        host.plain = {**host.plain, "smoke.stamp": short.told_of(stamped, "smoke.stamp")}
         (owed,) = smoke.judge(host.spec(), parse(host.probe_lines()))
         assert owed.effect == "note"
         assert owed.found.endswith("; `train start` refuses without it") is trains
