@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from pyinfra_gpu.facts.fields import TEXT_LIMIT, Unknown
 from pyinfra_gpu.text import shortened
@@ -30,7 +31,7 @@ _DIGITS = 40  # of a whole number; of more than that, a type could not even say 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
 _BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
-D = TypeVar("D", bound=BaseModel)
+D = TypeVar("D")
 
 
 class _RefusedError(ValueError):
@@ -42,7 +43,7 @@ def read(
 ) -> D | Unknown | None:
     """Return a host's document as its type; None and `Unknown` are passed on.
 
-    + form: a frozen, strict model
+    + form: a frozen, strict model, or a dataclass with such a configuration
     + limit: bytes that the text may have
 
     Never raises, whatever the text is.
@@ -51,7 +52,8 @@ def read(
         return text
     try:
         loads(text, limit)
-        return form.model_validate_json(text)
+        found: D = _adapter(form).validate_json(text)
+        return found
     except ValidationError as error:
         return Unknown(reason(error))
     except ValueError as error:
@@ -69,6 +71,9 @@ def loads(text: str, limit: int) -> Any:
         raise
     except (ValueError, RecursionError):
         raise _RefusedError("it is no JSON") from None
+
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def _loads(text: str, limit: int) -> Any:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,11 @@ from running import INVENTORY, PROJECT, Deployer, OnlySmoke, OnlyStage
 from training import CHECKOUT, PREFIX, RUNS, TICK, TOLD, Training, declare
 
 from pyinfra_gpu_rehearsal import Lab, LabHost
-from tests.night import by_night
 
 pytestmark = pytest.mark.rehearsal
 
 PRESETS = {
     "tick": TICK,
-    "stubborn": {"extends": "tick", "arguments": {"stubborn": 1}},
     "tried": {"extends": "tick", "try_with": {"steps": 3}},
     "fills": {"extends": "tick", "arguments": {"fill": "{run}/large"}},
     "short": {"extends": "tick", "arguments": {"steps": 2}},
@@ -101,64 +98,6 @@ def test_a_run_outlives_the_controller_that_started_it(train: Training, deployer
     assert controller.wait() in (0, -signal.SIGKILL)
     train.until(lambda runs: (runs[name]["last"] or {}).get("step", 0) > 5)
     assert train.runs()[name]["state"] == "running"
-
-
-def test_stop_asks_and_leaves_nothing_behind(train: Training) -> None:
-    name = train.start("tick")
-    train.until(lambda runs: runs[name]["last"])
-    assert "stopped" in train("stop")
-    assert train.left() == ([], [])
-    assert "has ended already: stopped" in train("stop", name, code=1)
-
-
-@pytest.mark.night
-def test_what_does_not_end_by_itself_is_ended_when_the_grace_is_over(train: Training) -> None:
-    name = train.start("stubborn")
-    train.until(lambda runs: runs[name]["last"])
-    assert "by SIGKILL" in train("stop", name)
-    assert train.left() == ([], [])
-
-
-# Who is killed -> (its command line, what becomes of the run, the rank that failed first).
-KILLED = {
-    "the agent": ("^[^ ]*python -m torch.distributed.run", "failed", None),
-    "a rank": ("^[^ ]*python -u tick.py", "failed", 0),
-    "the supervisor": ("train supervise", "lost", None),
-}
-
-
-@pytest.mark.parametrize("who", by_night(KILLED, ("a rank", "the supervisor")))
-def test_nothing_is_left_where_somebody_kills(who: str, train: Training) -> None:
-    pattern, outcome, first = KILLED[who]
-    name = train.start("ranks", "--set", "ranks=2")
-    train.until(lambda runs: runs[name]["last"])
-    train.kill(pattern)
-    assert train.left() == ([], [])
-    (attempt,) = train.runs()[name]["attempts"]
-    assert attempt["outcome"] == outcome
-    if first is not None:
-        assert attempt["first_failed_rank"] == first
-
-
-@pytest.mark.night
-def test_of_twenty_starts_one_gets_the_device_and_those_that_wait_keep_their_order(
-    train: Training,
-) -> None:
-    before = set(train.runs())
-    command = f"for n in $(seq 20); do {PREFIX}/bin/train start tick --unproven & done; wait"
-    train.host.run(command, root=False, check=False)
-    (name,) = set(train.runs()) - before
-    assert train.runs()[name]["state"] == "running"
-    waiting = [train.start("short", "--queue") for _ in range(3)]
-    assert [train.runs()[each]["state"] for each in waiting] == ["queued"] * 3
-    train("stop", name)
-    runs = train.until(lambda runs: all(runs[each]["state"] == "ended" for each in waiting))
-    spans = [
-        (runs[each]["attempts"][0]["started"], runs[each]["attempts"][0]["ended"])
-        for each in waiting
-    ]
-    assert spans == sorted(spans)
-    assert all(first[1] <= second[0] for first, second in pairwise(spans))
 
 
 def test_a_disk_that_fills_in_mid_run_ends_in_one_clear_screen(train: Training) -> None:

@@ -42,7 +42,8 @@ def fits(value: object, hint: object) -> bool:
     if hint is type(None):
         return value is None
     assert isinstance(hint, type), hint
-    if dataclasses.is_dataclass(hint):
+    # What the smoke test wrote is a type of its own, which pydantic checks: see test_verdict.
+    if dataclasses.is_dataclass(hint) and hint.__module__ == Record.__module__:
         return type(value) is hint and all(
             fits(getattr(value, name), part) for name, part in hints(hint).items()
         )
