@@ -17,8 +17,7 @@ from pyinfra_gpu.packages import apt
 from pyinfra_gpu.stacks import catalogue
 
 if TYPE_CHECKING:
-    from pyinfra_gpu.facts.nvidia import LostFile, NvidiaPackage
-    from pyinfra_gpu.facts.record import Record
+    from pyinfra_gpu.facts.record import LostFile, NvidiaPackage, Record
     from pyinfra_gpu.spec import HostSpec
 
 STAGE = Stage.CUDA

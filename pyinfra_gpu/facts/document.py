@@ -51,22 +51,32 @@ def read(
     if text is None or isinstance(text, Unknown):
         return text
     try:
-        _check(text, limit)
+        loads(text, limit)
         found: D = _adapter(form).validate_json(text)
         return found
     except ValidationError as error:
-        return Unknown(_reason(error))
-    except _RefusedError as error:
+        return Unknown(reason(error))
+    except ValueError as error:
         return Unknown(shortened(str(error), _LONGEST_REASON))
+
+
+def loads(text: str, limit: int) -> Any:
+    """Return what a text in JSON says; `ValueError`, with a clause, where no program of ours did.
+
+    It refuses what pydantic would read, or only break at.
+    """
+    try:
+        return _loads(text, limit)
+    except _RefusedError:
+        raise
     except (ValueError, RecursionError):
-        return Unknown("it is no JSON")
+        raise _RefusedError("it is no JSON") from None
 
 
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
-def _check(text: str, limit: int) -> None:
-    """Refuse what pydantic would read, or only break at."""
+def _loads(text: str, limit: int) -> Any:
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError:
@@ -76,7 +86,7 @@ def _check(text: str, limit: int) -> None:
     steps = (_BRACKETS.get(each, 0) for each in _STRING.sub("", text))
     if max(accumulate(steps), default=0) > DEPTH:
         raise _RefusedError(f"it is nested more than {DEPTH} deep")
-    json.loads(
+    return json.loads(
         text,
         object_pairs_hook=_object,
         parse_int=_integer,
@@ -110,7 +120,7 @@ def _no_number(word: str) -> NoReturn:
     raise _RefusedError(f"it holds {word}, which is no JSON")
 
 
-def _reason(error: ValidationError) -> str:
+def reason(error: ValidationError) -> str:
     """Return the first thing that does not fit, in one clause; names in it are the host's."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))

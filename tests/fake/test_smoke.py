@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+import short
 import verdicts
 from fake_host import FakeHost
 from gpu_host import DATA, GpuHost, GpuRun, unwrapped
@@ -112,10 +113,7 @@ def test_without_root_or_by_data_the_test_is_left_to_itself(
 
 def stamp_of(host: FakeHost) -> dict[str, Any]:
     """The stamp that a test which passed on this very host has left."""
-    (line,) = [each for each in host.probe_lines() if each.startswith("smoke.stamp ")]
-    text = line.removeprefix("smoke.stamp ")
-    stamp = text[1:] if text[0] == "=" else bytes.fromhex(text[1:]).decode()
-    return dict(json.loads(stamp))
+    return dict(json.loads(short.told_of(host.probe_lines(), "smoke.stamp")))
 
 
 def owed(**changes: Any) -> bool:
